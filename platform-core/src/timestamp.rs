@@ -1,0 +1,122 @@
+//! Points in time, as the API writes them: RFC 3339 in UTC with milliseconds.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use time::{OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339};
+
+/// A point in time, in whole milliseconds since 1970-01-01T00:00:00Z; years 0001 to 9999.
+///
+/// Written as `2026-01-02T03:04:05.678Z`, always with three digits and `Z`. Read in any RFC 3339 form; what is
+/// finer than a millisecond is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+/// Says that a text is no point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be an RFC 3339 timestamp, such as 2026-01-02T03:04:05.678Z")]
+pub struct InvalidTimestamp;
+
+impl Timestamp {
+    /// 1970-01-01T00:00:00Z.
+    pub const EPOCH: Self = Self(0);
+    /// 0001-01-01T00:00:00Z.
+    pub const MIN: Self = Self(-62_135_596_800_000);
+    /// 9999-12-31T23:59:59.999Z.
+    pub const MAX: Self = Self(253_402_300_799_999);
+
+    /// Returns the point so many milliseconds after the epoch, kept within [`Timestamp::MIN`] and
+    /// [`Timestamp::MAX`].
+    pub const fn from_millis(millis: i64) -> Self {
+        if millis < Self::MIN.0 {
+            Self::MIN
+        } else if millis > Self::MAX.0 {
+            Self::MAX
+        } else {
+            Self(millis)
+        }
+    }
+
+    /// Returns the milliseconds since the epoch.
+    pub const fn millis(self) -> i64 {
+        self.0
+    }
+
+    /// Returns the seconds since the epoch, rounded down.
+    pub const fn seconds(self) -> i64 {
+        self.0.div_euclid(1000)
+    }
+
+    /// Returns the point so many milliseconds later, kept within the bounds.
+    #[must_use]
+    pub const fn plus_millis(self, millis: i64) -> Self {
+        Self::from_millis(self.0.saturating_add(millis))
+    }
+
+    /// Reads RFC 3339 text.
+    ///
+    /// # Errors
+    /// [`InvalidTimestamp`] when it is none, or outside the years 0001 to 9999.
+    pub fn parse(text: &str) -> Result<Self, InvalidTimestamp> {
+        let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| InvalidTimestamp)?;
+        let millis = at.to_offset(UtcOffset::UTC).unix_timestamp_nanos().div_euclid(1_000_000);
+        let millis = i64::try_from(millis).map_err(|_| InvalidTimestamp)?;
+        if (Self::MIN.0..=Self::MAX.0).contains(&millis) { Ok(Self(millis)) } else { Err(InvalidTimestamp) }
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = OffsetDateTime::from_unix_timestamp(self.seconds()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let (date, time) = (at.date(), at.time());
+        write!(
+            f,
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
+            date.year(),
+            u8::from(date.month()),
+            date.day(),
+            time.hour(),
+            time.minute(),
+            time.second(),
+            self.0.rem_euclid(1000)
+        )
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_with_milliseconds_and_z_whatever_was_read() {
+        for (read, written) in [
+            ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000Z"),
+            ("2026-01-02T03:04:05.6789Z", "2026-01-02T03:04:05.678Z"),
+            ("2026-01-02T03:04:05.678+02:00", "2026-01-02T01:04:05.678Z"),
+            ("1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59.999Z"),
+            ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.000Z"),
+            ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(Timestamp::parse(read).map(|t| t.to_string()).as_deref(), Ok(written));
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_in_bounds_is_refused() {
+        for bad in ["", "now", "2026-01-02", "2026-13-02T00:00:00Z", "0000-01-01T00:00:00Z", "2026-01-02T03:04:05"] {
+            assert_eq!(Timestamp::parse(bad), Err(InvalidTimestamp), "{bad}");
+        }
+    }
+}

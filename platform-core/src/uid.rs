@@ -1,0 +1,226 @@
+//! Identifiers, which are paths: a resource's uid begins with its parent's.
+//!
+//! Ancestors are therefore prefixes, "at or below a group" is one key range, and who may do what is decided
+//! from the uid alone, before anything is loaded. Prefixes are compared with the slash: `ab` is no ancestor of
+//! `abc`. The grammar is `docs/api.md`, Identifiers.
+
+use std::{borrow::Borrow, fmt, ops::Deref, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::entropy::Entropy;
+
+/// A resource's identifier: `/`-separated segments, of which all but the last are the parent's uid.
+///
+/// Resources of the hierarchy have 40 hex digits and then any number of `/` and 16 hex digits, all in lower
+/// case ([`Uid::parse`]). Kinds whose identifiers come from elsewhere, such as library artifacts, have a single
+/// opaque segment ([`Uid::opaque`]). A uid is random, and never used again after its resource is deleted.
+///
+/// The order is bytewise. Clones share the text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uid(Arc<str>);
+
+/// Says which rule of the grammar a text breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be a uid: 40 lower-case hex digits, then any number of `/` and 16 lower-case hex digits")]
+pub struct InvalidUid;
+
+const ROOT_LEN: usize = 40;
+const SEGMENT_LEN: usize = 16;
+
+impl Uid {
+    /// The most segments that a uid may have; our choice: 32.
+    pub const MAX_SEGMENTS: usize = 32;
+
+    /// Reads a uid of the hierarchy: `^[0-9a-f]{40}(/[0-9a-f]{16})*$`, of at most [`Uid::MAX_SEGMENTS`].
+    ///
+    /// # Errors
+    /// [`InvalidUid`] for anything else, the empty text and upper-case digits among it.
+    pub fn parse(text: &str) -> Result<Self, InvalidUid> {
+        let hex = |segment: &str, len| {
+            segment.len() == len && segment.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        let mut segments = text.split('/');
+        let root = segments.next().is_some_and(|root| hex(root, ROOT_LEN));
+        let mut count = 1;
+        let rest = segments.all(|segment| {
+            count += 1;
+            hex(segment, SEGMENT_LEN)
+        });
+        if root && rest && count <= Self::MAX_SEGMENTS { Ok(Self(text.into())) } else { Err(InvalidUid) }
+    }
+
+    /// Makes a uid of text that the caller vouches for: non-empty segments, separated by `/`.
+    ///
+    /// For identifiers that come from elsewhere and for stores that read back what they wrote; requests go
+    /// through [`Uid::parse`].
+    pub fn opaque(text: impl Into<Arc<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// Returns a new uid of one random segment: an organisation, a built-in role, a registered person.
+    pub fn new_root(entropy: &dyn Entropy) -> Self {
+        let mut bytes = [0; ROOT_LEN / 2];
+        entropy.fill(&mut bytes);
+        Self::from_digest(bytes)
+    }
+
+    /// Returns the one-segment uid with these 20 bytes, for uids that are derived and not drawn.
+    pub fn from_digest(bytes: [u8; ROOT_LEN / 2]) -> Self {
+        Self(hex::encode(bytes).into())
+    }
+
+    /// Returns a new uid directly below this one.
+    pub fn new_child(&self, entropy: &dyn Entropy) -> Self {
+        let mut bytes = [0; SEGMENT_LEN / 2];
+        entropy.fill(&mut bytes);
+        Self(format!("{}/{}", self.0, hex::encode(bytes)).into())
+    }
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the parent's uid, or `None` for a uid of one segment.
+    pub fn parent(&self) -> Option<Self> {
+        parent(&self.0).map(Self::opaque)
+    }
+
+    /// Returns this uid and then its ancestors, nearest first.
+    pub fn ancestry(&self) -> impl Iterator<Item = &str> {
+        std::iter::successors(Some(&*self.0), |uid| parent(uid))
+    }
+
+    /// Returns the first segment: the organisation, for a resource of one.
+    pub fn root(&self) -> &str {
+        self.0.split('/').next().unwrap_or_default()
+    }
+
+    /// Returns the last segment.
+    pub fn last_segment(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Tells whether there is but one segment.
+    pub fn is_root(&self) -> bool {
+        !self.0.contains('/')
+    }
+
+    /// Tells whether this is `other` or lies anywhere below it.
+    pub fn is_at_or_below(&self, other: &str) -> bool {
+        self.0.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Tells whether this lies below `other`, at any depth.
+    pub fn is_below(&self, other: &str) -> bool {
+        self.0.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
+/// Returns what stands before the last `/`, if there is one.
+pub fn parent(uid: &str) -> Option<&str> {
+    uid.rsplit_once('/').map(|(parent, _)| parent)
+}
+
+impl FromStr for Uid {
+    type Err = InvalidUid;
+    fn from_str(text: &str) -> Result<Self, InvalidUid> {
+        Self::parse(text)
+    }
+}
+
+impl Deref for Uid {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for Uid {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for Uid {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Uid({})", self.0)
+    }
+}
+
+impl Serialize for Uid {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// Takes any text: a stored body is trusted, and what a request sends as a uid is output-only.
+impl<'de> Deserialize<'de> for Uid {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::opaque)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
+
+    #[test]
+    fn only_the_grammar_is_read() {
+        let child = format!("{ROOT}/0123456789abcdef");
+        let deepest = ROOT.to_owned() + &"/0123456789abcdef".repeat(Uid::MAX_SEGMENTS - 1);
+        for good in [ROOT, &child, &deepest] {
+            assert_eq!(Uid::parse(good).as_deref(), Ok(good));
+        }
+        let too_deep = deepest.clone() + "/0123456789abcdef";
+        let bad = [
+            "",
+            "/",
+            "abc",
+            &ROOT[..39],
+            &format!("{ROOT}0"),
+            &ROOT.to_uppercase(),
+            &format!("{ROOT}/"),
+            &format!("/{ROOT}"),
+            &format!("{ROOT}//0123456789abcdef"),
+            &format!("{ROOT}/0123456789abcde"),
+            &format!("{ROOT}/0123456789abcdeg"),
+            &format!("{ROOT}/0123456789ABCDEF"),
+            &format!("{child}\n"),
+            &format!(" {ROOT}"),
+            &format!("{ROOT}/../{ROOT}"),
+            &too_deep,
+        ];
+        for bad in bad {
+            assert_eq!(Uid::parse(bad), Err(InvalidUid), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn ancestry_is_by_segments_and_never_by_bare_prefix() {
+        let uid = Uid::opaque("ab/c/d");
+        assert_eq!(uid.ancestry().collect::<Vec<_>>(), ["ab/c/d", "ab/c", "ab"]);
+        assert_eq!(uid.parent(), Some(Uid::opaque("ab/c")));
+        assert_eq!(Uid::opaque("ab").parent(), None);
+        assert!(uid.is_at_or_below("ab/c/d") && !uid.is_below("ab/c/d"));
+        assert!(uid.is_below("ab") && uid.is_below("ab/c"));
+        for other in ["a", "ab/", "ab/c/", "b", "ab/c/d/e", "ab/cd"] {
+            assert!(!uid.is_at_or_below(other), "{other}");
+        }
+    }
+}
