@@ -189,7 +189,7 @@ pub type Epoch = Arc<str>;
 pub struct Query {
     /// The kind to list.
     pub kind: KindName,
-    /// Where: records in any of these, which are disjoint. None of them: an empty page.
+    /// Where: records in any of these, no record in two of them. None of them: an empty page.
     pub scopes: Vec<Scope>,
     /// Which: records that pass all of these.
     pub filters: Vec<Filter>,

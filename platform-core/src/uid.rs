@@ -123,6 +123,13 @@ pub fn parent(uid: &str) -> Option<&str> {
     uid.rsplit_once('/').map(|(parent, _)| parent)
 }
 
+/// No uid: the empty text, as in a resource that is yet to be created.
+impl Default for Uid {
+    fn default() -> Self {
+        Self("".into())
+    }
+}
+
 impl FromStr for Uid {
     type Err = InvalidUid;
     fn from_str(text: &str) -> Result<Self, InvalidUid> {

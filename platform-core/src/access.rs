@@ -1,0 +1,18 @@
+//! Who may do what: callers, what they hold, and where.
+//!
+//! A token proves an identity; role bindings at groups give it capabilities at or below; grants are resolved once for
+//! an epoch and cached. A decision needs nothing but the uid, since a uid contains its ancestors (`docs/api.md`,
+//! Access).
+
+mod authenticate;
+mod caller;
+mod capability;
+mod grants;
+mod resolve;
+
+pub use authenticate::Authenticator;
+pub use caller::{Caller, Narrowing};
+pub use capability::{Capability, CapabilitySet, cap};
+pub use grants::Grants;
+pub(crate) use grants::topmost;
+pub(crate) use resolve::{GRANTS_EPOCH, identity_epoch, resolve};

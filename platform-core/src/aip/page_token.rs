@@ -1,0 +1,157 @@
+//! Page tokens (AIP-158; `docs/api.md`, Lists): where a list goes on, authenticated and bound to what was listed.
+//!
+//! A token is opaque to its caller, who can neither read a neighbour's position into it nor make one up: it carries a
+//! MAC over itself and over what the list was asked for, the caller included. What the caller may see is no part of
+//! it, since that is worked out anew for every page. It is not secret: what it holds, its caller has just read.
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::{
+    store::{KeyValue, Position},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// How long a token is good, in milliseconds: 3 days. An older one restarts the list, without an error.
+pub const VALIDITY_MILLIS: i64 = 3 * 24 * 60 * 60 * 1000;
+
+/// The keys that authenticate page tokens: the first signs, all verify.
+///
+/// A key must be kept for [`VALIDITY_MILLIS`] after it signed last; a token of a key that is gone is refused.
+#[derive(Clone)]
+pub struct PageKeys(Vec<(u32, Hmac<Sha256>)>);
+
+/// Says that a token was not made by these keys for this list and caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("is no page token of this list for this caller; omit it to begin anew")]
+pub struct InvalidToken;
+
+const VERSION: u8 = 1;
+const MAC_LEN: usize = 16;
+const HEAD_LEN: usize = 1 + 4 + 8 + 2;
+
+impl PageKeys {
+    /// Returns the keys, each with the number by which tokens refer to it, the newest first.
+    pub fn new(keys: impl IntoIterator<Item = (u32, [u8; 32])>) -> Self {
+        let keyed = |(id, key): (u32, [u8; 32])| Hmac::new_from_slice(&key).ok().map(|mac| (id, mac));
+        Self(keys.into_iter().filter_map(keyed).collect())
+    }
+
+    /// Returns the token for what comes after `position` of the list that `binding` describes.
+    pub(crate) fn issue(&self, now: Timestamp, binding: &[u8], position: &Position) -> String {
+        let Some((id, mac)) = self.0.first() else { return String::new() };
+        let value = position.value.as_bytes();
+        let mut token = Vec::with_capacity(HEAD_LEN + value.len() + position.uid.len() + MAC_LEN);
+        token.push(VERSION);
+        token.extend(id.to_be_bytes());
+        token.extend(now.millis().to_be_bytes());
+        token.extend(u16::try_from(value.len()).unwrap_or(u16::MAX).to_be_bytes());
+        token.extend(value);
+        token.extend(position.uid.as_bytes());
+        let tag = tag(mac, &token, binding);
+        token.extend(tag);
+        URL_SAFE_NO_PAD.encode(token)
+    }
+
+    /// Returns the position of a token, or `None` when it is too old, so that the list begins anew.
+    ///
+    /// # Errors
+    /// [`InvalidToken`] when these keys did not make it for this binding.
+    pub(crate) fn open(&self, now: Timestamp, binding: &[u8], token: &str) -> Result<Option<Position>, InvalidToken> {
+        let token = URL_SAFE_NO_PAD.decode(token).map_err(|_| InvalidToken)?;
+        let (signed, found) = token.split_last_chunk::<MAC_LEN>().ok_or(InvalidToken)?;
+        let mut rest = signed;
+        let [version] = take(&mut rest)?;
+        let id = u32::from_be_bytes(take(&mut rest)?);
+        let issued = i64::from_be_bytes(take(&mut rest)?);
+        let value_len = usize::from(u16::from_be_bytes(take(&mut rest)?));
+        let (_, mac) = self.0.iter().find(|(known, _)| *known == id).ok_or(InvalidToken)?;
+        let genuine = subtle::ConstantTimeEq::ct_eq(&tag(mac, signed, binding)[..], &found[..]);
+        if !bool::from(genuine) || version != VERSION {
+            return Err(InvalidToken);
+        }
+        let (value, uid) = rest.split_at_checked(value_len).ok_or(InvalidToken)?;
+        let uid = std::str::from_utf8(uid).map_err(|_| InvalidToken)?;
+        // A clock that stepped back makes tokens of the future; they are good for as long.
+        let fresh = now.millis().abs_diff(issued) <= VALIDITY_MILLIS.unsigned_abs();
+        Ok(fresh.then(|| Position { value: KeyValue::from_bytes(value), uid: Uid::opaque(uid) }))
+    }
+}
+
+impl std::fmt::Debug for PageKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(id, _)| id)).finish()
+    }
+}
+
+fn tag(mac: &Hmac<Sha256>, token: &[u8], binding: &[u8]) -> [u8; MAC_LEN] {
+    let mut mac = mac.clone();
+    mac.update(&(token.len() as u64).to_be_bytes());
+    mac.update(token);
+    mac.update(binding);
+    let mut tag = [0; MAC_LEN];
+    tag.iter_mut().zip(mac.finalize().into_bytes()).for_each(|(byte, full)| *byte = full);
+    tag
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], InvalidToken> {
+    let (head, tail) = rest.split_first_chunk::<N>().ok_or(InvalidToken)?;
+    *rest = tail;
+    Ok(*head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+
+    fn position() -> Position {
+        Position { value: KeyValue::text("nginx"), uid: Uid::opaque("a/b") }
+    }
+
+    #[test]
+    fn a_token_opens_for_the_list_it_was_made_for_and_no_other() {
+        let keys = PageKeys::new([(7, [1; 32])]);
+        let token = keys.issue(NOW, b"list", &position());
+        assert_eq!(keys.open(NOW, b"list", &token), Ok(Some(position())));
+        assert_eq!(keys.open(NOW, b"another list", &token), Err(InvalidToken));
+        assert_eq!(PageKeys::new([(7, [2; 32])]).open(NOW, b"list", &token), Err(InvalidToken));
+    }
+
+    #[test]
+    fn a_token_with_any_bit_changed_or_cut_short_is_refused() {
+        let keys = PageKeys::new([(7, [1; 32])]);
+        let token = URL_SAFE_NO_PAD.decode(keys.issue(NOW, b"list", &position())).unwrap();
+        for bit in 0..token.len() * 8 {
+            let mut forged = token.clone();
+            forged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(keys.open(NOW, b"list", &URL_SAFE_NO_PAD.encode(forged)), Err(InvalidToken), "bit {bit}");
+        }
+        for len in 0..token.len() {
+            assert_eq!(keys.open(NOW, b"list", &URL_SAFE_NO_PAD.encode(&token[..len])), Err(InvalidToken));
+        }
+        for text in ["", "!", "AAAA", "Zm9v=="] {
+            assert_eq!(keys.open(NOW, b"list", text), Err(InvalidToken));
+        }
+    }
+
+    #[test]
+    fn a_token_older_than_three_days_begins_the_list_anew() {
+        let keys = PageKeys::new([(7, [1; 32])]);
+        let token = keys.issue(NOW, b"list", &position());
+        assert_eq!(keys.open(NOW.plus_millis(VALIDITY_MILLIS), b"list", &token), Ok(Some(position())));
+        assert_eq!(keys.open(NOW.plus_millis(VALIDITY_MILLIS + 1), b"list", &token), Ok(None));
+    }
+
+    #[test]
+    fn a_rotated_key_still_opens_what_it_signed() {
+        let old = PageKeys::new([(1, [1; 32])]);
+        let rotated = PageKeys::new([(2, [2; 32]), (1, [1; 32])]);
+        let token = old.issue(NOW, b"list", &position());
+        assert_eq!(rotated.open(NOW, b"list", &token), Ok(Some(position())));
+        assert_eq!(old.open(NOW, b"list", &rotated.issue(NOW, b"list", &position())), Err(InvalidToken));
+    }
+}

@@ -1,0 +1,201 @@
+//! The context of one operation: who calls, what they hold, and reading and writing as them.
+//!
+//! Every read and commit made through it is checked against the epochs that the caller's grants were read at. When
+//! they have moved, the operation fails with a private error that makes the platform resolve the grants anew and do
+//! all of it again, so that nothing is allowed by a grant whose end was acknowledged before the operation began.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use crate::{
+    access::{Caller, Capability, CapabilitySet, Grants, topmost},
+    error::{Error, Result},
+    kind::{Kind, Resource, Roots, Verb},
+    platform::Platform,
+    scope::Scopes,
+    store::{Item, Key, Page, Query, Record, Require, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+    write::Write,
+};
+
+/// How often an operation is done again because what it rested on has changed.
+///
+/// In a crowd of n writers of one resource each round lets at least one through.
+pub(crate) const ATTEMPTS: usize = 256;
+
+/// Who calls, what they hold, and the platform.
+#[derive(Debug)]
+pub struct Cx<'a> {
+    platform: &'a Platform,
+    caller: &'a Caller,
+    grants: Arc<Grants>,
+}
+
+impl<'a> Cx<'a> {
+    pub(crate) fn new(platform: &'a Platform, caller: &'a Caller, grants: Arc<Grants>) -> Self {
+        Self { platform, caller, grants }
+    }
+
+    /// Returns the platform.
+    pub fn platform(&self) -> &'a Platform {
+        self.platform
+    }
+
+    /// Returns the caller.
+    pub fn caller(&self) -> &'a Caller {
+        self.caller
+    }
+
+    /// Returns what the caller's identity holds, regardless of what the token narrows it to.
+    pub fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
+    /// Tells whether the caller is the installation's operator, with a token that is not narrowed.
+    pub fn is_operator(&self) -> bool {
+        self.grants.operator && self.caller.narrowing.is_none()
+    }
+
+    /// Returns the time now.
+    pub fn now(&self) -> Timestamp {
+        self.platform.now()
+    }
+
+    /// Returns what the caller may do at a uid.
+    pub fn held_at(&self, uid: &str) -> CapabilitySet {
+        let held = self.grants.at(uid);
+        match &self.caller.narrowing {
+            None => held,
+            Some(narrowing) => held.intersection(narrowing.at(uid)),
+        }
+    }
+
+    /// Tells whether the caller holds all of these at the uid.
+    pub fn allows(&self, uid: &str, capabilities: &[Capability]) -> bool {
+        self.held_at(uid).contains_all(capabilities)
+    }
+
+    /// Returns the topmost groups at which the caller holds all of these.
+    pub fn nodes(&self, capabilities: &[Capability]) -> Arc<[Uid]> {
+        match &self.caller.narrowing {
+            None => self.grants.nodes(capabilities),
+            Some(narrowing) => {
+                let groups = self.grants.groups().chain(narrowing.groups());
+                topmost(groups, |group| self.allows(group, capabilities))
+            }
+        }
+    }
+
+    /// Refuses a caller who does not hold all of these at the uid.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED, the same whether or not there is such a resource.
+    pub fn demand(&self, uid: &str, capabilities: &[Capability]) -> Result<()> {
+        if self.allows(uid, capabilities) { Ok(()) } else { Err(Error::denied()) }
+    }
+
+    /// Refuses a caller who may not do this to the resource, which need not exist (`docs/api.md`, Access).
+    pub(crate) fn demand_method(&self, kind: &Kind, verb: Verb, uid: &Uid) -> Result<()> {
+        let Some(method) = kind.method(verb) else { return Err(Error::denied()) };
+        let by_root = uid.is_root()
+            && match kind.roots {
+                Roots::Granted => false,
+                Roots::Shared => verb == Verb::Get && !self.nodes(method.capabilities).is_empty(),
+                Roots::Personal => self.is_operator() || (verb == Verb::Get && *uid == self.caller.identity),
+            };
+        if by_root { Ok(()) } else { self.demand(uid, method.capabilities) }
+    }
+
+    /// Returns where the caller may list a kind.
+    pub(crate) fn visible(&self, kind: &Kind, capabilities: &[Capability]) -> Scopes {
+        let nodes = self.nodes(capabilities);
+        let roots = match kind.roots {
+            Roots::Granted => None,
+            Roots::Shared => (!nodes.is_empty()).then_some(Scope::Roots),
+            Roots::Personal if self.is_operator() => Some(Scope::Roots),
+            Roots::Personal => Some(Scope::Exact(self.caller.identity.clone())),
+        };
+        Scopes::disjoint(nodes.iter().cloned().map(Scope::Subtree).chain(roots))
+    }
+
+    /// Reads the records of these keys.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn records(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
+        let read = self.platform.store().get(keys, &self.grants.epochs).await?;
+        self.still(&read.epochs)?;
+        Ok(read.records)
+    }
+
+    /// Reads one record.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn record(&self, kind: &Kind, uid: &Uid) -> Result<Option<Record>> {
+        let records = self.records(&[Key::new(kind.name, uid.clone())]).await?;
+        Ok(records.into_iter().next().flatten())
+    }
+
+    /// Reads these resources as they are stored, `None` where there is none; regardless of who calls.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn read_all<R: Resource>(&self, uids: impl IntoIterator<Item = Uid>) -> Result<Vec<Option<R>>> {
+        let keys: Vec<_> = uids.into_iter().map(|uid| Key::new(R::KIND.name, uid)).collect();
+        let records = self.records(&keys).await?;
+        records.into_iter().map(|record| record.map(|record| parse(&record.body)).transpose()).collect()
+    }
+
+    /// Reads one resource as it is stored; regardless of who calls.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn read<R: Resource>(&self, uid: &Uid) -> Result<Option<R>> {
+        Ok(self.read_all([uid.clone()]).await?.pop().flatten())
+    }
+
+    /// Lists records; regardless of who calls.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn page(&self, query: Query) -> Result<Page> {
+        let query = Query { epochs: Arc::clone(&self.grants.epochs), ..query };
+        let page = self.platform.store().list(&query).await?;
+        self.still(&page.epochs)?;
+        Ok(page)
+    }
+
+    /// Lists resources as they are stored; regardless of who calls.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn find<R: Resource>(&self, query: Query) -> Result<Vec<R>> {
+        self.page(query).await?.items.iter().map(|Item { body, .. }| parse(body)).collect()
+    }
+
+    /// Commits what was prepared, if the caller's grants are still those it was decided by.
+    ///
+    /// # Errors
+    /// What was said to answer when a requirement does not hold, and those of the store.
+    pub async fn commit(&self, mut write: Write) -> Result<u64> {
+        for (epoch, value) in self.grants.epochs.iter().zip(&self.grants.as_of) {
+            write.require_still(Require::Epoch(Arc::clone(epoch), *value));
+        }
+        let (commit, meaning) = write.into_parts();
+        match self.platform.store().commit(commit).await {
+            Ok(committed) => Ok(committed.sequence),
+            Err(error) => Err(meaning.of(error)),
+        }
+    }
+
+    fn still(&self, epochs: &[u64]) -> Result<()> {
+        if *epochs == *self.grants.as_of { Ok(()) } else { Err(Error::stale()) }
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    serde_json::from_slice(body).map_err(Error::internal)
+}

@@ -1,0 +1,159 @@
+//! What the field tables do: read input, write canonical bodies, make index keys.
+
+use serde_json::{Map, Value};
+
+use crate::{
+    kind::{Access, By, Field, Kind, Param, Type, Verb},
+    store::{KeyName, KeyValue},
+};
+
+mod read;
+
+pub(crate) use read::{Input, exclusive, read, read_with, require};
+
+/// Takes out of a body what the API leaves out: empty texts, lists and maps, unspecified enums and what is unset.
+/// Messages that are set but empty stay, and so do numbers and truth values.
+pub(crate) fn prune(fields: &[Field], body: &mut Value) {
+    let Value::Object(object) = body else { return };
+    for field in fields {
+        if let Some(value) = object.get_mut(field.name) {
+            prune_value(&field.ty, value);
+            if is_empty(&field.ty, value) || field.access == Access::InputOnly {
+                object.shift_remove(field.name);
+            }
+        }
+    }
+}
+
+fn prune_value(ty: &Type, value: &mut Value) {
+    match (ty, value) {
+        (Type::Message(fields), value) => prune(fields, value),
+        (Type::List(element), Value::Array(values)) => values.iter_mut().for_each(|value| prune_value(element, value)),
+        (Type::Map(element), Value::Object(values)) => {
+            values.values_mut().for_each(|value| prune_value(element, value));
+        }
+        _ => {}
+    }
+}
+
+/// Tells whether a value is left out when it is written.
+pub(crate) fn is_empty(ty: &Type, value: &Value) -> bool {
+    match (ty, value) {
+        (_, Value::Null) => true,
+        (Type::Enum([unspecified, ..]), Value::String(name)) => name == unspecified || name.is_empty(),
+        (_, Value::String(text)) => text.is_empty(),
+        (_, Value::Array(values)) => values.is_empty(),
+        (Type::Map(_), Value::Object(values)) => values.is_empty(),
+        _ => false,
+    }
+}
+
+/// Tells whether a mask's path is this path or one that it lies in.
+pub(crate) fn covers(mask: &str, path: &str) -> bool {
+    path.strip_prefix(mask).is_some_and(|rest| rest.is_empty() || rest.starts_with('.') || rest.starts_with('['))
+}
+
+/// Tells whether a key is the field's name in camelCase or in snake_case.
+pub(crate) fn is_named(key: &str, camel: &str) -> bool {
+    let mut key = key.bytes();
+    let same = camel.bytes().all(|expected| {
+        let found = key.next();
+        if expected.is_ascii_uppercase() && found == Some(b'_') {
+            return key.next() == Some(expected.to_ascii_lowercase());
+        }
+        found == Some(expected)
+    });
+    same && key.next().is_none()
+}
+
+/// Returns the field that a key of either spelling names.
+pub(crate) fn named<'a>(fields: &'a [Field], key: &str) -> Option<&'a Field> {
+    fields.iter().find(|field| is_named(key, field.name))
+}
+
+/// Returns the values that a kind's lists are ordered by, the same names in the same order for every body.
+pub(crate) fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
+    kind.fields
+        .iter()
+        .filter(|field| !field.sort.is_empty() && field.name != "uid")
+        .map(|field| (field.name, field.ty.key(body.get(field.name))))
+        .collect()
+}
+
+/// Returns the values that a kind's lists are filtered by.
+pub(crate) fn filter_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
+    let mut keys = Vec::new();
+    let params = kind.method(Verb::List).map_or(&[][..], |list| list.params);
+    for field in kind.fields {
+        let filters = |param: &Param| matches!(param.by, By::Value(key) | By::Above(key) if key == field.name);
+        if !params.iter().any(filters) {
+            continue;
+        }
+        match (&field.ty, body.get(field.name)) {
+            (Type::List(element), Some(Value::Array(values))) => {
+                keys.extend(values.iter().map(|value| (field.name, element.key(Some(value)))));
+            }
+            (ty, Some(value)) => keys.push((field.name, ty.key(Some(value)))),
+            (_, None) => {}
+        }
+    }
+    for derived in kind.keys {
+        keys.extend((derived.values)(body).into_iter().map(|value| (derived.name, value)));
+    }
+    keys
+}
+
+/// Returns the value at a dotted path.
+pub(crate) fn at<'a>(object: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let value = object.get(first)?;
+    match rest {
+        None => Some(value),
+        Some(rest) => at(value.as_object()?, rest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_spellings_of_a_name_are_known_and_no_third() {
+        for key in ["claimMatch", "claim_match"] {
+            assert!(is_named(key, "claimMatch"), "{key}");
+        }
+        for key in
+            ["claimmatch", "ClaimMatch", "claim_Match", "claim__match", "claimMatc", "claimMatchs", "_claimMatch", ""]
+        {
+            assert!(!is_named(key, "claimMatch"), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_mask_covers_what_lies_in_its_path() {
+        assert!(covers("claimMatch", "claimMatch.issuer") && covers("name", "name") && covers("bundles", "bundles[0]"));
+        assert!(!covers("claim", "claimMatch") && !covers("claimMatch.issuer", "claimMatch"));
+    }
+
+    #[test]
+    fn empty_values_are_left_out_and_numbers_and_truth_values_never_are() {
+        const INNER: &[Field] = &[Field::string("text")];
+        const FIELDS: &[Field] = &[
+            Field::string("text"),
+            Field::strings("list"),
+            Field::string_map("map"),
+            Field::enumeration("tier", &["TIER_UNSPECIFIED", "TIER_BASE"]),
+            Field::message("set", INNER),
+            Field::message("unset", INNER),
+            Field::timestamp("at"),
+            Field::bool("truth"),
+            Field::new("number", Type::Int32),
+        ];
+        let mut body = serde_json::json!({
+            "text": "", "list": [], "map": {}, "tier": "TIER_UNSPECIFIED", "set": { "text": "" }, "unset": null,
+            "at": null, "truth": false, "number": 0,
+        });
+        prune(FIELDS, &mut body);
+        assert_eq!(body, serde_json::json!({ "set": {}, "truth": false, "number": 0 }));
+    }
+}

@@ -1,0 +1,205 @@
+//! Fields: one row of a kind's table each.
+
+use serde_json::Value;
+
+use crate::store::KeyValue;
+
+/// One field of a resource, request or nested message.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// The name in camelCase.
+    pub name: &'static str,
+    /// Its type in proto3 JSON.
+    pub ty: Type,
+    /// Who sets it, and when.
+    pub access: Access,
+    /// Whether a create must set it to something.
+    pub required: bool,
+    /// Whether text may have line breaks and tabs.
+    pub multiline: bool,
+    /// The names by which `order_by` knows it, in camelCase; none when lists are not ordered by it.
+    pub sort: &'static [&'static str],
+    /// Fields of one name exclude each other.
+    pub oneof: Option<&'static str>,
+    /// Whether protobuf has no such field (`docs/api.md`, Times).
+    pub rest_only: bool,
+    /// A rule for a value that has the type.
+    pub check: Option<Check>,
+}
+
+/// A rule for a field's value, which it gets in canonical form. A refusal says what must hold, as a phrase.
+pub type Check = fn(&Value) -> Result<(), String>;
+
+/// Who sets a field (AIP-203).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Callers, on create and update.
+    Mutable,
+    /// Callers, on create; an update with another value is refused.
+    Immutable,
+    /// The server; what a caller sends is ignored.
+    OutputOnly,
+    /// Callers; it is never returned.
+    InputOnly,
+}
+
+/// A type of proto3 JSON.
+#[derive(Debug, Clone, Copy)]
+pub enum Type {
+    /// Text.
+    String,
+    /// `true` or `false`.
+    Bool,
+    /// A number of 32 bits.
+    Int32,
+    /// A number of 64 bits, written as a string.
+    Int64,
+    /// Standard base64.
+    Bytes,
+    /// RFC 3339; see [`Timestamp`](crate::timestamp::Timestamp).
+    Timestamp,
+    /// Seconds with `s`, such as `3600s`.
+    Duration,
+    /// A name of these; the first means unspecified and is never written.
+    Enum(&'static [&'static str]),
+    /// A name or number of the capabilities' enum.
+    Capability,
+    /// Comma-separated paths.
+    FieldMask,
+    /// An object with these fields.
+    Message(&'static [Field]),
+    /// An array.
+    List(&'static Self),
+    /// An object with any keys.
+    Map(&'static Self),
+}
+
+impl Field {
+    /// The uid, by which lists are ordered unless a kind says otherwise.
+    pub const UID: Self = Self::string("uid").output_only().sort(&["uid"]);
+    /// When the resource was created.
+    pub const CREATE_TIME: Self = Self::timestamp("createTime").output_only().sort(&["createTime", "createdAt"]);
+    /// When the resource was last updated; at first, when it was created.
+    pub const UPDATE_TIME: Self = Self::timestamp("updateTime").output_only().sort(&["updateTime", "updatedAt"]);
+
+    /// A field of this type that callers set.
+    pub const fn new(name: &'static str, ty: Type) -> Self {
+        Self {
+            name,
+            ty,
+            access: Access::Mutable,
+            required: false,
+            multiline: false,
+            sort: &[],
+            oneof: None,
+            rest_only: false,
+            check: None,
+        }
+    }
+
+    /// Text.
+    pub const fn string(name: &'static str) -> Self {
+        Self::new(name, Type::String)
+    }
+
+    /// A list of texts.
+    pub const fn strings(name: &'static str) -> Self {
+        Self::new(name, Type::List(&Type::String))
+    }
+
+    /// A map of texts.
+    pub const fn string_map(name: &'static str) -> Self {
+        Self::new(name, Type::Map(&Type::String))
+    }
+
+    /// A truth value.
+    pub const fn bool(name: &'static str) -> Self {
+        Self::new(name, Type::Bool)
+    }
+
+    /// A point in time.
+    pub const fn timestamp(name: &'static str) -> Self {
+        Self::new(name, Type::Timestamp)
+    }
+
+    /// A name of an enum.
+    pub const fn enumeration(name: &'static str, names: &'static [&'static str]) -> Self {
+        Self::new(name, Type::Enum(names))
+    }
+
+    /// A nested message.
+    pub const fn message(name: &'static str, fields: &'static [Self]) -> Self {
+        Self::new(name, Type::Message(fields))
+    }
+
+    /// A create must set it.
+    pub const fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+
+    /// It never changes after the create.
+    pub const fn immutable(mut self) -> Self {
+        self.access = Access::Immutable;
+        self
+    }
+
+    /// The server sets it.
+    pub const fn output_only(mut self) -> Self {
+        self.access = Access::OutputOnly;
+        self
+    }
+
+    /// It is never returned.
+    pub const fn input_only(mut self) -> Self {
+        self.access = Access::InputOnly;
+        self
+    }
+
+    /// It may have line breaks and tabs.
+    pub const fn multiline(mut self) -> Self {
+        self.multiline = true;
+        self
+    }
+
+    /// Lists can be ordered by it, under these names.
+    pub const fn sort(mut self, names: &'static [&'static str]) -> Self {
+        self.sort = names;
+        self
+    }
+
+    /// It excludes the other fields of this oneof.
+    pub const fn oneof(mut self, name: &'static str) -> Self {
+        self.oneof = Some(name);
+        self
+    }
+
+    /// Protobuf has no such field.
+    pub const fn rest_only(mut self) -> Self {
+        self.rest_only = true;
+        self
+    }
+
+    /// Its value must pass this rule.
+    pub const fn check(mut self, check: Check) -> Self {
+        self.check = Some(check);
+        self
+    }
+}
+
+impl Type {
+    /// Returns the index key of a canonical value; the empty key for none.
+    pub fn key(&self, value: Option<&Value>) -> KeyValue {
+        let Some(value) = value else { return KeyValue::default() };
+        match (self, value) {
+            (Self::Timestamp, Value::String(text)) => {
+                crate::timestamp::Timestamp::parse(text).map(|at| KeyValue::integer(at.millis())).unwrap_or_default()
+            }
+            (Self::Int64, Value::String(text)) => text.parse().map(KeyValue::integer).unwrap_or_default(),
+            (_, Value::String(text)) => KeyValue::text(text),
+            (_, Value::Bool(value)) => KeyValue::boolean(*value),
+            (_, Value::Number(number)) => number.as_i64().map(KeyValue::integer).unwrap_or_default(),
+            _ => KeyValue::default(),
+        }
+    }
+}

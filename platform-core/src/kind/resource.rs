@@ -1,0 +1,163 @@
+//! A kind's Rust type, the behaviour that a table cannot express, and both with the type erased.
+
+use std::fmt::Debug;
+
+use bytes::Bytes;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{Kind, Verb};
+use crate::{
+    BoxFuture,
+    cx::Cx,
+    error::{Error, Result, Violations},
+    fields,
+    uid::Uid,
+    write::Write,
+};
+
+/// A kind of resource: its Rust type, its table, and what the table cannot say.
+///
+/// The type's serde form is the resource's JSON: camelCase names, a default for every field.
+pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static {
+    /// The table.
+    const KIND: &'static Kind;
+
+    /// Returns a valid resource with every field set: for the suite over all kinds, and for the documentation.
+    fn example() -> Self;
+
+    /// Adds the rules that this breaks and that concern more than one field.
+    ///
+    /// Called with what a create or update would store, after every field passed its own rules.
+    fn validate(&self, _violations: &mut Violations) {}
+
+    /// Completes a change before it is committed: sets what the server sets, refuses what depends on other
+    /// resources, requires what must still hold when it is written, and adds what is written with it.
+    ///
+    /// It runs again, from the start, when what it read has changed before the commit; so it has no effect but on
+    /// the change.
+    fn prepare<'a>(_cx: &'a Cx<'a>, _change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Tells whether [`Resource::render`] must complete this resource each time it is read.
+    fn computed(&self) -> bool {
+        false
+    }
+
+    /// Fills in what is not stored with these resources but looked up when they are read; a page at once.
+    fn render<'a>(_cx: &'a Cx<'a>, _resources: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// A create, update or delete in the making.
+#[derive(Debug)]
+pub struct Change<R> {
+    /// Which. A create that replaces a standing resource is an update.
+    pub verb: Verb,
+    /// The resource's uid.
+    pub uid: Uid,
+    /// The resource as it stands; none for a create.
+    pub old: Option<R>,
+    /// The resource as it will stand; none for a delete.
+    pub new: Option<R>,
+    /// The part that is stored and never returned. Begins as what stands.
+    pub private: Bytes,
+    /// The paths that the request sets: for an update its mask, for a create the fields that were sent.
+    pub paths: Vec<String>,
+    /// What else is required and written in the same commit.
+    pub write: Write,
+}
+
+impl<R> Change<R> {
+    /// Returns the resource as it will stand, or as it stands for a delete.
+    ///
+    /// # Errors
+    /// INTERNAL when there is neither, which no verb makes.
+    pub fn subject(&mut self) -> Result<&mut R> {
+        self.new.as_mut().or(self.old.as_mut()).ok_or_else(|| Error::internal("a change of nothing"))
+    }
+
+    /// Tells whether the request sets this path, one above it or one below it.
+    pub fn sets(&self, path: &str) -> bool {
+        self.paths.iter().any(|set| fields::covers(set, path) || fields::covers(path, set))
+    }
+}
+
+/// A kind with its type erased, so that one slice can hold them all.
+#[derive(Debug, Clone, Copy)]
+pub struct Registered {
+    /// The table.
+    pub kind: &'static Kind,
+    /// A valid resource, in canonical form.
+    pub example: fn() -> Value,
+    pub(crate) prepare: Prepare,
+    pub(crate) render: Render,
+}
+
+/// Runs [`Resource::validate`] and [`Resource::prepare`] and puts the change into canonical form; tells whether the
+/// resource is computed.
+type Prepare = for<'a> fn(&'a Cx<'a>, &'a mut Change<Value>) -> BoxFuture<'a, Result<bool>>;
+
+/// Runs [`Resource::render`] over a page.
+type Render = for<'a> fn(&'a Cx<'a>, Vec<Value>) -> BoxFuture<'a, Result<Vec<Value>>>;
+
+impl Registered {
+    /// Erases a kind's type.
+    pub const fn of<R: Resource>() -> Self {
+        Self { kind: R::KIND, example: example::<R>, prepare: prepare::<R>, render: render::<R> }
+    }
+}
+
+fn example<R: Resource>() -> Value {
+    canonical(&R::example()).unwrap_or_default()
+}
+
+fn prepare<'a, R: Resource>(cx: &'a Cx<'a>, change: &'a mut Change<Value>) -> BoxFuture<'a, Result<bool>> {
+    Box::pin(async move {
+        let mut typed = Change {
+            verb: change.verb,
+            uid: change.uid.clone(),
+            old: change.old.take().map(typed::<R>).transpose()?,
+            new: change.new.take().map(typed::<R>).transpose()?,
+            private: std::mem::take(&mut change.private),
+            paths: std::mem::take(&mut change.paths),
+            write: std::mem::take(&mut change.write),
+        };
+        if let Some(new) = &typed.new {
+            let mut violations = Violations::default();
+            new.validate(&mut violations);
+            violations.none_or(())?;
+        }
+        R::prepare(cx, &mut typed).await?;
+        let computed = typed.new.as_ref().is_some_and(R::computed);
+        change.old = typed.old.as_ref().map(canonical).transpose()?;
+        change.new = typed.new.as_ref().map(canonical).transpose()?;
+        change.uid = typed.uid;
+        change.private = typed.private;
+        change.paths = typed.paths;
+        change.write = typed.write;
+        Ok(computed)
+    })
+}
+
+fn render<'a, R: Resource>(cx: &'a Cx<'a>, bodies: Vec<Value>) -> BoxFuture<'a, Result<Vec<Value>>> {
+    Box::pin(async move {
+        let mut resources = bodies.into_iter().map(typed::<R>).collect::<Result<Vec<_>>>()?;
+        R::render(cx, &mut resources).await?;
+        resources.iter().map(canonical).collect()
+    })
+}
+
+/// Reads a stored or checked body.
+pub(crate) fn typed<R: Resource>(body: Value) -> Result<R> {
+    serde_json::from_value(body).map_err(Error::internal)
+}
+
+/// Writes the resource as the API does: what is empty is left out, numbers and truth values never are.
+pub(crate) fn canonical<R: Resource>(resource: &R) -> Result<Value> {
+    let mut body = serde_json::to_value(resource).map_err(Error::internal)?;
+    fields::prune(R::KIND.fields, &mut body);
+    Ok(body)
+}

@@ -1,0 +1,369 @@
+//! The platform: what an embedder builds once and every transport calls.
+
+use std::{collections::HashSet, fmt::Debug, sync::Arc};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use quick_cache::sync::Cache;
+use serde_json::{Map, Value};
+
+use crate::{
+    BoxFuture,
+    access::{Caller, Grants, resolve},
+    aip::page_token::PageKeys,
+    clock::Clock,
+    cx::{ATTEMPTS, Cx},
+    entropy::Entropy,
+    error::{Error, Result},
+    kind::{Action, Kind, Needs, Registered, Resource, canonical, typed},
+    request::ListRequest,
+    resources::KINDS,
+    store::Store,
+    timestamp::Timestamp,
+    uid::Uid,
+    verbs,
+};
+
+pub use crate::verbs::list::ListReply;
+
+mod bootstrap;
+
+pub use bootstrap::Bootstrap;
+
+/// A resource API over a store.
+///
+/// One value serves any number of callers at once. Every method acts as a caller and refuses what that caller may
+/// not do; what transports need is here with types erased, and what embedders use is typed by kind.
+#[derive(Debug)]
+pub struct Platform {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    kinds: Vec<Registered>,
+    page_keys: ArcSwap<PageKeys>,
+    grants: Cache<Uid, Arc<Grants>>,
+    settings: Settings,
+}
+
+/// What an installation decides for itself.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The suffix of error domains and resource types, such as `example.com`.
+    pub service_domain: String,
+    /// Who has the operator's powers (`docs/api.md`, The operator).
+    pub operators: HashSet<Uid>,
+    /// Whether every registered person may create organisations, or the operator alone.
+    pub open_organisations: bool,
+    /// Mail domains that tell nothing of an organisation, for LookupGroup.
+    pub shared_mail_domains: HashSet<String>,
+    /// Of how many identities the grants are kept in memory.
+    pub cached_grants: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let shared = ["gmail.com", "outlook.com", "hotmail.com", "yahoo.com", "icloud.com", "proton.me", "gmx.net"];
+        Self {
+            service_domain: "platform.local".to_owned(),
+            operators: HashSet::new(),
+            open_organisations: false,
+            shared_mail_domains: shared.map(str::to_owned).into(),
+            cached_grants: 10_000,
+        }
+    }
+}
+
+/// Puts a [`Platform`] together.
+#[derive(Debug)]
+pub struct Builder {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    kinds: Vec<Registered>,
+    page_keys: Option<PageKeys>,
+    settings: Settings,
+}
+
+impl Builder {
+    /// Adds a kind of the embedder's own to those of the contract.
+    #[must_use]
+    pub fn kind<R: Resource>(mut self) -> Self {
+        self.kinds.push(Registered::of::<R>());
+        self
+    }
+
+    /// Sets the keys of page tokens. Without this they are drawn anew, so that tokens end with the process.
+    #[must_use]
+    pub fn page_keys(mut self, keys: PageKeys) -> Self {
+        self.page_keys = Some(keys);
+        self
+    }
+
+    /// Sets what the installation decides for itself.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Returns the platform.
+    pub fn build(self) -> Platform {
+        let page_keys = self.page_keys.unwrap_or_else(|| {
+            let mut key = [0; 32];
+            self.entropy.fill(&mut key);
+            PageKeys::new([(1, key)])
+        });
+        Platform {
+            grants: Cache::new(self.settings.cached_grants),
+            store: self.store,
+            clock: self.clock,
+            entropy: self.entropy,
+            kinds: self.kinds,
+            page_keys: ArcSwap::from_pointee(page_keys),
+            settings: self.settings,
+        }
+    }
+}
+
+impl Platform {
+    /// Begins a platform over a store, with the time and randomness that it shall use.
+    pub fn builder(store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
+        Builder {
+            store,
+            clock: Arc::new(clock),
+            entropy: Arc::new(entropy),
+            kinds: KINDS.to_vec(),
+            page_keys: None,
+            settings: Settings::default(),
+        }
+    }
+
+    /// Returns all kinds: those of the contract, then the embedder's.
+    pub fn registered(&self) -> &[Registered] {
+        &self.kinds
+    }
+
+    /// Returns the tables of all kinds.
+    pub fn kinds(&self) -> impl Iterator<Item = &'static Kind> {
+        self.kinds.iter().map(|registered| registered.kind)
+    }
+
+    /// Returns what the installation decided for itself.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Returns the store.
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// Returns the time now.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Returns the source of randomness.
+    pub fn entropy(&self) -> &dyn Entropy {
+        &*self.entropy
+    }
+
+    /// Replaces the keys of page tokens, after a rotation.
+    pub fn set_page_keys(&self, keys: PageKeys) {
+        self.page_keys.store(Arc::new(keys));
+    }
+
+    pub(crate) fn page_keys(&self) -> arc_swap::Guard<Arc<PageKeys>> {
+        self.page_keys.load()
+    }
+
+    /// Lists resources of a kind: [`Platform::list`] with the type erased.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT on `page_token`; never PERMISSION_DENIED: a list has what the caller may see.
+    pub async fn list_erased(
+        &self,
+        caller: &Caller,
+        registered: &Registered,
+        request: &ListRequest,
+    ) -> Result<ListReply> {
+        let done = self.settle(caller, |cx| Box::pin(verbs::list::list(cx, registered, request))).await;
+        done.map_err(|error| error.of_domain(registered.kind.domain.0))
+    }
+
+    /// Gets a resource: [`Platform::get`] with the type erased.
+    ///
+    /// # Errors
+    /// As [`Platform::get`].
+    pub async fn get_erased(&self, caller: &Caller, registered: &Registered, uid: &str) -> Result<Bytes> {
+        let done = self.settle(caller, |cx| Box::pin(verbs::get::get(cx, registered, uid))).await;
+        done.map_err(|error| error.of_domain(registered.kind.domain.0))
+    }
+
+    /// Creates a resource: [`Platform::create`] with the type erased. The body is the resource's JSON in any form
+    /// that proto3 JSON allows.
+    ///
+    /// # Errors
+    /// As [`Platform::create`].
+    pub async fn create_erased(
+        &self,
+        caller: &Caller,
+        registered: &Registered,
+        parent: &str,
+        body: &Map<String, Value>,
+    ) -> Result<Bytes> {
+        let done = self.settle(caller, |cx| Box::pin(verbs::create::create(cx, registered, parent, body))).await;
+        done.map_err(|error| error.of_domain(registered.kind.domain.0))
+    }
+
+    /// Updates a resource: [`Platform::update`] with the type erased. Without a mask, the fields that the body has
+    /// are set.
+    ///
+    /// # Errors
+    /// As [`Platform::update`].
+    pub async fn update_erased(
+        &self,
+        caller: &Caller,
+        registered: &Registered,
+        uid: &str,
+        body: &Map<String, Value>,
+        mask: Option<&str>,
+    ) -> Result<Bytes> {
+        let done = self.settle(caller, |cx| Box::pin(verbs::update::update(cx, registered, uid, body, mask))).await;
+        done.map_err(|error| error.of_domain(registered.kind.domain.0))
+    }
+
+    /// Deletes a resource: [`Platform::delete`] with the type erased.
+    ///
+    /// # Errors
+    /// As [`Platform::delete`].
+    pub async fn delete_erased(&self, caller: &Caller, registered: &Registered, uid: &str) -> Result<()> {
+        let done = self.settle(caller, |cx| Box::pin(verbs::delete::delete(cx, registered, uid))).await;
+        done.map_err(|error| error.of_domain(registered.kind.domain.0))
+    }
+
+    /// Runs an action of a kind's service. `caller` may be none for an action that needs no token.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED without a caller where one is needed, and what the action says.
+    pub async fn run(
+        &self,
+        caller: Option<&Caller>,
+        kind: &Kind,
+        action: &'static Action,
+        request: &Map<String, Value>,
+    ) -> Result<Value> {
+        let done = match (caller, action.needs) {
+            (_, Needs::Nothing) => {
+                let (nobody, grants) = (Caller::new(Uid::default()), Arc::new(Grants::none()));
+                verbs::action::run(&Cx::new(self, &nobody, grants), action, request).await
+            }
+            (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
+            (Some(caller), _) => self.settle(caller, |cx| Box::pin(verbs::action::run(cx, action, request))).await,
+        };
+        done.map_err(|error| error.of_domain(kind.domain.0))
+    }
+
+    /// Lists resources of a kind that the caller may see, a page of them.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT on `page_token`.
+    pub async fn list<R: Resource>(&self, caller: &Caller, request: &ListRequest) -> Result<List<R>> {
+        let reply = self.list_erased(caller, self.registered_of::<R>()?, request).await?;
+        let resources = reply.items.iter().map(|body| serde_json::from_slice(body).map_err(Error::internal));
+        Ok(List {
+            resources: resources.collect::<Result<_>>()?,
+            next_page_token: reply.next_page_token,
+            total_count: reply.total_count,
+        })
+    }
+
+    /// Gets a resource by its uid.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT for what is no uid, PERMISSION_DENIED when the caller lacks a capability there, NOT_FOUND.
+    pub async fn get<R: Resource>(&self, caller: &Caller, uid: &str) -> Result<R> {
+        let body = self.get_erased(caller, self.registered_of::<R>()?, uid).await?;
+        serde_json::from_slice(&body).map_err(Error::internal)
+    }
+
+    /// Creates a resource below a parent, which for a kind that needs none is empty.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED, INVALID_ARGUMENT with all violations, NOT_FOUND for the parent, ALREADY_EXISTS.
+    pub async fn create<R: Resource>(&self, caller: &Caller, parent: &str, resource: &R) -> Result<R> {
+        let body = object(canonical(resource)?)?;
+        let body = self.create_erased(caller, self.registered_of::<R>()?, parent, &body).await?;
+        serde_json::from_slice(&body).map_err(Error::internal)
+    }
+
+    /// Sets the fields of a resource that the mask names (`docs/api.md`, Updates).
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED, INVALID_ARGUMENT with all violations, NOT_FOUND.
+    pub async fn update<R: Resource>(&self, caller: &Caller, uid: &str, resource: &R, mask: &str) -> Result<R> {
+        let body = object(canonical(resource)?)?;
+        let body = self.update_erased(caller, self.registered_of::<R>()?, uid, &body, Some(mask)).await?;
+        typed(serde_json::from_slice(&body).map_err(Error::internal)?)
+    }
+
+    /// Deletes a resource, with what goes with it.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED, NOT_FOUND, FAILED_PRECONDITION when something stands in the way.
+    pub async fn delete<R: Resource>(&self, caller: &Caller, uid: &str) -> Result<()> {
+        self.delete_erased(caller, self.registered_of::<R>()?, uid).await
+    }
+
+    fn registered_of<R: Resource>(&self) -> Result<&Registered> {
+        let found = self.kinds.iter().find(|registered| std::ptr::eq(registered.kind, R::KIND));
+        let found = found.or_else(|| self.kinds.iter().find(|registered| registered.kind.name == R::KIND.name));
+        found.ok_or_else(|| Error::internal(format!("the kind {} was not given to the platform", R::KIND.name)))
+    }
+
+    /// Does an operation with the caller's grants, and again for as long as they turn out to have changed meanwhile.
+    pub(crate) async fn settle<'a, T>(
+        &'a self,
+        caller: &'a Caller,
+        operation: impl for<'c> Fn(&'c Cx<'a>) -> BoxFuture<'c, Result<T>>,
+    ) -> Result<T> {
+        for _ in 0..ATTEMPTS {
+            let cx = Cx::new(self, caller, self.grants_of(&caller.identity).await?);
+            match operation(&cx).await {
+                Err(error) if error.is_stale() => {
+                    self.grants.remove(&caller.identity);
+                }
+                done => return done,
+            }
+        }
+        Err(Error::busy())
+    }
+
+    async fn grants_of(&self, identity: &Uid) -> Result<Arc<Grants>> {
+        if let Some(grants) = self.grants.get(identity) {
+            return Ok(grants);
+        }
+        let operator = self.settings.operators.contains(identity);
+        let grants = Arc::new(resolve(self.store(), identity, operator).await?);
+        self.grants.insert(identity.clone(), Arc::clone(&grants));
+        Ok(grants)
+    }
+}
+
+/// A page of resources.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct List<R> {
+    /// The resources, in order.
+    pub resources: Vec<R>,
+    /// The token of the next page; none when this is the last.
+    pub next_page_token: Option<String>,
+    /// How many match on all pages, of those that the caller may see.
+    pub total_count: u64,
+}
+
+fn object(value: Value) -> Result<Map<String, Value>> {
+    match value {
+        Value::Object(object) => Ok(object),
+        _ => Err(Error::internal("a resource that is no JSON object")),
+    }
+}

@@ -1,0 +1,135 @@
+//! A new installation's first resources, and registered persons.
+
+use bytes::Bytes;
+
+use super::Platform;
+use crate::{
+    access::{Caller, Grants, identity_epoch},
+    cx::Cx,
+    error::Result,
+    resources::iam::{ClaimMatch, Group, Identity, RoleBinding, role},
+    store::{Key, Require},
+    uid::Uid,
+    write::Write,
+};
+use std::sync::Arc;
+
+use crate::kind::Resource;
+
+/// The resources that an installation begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bootstrap {
+    /// The uid of the first organisation, of one segment.
+    pub organisation: Uid,
+    /// Its name.
+    pub organisation_name: String,
+    /// The uid of the operator's identity, of one segment, so that it reaches every organisation.
+    pub operator: Uid,
+}
+
+impl Platform {
+    /// Writes the built-in roles as this release has them. To be called once before serving.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn write_built_in_roles(&self) -> Result<()> {
+        let (nobody, grants) = (Caller::new(Uid::default()), Arc::new(Grants::none()));
+        let cx = Cx::new(self, &nobody, grants);
+        let now = self.now();
+        let roles = role::built_in(now);
+        let standing = cx.read_all::<role::Role>(roles.iter().map(|role| role.uid.clone())).await?;
+        let mut write = Write::default();
+        for (role, standing) in roles.iter().zip(standing) {
+            let changed = standing.as_ref().is_none_or(|standing| {
+                (&standing.capabilities, &standing.description) != (&role.capabilities, &role.description)
+            });
+            if changed {
+                let create_time = standing.and_then(|standing| standing.create_time).or(role.create_time);
+                write.put(&role.uid, &role::Role { create_time, ..role.clone() }, Bytes::new())?;
+                write.raise(crate::access::GRANTS_EPOCH.into());
+            }
+        }
+        if write.is_empty() { Ok(()) } else { cx.commit(write).await.map(drop) }
+    }
+
+    /// Writes the first organisation and the operator's identity, bound to it as owner, where they are missing.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn bootstrap(&self, first: &Bootstrap) -> Result<()> {
+        self.write_built_in_roles().await?;
+        let (nobody, grants) = (Caller::new(Uid::default()), Arc::new(Grants::none()));
+        let cx = Cx::new(self, &nobody, grants);
+        let now = Some(self.now());
+        let mut write = Write::default();
+        if cx.read::<Group>(&first.organisation).await?.is_none() {
+            let group = Group {
+                uid: first.organisation.clone(),
+                name: first.organisation_name.clone(),
+                create_time: now,
+                update_time: now,
+                ..Group::default()
+            };
+            write.require_still(Require::Absent(Key::new(Group::KIND.name, group.uid.clone())));
+            write.put(&group.uid, &group, Bytes::new())?;
+        }
+        if cx.read::<Identity>(&first.operator).await?.is_none() {
+            let operator = Identity {
+                uid: first.operator.clone(),
+                name: "operator".to_owned(),
+                description: "The operator of this installation".to_owned(),
+                last_seen_time: now,
+                create_time: now,
+                update_time: now,
+                ..Identity::default()
+            };
+            write.require_still(Require::Absent(Key::new(Identity::KIND.name, operator.uid.clone())));
+            write.put(&operator.uid, &operator, Bytes::new())?;
+        }
+        if write.is_empty() {
+            return Ok(());
+        }
+        let owner =
+            RoleBinding::new(&first.organisation, &first.operator, &role::owner_uid(), self.entropy(), self.now());
+        write.put(&owner.uid, &owner, Bytes::new())?;
+        write.raise(identity_epoch(&first.operator));
+        cx.commit(write).await.map(drop)
+    }
+
+    /// Registers a person, whom tokens of this issuer with this subject then act as. `uid` is derived from both by
+    /// whoever verifies tokens. A person who is registered already stays as they are.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn register_person(&self, uid: &Uid, issuer: &str, subject: &str, email: Option<&str>) -> Result<()> {
+        let (nobody, grants) = (Caller::new(Uid::default()), Arc::new(Grants::none()));
+        let cx = Cx::new(self, &nobody, grants);
+        if cx.read::<Identity>(uid).await?.is_some() {
+            return Ok(());
+        }
+        let now = Some(self.now());
+        let person = Identity {
+            uid: uid.clone(),
+            name: "registered person".to_owned(),
+            email: email.unwrap_or_default().to_owned(),
+            claim_match: Some(ClaimMatch {
+                issuer: issuer.to_owned(),
+                subject: subject.to_owned(),
+                ..ClaimMatch::default()
+            }),
+            last_seen_time: now,
+            create_time: now,
+            update_time: now,
+            ..Identity::default()
+        };
+        let mut write = Write::default();
+        write.require_still(Require::Absent(Key::new(Identity::KIND.name, uid.clone())));
+        write.put(uid, &person, Bytes::new())?;
+        write.raise(identity_epoch(uid));
+        match cx.commit(write).await {
+            // Somebody else registered them at the same time.
+            Err(error) if error.is_stale() => Ok(()),
+            done => done.map(drop),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Requests of lists, as a query string or as JSON, in one canonical form.
+
+use serde_json::{Map, Value};
+
+use crate::{
+    aip::order_by,
+    error::{Error, Result, Violations},
+    fields::{self, is_named},
+    kind::{By, Field, Kind, Method, Param, Type, Verb},
+    scope::{Parent, UidpFilter},
+    store::{Filter, KeyName, KeyValue, Order},
+    uid::Uid,
+};
+
+/// How many resources a page has when the request does not say.
+pub const DEFAULT_PAGE_SIZE: usize = 50;
+
+/// The most resources that a page has; a request for more gets these.
+pub const MAX_PAGE_SIZE: usize = 200;
+
+/// The parameters that every list has.
+pub const LIST_FIELDS: &[Field] = &[
+    Field::message(
+        "uidp",
+        &[
+            Field::string("ancestorsOf"),
+            Field::string("descendantsOf"),
+            Field::string("childrenOf"),
+            Field::bool("inRoot"),
+            Field::strings("ids"),
+        ],
+    ),
+    Field::new("pageSize", Type::Int32),
+    Field::string("pageToken"),
+    Field::string("orderBy"),
+    Field::new("skip", Type::Int32),
+];
+
+/// A request for a page of a list, checked.
+#[derive(Debug, Clone)]
+pub struct ListRequest {
+    pub(crate) uidp: UidpFilter,
+    pub(crate) filters: Vec<Filter>,
+    pub(crate) order: Order,
+    pub(crate) page_size: usize,
+    pub(crate) page_token: String,
+    pub(crate) skip: u64,
+    /// All that a page token is bound to, but for the caller.
+    pub(crate) canonical: String,
+}
+
+impl ListRequest {
+    /// Reads the pairs of a query string, decoded, in either spelling (`docs/api.md`, Lists).
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with every parameter that is unknown, given twice or not of its type.
+    pub fn from_query(kind: &'static Kind, pairs: &[(String, String)]) -> Result<Self> {
+        Self::from_json(kind, from_query(&|key| lookup(kind, key), pairs)?)
+    }
+
+    /// Reads a request as its proto3 JSON.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with every field that is unknown, given twice or not of its type.
+    pub fn from_json(kind: &'static Kind, request: Map<String, Value>) -> Result<Self> {
+        let input = fields::read_with(&|key| lookup(kind, key), request, "");
+        let mut violations = Violations::default();
+        for violation in input.malformed.into_vec().into_iter().chain(input.violations.into_vec()) {
+            violations.add(as_documented(&violation.field), violation.description);
+        }
+        let values = input.values;
+        let text = |name: &str| values.get(name).and_then(Value::as_str).unwrap_or_default();
+        let number = |name: &str| values.get(name).and_then(Value::as_i64).unwrap_or_default();
+
+        let page_size = match usize::try_from(number("pageSize")) {
+            Ok(0) => DEFAULT_PAGE_SIZE,
+            Ok(size) => size.min(MAX_PAGE_SIZE),
+            Err(_) => {
+                violations.add("page_size", "must not be negative");
+                0
+            }
+        };
+        let skip = u64::try_from(number("skip")).unwrap_or_else(|_| {
+            violations.add("skip", "must not be negative");
+            0
+        });
+        let method = kind.method(Verb::List);
+        let default_order = method.map_or("uid", |list| list.order);
+        let order_text = Some(text("orderBy")).filter(|order| !order.trim().is_empty()).unwrap_or(default_order);
+        let order = order_by::parse(order_text, kind.fields);
+        let uidp = uidp_filter(values.get("uidp"), &mut violations);
+        let order = match order {
+            Ok(order) => order,
+            Err(rule) => {
+                violations.add("order_by", rule);
+                return Err(Error::invalid(violations));
+            }
+        };
+        violations.none_or(())?;
+
+        let page_token = text("pageToken").to_owned();
+        let filters = method.map(|list| filters(list, &values)).unwrap_or_default();
+        let bound: Vec<_> = values
+            .iter()
+            .filter(|(name, _)| !matches!(name.as_str(), "pageSize" | "pageToken" | "orderBy" | "skip"))
+            .collect();
+        let mut bound = bound;
+        bound.sort_by_key(|(name, _)| name.as_str());
+        let canonical =
+            format!("{}\n{order:?}\n{}", kind.name, serde_json::to_string(&bound).map_err(Error::internal)?);
+        Ok(Self { uidp, filters, order, page_size, page_token, skip, canonical })
+    }
+}
+
+/// Returns a parameter of the kind's list by either spelling of its name.
+fn lookup(kind: &'static Kind, key: &str) -> Option<&'static Field> {
+    let own = kind.method(Verb::List).map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
+    LIST_FIELDS.iter().chain(own).find(|field| is_named(key, field.name))
+}
+
+/// Returns the name by which the documentation calls a parameter that every list has.
+fn as_documented(field: &str) -> String {
+    let common = |prefix: &str| field.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    if !LIST_FIELDS.iter().any(|known| common(known.name)) {
+        return field.to_owned();
+    }
+    field.chars().fold(String::new(), |mut snake, c| {
+        if c.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(c.to_ascii_lowercase());
+        snake
+    })
+}
+
+fn uidp_filter(value: Option<&Value>, violations: &mut Violations) -> UidpFilter {
+    let text = |name: &str| value.and_then(|uidp| uidp.get(name)).and_then(Value::as_str);
+    let mut uid = |name: &str, text: &str| {
+        Uid::parse(text)
+            .inspect_err(|rule| violations.add(as_documented(&format!("uidp.{name}")), rule.to_string()))
+            .ok()
+    };
+    let ids = value.and_then(|uidp| uidp.get("ids")).and_then(Value::as_array);
+    UidpFilter {
+        ancestors_of: text("ancestorsOf").and_then(|text| uid("ancestorsOf", text)),
+        descendants_of: text("descendantsOf").and_then(|text| uid("descendantsOf", text)),
+        children_of: match text("childrenOf") {
+            Some("/") => Some(Parent::Root),
+            text => text.and_then(|text| uid("childrenOf", text)).map(Parent::Uid),
+        },
+        in_root: value.and_then(|uidp| uidp.get("inRoot")).and_then(Value::as_bool).unwrap_or_default(),
+        ids: ids.into_iter().flatten().filter_map(Value::as_str).filter_map(|text| uid("ids", text)).collect(),
+    }
+}
+
+fn filters(list: &Method, values: &Map<String, Value>) -> Vec<Filter> {
+    let own = list.params.iter().filter_map(|param| filter(param, values.get(param.field.name)?));
+    let narrowed = list.narrow.map(|narrow| narrow(values)).unwrap_or_default();
+    own.chain(narrowed).collect()
+}
+
+fn filter(param: &Param, value: &Value) -> Option<Filter> {
+    let any_of = |key: KeyName, values: Vec<KeyValue>| Filter::AnyOf { key, values };
+    match (param.by, &param.field.ty, value) {
+        (By::Value(key), Type::List(element), Value::Array(values)) => {
+            Some(any_of(key, values.iter().map(|value| element.key(Some(value))).collect()))
+        }
+        (By::Value(key), ty, value) => Some(any_of(key, vec![ty.key(Some(value))])),
+        (By::Above(key), ty, value) => Some(Filter::Above { key, value: ty.key(Some(value)) }),
+        (By::Narrow, ..) => None,
+    }
+}
+
+/// Reads the pairs of a query string into a JSON object, by the fields that `lookup` knows.
+///
+/// # Errors
+/// INVALID_ARGUMENT with every key that is unknown, or given twice and no list.
+pub(crate) fn from_query(
+    lookup: &dyn Fn(&str) -> Option<&'static Field>,
+    pairs: &[(String, String)],
+) -> Result<Map<String, Value>> {
+    let mut violations = Violations::default();
+    let mut object = Map::new();
+    for (key, value) in pairs {
+        let mut names = key.split('.');
+        let mut field = names.next().and_then(lookup);
+        let mut path: Vec<&'static str> = field.iter().map(|field| field.name).collect();
+        for name in names {
+            field = match field.map(|field| &field.ty) {
+                Some(Type::Message(inner)) => fields::named(inner, name),
+                _ => None,
+            };
+            path.extend(field.iter().map(|field| field.name));
+        }
+        match field {
+            Some(field) if !matches!(field.ty, Type::Message(_) | Type::Map(_)) => {
+                if !insert(&mut object, &path, field, value) {
+                    violations.add(as_documented(&path.join(".")), "is given twice");
+                }
+            }
+            _ => violations.add(key, "is no parameter of this method"),
+        }
+    }
+    violations.none_or(object)
+}
+
+/// Puts a value at a path; tells whether there was room for it.
+fn insert(object: &mut Map<String, Value>, path: &[&'static str], field: &Field, text: &str) -> bool {
+    match path {
+        [] => false,
+        [name] => match (&field.ty, object.get_mut(*name)) {
+            (Type::List(element), None) => {
+                object.insert((*name).to_owned(), vec![from_text(element, text)].into());
+                true
+            }
+            (Type::List(element), Some(Value::Array(values))) => {
+                values.push(from_text(element, text));
+                true
+            }
+            (_, Some(_)) => false,
+            (ty, None) => {
+                object.insert((*name).to_owned(), from_text(ty, text));
+                true
+            }
+        },
+        [name, rest @ ..] => match object.entry(*name).or_insert_with(|| Value::Object(Map::new())) {
+            Value::Object(inner) => insert(inner, rest, field, text),
+            _ => false,
+        },
+    }
+}
+
+fn from_text(ty: &Type, text: &str) -> Value {
+    match (ty, text) {
+        (Type::Bool, "true" | "True" | "TRUE" | "t" | "T" | "1") => true.into(),
+        (Type::Bool, "false" | "False" | "FALSE" | "f" | "F" | "0" | "") => false.into(),
+        (Type::Int32 | Type::Int64 | Type::Timestamp | Type::Duration | Type::Enum(_), "") => Value::Null,
+        (Type::Enum(_) | Type::Capability, text) => text.parse::<u32>().map_or_else(|_| text.into(), Value::from),
+        _ => text.into(),
+    }
+}

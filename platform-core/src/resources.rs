@@ -1,0 +1,23 @@
+//! Every kind of the contract, one file each; the folders are the URL's domains.
+
+use crate::kind::Registered;
+
+mod check;
+
+pub mod iam;
+pub mod ping;
+pub mod registry;
+
+/// The one list of kinds. Routes, RPCs, access, events, indexes and the tests over all kinds are loops over it.
+pub const KINDS: &[Registered] = &[
+    Registered::of::<iam::Group>(),
+    Registered::of::<iam::GroupAccessRequest>(),
+    Registered::of::<iam::Identity>(),
+    Registered::of::<iam::IdentityMetadata>(),
+    Registered::of::<iam::Role>(),
+    Registered::of::<iam::RoleBinding>(),
+    Registered::of::<registry::Repo>(),
+    Registered::of::<registry::RepoReadme>(),
+    Registered::of::<registry::Tag>(),
+    Registered::of::<ping::Ping>(),
+];

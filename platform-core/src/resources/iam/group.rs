@@ -1,0 +1,326 @@
+//! Groups: organisations and the folders in them, which everything else lies in (`docs/api.md`, Groups).
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{super::check, RoleBinding, group_access_request, role};
+use crate::{
+    BoxFuture,
+    access::{Capability, GRANTS_EPOCH, cap, identity_epoch},
+    cx::Cx,
+    error::{Error, Result, Violations},
+    kind::{
+        Action, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Type,
+        Unique, Verb, WhenParentGoes,
+    },
+    store::{Filter, KeyValue, Query, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// An organisation, or a folder at any depth below one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Group {
+    /// One segment for an organisation, otherwise the parent's and one.
+    pub uid: Uid,
+    /// Unique among the folders of one parent; organisations may share a name, unless they are verified.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// How many resources of a sort it may have; set by the installation.
+    pub resource_limits: BTreeMap<String, i32>,
+    /// Whether the operator vouches that the name, a mail domain, is the organisation's.
+    pub verified: bool,
+    /// When it was created.
+    pub create_time: Option<Timestamp>,
+    /// When it was last updated.
+    pub update_time: Option<Timestamp>,
+    /// What sort of organisation a verified one is; a folder shows its organisation's.
+    pub kind: OrgKind,
+    /// How far an organisation has come; a folder shows its organisation's.
+    pub status: OrgStatus,
+}
+
+/// What sort of organisation it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub enum OrgKind {
+    #[default]
+    OrgKindUnspecified,
+    OrgKindStarter,
+    OrgKindCustomer,
+    OrgKindDev,
+    OrgKindInfra,
+    OrgKindAwsMarketplace,
+}
+
+/// How far an organisation has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub enum OrgStatus {
+    #[default]
+    OrgStatusUnspecified,
+    OrgStatusInitializing,
+    OrgStatusReady,
+    OrgStatusSuspended,
+}
+
+const ORG_KINDS: &[&str] = &[
+    "ORG_KIND_UNSPECIFIED",
+    "ORG_KIND_STARTER",
+    "ORG_KIND_CUSTOMER",
+    "ORG_KIND_DEV",
+    "ORG_KIND_INFRA",
+    "ORG_KIND_AWS_MARKETPLACE",
+];
+
+const ORG_STATUSES: &[&str] =
+    &["ORG_STATUS_UNSPECIFIED", "ORG_STATUS_INITIALIZING", "ORG_STATUS_READY", "ORG_STATUS_SUSPENDED"];
+
+impl Resource for Group {
+    const KIND: &'static Kind = &Kind {
+        name: "Group",
+        plural: "groups",
+        service: "GroupsService",
+        domain: Domain::IAM,
+        parent: Parent::GroupOrNone,
+        methods: &[
+            Method::list(&[cap("groups.list")]).params(&[Param::exact("name")]),
+            Method::get(&[cap("groups.list")]),
+            Method::create(&[cap("groups.create")]).event("iam.group.created.v1"),
+            Method::update(&[cap("groups.update")]).event("iam.group.updated.v1"),
+            Method::delete(&[cap("groups.delete")]).event("iam.group.deleted.v1"),
+        ],
+        actions: &[
+            Action {
+                name: "LookupGroup",
+                http: Http::Get,
+                path: "groups:lookupGroup",
+                request: &[],
+                response: &[Field::message("group", GROUP_FIELDS)],
+                needs: Needs::Caller,
+                event: None,
+                run: |cx, _| Box::pin(lookup(cx)),
+            },
+            Action {
+                name: "RequestGroupAccess",
+                http: Http::Post,
+                path: "groups/{groupUid=**}:requestGroupAccess",
+                request: &[Field::string("groupUid").required().check(check::uid)],
+                response: &[],
+                needs: Needs::Caller,
+                event: None,
+                run: |cx, request| Box::pin(request_access(cx, request)),
+            },
+            Action {
+                name: "CheckEligibility",
+                http: Http::Get,
+                path: "groups:checkEligibility",
+                request: &[],
+                response: &[Field::bool("eligible")],
+                needs: Needs::Caller,
+                event: None,
+                run: |cx, _| Box::pin(check_eligibility(cx)),
+            },
+        ],
+        fields: GROUP_FIELDS,
+        keys: &[
+            DerivedKey { name: "segment", values: |body| vec![KeyValue::text(last_segment(body))] },
+            DerivedKey { name: "verifiedName", values: |body| verified_name(body).into_iter().collect() },
+        ],
+        unique: &[
+            Unique { space: "group.name", what: "a group of this name in the group", value: check::name_in_parent },
+            Unique { space: "group.verified", what: "a verified organisation of this name", value: verified_name },
+        ],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Blocks,
+    };
+
+    fn example() -> Self {
+        Self {
+            uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7"),
+            name: "example.com".to_owned(),
+            description: "The example organisation".to_owned(),
+            resource_limits: BTreeMap::from([("repositories".to_owned(), 100)]),
+            verified: true,
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+            kind: OrgKind::OrgKindCustomer,
+            status: OrgStatus::OrgStatusReady,
+        }
+    }
+
+    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let organisation = change.uid.is_root();
+            let before = change.old.take().unwrap_or_default();
+            let Some(group) = &mut change.new else {
+                // Its bindings go with it, so that whoever had them is decided anew.
+                change.write.raise(Arc::from(GRANTS_EPOCH));
+                return Ok(());
+            };
+            let mut violations = Violations::default();
+            if organisation {
+                let by_staff = (group.verified, group.kind) != (before.verified, before.kind);
+                let renamed = before.verified && group.name != before.name;
+                if (by_staff || renamed) && !cx.is_operator() {
+                    return Err(Error::denied());
+                }
+                match (group.verified, group.kind) {
+                    (true, OrgKind::OrgKindUnspecified) => {
+                        violations.add("kind", "is required for a verified organisation");
+                    }
+                    (false, kind) if kind != OrgKind::OrgKindUnspecified => {
+                        violations.add("kind", "is for verified organisations only");
+                    }
+                    _ => {}
+                }
+            } else {
+                if group.verified {
+                    violations.add("verified", "is for organisations only");
+                }
+                if group.kind != OrgKind::OrgKindUnspecified && group.kind != before.kind {
+                    violations.add("kind", "is inherited from the organisation");
+                }
+                group.kind = OrgKind::default();
+                group.status = OrgStatus::default();
+            }
+            violations.none_or(())?;
+            if organisation && change.verb == Verb::Create {
+                group.status = OrgStatus::OrgStatusReady;
+                let caller = &cx.caller().identity;
+                let owner =
+                    RoleBinding::new(&change.uid, caller, &role::owner_uid(), cx.platform().entropy(), cx.now());
+                change.write.put(&owner.uid, &owner, Bytes::new())?;
+                change.write.raise(identity_epoch(caller));
+            }
+            Ok(())
+        })
+    }
+
+    fn computed(&self) -> bool {
+        !self.uid.is_root()
+    }
+
+    /// A folder's kind and status are its organisation's.
+    fn render<'a>(cx: &'a Cx<'a>, groups: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let mut roots: Vec<_> = groups.iter().map(|group| group.uid.root().to_owned()).collect();
+            roots.sort();
+            roots.dedup();
+            let organisations = cx.read_all::<Self>(roots.into_iter().map(Uid::opaque)).await?;
+            for group in groups {
+                let mut organisations = organisations.iter().flatten();
+                if let Some(organisation) = organisations.find(|organisation| &*organisation.uid == group.uid.root()) {
+                    (group.kind, group.status) = (organisation.kind, organisation.status);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+const GROUP_FIELDS: &[Field] = &[
+    Field::UID,
+    Field::string("name").required().sort(&["name"]).check(check::name),
+    Field::string("description").check(check::description),
+    Field::new("resourceLimits", Type::Map(&Type::Int32)).output_only(),
+    Field::bool("verified"),
+    Field::CREATE_TIME,
+    Field::UPDATE_TIME,
+    Field::enumeration("kind", ORG_KINDS),
+    Field::enumeration("status", ORG_STATUSES).output_only(),
+];
+
+fn last_segment(body: &Value) -> &str {
+    body.get("uid").and_then(Value::as_str).and_then(|uid| uid.rsplit('/').next()).unwrap_or_default()
+}
+
+fn verified_name(body: &Value) -> Option<KeyValue> {
+    let verified = body.get("verified").and_then(Value::as_bool).unwrap_or_default();
+    body.get("name").and_then(Value::as_str).filter(|_| verified).map(KeyValue::text)
+}
+
+/// Finds the parent of a new group: none for an organisation, otherwise a uid, the end of a uid, or a name.
+///
+/// Names and ends of uids are looked for only where the caller may create groups, so that they tell nothing of other
+/// organisations.
+///
+/// # Errors
+/// PERMISSION_DENIED where the caller may not, INVALID_ARGUMENT when it names none or several.
+pub(crate) async fn parent_for_create(cx: &Cx<'_>, parent: &str, needed: &[Capability]) -> Result<Option<Uid>> {
+    if parent.is_empty() {
+        let person = cx.caller().identity.is_root() && cx.caller().narrowing.is_none();
+        let open = cx.platform().settings().open_organisations && person;
+        return if open || cx.is_operator() { Ok(None) } else { Err(Error::denied()) };
+    }
+    if let Ok(uid) = Uid::parse(parent) {
+        cx.demand(&uid, needed)?;
+        return Ok(Some(uid));
+    }
+    let nodes = cx.nodes(needed);
+    if nodes.is_empty() {
+        return Err(Error::denied());
+    }
+    let segment = parent.rsplit('/').next().unwrap_or(parent);
+    let mut found = Vec::new();
+    for (key, value) in [("name", parent), ("segment", segment)] {
+        let mut query = Query::new(Group::KIND.name, Scope::Roots);
+        query.scopes = nodes.iter().cloned().map(Scope::Subtree).collect();
+        query.filters = vec![Filter::AnyOf { key, values: vec![KeyValue::text(value)] }];
+        query.limit = 100;
+        let page = cx.page(query).await?;
+        let ends_so = |uid: &Uid| key == "name" || uid.as_str() == parent || uid.ends_with(&format!("/{parent}"));
+        found.extend(page.items.into_iter().map(|item| item.uid).filter(ends_so));
+    }
+    found.sort();
+    found.dedup();
+    match <[Uid; 1]>::try_from(found) {
+        Ok([uid]) => Ok(Some(uid)),
+        Err(none) if none.is_empty() => {
+            Err(Error::invalid_field("parent", "must be the uid, the end of the uid or the name of one of your groups"))
+        }
+        Err(_) => Err(Error::invalid_field("parent", "names several of your groups; give the uid")),
+    }
+}
+
+/// Returns the verified organisation whose name is the domain of the caller's verified mail address.
+///
+/// There is one answer for whatever is missing: an address, a domain of one's own, an organisation.
+async fn organisation_of(cx: &Cx<'_>) -> Result<Option<Group>> {
+    let email = &cx.grants().identity.email;
+    let Some((_, domain)) = email.rsplit_once('@') else { return Ok(None) };
+    let domain = domain.to_ascii_lowercase();
+    if cx.platform().settings().shared_mail_domains.contains(&domain) || !cx.caller().identity.is_root() {
+        return Ok(None);
+    }
+    let named = Filter::AnyOf { key: "verifiedName", values: vec![KeyValue::text(&domain)] };
+    let query = Query { filters: vec![named], limit: 1, ..Query::new(Group::KIND.name, Scope::Roots) };
+    Ok(cx.find::<Group>(query).await?.pop())
+}
+
+async fn lookup(cx: &Cx<'_>) -> Result<Value> {
+    match organisation_of(cx).await? {
+        Some(group) => Ok(json!({ "group": crate::kind::canonical(&group)? })),
+        None => Err(Error::not_found(Group::KIND.name, "the organisation of your mail domain")),
+    }
+}
+
+async fn check_eligibility(cx: &Cx<'_>) -> Result<Value> {
+    let eligible = organisation_of(cx).await?.is_some_and(|group| cx.held_at(&group.uid).is_empty());
+    Ok(json!({ "eligible": eligible }))
+}
+
+async fn request_access(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let group_uid = request.get("groupUid").and_then(Value::as_str).unwrap_or_default();
+    let group = organisation_of(cx).await?.filter(|group| &*group.uid == group_uid);
+    let group = group.ok_or_else(|| Error::not_found(Group::KIND.name, group_uid))?;
+    group_access_request::record(cx, &group.uid).await?;
+    Ok(json!({}))
+}

@@ -1,0 +1,115 @@
+//! Requests of people to be let into an organisation, for its owners to see (`docs/api.md`, Groups).
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use bytes::Bytes;
+
+use crate::{
+    access::cap,
+    cx::Cx,
+    error::{Code, Detail, Error, Result},
+    kind::{Domain, Field, Kind, Method, Param, Parent, Resource, Roots, WhenParentGoes},
+    store::{Key, Require},
+    timestamp::Timestamp,
+    uid::Uid,
+    write::Write,
+};
+
+/// That a registered person asked to be let into a group. Our own kind: the contract has the asking and not where
+/// the owners see it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GroupAccessRequest {
+    /// The group's and a segment, the same for every request of one person.
+    pub uid: Uid,
+    /// Who asks.
+    pub identity_uid: String,
+    /// Their verified mail address.
+    pub email: String,
+    /// When they first asked.
+    pub create_time: Option<Timestamp>,
+    /// When they last asked.
+    pub update_time: Option<Timestamp>,
+}
+
+impl Resource for GroupAccessRequest {
+    const KIND: &'static Kind = &Kind {
+        name: "GroupAccessRequest",
+        plural: "groupAccessRequests",
+        service: "GroupAccessRequestsService",
+        domain: Domain::IAM,
+        parent: Parent::Group,
+        methods: &[
+            Method::list(&[cap("group_invites.create")]).params(&[Param::exact_of("identity", "identityUid")]),
+            Method::get(&[cap("group_invites.create")]),
+            Method::delete(&[cap("group_invites.create")]),
+        ],
+        actions: &[],
+        fields: &[
+            Field::UID,
+            Field::string("identityUid").output_only(),
+            Field::string("email").output_only(),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME,
+        ],
+        keys: &[],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        Self {
+            uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
+            identity_uid: "7f0c2b1d44617e3f2603851537be0123af4a57d8".to_owned(),
+            email: "ada@example.com".to_owned(),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+        }
+    }
+}
+
+/// How long one has to wait before asking the same group again: a day.
+const INTERVAL_MILLIS: i64 = 24 * 60 * 60 * 1000;
+
+/// Records that the caller asks to be let into a group.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED within a day of the last time.
+pub(super) async fn record(cx: &Cx<'_>, group: &Uid) -> Result<()> {
+    let identity = &cx.grants().identity;
+    let now = cx.now();
+    let segment = hex::encode(Sha256::digest(identity.uid.as_bytes()).get(..8).unwrap_or_default());
+    let uid = Uid::opaque(format!("{group}/{segment}"));
+    let key = Key::new(GroupAccessRequest::KIND.name, uid.clone());
+    let mut write = Write::default();
+    let before = match cx.records(std::slice::from_ref(&key)).await?.into_iter().next().flatten() {
+        Some(record) => {
+            write.require_still(Require::Revision(key, record.revision));
+            serde_json::from_slice(&record.body).map_err(Error::internal)?
+        }
+        None => {
+            write.require_still(Require::Absent(key));
+            GroupAccessRequest::default()
+        }
+    };
+    if let Some(last) = before.update_time {
+        let wait = last.plus_millis(INTERVAL_MILLIS).millis().saturating_sub(now.millis());
+        if let Ok(millis @ 1..) = u64::try_from(wait) {
+            return Err(Error::new(Code::ResourceExhausted, "You asked this group within the last day")
+                .with(Detail::RetryInfo { millis }));
+        }
+    }
+    let request = GroupAccessRequest {
+        uid,
+        identity_uid: identity.uid.to_string(),
+        email: identity.email.clone(),
+        create_time: before.create_time.or(Some(now)),
+        update_time: before.update_time.max(Some(now)),
+    };
+    let missing = Error::not_found("Group", group.as_str());
+    write.require(Require::Exists(Key::new("Group", group.clone())), missing);
+    write.put(&request.uid, &request, Bytes::new())?;
+    cx.commit(write).await.map(drop)
+}

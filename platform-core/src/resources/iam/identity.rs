@@ -1,0 +1,419 @@
+//! Identities: who may call the platform (`docs/api.md`, Identities).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{super::check, RoleBinding};
+use crate::{
+    BoxFuture,
+    access::{cap, identity_epoch},
+    cx::Cx,
+    error::{Result, Violations},
+    kind::{
+        Action, By, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Verb,
+        WhenParentGoes,
+    },
+    pattern::Pattern,
+    store::{Delete, KeyValue},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// Who may call: a service account of a group, assumable by tokens that match its relationship, or a registered
+/// person, whose uid is of one segment. A group's identity sees only what lies at or below its group.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Identity {
+    /// The group's and a segment; for a registered person one segment, derived from issuer and subject.
+    pub uid: Uid,
+    /// Need not be unique.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// The mail address that the issuer has verified.
+    pub email: String,
+    /// The mail address that the issuer gave without having verified it.
+    pub email_unverified: String,
+    /// Whom it works for.
+    pub company: String,
+    /// When it last got a token, in steps of an hour; at first, when it was created.
+    pub last_seen_time: Option<Timestamp>,
+    /// When it was created.
+    pub create_time: Option<Timestamp>,
+    /// When it was last updated.
+    pub update_time: Option<Timestamp>,
+    /// Assumable by tokens whose claims match.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim_match: Option<ClaimMatch>,
+    /// Assumable by tokens that these keys signed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub static_keys: Option<StaticKeys>,
+    /// Assumable by an identity of AWS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aws_identity: Option<AwsIdentity>,
+    /// Assumable by a service of the installation.
+    pub service_principal: ServicePrincipal,
+}
+
+/// What a token's claims must be: one of issuer and its pattern, one of subject and its pattern, and all the rest.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimMatch {
+    /// The issuer.
+    pub issuer: String,
+    /// What the issuer must match.
+    pub issuer_pattern: String,
+    /// The subject.
+    pub subject: String,
+    /// What the subject must match.
+    pub subject_pattern: String,
+    /// The audience; without it and its pattern, the installation's own.
+    pub audience: String,
+    /// What the audience must match.
+    pub audience_pattern: String,
+    /// Claims and their values.
+    pub claims: BTreeMap<String, String>,
+    /// Claims and what their values must match.
+    pub claim_patterns: BTreeMap<String, String>,
+}
+
+/// Keys that sign tokens for this identity and no other, whatever issuer the tokens name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StaticKeys {
+    /// The issuer that the tokens must name.
+    pub issuer: String,
+    /// The subject that the tokens must name.
+    pub subject: String,
+    /// The public keys: a JWK Set as JSON text.
+    pub issuer_keys: String,
+    /// Until when the keys are good; at most, and by default, 365 days after the create.
+    pub expiration_time: Option<Timestamp>,
+    /// The one audience that the tokens must name; none for the installation's.
+    pub audiences: Vec<String>,
+}
+
+/// An identity of AWS: the account, one of ARN and its pattern, one of user id and its pattern.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AwsIdentity {
+    /// The account, 12 digits.
+    pub aws_account: String,
+    /// The ARN.
+    pub arn: String,
+    /// What the ARN must match.
+    pub arn_pattern: String,
+    /// The user id.
+    pub user_id: String,
+    /// What the user id must match.
+    pub user_id_pattern: String,
+}
+
+/// A service of the installation. Nobody can assume one with a token; it is kept and shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub enum ServicePrincipal {
+    #[default]
+    ServicePrincipalUnspecified,
+    ServicePrincipalCosigned,
+    ServicePrincipalIngester,
+    ServicePrincipalCatalogSyncer,
+    ServicePrincipalApkoBuilder,
+    ServicePrincipalEntitlementSyncer,
+    ServicePrincipalTenantScanner,
+    ServicePrincipalSedimentology,
+    ServicePrincipalSkillup,
+    ServicePrincipalMaterializer,
+    ServicePrincipalMicroflow,
+    ServicePrincipalGuardener,
+    ServicePrincipalMicrovm,
+    ServicePrincipalSkills,
+}
+
+const SERVICE_PRINCIPALS: &[&str] = &[
+    "SERVICE_PRINCIPAL_UNSPECIFIED",
+    "SERVICE_PRINCIPAL_COSIGNED",
+    "SERVICE_PRINCIPAL_INGESTER",
+    "SERVICE_PRINCIPAL_CATALOG_SYNCER",
+    "SERVICE_PRINCIPAL_APKO_BUILDER",
+    "SERVICE_PRINCIPAL_ENTITLEMENT_SYNCER",
+    "SERVICE_PRINCIPAL_TENANT_SCANNER",
+    "SERVICE_PRINCIPAL_SEDIMENTOLOGY",
+    "SERVICE_PRINCIPAL_SKILLUP",
+    "SERVICE_PRINCIPAL_MATERIALIZER",
+    "SERVICE_PRINCIPAL_MICROFLOW",
+    "SERVICE_PRINCIPAL_GUARDENER",
+    "SERVICE_PRINCIPAL_MICROVM",
+    "SERVICE_PRINCIPAL_SKILLS",
+];
+
+/// The forms of a relationship, by which lists filter.
+const RELATIONSHIP_TYPES: &[&str] = &[
+    "RELATIONSHIP_TYPE_UNSPECIFIED",
+    "RELATIONSHIP_TYPE_CLAIM_MATCH",
+    "RELATIONSHIP_TYPE_STATIC",
+    "RELATIONSHIP_TYPE_AWS_IDENTITY",
+    "RELATIONSHIP_TYPE_SERVICE_PRINCIPAL",
+];
+
+/// The field of each form, in the order of [`RELATIONSHIP_TYPES`] without the first.
+const RELATIONSHIP_FIELDS: [&str; 4] = ["claimMatch", "staticKeys", "awsIdentity", "servicePrincipal"];
+
+/// How long static keys are good at most: 365 days.
+const STATIC_KEYS_MILLIS: i64 = 365 * 24 * 60 * 60 * 1000;
+
+impl Identity {
+    /// Returns the subject that its tokens must have, where that is one; empty otherwise.
+    pub fn subject(&self) -> &str {
+        let matched = self.claim_match.as_ref().map(|claims| claims.subject.as_str());
+        matched.or_else(|| self.static_keys.as_ref().map(|keys| keys.subject.as_str())).unwrap_or_default()
+    }
+
+    /// Returns the issuer that its tokens must come from, where that is one; empty otherwise.
+    pub fn issuer(&self) -> &str {
+        let matched = self.claim_match.as_ref().map(|claims| claims.issuer.as_str());
+        matched.or_else(|| self.static_keys.as_ref().map(|keys| keys.issuer.as_str())).unwrap_or_default()
+    }
+}
+
+impl Resource for Identity {
+    const KIND: &'static Kind = &Kind {
+        name: "Identity",
+        plural: "identities",
+        service: "IdentitiesService",
+        domain: Domain::IAM,
+        parent: Parent::Group,
+        methods: &[
+            Method::list(&[cap("identity.list")]).params(&[
+                Param::exact("name"),
+                Param {
+                    field: Field::enumeration("relationshipType", RELATIONSHIP_TYPES),
+                    by: By::Value("relationshipType"),
+                },
+            ]),
+            Method::get(&[cap("identity.list")]),
+            Method::create(&[cap("identity.create")]).event("iam.identity.created.v1"),
+            Method::update(&[cap("identity.update")]).event("iam.identity.updated.v1"),
+            Method::delete(&[cap("identity.delete")]).event("iam.identity.deleted.v1"),
+        ],
+        actions: &[Action {
+            name: "LookupIdentity",
+            http: Http::Get,
+            path: "identities:lookupIdentity",
+            request: &[Field::string("issuer").required(), Field::string("subject").required()],
+            response: &[Field::string("uid")],
+            needs: Needs::Caller,
+            event: None,
+            run: |_, request| Box::pin(lookup(request)),
+        }],
+        fields: &[
+            Field::UID,
+            Field::string("name").required().sort(&["name"]).check(check::name),
+            Field::string("description").check(check::description),
+            Field::string("email").output_only(),
+            Field::string("emailUnverified").output_only(),
+            Field::string("company").check(check::description),
+            Field::timestamp("lastSeenTime").output_only().sort(&["lastSeenTime", "lastSeen"]),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME,
+            Field::message("claimMatch", CLAIM_MATCH).oneof("relationship"),
+            Field::message("staticKeys", STATIC_KEYS).oneof("relationship"),
+            Field::message("awsIdentity", AWS_IDENTITY).oneof("relationship"),
+            Field::enumeration("servicePrincipal", SERVICE_PRINCIPALS).oneof("relationship"),
+        ],
+        keys: &[DerivedKey { name: "relationshipType", values: relationship_type }],
+        unique: &[],
+        roots: Roots::Personal,
+        when_parent_goes: WhenParentGoes::Blocks,
+    };
+
+    fn example() -> Self {
+        Self {
+            uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
+            name: "ci".to_owned(),
+            description: "Builds and pushes images".to_owned(),
+            email: "ci@example.com".to_owned(),
+            email_unverified: "ci@mail.example.com".to_owned(),
+            company: "Example".to_owned(),
+            last_seen_time: Some(Timestamp::EPOCH),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+            claim_match: Some(ClaimMatch {
+                issuer: "https://issuer.example.com".to_owned(),
+                subject: "repo:example/app".to_owned(),
+                ..ClaimMatch::default()
+            }),
+            ..Self::default()
+        }
+    }
+
+    fn validate(&self, violations: &mut Violations) {
+        let forms = usize::from(self.claim_match.is_some())
+            + usize::from(self.static_keys.is_some())
+            + usize::from(self.aws_identity.is_some())
+            + usize::from(self.service_principal != ServicePrincipal::default());
+        // A registered person acts by the token of an issuer that the operator trusts, and needs no relationship.
+        if forms != 1 && !(forms == 0 && self.uid.is_root()) {
+            violations.add("relationship", format!("must be exactly one of {}", RELATIONSHIP_FIELDS.join(", ")));
+        }
+        if let Some(claims) = &self.claim_match {
+            claims.validate(violations);
+        }
+        if let Some(keys) = &self.static_keys
+            && keys.audiences.len() > 1
+        {
+            violations.add("staticKeys.audiences", "must have at most one element");
+        }
+        if let Some(aws) = &self.aws_identity {
+            one_of(violations, "awsIdentity", [("arn", &aws.arn), ("arnPattern", &aws.arn_pattern)]);
+            one_of(violations, "awsIdentity", [("userId", &aws.user_id), ("userIdPattern", &aws.user_id_pattern)]);
+        }
+    }
+
+    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let sets_expiration = change.sets("staticKeys.expirationTime");
+            if change.verb != Verb::Create {
+                change.write.raise(identity_epoch(&change.uid));
+            }
+            let Some(identity) = &mut change.new else {
+                let of_identity = KeyValue::text(&change.uid);
+                change.write.delete(Delete::With(RoleBinding::KIND.name, "identityUid", of_identity));
+                return Ok(());
+            };
+            if change.verb == Verb::Create {
+                identity.last_seen_time = identity.create_time;
+            }
+            if let Some(keys) = &mut identity.static_keys {
+                let latest = cx.now().plus_millis(STATIC_KEYS_MILLIS);
+                let expiration = *keys.expiration_time.get_or_insert(latest);
+                if sets_expiration && expiration > latest {
+                    let mut violations = Violations::default();
+                    violations.add("staticKeys.expirationTime", "must be at most 365 days from now");
+                    violations.none_or(())?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+const CLAIM_MATCH: &[Field] = &[
+    Field::string("issuer").oneof("iss"),
+    Field::string("issuerPattern").oneof("iss").check(pattern),
+    Field::string("subject").oneof("sub"),
+    Field::string("subjectPattern").oneof("sub").check(pattern),
+    Field::string("audience").oneof("aud"),
+    Field::string("audiencePattern").oneof("aud").check(pattern),
+    Field::string_map("claims"),
+    Field::string_map("claimPatterns").check(patterns),
+];
+
+const STATIC_KEYS: &[Field] = &[
+    Field::string("issuer").required(),
+    Field::string("subject").required(),
+    Field::string("issuerKeys").required().multiline().check(public_keys),
+    Field::timestamp("expirationTime"),
+    Field::strings("audiences"),
+];
+
+const AWS_IDENTITY: &[Field] = &[
+    Field::string("awsAccount").required().check(check::aws_account),
+    Field::string("arn").oneof("aws_arn"),
+    Field::string("arnPattern").oneof("aws_arn").check(pattern),
+    Field::string("userId").oneof("aws_user_id"),
+    Field::string("userIdPattern").oneof("aws_user_id").check(pattern),
+];
+
+impl ClaimMatch {
+    fn validate(&self, violations: &mut Violations) {
+        one_of(violations, "claimMatch", [("issuer", &self.issuer), ("issuerPattern", &self.issuer_pattern)]);
+        one_of(violations, "claimMatch", [("subject", &self.subject), ("subjectPattern", &self.subject_pattern)]);
+    }
+}
+
+fn one_of(violations: &mut Violations, message: &str, forms: [(&str, &String); 2]) {
+    if forms.iter().all(|(_, value)| value.is_empty()) {
+        let [(first, _), (second, _)] = forms;
+        violations.add(format!("{message}.{first}"), format!("is required, or {second}"));
+    }
+}
+
+fn pattern(value: &Value) -> std::result::Result<(), String> {
+    Pattern::compile(value.as_str().unwrap_or_default()).map(drop)
+}
+
+fn patterns(value: &Value) -> std::result::Result<(), String> {
+    value.as_object().into_iter().flat_map(Map::values).try_for_each(pattern)
+}
+
+/// A JWK Set of at least one public key of RSA or an elliptic curve; what is secret must not be sent.
+fn public_keys(value: &Value) -> std::result::Result<(), String> {
+    let rule = || "must be a JWK Set of public RSA or EC keys, as JSON".to_owned();
+    let set: Value = serde_json::from_str(value.as_str().unwrap_or_default()).map_err(|_| rule())?;
+    let keys = set.get("keys").and_then(Value::as_array).filter(|keys| !keys.is_empty()).ok_or_else(rule)?;
+    let public = |key: &Value| {
+        matches!(key.get("kty").and_then(Value::as_str), Some("RSA" | "EC"))
+            && ["d", "p", "q", "k"].iter().all(|secret| key.get(*secret).is_none())
+    };
+    if keys.iter().all(public) { Ok(()) } else { Err(rule()) }
+}
+
+fn relationship_type(body: &Value) -> Vec<KeyValue> {
+    let names = RELATIONSHIP_TYPES.iter().skip(1);
+    let set = RELATIONSHIP_FIELDS.iter().zip(names).filter(|(field, _)| body.get(**field).is_some());
+    set.map(|(_, name)| KeyValue::text(name)).collect()
+}
+
+/// Returns the uid that the person with this issuer and subject has, or would have (`docs/api.md`, Identities).
+///
+/// Both are hashed with their lengths, so that no two pairs run together.
+pub fn person_uid(issuer: &str, subject: &str) -> Uid {
+    // One issuer is known by two spellings.
+    let issuer = if issuer == "accounts.google.com" { "https://accounts.google.com" } else { issuer };
+    let mut hash = Sha256::new();
+    for part in [issuer, subject] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let mut bytes = [0; 20];
+    bytes.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
+    Uid::from_digest(bytes)
+}
+
+/// Tells the uid of a person, the same way whether or not they have registered.
+async fn lookup(request: Map<String, Value>) -> Result<Value> {
+    let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
+    Ok(json!({ "uid": person_uid(text("issuer"), text("subject")) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_pairs_of_issuer_and_subject_never_give_one_uid_by_their_border() {
+        let pairs =
+            [("https://a", "b"), ("https://ab", ""), ("https://", "ab"), ("", "https://ab"), ("https://a", "b\0")];
+        let uids: std::collections::HashSet<_> =
+            pairs.iter().map(|(issuer, subject)| person_uid(issuer, subject)).collect();
+        assert_eq!(uids.len(), pairs.len());
+        assert_eq!(person_uid("accounts.google.com", "1"), person_uid("https://accounts.google.com", "1"));
+        assert!(Uid::parse(&person_uid("i", "s")).is_ok_and(|uid| uid.is_root()));
+    }
+
+    #[test]
+    fn static_keys_are_public_ones() {
+        let good = r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#;
+        assert_eq!(public_keys(&good.into()), Ok(()));
+        for bad in
+            ["", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","k":"AA"}]}"#, r#"{"keys":[{"kty":"RSA","d":"AA"}]}"#]
+        {
+            assert!(public_keys(&bad.into()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What registered persons say of themselves (`docs/api.md`, Identities).
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    aip::field_mask::Mask,
+    cx::Cx,
+    error::{Error, Result},
+    fields,
+    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
+    store::{Key, Require},
+    timestamp::Timestamp,
+    uid::Uid,
+    write::Write,
+};
+
+/// What a caller says of themselves. One of each identity, under the identity's uid; nobody else reads it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the contract names the fields and says no more")]
+pub struct IdentityMetadata {
+    pub uid: Uid,
+    pub name: String,
+    pub given_name: String,
+    pub family_name: String,
+    pub company: String,
+    pub updates_opt_in: bool,
+    pub product: String,
+    pub job_title: String,
+    pub utm_campaign: String,
+    pub utm_content: String,
+    pub utm_medium: String,
+    pub utm_source: String,
+    pub utm_term: String,
+    pub latest_form_submit_url: String,
+    pub latest_internal_referring_url: String,
+    /// Taken and not kept.
+    pub hubspot_utk: String,
+    pub self_serve: bool,
+    pub create_time: Option<Timestamp>,
+    pub update_time: Option<Timestamp>,
+}
+
+const FIELDS: &[Field] = &[
+    Field::string("uid").output_only(),
+    Field::string("name").output_only(),
+    Field::string("givenName").output_only(),
+    Field::string("familyName").output_only(),
+    Field::string("company"),
+    Field::bool("updatesOptIn"),
+    Field::string("product"),
+    Field::string("jobTitle"),
+    Field::string("utmCampaign"),
+    Field::string("utmContent"),
+    Field::string("utmMedium"),
+    Field::string("utmSource"),
+    Field::string("utmTerm"),
+    Field::string("latestFormSubmitUrl"),
+    Field::string("latestInternalReferringUrl"),
+    Field::string("hubspotUtk").input_only(),
+    Field::bool("selfServe"),
+    Field::CREATE_TIME.rest_only(),
+    Field::UPDATE_TIME.rest_only(),
+];
+
+impl Resource for IdentityMetadata {
+    const KIND: &'static Kind = &Kind {
+        name: "IdentityMetadata",
+        plural: "identityMetadata",
+        service: "IdentitiesService",
+        domain: Domain::IAM,
+        parent: Parent::Sole("Identity"),
+        methods: &[],
+        actions: &[Action {
+            name: "UpdateIdentityMetadata",
+            http: Http::Patch,
+            path: "identities:updateIdentityMetadata",
+            request: &[
+                Field::message("identityMetadata", FIELDS).required(),
+                Field::new("updateMask", Type::FieldMask),
+            ],
+            response: FIELDS,
+            needs: Needs::Caller,
+            event: Some("iam.identity.metadata.updated.v1"),
+            run: |cx, request| Box::pin(update(cx, request)),
+        }],
+        fields: FIELDS,
+        keys: &[],
+        unique: &[],
+        roots: Roots::Personal,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        let text = || "example".to_owned();
+        Self {
+            uid: Uid::opaque("7f0c2b1d44617e3f2603851537be0123af4a57d8"),
+            name: "Ada Example".to_owned(),
+            given_name: "Ada".to_owned(),
+            family_name: "Example".to_owned(),
+            company: "Example".to_owned(),
+            updates_opt_in: true,
+            product: text(),
+            job_title: "engineer".to_owned(),
+            utm_campaign: text(),
+            utm_content: text(),
+            utm_medium: text(),
+            utm_source: text(),
+            utm_term: text(),
+            latest_form_submit_url: "https://example.com/form".to_owned(),
+            latest_internal_referring_url: "https://example.com/".to_owned(),
+            hubspot_utk: text(),
+            self_serve: true,
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+        }
+    }
+}
+
+/// Sets what the caller says of themselves. The mask travels in the body; without one, what is populated is set.
+async fn update(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let empty = Map::new();
+    let sent = request.get("identityMetadata").and_then(Value::as_object).unwrap_or(&empty);
+    let mask = match request.get("updateMask").and_then(Value::as_str) {
+        Some(mask) => Mask::parse(mask, FIELDS).map_err(Error::invalid)?,
+        None => Mask::Paths(sent.keys().cloned().collect()),
+    };
+    let identity = &cx.grants().identity;
+    let key = Key::new(IdentityMetadata::KIND.name, identity.uid.clone());
+    let mut write = Write::default();
+    let exists = Error::unauthenticated("The token's identity does not exist");
+    write.require(Require::Exists(Key::new("Identity", identity.uid.clone())), exists);
+    let old: Map<String, Value> = match cx.records(std::slice::from_ref(&key)).await?.into_iter().next().flatten() {
+        Some(record) => {
+            write.require_still(Require::Revision(key, record.revision));
+            serde_json::from_slice(&record.body).map_err(Error::internal)?
+        }
+        None => {
+            write.require_still(Require::Absent(key));
+            Map::from_iter([("uid".to_owned(), json!(identity.uid)), ("createTime".to_owned(), json!(cx.now()))])
+        }
+    };
+    let mut new = mask.apply(FIELDS, &old, sent).map_err(Error::invalid)?;
+    new.insert("updateTime".to_owned(), json!(cx.now()));
+    let metadata: IdentityMetadata = serde_json::from_value(new.into()).map_err(Error::internal)?;
+    write.put(&identity.uid, &metadata, Bytes::new())?;
+    cx.commit(write).await?;
+    let mut body = serde_json::to_value(&metadata).map_err(Error::internal)?;
+    fields::prune(FIELDS, &mut body);
+    Ok(body)
+}

@@ -1,0 +1,133 @@
+//! Roles: named sets of capabilities (`docs/api.md`, Roles).
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{super::check, RoleBinding};
+use crate::{
+    BoxFuture,
+    access::{Capability, CapabilitySet, GRANTS_EPOCH, cap},
+    cx::Cx,
+    error::{Error, Result, Violations},
+    kind::{Change, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb, WhenParentGoes},
+    store::{KeyValue, Require},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+mod built_in;
+
+pub use built_in::{built_in, owner_uid};
+
+/// A set of capabilities under a name. Built-in roles lie in no group and cannot be changed; others can be bound in
+/// their group and below.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Role {
+    /// One segment for a built-in role, otherwise the group's and one.
+    pub uid: Uid,
+    /// Unique among the roles of its group.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// What it allows, in the order of the contract's numbers.
+    pub capabilities: Vec<Capability>,
+    /// When it was created.
+    pub create_time: Option<Timestamp>,
+    /// When it was last updated.
+    pub update_time: Option<Timestamp>,
+}
+
+impl Resource for Role {
+    const KIND: &'static Kind = &Kind {
+        name: "Role",
+        plural: "roles",
+        service: "RolesService",
+        domain: Domain::IAM,
+        parent: Parent::Group,
+        methods: &[
+            Method::list(&[cap("roles.list")]).params(&[Param::exact("name")]),
+            Method::get(&[cap("roles.list")]),
+            Method::create(&[cap("roles.create")]).event("iam.roles.created.v1"),
+            Method::update(&[cap("roles.update")]).event("iam.roles.updated.v1"),
+            Method::delete(&[cap("roles.delete")]).event("iam.roles.deleted.v1"),
+        ],
+        actions: &[],
+        fields: &[
+            Field::UID,
+            Field::string("name").required().sort(&["name"]).check(check::name),
+            Field::string("description").check(check::description),
+            Field::new("capabilities", Type::List(&Type::Capability)),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME,
+        ],
+        keys: &[],
+        unique: &[Unique {
+            space: "role.name",
+            what: "a role of this name in the group",
+            value: check::name_in_parent,
+        }],
+        roots: Roots::Shared,
+        when_parent_goes: WhenParentGoes::Blocks,
+    };
+
+    fn example() -> Self {
+        Self {
+            uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
+            name: "repo reader".to_owned(),
+            description: "Reads repos and their tags".to_owned(),
+            capabilities: vec![cap("groups.list"), cap("repo.list"), cap("tag.list")],
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+        }
+    }
+
+    fn validate(&self, violations: &mut Violations) {
+        if self.capabilities.is_empty() {
+            violations.add("capabilities", "must have at least one capability");
+        }
+    }
+
+    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            if change.verb == Verb::Delete {
+                let bound = KeyValue::text(&change.uid);
+                let blocked = Error::blocked("RESOURCE_IN_USE", "cannot delete role that is still bound");
+                change.write.require(Require::NoneWith(RoleBinding::KIND.name, "roleUid", bound), blocked);
+                return Ok(());
+            }
+            let before = change.old.take().map(|old| old.capabilities);
+            let Some(role) = &mut change.new else { return Ok(()) };
+            role.capabilities.sort();
+            role.capabilities.dedup();
+            if before.as_ref() == Some(&role.capabilities) {
+                return Ok(());
+            }
+            // Whoever is bound to the role gets what is added to it, so only who holds that may add it.
+            let before = before.unwrap_or_default().into_iter().collect();
+            let added = CapabilitySet::from_iter(role.capabilities.iter().copied()).difference(before);
+            let group = change.uid.parent().unwrap_or_default();
+            may_grant(cx, &group, added, "capabilities")?;
+            if change.verb == Verb::Update {
+                change.write.raise(Arc::from(GRANTS_EPOCH));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Refuses a caller who would give away, at a group, what they do not hold there themselves.
+///
+/// Internal capabilities are the operator's alone to give; they give nothing that an owner of a group needs.
+///
+/// # Errors
+/// INVALID_ARGUMENT for an internal capability, PERMISSION_DENIED otherwise.
+pub(crate) fn may_grant(cx: &Cx<'_>, group: &str, granted: CapabilitySet, field: &str) -> Result<()> {
+    let internal = Capability::all().filter(|capability| capability.is_internal()).collect();
+    if !granted.intersection(internal).is_empty() && !cx.is_operator() {
+        return Err(Error::invalid_field(field, "must not have capabilities that are internal to the installation"));
+    }
+    let held = if cx.is_operator() { cx.held_at(group).union(internal) } else { cx.held_at(group) };
+    if held.is_superset(&granted) { Ok(()) } else { Err(Error::denied()) }
+}

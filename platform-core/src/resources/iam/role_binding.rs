@@ -1,0 +1,357 @@
+//! Role bindings: who has which role at which group (`docs/api.md`, Role bindings).
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{super::check, Group, Identity, Role, role::may_grant};
+use crate::{
+    BoxFuture,
+    access::{cap, identity_epoch},
+    cx::Cx,
+    entropy::Entropy,
+    error::{Error, Result, Violations},
+    kind::{
+        Action, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Registered, Resource,
+        Roots, Type, Unique, WhenParentGoes,
+    },
+    store::{Key, KeyValue, Require},
+    timestamp::Timestamp,
+    uid::{self, Uid},
+    verbs,
+    write::Write,
+};
+
+/// That an identity has a role at a group and below. Read with the names of all three, so that nobody has to look
+/// them up.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RoleBinding {
+    /// The group's and a segment.
+    pub uid: Uid,
+    /// The identity, looked up when read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<BoundIdentity>,
+    /// The group, looked up when read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<Bound>,
+    /// The role, looked up when read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<Bound>,
+    /// When it was created.
+    pub create_time: Option<Timestamp>,
+    /// When it was last updated.
+    pub update_time: Option<Timestamp>,
+    /// Who has the role. May be a person who has not registered yet.
+    pub identity_uid: String,
+    /// The role: a built-in one, or one of the group or a group above.
+    pub role_uid: String,
+}
+
+/// What a binding shows of a group or role.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bound {
+    /// Its uid.
+    pub uid: String,
+    /// Its name.
+    pub name: String,
+    /// Its description.
+    pub description: String,
+}
+
+/// What a binding shows of an identity.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BoundIdentity {
+    /// Its uid.
+    pub uid: String,
+    /// Its name.
+    pub name: String,
+    /// Its description.
+    pub description: String,
+    /// The subject that its tokens must have, where that is one.
+    pub subject: String,
+    /// The issuer that its tokens must come from, where that is one.
+    pub issuer: String,
+    /// The verified mail address of a registered person.
+    pub email: String,
+}
+
+impl RoleBinding {
+    /// Returns a new binding, yet to be written.
+    pub(crate) fn new(group: &Uid, identity: &str, role: &str, entropy: &dyn Entropy, now: Timestamp) -> Self {
+        Self {
+            uid: group.new_child(entropy),
+            create_time: Some(now),
+            update_time: Some(now),
+            identity_uid: identity.to_owned(),
+            role_uid: role.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
+const BOUND_FIELDS: &[Field] = &[Field::string("uid"), Field::string("name"), Field::string("description")];
+
+const BOUND_IDENTITY_FIELDS: &[Field] = &[
+    Field::string("uid"),
+    Field::string("name"),
+    Field::string("description"),
+    Field::string("subject"),
+    Field::string("issuer"),
+    Field::string("email"),
+];
+
+const FIELDS: &[Field] = &[
+    Field::UID,
+    Field::message("identity", BOUND_IDENTITY_FIELDS).output_only(),
+    Field::message("group", BOUND_FIELDS).output_only(),
+    Field::message("role", BOUND_FIELDS).output_only(),
+    Field::CREATE_TIME,
+    Field::UPDATE_TIME.rest_only(),
+    Field::string("identityUid").required().check(check::uid),
+    Field::string("roleUid").required().check(check::uid),
+];
+
+/// The most bindings that are created at once.
+const MAX_BATCH: usize = 25;
+
+impl Resource for RoleBinding {
+    const KIND: &'static Kind = &Kind {
+        name: "RoleBinding",
+        plural: "roleBindings",
+        service: "RoleBindingsService",
+        domain: Domain::IAM,
+        parent: Parent::Group,
+        methods: &[
+            Method::list(&[cap("role_bindings.list")]).params(&[
+                Param::exact_of("identity", "identityUid"),
+                Param::exact("group"),
+                Param::exact_of("role", "roleUid"),
+            ]),
+            Method::get(&[cap("role_bindings.list")]),
+            Method::create(&[cap("role_bindings.create")]).event("iam.rolebindings.created.v1"),
+            Method::update(&[cap("role_bindings.update")]).event("iam.rolebindings.updated.v1"),
+            Method::delete(&[cap("role_bindings.delete")]).event("iam.rolebindings.deleted.v1"),
+        ],
+        actions: &[Action {
+            name: "BatchCreateRoleBindings",
+            http: Http::Post,
+            path: "roleBindings:batchCreate",
+            request: &[
+                Field::string("parent").required().check(check::uid),
+                Field::new("requests", Type::List(&Type::Message(SUB_REQUEST))).required(),
+                Field::string("roleUid").check(check::uid),
+            ],
+            response: &[Field::new("roleBindings", Type::List(&Type::Message(FIELDS)))],
+            needs: Needs::At("parent", &[cap("role_bindings.create")]),
+            event: Some("iam.rolebindings.created.batch.v1"),
+            run: |cx, request| Box::pin(batch_create(cx, request)),
+        }],
+        fields: FIELDS,
+        keys: &[DerivedKey { name: "group", values: |body| group_of(body).map(KeyValue::text).into_iter().collect() }],
+        unique: &[Unique {
+            space: "roleBinding",
+            what: "a binding of this identity to this role at the group",
+            value: bound_once,
+        }],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        let bound = |uid: &str, name: &str| {
+            Some(Bound { uid: uid.to_owned(), name: name.to_owned(), description: "An example".to_owned() })
+        };
+        let (group, identity) =
+            ("63921b2c44617e3f2603851537be0123af4a57d7", "7f0c2b1d44617e3f2603851537be0123af4a57d8");
+        Self {
+            uid: Uid::opaque(format!("{group}/0123456789abcdef")),
+            identity: Some(BoundIdentity {
+                uid: identity.to_owned(),
+                name: "ci".to_owned(),
+                description: "Builds images".to_owned(),
+                subject: "repo:example/app".to_owned(),
+                issuer: "https://issuer.example.com".to_owned(),
+                email: "ci@example.com".to_owned(),
+            }),
+            group: bound(group, "example"),
+            role: bound(group, "viewer"),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+            identity_uid: identity.to_owned(),
+            role_uid: "63921b2c44617e3f2603851537be0123af4a57d7".to_owned(),
+        }
+    }
+
+    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            if let Some(old) = &change.old {
+                change.write.raise(identity_epoch(&old.identity_uid));
+            }
+            let Some(binding) = &mut change.new else { return Ok(()) };
+            let group = change.uid.parent().unwrap_or_default();
+            let before = change.old.as_ref().map(|old| (&old.identity_uid, &old.role_uid));
+            if before != Some((&binding.identity_uid, &binding.role_uid)) {
+                may_bind(cx, &group, binding, &mut change.write).await?;
+            }
+            change.write.raise(identity_epoch(&binding.identity_uid));
+            // What is shown of the three is never stored.
+            (binding.identity, binding.group, binding.role) = (None, None, None);
+            Ok(())
+        })
+    }
+
+    fn computed(&self) -> bool {
+        true
+    }
+
+    fn render<'a>(cx: &'a Cx<'a>, bindings: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(hydrate(cx, bindings))
+    }
+}
+
+const SUB_REQUEST: &[Field] =
+    &[Field::string("parent").check(check::uid), Field::message("roleBinding", SUB_BINDING).required()];
+
+/// As a binding's own fields, but that the role may stand at the top of the batch.
+const SUB_BINDING: &[Field] = &[
+    Field::string("uid").output_only(),
+    Field::string("identityUid").required().check(check::uid),
+    Field::string("roleUid").check(check::uid),
+];
+
+fn group_of(body: &Value) -> Option<&str> {
+    uid::parent(body.get("uid")?.as_str()?)
+}
+
+fn bound_once(body: &Value) -> Option<KeyValue> {
+    let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
+    let parts = format!("{}\0{}\0{}", group_of(body)?, text("identityUid"), text("roleUid"));
+    Some(KeyValue::from_bytes(Sha256::digest(parts).to_vec()))
+}
+
+/// Refuses a binding of a role or identity that does not belong here, or that gives what the caller does not hold.
+async fn may_bind(cx: &Cx<'_>, group: &Uid, binding: &RoleBinding, write: &mut Write) -> Result<()> {
+    let mut violations = Violations::default();
+    let (identity, role) = (Uid::opaque(&*binding.identity_uid), Uid::opaque(&*binding.role_uid));
+    let of_hierarchy = |uid: &Uid| uid.is_root() || uid.root() == group.root();
+
+    let found = match role.parent() {
+        Some(home) if !group.is_at_or_below(&home) => None,
+        _ => cx.read::<Role>(&role).await?,
+    };
+    match &found {
+        Some(_) => {
+            let gone = Error::invalid_field("roleUid", "is no role of this group or one above it");
+            write.require(Require::Exists(Key::new(Role::KIND.name, role)), gone);
+        }
+        None => violations.add("roleUid", "is no role of this group or one above it"),
+    }
+    if !identity.is_root() {
+        // A registered person may be bound before they register; another identity must be of the organisation.
+        let known = of_hierarchy(&identity) && cx.read::<Identity>(&identity).await?.is_some();
+        let missing = "is no identity of this organisation and no registered person's";
+        if known {
+            let gone = Error::invalid_field("identityUid", missing);
+            write.require(Require::Exists(Key::new(Identity::KIND.name, identity)), gone);
+        } else {
+            violations.add("identityUid", missing);
+        }
+    }
+    violations.none_or(())?;
+    let granted = found.into_iter().flat_map(|role| role.capabilities).collect();
+    may_grant(cx, group, granted, "roleUid")
+}
+
+/// Looks up the names of what is bound, a page at once.
+async fn hydrate(cx: &Cx<'_>, bindings: &mut [RoleBinding]) -> Result<()> {
+    let of = |uid: &str| Uid::opaque(uid);
+    let identities = look_up::<Identity>(cx, bindings.iter().map(|binding| of(&binding.identity_uid))).await?;
+    let roles = look_up::<Role>(cx, bindings.iter().map(|binding| of(&binding.role_uid))).await?;
+    let groups = look_up::<Group>(cx, bindings.iter().filter_map(|binding| binding.uid.parent())).await?;
+    for binding in bindings {
+        let identity = identities.get(&*binding.identity_uid);
+        binding.identity = Some(identity.map_or_else(
+            || BoundIdentity { uid: binding.identity_uid.clone(), ..BoundIdentity::default() },
+            |identity| BoundIdentity {
+                uid: identity.uid.to_string(),
+                name: identity.name.clone(),
+                description: identity.description.clone(),
+                subject: identity.subject().to_owned(),
+                issuer: identity.issuer().to_owned(),
+                email: identity.email.clone(),
+            },
+        ));
+        let group = binding.uid.parent().unwrap_or_default();
+        let found = groups.get(&*group);
+        binding.group = Some(Bound {
+            uid: group.to_string(),
+            name: found.map(|group| group.name.clone()).unwrap_or_default(),
+            description: found.map(|group| group.description.clone()).unwrap_or_default(),
+        });
+        let found = roles.get(&*binding.role_uid);
+        binding.role = Some(Bound {
+            uid: binding.role_uid.clone(),
+            name: found.map(|role| role.name.clone()).unwrap_or_default(),
+            description: found.map(|role| role.description.clone()).unwrap_or_default(),
+        });
+    }
+    Ok(())
+}
+
+async fn look_up<R: Resource>(cx: &Cx<'_>, uids: impl Iterator<Item = Uid>) -> Result<HashMap<Uid, R>> {
+    let mut uids: Vec<_> = uids.collect();
+    uids.sort();
+    uids.dedup();
+    let found = cx.read_all::<R>(uids.clone()).await?;
+    Ok(uids.into_iter().zip(found).filter_map(|(uid, found)| Some((uid, found?))).collect())
+}
+
+/// Creates 1 to 25 bindings at one group, all or none, and returns them in their order.
+async fn batch_create(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let text = |object: &Value, name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let whole = Value::Object(request);
+    let (parent, role) = (text(&whole, "parent"), text(&whole, "roleUid"));
+    let requests = whole.get("requests").and_then(Value::as_array).cloned().unwrap_or_default();
+
+    let mut violations = Violations::default();
+    if requests.len() > MAX_BATCH {
+        violations.add("requests", format!("must have at most {MAX_BATCH} elements"));
+    }
+    let mut bodies = Vec::new();
+    for (index, sub) in requests.iter().take(MAX_BATCH).enumerate() {
+        let mut binding = sub.get("roleBinding").and_then(Value::as_object).cloned().unwrap_or_default();
+        let sub_parent = text(sub, "parent");
+        if !sub_parent.is_empty() && sub_parent != parent {
+            violations.add(format!("requests[{index}].parent"), "must be empty or the parent of the batch");
+        }
+        let sub_role = binding.get("roleUid").and_then(Value::as_str).unwrap_or_default();
+        match (sub_role.is_empty(), role.is_empty()) {
+            (true, true) => violations.add(format!("requests[{index}].roleBinding.roleUid"), "is required"),
+            (true, false) => {
+                binding.insert("roleUid".to_owned(), role.clone().into());
+            }
+            (false, false) if sub_role != role => violations
+                .add(format!("requests[{index}].roleBinding.roleUid"), "must be empty or the role of the batch"),
+            _ => {}
+        }
+        bodies.push(binding);
+    }
+    violations.none_or(())?;
+
+    let registered = Registered::of::<RoleBinding>();
+    let mut all = Write::default();
+    let mut created = Vec::new();
+    for body in &bodies {
+        let prepared = verbs::create::prepare(cx, &registered, &parent, body).await?;
+        created.push(prepared.body);
+        all.append(prepared.write);
+    }
+    cx.commit(all).await?;
+    let bindings = (registered.render)(cx, created).await?;
+    Ok(json!({ "roleBindings": bindings }))
+}

@@ -1,0 +1,46 @@
+//! The connectivity check.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::{
+    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, WhenParentGoes},
+    uid::Uid,
+};
+
+/// No resource: the service that answers a ping, without a token.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Ping {
+    /// Always empty.
+    pub uid: Uid,
+}
+
+impl Resource for Ping {
+    const KIND: &'static Kind = &Kind {
+        name: "Ping",
+        plural: "ping",
+        service: "PingService",
+        domain: Domain::PING,
+        parent: Parent::None,
+        methods: &[],
+        actions: &[Action {
+            name: "Ping",
+            http: Http::Get,
+            path: "ping",
+            request: &[],
+            response: &[Field::string("response")],
+            needs: Needs::Nothing,
+            event: None,
+            run: |_, _| Box::pin(async { Ok(json!({ "response": "pong" })) }),
+        }],
+        fields: &[],
+        keys: &[],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        Self::default()
+    }
+}

@@ -1,0 +1,206 @@
+//! How a repo's images differ from what they are built of (`docs/api.md`, Repos).
+//!
+//! Our choice: this installation builds no images, so that every repo may have an overlay.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    error::Violations,
+    kind::{Field, Type},
+};
+
+/// Packages, environment, annotations, accounts and certificates that a repo's images have besides.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CustomOverlay {
+    /// What the images contain besides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contents: Option<ImageContents>,
+    /// Environment variables; names that begin with `CHAINGUARD_` are reserved.
+    pub environment: BTreeMap<String, String>,
+    /// Annotations; keys that begin with `dev.chainguard.` or `org.opencontainers.` are reserved.
+    pub annotations: BTreeMap<String, String>,
+    /// Users and groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accounts: Option<Accounts>,
+    /// Certificates that the images trust.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<Certificates>,
+}
+
+/// What images contain besides.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImageContents {
+    /// Packages.
+    pub packages: Vec<String>,
+    /// Package repositories that replace the usual ones.
+    pub runtime_repositories: Vec<String>,
+    /// Keys that sign packages.
+    pub runtime_keyring: Vec<NamedContent>,
+}
+
+/// A file's name and content.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NamedContent {
+    /// The name.
+    pub name: String,
+    /// PEM.
+    pub content: String,
+}
+
+/// Users and groups of images.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Accounts {
+    /// The user that images run as.
+    pub run_as: String,
+    /// Users.
+    pub users: Vec<User>,
+    /// Groups.
+    pub groups: Vec<UserGroup>,
+}
+
+/// A user of images.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "they are what passwd(5) has")]
+pub struct User {
+    pub username: String,
+    pub uid: i32,
+    pub gid: i32,
+    pub group_name: String,
+    pub shell: String,
+    pub home_dir: String,
+}
+
+/// A group of users of images.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "they are what group(5) has")]
+pub struct UserGroup {
+    pub groupname: String,
+    pub gid: i32,
+    pub members: Vec<String>,
+}
+
+/// Certificates that images trust.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Certificates {
+    /// Certificates besides the usual ones.
+    pub additional: Vec<NamedContent>,
+    /// Where more come from.
+    pub providers: Vec<String>,
+}
+
+const NAMED_CONTENT: &[Field] = &[Field::string("name").required(), Field::string("content").required().multiline()];
+
+pub(super) const FIELDS: &[Field] = &[
+    Field::message(
+        "contents",
+        &[
+            Field::strings("packages"),
+            Field::strings("runtimeRepositories"),
+            Field::new("runtimeKeyring", Type::List(&Type::Message(NAMED_CONTENT))),
+        ],
+    ),
+    Field::string_map("environment").check(environment),
+    Field::string_map("annotations").check(annotations),
+    Field::message(
+        "accounts",
+        &[
+            Field::string("runAs"),
+            Field::new(
+                "users",
+                Type::List(&Type::Message(&[
+                    Field::string("username").required(),
+                    Field::new("uid", Type::Int32),
+                    Field::new("gid", Type::Int32),
+                    Field::string("groupName"),
+                    Field::string("shell"),
+                    Field::string("homeDir"),
+                ])),
+            ),
+            Field::new(
+                "groups",
+                Type::List(&Type::Message(&[
+                    Field::string("groupname").required(),
+                    Field::new("gid", Type::Int32),
+                    Field::strings("members"),
+                ])),
+            ),
+        ],
+    ),
+    Field::message(
+        "certificates",
+        &[Field::new("additional", Type::List(&Type::Message(NAMED_CONTENT))), Field::strings("providers")],
+    ),
+];
+
+impl CustomOverlay {
+    pub(super) fn example() -> Self {
+        Self {
+            contents: Some(ImageContents { packages: vec!["curl".to_owned()], ..ImageContents::default() }),
+            environment: BTreeMap::from([("TZ".to_owned(), "UTC".to_owned())]),
+            annotations: BTreeMap::from([("team".to_owned(), "web".to_owned())]),
+            accounts: Some(Accounts { run_as: "web".to_owned(), ..Accounts::default() }),
+            certificates: Some(Certificates { providers: vec!["system".to_owned()], ..Certificates::default() }),
+        }
+    }
+
+    /// Adds what keys and certificates break of the rules for files.
+    pub(super) fn validate(&self, violations: &mut Violations) {
+        let keyring = self.contents.iter().flat_map(|contents| &contents.runtime_keyring).enumerate();
+        for (index, entry) in keyring {
+            let path = format!("customOverlay.contents.runtimeKeyring[{index}]");
+            if entry.name.starts_with('.') || entry.name.contains(['/', '\\', ' ']) {
+                violations.add(format!("{path}.name"), "must be a file name that does not begin with a dot");
+            }
+            if !is_rsa_public_key(&entry.content) {
+                violations.add(format!("{path}.content"), "must be an RSA public key in PEM");
+            }
+        }
+        let additional = self.certificates.iter().flat_map(|certificates| &certificates.additional).enumerate();
+        for (index, entry) in additional {
+            let certificates = pem::parse_many(&entry.content).unwrap_or_default();
+            let all = certificates
+                .iter()
+                .all(|block| block.tag() == "CERTIFICATE" && block.contents().first() == Some(&0x30));
+            if certificates.is_empty() || !all {
+                let path = format!("customOverlay.certificates.additional[{index}].content");
+                violations.add(path, "must be certificates in PEM");
+            }
+        }
+    }
+}
+
+/// Tells RSA by the object identifier that a SubjectPublicKeyInfo names it by, 1.2.840.113549.1.1.1.
+fn is_rsa_public_key(text: &str) -> bool {
+    const RSA_ENCRYPTION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
+    pem::parse(text).is_ok_and(|block| match block.tag() {
+        "RSA PUBLIC KEY" => block.contents().first() == Some(&0x30),
+        "PUBLIC KEY" => block.contents().windows(RSA_ENCRYPTION.len()).any(|part| part == RSA_ENCRYPTION),
+        _ => false,
+    })
+}
+
+fn environment(value: &Value) -> Result<(), String> {
+    no_key_begins(value, &["CHAINGUARD_"])
+}
+
+fn annotations(value: &Value) -> Result<(), String> {
+    no_key_begins(value, &["dev.chainguard.", "org.opencontainers."])
+}
+
+fn no_key_begins(value: &Value, reserved: &[&str]) -> Result<(), String> {
+    let mut keys = value.as_object().into_iter().flat_map(|map| map.keys());
+    match keys.find(|key| reserved.iter().any(|prefix| key.starts_with(prefix))) {
+        Some(key) => Err(format!("must not have the reserved key `{key}`")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,152 @@
+//! Readmes: one of each repo, always there and empty at first (`docs/api.md`, Repos).
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Repo;
+use crate::{
+    BoxFuture,
+    access::cap,
+    cx::Cx,
+    error::{Error, Result},
+    kind::{Change, Domain, Field, Kind, Method, Parent, Resource, Roots, WhenParentGoes},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// A repo's readme. A synced repo shows the readme of the repo that it follows.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RepoReadme {
+    /// The repo's.
+    pub uid: Uid,
+    /// Markdown, in which HTML must be safe to show.
+    pub content: String,
+    /// When it was first written.
+    pub create_time: Option<Timestamp>,
+    /// When it was last written.
+    pub update_time: Option<Timestamp>,
+}
+
+impl Resource for RepoReadme {
+    const KIND: &'static Kind = &Kind {
+        name: "RepoReadme",
+        plural: "repoReadmes",
+        service: "ReposService",
+        domain: Domain::REGISTRY,
+        parent: Parent::Singleton("Repo", "readme"),
+        methods: &[
+            Method::get(&[cap("repo.list")]),
+            Method::update(&[cap("repo.update")]).event("platform.registry.repo.updated.v1"),
+        ],
+        actions: &[],
+        fields: &[
+            Field::string("uid").output_only(),
+            Field::string("content").multiline().check(safe_markdown),
+            Field::CREATE_TIME.rest_only(),
+            Field::UPDATE_TIME.rest_only(),
+        ],
+        keys: &[],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        Self {
+            uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
+            content: "# nginx\n\nA *web* server.\n".to_owned(),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+        }
+    }
+
+    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            if change.new.is_some() && followed(cx, &change.uid).await?.is_some() {
+                return Err(Error::invalid_field("content", "comes from the repo that this one follows"));
+            }
+            Ok(())
+        })
+    }
+
+    fn computed(&self) -> bool {
+        true
+    }
+
+    fn render<'a>(cx: &'a Cx<'a>, readmes: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            for readme in readmes {
+                if let Some(source) = followed(cx, &readme.uid).await? {
+                    let shown = cx.read::<Self>(&source).await?;
+                    readme.content = shown.map(|shown| shown.content).unwrap_or_default();
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Returns the repo that a repo follows.
+async fn followed(cx: &Cx<'_>, repo: &Uid) -> Result<Option<Uid>> {
+    let config = cx.read::<Repo>(repo).await?.and_then(|repo| repo.sync_config);
+    Ok(config.map(|config| Uid::opaque(config.source)))
+}
+
+/// Markdown whose HTML a sanitiser for user-generated content would leave as it is.
+fn safe_markdown(value: &Value) -> std::result::Result<(), String> {
+    let mut html = String::new();
+    pulldown_cmark::html::push_html(&mut html, pulldown_cmark::Parser::new(value.as_str().unwrap_or_default()));
+    let mut sanitiser = ammonia::Builder::default();
+    sanitiser
+        .link_rel(None)
+        .strip_comments(false)
+        .add_tag_attributes("code", ["class"])
+        .add_tag_attributes("img", ["width", "height"])
+        .attribute_filter(|element, attribute, value| match (element, attribute) {
+            ("code", "class") => value
+                .strip_prefix("language-")
+                .filter(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric()))
+                .map(|_| value.into()),
+            _ => Some(value.into()),
+        });
+    let clean = sanitiser.clean(&html).to_string();
+    if plain(&html) == plain(&clean) { Ok(()) } else { Err("readme contained unsafe html content".to_owned()) }
+}
+
+/// Takes out what two writers of the same HTML differ in.
+fn plain(html: &str) -> String {
+    html_escape::decode_html_entities(html).replace(" />", ">").replace("/>", ">").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markdown_is_taken_and_what_could_run_in_a_browser_is_not() {
+        for good in [
+            "",
+            "# Title\n\nText with *emphasis*, `code` & \"quotes\" <b>bold</b>.\n",
+            "[a](https://example.com?a=1&b=2)",
+            "```rust\nfn main() { let a = 1 < 2; }\n```\n",
+            "- one\n- two\n\n1. x\n\n> quote\n\n---\n",
+            "![logo](https://example.com/a.png \"title\")",
+            "<!-- a comment -->\n",
+            "a  \nb",
+            "<img src=\"https://e.com/a\" width=\"1\">",
+        ] {
+            assert_eq!(safe_markdown(&good.into()), Ok(()), "{good:?}");
+        }
+        for bad in [
+            "<script>alert(1)</script>",
+            "[a](javascript:alert(1))",
+            "<img src=x onerror=alert(1)>",
+            "<iframe src=\"https://e.com\"></iframe>",
+            "<a href=\"data:text/html,x\">x</a>",
+            "<p style=\"position:fixed\">x</p>",
+        ] {
+            assert!(safe_markdown(&bad.into()).is_err(), "{bad:?}");
+        }
+    }
+}

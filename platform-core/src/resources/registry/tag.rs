@@ -1,0 +1,157 @@
+//! Tags: names of images in a repo (`docs/api.md`, Tags).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::super::check;
+use crate::{
+    access::cap,
+    kind::{By, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, WhenParentGoes},
+    store::{Filter, KeyValue},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// A name of an image. Creating it again moves it to another image and keeps its uid.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Tag {
+    /// The repo's and a segment.
+    pub uid: Uid,
+    /// Unique in its repo.
+    pub name: String,
+    /// The image: `sha256:` and 64 hex digits.
+    pub digest: String,
+    /// When it was first created.
+    pub create_time: Option<Timestamp>,
+    /// When it was last created or moved.
+    pub update_time: Option<Timestamp>,
+    /// Whether it is at the end of its life.
+    pub deprecated: bool,
+    /// The bundles that it is part of.
+    pub bundles: Vec<String>,
+}
+
+impl Resource for Tag {
+    const KIND: &'static Kind = &Kind {
+        name: "Tag",
+        plural: "tags",
+        service: "TagsService",
+        domain: Domain::REGISTRY,
+        parent: Parent::Of("Repo"),
+        methods: &[
+            Method::list(&[cap("tag.list")])
+                .params(&[
+                    Param::exact("name"),
+                    Param { field: Field::timestamp("updatedSince"), by: By::Above("updateTime") },
+                    Param { field: Field::bool("includeReferrers"), by: By::Narrow },
+                    Param { field: Field::bool("includeDates"), by: By::Narrow },
+                    Param { field: Field::bool("includeEpochs"), by: By::Narrow },
+                    Param::exact("digest"),
+                ])
+                .narrow(shown_families),
+            Method::get(&[cap("tag.list")]),
+            Method::create(&[cap("tag.create")]).event("platform.registry.tag.created.v1").upsert("name"),
+            Method::delete(&[cap("tag.delete")]).event("platform.registry.tag.deleted.v1"),
+        ],
+        actions: &[],
+        fields: &[
+            Field::UID,
+            Field::string("name").required().sort(&["name"]).check(check::tag),
+            Field::string("digest").required().check(check::digest),
+            Field::CREATE_TIME.rest_only(),
+            Field::UPDATE_TIME,
+            Field::bool("deprecated"),
+            Field::new("bundles", Type::List(&Type::String)).check(check::bundles),
+        ],
+        keys: &[DerivedKey { name: "families", values: |body| vec![key(families(name_of(body)))] }],
+        unique: &[Unique { space: "tag.name", what: "a tag of this name in the repo", value: check::name_in_parent }],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        Self {
+            uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef/fedcba9876543210"),
+            name: "latest".to_owned(),
+            digest: format!("sha256:{}", "0123456789abcdef".repeat(4)),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+            deprecated: true,
+            bundles: vec!["application".to_owned()],
+        }
+    }
+}
+
+/// The families of tags that lists hide unless asked, and the parameters that ask, by their bits in [`families`].
+const INCLUDE: [&str; 3] = ["includeReferrers", "includeDates", "includeEpochs"];
+
+/// Returns the families that a name is of, as bits: `sha256-*`, `*-20yymmdd` and `*-r[0-9]+`.
+fn families(name: &str) -> u8 {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let last = name.rsplit_once('-').map(|(_, last)| last);
+    let referrer = name.starts_with("sha256-");
+    let date = last.is_some_and(|last| last.len() == 8 && last.starts_with("20") && digits(last));
+    let epoch = last.and_then(|last| last.strip_prefix('r')).is_some_and(digits);
+    u8::from(referrer) | u8::from(date) << 1 | u8::from(epoch) << 2
+}
+
+/// A tag shows when every family that it is of was asked for, or its very name was.
+fn shown_families(params: &Map<String, Value>) -> Vec<Filter> {
+    let asked = |name: &str| params.get(name).and_then(Value::as_bool).unwrap_or_default();
+    let shown = INCLUDE.iter().enumerate().fold(0, |shown, (bit, name)| shown | u8::from(asked(name)) << bit);
+    if params.contains_key("name") || shown == 0b111 {
+        return Vec::new();
+    }
+    let values = (0..0b111).filter(|families| families & !shown == 0).map(key).collect();
+    vec![Filter::AnyOf { key: "families", values }]
+}
+
+fn key(families: u8) -> KeyValue {
+    KeyValue::from_bytes([families])
+}
+
+fn name_of(body: &Value) -> &str {
+    body.get("name").and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_of_the_families_whose_pattern_it_matches() {
+        for (name, expected) in [
+            ("latest", 0),
+            ("1.2.3", 0),
+            ("sha256-abc.sig", 0b001),
+            ("sha256", 0),
+            ("1.2-20260102", 0b010),
+            ("20260102", 0),
+            ("1.2-19991231", 0),
+            ("1.2-202601021", 0),
+            ("1.2.3-r0", 0b100),
+            ("1.2.3-r", 0),
+            ("r12", 0),
+            ("sha256-20260102", 0b011),
+            ("1.2-r1-20260102", 0b010),
+        ] {
+            assert_eq!(families(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_families_that_were_asked_for_show() {
+        let shown = |params: Value| match shown_families(params.as_object().unwrap()).as_slice() {
+            [] => (0..=0b111).map(key).collect(),
+            [Filter::AnyOf { values, .. }] => values.clone(),
+            _ => panic!("at most one filter"),
+        };
+        assert_eq!(shown(serde_json::json!({})), [key(0)]);
+        assert_eq!(shown(serde_json::json!({ "includeDates": true })), [key(0), key(0b010)]);
+        assert_eq!(shown(serde_json::json!({ "includeDates": true, "includeEpochs": true })).len(), 4);
+        assert_eq!(shown(serde_json::json!({ "name": "sha256-a" })).len(), 8);
+        let all = serde_json::json!({ "includeReferrers": true, "includeDates": true, "includeEpochs": true });
+        assert_eq!(shown(all).len(), 8);
+    }
+}

@@ -1,0 +1,58 @@
+//! The standard methods (AIP-131 to AIP-135) and actions, each once for all kinds.
+//!
+//! Checks come in one order everywhere: the caller, the uid, access from its path, the rest of the request, what is
+//! stored (`docs/api.md`, Access).
+
+pub(crate) mod action;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod update;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::{
+    cx::Cx,
+    error::{Error, Result},
+    kind::Registered,
+    uid::Uid,
+    write::RENDERING,
+};
+
+/// Reads a uid of a request.
+fn uid_in(field: &'static str, text: &str) -> Result<Uid> {
+    Uid::parse(text).map_err(|rule| Error::invalid_field(field, rule.to_string()))
+}
+
+/// Completes bodies that are not stored as they are returned; the others pass as they are.
+async fn rendered(cx: &Cx<'_>, registered: &Registered, stored: Vec<(u16, Bytes)>) -> Result<Vec<Bytes>> {
+    if stored.iter().all(|(rendering, _)| *rendering == RENDERING) {
+        return Ok(stored.into_iter().map(|(_, body)| body).collect());
+    }
+    let computed = stored.iter().filter(|(rendering, _)| *rendering != RENDERING);
+    let bodies = computed.map(|(_, body)| serde_json::from_slice(body).map_err(Error::internal));
+    let bodies = (registered.render)(cx, bodies.collect::<Result<Vec<Value>>>()?).await?;
+    let mut bodies = bodies.into_iter();
+    stored
+        .into_iter()
+        .map(|(rendering, body)| match rendering {
+            RENDERING => Ok(body),
+            _ => encode(&bodies.next().ok_or_else(|| Error::internal("a page lost a resource while rendering"))?),
+        })
+        .collect()
+}
+
+/// Completes one body.
+async fn rendered_one(cx: &Cx<'_>, registered: &Registered, body: Value, computed: bool) -> Result<Bytes> {
+    if !computed {
+        return encode(&body);
+    }
+    let body = (registered.render)(cx, vec![body]).await?.pop();
+    encode(&body.ok_or_else(|| Error::internal("a resource was lost while rendering"))?)
+}
+
+fn encode(body: &Value) -> Result<Bytes> {
+    serde_json::to_vec(body).map(Bytes::from).map_err(Error::internal)
+}

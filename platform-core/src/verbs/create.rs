@@ -1,0 +1,133 @@
+//! Creates (AIP-133).
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::{rendered_one, uid_in};
+use crate::{
+    cx::Cx,
+    error::{Error, Result},
+    fields,
+    kind::{Change, Kind, Parent, Registered, Verb},
+    resources::iam::group,
+    store::{Filter, Item, Key, OrderBy, Query, Require, Scope},
+    uid::Uid,
+    write::Write,
+};
+
+pub(crate) async fn create(
+    cx: &Cx<'_>,
+    registered: &Registered,
+    parent: &str,
+    body: &Map<String, Value>,
+) -> Result<Bytes> {
+    let prepared = prepare(cx, registered, parent, body).await?;
+    let reply = rendered_one(cx, registered, prepared.body, prepared.computed).await?;
+    cx.commit(prepared.write).await?;
+    Ok(reply)
+}
+
+/// A create that only has to be committed.
+pub(crate) struct Prepared {
+    pub(crate) body: Value,
+    pub(crate) computed: bool,
+    pub(crate) write: Write,
+}
+
+/// Checks and completes a create; several prepared ones can be committed as one.
+pub(crate) async fn prepare(
+    cx: &Cx<'_>,
+    registered: &Registered,
+    parent: &str,
+    body: &Map<String, Value>,
+) -> Result<Prepared> {
+    let kind = registered.kind;
+    let Some(method) = kind.method(Verb::Create) else { return Err(Error::denied()) };
+    let parent = match kind.parent {
+        Parent::GroupOrNone => group::parent_for_create(cx, parent, method.capabilities).await?,
+        Parent::None => None,
+        _ => {
+            let parent = uid_in("parent", parent)?;
+            cx.demand(&parent, method.capabilities)?;
+            Some(parent)
+        }
+    };
+
+    let mut input = fields::read(kind.fields, body.clone(), "");
+    fields::require(kind.fields, &input.values, "", &mut input.violations);
+    for violation in input.violations.into_vec() {
+        input.malformed.add(violation.field, violation.description);
+    }
+    let values = input.malformed.none_or(input.values)?;
+
+    let mut write = Write::default();
+    if let (Some(parent), Some(parent_kind)) = (&parent, kind.parent.kind()) {
+        let missing = Error::not_found(parent_kind, parent.as_str());
+        write.require(Require::Exists(Key::new(parent_kind, parent.clone())), missing);
+    }
+    let standing = match (method.upsert, &parent) {
+        (Some(field), Some(parent)) => standing(cx, kind, parent, field, &values).await?,
+        _ => None,
+    };
+    let now = cx.now();
+    let (verb, uid, old, create_time, update_time) = match standing {
+        Some(item) => {
+            write.require_still(Require::Revision(Key::new(kind.name, item.uid.clone()), item.revision));
+            let old: Value = serde_json::from_slice(&item.body).map_err(Error::internal)?;
+            let (created, updated) = super::update::times(&old, now);
+            (Verb::Update, item.uid, Some(old), created, updated)
+        }
+        None => {
+            let uid = new_uid(cx, kind, parent.as_ref());
+            let key = Key::new(kind.name, uid.clone());
+            match kind.parent.shares_uid() {
+                true => write.require(Require::Absent(key), already_there(kind)),
+                false => write.require_still(Require::Absent(key)),
+            }
+            (Verb::Create, uid, None, now, now)
+        }
+    };
+    let mut new = json!({ "uid": uid, "createTime": create_time, "updateTime": update_time });
+    if let Value::Object(new) = &mut new {
+        new.extend(values);
+    }
+    let mut change = Change { verb, uid, old, new: Some(new), private: Bytes::new(), paths: input.paths, write };
+    let computed = (registered.prepare)(cx, &mut change).await?;
+    let body = change.new.take().unwrap_or_default();
+    change.write.put_body(kind, &change.uid, &body, computed, change.private)?;
+    Ok(Prepared { body, computed, write: change.write })
+}
+
+fn new_uid(cx: &Cx<'_>, kind: &Kind, parent: Option<&Uid>) -> Uid {
+    let entropy = cx.platform().entropy();
+    match parent {
+        None => Uid::new_root(entropy),
+        Some(parent) if kind.parent.shares_uid() => parent.clone(),
+        Some(parent) => parent.new_child(entropy),
+    }
+}
+
+fn already_there(kind: &Kind) -> Error {
+    let parent = kind.parent.kind().unwrap_or("parent");
+    Error::already_exists(format!("There is already a resource of kind {} of this {parent}", kind.name))
+}
+
+/// Returns the resource that a create would replace: the one of the same parent with the same value in the field.
+async fn standing(
+    cx: &Cx<'_>,
+    kind: &'static Kind,
+    parent: &Uid,
+    field: &'static str,
+    values: &Map<String, Value>,
+) -> Result<Option<Item>> {
+    let Some(value) = kind.field(field).map(|field| field.ty.key(values.get(field.name))) else { return Ok(None) };
+    let page = cx
+        .page(Query {
+            filters: vec![Filter::AnyOf { key: field, values: vec![value] }],
+            limit: 1,
+            order: crate::store::Order { by: OrderBy::Uid, descending: false },
+            ..Query::new(kind.name, Scope::Children(parent.clone()))
+        })
+        .await?;
+    Ok(page.items.into_iter().next())
+}

@@ -1,0 +1,41 @@
+//! Gets (AIP-131).
+
+use bytes::Bytes;
+use serde_json::json;
+
+use super::{rendered, rendered_one, uid_in};
+use crate::{
+    cx::Cx,
+    error::{Error, Result},
+    kind::{Kind, Parent, Registered, Verb},
+    store::{Key, Record},
+    uid::Uid,
+};
+
+pub(crate) async fn get(cx: &Cx<'_>, registered: &Registered, uid: &str) -> Result<Bytes> {
+    let kind = registered.kind;
+    let uid = uid_in("uid", uid)?;
+    cx.demand_method(kind, Verb::Get, &uid)?;
+    match standing(cx, kind, &uid).await? {
+        Some(record) => {
+            let rendered = rendered(cx, registered, vec![(record.rendering, record.body)]).await?;
+            rendered.into_iter().next().ok_or_else(|| Error::internal("a resource was lost while rendering"))
+        }
+        // A singleton that was never written is there all the same, and may have something to show.
+        None => rendered_one(cx, registered, json!({ "uid": uid }), true).await,
+    }
+}
+
+/// Reads the record of a resource that must be there: `None` only for a singleton that was never written.
+pub(super) async fn standing(cx: &Cx<'_>, kind: &'static Kind, uid: &Uid) -> Result<Option<Record>> {
+    let key = Key::new(kind.name, uid.clone());
+    let Parent::Singleton(parent, _) = kind.parent else {
+        let record = cx.records(&[key]).await?.into_iter().next().flatten();
+        return record.map(Some).ok_or_else(|| Error::not_found(kind.name, uid.as_str()));
+    };
+    let mut records = cx.records(&[key, Key::new(parent, uid.clone())]).await?.into_iter();
+    match (records.next().flatten(), records.next().flatten()) {
+        (record, Some(_)) => Ok(record),
+        (_, None) => Err(Error::not_found(parent, uid.as_str())),
+    }
+}

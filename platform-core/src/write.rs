@@ -1,0 +1,128 @@
+//! A commit in the making: what to require, and what to answer when it does not hold.
+
+use serde_json::Value;
+
+use crate::{
+    error::{Error, Result},
+    fields,
+    kind::{Kind, Resource},
+    store::{Commit, Conflict, Delete, Epoch, Put, Require, StoreError, UniqueKey},
+    uid::Uid,
+};
+use bytes::Bytes;
+
+/// The rendering of bodies that are stored as they are returned. Raised when a release renders differently.
+pub const RENDERING: u16 = 1;
+
+/// The rendering of bodies that [`Resource::render`] completes at each read.
+pub const COMPUTED: u16 = 0;
+
+/// A commit, and an answer for each of its requirements.
+#[derive(Debug, Default)]
+pub struct Write {
+    commit: Commit,
+    otherwise: Vec<Option<Error>>,
+    taken: Vec<Vec<&'static str>>,
+}
+
+impl Write {
+    /// Requires this; if it does not hold, the operation fails with `otherwise`.
+    pub fn require(&mut self, require: Require, otherwise: Error) {
+        self.commit.require.push(require);
+        self.otherwise.push(Some(otherwise));
+    }
+
+    /// Requires this; if it does not hold, the operation is done again from the start.
+    pub fn require_still(&mut self, require: Require) {
+        self.commit.require.push(require);
+        self.otherwise.push(None);
+    }
+
+    /// Deletes this.
+    pub fn delete(&mut self, delete: Delete) {
+        self.commit.delete.push(delete);
+    }
+
+    /// Raises an epoch.
+    pub fn raise(&mut self, epoch: Epoch) {
+        if !self.commit.raise.contains(&epoch) {
+            self.commit.raise.push(epoch);
+        }
+    }
+
+    /// Writes a resource of any kind.
+    ///
+    /// # Errors
+    /// INTERNAL when it cannot be written as JSON.
+    pub fn put<R: Resource>(&mut self, uid: &Uid, resource: &R, private: Bytes) -> Result<()> {
+        let body = crate::kind::canonical(resource)?;
+        self.put_body(R::KIND, uid, &body, resource.computed(), private)
+    }
+
+    pub(crate) fn put_body(
+        &mut self,
+        kind: &'static Kind,
+        uid: &Uid,
+        body: &Value,
+        computed: bool,
+        private: Bytes,
+    ) -> Result<()> {
+        let unique = kind.unique.iter().filter_map(|unique| Some((unique, (unique.value)(body)?)));
+        let (unique, what) =
+            unique.map(|(unique, value)| (UniqueKey { space: unique.space, value }, unique.what)).unzip();
+        self.taken.push(what);
+        self.commit.put.push(Put {
+            key: crate::store::Key::new(kind.name, uid.clone()),
+            sort: fields::sort_keys(kind, body),
+            filter: fields::filter_keys(kind, body),
+            unique,
+            rendering: if computed { COMPUTED } else { RENDERING },
+            body: serde_json::to_vec(body).map_err(Error::internal)?.into(),
+            private,
+        });
+        Ok(())
+    }
+
+    /// Adds all of another, after what is here.
+    pub(crate) fn append(&mut self, other: Self) {
+        self.commit.require.extend(other.commit.require);
+        self.commit.delete.extend(other.commit.delete);
+        self.commit.put.extend(other.commit.put);
+        self.otherwise.extend(other.otherwise);
+        self.taken.extend(other.taken);
+        other.commit.raise.into_iter().for_each(|epoch| self.raise(epoch));
+    }
+
+    /// Tells whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.commit.put.is_empty() && self.commit.delete.is_empty()
+    }
+
+    /// Returns the commit, and what its conflicts mean.
+    pub(crate) fn into_parts(self) -> (Commit, Meaning) {
+        (self.commit, Meaning { otherwise: self.otherwise, taken: self.taken })
+    }
+}
+
+/// What the conflicts of a commit mean to its caller.
+#[derive(Debug)]
+pub(crate) struct Meaning {
+    otherwise: Vec<Option<Error>>,
+    taken: Vec<Vec<&'static str>>,
+}
+
+impl Meaning {
+    /// Returns the error that a failed commit is to the caller; a stale one when it should be tried again.
+    pub(crate) fn of(mut self, error: StoreError) -> Error {
+        match error {
+            StoreError::Conflict(Conflict::Require(index)) => {
+                self.otherwise.get_mut(index).and_then(Option::take).unwrap_or_else(Error::stale)
+            }
+            StoreError::Conflict(Conflict::Unique { put, unique }) => {
+                let what = self.taken.get(put).and_then(|spaces| spaces.get(unique));
+                Error::already_exists(format!("There is already {}", what.unwrap_or(&"one like it")))
+            }
+            other => other.into(),
+        }
+    }
+}
