@@ -114,22 +114,17 @@ fn set(
 ) {
     let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
     let Some(field) = fields.iter().find(|field| field.name == first) else { return };
+    if let (Some(group), Some(_)) = (field.oneof, value) {
+        clear_others(fields, object, field.name, group);
+    }
     let (Some(rest), Type::Message(inner)) = (rest, &field.ty) else {
         return put(field, object, value, whole_path, violations);
     };
-    if let Some(group) = field.oneof {
-        clear_others(fields, object, field.name, group);
-    }
     if value.is_none() && !object.contains_key(first) {
         return;
     }
     let nested = object.entry(first).or_insert_with(|| Value::Object(Map::new()));
     if let Value::Object(nested) = nested {
-        // Within the message too, setting one form of a oneof clears the others.
-        let name = rest.split('.').next().unwrap_or(rest);
-        if let (Some(group), Some(_)) = (named(inner, name).and_then(|field| field.oneof), value) {
-            clear_others(inner, nested, name, group);
-        }
         set(inner, nested, rest, value, whole_path, violations);
     }
 }

@@ -53,7 +53,7 @@ async fn a_list_returns_epochs_with_its_page(fixture: &mut Fixture) {
     let page = fixture.page(&Query { epochs: ["none".into(), "a".into()].into(), ..things() }).await;
     assert_eq!(page.epochs, [0, sequence]);
     assert_eq!(page.items.len(), 1);
-    assert_eq!(fixture.page(&things()).await.epochs, []);
+    assert!(fixture.page(&things()).await.epochs.is_empty());
 }
 
 async fn an_empty_page_returns_epochs_too(fixture: &mut Fixture) {
