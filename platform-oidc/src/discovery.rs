@@ -75,8 +75,8 @@ impl Default for DiscoveryOptions {
     fn default() -> Self {
         Self {
             allow_http: false,
-            max_age: Duration::from_hours(1),
-            max_stale: Duration::from_hours(24),
+            max_age: Duration::from_secs(3600),
+            max_stale: Duration::from_secs(24 * 3600),
             min_interval: Duration::from_secs(30),
         }
     }

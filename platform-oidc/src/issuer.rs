@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The longest life of an access token; our choice: 30 days.
-pub const MAX_TTL: Duration = Duration::from_hours(30 * 24);
+pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The `typ` of an access token (RFC 9068 section 2.1), which no other token of this issuer has.
 pub const ACCESS_TOKEN_TYPE: &str = "at+jwt";
 /// The audience of tokens that go with events to webhooks, and so of no access token.

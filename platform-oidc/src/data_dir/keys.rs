@@ -17,7 +17,7 @@ use crate::{
 };
 
 const FILE: &str = "keys.json";
-const DAY: Duration = Duration::from_hours(24);
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a signing key goes on verifying after a newer one took its place: as long as a token of it may live, and
 /// a day.

@@ -17,7 +17,9 @@ use parking_lot::Mutex;
 use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp, uid::Uid};
 use platform_oidc::{
     AccessToken, Algorithm, DiscoveryOptions, Fetch, Issuer, Keys, TrustedIssuer, Verifier, VerifierOptions,
-    fetch::FetchError, jwks::KeySet, key::SigningKey,
+    fetch::FetchError,
+    jwks::KeySet,
+    key::{SigningKey, VerifyingKey},
 };
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
@@ -85,8 +87,8 @@ impl Stub {
         self.answers.lock().insert(url.to_owned(), answer);
     }
 
-    pub fn publish(&self, keys: &[&SigningKey]) {
-        let keys = KeySet::new(keys.iter().map(|key| key.verifying().clone())).unwrap();
+    pub fn publish(&self, keys: &[&VerifyingKey]) {
+        let keys = KeySet::new(keys.iter().copied().cloned()).unwrap();
         let jwks = format!("{TRUSTED}/keys");
         self.answer(&configuration(), Ok(json!({"issuer": TRUSTED, "jwks_uri": jwks}).to_string()));
         self.answer(&jwks, Ok(keys.to_json()));
