@@ -31,6 +31,8 @@ use crate::{
 const MAX_DOCUMENT: usize = 64 * 1024;
 
 /// An issuer whose tokens are believed. Clones share the keys.
+///
+/// Only the operator may name one: its URLs are fetched wherever they lead, private networks included.
 #[derive(Clone)]
 pub struct TrustedIssuer(Arc<Inner>);
 

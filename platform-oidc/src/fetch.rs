@@ -40,8 +40,8 @@ pub enum FetchError {
     #[error("the answer took too long")]
     TimedOut,
     /// No connection, no TLS, or no HTTP.
-    #[error("no answer: {0}")]
-    Transport(#[source] Box<dyn Error + Send + Sync>),
+    #[error("no answer: {}", causes(&**.0))]
+    Transport(Box<dyn Error + Send + Sync>),
 }
 
 /// [`Fetch`] over HTTP/1.1, with TLS by rustls on aws-lc.
@@ -86,7 +86,7 @@ impl HttpFetch {
 
     /// Returns the same with another bound on the time of one document.
     #[must_use]
-    pub fn timeout(self, timeout: Duration) -> Self {
+    pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
@@ -106,6 +106,12 @@ impl HttpFetch {
             Err(error) => Err(FetchError::Transport(error)),
         }
     }
+}
+
+/// Returns an error's message and those of its causes: the outermost one alone says no more than "client error".
+fn causes(error: &(dyn Error + 'static)) -> String {
+    let messages = std::iter::successors(Some(error), |&error| error.source()).map(ToString::to_string);
+    messages.collect::<Vec<_>>().join(": ")
 }
 
 fn transport(error: impl Error + Send + Sync + 'static) -> FetchError {

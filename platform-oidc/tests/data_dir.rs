@@ -1,4 +1,5 @@
 //! The server's files: whole, for their owner alone, and the same for everyone who starts at once.
+#![cfg(unix)]
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,

@@ -1,4 +1,6 @@
 //! Files that are there whole or not at all, for their owner alone.
+//!
+//! A process that is killed while it writes leaves at most a `.new-…` file behind, which nobody reads.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -96,17 +98,32 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// Creates a directory and what is missing above it, each safe from a power cut before anything is put in it.
+fn create_directory(path: &Path) -> Result<(), DataDirError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    create_directory(directory(path))?;
+    match directory_builder().create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed("create", path)(error)),
+        _ => sync_directory(path),
+    }
+}
+
 #[cfg(unix)]
-fn create_directory(directory: &Path) -> Result<(), DataDirError> {
+fn directory_builder() -> DirBuilder {
     use std::os::unix::fs::DirBuilderExt;
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed("create", directory))
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700);
+    builder
 }
 
 #[cfg(not(unix))]
-fn create_directory(directory: &Path) -> Result<(), DataDirError> {
-    DirBuilder::new().recursive(true).create(directory).map_err(failed("create", directory))
+fn directory_builder() -> DirBuilder {
+    DirBuilder::new()
 }
 
+/// Makes sure that what happened to a name in its directory survives a power cut.
 #[cfg(unix)]
 fn sync_directory(path: &Path) -> Result<(), DataDirError> {
     let directory = directory(path);
