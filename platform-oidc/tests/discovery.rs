@@ -274,6 +274,11 @@ async fn documents_that_are_not_exactly_right_change_nothing() {
     for (url, answer) in documents.into_iter().chain(sets.map(|set| (jwks.clone(), set))) {
         let (setting, key) = (Setting::new(), key(Algorithm::Es256));
         setting.stub.publish(&[key.verifying()]);
+        // Where no key set is to be looked for, there is a good one.
+        let keys = json!({"keys": [key.verifying().to_jwk()]}).to_string();
+        for elsewhere in ["/keys", "http://issuer.example/keys", "https://user:password@issuer.example/keys"] {
+            setting.stub.answer(elsewhere, Ok(keys.clone()));
+        }
         setting.stub.answer(&url, Ok(answer.clone()));
         let shown: String = answer.chars().take(100).collect();
         assert_eq!(setting.verify(&setting.token(&key)).await, Err(TokenError::Unavailable), "{shown}");
