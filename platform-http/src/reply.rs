@@ -161,8 +161,14 @@ fn set_allow(reply: &mut Reply, allow: &str) {
 }
 
 fn causes(error: &Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string);
-    causes.collect::<Vec<_>>().join(": ")
+    let (mut text, mut next) = (String::new(), error.source());
+    while let Some(cause) = next {
+        let colon = if text.is_empty() { "" } else { ": " };
+        // Writing into a string does not fail.
+        let _ = write!(text, "{colon}{cause}");
+        next = cause.source();
+    }
+    text
 }
 
 #[cfg(test)]
