@@ -55,7 +55,7 @@ impl ListRequest {
     /// # Errors
     /// INVALID_ARGUMENT with every parameter that is unknown, given twice or not of its type.
     pub fn from_query(kind: &'static Kind, pairs: &[(String, String)]) -> Result<Self> {
-        Self::from_json(kind, from_query(&|key| lookup(kind, key), pairs)?)
+        Self::from_json(kind, read_pairs(&|key| lookup(kind, key), pairs)?)
     }
 
     /// Reads a request as its proto3 JSON.
@@ -171,11 +171,17 @@ fn filter(param: &Param, value: &Value) -> Option<Filter> {
     }
 }
 
-/// Reads the pairs of a query string into a JSON object, by the fields that `lookup` knows.
+/// Reads the pairs of a query string, decoded, into the request of an action with these fields: either spelling of
+/// names, dotted into messages, a key again for each element of a list.
 ///
 /// # Errors
 /// INVALID_ARGUMENT with every key that is unknown, or given twice and no list.
-pub(crate) fn from_query(
+pub fn from_query(fields: &'static [Field], pairs: &[(String, String)]) -> Result<Map<String, Value>> {
+    read_pairs(&|key| fields::named(fields, key), pairs)
+}
+
+/// Reads pairs by the fields that `lookup` knows.
+fn read_pairs(
     lookup: &dyn Fn(&str) -> Option<&'static Field>,
     pairs: &[(String, String)],
 ) -> Result<Map<String, Value>> {

@@ -1,0 +1,31 @@
+//! REST for [`platform_core`]: one tower service over the kind tables, and a listener that bounds what peers can
+//! hold.
+//!
+//! [`Rest`] answers; [`Layers`] stands around it, and around an embedder's other routes; [`serve`] listens. Each can
+//! be had without the others. A kind that is added to the platform has its paths here without a line of code: they
+//! are derived from its table (`docs/api.md`, Paths).
+//!
+//! This crate alone knows HTTP statuses, in [`status`]. It knows no kind by name and no token format.
+
+mod rest;
+
+mod routes;
+mod template;
+
+mod reply;
+mod request;
+pub mod status;
+
+mod layers;
+mod limits;
+mod listener;
+
+pub use layers::Layers;
+pub use limits::Limits;
+pub use listener::serve;
+pub use reply::Reply;
+pub use rest::Rest;
+pub use routes::BadRoute;
+
+/// Any error, as HTTP libraries pass them.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
