@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderValue, header::CONTENT_TYPE},
     routing::get,
 };
-use platform_http::{Layers, Limits, Rest, serve};
+use platform_http::{Layers, Limits, Rest, SystemClock, serve};
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, TrustedIssuer, Verifier, VerifierOptions};
 use tokio::{
     net::TcpListener,
@@ -19,7 +19,6 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     config::{Config, LogFormat, Store},
     installation::{self, Installation, store_path},
-    system::SystemClock,
 };
 
 pub(crate) fn run(config: &Config) -> Result<ExitCode> {
