@@ -6,6 +6,11 @@
 //! Everything a store must do is a case of the `conformance` suite, and the memory store is its
 //! executable specification.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+#[cfg(feature = "conformance")]
+pub mod model;
+
 use std::{fmt, fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
@@ -25,7 +30,8 @@ use crate::uid::Uid;
 /// - Requirements are checked against the state before the commit; then deletes are done, then puts (`require`,
 ///   `delete`).
 /// - A unique key belongs to one record of the whole store; a put that would give it to a second is a conflict
-///   (`unique`).
+///   (`unique`). What a commit deletes and replaces gives its unique keys up before any put takes one, so that
+///   two records can exchange theirs.
 /// - Sequences rise strictly, and a commit with a lower one is never seen later than one with a higher (`sequence`).
 /// - Orders are bytewise on the key's value, ties broken by uid; descending is the exact reverse (`order`).
 /// - A walk by `after` sees each record that stands throughout it exactly once, whatever else is written
@@ -350,7 +356,8 @@ pub struct Item {
 pub struct Page {
     /// The records, in order; at most the query's limit.
     pub items: Vec<Item>,
-    /// Where the next page begins; `None` when nothing comes after this one.
+    /// Where the next page begins: behind the last of the items. `None` when nothing comes after them, and when
+    /// there are none.
     pub next: Option<Position>,
     /// How many records match on all pages, when the query asked for it.
     pub total: Option<u64>,

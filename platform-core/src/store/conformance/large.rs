@@ -1,0 +1,208 @@
+//! Lists that grow past whatever size a store begins to keep them differently at, and shrink again, compared with
+//! the model.
+
+use super::{
+    super::{Commit, Delete, Filter, Order, OrderBy, Put, Query, Scope, model::Model},
+    Case, Fixture, cases,
+    records::{
+        Ask, Describe, THING, above, any_of, contains, key, none_of, orders, text, thing, things, things_in, uid,
+    },
+};
+
+pub(super) const CASES: &[Case] = cases![
+    a_list_of_thousands_is_right_in_every_order,
+    a_filtered_list_of_thousands_is_right_in_every_order,
+    a_list_of_thousands_is_right_after_its_records_were_put_again,
+    a_list_of_thousands_is_right_after_deletes_one_by_one,
+    a_list_of_thousands_is_right_after_deletes_below,
+    a_list_of_thousands_is_right_after_deletes_by_value,
+    a_list_that_shrank_to_a_few_can_grow_again,
+    children_and_subtree_part_when_deeper_records_come,
+    lists_beside_a_large_one_stay_their_own,
+];
+
+const LARGE: usize = 6_000;
+const GROUP: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// The store and the model, which are given the same commits.
+struct Both<'a> {
+    fixture: &'a Fixture,
+    model: Model,
+}
+
+impl<'a> Both<'a> {
+    /// Puts thousands of records into one group, in commits of a thousand.
+    async fn filled(fixture: &'a Fixture) -> Self {
+        let mut both = Self { fixture, model: Model::default() };
+        for batch in 0..LARGE / 1_000 {
+            // A step that is coprime to the number, so that no commit holds a run of the uids.
+            let numbers = (0..1_000).map(|i| (batch * 1_000 + i) * 1_021 % LARGE);
+            both.put(numbers.map(|number| member(number, number)).collect()).await;
+        }
+        both
+    }
+
+    async fn commit(&mut self, commit: Commit) {
+        assert_eq!(self.model.check(&commit), Ok(()));
+        let sequence = self.fixture.commit(commit.clone()).await;
+        self.model.apply(&commit, sequence);
+    }
+
+    async fn put(&mut self, put: Vec<Put>) {
+        self.commit(Commit { put, ..Commit::default() }).await;
+    }
+
+    async fn delete(&mut self, delete: Vec<Delete>) {
+        self.commit(Commit { delete, ..Commit::default() }).await;
+    }
+
+    /// Compares first, middle and last pages, by skip and by cursor, with their totals.
+    async fn agree(&self, query: &Query) {
+        let listing = self.model.listing(query);
+        let same = async |query: &Query| {
+            let page = self.fixture.page(query).await;
+            assert_eq!(page, listing.page(query), "{query:?}");
+            page
+        };
+        let query = Query { count: true, limit: 20, ..query.clone() };
+        let all = listing.len() as u64;
+        for skip in [0, 1, all / 3, all / 2, all.saturating_sub(20), all.saturating_sub(1), all] {
+            let page = same(&query.clone().skip(skip)).await;
+            if let Some(next) = page.next {
+                same(&query.clone().after(next.clone())).await;
+                same(&query.clone().after(next).skip(all / 4)).await;
+            }
+        }
+    }
+
+    /// Compares the group's lists, in these orders and with these filters.
+    async fn agree_on(&self, orders: &[Order], filters: &[Vec<Filter>]) {
+        for scope in [Scope::Children(uid(GROUP)), Scope::Subtree(uid(GROUP))] {
+            for order in orders {
+                for filters in filters {
+                    self.agree(&Query { order: *order, filters: filters.clone(), ..things_in(scope.clone()) }).await;
+                }
+            }
+        }
+    }
+
+    async fn agree_on_all(&self) {
+        self.agree_on(&orders(), &[vec![], vec![any_of("color", ["red"])]]).await;
+        self.agree_on(&by_name(), &[vec![any_of("color", ["green", "blue"])], vec![none_of("color", ["red"])]]).await;
+    }
+}
+
+fn by_name() -> [Order; 2] {
+    [false, true].map(|descending| Order { by: OrderBy::Key("name"), descending })
+}
+
+fn uid_of(number: usize) -> String {
+    format!("{GROUP}/{number:016x}")
+}
+
+/// Returns a member of the group, whose values are drawn from the seed: names with ties, few ranks, three colors.
+fn member(number: usize, seed: usize) -> Put {
+    let name = format!("name {:04}", seed * 7_919 % 4_001);
+    let put = thing(&uid_of(number)).named(&name).ranked(seed as i64 % 5 - 2);
+    let put = put.with("color", ["red", "green", "red", "blue"][seed % 4]).with("name", &name);
+    if seed.is_multiple_of(10) { put.with("color", "tenth") } else { put }
+}
+
+async fn a_list_of_thousands_is_right_in_every_order(fixture: &mut Fixture) {
+    let both = Both::filled(fixture).await;
+    both.agree_on(&orders(), &[vec![]]).await;
+    for order in orders() {
+        both.agree(&Query { order, ..things() }).await;
+    }
+}
+
+async fn a_filtered_list_of_thousands_is_right_in_every_order(fixture: &mut Fixture) {
+    let both = Both::filled(fixture).await;
+    both.agree_on(&orders(), &[vec![any_of("color", ["red"])], vec![any_of("color", ["blue", "tenth", "none"])]]).await;
+    let others = [
+        vec![none_of("color", ["red"])],
+        vec![above("name", "name 2")],
+        vec![contains(["name", "color"], "77")],
+        vec![any_of("color", ["red"]), above("name", "name 3")],
+        vec![any_of("color", ["red", "blue"]), any_of("color", ["tenth"])],
+        vec![any_of("name", ["name 0007"])],
+    ];
+    both.agree_on(&by_name(), &others).await;
+}
+
+async fn a_list_of_thousands_is_right_after_its_records_were_put_again(fixture: &mut Fixture) {
+    let mut both = Both::filled(fixture).await;
+    for batch in 0..4 {
+        let numbers = (0..700).map(|i| (batch * 700 + i) * 13 % LARGE);
+        both.put(numbers.map(|number| member(number, number + 1 + batch)).collect()).await;
+    }
+    both.agree_on_all().await;
+    both.agree_on(&by_name(), &[vec![any_of("color", ["tenth"])]]).await;
+}
+
+async fn a_list_of_thousands_is_right_after_deletes_one_by_one(fixture: &mut Fixture) {
+    let mut both = Both::filled(fixture).await;
+    for batch in 0..5 {
+        let numbers = (0..1_000).map(|i| (batch * 1_000 + i) * 17 % LARGE);
+        both.delete(numbers.map(|number| Delete::Key(key(&uid_of(number)))).collect()).await;
+        both.agree_on(&by_name(), &[vec![], vec![any_of("color", ["red"])]]).await;
+    }
+    both.agree_on_all().await;
+}
+
+async fn a_list_of_thousands_is_right_after_deletes_below(fixture: &mut Fixture) {
+    let mut both = Both::filled(fixture).await;
+    let below = |number: usize, leaf: usize| format!("{}/{leaf:016x}", uid_of(number));
+    both.put((0..2_000).map(|i| thing(&below(i % 10, i)).named(&format!("deep {}", i % 300))).collect()).await;
+    both.agree_on_all().await;
+    both.delete((0..9).map(|number| Delete::Below(uid(&uid_of(number)), vec![THING])).collect()).await;
+    both.agree_on_all().await;
+    both.delete(vec![Delete::Below(uid(GROUP), vec![THING])]).await;
+    both.agree_on_all().await;
+    assert_eq!(fixture.total(&things()).await, 0);
+}
+
+async fn a_list_of_thousands_is_right_after_deletes_by_value(fixture: &mut Fixture) {
+    let mut both = Both::filled(fixture).await;
+    for color in ["red", "tenth", "blue"] {
+        both.delete(vec![Delete::With(THING, "color", text(color))]).await;
+        both.agree_on_all().await;
+    }
+    both.delete(vec![Delete::With(THING, "color", text("green"))]).await;
+    assert_eq!(fixture.total(&things()).await, 0);
+}
+
+async fn a_list_that_shrank_to_a_few_can_grow_again(fixture: &mut Fixture) {
+    let mut both = Both::filled(fixture).await;
+    both.delete((3..LARGE).map(|number| Delete::Key(key(&uid_of(number)))).collect()).await;
+    both.agree_on_all().await;
+    both.put((0..3_000).map(|number| member(number * 2, number)).collect()).await;
+    both.agree_on_all().await;
+}
+
+async fn children_and_subtree_part_when_deeper_records_come(fixture: &mut Fixture) {
+    let mut both = Both::filled(fixture).await;
+    let deep = format!("{}/0000000000000001", uid_of(17));
+    both.put(vec![thing(&deep).named("name 2000").with("color", "red"), thing(GROUP).named("name 1999")]).await;
+    both.agree_on_all().await;
+    both.delete(vec![Delete::Key(key(&deep))]).await;
+    both.agree_on_all().await;
+    both.put(vec![thing(&deep).named("name 0000"), member(17, 4)]).await;
+    both.agree_on_all().await;
+}
+
+async fn lists_beside_a_large_one_stay_their_own(fixture: &mut Fixture) {
+    let mut both = Both::filled(fixture).await;
+    let neighbours = [format!("{GROUP}0/a"), format!("{}/a", &GROUP[..39]), format!("{GROUP}-/a")];
+    both.put(neighbours.iter().map(|uid| thing(uid).with("color", "red")).collect()).await;
+    both.agree_on_all().await;
+    for neighbour in &neighbours {
+        let top = neighbour.trim_end_matches("/a");
+        both.agree(&things_in(Scope::Subtree(uid(top))).by("name")).await;
+    }
+    let scopes = vec![Scope::Children(uid(GROUP)), Scope::Subtree(uid(neighbours[0].trim_end_matches("/a")))];
+    let merged = Query { scopes, ..things() };
+    for order in orders() {
+        both.agree(&Query { order, ..merged.clone() }).await;
+    }
+}

@@ -1,0 +1,173 @@
+//! The records and queries that the cases are made of.
+
+use super::super::{
+    Commit, Filter, Key, KeyName, KeyValue, KindName, Order, OrderBy, Position, Put, Query, Require, Scope, UniqueKey,
+};
+use crate::uid::Uid;
+
+/// The kind that most cases keep.
+pub(super) const THING: KindName = "Thing";
+/// A kind beside it, whose uids may be the same.
+pub(super) const PART: KindName = "Part";
+
+pub(super) fn uid(text: &str) -> Uid {
+    Uid::opaque(text)
+}
+
+pub(super) fn key(text: &str) -> Key {
+    Key::new(THING, uid(text))
+}
+
+pub(super) fn text(text: &str) -> KeyValue {
+    KeyValue::text(text)
+}
+
+/// Returns a thing named after its uid, of rank 0, with its uid for a body and no other keys.
+pub(super) fn thing(uid: &str) -> Put {
+    record(THING, uid)
+}
+
+/// Returns a part, which is made as things are.
+pub(super) fn part(uid: &str) -> Put {
+    record(PART, uid)
+}
+
+fn record(kind: KindName, uid: &str) -> Put {
+    Put {
+        key: Key::new(kind, Uid::opaque(uid)),
+        sort: vec![("name", text(uid)), ("rank", KeyValue::integer(0))],
+        filter: Vec::new(),
+        unique: Vec::new(),
+        rendering: 1,
+        body: uid.to_owned().into(),
+        private: bytes::Bytes::new(),
+    }
+}
+
+/// What a case says of a record that it puts.
+pub(super) trait Describe: Sized {
+    /// Sorts it under this name.
+    fn named(self, name: &str) -> Self {
+        self.named_in_bytes(name.as_bytes())
+    }
+    fn named_in_bytes(self, name: &[u8]) -> Self;
+    /// Sorts it under this rank.
+    fn ranked(self, rank: i64) -> Self;
+    /// Gives it one more filter value.
+    fn with(self, key: KeyName, value: &str) -> Self;
+    /// Gives it one more unique key.
+    fn owning(self, space: &'static str, value: &str) -> Self;
+    fn body(self, body: impl Into<bytes::Bytes>) -> Self;
+}
+
+impl Describe for Put {
+    fn named_in_bytes(mut self, name: &[u8]) -> Self {
+        self.sort[0].1 = KeyValue::from_bytes(name);
+        self
+    }
+
+    fn ranked(mut self, rank: i64) -> Self {
+        self.sort[1].1 = KeyValue::integer(rank);
+        self
+    }
+
+    fn with(mut self, key: KeyName, value: &str) -> Self {
+        self.filter.push((key, text(value)));
+        self
+    }
+
+    fn owning(mut self, space: &'static str, value: &str) -> Self {
+        self.unique.push(UniqueKey { space, value: text(value) });
+        self
+    }
+
+    fn body(mut self, body: impl Into<bytes::Bytes>) -> Self {
+        self.body = body.into();
+        self
+    }
+}
+
+/// Returns the query for all things.
+pub(super) fn things() -> Query {
+    Query::new(THING, Scope::All)
+}
+
+/// Returns the query for the things in one scope.
+pub(super) fn things_in(scope: Scope) -> Query {
+    Query::new(THING, scope)
+}
+
+/// What a case asks for beyond a kind and a scope.
+pub(super) trait Ask: Sized {
+    fn by(self, key: KeyName) -> Self {
+        self.ordered(OrderBy::Key(key))
+    }
+    fn by_sequence(self) -> Self {
+        self.ordered(OrderBy::Sequence)
+    }
+    fn ordered(self, by: OrderBy) -> Self;
+    fn descending(self) -> Self;
+    fn where_(self, filter: Filter) -> Self;
+    fn after(self, position: Position) -> Self;
+    fn skip(self, skip: u64) -> Self;
+    fn limit(self, limit: usize) -> Self;
+}
+
+impl Ask for Query {
+    fn ordered(mut self, by: OrderBy) -> Self {
+        self.order.by = by;
+        self
+    }
+
+    fn descending(mut self) -> Self {
+        self.order.descending = true;
+        self
+    }
+
+    fn where_(mut self, filter: Filter) -> Self {
+        self.filters.push(filter);
+        self
+    }
+
+    fn after(mut self, position: Position) -> Self {
+        self.after = Some(position);
+        self
+    }
+
+    fn skip(mut self, skip: u64) -> Self {
+        self.skip = skip;
+        self
+    }
+
+    fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+}
+
+/// Returns every order that things can be listed in, both ways.
+pub(super) fn orders() -> Vec<Order> {
+    let bys = [OrderBy::Uid, OrderBy::Sequence, OrderBy::Key("name"), OrderBy::Key("rank")];
+    bys.into_iter().flat_map(|by| [false, true].map(|descending| Order { by, descending })).collect()
+}
+
+pub(super) fn any_of<const N: usize>(key: KeyName, values: [&str; N]) -> Filter {
+    Filter::AnyOf { key, values: values.map(text).into() }
+}
+
+pub(super) fn none_of<const N: usize>(key: KeyName, values: [&str; N]) -> Filter {
+    Filter::NoneOf { key, values: values.map(text).into() }
+}
+
+pub(super) fn above(key: KeyName, value: &str) -> Filter {
+    Filter::Above { key, value: text(value) }
+}
+
+pub(super) fn contains<const N: usize>(keys: [KeyName; N], bytes: &str) -> Filter {
+    Filter::Contains { keys: keys.into(), bytes: text(bytes) }
+}
+
+/// Returns a commit of these puts that requires these.
+pub(super) fn guarded(require: impl Into<Vec<Require>>, put: impl Into<Vec<Put>>) -> Commit {
+    Commit { require: require.into(), put: put.into(), ..Commit::default() }
+}

@@ -1,0 +1,173 @@
+//! What a commit can require, of the state before it.
+
+use super::{
+    super::{Commit, Conflict, Delete, Key, KindName, Require},
+    Case, Fixture, cases,
+    records::{Describe, PART, THING, guarded, key, part, text, thing, uid},
+};
+
+pub(super) const CASES: &[Case] = cases![
+    absent_holds_until_the_record_is_put_and_after_it_is_deleted,
+    exists_holds_while_the_record_stands,
+    absent_and_exists_are_of_one_kind,
+    revision_holds_for_the_last_commit_that_put_the_record,
+    revision_of_a_missing_record_never_holds,
+    none_below_looks_at_any_depth_and_not_at_the_uid_itself,
+    none_below_looks_only_at_the_kinds_it_names,
+    none_below_is_not_fooled_by_look_alikes,
+    none_with_looks_at_every_value_under_the_key,
+    none_with_follows_puts_and_deletes,
+    none_with_is_of_one_kind_and_one_key_and_the_whole_value,
+    all_requirements_must_hold_and_the_first_that_does_not_is_named,
+    requirements_look_at_the_state_before_the_commit,
+    a_failed_requirement_is_named_before_a_taken_unique_key,
+];
+
+async fn absent_holds_until_the_record_is_put_and_after_it_is_deleted(fixture: &mut Fixture) {
+    assert!(fixture.holds(Require::Absent(key("a"))).await);
+    fixture.commit(guarded([Require::Absent(key("a"))], [thing("a")])).await;
+    assert!(!fixture.holds(Require::Absent(key("a"))).await);
+    fixture.delete([Delete::Key(key("a"))]).await;
+    assert!(fixture.holds(Require::Absent(key("a"))).await);
+}
+
+async fn exists_holds_while_the_record_stands(fixture: &mut Fixture) {
+    assert!(!fixture.holds(Require::Exists(key("a"))).await);
+    fixture.put([thing("a")]).await;
+    fixture.commit(guarded([Require::Exists(key("a"))], [thing("a/b")])).await;
+    fixture.delete([Delete::Key(key("a"))]).await;
+    assert!(!fixture.holds(Require::Exists(key("a"))).await);
+}
+
+async fn absent_and_exists_are_of_one_kind(fixture: &mut Fixture) {
+    fixture.put([part("a")]).await;
+    assert!(fixture.holds(Require::Absent(key("a"))).await);
+    assert!(!fixture.holds(Require::Exists(key("a"))).await);
+    assert!(fixture.holds(Require::Exists(Key::new(PART, uid("a")))).await);
+}
+
+async fn revision_holds_for_the_last_commit_that_put_the_record(fixture: &mut Fixture) {
+    let first = fixture.put([thing("a"), thing("b")]).await;
+    assert!(fixture.holds(Require::Revision(key("a"), first)).await);
+    let second = fixture.commit(guarded([Require::Revision(key("a"), first)], [thing("a")])).await;
+    assert!(!fixture.holds(Require::Revision(key("a"), first)).await);
+    assert!(fixture.holds(Require::Revision(key("a"), second)).await);
+    assert!(!fixture.holds(Require::Revision(key("a"), second + 1)).await);
+    assert!(fixture.holds(Require::Revision(key("b"), first)).await, "another record's revision moved");
+}
+
+async fn revision_of_a_missing_record_never_holds(fixture: &mut Fixture) {
+    assert!(!fixture.holds(Require::Revision(key("a"), 0)).await);
+    let sequence = fixture.put([thing("a")]).await;
+    fixture.delete([Delete::Key(key("a"))]).await;
+    assert!(!fixture.holds(Require::Revision(key("a"), sequence)).await);
+    assert!(!fixture.holds(Require::Revision(key("a"), 0)).await);
+}
+
+fn none_below(top: &str, kinds: &[KindName]) -> Require {
+    Require::NoneBelow(uid(top), kinds.to_vec())
+}
+
+async fn none_below_looks_at_any_depth_and_not_at_the_uid_itself(fixture: &mut Fixture) {
+    fixture.put([thing("ab")]).await;
+    assert!(fixture.holds(none_below("ab", &[THING])).await);
+    fixture.put([thing("ab/c/d/e")]).await;
+    for top in ["ab", "ab/c", "ab/c/d"] {
+        assert!(!fixture.holds(none_below(top, &[THING])).await, "{top}");
+    }
+    assert!(fixture.holds(none_below("ab/c/d/e", &[THING])).await);
+    fixture.delete([Delete::Key(key("ab/c/d/e"))]).await;
+    assert!(fixture.holds(none_below("ab", &[THING])).await);
+}
+
+async fn none_below_looks_only_at_the_kinds_it_names(fixture: &mut Fixture) {
+    fixture.put([part("ab/c")]).await;
+    assert!(fixture.holds(none_below("ab", &[THING])).await);
+    assert!(fixture.holds(none_below("ab", &[])).await);
+    assert!(!fixture.holds(none_below("ab", &[THING, PART])).await);
+    assert!(!fixture.holds(none_below("ab", &[PART, "Unheard"])).await);
+}
+
+async fn none_below_is_not_fooled_by_look_alikes(fixture: &mut Fixture) {
+    fixture.put(["abc", "abc/d", "ab-c/d", "ab0/d", "a/b", "b/ab/c", "AB/c"].map(thing)).await;
+    assert!(fixture.holds(none_below("ab", &[THING])).await);
+    assert!(!fixture.holds(none_below("abc", &[THING])).await);
+}
+
+fn none_with(value: &str) -> Require {
+    Require::NoneWith(THING, "role", text(value))
+}
+
+async fn none_with_looks_at_every_value_under_the_key(fixture: &mut Fixture) {
+    assert!(fixture.holds(none_with("owner")).await);
+    fixture.put([thing("a").with("role", "owner").with("role", "editor")]).await;
+    assert!(!fixture.holds(none_with("owner")).await);
+    assert!(!fixture.holds(none_with("editor")).await);
+    assert!(fixture.holds(none_with("viewer")).await);
+}
+
+async fn none_with_follows_puts_and_deletes(fixture: &mut Fixture) {
+    fixture.put([thing("a").with("role", "owner"), thing("b").with("role", "owner")]).await;
+    fixture.put([thing("a").with("role", "viewer")]).await;
+    assert!(!fixture.holds(none_with("owner")).await);
+    fixture.delete([Delete::Key(key("b"))]).await;
+    assert!(fixture.holds(none_with("owner")).await);
+    assert!(!fixture.holds(none_with("viewer")).await);
+}
+
+async fn none_with_is_of_one_kind_and_one_key_and_the_whole_value(fixture: &mut Fixture) {
+    fixture.put([part("a").with("role", "owner"), thing("b").with("color", "owner")]).await;
+    fixture.put(["owner ", "owne", "Owner", ""].map(|role| thing(&format!("c/{role}")).with("role", role))).await;
+    assert!(fixture.holds(none_with("owner")).await);
+    assert!(!fixture.holds(none_with("")).await);
+}
+
+async fn all_requirements_must_hold_and_the_first_that_does_not_is_named(fixture: &mut Fixture) {
+    let sequence = fixture.put([thing("a").with("role", "owner"), thing("a/b")]).await;
+    let good = || {
+        vec![
+            Require::Exists(key("a")),
+            Require::Absent(key("c")),
+            Require::Revision(key("a"), sequence),
+            none_below("a/b", &[THING]),
+            none_with("editor"),
+            Require::Epoch("epoch".into(), 0),
+        ]
+    };
+    let bad = [
+        Require::Exists(key("c")),
+        Require::Absent(key("a")),
+        Require::Revision(key("a"), sequence - 1),
+        none_below("a", &[THING]),
+        none_with("owner"),
+        Require::Epoch("epoch".into(), 1),
+    ];
+    for (first, bad) in bad.iter().enumerate() {
+        let mut require = good();
+        require[first] = bad.clone();
+        // Another that does not hold, behind the first.
+        require.push(Require::Absent(key("a")));
+        assert_eq!(fixture.refused(guarded(require, [])).await, Conflict::Require(first));
+    }
+    fixture.commit(guarded(good(), [thing("c")])).await;
+}
+
+async fn requirements_look_at_the_state_before_the_commit(fixture: &mut Fixture) {
+    fixture.put([thing("a").with("role", "owner"), thing("a/b")]).await;
+    let delete = vec![Delete::Key(key("a")), Delete::Key(key("a/b"))];
+    for require in [Require::Absent(key("a")), none_below("a", &[THING]), none_with("owner")] {
+        let commit = Commit { require: vec![require], delete: delete.clone(), ..Commit::default() };
+        assert_eq!(fixture.refused(commit).await, Conflict::Require(0));
+    }
+    let commit = guarded([Require::Exists(key("c"))], [thing("c")]);
+    assert_eq!(fixture.refused(commit).await, Conflict::Require(0));
+    let require = vec![Require::Exists(key("a")), none_with("editor"), none_below("c", &[THING])];
+    let put = vec![thing("c/d").with("role", "editor")];
+    fixture.commit(Commit { require, delete, put, ..Commit::default() }).await;
+}
+
+async fn a_failed_requirement_is_named_before_a_taken_unique_key(fixture: &mut Fixture) {
+    fixture.put([thing("a").owning("space", "value")]).await;
+    let commit = guarded([Require::Exists(key("missing"))], [thing("b").owning("space", "value")]);
+    assert_eq!(fixture.refused(commit).await, Conflict::Require(0));
+}
