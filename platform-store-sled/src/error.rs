@@ -99,7 +99,8 @@ pub(crate) fn from_sled(error: sled::Error) -> StoreError {
 pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic: Box<dyn Any + Send>| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        format!("sled panicked: {}", text.unwrap_or("without a message"))
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+        // Some of its messages have all that is stored in them.
+        format!("sled panicked: {}", text.chars().take(120).collect::<String>())
     })
 }

@@ -46,11 +46,16 @@ const SEAL_LEN: usize = 8;
 // ---- keys ----
 
 /// Appends a part that others may follow: shorter sorts before longer, and no part's bytes run into the next's.
+///
+/// No escaped part has a byte 255. Going backwards, sled seeks what precedes a key by lowering its last byte and
+/// appending four of 255, and runs in circles where a key is beyond that.
 fn push_part(key: &mut Vec<u8>, part: &[u8]) {
     for byte in part {
-        key.push(*byte);
-        if *byte == 0 {
-            key.push(0xff);
+        match byte {
+            0 => key.extend([0, 1]),
+            0xfe => key.extend([0xfe, 1]),
+            0xff => key.extend([0xfe, 2]),
+            byte => key.push(*byte),
         }
     }
     key.extend([0, 0]);
@@ -61,12 +66,16 @@ pub(crate) fn take_part(key: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut part = Vec::new();
     let mut rest = key;
     loop {
-        match rest {
+        let (byte, after) = match rest {
             [0, 0, after @ ..] => return Some((part, after)),
-            [0, 0xff, after @ ..] => (part.push(0), rest = after).1,
-            [0, ..] | [] => return None,
-            [byte, after @ ..] => (part.push(*byte), rest = after).1,
-        }
+            [0, 1, after @ ..] => (0, after),
+            [0xfe, 1, after @ ..] => (0xfe, after),
+            [0xfe, 2, after @ ..] => (0xff, after),
+            [0 | 0xfe | 0xff, ..] | [] => return None,
+            [byte, after @ ..] => (*byte, after),
+        };
+        part.push(byte);
+        rest = after;
     }
 }
 
@@ -111,7 +120,8 @@ pub(crate) fn filter_key(kind: &str, name: &str, value: &[u8], uid: &str) -> Vec
 }
 
 pub(crate) fn sequence_key(kind: &str, revision: u64, uid: &str) -> Vec<u8> {
-    let key = followed_by(kind_prefix(SEQUENCE, kind), sequence_value(revision).as_bytes());
+    let mut key = kind_prefix(SEQUENCE, kind);
+    push_part(&mut key, sequence_value(revision).as_bytes());
     followed_by(key, uid.as_bytes())
 }
 

@@ -50,8 +50,6 @@ enum Entries {
 enum Shape {
     /// The uid; for the records themselves, the value is one.
     Uid { prefix: usize, records_of: Option<String> },
-    /// A sequence and the uid.
-    Sequence { prefix: usize },
     /// An escaped value, and the uid after the list's.
     Order { prefix: usize, top: String },
 }
@@ -84,8 +82,7 @@ impl Source {
 
     /// Reads a kind's records by sequence.
     pub(super) fn sequence(db: &sled::Db, prefix: &[u8], descending: bool, after: Option<&Position>) -> Self {
-        let after = after.map(|after| [prefix, after.value.as_bytes(), after.uid.as_bytes()].concat());
-        Self::range(db, prefix, Shape::Sequence { prefix: prefix.len() }, descending, after)
+        Self::order(db, prefix, "", descending, after)
     }
 
     /// Reads an order of the list of a uid, or of the roots if that is empty.
@@ -150,10 +147,6 @@ impl Shape {
         schema::unseal(&key, &stored)?;
         let (value, uid) = match self {
             Self::Uid { prefix, .. } => (Vec::new(), rest_as_uid(&key, *prefix, "")?),
-            Self::Sequence { prefix } => {
-                let value: &[u8; 8] = key.get(*prefix..).and_then(|rest| rest.first_chunk()).ok_or_else(unreadable)?;
-                (value.to_vec(), rest_as_uid(&key, *prefix + 8, "")?)
-            }
             Self::Order { prefix, top } => {
                 let after = key.get(*prefix..).and_then(schema::take_part);
                 let (value, rest) = after.ok_or_else(unreadable)?;
