@@ -16,7 +16,7 @@ use platform_core::{
 use self::source::{Entry, Merge, Source};
 use crate::{
     error::{corrupt, from_sled},
-    schema::{self, BY_UID, Class, List, ListAt, Place, Row, Stored},
+    schema::{self, BY_SEQUENCE, BY_UID, Class, List, ListAt, Place, Row, Stored},
     store::{Halt, View},
 };
 
@@ -53,7 +53,10 @@ pub(crate) fn list(view: &mut View<'_>, query: &Query) -> Result<Page, Halt> {
     }
     let mut skip = query.skip;
     let mut last: Option<Entry> = None;
-    let mut merge = Merge::new(plan.sources(view, query.order.by, query.order.descending, query.after.as_ref())?);
+    let mut merge = plan.merge(view, query.order.by, query.order.descending, query.after.as_ref())?;
+    if plan.rest.is_empty() {
+        skip = merge.pass(view, skip)?;
+    }
     while let Some(mut entry) = merge.next(view)? {
         if !plan.passes(view, &mut entry)? {
             continue;
@@ -129,7 +132,7 @@ impl<'a> Plan<'a> {
             }
             return Ok(total);
         }
-        let mut merge = Merge::new(self.sources(view, OrderBy::Uid, false, None)?);
+        let mut merge = self.merge(view, OrderBy::Uid, false, None)?;
         while let Some(mut entry) = merge.next(view)? {
             total += u64::from(self.passes(view, &mut entry)?);
         }
@@ -184,17 +187,19 @@ impl<'a> Plan<'a> {
         Ok(stored.map(|stored| Entry { value: Vec::new(), uid: uid.clone(), stored: Some(stored) }))
     }
 
-    /// Returns sources that together have all records in the scopes that pass the driver, after the position.
-    fn sources(
+    /// Returns all records in the scopes that pass the driver, after the position.
+    fn merge(
         &self,
         view: &mut View<'_>,
         by: OrderBy,
         descending: bool,
         after: Option<&Position>,
-    ) -> Result<Vec<Source>, Halt> {
+    ) -> Result<Merge, Halt> {
         let mut sources = Vec::new();
         let mut few = Vec::new();
-        for filter in self.equalities() {
+        let equalities = self.equalities();
+        for filter in &equalities {
+            let filter = *filter;
             for scope in self.scopes {
                 view.step()?;
                 if let Scope::Exact(uid) = scope {
@@ -223,8 +228,10 @@ impl<'a> Plan<'a> {
                 entry.stored = None;
             }
         }
-        sources.push(Source::sorted(few, descending, after));
-        Ok(sources)
+        if !few.is_empty() {
+            sources.push(Source::sorted(few, descending, after));
+        }
+        Ok(Merge::new(sources, equalities.len() <= 1))
     }
 
     /// Returns ranges of an index that have a scope's records in order, if there are such.
@@ -251,8 +258,8 @@ impl<'a> Plan<'a> {
         };
         let name = match by {
             OrderBy::Uid => BY_UID,
+            OrderBy::Sequence => BY_SEQUENCE,
             OrderBy::Key(name) => name,
-            OrderBy::Sequence => return Ok(None),
         };
         let Some(list) = self.kept(view, place, filter)? else {
             // Lists of roots are kept unless they are empty.
@@ -263,14 +270,16 @@ impl<'a> Plan<'a> {
             Scope::Subtree(_) => &[(Class::Direct, list.direct), (Class::Deep, list.all.saturating_sub(list.direct))],
             _ => &[(Class::Direct, list.direct)],
         };
-        for (class, count) in classes {
+        let mut ranges = Vec::new();
+        for (class, _) in classes.iter().filter(|(_, count)| *count > 0) {
+            let prefix = prefix(*class);
             // Kinds may be asked for a key that they do not have.
-            if *count > 0 && view.db().scan_prefix(prefix(*class)).next().transpose().map_err(from_sled)?.is_none() {
+            if view.db().scan_prefix(&prefix).next().transpose().map_err(from_sled)?.is_none() {
                 return Ok(None);
             }
+            ranges.push(Source::order(view.db(), &prefix, top, descending, after));
         }
-        let source = |(class, _): &(Class, u64)| Source::order(view.db(), &prefix(*class), top, descending, after);
-        Ok(Some(classes.iter().map(source).collect()))
+        Ok(Some(ranges))
     }
 
     /// Returns the ranges, by uid, in which a scope's records lie, and at times others further below.
@@ -291,8 +300,9 @@ impl<'a> Plan<'a> {
             Scope::All | Scope::Roots => vec![range("")],
             Scope::Children(uid) => vec![range(&format!("{uid}/"))],
             Scope::Subtree(uid) => {
-                let top = self.exact(view, uid, filter)?.into_iter().collect();
-                vec![Source::sorted(top, descending, after), range(&format!("{uid}/"))]
+                let top = self.exact(view, uid, filter)?;
+                let top = top.map(|top| Source::sorted(vec![top], descending, after));
+                top.into_iter().chain([range(&format!("{uid}/"))]).collect()
             }
             Scope::Exact(uid) => {
                 let exact = self.exact(view, uid, filter)?.into_iter().collect();

@@ -241,8 +241,9 @@ pub(crate) enum Class {
     Deep,
 }
 
-/// The name under which an order by uid is kept; kinds have no empty names.
+/// The names under which orders by uid and by sequence are kept. No key has such a name.
 pub(crate) const BY_UID: &str = "";
+pub(crate) const BY_SEQUENCE: &str = "\0";
 
 /// What an order's entries begin with; an escaped value and the rest of a uid follow.
 pub(crate) fn order_prefix(list: u64, class: Class, name: &str) -> Vec<u8> {

@@ -13,7 +13,7 @@ use super::plan::{Changes, Writes};
 use crate::{
     error::from_sled,
     query,
-    schema::{self, BY_UID, Class, List, ListAt, Place, Row},
+    schema::{self, BY_SEQUENCE, BY_UID, Class, List, ListAt, Place, Row},
 };
 
 /// What the writer knows of lists.
@@ -102,8 +102,10 @@ impl Membership {
             Relation::Top | Relation::Deep => Class::Deep,
         };
         let rest = uid.get(self.prefix..).unwrap_or_default();
+        let sequence = schema::sequence_value(row.revision);
         let order = |name, value| schema::order_key(&schema::order_prefix(list, class, name), value, rest);
         let mut orders: Vec<_> = row.sort.into_iter().map(|(name, value)| order(name, value)).collect();
+        orders.push(order(BY_SEQUENCE, sequence.as_bytes()));
         if class == Class::Direct {
             // What is at any depth has its order by uid from the records themselves.
             orders.push(order(BY_UID, &[]));

@@ -124,6 +124,17 @@ impl Source {
         Self { entries: Entries::Range { range, shape, db: db.clone() }, descending }
     }
 
+    /// Passes over the next entry without a look at it; `false` when there is none.
+    fn pass(&mut self) -> Result<bool, StoreError> {
+        match &mut self.entries {
+            Entries::Sorted(entries) => Ok(entries.next().is_some()),
+            Entries::Range { range, .. } => {
+                let next = if self.descending { range.next_back() } else { range.next() };
+                Ok(next.transpose().map_err(from_sled)?.is_some())
+            }
+        }
+    }
+
     /// Returns the next entry.
     pub(super) fn next(&mut self) -> Result<Option<Entry>, StoreError> {
         match &mut self.entries {
@@ -176,9 +187,12 @@ fn compare(left: (&[u8], &str), right: (&[u8], &str), descending: bool) -> Order
 /// Several sources as one, in which no record comes twice.
 pub(super) struct Merge {
     sources: Vec<Source>,
+    /// The next of each source, the next of all on top.
     heads: BinaryHeap<Head>,
     started: bool,
+    /// The place of the one before, where a record may be in several sources.
     last: Option<(Vec<u8>, Uid)>,
+    distinct: bool,
 }
 
 struct Head {
@@ -209,25 +223,44 @@ impl PartialEq for Head {
 impl Eq for Head {}
 
 impl Merge {
-    pub(super) fn new(sources: Vec<Source>) -> Self {
-        Self { sources, heads: BinaryHeap::new(), started: false, last: None }
+    /// Merges sources that have no record in common, or some.
+    pub(super) fn new(sources: Vec<Source>, distinct: bool) -> Self {
+        Self { sources, heads: BinaryHeap::new(), started: false, last: None, distinct }
+    }
+
+    /// Passes over up to so many entries, and returns how many are still to be passed over by [`Merge::next`].
+    pub(super) fn pass(&mut self, view: &mut View<'_>, mut count: u64) -> Result<u64, Halt> {
+        if let [only] = self.sources.as_mut_slice() {
+            while count > 0 && only.pass()? {
+                view.step()?;
+                count -= 1;
+            }
+        }
+        Ok(count)
     }
 
     /// Returns the next entry of all sources.
     pub(super) fn next(&mut self, view: &mut View<'_>) -> Result<Option<Entry>, Halt> {
+        if let [only] = self.sources.as_mut_slice() {
+            view.step()?;
+            return Ok(only.next()?);
+        }
         if !self.started {
             self.started = true;
             for source in 0..self.sources.len() {
                 self.advance(view, source)?;
             }
         }
-        while let Some(head) = self.heads.pop() {
-            self.advance(view, head.source)?;
+        while let Some(Head { entry, source, .. }) = self.heads.pop() {
+            self.advance(view, source)?;
+            if self.distinct {
+                return Ok(Some(entry));
+            }
             // A record that has two of the values wanted is in the list of each.
-            let again = self.last.as_ref().is_some_and(|(value, uid)| head.entry.place() == (value, uid));
+            let again = self.last.as_ref().is_some_and(|(value, uid)| entry.place() == (value, uid));
             if !again {
-                self.last = Some((head.entry.value.clone(), head.entry.uid.clone()));
-                return Ok(Some(head.entry));
+                self.last = Some((entry.value.clone(), entry.uid.clone()));
+                return Ok(Some(entry));
             }
         }
         Ok(None)
