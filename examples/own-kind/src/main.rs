@@ -30,13 +30,15 @@ async fn main() -> anyhow::Result<()> {
     let caller = Caller::new(me.clone());
     let ticket = Ticket { title: "water the plants".to_owned(), ..Ticket::default() };
     let ticket = platform.create(&caller, &organisation, &ticket).await?;
-    println!("created {} at {:?}", ticket.uid, ticket.create_time);
+    #[expect(clippy::print_stdout, reason = "the example's output")]
+    let say = |line: String| println!("{line}");
+    say(format!("created {} at {:?}", ticket.uid, ticket.create_time));
 
     // The same over REST:
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}/tickets/v2/tickets", listener.local_addr()?);
-    println!("try: curl -H 'Authorization: Bearer me' '{url}?order_by=title'");
-    println!("     curl -H 'Authorization: Bearer me' -d '{{\"title\":\"sweep\"}}' '{url}/{organisation}'");
+    say(format!("try: curl -H 'Authorization: Bearer me' '{url}?order_by=title'"));
+    say(format!("     curl -H 'Authorization: Bearer me' -d '{{\"title\":\"sweep\"}}' '{url}/{organisation}'"));
     let rest = Rest::new(Arc::new(platform), Arc::new(Anybody(me)), Limits::default())?;
     serve(listener, rest, &Limits::default(), std::future::pending()).await?;
     Ok(())

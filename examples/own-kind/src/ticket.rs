@@ -11,23 +11,23 @@ use serde::{Deserialize, Serialize};
 /// Something to be done in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Ticket {
+pub(crate) struct Ticket {
     /// The group's and a segment.
-    pub uid: Uid,
+    pub(crate) uid: Uid,
     /// What is to be done.
-    pub title: String,
+    pub(crate) title: String,
     /// How far it is.
-    pub state: State,
+    pub(crate) state: State,
     /// When it was created.
-    pub create_time: Option<Timestamp>,
+    pub(crate) create_time: Option<Timestamp>,
     /// When it was last updated.
-    pub update_time: Option<Timestamp>,
+    pub(crate) update_time: Option<Timestamp>,
 }
 
 /// How far a ticket is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum State {
+pub(crate) enum State {
     /// Nobody said.
     #[default]
     StateUnspecified,
