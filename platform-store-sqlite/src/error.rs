@@ -1,6 +1,6 @@
 //! What can go wrong, in words that say what, why and what to do.
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
 
 use platform_core::store::{Cause, StoreError};
 use rusqlite::{Error, ErrorCode};
@@ -64,11 +64,6 @@ pub enum OpenError {
         cause: Cause,
     },
 }
-
-/// An error that several commits of one group get.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Shared(pub(crate) Arc<Error>);
 
 /// Returns the error of something that is stored and is not what was written.
 pub(crate) fn corrupt(what: impl Into<String>) -> StoreError {

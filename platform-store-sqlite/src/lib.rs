@@ -1,1 +1,8 @@
-mod error; mod tree;
+mod commit;
+mod error;
+mod lists;
+mod nodes;
+mod record;
+mod schema;
+mod tree;
+mod writer;

@@ -49,14 +49,8 @@ impl<'a> Node<'a> {
         self.0.first() == Some(&LEAF)
     }
 
-    pub(crate) fn entries(self) -> impl Iterator<Item = Entry<'a>> {
-        let (bytes, is_leaf) = (self.0, self.is_leaf());
-        let mut at = 1;
-        std::iter::from_fn(move || {
-            let entry = parse_entry(bytes, at, is_leaf)?;
-            at = entry.end;
-            Some(entry)
-        })
+    pub(crate) fn entries(self) -> Entries<'a> {
+        Entries { bytes: self.0, is_leaf: self.is_leaf(), at: 1 }
     }
 
     pub(crate) fn count(self) -> u64 {
@@ -74,6 +68,23 @@ impl<'a> Node<'a> {
             found = Some((index, entry, before));
         }
         found
+    }
+}
+
+/// The entries of a node, in their order.
+#[derive(Debug, Clone)]
+pub(crate) struct Entries<'a> {
+    bytes: &'a [u8],
+    is_leaf: bool,
+    at: usize,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Entry<'a>;
+    fn next(&mut self) -> Option<Entry<'a>> {
+        let entry = parse_entry(self.bytes, self.at, self.is_leaf)?;
+        self.at = entry.end;
+        Some(entry)
     }
 }
 
