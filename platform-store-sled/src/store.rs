@@ -74,10 +74,8 @@ impl SledStore {
     /// As [`SledStore::open`].
     pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let (directory, db) = Directory::open(path.as_ref(), options.cache_bytes)?;
-        let damaged = |error: StoreError| OpenError::Corrupt {
-            path: directory.path().to_owned(),
-            reason: error.to_string(),
-        };
+        let damaged =
+            |error: StoreError| OpenError::Corrupt { path: directory.path().to_owned(), reason: error.to_string() };
         let header = catch(|| read_header(&db)).unwrap_or_else(|panic| Err(corrupt(panic))).map_err(damaged)?;
         let Some((version, header)) = header else {
             let reason = "its tree has no header of ours".to_owned();
@@ -96,7 +94,8 @@ impl SledStore {
                 return Err(damaged(corrupt("the header and the file `mark` disagree")));
             }
         }
-        let refused = |source| OpenError::File { action: "write the mark in", path: directory.path().to_owned(), source };
+        let refused =
+            |source| OpenError::File { action: "write the mark in", path: directory.path().to_owned(), source };
         directory.write_mark(header).map_err(refused)?;
         let writer = catch(|| Writer::new(&db, header, options.promote_above));
         let writer = writer.unwrap_or_else(|panic| Err(corrupt(panic))).map_err(damaged)?;

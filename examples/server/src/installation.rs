@@ -13,9 +13,7 @@ use platform_oidc::{Algorithm, Bootstrap, Issuer, Keys};
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
-use crate::{
-    config::{self, Config},
-};
+use crate::config::{self, Config};
 
 /// The name of the first organisation.
 const ORGANISATION: &str = "platform";
@@ -55,9 +53,11 @@ impl Installation {
             open_organisations: config.open_organisations,
             ..Settings::default()
         };
-        let page_keys = self.keys.page_tokens().iter().map(|key| {
-            (u64::from_str_radix(key.id(), 16).unwrap_or_default(), *key.secret())
-        });
+        let page_keys = self
+            .keys
+            .page_tokens()
+            .iter()
+            .map(|key| (u64::from_str_radix(key.id(), 16).unwrap_or_default(), *key.secret()));
         let platform = Platform::builder(store, SystemClock, SystemEntropy)
             .settings(settings)
             .page_keys(PageKeys::new(page_keys))
@@ -94,7 +94,9 @@ pub(crate) fn store_path(config: &Config) -> PathBuf {
 pub(crate) fn record_url(config: &Config, url: &str) -> Result<()> {
     let path = config.data_dir.join(ADDRESS_FILE);
     let new = config.data_dir.join(format!("{ADDRESS_FILE}.new"));
-    fs::write(&new, url).and_then(|()| fs::rename(&new, &path)).with_context(|| format!("cannot write {}", path.display()))
+    fs::write(&new, url)
+        .and_then(|()| fs::rename(&new, &path))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Returns the URL that this configuration says, or else that of the last server of the data directory.

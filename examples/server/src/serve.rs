@@ -32,7 +32,8 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
 
 async fn serve_until_stopped(config: &Config) -> Result<()> {
     let installation = Installation::open(config)?;
-    let listener = TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
+    let listener =
+        TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
     let address = listener.local_addr().context("cannot tell the address")?;
     let url = config.public_url.clone().unwrap_or_else(|| installation::url_of(address));
     let platform = Arc::new(installation.platform(config).await?);

@@ -1,11 +1,7 @@
 //! Where a list's entries come from: ranges of indexes and small lists in memory, each in the list's order, and the
 //! merge of them.
 
-use std::{
-    cmp::Ordering,
-    collections::BinaryHeap,
-    ops::Bound,
-};
+use std::{cmp::Ordering, collections::BinaryHeap, ops::Bound};
 
 use platform_core::{
     store::{Position, StoreError},
@@ -94,7 +90,11 @@ impl Source {
                 None => {
                     let mut key = schema::order_key(prefix, after.value.as_bytes(), "");
                     // No byte of a uid is 255. Without it, the key is that of the top, which must not be passed over.
-                    if *after.uid > *top { key.push(0xff) } else { key.pop().unwrap_or_default(); }
+                    if *after.uid > *top {
+                        key.push(0xff)
+                    } else {
+                        key.pop().unwrap_or_default();
+                    }
                     key
                 }
             }
