@@ -1,14 +1,20 @@
-mod check;
+#![doc = include_str!("docs.md")]
+
+mod store;
+
+mod query;
+
 mod commit;
-mod error;
 mod lists;
 mod nodes;
-mod query;
-mod record;
-mod schema;
-mod store;
 mod tree;
 mod writer;
+
+mod record;
+mod schema;
+
+mod check;
+mod error;
 
 pub use check::Finding;
 pub use error::OpenError;

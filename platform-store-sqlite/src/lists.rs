@@ -112,7 +112,7 @@ impl ListKey {
         Ok(())
     }
 
-    fn filter(&self) -> Option<FilterValue<'_>> {
+    pub(crate) fn filter(&self) -> Option<FilterValue<'_>> {
         (self.key != NO_KEY).then_some((self.key, &self.value))
     }
 }

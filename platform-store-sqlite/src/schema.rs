@@ -148,6 +148,11 @@ impl Names {
         self.0.get(name).copied()
     }
 
+    /// Tells whether some name has that number.
+    pub(crate) fn has_id(&self, id: NameId) -> bool {
+        self.0.values().any(|name| name.id == id)
+    }
+
     /// Returns the number of a name that is certain to be known.
     pub(crate) fn id(&self, name: &str) -> Result<NameId, StoreError> {
         self.get(name).map(|name| name.id).ok_or_else(|| corrupt(format!("`{name}` has no number")))

@@ -29,7 +29,7 @@ pub struct SqliteStore {
     readers: Arc<Readers>,
     /// Where commits wait; dropped first, which ends the writer.
     commits: Option<mpsc::Sender<Request>>,
-    writer: Option<JoinHandle<()>>,
+    writer: Option<JoinHandle<Writer>>,
     /// Where long reads wait.
     long_reads: Option<mpsc::Sender<LongRead>>,
     long_readers: Vec<JoinHandle<()>>,
@@ -268,11 +268,11 @@ impl Drop for SqliteStore {
     /// Waits for what has begun, and leaves all in the one file.
     fn drop(&mut self) {
         drop((self.commits.take(), self.long_reads.take()));
-        let threads = self.long_readers.drain(..);
-        // The last connection to be closed moves the log to the file: let that be the writer's.
-        threads.for_each(|thread| drop(thread.join()));
+        self.long_readers.drain(..).for_each(|thread| drop(thread.join()));
+        let writer = self.writer.take().map(JoinHandle::join);
+        // The last connection to be closed moves the log to the file, which one that reads cannot.
         self.readers.idle.lock().clear();
-        drop(self.writer.take().map(JoinHandle::join));
+        drop(writer);
         drop(self.lock.take());
     }
 }

@@ -109,15 +109,15 @@ impl Writer {
         Ok(Self { connection, names, group_commits, memory, state, next, failure: None, unmoved: 0 })
     }
 
-    /// Does commits until no more can come.
-    pub(crate) fn run(mut self, requests: &Receiver<Request>) {
+    /// Does commits until no more can come, and returns what is then to be closed.
+    pub(crate) fn run(mut self, requests: &Receiver<Request>) -> Self {
         loop {
             let first = match requests.recv_timeout(IDLE) {
                 Ok(first) => first,
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return self,
                 Err(RecvTimeoutError::Timeout) => {
                     self.checkpoint();
-                    let Ok(first) = requests.recv() else { return };
+                    let Ok(first) = requests.recv() else { return self };
                     first
                 }
             };
