@@ -9,7 +9,9 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use platform_core::{
-    store::{Epoch, Filter, Item, Key, KeyName, KeyValue, OrderBy, Page, Position, Query, Read, Record, Scope, StoreError},
+    store::{
+        Epoch, Filter, Item, Key, KeyName, KeyValue, OrderBy, Page, Position, Query, Read, Record, Scope, StoreError,
+    },
     uid::Uid,
 };
 
@@ -87,14 +89,17 @@ struct Plan<'a> {
 impl<'a> Plan<'a> {
     fn of(view: &mut View<'_>, query: &'a Query) -> Result<Self, Halt> {
         let mut plan = Self { kind: query.kind, scopes: &query.scopes, driver: None, rest: Vec::new() };
-        let candidates: Vec<_> = (0..).zip(&query.filters).filter(|(_, filter)| filter_values(filter).is_some()).collect();
+        let candidates: Vec<_> =
+            (0..).zip(&query.filters).filter(|(_, filter)| filter_values(filter).is_some()).collect();
         let mut best: Option<(u64, usize)> = None;
         for (index, filter) in &candidates {
             let Some((name, values)) = filter_values(filter) else { continue };
             let mut cost = 0_u64;
             // With one candidate there is nothing to choose.
             if candidates.len() > 1 {
-                for (scope, value) in query.scopes.iter().flat_map(|scope| values.iter().map(move |value| (scope, value))) {
+                for (scope, value) in
+                    query.scopes.iter().flat_map(|scope| values.iter().map(move |value| (scope, value)))
+                {
                     let number = plan.count_roughly(view, scope, Some((name, value.as_bytes())))?;
                     cost = cost.saturating_add(number);
                 }
@@ -170,7 +175,12 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the list, if it is kept.
-    fn kept(&self, view: &View<'_>, place: Place<'_>, filter: Option<(&str, &[u8])>) -> Result<Option<List>, StoreError> {
+    fn kept(
+        &self,
+        view: &View<'_>,
+        place: Place<'_>,
+        filter: Option<(&str, &[u8])>,
+    ) -> Result<Option<List>, StoreError> {
         let key = schema::list_key(self.kind, place, filter);
         let stored = view.get(&key)?;
         stored.map(|stored| List::decode(schema::unseal(&key, &stored)?.0)).transpose()
@@ -315,8 +325,9 @@ impl<'a> Plan<'a> {
     fn stored<'e>(&self, view: &View<'_>, entry: &'e mut Entry) -> Result<&'e Stored, StoreError> {
         let stored = match entry.stored.take() {
             Some(stored) => stored,
-            None => record(view.db(), self.kind, &entry.uid)?
-                .ok_or_else(|| corrupt(format!("an index has {} {}, and there is no such record", self.kind, entry.uid)))?,
+            None => record(view.db(), self.kind, &entry.uid)?.ok_or_else(|| {
+                corrupt(format!("an index has {} {}, and there is no such record", self.kind, entry.uid))
+            })?,
         };
         Ok(entry.stored.insert(stored))
     }

@@ -50,11 +50,14 @@ pub struct Options {
     /// Above how many records a list's orders and totals are kept with every write, and below which they are made
     /// when asked for; our choice: 128. It may change from one opening to the next.
     pub promote_above: u32,
+    /// How many bytes must stay free on the disk, besides a sixteenth of what the store has: commits are refused
+    /// before they take them; our choice: 4 MiB. sled does not open on a full disk.
+    pub keep_free_bytes: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 256 << 20, promote_above: 128 }
+        Self { cache_bytes: 256 << 20, promote_above: 128, keep_free_bytes: 4 << 20 }
     }
 }
 
@@ -74,10 +77,8 @@ impl SledStore {
     /// As [`SledStore::open`].
     pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let (directory, db) = Directory::open(path.as_ref(), options.cache_bytes)?;
-        let damaged = |error: StoreError| OpenError::Corrupt {
-            path: directory.path().to_owned(),
-            reason: error.to_string(),
-        };
+        let damaged =
+            |error: StoreError| OpenError::Corrupt { path: directory.path().to_owned(), reason: error.to_string() };
         let header = catch(|| read_header(&db)).unwrap_or_else(|panic| Err(corrupt(panic))).map_err(damaged)?;
         let Some((version, header)) = header else {
             let reason = "its tree has no header of ours".to_owned();
@@ -96,9 +97,10 @@ impl SledStore {
                 return Err(damaged(corrupt("the header and the file `mark` disagree")));
             }
         }
-        let refused = |source| OpenError::File { action: "write the mark in", path: directory.path().to_owned(), source };
+        let refused =
+            |source| OpenError::File { action: "write the mark in", path: directory.path().to_owned(), source };
         directory.write_mark(header).map_err(refused)?;
-        let writer = catch(|| Writer::new(&db, header, options.promote_above));
+        let writer = catch(|| Writer::new(&db, header, options));
         let writer = writer.unwrap_or_else(|panic| Err(corrupt(panic))).map_err(damaged)?;
         let shared = Arc::new(Shared {
             db,

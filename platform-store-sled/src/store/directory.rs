@@ -115,7 +115,8 @@ fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
 fn lock(path: &Path) -> Result<File, OpenError> {
     let lock = beside(path, ".lock");
     let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&lock);
-    let file = file.as_mut().map_err(|error| refused("lock", &lock)(io::Error::new(error.kind(), error.to_string())))?;
+    let file =
+        file.as_mut().map_err(|error| refused("lock", &lock)(io::Error::new(error.kind(), error.to_string())))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
