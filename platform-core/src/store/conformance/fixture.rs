@@ -31,6 +31,15 @@ impl Fixture {
         fixture
     }
 
+    /// Returns another empty store.
+    pub(super) async fn another(&self) -> Self {
+        Self::create(self.suite.clone()).await
+    }
+
+    pub(super) fn suite(&self) -> &Suite {
+        &self.suite
+    }
+
     /// Closes the store, and opens it again from what it left behind.
     pub(super) async fn reopen(&mut self) {
         let store = self.store.take().expect("an open store");
@@ -149,6 +158,16 @@ pub(super) fn conflict(outcome: Result<Committed, StoreError>) -> Result<u64, Co
         Err(StoreError::Conflict(conflict)) => Err(conflict),
         Err(other) => panic!("the commit failed: {other}"),
     }
+}
+
+/// Tells how a page differs from the expected one, in no more words than a reader can take in.
+pub(super) fn differ(page: &Page, expected: &Page) -> Option<String> {
+    let brief = |page: &Page| {
+        let items = page.items.iter().take(10).map(|item| format!("{}@{}", item.uid, item.revision));
+        let (items, Page { next, total, epochs, .. }) = (items.collect::<Vec<_>>().join(" "), page);
+        format!("{} records ({items} ..), next {next:?}, total {total:?}, epochs {epochs:?}", page.items.len())
+    };
+    (page != expected).then(|| format!("returned {}\nwhere the model has {}", brief(page), brief(expected)))
 }
 
 /// Returns the uids of the query's records, fetched a page at a time.

@@ -4,6 +4,7 @@
 use super::{
     super::{Commit, Delete, Filter, Order, OrderBy, Put, Query, Scope, model::Model},
     Case, Fixture, cases,
+    fixture::differ,
     records::{
         Ask, Describe, THING, above, any_of, contains, key, none_of, orders, text, thing, things, things_in, uid,
     },
@@ -61,17 +62,19 @@ impl<'a> Both<'a> {
         let listing = self.model.listing(query);
         let same = async |query: &Query| {
             let page = self.fixture.page(query).await;
-            assert_eq!(page, listing.page(query), "{query:?}");
+            if let Some(difference) = differ(&page, &listing.page(query)) {
+                panic!("{query:?} {difference}");
+            }
             page
         };
         let query = Query { count: true, limit: 20, ..query.clone() };
         let all = listing.len() as u64;
-        for skip in [0, 1, all / 3, all / 2, all.saturating_sub(20), all.saturating_sub(1), all] {
-            let page = same(&query.clone().skip(skip)).await;
-            if let Some(next) = page.next {
-                same(&query.clone().after(next.clone())).await;
-                same(&query.clone().after(next).skip(all / 4)).await;
-            }
+        for skip in [0, all / 2, all.saturating_sub(1)] {
+            same(&query.clone().skip(skip)).await;
+        }
+        if let Some(next) = same(&query.clone().skip(all / 3)).await.next {
+            same(&query.clone().after(next.clone())).await;
+            same(&query.clone().after(next).skip(all / 4)).await;
         }
     }
 
