@@ -1,4 +1,10 @@
 //! A process that is killed while it writes loses nothing that it acknowledged, and leaves nothing half done.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "the helpers of tests may do what tests may"
+)]
 
 use std::{
     io::{BufRead, BufReader},

@@ -1,4 +1,10 @@
 //! What goes wrong is said, nothing acknowledged is lost, and nothing panics.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "the helpers of tests may do what tests may"
+)]
 
 use std::{fs, path::Path};
 

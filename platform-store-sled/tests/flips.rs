@@ -1,5 +1,11 @@
 //! A bit that flips in a closed store's files is an error, is found, or has no effect: it never makes another value
 //! of one, and nothing panics or hangs.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "the helpers of tests may do what tests may"
+)]
 
 use std::{
     collections::BTreeMap,

@@ -92,9 +92,9 @@ impl Source {
                     let mut key = schema::order_key(prefix, after.value.as_bytes(), "");
                     // No byte of a uid is 255. Without it, the key is that of the top, which must not be passed over.
                     if *after.uid > *top {
-                        key.push(0xff)
+                        key.push(0xff);
                     } else {
-                        key.pop().unwrap_or_default();
+                        key.pop();
                     }
                     key
                 }
