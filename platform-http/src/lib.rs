@@ -20,12 +20,15 @@ mod layers;
 mod limits;
 mod listener;
 
+mod system;
+
 pub use layers::Layers;
 pub use limits::Limits;
 pub use listener::serve;
 pub use reply::Reply;
 pub use rest::Rest;
 pub use routes::BadRoute;
+pub use system::{SystemClock, SystemEntropy};
 
 /// Any error, as HTTP libraries pass them.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -59,9 +59,9 @@ pub(crate) struct Options {
     /// The most bytes of a request's body [default: 1048576]
     #[arg(long, global = true, env = "PLATFORM_MAX_BODY", value_name = "BYTES")]
     max_body: Option<usize>,
-    /// The most connections at once [default: 10000]
+    /// The most connections at once [default: 4096]
     #[arg(long, global = true, env = "PLATFORM_MAX_CONNECTIONS", value_name = "NUMBER")]
-    max_connections: Option<usize>,
+    max_connections: Option<u32>,
     /// The most seconds that a request may take [default: 30]
     #[arg(long, global = true, env = "PLATFORM_REQUEST_TIMEOUT", value_name = "SECONDS")]
     request_timeout: Option<u64>,
@@ -88,7 +88,7 @@ pub(crate) struct Config {
     pub(crate) open_organisations: bool,
     pub(crate) allow_http_issuers: bool,
     pub(crate) max_body: Option<usize>,
-    pub(crate) max_connections: Option<usize>,
+    pub(crate) max_connections: Option<u32>,
     pub(crate) request_timeout: Option<u64>,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,

@@ -8,13 +8,13 @@ use platform_core::{
     platform::{self, Platform, Settings},
     store::{Store, memory::MemoryStore},
 };
+use platform_http::{SystemClock, SystemEntropy};
 use platform_oidc::{Algorithm, Bootstrap, Issuer, Keys};
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
 use crate::{
     config::{self, Config},
-    system::{SystemClock, SystemEntropy},
 };
 
 /// The name of the first organisation.

@@ -1,0 +1,502 @@
+//! What lies where: one tree of sled's, in which the first byte of a key is the space that the entry belongs to.
+//!
+//! | Space | Key | Value |
+//! |---|---|---|
+//! | `h` | | the header: sequence, digest, next list |
+//! | `r` | kind, uid | a record, whole or as a note of how many pieces it is in |
+//! | `p` | kind, uid, number | a piece of a large record |
+//! | `f` | kind, filter key, value, uid | nothing: the record has that value |
+//! | `s` | kind, sequence, uid | nothing: the record has that revision |
+//! | `u` | unique space, value | the key of the record that has it |
+//! | `e` | epoch | its value |
+//! | `l` | kind, place, filter | a list that is kept: its number, and how many it holds |
+//! | `o` | list, class, sort key, value, rest of the uid | nothing: the record's place in that order |
+//!
+//! All in one tree, because only one tree is written atomically. Parts that others follow are escaped, so that
+//! bytewise order of keys is the order of what they stand for. Every value ends in a checksum of itself and its key.
+
+use platform_core::{
+    store::{KeyValue, Put, StoreError},
+    uid::Uid,
+};
+use sled::IVec;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::error::corrupt;
+
+/// The version of this layout; a store of another is refused.
+pub(crate) const VERSION: u32 = 1;
+
+pub(crate) const HEADER: u8 = b'h';
+pub(crate) const RECORD: u8 = b'r';
+pub(crate) const PIECE: u8 = b'p';
+pub(crate) const FILTER: u8 = b'f';
+pub(crate) const SEQUENCE: u8 = b's';
+pub(crate) const UNIQUE: u8 = b'u';
+pub(crate) const EPOCH: u8 = b'e';
+pub(crate) const LIST: u8 = b'l';
+pub(crate) const ORDER: u8 = b'o';
+
+/// The longest value. sled moves pages of more than 128 KiB to files of their own, which it never syncs; a page of
+/// its has some twenty values.
+const PIECE_LEN: usize = 3 * 1024;
+
+const SEAL_LEN: usize = 8;
+
+// ---- keys ----
+
+/// Appends a part that others may follow: shorter sorts before longer, and no part's bytes run into the next's.
+///
+/// No escaped part has a byte 255. Going backwards, sled seeks what precedes a key by lowering its last byte and
+/// appending four of 255, and runs in circles where a key is beyond that.
+fn push_part(key: &mut Vec<u8>, part: &[u8]) {
+    for byte in part {
+        match byte {
+            0 => key.extend([0, 1]),
+            0xfe => key.extend([0xfe, 1]),
+            0xff => key.extend([0xfe, 2]),
+            byte => key.push(*byte),
+        }
+    }
+    key.extend([0, 0]);
+}
+
+/// Takes the first part off a key.
+pub(crate) fn take_part(key: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let mut part = Vec::new();
+    let mut rest = key;
+    loop {
+        let (byte, after) = match rest {
+            [0, 0, after @ ..] => return Some((part, after)),
+            [0, 1, after @ ..] => (0, after),
+            [0xfe, 1, after @ ..] => (0xfe, after),
+            [0xfe, 2, after @ ..] => (0xff, after),
+            [0 | 0xfe | 0xff, ..] | [] => return None,
+            [byte, after @ ..] => (*byte, after),
+        };
+        part.push(byte);
+        rest = after;
+    }
+}
+
+fn key(space: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + parts.iter().map(|part| part.len() + 2).sum::<usize>() + 48);
+    key.push(space);
+    for part in parts {
+        push_part(&mut key, part);
+    }
+    key
+}
+
+fn followed_by(mut key: Vec<u8>, rest: &[u8]) -> Vec<u8> {
+    key.extend_from_slice(rest);
+    key
+}
+
+pub(crate) fn header_key() -> Vec<u8> {
+    vec![HEADER]
+}
+
+/// What the keys of a kind's records, or of its entries by sequence, begin with.
+pub(crate) fn kind_prefix(space: u8, kind: &str) -> Vec<u8> {
+    key(space, &[kind.as_bytes()])
+}
+
+pub(crate) fn record_key(kind: &str, uid: &str) -> Vec<u8> {
+    followed_by(kind_prefix(RECORD, kind), uid.as_bytes())
+}
+
+pub(crate) fn piece_key(kind: &str, uid: &str, number: u32) -> Vec<u8> {
+    followed_by(key(PIECE, &[kind.as_bytes(), uid.as_bytes()]), &number.to_be_bytes())
+}
+
+/// What the entries of the records with that value begin with; their uids follow.
+pub(crate) fn filter_prefix(kind: &str, name: &str, value: &[u8]) -> Vec<u8> {
+    key(FILTER, &[kind.as_bytes(), name.as_bytes(), value])
+}
+
+pub(crate) fn filter_key(kind: &str, name: &str, value: &[u8], uid: &str) -> Vec<u8> {
+    followed_by(filter_prefix(kind, name, value), uid.as_bytes())
+}
+
+pub(crate) fn sequence_key(kind: &str, revision: u64, uid: &str) -> Vec<u8> {
+    let mut key = kind_prefix(SEQUENCE, kind);
+    push_part(&mut key, sequence_value(revision).as_bytes());
+    followed_by(key, uid.as_bytes())
+}
+
+/// A sequence as a position has it: 8 bytes.
+pub(crate) fn sequence_value(revision: u64) -> KeyValue {
+    KeyValue::integer(i64::try_from(revision).unwrap_or(i64::MAX))
+}
+
+pub(crate) fn unique_key(space: &str, value: &[u8]) -> Vec<u8> {
+    key(UNIQUE, &[space.as_bytes(), value])
+}
+
+pub(crate) fn epoch_key(epoch: &str) -> Vec<u8> {
+    followed_by(vec![EPOCH], epoch.as_bytes())
+}
+
+/// Splits the key of a record into kind and uid.
+pub(crate) fn split_record_key(key: &[u8]) -> Option<(String, Uid)> {
+    let (kind, uid) = take_part(key.strip_prefix(&[RECORD])?)?;
+    Some((String::from_utf8(kind).ok()?, Uid::opaque(std::str::from_utf8(uid).ok()?)))
+}
+
+// ---- lists ----
+
+/// The place that a list is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place<'a> {
+    /// All records of the kind; only their number is kept.
+    All,
+    /// Those of one segment.
+    Roots,
+    /// Those at or below a uid, and among them those directly below.
+    At(&'a str),
+}
+
+/// The key of a list's entry, by which it is also known in memory.
+pub(crate) fn list_key(kind: &str, place: Place<'_>, filter: Option<(&str, &[u8])>) -> Vec<u8> {
+    let (tag, uid): (&[u8], &str) = match place {
+        Place::All => (b"a", ""),
+        Place::Roots => (b"r", ""),
+        Place::At(uid) => (b"u", uid),
+    };
+    let list = key(LIST, &[kind.as_bytes(), tag, uid.as_bytes()]);
+    match filter {
+        None => list,
+        Some((name, value)) => {
+            let mut list = list;
+            push_part(&mut list, name.as_bytes());
+            push_part(&mut list, value);
+            list
+        }
+    }
+}
+
+/// What a list of a uid holds, read back from its key.
+#[derive(Debug)]
+pub(crate) struct ListAt {
+    pub(crate) kind: String,
+    pub(crate) uid: Uid,
+    pub(crate) filter: Option<(String, Vec<u8>)>,
+}
+
+impl ListAt {
+    /// Reads the key of a list of a uid; `None` for other lists.
+    pub(crate) fn parse(key: &[u8]) -> Option<Self> {
+        let text = |part: Vec<u8>| String::from_utf8(part).ok();
+        let (kind, rest) = take_part(key.strip_prefix(&[LIST])?)?;
+        let (tag, rest) = take_part(rest)?;
+        let (uid, rest) = take_part(rest)?;
+        let filter = match take_part(rest) {
+            None => None,
+            Some((name, rest)) => Some((text(name)?, take_part(rest)?.0)),
+        };
+        (tag == b"u").then_some(Self { kind: text(kind)?, uid: Uid::opaque(text(uid)?), filter })
+    }
+
+    /// What the entries begin with from which this list can be made: of the filter, or the records themselves.
+    pub(crate) fn base(&self) -> Vec<u8> {
+        match &self.filter {
+            None => kind_prefix(RECORD, &self.kind),
+            Some((name, value)) => filter_prefix(&self.kind, name, value),
+        }
+    }
+}
+
+/// A list that is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct List {
+    /// Its number, which the keys of its orders begin with.
+    pub(crate) id: u64,
+    /// How many it holds.
+    pub(crate) all: u64,
+    /// How many of them are directly below its uid; all, for the list of roots.
+    pub(crate) direct: u64,
+}
+
+impl List {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        [self.id, self.all, self.direct].into_iter().flat_map(u64::to_le_bytes).collect()
+    }
+
+    pub(crate) fn decode(payload: &[u8]) -> Result<Self, StoreError> {
+        let mut reader = Reader(payload);
+        let read = || Some(Self { id: reader.u64()?, all: reader.u64()?, direct: reader.u64()? });
+        let mut read = read;
+        read().ok_or_else(|| corrupt("a list's counters cannot be read"))
+    }
+}
+
+/// Which part of a list an order holds. Each record is in one of the two, so that both scopes can be read without
+/// either being kept twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// What is directly below the list's uid.
+    Direct,
+    /// The uid itself, and what is further below.
+    Deep,
+}
+
+/// The names under which orders by uid and by sequence are kept. No key has such a name.
+pub(crate) const BY_UID: &str = "";
+pub(crate) const BY_SEQUENCE: &str = "\0";
+
+/// What an order's entries begin with; an escaped value and the rest of a uid follow.
+pub(crate) fn order_prefix(list: u64, class: Class, name: &str) -> Vec<u8> {
+    let mut key = vec![ORDER];
+    key.extend(list.to_be_bytes());
+    key.push(if class == Class::Direct { b'd' } else { b'e' });
+    push_part(&mut key, name.as_bytes());
+    key
+}
+
+/// The key of a record's place in an order: `rest` is its uid without the list's.
+pub(crate) fn order_key(prefix: &[u8], value: &[u8], rest: &str) -> Vec<u8> {
+    let mut key = prefix.to_vec();
+    push_part(&mut key, value);
+    followed_by(key, rest.as_bytes())
+}
+
+// ---- the header ----
+
+/// What the whole store has one of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Header {
+    /// The last commit's sequence.
+    pub(crate) sequence: u64,
+    /// The sum of the checksums of all records and epochs: it tells when one of them is not the latest, which its
+    /// own checksum cannot.
+    pub(crate) digest: u64,
+    /// The number of the next list that is kept.
+    pub(crate) next_list: u64,
+}
+
+impl Header {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut bytes = VERSION.to_le_bytes().to_vec();
+        bytes.extend([self.sequence, self.digest, self.next_list].into_iter().flat_map(u64::to_le_bytes));
+        bytes
+    }
+
+    /// Reads a header, and the version of the layout of which it is.
+    pub(crate) fn decode(payload: &[u8]) -> Option<(u32, Self)> {
+        let mut reader = Reader(payload);
+        let version = reader.u32()?;
+        Some((version, Self { sequence: reader.u64()?, digest: reader.u64()?, next_list: reader.u64()? }))
+    }
+}
+
+// ---- values ----
+
+/// Returns the checksum of a value, bound to the key that it is stored under.
+pub(crate) fn checksum(key: &[u8], payload: &[u8]) -> u64 {
+    xxh3_64_with_seed(payload, xxh3_64(key))
+}
+
+/// Returns what is stored for a value under a key.
+pub(crate) fn seal(key: &[u8], payload: &[u8]) -> Vec<u8> {
+    followed_by(payload.to_vec(), &checksum(key, payload).to_le_bytes())
+}
+
+/// Returns the value and its checksum, if they are what was stored under the key.
+pub(crate) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<(&'a [u8], u64), StoreError> {
+    let parts = stored.split_last_chunk::<SEAL_LEN>();
+    let parts = parts.map(|(payload, seal)| (payload, u64::from_le_bytes(*seal)));
+    let genuine = parts.filter(|(payload, seal)| checksum(key, payload) == *seal);
+    genuine.ok_or_else(|| corrupt(format!("the checksum of \"{}\" is wrong", key.escape_ascii())))
+}
+
+/// A record as it is stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    bytes: Bytes,
+    /// The checksum of what is under its key.
+    pub(crate) seal: u64,
+    /// How many pieces it is in, besides what is under its key.
+    pub(crate) pieces: u32,
+}
+
+#[derive(Debug, Clone)]
+enum Bytes {
+    /// What sled returned, of which the first byte and the checksum are not the record's.
+    Inline(IVec),
+    Joined(Vec<u8>),
+}
+
+const WHOLE: u8 = 0;
+const IN_PIECES: u8 = 1;
+
+impl Stored {
+    /// Reads what is stored under a record's key; `piece` returns the value under a piece's.
+    pub(crate) fn read(
+        kind: &str,
+        uid: &str,
+        stored: IVec,
+        mut piece: impl FnMut(&[u8]) -> Result<Option<IVec>, StoreError>,
+    ) -> Result<Self, StoreError> {
+        let key = record_key(kind, uid);
+        let (payload, seal) = unseal(&key, &stored)?;
+        let broken = || corrupt(format!("the record {kind} {uid} cannot be put together"));
+        match payload.split_first().ok_or_else(broken)? {
+            (&WHOLE, _) => Ok(Self { bytes: Bytes::Inline(stored), seal, pieces: 0 }),
+            (&IN_PIECES, rest) => {
+                let mut reader = Reader(rest);
+                let (pieces, hash) = reader.u32().zip(reader.u64()).ok_or_else(broken)?;
+                let mut joined = Vec::new();
+                for number in 0..pieces {
+                    let key = piece_key(kind, uid, number);
+                    let stored = piece(&key)?.ok_or_else(broken)?;
+                    joined.extend_from_slice(unseal(&key, &stored)?.0);
+                }
+                if xxh3_64(&joined) != hash {
+                    return Err(broken());
+                }
+                Ok(Self { bytes: Bytes::Joined(joined), seal, pieces })
+            }
+            _ => Err(broken()),
+        }
+    }
+
+    /// Returns the record's parts.
+    pub(crate) fn row(&self) -> Result<Row<'_>, StoreError> {
+        let payload = match &self.bytes {
+            Bytes::Inline(stored) => stored.get(1..stored.len().saturating_sub(SEAL_LEN)).unwrap_or_default(),
+            Bytes::Joined(joined) => joined,
+        };
+        Row::parse(payload).ok_or_else(|| corrupt("a record cannot be read"))
+    }
+
+    /// Returns what is to be written for a record: the value under its key, and its pieces.
+    pub(crate) fn split(payload: &[u8]) -> (Vec<u8>, Vec<&[u8]>) {
+        if payload.len() <= PIECE_LEN {
+            return (followed_by(vec![WHOLE], payload), Vec::new());
+        }
+        let pieces: Vec<&[u8]> = payload.chunks(PIECE_LEN).collect();
+        let mut head = vec![IN_PIECES];
+        head.extend(u32::try_from(pieces.len()).unwrap_or(u32::MAX).to_le_bytes());
+        head.extend(xxh3_64(payload).to_le_bytes());
+        (head, pieces)
+    }
+}
+
+/// The parts of a record, borrowed from its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row<'a> {
+    pub(crate) revision: u64,
+    pub(crate) rendering: u16,
+    pub(crate) sort: Entries<'a>,
+    pub(crate) filter: Entries<'a>,
+    pub(crate) unique: Entries<'a>,
+    pub(crate) body: &'a [u8],
+    pub(crate) private: &'a [u8],
+}
+
+impl<'a> Row<'a> {
+    /// Returns the bytes of a record as it is put by the commit with that sequence.
+    pub(crate) fn encode(put: &Put, revision: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(put.body.len() + put.private.len() + 256);
+        bytes.extend(revision.to_le_bytes());
+        bytes.extend(put.rendering.to_le_bytes());
+        let sort = put.sort.iter().map(|(name, value)| (*name, value));
+        let filter = put.filter.iter().map(|(name, value)| (*name, value));
+        let unique = put.unique.iter().map(|unique| (unique.space, &unique.value));
+        push_bytes(&mut bytes, &Entries::encode(sort));
+        push_bytes(&mut bytes, &Entries::encode(filter));
+        push_bytes(&mut bytes, &Entries::encode(unique));
+        push_bytes(&mut bytes, &put.body);
+        push_bytes(&mut bytes, &put.private);
+        bytes
+    }
+
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        Some(Self {
+            revision: reader.u64()?,
+            rendering: reader.u16()?,
+            sort: Entries(reader.bytes()?),
+            filter: Entries(reader.bytes()?),
+            unique: Entries(reader.bytes()?),
+            body: reader.bytes()?,
+            private: reader.bytes()?,
+        })
+    }
+
+    /// Returns the value that it is ordered by under this name: empty, when it has none.
+    pub(crate) fn sort_value(&self, name: &str) -> &'a [u8] {
+        self.sort.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
+    }
+
+    /// Returns its filter values, each once.
+    pub(crate) fn filters(&self) -> Vec<(&'a str, &'a [u8])> {
+        let mut filters: Vec<_> = self.filter.into_iter().collect();
+        filters.sort_unstable();
+        filters.dedup();
+        filters
+    }
+}
+
+/// Names and values, one after the other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entries<'a>(&'a [u8]);
+
+impl<'a> Entries<'a> {
+    fn encode<'b>(entries: impl Iterator<Item = (&'b str, &'b KeyValue)>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (name, value) in entries {
+            push_bytes(&mut bytes, name.as_bytes());
+            push_bytes(&mut bytes, value.as_bytes());
+        }
+        bytes
+    }
+}
+
+impl<'a> IntoIterator for Entries<'a> {
+    type Item = (&'a str, &'a [u8]);
+    type IntoIter = Box<dyn Iterator<Item = Self::Item> + 'a>;
+    fn into_iter(self) -> Self::IntoIter {
+        let mut reader = Reader(self.0);
+        Box::new(std::iter::from_fn(move || {
+            let name = std::str::from_utf8(reader.bytes()?).ok()?;
+            Some((name, reader.bytes()?))
+        }))
+    }
+}
+
+fn push_bytes(bytes: &mut Vec<u8>, part: &[u8]) {
+    bytes.extend(u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+    bytes.extend_from_slice(part);
+}
+
+/// Reads what was written one after the other; `None` when there is not enough.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*array)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let len = usize::try_from(self.u32()?).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+}
