@@ -1,5 +1,13 @@
 //! What stands around the API, and the API within an axum app.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
 mod support;
 
 use std::{

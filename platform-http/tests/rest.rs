@@ -1,6 +1,16 @@
 //! The flows of `docs/api.md` over HTTP, on the memory store.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
 mod support;
+
+use std::time::Duration;
 
 use http::{Method, StatusCode};
 use platform_http::{Limits, Rest};
@@ -209,7 +219,10 @@ async fn a_path_is_never_normalised() {
 async fn a_method_that_a_path_lacks_is_named_with_those_that_it_has() {
     let api = api().await;
     let put = support::call(&api, Method::PUT, "/registry/v2/repos", "{}").await;
-    assert_eq!((put.refusal().0, put.refusal().1, &put.headers["allow"]), (405, 12, &"GET, POST, HEAD, OPTIONS".parse().unwrap()));
+    assert_eq!(
+        (put.refusal().0, put.refusal().1, &put.headers["allow"]),
+        (405, 12, &"GET, POST, HEAD, OPTIONS".parse().unwrap())
+    );
     let options = support::call_as(&api, None, Method::OPTIONS, "/registry/v2/repos", "").await;
     assert_eq!((options.status, options.body.len()), (StatusCode::OK, 0));
     assert_eq!(options.headers["allow"], "GET, POST, HEAD, OPTIONS");
@@ -267,11 +280,12 @@ async fn an_unknown_parameter_is_refused_by_every_method() {
 
 #[tokio::test]
 async fn a_panic_or_a_stall_in_any_layer_is_an_answer_and_tells_no_secret() {
-    let limits = Limits { request_time: std::time::Duration::from_millis(50), ..Limits::default() };
-    let api = support::rest(limits).await;
+    let api = api().await;
     let panicked = call_as(&api, Some("panic"), Method::GET, "/iam/v2/groups", "").await;
     assert_eq!(panicked.refusal(), (500, 13, "Internal error".to_owned()));
-    let stalled = call_as(&api, Some("stall"), Method::GET, "/iam/v2/groups", "").await;
-    assert_eq!((stalled.refusal().0, stalled.refusal().1), (504, 4));
     get(&api, "/iam/v2/groups").await.ok();
+
+    let hasty = support::rest(Limits { request_time: Duration::from_millis(50), ..Limits::default() }).await;
+    let stalled = call_as(&hasty, Some("stall"), Method::GET, "/iam/v2/groups", "").await;
+    assert_eq!((stalled.refusal().0, stalled.refusal().1), (504, 4));
 }

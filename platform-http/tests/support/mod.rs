@@ -69,9 +69,9 @@ impl Authenticator for UidIsToken {
         match token {
             "panic" => panic!("a secret of the authenticator"),
             "stall" => std::future::pending().await,
-            token => Ok(Caller::new(
-                Uid::parse(token).map_err(|_| Error::unauthenticated("The token proves no identity"))?,
-            )),
+            token => {
+                Ok(Caller::new(Uid::parse(token).map_err(|_| Error::unauthenticated("The token proves no identity"))?))
+            }
         }
     }
 }
@@ -143,13 +143,7 @@ where
 }
 
 /// Calls a service with this token.
-pub async fn call_as<S>(
-    service: &S,
-    token: Option<&str>,
-    method: Method,
-    path: &str,
-    body: impl Into<Bytes>,
-) -> Answer
+pub async fn call_as<S>(service: &S, token: Option<&str>, method: Method, path: &str, body: impl Into<Bytes>) -> Answer
 where
     S: Service<Request<Full<Bytes>>, Response = platform_http::Reply, Error = Infallible> + Clone,
 {
@@ -190,9 +184,7 @@ impl Listening {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let done = tokio::spawn(async move {
-            serve(listener, rest, &limits, async { drop(stopped.await) }).await
-        });
+        let done = tokio::spawn(async move { serve(listener, rest, &limits, async { drop(stopped.await) }).await });
         Self { address, stop, done }
     }
 
