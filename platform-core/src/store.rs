@@ -6,6 +6,8 @@
 //! Everything a store must do is a case of the `conformance` suite, and the memory store is its
 //! executable specification.
 
+pub mod memory;
+
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(feature = "conformance")]

@@ -2,7 +2,8 @@
 //!
 //! A store's whole test file is
 //!
-//! ```ignore
+//! ```no_run
+//! # use platform_core::store::memory::MemoryStore;
 //! use platform_core::store::{StoreError, conformance::{self, Suite}};
 //!
 //! fn main() -> std::process::ExitCode {

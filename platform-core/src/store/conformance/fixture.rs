@@ -151,6 +151,16 @@ pub(super) fn conflict(outcome: Result<Committed, StoreError>) -> Result<u64, Co
     }
 }
 
+/// Compares a page with the expected one, and says no more of them than a reader can take in.
+pub(super) fn assert_same_page(page: &Page, expected: &Page, query: &Query) {
+    let brief = |page: &Page| {
+        let uids: Vec<&str> = page.items.iter().map(|item| &*item.uid).take(10).collect();
+        let Page { items, next, total, epochs } = page;
+        format!("{} records {uids:?}, next {next:?}, total {total:?}, epochs {epochs:?}", items.len())
+    };
+    assert!(page == expected, "{query:?} returned\n{}\nwhere expected was\n{}", brief(page), brief(expected));
+}
+
 /// Returns the uids of the query's records, fetched a page at a time.
 pub(super) async fn walk(store: &dyn Store, query: &Query, limit: usize) -> Vec<String> {
     let mut query = Query { limit, ..query.clone() };

@@ -1,0 +1,428 @@
+//! A sequence that can be counted, cut and changed anywhere at the same small price, and cloned at none.
+//!
+//! It is a tree of counted nodes: what stands at a rank, and the rank of what stands there, take a walk from the
+//! root to a leaf. Clones share every node; a change copies the nodes on its way down that a clone still holds,
+//! so a reader keeps what it began with while a writer goes on. The sequence knows nothing of order: who keeps it
+//! sorted finds the rank with [`Counted::partition_point`].
+
+use std::{ops::Range, sync::Arc};
+
+/// The most entries of a leaf: a copy of one costs about as much as the search that led to it.
+const LEAF: usize = 256;
+/// The most children of an inner node. Copying one touches every child's reference count, so it is small.
+const FAN: usize = 24;
+
+/// A persistent sequence of small entries.
+#[derive(Debug, Clone)]
+pub(super) struct Counted<E> {
+    root: Node<E>,
+}
+
+#[derive(Debug, Clone)]
+enum Node<E> {
+    /// As long as it needs to be and no longer: memory is the point of it.
+    Leaf(Arc<[E]>),
+    Inner(Arc<[Child<E>]>),
+}
+
+#[derive(Debug, Clone)]
+struct Child<E> {
+    len: usize,
+    first: E,
+    node: Node<E>,
+}
+
+impl<E> Default for Counted<E> {
+    fn default() -> Self {
+        Self { root: Node::Leaf(Arc::new([])) }
+    }
+}
+
+impl<E: Copy> Counted<E> {
+    /// Returns how many entries there are.
+    pub(super) fn len(&self) -> usize {
+        self.root.len()
+    }
+
+    /// Returns the entry at the rank.
+    pub(super) fn get(&self, rank: usize) -> Option<E> {
+        self.run(rank).first().copied()
+    }
+
+    /// Returns how many entries come before the first that does not pass, given that none after it does.
+    pub(super) fn partition_point(&self, passes: impl Fn(E) -> bool) -> usize {
+        let (mut node, mut rank) = (&self.root, 0);
+        loop {
+            match node {
+                Node::Leaf(entries) => return rank + entries.partition_point(|entry| passes(*entry)),
+                Node::Inner(children) => {
+                    let passing = children.partition_point(|child| passes(child.first));
+                    let Some((last, before)) = children.get(..passing).and_then(<[_]>::split_last) else { return rank };
+                    rank += before.iter().map(|child| child.len).sum::<usize>();
+                    node = &last.node;
+                }
+            }
+        }
+    }
+
+    /// Puts an entry where the rank says, before what stands there.
+    pub(super) fn insert(&mut self, rank: usize, entry: E) {
+        if let Some(right) = self.root.insert(rank.min(self.len()), entry) {
+            let left = std::mem::replace(&mut self.root, Node::Leaf(Arc::new([])));
+            self.root = Node::Inner([Child::of(left), Some(right)].into_iter().flatten().collect());
+        }
+    }
+
+    /// Takes out what stands at the rank, if something does.
+    pub(super) fn remove(&mut self, rank: usize) {
+        if rank >= self.len() {
+            return;
+        }
+        self.root.remove(rank);
+        while let Node::Inner(children) = &self.root
+            && let [only] = &**children
+        {
+            self.root = only.node.clone();
+        }
+    }
+
+    /// Returns the entries of these ranks, from the first to the last.
+    pub(super) fn range(&self, range: Range<usize>) -> impl Iterator<Item = E> {
+        let Range { mut start, end } = range;
+        let runs = std::iter::from_fn(move || {
+            let run = self.run(start);
+            let run = run.get(..end.saturating_sub(start)).unwrap_or(run);
+            start += run.len();
+            (!run.is_empty()).then_some(run)
+        });
+        runs.flatten().copied()
+    }
+
+    /// Returns the entries of these ranks, from the last to the first.
+    pub(super) fn range_back(&self, range: Range<usize>) -> impl Iterator<Item = E> {
+        let Range { start, mut end } = range;
+        let runs = std::iter::from_fn(move || {
+            let run = self.run_before(end);
+            let run = run.get(run.len().saturating_sub(end.saturating_sub(start))..).unwrap_or(run);
+            end -= run.len();
+            (!run.is_empty()).then_some(run)
+        });
+        runs.flat_map(|run| run.iter().rev()).copied()
+    }
+
+    /// Returns the entries of one leaf, from the rank on; none behind the end.
+    fn run(&self, rank: usize) -> &[E] {
+        self.leaf(rank).map_or(&[], |(leaf, at)| leaf.get(at..).unwrap_or_default())
+    }
+
+    /// Returns the entries of one leaf that come before the rank.
+    fn run_before(&self, rank: usize) -> &[E] {
+        let last = rank.checked_sub(1).and_then(|last| self.leaf(last));
+        last.map_or(&[], |(leaf, at)| leaf.get(..=at).unwrap_or_default())
+    }
+
+    fn leaf(&self, mut rank: usize) -> Option<(&[E], usize)> {
+        let mut node = &self.root;
+        loop {
+            match node {
+                Node::Leaf(entries) => return Some((entries, rank)),
+                Node::Inner(children) => {
+                    node = &children
+                        .iter()
+                        .find(|child| {
+                            let found = rank < child.len;
+                            if !found {
+                                rank -= child.len;
+                            }
+                            found
+                        })?
+                        .node;
+                }
+            }
+        }
+    }
+}
+
+/// Builds the tree bottom up, with room in the leaves for what is inserted later.
+impl<E: Copy> FromIterator<E> for Counted<E> {
+    fn from_iter<I: IntoIterator<Item = E>>(entries: I) -> Self {
+        let entries: Vec<E> = entries.into_iter().collect();
+        let mut nodes: Vec<Node<E>> = entries.chunks(LEAF - LEAF / 8).map(|leaf| Node::Leaf(leaf.into())).collect();
+        while nodes.len() > 1 {
+            let children: Vec<Child<E>> = nodes.into_iter().filter_map(Child::of).collect();
+            nodes = children.chunks(FAN - FAN / 8).map(|inner| Node::Inner(inner.into())).collect();
+        }
+        nodes.pop().map_or_else(Self::default, |root| Self { root })
+    }
+}
+
+impl<E: Copy> Child<E> {
+    /// Returns the node as a child, or `None` when it is empty.
+    fn of(node: Node<E>) -> Option<Self> {
+        Some(Self { len: node.len(), first: node.first()?, node })
+    }
+}
+
+impl<E: Copy> Node<E> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Leaf(entries) => entries.len(),
+            Self::Inner(children) => children.iter().map(|child| child.len).sum(),
+        }
+    }
+
+    fn first(&self) -> Option<E> {
+        match self {
+            Self::Leaf(entries) => entries.first().copied(),
+            Self::Inner(children) => children.first().map(|child| child.first),
+        }
+    }
+
+    /// Inserts, and returns what had to be split off to the right for it.
+    fn insert(&mut self, rank: usize, entry: E) -> Option<Child<E>> {
+        match self {
+            Self::Leaf(entries) => {
+                let (left, right) = entries.split_at_checked(rank)?;
+                let longer: Arc<[E]> = left.iter().chain([&entry]).chain(right).copied().collect();
+                let (kept, split) = split(longer, LEAF, rank);
+                *entries = kept;
+                Child::of(Self::Leaf(split?))
+            }
+            Self::Inner(children) => {
+                let (at, rank) = Self::child_to_insert(children, rank);
+                let child = Arc::make_mut(children).get_mut(at)?;
+                let split_off = child.node.insert(rank, entry);
+                child.len = child.len + 1 - split_off.as_ref().map_or(0, |right| right.len);
+                child.first = child.node.first().unwrap_or(entry);
+                let right = split_off?;
+                let (before, after) = children.split_at_checked(at + 1)?;
+                let longer: Arc<[Child<E>]> = before.iter().chain([&right]).chain(after).cloned().collect();
+                let (kept, split) = split(longer, FAN, at + 1);
+                *children = kept;
+                Child::of(Self::Inner(split?))
+            }
+        }
+    }
+
+    /// Returns which child takes a new entry at the rank, and at which of its own ranks.
+    fn child_to_insert(children: &[Child<E>], mut rank: usize) -> (usize, usize) {
+        let last = children.len().saturating_sub(1);
+        for (at, child) in children.iter().enumerate() {
+            // Between two leaves the left one takes the entry while it has room.
+            let is_full = matches!(child.node, Self::Leaf(_)) && child.len >= LEAF;
+            if rank < child.len || rank == child.len && !is_full || at == last {
+                return (at, rank);
+            }
+            rank -= child.len;
+        }
+        (0, 0)
+    }
+
+    fn remove(&mut self, mut rank: usize) {
+        match self {
+            Self::Leaf(entries) => {
+                let kept = entries.iter().enumerate().filter(|(at, _)| *at != rank);
+                *entries = kept.map(|(_, entry)| *entry).collect();
+            }
+            Self::Inner(children) => {
+                let found = Arc::make_mut(children).iter_mut().enumerate().find(|(_, child)| {
+                    let found = rank < child.len;
+                    if !found {
+                        rank -= child.len;
+                    }
+                    found
+                });
+                let Some((at, child)) = found else { return };
+                child.node.remove(rank);
+                child.len -= 1;
+                if let Some(first) = child.node.first() {
+                    child.first = first;
+                }
+                Self::tidy(children, at);
+            }
+        }
+    }
+
+    /// Drops the child if it is empty, and joins it with a neighbour if both together are small.
+    fn tidy(children: &mut Arc<[Child<E>]>, at: usize) {
+        if children.get(at).is_some_and(|child| child.len == 0) {
+            *children = children.iter().filter(|child| child.len > 0).cloned().collect();
+            return;
+        }
+        for left in [Some(at), at.checked_sub(1)].into_iter().flatten() {
+            let joined = match children.get(left..left + 2) {
+                Some([left, right]) => left.node.join(&right.node).and_then(Child::of),
+                _ => None,
+            };
+            if let Some(joined) = joined {
+                let before = children.iter().take(left);
+                let after = children.iter().skip(left + 2);
+                *children = before.chain([&joined]).chain(after).cloned().collect();
+                return;
+            }
+        }
+    }
+
+    /// Returns the two nodes as one, if there is ample room in one.
+    fn join(&self, right: &Self) -> Option<Self> {
+        match (self, right) {
+            (Self::Leaf(left), Self::Leaf(right)) if left.len() + right.len() <= LEAF * 3 / 4 => {
+                Some(Self::Leaf(left.iter().chain(&**right).copied().collect()))
+            }
+            (Self::Inner(left), Self::Inner(right)) if left.len() + right.len() <= FAN * 3 / 4 => {
+                Some(Self::Inner(left.iter().chain(&**right).cloned().collect()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Splits what has grown too long: in the middle, or where the entry was added if that is the end, so that what is
+/// only appended to is full.
+fn split<T: Clone>(items: Arc<[T]>, most: usize, inserted: usize) -> (Arc<[T]>, Option<Arc<[T]>>) {
+    if items.len() <= most {
+        return (items, None);
+    }
+    let at = if inserted + 1 == items.len() { inserted } else { items.len() / 2 };
+    let (left, right) = items.split_at(at);
+    (left.into(), Some(right.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    impl<E: Copy> Counted<E> {
+        fn all(&self) -> Vec<E> {
+            self.range(0..self.len()).collect()
+        }
+
+        /// Returns the tree's height, after checking what holds at every node.
+        fn height(&self) -> usize {
+            fn height<E: Copy>(node: &Node<E>) -> usize {
+                match node {
+                    Node::Leaf(entries) => {
+                        assert!(entries.len() <= LEAF);
+                        0
+                    }
+                    Node::Inner(children) => {
+                        assert!((1..=FAN).contains(&children.len()));
+                        let heights: Vec<usize> = children
+                            .iter()
+                            .map(|child| {
+                                assert!(child.len > 0 && child.len == child.node.len());
+                                height(&child.node)
+                            })
+                            .collect();
+                        assert!(heights.windows(2).all(|pair| pair[0] == pair[1]));
+                        heights[0] + 1
+                    }
+                }
+            }
+            height(&self.root)
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// Insert that many entries in a row at a rank, given in thousandths of the length.
+        Insert(usize, usize),
+        Remove(usize, usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let place = prop_oneof![Just(0), Just(1_000), 0..=1_000_usize];
+        let count = prop_oneof![1..10_usize, 100..900_usize];
+        prop_oneof![
+            (place.clone(), count.clone()).prop_map(|(place, count)| Step::Insert(place, count)),
+            (place, count).prop_map(|(place, count)| Step::Remove(place, count)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn a_sequence_is_what_a_vector_would_be(steps in vec(step(), 1..40)) {
+            let (mut sequence, mut vector, mut next) = (Counted::default(), Vec::new(), 0_u32);
+            for step in steps {
+                let (before, copy) = (sequence.clone(), vector.clone());
+                match step {
+                    Step::Insert(place, count) => for _ in 0..count {
+                        let rank = vector.len() * place / 1_000;
+                        sequence.insert(rank, next);
+                        vector.insert(rank, next);
+                        next += 1;
+                    },
+                    Step::Remove(place, count) => for _ in 0..count.min(vector.len()) {
+                        let rank = (vector.len() - 1) * place / 1_000;
+                        sequence.remove(rank);
+                        vector.remove(rank);
+                    },
+                }
+                sequence.height();
+                prop_assert_eq!(sequence.all(), vector.clone());
+                prop_assert_eq!(before.all(), copy, "a clone changed with the original");
+            }
+            let (len, third) = (vector.len(), vector.len() / 3);
+            prop_assert_eq!(sequence.len(), len);
+            for rank in [0, third, len.saturating_sub(1), len] {
+                prop_assert_eq!(sequence.get(rank), vector.get(rank).copied());
+            }
+            for range in [0..len, third..len, third..2 * third, 0..0, len..len] {
+                let part: Vec<u32> = sequence.range(range.clone()).collect();
+                prop_assert_eq!(&part, &vector[range.clone()]);
+                let mut back: Vec<u32> = sequence.range_back(range).collect();
+                back.reverse();
+                prop_assert_eq!(back, part);
+            }
+        }
+
+        #[test]
+        fn the_rank_of_a_value_is_found_as_in_a_sorted_vector(mut values in vec(0..5_000_u32, 0..3_000), built in any::<bool>()) {
+            let mut sorted = Counted::default();
+            for value in &values {
+                let rank = sorted.partition_point(|other| other < *value);
+                sorted.insert(rank, *value);
+            }
+            values.sort_unstable();
+            if built {
+                sorted = values.iter().copied().collect();
+                sorted.height();
+            }
+            prop_assert_eq!(sorted.all(), values.clone());
+            for probe in (0..5_000).step_by(97) {
+                let expected = values.partition_point(|value| *value < probe);
+                prop_assert_eq!(sorted.partition_point(|value| value < probe), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_appended_fills_the_leaves() {
+        let mut sequence = Counted::default();
+        for entry in 0..100_000_u32 {
+            sequence.insert(sequence.len(), entry);
+        }
+        fn leaves(node: &Node<u32>) -> usize {
+            match node {
+                Node::Leaf(_) => 1,
+                Node::Inner(children) => children.iter().map(|child| leaves(&child.node)).sum(),
+            }
+        }
+        assert_eq!(leaves(&sequence.root), 100_000_usize.div_ceil(LEAF));
+        assert!(sequence.height() <= 3);
+    }
+
+    #[test]
+    fn a_rank_behind_the_end_is_the_end() {
+        let mut sequence: Counted<u32> = [1, 2].into_iter().collect();
+        sequence.remove(2);
+        sequence.insert(7, 3);
+        assert_eq!(sequence.all(), [1, 2, 3]);
+        assert_eq!(sequence.get(3), None);
+        assert_eq!(sequence.range(2..9).collect::<Vec<_>>(), [3]);
+    }
+}

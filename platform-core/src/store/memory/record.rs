@@ -1,0 +1,385 @@
+//! A record, packed into one allocation: a million of them are kept, so a byte here is a megabyte.
+//!
+//! Behind a small header stand the uid, the sort values, the filter values, the unique keys, the private part and
+//! the body. A filter value that is also a sort value, as names are, is written as a reference to it; so is the
+//! part of a unique key that repeats the uid or a sort value.
+
+use std::cmp::Ordering;
+
+use bytes::Bytes;
+use triomphe::ThinArc;
+
+use super::super::{Item, Key, KeyName, KeyValue, KindName, Put, Record, UniqueKey};
+use crate::uid::Uid;
+
+/// A record as the memory store keeps it. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Packed(ThinArc<Header, u8>);
+
+#[derive(Debug)]
+struct Header {
+    /// The revision as [`KeyValue::integer`] writes it, so that it is a value to order by like the others.
+    revision: [u8; 8],
+    rendering: u16,
+    /// Where each part ends; the body is the rest.
+    uid_end: u32,
+    sort_end: u32,
+    filter_end: u32,
+    unique_end: u32,
+    private_end: u32,
+}
+
+/// The place of a name in a list of names.
+pub(super) type NameId = u32;
+
+impl Packed {
+    /// Packs a record, with its filter keys and unique spaces given by their places in lists that the caller keeps.
+    ///
+    /// Filter keys and unique keys that are given twice are kept once.
+    pub(super) fn new(
+        put: &Put,
+        sequence: u64,
+        sort: &[KeyName],
+        filter_id: impl FnMut(KeyName) -> NameId,
+        space_id: impl FnMut(&'static str) -> NameId,
+    ) -> Self {
+        let sort: Vec<&[u8]> = sort.iter().map(|name| sort_value(put, name)).collect();
+        let mut bytes = Writer(put.key.uid.as_bytes().to_vec());
+        let uid_end = bytes.end();
+        for value in &sort {
+            bytes.value(value);
+        }
+        let sort_end = bytes.end();
+        bytes.filters(&put.filter, &sort, filter_id);
+        let filter_end = bytes.end();
+        bytes.uniques(&put.unique, &put.key.uid, &sort, space_id);
+        let unique_end = bytes.end();
+        bytes.0.extend_from_slice(&put.private);
+        let private_end = bytes.end();
+        bytes.0.extend_from_slice(&put.body);
+        let revision = (i64::try_from(sequence).unwrap_or(i64::MAX) ^ i64::MIN).to_be_bytes();
+        let header =
+            Header { revision, rendering: put.rendering, uid_end, sort_end, filter_end, unique_end, private_end };
+        Self(ThinArc::from_header_and_slice(header, &bytes.0))
+    }
+
+    pub(super) fn revision(&self) -> u64 {
+        (i64::from_be_bytes(self.header().revision) ^ i64::MIN).unsigned_abs()
+    }
+
+    /// Returns the uid's bytes, whose order is the order of uids.
+    pub(super) fn uid(&self) -> &[u8] {
+        self.part(0, self.header().uid_end)
+    }
+
+    pub(super) fn uid_text(&self) -> &str {
+        std::str::from_utf8(self.uid()).unwrap_or_default()
+    }
+
+    /// Returns the revision as a value to order by.
+    pub(super) fn sequence_value(&self) -> &[u8] {
+        &self.header().revision
+    }
+
+    /// Returns the sort value at this place among the kind's sort keys, or the empty value.
+    pub(super) fn sort_value(&self, place: usize) -> &[u8] {
+        let mut values = Reader(self.part(self.header().uid_end, self.header().sort_end));
+        for _ in 0..place {
+            values.value();
+        }
+        values.value()
+    }
+
+    /// Returns the filter keys, in the order in which they were put.
+    pub(super) fn filters(&self) -> impl Iterator<Item = (NameId, &[u8])> {
+        let mut values = Reader(self.part(self.header().sort_end, self.header().filter_end));
+        std::iter::from_fn(move || {
+            (!values.0.is_empty()).then(|| (values.number(), self.referred(values.number(), &mut values)))
+        })
+    }
+
+    /// Returns the filter key at this place.
+    pub(super) fn filter(&self, place: u32) -> (NameId, &[u8]) {
+        self.filters().nth(place as usize).unwrap_or_default()
+    }
+
+    /// Returns the unique keys, in the order in which they were put.
+    pub(super) fn uniques(&self) -> impl Iterator<Item = Unique<'_>> {
+        let mut values = Reader(self.part(self.header().filter_end, self.header().unique_end));
+        std::iter::from_fn(move || {
+            (!values.0.is_empty()).then(|| {
+                let space = values.number();
+                let shared = self.part(0, values.number());
+                let end = values.number();
+                let middle = values.value();
+                let end = end.checked_sub(1).map_or(&[][..], |place| self.sort_value(place as usize));
+                Unique { space, parts: [shared, middle, end] }
+            })
+        })
+    }
+
+    /// Returns the unique key at this place.
+    pub(super) fn unique(&self, place: u32) -> Unique<'_> {
+        self.uniques().nth(place as usize).unwrap_or_default()
+    }
+
+    /// Tells whether both have the same filter keys, in the same order.
+    pub(super) fn has_filters_of(&self, other: &Self) -> bool {
+        self.filters().eq(other.filters())
+    }
+
+    pub(super) fn item(&self) -> Item {
+        let body = self.shared(self.header().private_end, u32::MAX);
+        Item { uid: Uid::opaque(self.uid_text()), revision: self.revision(), rendering: self.header().rendering, body }
+    }
+
+    pub(super) fn record(&self, kind: KindName) -> Record {
+        let Item { uid, revision, rendering, body } = self.item();
+        let private = self.shared(self.header().unique_end, self.header().private_end);
+        Record { key: Key::new(kind, uid), revision, rendering, body, private }
+    }
+
+    fn header(&self) -> &Header {
+        &self.0.header.header
+    }
+
+    fn part(&self, start: u32, end: u32) -> &[u8] {
+        let bytes = &self.0.slice;
+        bytes.get(start as usize..(end as usize).min(bytes.len())).unwrap_or_default()
+    }
+
+    /// Returns a part as bytes that keep the record alive, copying nothing.
+    fn shared(&self, start: u32, end: u32) -> Bytes {
+        if self.part(start, end).is_empty() {
+            return Bytes::new();
+        }
+        Bytes::from_owner(Part { record: self.clone(), start, end })
+    }
+
+    /// Returns the value that follows, or the sort value that is referred to instead.
+    fn referred<'a>(&'a self, reference: u32, values: &mut Reader<'a>) -> &'a [u8] {
+        match reference.checked_sub(1) {
+            None => values.value(),
+            Some(place) => self.sort_value(place as usize),
+        }
+    }
+}
+
+fn sort_value<'a>(put: &'a Put, name: &str) -> &'a [u8] {
+    let found = put.sort.iter().find(|(key, _)| *key == name);
+    found.map_or(&[], |(_, value)| value.as_bytes())
+}
+
+struct Part {
+    record: Packed,
+    start: u32,
+    end: u32,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        self.record.part(self.start, self.end)
+    }
+}
+
+/// A unique key of a packed record: the place of its space, and its value in parts.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Unique<'a> {
+    space: NameId,
+    parts: [&'a [u8]; 3],
+}
+
+impl Unique<'_> {
+    /// Compares by space and then by value, bytewise.
+    pub(super) fn compare(&self, space: NameId, mut value: &[u8]) -> Ordering {
+        let by_space = self.space.cmp(&space);
+        if by_space.is_ne() {
+            return by_space;
+        }
+        for part in self.parts {
+            let (same, rest) = value.split_at(part.len().min(value.len()));
+            let by_part = part.cmp(same);
+            if by_part.is_ne() {
+                return by_part;
+            }
+            value = rest;
+        }
+        if value.is_empty() { Ordering::Equal } else { Ordering::Less }
+    }
+
+    pub(super) fn space(&self) -> NameId {
+        self.space
+    }
+
+    pub(super) fn value(&self) -> Vec<u8> {
+        self.parts.concat()
+    }
+}
+
+/// Writes numbers in seven bits a byte, and values behind their length.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn end(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    fn number(&mut self, mut number: u32) {
+        while number >= 0x80 {
+            self.0.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number as u8);
+    }
+
+    fn value(&mut self, value: &[u8]) {
+        self.number(u32::try_from(value.len()).unwrap_or(u32::MAX));
+        self.0.extend_from_slice(value);
+    }
+
+    fn filters(&mut self, filters: &[(KeyName, KeyValue)], sort: &[&[u8]], mut id: impl FnMut(KeyName) -> NameId) {
+        for (place, (name, value)) in filters.iter().enumerate() {
+            if filters.iter().take(place).any(|(earlier, other)| earlier == name && other == value) {
+                continue;
+            }
+            self.number(id(name));
+            match sort.iter().position(|sorted| *sorted == value.as_bytes()) {
+                Some(place) => self.number(place as u32 + 1),
+                None => {
+                    self.number(0);
+                    self.value(value.as_bytes());
+                }
+            }
+        }
+    }
+
+    fn uniques(
+        &mut self,
+        uniques: &[UniqueKey],
+        uid: &str,
+        sort: &[&[u8]],
+        mut id: impl FnMut(&'static str) -> NameId,
+    ) {
+        for (place, UniqueKey { space, value }) in uniques.iter().enumerate() {
+            if uniques.iter().take(place).any(|earlier| earlier.space == *space && earlier.value == *value) {
+                continue;
+            }
+            let value = value.as_bytes();
+            let shared = value.iter().zip(uid.as_bytes()).take_while(|(left, right)| left == right).count();
+            let rest = value.get(shared..).unwrap_or_default();
+            let is_end = |sorted: &&[u8]| !sorted.is_empty() && rest.ends_with(sorted);
+            let (reference, end) = match sort.iter().position(is_end) {
+                Some(place) => (place as u32 + 1, sort.get(place).map_or(0, |sorted| sorted.len())),
+                None => (0, 0),
+            };
+            self.number(id(space));
+            self.number(shared as u32);
+            self.number(reference);
+            self.value(rest.get(..rest.len() - end).unwrap_or_default());
+        }
+    }
+}
+
+/// Reads what [`Writer`] wrote.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn number(&mut self) -> u32 {
+        let mut number = 0;
+        for shift in (0..u32::BITS).step_by(7) {
+            let Some((byte, rest)) = self.0.split_first() else { return number };
+            self.0 = rest;
+            number |= u32::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        number
+    }
+
+    fn value(&mut self) -> &'a [u8] {
+        let len = self.number() as usize;
+        let (value, rest) = self.0.split_at_checked(len).unwrap_or_default();
+        self.0 = rest;
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(uid: &str) -> Put {
+        let value = KeyValue::text;
+        Put {
+            key: Key::new("Thing", Uid::opaque(uid)),
+            sort: vec![("name", value("a name")), ("empty", value("")), ("long", value(&"x".repeat(1_024)))],
+            filter: vec![
+                ("name", value("a name")),
+                ("color", value("red")),
+                ("color", value("red")),
+                ("none", value("")),
+            ],
+            unique: Vec::new(),
+            rendering: 513,
+            body: Bytes::from_static(b"the body"),
+            private: Bytes::from_static(b"the private part"),
+        }
+    }
+
+    fn pack(put: &Put, sequence: u64) -> Packed {
+        let names = ["name", "color", "none"];
+        let filter_id = |name| names.iter().position(|known| *known == name).unwrap() as u32;
+        let space_id = |space: &str| space.len() as u32;
+        Packed::new(put, sequence, &["name", "empty", "long", "unheard"], filter_id, space_id)
+    }
+
+    #[test]
+    fn a_packed_record_gives_back_what_it_was_packed_from() {
+        let put = put("ab/c");
+        let packed = pack(&put, 7);
+        let record = packed.record("Thing");
+        assert_eq!((record.key, record.revision, record.rendering), (put.key.clone(), 7, 513));
+        assert_eq!((record.body, record.private), (put.body.clone(), put.private.clone()));
+        assert_eq!(packed.item().body, put.body);
+        assert_eq!(packed.sequence_value(), KeyValue::integer(7).as_bytes());
+        for (place, (_, value)) in put.sort.iter().enumerate() {
+            assert_eq!(packed.sort_value(place), value.as_bytes());
+        }
+        assert_eq!((packed.sort_value(3), packed.sort_value(9)), (&b""[..], &b""[..]));
+        let filters: Vec<_> = packed.filters().collect();
+        assert_eq!(filters, [(0, &b"a name"[..]), (1, b"red"), (2, b"")]);
+        assert_eq!(packed.filter(1), (1, &b"red"[..]));
+    }
+
+    #[test]
+    fn unique_keys_are_kept_whatever_they_share_with_the_record() {
+        let values = ["", "ab/c", "ab", "ab/a name", "ab/c/a name", "ab\0a name", "other", "a name", "ab/ca name"];
+        let unique = |value: &&str| UniqueKey { space: "s", value: KeyValue::text(value) };
+        let packed = pack(&Put { unique: values.iter().map(unique).collect(), ..put("ab/c") }, 1);
+        for (place, value) in values.iter().enumerate() {
+            let unique = packed.unique(place as u32);
+            assert_eq!(unique.value(), value.as_bytes());
+            for other in values {
+                assert_eq!(unique.compare(1, other.as_bytes()), value.cmp(&other), "{value} beside {other}");
+            }
+            assert_eq!((unique.compare(0, b"zzz"), unique.compare(2, b"")), (Ordering::Greater, Ordering::Less));
+        }
+    }
+
+    #[test]
+    fn numbers_and_values_are_read_as_written() {
+        let numbers = [0, 1, 127, 128, 16_383, 16_384, u32::MAX];
+        let mut writer = Writer(Vec::new());
+        for number in numbers {
+            writer.number(number);
+            writer.value(&vec![7; number as usize % 1_000]);
+        }
+        let mut reader = Reader(&writer.0);
+        for number in numbers {
+            assert_eq!(reader.number(), number);
+            assert_eq!(reader.value().len(), number as usize % 1_000);
+        }
+        assert_eq!((reader.number(), reader.value()), (0, &b""[..]));
+    }
+}

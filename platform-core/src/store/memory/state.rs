@@ -1,0 +1,216 @@
+//! What the store holds at one moment: a value, cloned at no price, that readers keep and the writer makes the next
+//! of.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{
+    super::{Commit, Conflict, Delete, Epoch, Key, KindName, Put, Read, Require, StoreError, UniqueKey},
+    counted::Counted,
+    kind::{Kind, Posting},
+    order::Records,
+    record::{NameId, Packed},
+};
+use crate::uid::Uid;
+
+/// All that the store holds.
+#[derive(Debug, Clone, Default)]
+pub(super) struct State {
+    sequence: u64,
+    records: Records,
+    kinds: BTreeMap<KindName, Arc<Kind>>,
+    /// The records' unique keys, by space and value.
+    unique: Counted<Posting>,
+    spaces: Vec<&'static str>,
+    epochs: rpds::HashTrieMapSync<Epoch, u64>,
+}
+
+/// The numbers that records can have.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    used: u32,
+    free: Vec<u32>,
+}
+
+impl Numbers {
+    fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.used += 1;
+            self.used - 1
+        })
+    }
+
+    fn has(&self, count: usize) -> bool {
+        (u32::MAX - self.used) as usize + self.free.len() >= count
+    }
+}
+
+impl State {
+    pub(super) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    pub(super) fn records(&self) -> &Records {
+        &self.records
+    }
+
+    pub(super) fn kind(&self, name: &str) -> Option<&Kind> {
+        self.kinds.get(name).map(|kind| &**kind)
+    }
+
+    pub(super) fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Read {
+        let record = |key: &Key| Some(self.records.get(self.find(key)?)?.record(key.kind));
+        Read { records: keys.iter().map(record).collect(), epochs: self.epochs(epochs) }
+    }
+
+    pub(super) fn epochs(&self, epochs: &[Epoch]) -> Vec<u64> {
+        epochs.iter().map(|epoch| self.epoch(epoch)).collect()
+    }
+
+    /// Returns the state after the commit, which takes numbers for new records and gives those of old ones back.
+    pub(super) fn after(&self, commit: &Commit, numbers: &mut Numbers) -> Result<Self, StoreError> {
+        if let Some(index) = commit.require.iter().position(|require| !self.holds(require)) {
+            return Err(StoreError::Conflict(Conflict::Require(index)));
+        }
+        let deleted: BTreeSet<(KindName, u32)> = commit.delete.iter().flat_map(|delete| self.doomed(delete)).collect();
+        // Their unique keys are given up before any is taken, so that records can exchange theirs.
+        let replaced = commit.put.iter().filter_map(|put| self.find(&put.key));
+        let given_up: BTreeSet<u32> = deleted.iter().map(|(_, id)| *id).chain(replaced).collect();
+        self.check_unique(&commit.put, &given_up).map_err(StoreError::Conflict)?;
+        if !numbers.has(commit.put.len()) {
+            return Err(StoreError::Full("there are no numbers left for records".into()));
+        }
+
+        let mut next = self.clone();
+        next.sequence += 1;
+        for id in given_up {
+            next.forget_unique(id);
+        }
+        for (kind, id) in deleted {
+            next.change(kind, id, None);
+            numbers.free.push(id);
+        }
+        for put in &commit.put {
+            next.put(put, numbers);
+        }
+        for epoch in &commit.raise {
+            next.epochs.insert_mut(epoch.clone(), next.sequence);
+        }
+        Ok(next)
+    }
+
+    fn epoch(&self, epoch: &str) -> u64 {
+        self.epochs.get(epoch).copied().unwrap_or(0)
+    }
+
+    fn find(&self, key: &Key) -> Option<u32> {
+        self.kind(key.kind)?.find(&key.uid, &self.records)
+    }
+
+    fn holds(&self, require: &Require) -> bool {
+        match require {
+            Require::Absent(key) => self.find(key).is_none(),
+            Require::Exists(key) => self.find(key).is_some(),
+            Require::Revision(key, revision) => {
+                let record = self.find(key).and_then(|id| self.records.get(id));
+                record.is_some_and(|record| record.revision() == *revision)
+            }
+            Require::NoneBelow(uid, kinds) => kinds.iter().all(|kind| self.below(kind, uid).is_empty()),
+            Require::NoneWith(kind, key, value) => self.with(kind, key, value.as_bytes()).is_empty(),
+            Require::Epoch(epoch, value) => self.epoch(epoch) == *value,
+        }
+    }
+
+    /// Returns the records that a delete is of.
+    fn doomed(&self, delete: &Delete) -> Vec<(KindName, u32)> {
+        match delete {
+            Delete::Key(key) => self.find(key).map(|id| (key.kind, id)).into_iter().collect(),
+            Delete::Below(uid, kinds) => {
+                kinds.iter().flat_map(|kind| self.below(kind, uid).into_iter().map(|id| (*kind, id))).collect()
+            }
+            Delete::With(kind, key, value) => {
+                self.with(kind, key, value.as_bytes()).into_iter().map(|id| (*kind, id)).collect()
+            }
+        }
+    }
+
+    fn below(&self, kind: &str, uid: &Uid) -> Vec<u32> {
+        self.kind(kind).map_or_else(Vec::new, |kind| kind.ids(None, kind.below(uid, None, &self.records)))
+    }
+
+    fn with(&self, kind: &str, key: &str, value: &[u8]) -> Vec<u32> {
+        let found = self.kind(kind).and_then(|kind| Some((kind, kind.filter_id(key)?)));
+        found.map_or_else(Vec::new, |(kind, id)| {
+            let filter = Some((id, value));
+            kind.ids(filter, kind.below("", filter, &self.records))
+        })
+    }
+
+    fn check_unique(&self, puts: &[Put], given_up: &BTreeSet<u32>) -> Result<(), Conflict> {
+        let mut taken: BTreeMap<&UniqueKey, &Key> = BTreeMap::new();
+        for (put, record) in puts.iter().enumerate() {
+            for (unique, key) in record.unique.iter().enumerate() {
+                let stands = self.owner(key).is_some_and(|owner| !given_up.contains(&owner));
+                if stands || taken.insert(key, &record.key).is_some_and(|other| *other != record.key) {
+                    return Err(Conflict::Unique { put, unique });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of the record that has the unique key.
+    fn owner(&self, key: &UniqueKey) -> Option<u32> {
+        let space = self.spaces.iter().position(|space| *space == key.space)? as NameId;
+        let rank = self.unique_rank(space, key.value.as_bytes());
+        let Posting { id, place } = self.unique.get(rank)?;
+        let found = self.records.get(id)?.unique(place);
+        found.compare(space, key.value.as_bytes()).is_eq().then_some(id)
+    }
+
+    fn unique_rank(&self, space: NameId, value: &[u8]) -> usize {
+        self.unique.partition_point(|Posting { id, place }| {
+            self.records.get(id).is_some_and(|record| record.unique(place).compare(space, value).is_lt())
+        })
+    }
+
+    fn forget_unique(&mut self, id: u32) {
+        let Some(record) = self.records.get(id).cloned() else { return };
+        for unique in record.uniques() {
+            let rank = self.unique_rank(unique.space(), &unique.value());
+            self.unique.remove(rank);
+        }
+    }
+
+    fn note_unique(&mut self, id: u32, record: &Packed) {
+        for (unique, place) in record.uniques().zip(0..) {
+            let rank = self.unique_rank(unique.space(), &unique.value());
+            self.unique.insert(rank, Posting { id, place });
+        }
+    }
+
+    fn put(&mut self, put: &Put, numbers: &mut Numbers) {
+        let id = self.find(&put.key).unwrap_or_else(|| numbers.take());
+        let kind = Arc::make_mut(self.kinds.entry(put.key.kind).or_default());
+        let spaces = &mut self.spaces;
+        let space_id = |space| {
+            let known = spaces.iter().position(|known| *known == space);
+            known.unwrap_or_else(|| {
+                spaces.push(space);
+                spaces.len() - 1
+            }) as NameId
+        };
+        let sort = kind.sort_names(put.sort.iter().map(|(name, _)| *name));
+        let record = Packed::new(put, self.sequence, &sort, |name| kind.intern_filter(name), space_id);
+        self.change(put.key.kind, id, Some(record.clone()));
+        self.note_unique(id, &record);
+    }
+
+    fn change(&mut self, kind: KindName, id: u32, now: Option<Packed>) {
+        if let Some(kind) = self.kinds.get_mut(kind) {
+            Arc::make_mut(kind).change(id, now, &mut self.records);
+        }
+    }
+}
