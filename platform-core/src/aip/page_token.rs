@@ -21,7 +21,7 @@ pub const VALIDITY_MILLIS: i64 = 3 * 24 * 60 * 60 * 1000;
 ///
 /// A key must be kept for [`VALIDITY_MILLIS`] after it signed last; a token of a key that is gone is refused.
 #[derive(Clone)]
-pub struct PageKeys(Vec<(u32, Hmac<Sha256>)>);
+pub struct PageKeys(Vec<(u64, Hmac<Sha256>)>);
 
 /// Says that a token was not made by these keys for this list and caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,12 +30,12 @@ pub struct InvalidToken;
 
 const VERSION: u8 = 1;
 const MAC_LEN: usize = 16;
-const HEAD_LEN: usize = 1 + 4 + 8 + 2;
+const HEAD_LEN: usize = 1 + 8 + 8 + 2;
 
 impl PageKeys {
     /// Returns the keys, each with the number by which tokens refer to it, the newest first.
-    pub fn new(keys: impl IntoIterator<Item = (u32, [u8; 32])>) -> Self {
-        let keyed = |(id, key): (u32, [u8; 32])| Hmac::new_from_slice(&key).ok().map(|mac| (id, mac));
+    pub fn new(keys: impl IntoIterator<Item = (u64, [u8; 32])>) -> Self {
+        let keyed = |(id, key): (u64, [u8; 32])| Hmac::new_from_slice(&key).ok().map(|mac| (id, mac));
         Self(keys.into_iter().filter_map(keyed).collect())
     }
 
@@ -64,7 +64,7 @@ impl PageKeys {
         let (signed, found) = token.split_last_chunk::<MAC_LEN>().ok_or(InvalidToken)?;
         let mut rest = signed;
         let [version] = take(&mut rest)?;
-        let id = u32::from_be_bytes(take(&mut rest)?);
+        let id = u64::from_be_bytes(take(&mut rest)?);
         let issued = i64::from_be_bytes(take(&mut rest)?);
         let value_len = usize::from(u16::from_be_bytes(take(&mut rest)?));
         let (_, mac) = self.0.iter().find(|(known, _)| *known == id).ok_or(InvalidToken)?;

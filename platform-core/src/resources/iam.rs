@@ -4,6 +4,7 @@ pub mod group;
 pub mod group_access_request;
 pub mod identity;
 pub mod identity_metadata;
+mod person;
 pub mod role;
 pub mod role_binding;
 
@@ -11,5 +12,6 @@ pub use group::{Group, OrgKind, OrgStatus};
 pub use group_access_request::GroupAccessRequest;
 pub use identity::{AwsIdentity, ClaimMatch, Identity, ServicePrincipal, StaticKeys};
 pub use identity_metadata::IdentityMetadata;
+pub use person::{normalize_issuer, person_uid};
 pub use role::Role;
 pub use role_binding::RoleBinding;

@@ -57,10 +57,10 @@ impl Model {
         if let Some(index) = commit.require.iter().position(|require| !self.holds(require)) {
             return Err(Conflict::Require(index));
         }
-        let replaced = |key: &Key| commit.put.iter().any(|put| put.key == *key);
+        let replaced: BTreeSet<&Key> = commit.put.iter().map(|put| &put.key).collect();
         let mut taken: BTreeSet<&UniqueKey> = BTreeSet::new();
-        for (key, standing) in &self.records {
-            if !replaced(key) && !commit.delete.iter().any(|delete| standing.is_deleted_by(delete)) {
+        for (key, standing) in self.records.iter().filter(|(_, standing)| !standing.put.unique.is_empty()) {
+            if !replaced.contains(key) && !commit.delete.iter().any(|delete| standing.is_deleted_by(delete)) {
                 taken.extend(&standing.put.unique);
             }
         }
@@ -111,11 +111,13 @@ pub struct Listing<'a> {
 impl Listing<'_> {
     /// Returns the page of a query that differs from the listing's at most in `after`, `skip`, `limit` and `count`.
     pub fn page(&self, query: &Query) -> Page {
-        let is_behind = |position: &Position, after: &Position| compare(query, position, after) == Ordering::Greater;
-        let from = query.after.as_ref();
-        let rest = self.sorted.iter().filter(|(position, _)| from.is_none_or(|after| is_behind(position, after)));
-        let rest: Vec<_> = rest.skip(usize::try_from(query.skip).unwrap_or(usize::MAX)).collect();
-        let page = rest.get(..query.limit).unwrap_or(&rest);
+        let is_passed = |position: &Position| {
+            query.after.as_ref().is_some_and(|after| compare(query, position, after) != Ordering::Greater)
+        };
+        let passed = self.sorted.partition_point(|(position, _)| is_passed(position));
+        let start = usize::try_from(query.skip).map_or(usize::MAX, |skip| passed.saturating_add(skip));
+        let rest = self.sorted.get(start..).unwrap_or_default();
+        let page = rest.get(..query.limit).unwrap_or(rest);
         let last = page.last().filter(|_| page.len() < rest.len());
         Page {
             items: page.iter().map(|(_, standing)| standing.item()).collect(),

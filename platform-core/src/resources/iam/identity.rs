@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
-use super::{super::check, RoleBinding};
+use super::{super::check, RoleBinding, person_uid};
 use crate::{
     BoxFuture,
     access::{cap, identity_epoch},
@@ -369,22 +368,6 @@ fn relationship_type(body: &Value) -> Vec<KeyValue> {
     set.map(|(_, name)| KeyValue::text(name)).collect()
 }
 
-/// Returns the uid that the person with this issuer and subject has, or would have (`docs/api.md`, Identities).
-///
-/// Both are hashed with their lengths, so that no two pairs run together.
-pub fn person_uid(issuer: &str, subject: &str) -> Uid {
-    // One issuer is known by two spellings.
-    let issuer = if issuer == "accounts.google.com" { "https://accounts.google.com" } else { issuer };
-    let mut hash = Sha256::new();
-    for part in [issuer, subject] {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
-    }
-    let mut bytes = [0; 20];
-    bytes.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
-    Uid::from_digest(bytes)
-}
-
 /// Tells the uid of a person, the same way whether or not they have registered.
 async fn lookup(request: Map<String, Value>) -> Result<Value> {
     let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -394,17 +377,6 @@ async fn lookup(request: Map<String, Value>) -> Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn two_pairs_of_issuer_and_subject_never_give_one_uid_by_their_border() {
-        let pairs =
-            [("https://a", "b"), ("https://ab", ""), ("https://", "ab"), ("", "https://ab"), ("https://a", "b\0")];
-        let uids: std::collections::HashSet<_> =
-            pairs.iter().map(|(issuer, subject)| person_uid(issuer, subject)).collect();
-        assert_eq!(uids.len(), pairs.len());
-        assert_eq!(person_uid("accounts.google.com", "1"), person_uid("https://accounts.google.com", "1"));
-        assert!(Uid::parse(&person_uid("i", "s")).is_ok_and(|uid| uid.is_root()));
-    }
 
     #[test]
     fn static_keys_are_public_ones() {

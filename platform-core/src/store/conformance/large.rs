@@ -67,12 +67,12 @@ impl<'a> Both<'a> {
         };
         let query = Query { count: true, limit: 20, ..query.clone() };
         let all = listing.len() as u64;
-        for skip in [0, 1, all / 3, all / 2, all.saturating_sub(20), all.saturating_sub(1), all] {
-            let page = same(&query.clone().skip(skip)).await;
-            if let Some(next) = page.next {
-                same(&query.clone().after(next.clone())).await;
-                same(&query.clone().after(next).skip(all / 4)).await;
-            }
+        for skip in [0, all / 2, all.saturating_sub(1)] {
+            same(&query.clone().skip(skip)).await;
+        }
+        if let Some(next) = same(&query.clone().skip(all / 3)).await.next {
+            same(&query.clone().after(next.clone())).await;
+            same(&query.clone().after(next).skip(all / 4)).await;
         }
     }
 

@@ -1,0 +1,28 @@
+//! The system's clock and randomness, for a core that has neither.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp};
+
+/// The system's clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+        Timestamp::from_millis(i64::try_from(since).unwrap_or(i64::MAX))
+    }
+}
+
+/// The operating system's generator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    fn fill(&self, bytes: &mut [u8]) {
+        // A uid or key that somebody can foresee is worse than no server.
+        #[expect(clippy::expect_used, reason = "a system without randomness cannot serve")]
+        getrandom::fill(bytes).expect("the operating system gives random bytes");
+    }
+}

@@ -1,0 +1,248 @@
+//! The keys of the server itself: those that sign its tokens, and those that seal its page tokens.
+
+use std::{fmt, path::Path, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    DataDirError,
+    files::{change, malformed, read_or_create},
+};
+use crate::{
+    issuer::MAX_TTL,
+    jws::Algorithm,
+    key::{SigningKey, UnusableKey, VerifyingKey},
+};
+
+const FILE: &str = "keys.json";
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// How long a signing key goes on verifying after a newer one took its place: as long as a token of it may live, and
+/// a day.
+pub const SIGNING_KEY_KEPT: Duration = MAX_TTL.saturating_add(DAY);
+/// How long a page-token key goes on being known after a newer one took its place: the three days that a page token
+/// is good for (`docs/api.md`), and a day.
+pub const PAGE_TOKEN_KEY_KEPT: Duration = DAY.saturating_mul(4);
+
+/// The server's keys. The newest of each sort is in use, the others are still known.
+#[derive(Debug)]
+pub struct Keys {
+    signing: SigningKey,
+    previous: Vec<SigningKey>,
+    page_tokens: Vec<PageTokenKey>,
+}
+
+/// A secret that authenticates page tokens.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PageTokenKey {
+    id: String,
+    created: Timestamp,
+    secret: [u8; 32],
+}
+
+impl Keys {
+    /// Makes one key of each sort, in memory only.
+    ///
+    /// # Errors
+    /// [`DataDirError::Key`] when the cryptographic library fails.
+    pub fn generate(algorithm: Algorithm, clock: &dyn Clock, entropy: &dyn Entropy) -> Result<Self, DataDirError> {
+        KeysFile::generate(algorithm, clock.now(), entropy)?.into_keys(Path::new(FILE))
+    }
+
+    /// Returns the keys in `keys.json` of this directory, after making them when there are none.
+    ///
+    /// `algorithm` is that of a new signing key; one that stands already keeps its own. Processes that start at once
+    /// agree; the file is mode 0600 and survives a power cut. The directory is created when it is missing.
+    ///
+    /// # Errors
+    /// [`DataDirError`]; a file that others may read is refused.
+    pub fn read_or_create(
+        data_dir: &Path,
+        algorithm: Algorithm,
+        clock: &dyn Clock,
+        entropy: &dyn Entropy,
+    ) -> Result<Self, DataDirError> {
+        let path = data_dir.join(FILE);
+        read_or_create(&path, || KeysFile::generate(algorithm, clock.now(), entropy))?.into_keys(&path)
+    }
+
+    /// Puts a new key of each sort in front and drops those that nothing can need any more.
+    ///
+    /// A process that runs goes on with the keys it read until it reads again. Rotations at the same time each add
+    /// their keys.
+    ///
+    /// # Errors
+    /// [`DataDirError`]; the file must be there.
+    pub fn rotate(
+        data_dir: &Path,
+        algorithm: Algorithm,
+        clock: &dyn Clock,
+        entropy: &dyn Entropy,
+    ) -> Result<Self, DataDirError> {
+        let path = data_dir.join(FILE);
+        let rotate = |old: KeysFile| {
+            // What cannot be used is an error before anything is written, not after.
+            old.clone().into_keys(&path)?;
+            let now = clock.now();
+            let mut new = KeysFile::generate(algorithm, now, entropy)?;
+            new.signing.extend(old.signing);
+            new.page_tokens.extend(old.page_tokens);
+            drop_outdated(&mut new.signing, |key| key.created, SIGNING_KEY_KEPT, now);
+            drop_outdated(&mut new.page_tokens, |key| key.created, PAGE_TOKEN_KEY_KEPT, now);
+            Ok(new)
+        };
+        change(&path, rotate)?.into_keys(&path)
+    }
+
+    /// Returns the key that signs.
+    pub fn signing(&self) -> &SigningKey {
+        &self.signing
+    }
+
+    /// Returns the public halves of all signing keys, newest first.
+    pub fn verifying(&self) -> impl Iterator<Item = &VerifyingKey> {
+        std::iter::once(&self.signing).chain(&self.previous).map(SigningKey::verifying)
+    }
+
+    /// Returns the page-token keys, newest first and never none.
+    pub fn page_tokens(&self) -> &[PageTokenKey] {
+        &self.page_tokens
+    }
+}
+
+impl PageTokenKey {
+    /// Returns the name that a page token carries: 16 hex digits.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns when the key was made.
+    pub fn created(&self) -> Timestamp {
+        self.created
+    }
+
+    /// Returns the secret.
+    pub fn secret(&self) -> &[u8; 32] {
+        &self.secret
+    }
+}
+
+/// Shows no secret.
+impl fmt::Debug for PageTokenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageTokenKey").field("id", &self.id).field("created", &self.created).finish_non_exhaustive()
+    }
+}
+
+/// Drops what was replaced at least `kept` ago. A key was replaced when the one before it in the list was made.
+fn drop_outdated<T>(keys: &mut Vec<T>, created: impl Fn(&T) -> Timestamp, kept: Duration, now: Timestamp) {
+    let kept = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
+    let mut replaced = None;
+    keys.retain(|key| {
+        let outdated = replaced.is_some_and(|at: Timestamp| at.plus_millis(kept) <= now);
+        replaced = Some(created(key));
+        !outdated
+    });
+}
+
+/// The file. Version 1 has both lists newest first; a reader refuses what it does not know.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct KeysFile {
+    version: u32,
+    signing: Vec<SigningEntry>,
+    page_tokens: Vec<PageTokenEntry>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct SigningEntry {
+    kid: String,
+    algorithm: String,
+    created: Timestamp,
+    pkcs8: String,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct PageTokenEntry {
+    id: String,
+    created: Timestamp,
+    secret: String,
+}
+
+impl KeysFile {
+    fn generate(algorithm: Algorithm, created: Timestamp, entropy: &dyn Entropy) -> Result<Self, DataDirError> {
+        let signing = SigningKey::generate(algorithm)?;
+        let (mut id, mut secret) = ([0; 8], [0; 32]);
+        entropy.fill(&mut id);
+        entropy.fill(&mut secret);
+        Ok(Self {
+            version: 1,
+            signing: vec![SigningEntry {
+                kid: signing.kid().to_owned(),
+                algorithm: algorithm.name().to_owned(),
+                created,
+                pkcs8: STANDARD.encode(signing.to_pkcs8()?),
+            }],
+            page_tokens: vec![PageTokenEntry { id: hex::encode(id), created, secret: STANDARD.encode(secret) }],
+        })
+    }
+
+    fn into_keys(self, path: &Path) -> Result<Keys, DataDirError> {
+        if self.version != 1 {
+            return Err(malformed(path, "another version wrote it"));
+        }
+        let unusable = |UnusableKey(reason)| malformed(path, reason);
+        let mut signing = self.signing.iter().map(|entry| entry.to_key().map_err(unusable));
+        let Some(current) = signing.next() else { return Err(malformed(path, "it has no signing key")) };
+        let page_tokens: Option<Vec<_>> = self.page_tokens.into_iter().map(PageTokenEntry::into_key).collect();
+        match page_tokens {
+            Some(page_tokens) if !page_tokens.is_empty() => {
+                Ok(Keys { signing: current?, previous: signing.collect::<Result<_, _>>()?, page_tokens })
+            }
+            Some(_) => Err(malformed(path, "it has no page-token key")),
+            None => Err(malformed(path, "a page-token key in it does not have 32 bytes")),
+        }
+    }
+}
+
+impl SigningEntry {
+    fn to_key(&self) -> Result<SigningKey, UnusableKey> {
+        let algorithm =
+            Algorithm::from_name(&self.algorithm).ok_or(UnusableKey("unknown algorithm of a signing key"))?;
+        let der = STANDARD.decode(&self.pkcs8).map_err(|_| UnusableKey("a signing key is not base64"))?;
+        let key = SigningKey::from_pkcs8(algorithm, &der)?;
+        if key.kid() == self.kid { Ok(key) } else { Err(UnusableKey("a signing key and its kid do not agree")) }
+    }
+}
+
+impl PageTokenEntry {
+    fn into_key(self) -> Option<PageTokenKey> {
+        let secret = STANDARD.decode(&self.secret).ok()?.try_into().ok()?;
+        Some(PageTokenKey { id: self.id, created: self.created, secret })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_dropped_so_long_after_the_next_one_was_made() {
+        let at = |day: i64| Timestamp::from_millis(day * 24 * 3600 * 1000);
+        let kept = |now| {
+            let mut days = vec![10, 5, 4, 1];
+            drop_outdated(&mut days, |day| at(*day), PAGE_TOKEN_KEY_KEPT, at(now));
+            days
+        };
+        assert_eq!(kept(7), [10, 5, 4, 1]);
+        assert_eq!(kept(8), [10, 5, 4], "1 was replaced on day 4");
+        assert_eq!(kept(9), [10, 5]);
+        assert_eq!(kept(14), [10]);
+        assert_eq!(kept(999), [10]);
+        assert_eq!(kept(-5), [10, 5, 4, 1], "a clock that went back drops nothing");
+    }
+}

@@ -1,0 +1,290 @@
+//! JSON Web Key Sets (RFC 7517): read strictly, written plainly.
+
+use std::sync::Arc;
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    json,
+    jws::{Algorithm, MAX_KID},
+    key::{UnusableKey, VerifyingKey},
+};
+
+/// The longest key set that is read, in bytes; our choice: 256 KiB.
+pub const MAX_KEY_SET: usize = 256 * 1024;
+/// The most keys in a set, unusable ones counted; our choice.
+pub const MAX_KEYS: usize = 100;
+
+/// Members that only private or shared keys have (RFC 7518 section 6, RFC 8037 section 2).
+const SECRET_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+
+/// The public keys of one issuer, in the order in which they were published. Clones share the keys.
+#[derive(Debug, Clone, Default)]
+pub struct KeySet {
+    keys: Vec<Arc<VerifyingKey>>,
+}
+
+/// Says why a text is no key set. No part of the text is in the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidKeySet {
+    /// Longer than [`MAX_KEY_SET`], or with more than [`MAX_KEYS`].
+    #[error("the key set is too large")]
+    TooLarge,
+    /// No JSON object with an array `keys` of objects, or a JSON key stands twice in it.
+    #[error("the key set must be a JSON object with an array `keys`, without duplicate keys")]
+    Malformed,
+    /// A shared secret, or the private half of a key: whoever publishes one has lost it.
+    #[error("the key set holds a secret key")]
+    Secret,
+    /// Two usable keys have one `kid`, so that a token names neither.
+    #[error("two keys of the set have the same `kid`")]
+    DuplicateKid,
+}
+
+impl KeySet {
+    /// Makes a set of keys.
+    ///
+    /// # Errors
+    /// [`InvalidKeySet::DuplicateKid`], [`InvalidKeySet::TooLarge`].
+    pub fn new(keys: impl IntoIterator<Item = VerifyingKey>) -> Result<Self, InvalidKeySet> {
+        let mut set = Self::default();
+        for key in keys {
+            if set.keys.len() == MAX_KEYS {
+                return Err(InvalidKeySet::TooLarge);
+            }
+            if key.kid().is_some() && set.find(key.kid()).is_some_and(|other| other.kid() == key.kid()) {
+                return Err(InvalidKeySet::DuplicateKid);
+            }
+            set.keys.push(Arc::new(key));
+        }
+        Ok(set)
+    }
+
+    /// Makes a set of the server's own keys, which nobody else chose: there is nothing to check.
+    pub(crate) fn own<'a>(keys: impl Iterator<Item = &'a VerifyingKey>) -> Self {
+        Self { keys: keys.cloned().map(Arc::new).collect() }
+    }
+
+    /// Reads a key set.
+    ///
+    /// A key is left out when its `kty`, `crv` or `alg` is none of [`Algorithm::ALL`], when `use` is not `sig` or
+    /// `key_ops` has no `verify`, and when its numbers are no key or a weak one (RFC 7517 section 5). The set may
+    /// end up empty.
+    ///
+    /// # Errors
+    /// [`InvalidKeySet`]; a secret key anywhere refuses the whole set.
+    pub fn parse(json: &[u8]) -> Result<Self, InvalidKeySet> {
+        if json.len() > MAX_KEY_SET {
+            return Err(InvalidKeySet::TooLarge);
+        }
+        let set = json::object(json).ok_or(InvalidKeySet::Malformed)?;
+        let Some(Value::Array(entries)) = set.get("keys") else { return Err(InvalidKeySet::Malformed) };
+        if entries.len() > MAX_KEYS {
+            return Err(InvalidKeySet::TooLarge);
+        }
+        let mut keys = Vec::new();
+        for entry in entries {
+            let Value::Object(jwk) = entry else { return Err(InvalidKeySet::Malformed) };
+            if jwk.get("kty") == Some(&json!("oct")) || SECRET_MEMBERS.iter().any(|name| jwk.contains_key(*name)) {
+                return Err(InvalidKeySet::Secret);
+            }
+            keys.extend(parse_key(jwk));
+        }
+        Self::new(keys)
+    }
+
+    /// Returns the key of exactly this `kid`; without one, the only key of the set (OpenID Connect Core section 10.1).
+    pub fn find(&self, kid: Option<&str>) -> Option<&Arc<VerifyingKey>> {
+        match (kid, self.keys.as_slice()) {
+            (Some(_), keys) => keys.iter().find(|key| key.kid() == kid),
+            (None, [key]) => Some(key),
+            (None, _) => None,
+        }
+    }
+
+    /// Tells whether every key of `other`, name included, is also here.
+    pub fn contains_all(&self, other: &Self) -> bool {
+        let same = |a: &VerifyingKey, b: &VerifyingKey| a.kid() == b.kid() && a.thumbprint() == b.thumbprint();
+        other.keys.iter().all(|key| self.keys.iter().any(|mine| same(mine, key)))
+    }
+
+    /// Returns the keys.
+    pub fn keys(&self) -> &[Arc<VerifyingKey>] {
+        &self.keys
+    }
+
+    /// Returns the set as JSON, public members only.
+    pub fn to_json(&self) -> String {
+        json!({"keys": self.keys.iter().map(|key| key.to_jwk()).collect::<Vec<_>>()}).to_string()
+    }
+}
+
+/// Reads one public key; `None` for one that is of no use here.
+fn parse_key(jwk: &Map<String, Value>) -> Option<VerifyingKey> {
+    let kid = match jwk.get("kid") {
+        None => None,
+        Some(Value::String(kid)) if kid.len() <= MAX_KID => Some(kid.clone()),
+        Some(_) => return None,
+    };
+    let key = match (jwk.get("kty")?.as_str()?, jwk.get("crv")) {
+        ("RSA", None) => VerifyingKey::rsa(kid, &bytes(jwk, "n")?, &bytes(jwk, "e")?),
+        ("EC", Some(crv)) if crv == "P-256" => VerifyingKey::p256(kid, &bytes(jwk, "x")?, &bytes(jwk, "y")?),
+        _ => return None,
+    };
+    key.inspect_err(|UnusableKey(reason)| tracing::debug!(reason, "a published key is left out"))
+        .ok()
+        .filter(|key| is_for_verifying(jwk, key.algorithm()))
+}
+
+/// Tells whether `use`, `key_ops` and `alg` let a key verify signatures of this algorithm; what is absent does.
+fn is_for_verifying(jwk: &Map<String, Value>, algorithm: Algorithm) -> bool {
+    let allows = |name, allowed: &dyn Fn(&Value) -> bool| jwk.get(name).is_none_or(allowed);
+    allows("use", &|usage| usage == "sig")
+        && allows("alg", &|alg| alg == algorithm.name())
+        && allows("key_ops", &|ops| {
+            ops.as_array().is_some_and(|ops| ops.iter().all(Value::is_string) && ops.contains(&json!("verify")))
+        })
+}
+
+fn bytes(jwk: &Map<String, Value>, name: &str) -> Option<Vec<u8>> {
+    URL_SAFE_NO_PAD.decode(jwk.get(name)?.as_str()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::SigningKey;
+
+    fn jwk(algorithm: Algorithm) -> Value {
+        SigningKey::generate(algorithm).unwrap().verifying().to_jwk()
+    }
+
+    fn parse(keys: &[&Value]) -> Result<KeySet, InvalidKeySet> {
+        KeySet::parse(json!({"keys": keys}).to_string().as_bytes())
+    }
+
+    fn with(jwk: &Value, name: &str, value: Value) -> Value {
+        let mut jwk = jwk.clone();
+        jwk[name] = value;
+        jwk
+    }
+
+    fn without(jwk: &Value, name: &str) -> Value {
+        let mut jwk = jwk.clone();
+        jwk.as_object_mut().unwrap().remove(name);
+        jwk
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let (rsa, p256) = (jwk(Algorithm::Rs256), jwk(Algorithm::Es256));
+        let set = parse(&[&rsa, &p256]).unwrap();
+        assert_eq!(set.to_json(), json!({"keys": [rsa, p256]}).to_string());
+        assert!(KeySet::parse(set.to_json().as_bytes()).unwrap().contains_all(&set));
+    }
+
+    #[test]
+    fn a_key_is_found_by_its_exact_kid_alone() {
+        let (rsa, p256) = (with(&jwk(Algorithm::Rs256), "kid", json!("key")), jwk(Algorithm::Es256));
+        let set = parse(&[&rsa, &p256]).unwrap();
+        assert!(set.find(Some("key")).is_some());
+        for kid in ["", "Key", "key ", "./key", "../key", "key\0", "key%00", "ke", "keys", "' or 1=1 --"] {
+            assert!(set.find(Some(kid)).is_none(), "{kid:?}");
+        }
+        assert!(set.find(None).is_none(), "no kid, and two keys");
+        assert!(parse(&[&rsa]).unwrap().find(None).is_some(), "no kid, and one key");
+        let nameless = parse(&[&without(&rsa, "kid")]).unwrap();
+        assert!(nameless.find(None).is_some() && nameless.find(Some("key")).is_none());
+    }
+
+    #[test]
+    fn keys_for_other_purposes_are_left_out() {
+        for jwk in Algorithm::ALL.map(jwk) {
+            for kept in [
+                without(&jwk, "use"),
+                without(&jwk, "alg"),
+                without(&jwk, "kid"),
+                with(&jwk, "key_ops", json!(["verify"])),
+                with(&jwk, "key_ops", json!(["sign", "verify"])),
+                with(&jwk, "x5c", json!(["ignored"])),
+            ] {
+                assert_eq!(parse(&[&kept]).unwrap().keys().len(), 1, "{kept}");
+            }
+            for left_out in [
+                with(&jwk, "use", json!("enc")),
+                with(&jwk, "use", json!("Sig")),
+                with(&jwk, "use", json!(null)),
+                with(&jwk, "use", json!(["sig"])),
+                with(&jwk, "key_ops", json!([])),
+                with(&jwk, "key_ops", json!("verify")),
+                with(&jwk, "key_ops", json!(["encrypt"])),
+                with(&jwk, "key_ops", json!(["sign"])),
+                with(&jwk, "key_ops", json!(["verify", 1])),
+                with(&jwk, "alg", json!("HS256")),
+                with(&jwk, "alg", json!("none")),
+                with(&jwk, "alg", json!("PS256")),
+                with(&jwk, "alg", json!("RS384")),
+                with(&jwk, "alg", json!("ES384")),
+                with(&jwk, "alg", json!("RSA-OAEP")),
+                with(&jwk, "alg", json!(null)),
+                with(&jwk, "kid", json!(7)),
+                with(&jwk, "kid", json!("k".repeat(MAX_KID + 1))),
+                with(&jwk, "kty", json!("OKP")),
+                with(&jwk, "kty", json!("rsa")),
+                with(&jwk, "kty", json!(null)),
+                with(&jwk, "crv", json!("P-384")),
+                with(&jwk, "crv", json!("secp256k1")),
+                without(&jwk, "kty"),
+                without(&without(&jwk, "n"), "x"),
+                without(&without(&jwk, "e"), "y"),
+                with(&with(&jwk, "e", json!("AQAB=")), "y", json!("AQAB=")),
+                with(&with(&jwk, "n", json!("AQAB")), "x", json!("AQAB")),
+            ] {
+                assert_eq!(parse(&[&left_out]).unwrap().keys().len(), 0, "{left_out}");
+            }
+        }
+        let (rsa, p256) = (jwk(Algorithm::Rs256), jwk(Algorithm::Es256));
+        for swapped in [with(&rsa, "alg", json!("ES256")), with(&p256, "alg", json!("RS256"))] {
+            assert_eq!(parse(&[&swapped]).unwrap().keys().len(), 0, "{swapped}");
+        }
+    }
+
+    #[test]
+    fn a_set_with_a_secret_in_it_is_refused_whole() {
+        let key = jwk(Algorithm::Es256);
+        for secret in SECRET_MEMBERS {
+            assert_eq!(parse(&[&key, &with(&key, secret, json!("AQAB"))]).unwrap_err(), InvalidKeySet::Secret);
+        }
+        let shared = json!({"kty": "oct", "kid": "a", "alg": "HS256"});
+        assert_eq!(parse(&[&key, &shared]).unwrap_err(), InvalidKeySet::Secret);
+    }
+
+    #[test]
+    fn sets_are_bounded_and_unambiguous() {
+        let (a, b) = (jwk(Algorithm::Es256), jwk(Algorithm::Es256));
+        assert_eq!(parse(&[&a, &with(&b, "kid", a["kid"].clone())]).unwrap_err(), InvalidKeySet::DuplicateKid);
+        assert_eq!(parse(&[&a, &a]).unwrap_err(), InvalidKeySet::DuplicateKid);
+        assert_eq!(parse(&[]).unwrap().keys().len(), 0);
+        let other = json!({"kty": "OKP"});
+        assert!(parse(&[&other; MAX_KEYS]).is_ok());
+        assert_eq!(parse(&[&other; MAX_KEYS + 1]).unwrap_err(), InvalidKeySet::TooLarge);
+        let mut wide = format!(r#"{{"keys":[],"x":"{}"}}"#, "x".repeat(MAX_KEY_SET - 18));
+        assert!(KeySet::parse(wide.as_bytes()).is_ok());
+        wide.push_str("          ");
+        assert_eq!(KeySet::parse(wide.as_bytes()).unwrap_err(), InvalidKeySet::TooLarge);
+        for malformed in ["", "{}", "[]", r#"{"keys":{}}"#, r#"{"keys":[1]}"#, r#"{"keys":[],"keys":[]}"#] {
+            assert_eq!(KeySet::parse(malformed.as_bytes()).unwrap_err(), InvalidKeySet::Malformed, "{malformed}");
+        }
+    }
+
+    #[test]
+    fn a_set_contains_another_only_with_its_names() {
+        let (a, b) = (jwk(Algorithm::Es256), jwk(Algorithm::Es256));
+        let (both, one) = (parse(&[&a, &b]).unwrap(), parse(&[&b]).unwrap());
+        assert!(both.contains_all(&one) && !one.contains_all(&both));
+        assert!(!both.contains_all(&parse(&[&with(&b, "kid", json!("new"))]).unwrap()));
+        assert!(!both.contains_all(&parse(&[&with(&jwk(Algorithm::Es256), "kid", b["kid"].clone())]).unwrap()));
+    }
+}

@@ -1,0 +1,226 @@
+//! JSON Web Signatures in their compact form (RFC 7515), as far as access tokens need them.
+//!
+//! Why this is not a crate's work: the common one keeps its cryptography in a process-wide provider, which an
+//! embedder's other dependencies decide about, and leaves a key's `alg`, `use` and `key_ops` and the exact base64url
+//! to its caller. What stands here is the framing alone; signatures are aws-lc-rs's.
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::{Map, Value};
+
+use crate::{error::TokenError, json, key::VerifyingKey};
+
+/// The longest token that is looked at, in bytes; our choice: 16 KiB.
+pub const MAX_TOKEN: usize = 16 * 1024;
+/// The longest header, in bytes of JSON; our choice: 8 KiB, since some issuers put certificate chains there.
+const MAX_HEADER: usize = 8 * 1024;
+/// The longest `kid`, in bytes; our choice.
+pub(crate) const MAX_KID: usize = 512;
+
+/// A signature algorithm. These are all that is ever accepted: no `none`, no shared secrets.
+///
+/// To extend the list, add a variant; the compiler names the places that must know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// RSASSA-PKCS1-v1_5 with SHA-256 and a modulus of 2048 to 4096 bits.
+    Rs256,
+    /// ECDSA over P-256 with SHA-256; signatures are 64 bytes, r then s.
+    Es256,
+}
+
+impl Algorithm {
+    /// Every algorithm, the default first.
+    pub const ALL: [Self; 2] = [Self::Rs256, Self::Es256];
+
+    /// Returns the name in `alg` (RFC 7518 section 3.1).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rs256 => "RS256",
+            Self::Es256 => "ES256",
+        }
+    }
+
+    /// Returns the algorithm of exactly this name; case matters.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+}
+
+/// A compact JWS taken apart and not verified: nothing in it may be believed yet.
+pub struct Jws<'a> {
+    /// The algorithm that the header names.
+    pub algorithm: Algorithm,
+    /// The header's `kid`.
+    pub kid: Option<String>,
+    /// The header's `typ`.
+    pub typ: Option<String>,
+    /// The payload's bytes.
+    pub payload: Vec<u8>,
+    signed: &'a [u8],
+    signature: Vec<u8>,
+}
+
+impl<'a> Jws<'a> {
+    /// Takes a token apart.
+    ///
+    /// Three base64url parts without padding, without bits that mean nothing and without any other character. The
+    /// header is a JSON object without duplicate keys. `crit` and `b64` are refused, since no extension is
+    /// understood here; `jwk`, `jku`, `x5c`, `x5t` and `x5u` are never looked at, since keys come from the issuer
+    /// alone.
+    ///
+    /// # Errors
+    /// [`TokenError::TooLong`], [`TokenError::Malformed`], [`TokenError::Algorithm`].
+    pub fn parse(token: &'a str) -> Result<Self, TokenError> {
+        if token.len() > MAX_TOKEN {
+            return Err(TokenError::TooLong);
+        }
+        let parts = TokenError::Malformed("three parts separated by dots are expected");
+        let (signed, signature) = token.rsplit_once('.').ok_or(parts)?;
+        let (header, payload) = signed.split_once('.').ok_or(parts)?;
+        // A fourth part would leave a dot in the payload, which is no base64url.
+        let header = decode(header)?;
+        if header.len() > MAX_HEADER {
+            return Err(TokenError::Malformed("the header is too long"));
+        }
+        let header = json::object(&header)
+            .ok_or(TokenError::Malformed("the header must be a JSON object without duplicate keys"))?;
+        if header.contains_key("crit") || header.contains_key("b64") {
+            return Err(TokenError::Malformed("the header asks for an extension"));
+        }
+        let name = text(&header, "alg")?.ok_or(TokenError::Algorithm)?;
+        let kid = text(&header, "kid")?.map(str::to_owned);
+        if kid.as_ref().is_some_and(|kid| kid.len() > MAX_KID) {
+            return Err(TokenError::Malformed("the key id is too long"));
+        }
+        Ok(Self {
+            algorithm: Algorithm::from_name(name).ok_or(TokenError::Algorithm)?,
+            kid,
+            typ: text(&header, "typ")?.map(str::to_owned),
+            payload: decode(payload)?,
+            signed: signed.as_bytes(),
+            signature: decode(signature)?,
+        })
+    }
+
+    /// Checks the signature with a key, which must be one for the header's algorithm.
+    ///
+    /// # Errors
+    /// [`TokenError::Key`] for a key of another algorithm, [`TokenError::Signature`] for a wrong signature.
+    pub fn verify(&self, key: &VerifyingKey) -> Result<(), TokenError> {
+        if key.algorithm() != self.algorithm {
+            return Err(TokenError::Key);
+        }
+        if key.verifies(self.signed, &self.signature) { Ok(()) } else { Err(TokenError::Signature) }
+    }
+}
+
+/// Shows no payload and no signature.
+impl std::fmt::Debug for Jws<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Jws").field("algorithm", &self.algorithm).finish_non_exhaustive()
+    }
+}
+
+/// Returns what is signed: the header and the payload, encoded and joined by a dot.
+pub(crate) fn signing_input(header: &Map<String, Value>, payload: &Map<String, Value>) -> String {
+    let encode = |object: &Map<String, Value>| encode(Value::Object(object.clone()).to_string().as_bytes());
+    encode(header) + "." + &encode(payload)
+}
+
+/// Encodes as base64url without padding.
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn decode(part: &str) -> Result<Vec<u8>, TokenError> {
+    URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenError::Malformed("a part is not base64url"))
+}
+
+fn text<'a>(header: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, TokenError> {
+    match header.get(name) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(TokenError::Malformed("a header parameter is not a string")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_exact() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(Algorithm::from_name(algorithm.name()), Some(algorithm));
+        }
+        for name in
+            ["", "none", "None", "NONE", "nOnE", "rs256", "RS256 ", "HS256", "RS384", "PS256", "ES256K", "EdDSA"]
+        {
+            assert_eq!(Algorithm::from_name(name), None, "{name}");
+        }
+    }
+
+    fn parse_with_header(header: &str) -> Result<(), TokenError> {
+        Jws::parse(&format!("{}.e30.AAAA", encode(header.as_bytes()))).map(drop)
+    }
+
+    #[test]
+    fn headers_that_ask_for_more_than_is_understood_are_refused() {
+        assert_eq!(parse_with_header(r#"{"alg":"RS256"}"#), Ok(()));
+        assert_eq!(parse_with_header(r#"{"alg":"ES256","kid":"a","typ":"JWT","x5t":"x","jku":"https://a/"}"#), Ok(()));
+        for header in [
+            r#"{"alg":"RS256","crit":["exp"],"exp":1}"#,
+            r#"{"alg":"RS256","crit":[]}"#,
+            r#"{"alg":"RS256","b64":false}"#,
+            r#"{"alg":"RS256","b64":true}"#,
+            r#"{"alg":"RS256","alg":"RS256"}"#,
+            r#"{"alg":"none","alg":"RS256"}"#,
+            r#"{"alg":["RS256"]}"#,
+            r#"{"alg":"RS256","kid":1}"#,
+            r#"{"alg":"RS256","kid":null}"#,
+            r#"{"alg":"RS256","typ":{}}"#,
+            r#"["RS256"]"#,
+            "",
+        ] {
+            assert!(matches!(parse_with_header(header), Err(TokenError::Malformed(_))), "{header}");
+        }
+        for header in ["{}", r#"{"alg":""}"#, r#"{"alg":"none"}"#, r#"{"alg":"HS256"}"#, r#"{"ALG":"RS256"}"#] {
+            assert_eq!(parse_with_header(header), Err(TokenError::Algorithm), "{header}");
+        }
+        let long = |length| format!(r#"{{"alg":"RS256","kid":"{}"}}"#, "k".repeat(length));
+        assert_eq!(parse_with_header(&long(MAX_KID)), Ok(()));
+        assert!(parse_with_header(&long(MAX_KID + 1)).is_err());
+        assert_eq!(parse_with_header(&long(1 << 20)), Err(TokenError::TooLong));
+        let wide = format!(r#"{{"alg":"RS256","x5c":"{}"}}"#, "k".repeat(MAX_HEADER));
+        assert_eq!(parse_with_header(&wide), Err(TokenError::Malformed("the header is too long")));
+    }
+
+    #[test]
+    fn only_three_strictly_encoded_parts_are_read() {
+        let header = encode(br#"{"alg":"RS256"}"#);
+        assert!(Jws::parse(&format!("{header}.e30.AAAA")).is_ok());
+        for token in [
+            String::new(),
+            ".".into(),
+            "..".into(),
+            header.clone(),
+            format!("{header}.e30"),
+            format!("{header}.e30.AAAA."),
+            format!("{header}.e30.AAAA.AAAA"),
+            format!("{header}.e30.AAAA.AAAA.AAAA"),
+            format!("{header}.e30.AAAA\n"),
+            format!(" {header}.e30.AAAA"),
+            format!("{header}.e30.AAA="),
+            format!("{header}.e30=.AAAA"),
+            format!("{header}.e31.AAAA"),
+            format!("{header}.e30.AAB"),
+            format!("{header}.e30.A"),
+            format!("{header}.e30.AA+/"),
+            format!("{header}.e30.AA AA"),
+            format!("{header}\0.e30.AAAA"),
+            format!("{}.e30.AAAA", encode(b"\xff")),
+            format!(r#"{{"protected":"{header}","payload":"e30","signature":"AAAA"}}"#),
+        ] {
+            assert!(Jws::parse(&token).is_err(), "{token:?}");
+        }
+    }
+}

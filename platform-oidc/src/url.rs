@@ -1,0 +1,79 @@
+//! Which texts may name an issuer.
+
+use http::Uri;
+
+/// Says that a text cannot name an issuer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an issuer must be {0}")]
+pub struct InvalidIssuer(pub(crate) &'static str);
+
+/// The longest URL that is taken, in bytes; our choice.
+const MAX_URL: usize = 2048;
+
+/// Checks an issuer's URL: `https` (or `http`, where the operator allows it), a host, no user, query or fragment
+/// (OpenID Connect Discovery section 3).
+pub(crate) fn check_issuer(url: &str, allow_http: bool) -> Result<(), InvalidIssuer> {
+    if url.contains('?') {
+        return Err(InvalidIssuer("a URL without a query"));
+    }
+    check(url, allow_http)
+}
+
+/// Checks any URL that keys or metadata are fetched from, in the same way; a query is allowed.
+pub(crate) fn check(url: &str, allow_http: bool) -> Result<(), InvalidIssuer> {
+    const URL: InvalidIssuer = InvalidIssuer("an absolute URL of at most 2048 bytes");
+    if url.len() > MAX_URL || !url.is_ascii() {
+        return Err(URL);
+    }
+    let uri: Uri = url.parse().map_err(|_| URL)?;
+    let authority = uri.authority().ok_or(URL)?;
+    if authority.host().is_empty() {
+        return Err(URL);
+    }
+    if authority.as_str().contains('@') || url.contains('#') {
+        return Err(InvalidIssuer("a URL without a user and a fragment"));
+    }
+    match uri.scheme_str() {
+        Some("https") => Ok(()),
+        Some("http") if allow_http => Ok(()),
+        _ => Err(InvalidIssuer("an https URL")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_issuer_is_a_plain_https_url() {
+        for good in ["https://a", "https://a.example", "https://a.example:8443/path/", "https://[::1]:8443"] {
+            assert_eq!(check_issuer(good, false), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "a.example",
+            "//a.example",
+            "/path",
+            "https://",
+            "https:///path",
+            "https:a.example",
+            "ftp://a.example",
+            "file:///etc/passwd",
+            "http://a.example",
+            "https://user@a.example",
+            "https://a.example@evil.example",
+            "https://a.example/#fragment",
+            "https://a.example/?query",
+            "https://a.example\\@evil.example",
+            "https://a.example/ ",
+            " https://a.example",
+            "https://a.example\n",
+            "https://\u{ff41}.example",
+            &format!("https://a.example/{}", "x".repeat(MAX_URL)),
+        ] {
+            assert!(check_issuer(bad, false).is_err(), "{bad:?}");
+        }
+        assert_eq!(check_issuer("http://127.0.0.1:8080", true), Ok(()));
+        assert_eq!(check("https://a.example/keys?version=1", false), Ok(()));
+    }
+}

@@ -1,0 +1,182 @@
+//! A clock to turn, randomness that repeats, an issuer that publishes what it is told, and tokens made by hand.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp, uid::Uid};
+use platform_oidc::{
+    AccessToken, Algorithm, DiscoveryOptions, Fetch, Issuer, Keys, TrustedIssuer, Verifier, VerifierOptions,
+    fetch::FetchError,
+    jwks::KeySet,
+    key::{SigningKey, VerifyingKey},
+};
+use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
+
+pub const OWN: &str = "http://localhost:8080";
+pub const API: &str = "https://api.example";
+pub const TRUSTED: &str = "https://issuer.example";
+/// 2027-01-15T08:00:00Z.
+pub const NOW: i64 = 1_800_000_000;
+
+#[derive(Debug)]
+pub struct TestClock(AtomicI64);
+
+impl TestClock {
+    pub fn set(&self, seconds: i64) {
+        self.0.store(seconds * 1000, Ordering::SeqCst);
+    }
+
+    pub fn advance(&self, by: Duration) {
+        self.0.fetch_add(by.as_millis() as i64, Ordering::SeqCst);
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct TestEntropy(AtomicU64);
+
+impl Entropy for TestEntropy {
+    fn fill(&self, bytes: &mut [u8]) {
+        for byte in bytes {
+            let step = self.0.fetch_add(1, Ordering::SeqCst);
+            *byte = (step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+        }
+    }
+}
+
+pub fn clock() -> Arc<TestClock> {
+    Arc::new(TestClock(AtomicI64::new(NOW * 1000)))
+}
+
+pub fn entropy() -> Arc<TestEntropy> {
+    Arc::default()
+}
+
+/// An issuer on no network. Every answer waits for the gate, which is open at first.
+#[derive(Debug)]
+pub struct Stub {
+    answers: Mutex<HashMap<String, Result<String, u16>>>,
+    asked: Mutex<Vec<String>>,
+    pub gate: Semaphore,
+}
+
+impl Stub {
+    pub fn new() -> Arc<Self> {
+        let gate = Semaphore::new(Semaphore::MAX_PERMITS);
+        Arc::new(Self { answers: Mutex::default(), asked: Mutex::default(), gate })
+    }
+
+    pub fn answer(&self, url: &str, answer: Result<String, u16>) {
+        self.answers.lock().insert(url.to_owned(), answer);
+    }
+
+    pub fn publish(&self, keys: &[&VerifyingKey]) {
+        let keys = KeySet::new(keys.iter().copied().cloned()).unwrap();
+        let jwks = format!("{TRUSTED}/keys");
+        self.answer(&configuration(), Ok(json!({"issuer": TRUSTED, "jwks_uri": jwks}).to_string()));
+        self.answer(&jwks, Ok(keys.to_json()));
+    }
+
+    pub fn fail(&self) {
+        self.answer(&configuration(), Err(503));
+    }
+
+    /// How often the keys were asked for.
+    pub fn fetches(&self) -> usize {
+        self.asked.lock().iter().filter(|url| **url == configuration()).count()
+    }
+
+    pub fn close_gate(&self) {
+        self.gate.forget_permits(usize::MAX);
+    }
+
+    pub fn open_gate(&self) {
+        self.gate.add_permits(Semaphore::MAX_PERMITS);
+    }
+}
+
+pub fn configuration() -> String {
+    format!("{TRUSTED}/.well-known/openid-configuration")
+}
+
+#[async_trait]
+impl Fetch for Stub {
+    async fn get(&self, url: &str, _max_bytes: usize) -> Result<Bytes, FetchError> {
+        self.asked.lock().push(url.to_owned());
+        let _open = self.gate.acquire().await.unwrap();
+        let answer = self.answers.lock().get(url).cloned().unwrap_or(Err(404));
+        answer.map(Bytes::from).map_err(FetchError::Status)
+    }
+}
+
+pub fn key(algorithm: Algorithm) -> SigningKey {
+    SigningKey::generate(algorithm).unwrap()
+}
+
+pub fn trusted(stub: &Arc<Stub>, clock: &Arc<TestClock>) -> TrustedIssuer {
+    TrustedIssuer::new(TRUSTED, DiscoveryOptions::default(), stub.clone(), clock.clone()).unwrap()
+}
+
+pub fn own_issuer(algorithm: Algorithm, clock: &Arc<TestClock>) -> Arc<Issuer> {
+    let keys = Keys::generate(algorithm, &**clock, &*entropy()).unwrap();
+    Arc::new(Issuer::new(OWN, Arc::new(keys), clock.clone(), entropy()).unwrap())
+}
+
+pub fn verifier(own: Option<Arc<Issuer>>, trusted: Vec<TrustedIssuer>, clock: &Arc<TestClock>) -> Verifier {
+    let options = VerifierOptions {
+        own,
+        trusted,
+        audiences: vec![API.into(), OWN.into()],
+        cache_bytes: VerifierOptions::CACHE_BYTES,
+    };
+    Verifier::new(options, clock.clone()).unwrap()
+}
+
+pub fn me() -> Uid {
+    Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef")
+}
+
+pub fn own_token(issuer: &Issuer) -> String {
+    let (subject, ttl) = (me(), Duration::from_secs(3600));
+    let request = AccessToken { subject: &subject, audiences: &[API], ttl, claims: Map::new() };
+    issuer.access_token(&request).unwrap().token
+}
+
+/// The claims of a good token of the trusted issuer, with changes; `null` takes a claim away.
+pub fn claims(changes: Value) -> Map<String, Value> {
+    let mut claims = json!({"iss": TRUSTED, "sub": "alice", "aud": API, "iat": NOW, "exp": NOW + 3600});
+    let claims = claims.as_object_mut().unwrap();
+    claims.extend(changes.as_object().unwrap().clone());
+    claims.retain(|_, value| !value.is_null());
+    claims.clone()
+}
+
+pub fn encode(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+pub fn decode(text: &str) -> Vec<u8> {
+    URL_SAFE_NO_PAD.decode(text).unwrap()
+}
+
+/// A token whose parts are exactly these.
+pub fn token(header: &str, claims: &str, signature: &[u8]) -> String {
+    format!("{}.{}.{}", encode(header), encode(claims), encode(signature))
+}
