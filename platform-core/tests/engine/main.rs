@@ -4,5 +4,9 @@
 
 mod common;
 mod sample;
+mod snapshot;
 
+mod kinds;
 mod live_grants;
+mod registry_of_kinds;
+mod surface;
