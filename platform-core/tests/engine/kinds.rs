@@ -2,17 +2,17 @@
 //! by being listed in `KINDS`, and by a fixture that says what the table cannot.
 
 use platform_core::{
-    access::{Caller, Capability},
+    access::Capability,
     error::{Code, Result},
     kind::{Access, Field, Kind, Parent, Registered, Type, Verb},
     uid::Uid,
 };
 use serde_json::{Value, json};
 
-use self::fixtures::{FIXTURES, Fixture, Pair, WITHOUT_METHODS};
+use self::fixtures::{FIXTURES, Fixture, Pair, WITHOUT_METHODS, attempt};
 use crate::common::{World, code, object, refused_fields, text, uid_of};
 
-mod fixtures;
+pub(crate) mod fixtures;
 mod lists;
 
 /// A world with an organisation, and what the suite needs to know of a kind.
@@ -381,7 +381,12 @@ fn each_method_needs_each_of_its_capabilities_and_no_other() {
             let needed: Vec<_> = method.capabilities.iter().map(|capability| capability.name()).collect();
             let all: Vec<_> = needed.iter().chain(fixture.besides).copied().collect();
             let able = world.holder(&case.organisation, &all);
-            assert!(attempt(&case, &able, method.verb), "{}: {:?} with {all:?}", fixture.kind, method.verb);
+            assert!(
+                attempt(world, fixture, &case.organisation, &able, method.verb),
+                "{}: {:?} with {all:?}",
+                fixture.kind,
+                method.verb
+            );
             for missing in &needed {
                 let others: Vec<_> = Capability::all()
                     .filter(|capability| !capability.is_internal() && capability.name() != *missing)
@@ -389,7 +394,12 @@ fn each_method_needs_each_of_its_capabilities_and_no_other() {
                     .map(Capability::name)
                     .collect();
                 let unable = world.holder(&case.organisation, &others);
-                assert!(!attempt(&case, &unable, method.verb), "{}: {:?} without {missing}", fixture.kind, method.verb);
+                assert!(
+                    !attempt(world, fixture, &case.organisation, &unable, method.verb),
+                    "{}: {:?} without {missing}",
+                    fixture.kind,
+                    method.verb
+                );
             }
         }
     }
@@ -399,41 +409,6 @@ fn owner_holds(capability: &Capability) -> bool {
     use platform_core::resources::iam::role;
     let roles = role::built_in(platform_core::timestamp::Timestamp::EPOCH);
     roles.iter().any(|role| role.name == "owner" && role.capabilities.contains(capability))
-}
-
-/// Tries a method at a resource that the operator made; tells whether it was allowed.
-fn attempt(case: &Case, caller: &Caller, verb: Verb) -> bool {
-    let (world, kind) = (&case.world, case.kind.name);
-    let pair = case.pairs().pop();
-    let existing = || match (&pair, case.fixture.make) {
-        (_, Some(make)) => make(world, &case.organisation),
-        (Some(pair), None) => uid_of(&case.create(&pair.parent, &pair.a)),
-        (None, None) => panic!("{kind} can be made"),
-    };
-    let done = match verb {
-        Verb::List => {
-            let uid = existing();
-            return world.walk(caller, kind, &[]).iter().any(|item| text(item, "uid") == &*uid);
-        }
-        Verb::Get => world.get(caller, kind, &existing()).map(drop),
-        Verb::Create => {
-            let pair = pair.as_ref().expect("a body");
-            world.create(caller, kind, &pair.parent, pair.a.clone()).map(drop)
-        }
-        Verb::Update => {
-            let uid = existing();
-            let body = pair.as_ref().map_or_else(|| (world.kind(kind).example)(), |pair| pair.b.clone());
-            world.update(caller, kind, &uid, body, Some("*")).map(drop)
-        }
-        Verb::Delete => world.delete(caller, kind, &existing()),
-    };
-    match done {
-        Ok(()) => true,
-        Err(error) => {
-            assert_eq!(error.code(), Code::PermissionDenied, "{kind} {verb:?}: {error}");
-            false
-        }
-    }
 }
 
 #[test]

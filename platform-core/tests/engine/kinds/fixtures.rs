@@ -1,28 +1,30 @@
 //! What the suite cannot tell from a kind's table: where its resources hang, and what their references refer to.
 
-use platform_core::uid::Uid;
+use platform_core::{access::Caller, error::Code, kind::Verb, uid::Uid};
 use serde_json::{Value, json};
 
 use crate::common::{ISSUER, World, built_in, digest, text, uid_of};
 
 /// How the suite makes resources of a kind.
-pub(super) struct Fixture {
-    pub(super) kind: &'static str,
+pub(crate) struct Fixture {
+    pub(crate) kind: &'static str,
     /// Pairs of bodies, made for an organisation. All of them together set every field that callers can set.
     /// The first body is the kind's example, but for its references; the last pair is one that an owner of the
     /// organisation may create.
-    pub(super) pairs: fn(&World, &Uid, Value) -> Vec<Pair>,
+    pub(crate) pairs: fn(&World, &Uid, Value) -> Vec<Pair>,
     /// Makes a resource of a kind without a create, in or of an organisation.
-    pub(super) make: Option<fn(&World, &Uid) -> Uid>,
+    pub(crate) make: Option<fn(&World, &Uid) -> Uid>,
+    /// Whether the kind's resources lie in organisations and in no folder.
+    pub(crate) in_organisations_only: bool,
     /// What a caller must hold besides a method's capabilities, to give it away or to refer to it.
-    pub(super) besides: &'static [&'static str],
+    pub(crate) besides: &'static [&'static str],
 }
 
 /// Two bodies that can be created under a parent and updated into each other; both have the same form of each oneof.
-pub(super) struct Pair {
-    pub(super) parent: Uid,
-    pub(super) a: Value,
-    pub(super) b: Value,
+pub(crate) struct Pair {
+    pub(crate) parent: Uid,
+    pub(crate) a: Value,
+    pub(crate) b: Value,
 }
 
 impl Pair {
@@ -32,9 +34,9 @@ impl Pair {
 }
 
 /// Kinds without standard methods, of which the suite has nothing to ask.
-pub(super) const WITHOUT_METHODS: &[&str] = &["IdentityMetadata", "Ping"];
+pub(crate) const WITHOUT_METHODS: &[&str] = &["IdentityMetadata", "Ping"];
 
-pub(super) const FIXTURES: &[Fixture] = &[
+pub(crate) const FIXTURES: &[Fixture] = &[
     Fixture {
         kind: "Group",
         pairs: |world, organisation, example| {
@@ -49,6 +51,7 @@ pub(super) const FIXTURES: &[Fixture] = &[
             ]
         },
         make: None,
+        in_organisations_only: false,
         besides: &[],
     },
     Fixture {
@@ -62,6 +65,7 @@ pub(super) const FIXTURES: &[Fixture] = &[
             world.run(Some(&asker), "RequestGroupAccess", json!({ "groupUid": organisation })).unwrap();
             uid_of(&world.walk(&world.operator, "GroupAccessRequest", &[("identity", &asker.identity)])[0])
         }),
+        in_organisations_only: true,
         besides: &[],
     },
     Fixture {
@@ -96,6 +100,7 @@ pub(super) const FIXTURES: &[Fixture] = &[
             ]
         },
         make: None,
+        in_organisations_only: false,
         besides: &[],
     },
     Fixture {
@@ -105,6 +110,7 @@ pub(super) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&world.group(organisation), example, b)]
         },
         make: None,
+        in_organisations_only: false,
         besides: &["groups.list", "repo.list", "tag.list"],
     },
     Fixture {
@@ -121,6 +127,7 @@ pub(super) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&group, example, bound("tag.list")), Pair::new(&group, a, bound("groups.list"))]
         },
         make: None,
+        in_organisations_only: false,
         besides: &["groups.list"],
     },
     Fixture {
@@ -152,12 +159,14 @@ pub(super) const FIXTURES: &[Fixture] = &[
             ]
         },
         make: None,
+        in_organisations_only: false,
         besides: &[],
     },
     Fixture {
         kind: "RepoReadme",
         pairs: |_, _, _| Vec::new(),
         make: Some(|world, organisation| world.repo(organisation)),
+        in_organisations_only: false,
         besides: &[],
     },
     Fixture {
@@ -168,6 +177,7 @@ pub(super) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&repo, example, b)]
         },
         make: None,
+        in_organisations_only: false,
         besides: &[],
     },
     Fixture {
@@ -181,6 +191,44 @@ pub(super) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&world.group(organisation), example, b)]
         },
         make: None,
+        in_organisations_only: false,
         besides: &[],
     },
 ];
+
+/// Tries a method at a resource that the operator makes in a group; tells whether it was allowed.
+pub(crate) fn attempt(world: &World, fixture: &Fixture, group: &Uid, caller: &Caller, verb: Verb) -> bool {
+    let kind = world.kind(fixture.kind);
+    let pair = (fixture.pairs)(world, group, (kind.example)()).pop();
+    let existing = || match (&pair, fixture.make) {
+        (_, Some(make)) => make(world, group),
+        (Some(pair), None) => {
+            uid_of(&world.create(&world.operator, fixture.kind, &pair.parent, pair.a.clone()).unwrap())
+        }
+        (None, None) => panic!("{} can be made", fixture.kind),
+    };
+    let done = match verb {
+        Verb::List => {
+            let uid = existing();
+            return world.walk(caller, fixture.kind, &[]).iter().any(|item| text(item, "uid") == &*uid);
+        }
+        Verb::Get => world.get(caller, fixture.kind, &existing()).map(drop),
+        Verb::Create => {
+            let pair = pair.as_ref().expect("a body");
+            world.create(caller, fixture.kind, &pair.parent, pair.a.clone()).map(drop)
+        }
+        Verb::Update => {
+            let uid = existing();
+            let body = pair.as_ref().map_or_else(|| (kind.example)(), |pair| pair.b.clone());
+            world.update(caller, fixture.kind, &uid, body, Some("*")).map(drop)
+        }
+        Verb::Delete => world.delete(caller, fixture.kind, &existing()),
+    };
+    match done {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(error.code(), Code::PermissionDenied, "{} {verb:?}: {error}", fixture.kind);
+            false
+        }
+    }
+}
