@@ -39,7 +39,7 @@ impl Installation {
     pub(crate) fn issuer(&self, url: &str) -> Result<Issuer> {
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let issuer = Issuer::new(url, Arc::clone(&self.keys), clock, entropy);
-        issuer.map_err(|rule| anyhow::anyhow!("the public URL `{url}` must be {}", rule.0))
+        issuer.map_err(|rule| anyhow::anyhow!("the public URL `{url}`: {rule}"))
     }
 
     /// Puts the platform together over the configured store and writes what a new installation begins with.

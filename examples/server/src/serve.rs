@@ -65,7 +65,7 @@ fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier>
     let options = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
     let trusted = config.trusted_issuers.iter().map(|url| {
         TrustedIssuer::new(url, options.clone(), fetch.clone(), Arc::new(SystemClock))
-            .map_err(|rule| anyhow::anyhow!("the trusted issuer `{url}` must be {}", rule.0))
+            .map_err(|rule| anyhow::anyhow!("the trusted issuer `{url}`: {rule}"))
     });
     let audiences = std::iter::once(url.to_owned()).chain(config.audiences.iter().cloned()).collect();
     let options = VerifierOptions {
