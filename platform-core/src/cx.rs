@@ -120,7 +120,8 @@ impl<'a> Cx<'a> {
             Roots::Granted => None,
             Roots::Shared => (!nodes.is_empty()).then_some(Scope::Roots),
             Roots::Personal if self.is_operator() => Some(Scope::Roots),
-            Roots::Personal => Some(Scope::Exact(self.caller.identity.clone())),
+            // An identity that lies in a group is seen like all that lies there.
+            Roots::Personal => self.caller.identity.is_root().then(|| Scope::Exact(self.caller.identity.clone())),
         };
         Scopes::disjoint(nodes.iter().cloned().map(Scope::Subtree).chain(roots))
     }

@@ -55,20 +55,46 @@ impl Clock for TestClock {
     }
 }
 
-/// Bytes that repeat from run to run, and not within one: splitmix64.
+/// Numbers that repeat from run to run, and not within one: splitmix64.
 #[derive(Debug)]
-struct Seeded(Mutex<u64>);
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// A number below this one.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
+    }
+
+    /// True once in so many throws.
+    pub(crate) fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+}
+
+/// Randomness that a test can repeat.
+#[derive(Debug)]
+struct Seeded(Mutex<Dice>);
 
 impl Entropy for Seeded {
     fn fill(&self, bytes: &mut [u8]) {
-        let mut state = self.0.lock();
-        for chunk in bytes.chunks_mut(8) {
-            *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut word = *state;
-            word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            chunk.copy_from_slice(&(word ^ (word >> 31)).to_be_bytes()[..chunk.len()]);
-        }
+        let mut dice = self.0.lock();
+        bytes.fill_with(|| dice.next() as u8);
     }
 }
 
@@ -122,7 +148,7 @@ impl World {
         };
         change(&mut settings);
         let clock = TestClock(Arc::new(AtomicI64::new(BEGIN.millis())));
-        let builder: Builder = Platform::builder(store, clock.clone(), Seeded(Mutex::new(1)));
+        let builder: Builder = Platform::builder(store, clock.clone(), Seeded(Mutex::new(Dice::new(1))));
         let platform = builder.kind::<Sample>().settings(settings).build();
         let first = Bootstrap {
             organisation: org.clone(),

@@ -390,7 +390,7 @@ fn each_method_needs_each_of_its_capabilities_and_no_other() {
             for missing in &needed {
                 let others: Vec<_> = Capability::all()
                     .filter(|capability| !capability.is_internal() && capability.name() != *missing)
-                    .filter(|capability| owner_holds(capability))
+                    .filter(owner_holds)
                     .map(Capability::name)
                     .collect();
                 let unable = world.holder(&case.organisation, &others);

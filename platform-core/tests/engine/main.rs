@@ -17,5 +17,7 @@ mod snapshot;
 mod access_matrix;
 mod kinds;
 mod live_grants;
+mod oracle;
+mod persons;
 mod registry_of_kinds;
 mod surface;
