@@ -9,13 +9,15 @@
 //! | `s` | kind, sequence, uid | nothing: the record has that revision |
 //! | `u` | unique space, value | the key of the record that has it |
 //! | `e` | epoch | its value |
-//! | `l` | kind, place, filter | a list that is kept: its number, and how many it holds |
+//! | `l` | kind, place, filter | a list that is kept: its number, how many it holds, and its orders |
 //! | `o` | list, class, sort key, value, rest of the uid | nothing: the record's place in that order |
 //!
 //! All in one tree, because only one tree is written atomically. Parts that others follow are escaped, so that
 //! bytewise order of keys is the order of what they stand for. Every value ends in a checksum of itself and its key.
 
 mod record;
+
+use std::sync::Arc;
 
 use platform_core::{
     store::{KeyValue, StoreError},
@@ -206,7 +208,7 @@ impl ListAt {
 }
 
 /// A list that is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct List {
     /// Its number, which the keys of its orders begin with.
     pub(crate) id: u64,
@@ -214,17 +216,29 @@ pub(crate) struct List {
     pub(crate) all: u64,
     /// How many of them are directly below its uid; all, for the list of roots.
     pub(crate) direct: u64,
+    /// The sort keys by which it is kept: those of the first record. Should a kind's change, the list keeps to its
+    /// own, and is sorted when it is asked for by others.
+    pub(crate) names: Arc<[String]>,
 }
 
 impl List {
-    pub(crate) fn encode(self) -> Vec<u8> {
-        [self.id, self.all, self.direct].into_iter().flat_map(u64::to_le_bytes).collect()
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = [self.id, self.all, self.direct].into_iter().flat_map(u64::to_le_bytes).collect();
+        for name in &*self.names {
+            push_bytes(&mut bytes, name.as_bytes());
+        }
+        bytes
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, StoreError> {
         let mut reader = Reader(payload);
-        let mut read = || Some(Self { id: reader.u64()?, all: reader.u64()?, direct: reader.u64()? });
-        read().ok_or_else(|| corrupt("a list's counters cannot be read"))
+        let names = |mut reader: Reader<'_>| {
+            let name = || Some(String::from_utf8_lossy(reader.bytes()?).into_owned());
+            std::iter::from_fn(name).collect()
+        };
+        let mut numbers = || Some((reader.u64()?, reader.u64()?, reader.u64()?));
+        let (id, all, direct) = numbers().ok_or_else(|| corrupt("a list's counters cannot be read"))?;
+        Ok(Self { id, all, direct, names: names(reader) })
     }
 }
 
@@ -305,6 +319,11 @@ pub(crate) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<(&'a [u8], u64)
     let parts = parts.map(|(payload, seal)| (payload, u64::from_le_bytes(*seal)));
     let genuine = parts.filter(|(payload, seal)| checksum(key, payload) == *seal);
     genuine.ok_or_else(|| corrupt(format!("the checksum of \"{}\" is wrong", key.escape_ascii())))
+}
+
+fn push_bytes(bytes: &mut Vec<u8>, part: &[u8]) {
+    bytes.extend(u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+    bytes.extend_from_slice(part);
 }
 
 /// Reads what was written one after the other; `None` when there is not enough.

@@ -4,7 +4,7 @@ use platform_core::store::{KeyValue, Put, StoreError};
 use sled::IVec;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Reader, SEAL_LEN, followed_by, piece_key, record_key, unseal};
+use super::{Reader, SEAL_LEN, followed_by, piece_key, push_bytes, record_key, unseal};
 use crate::error::corrupt;
 
 /// The longest value. sled moves pages of more than 128 KiB to files of their own, which it never syncs; a page of
@@ -165,9 +165,4 @@ impl<'a> IntoIterator for Entries<'a> {
             Some((name, reader.bytes()?))
         }))
     }
-}
-
-fn push_bytes(bytes: &mut Vec<u8>, part: &[u8]) {
-    bytes.extend(u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
-    bytes.extend_from_slice(part);
 }
