@@ -102,7 +102,7 @@ impl Writer {
         if let Some(error) = shared.refuses_commits() {
             return Err(error);
         }
-        let plan = catch(|| Plan::make(&shared.db, &self.header, &mut self.lists, commit));
+        let plan = catch(|| Plan::make(&shared.db, &self.header, &self.lists, commit));
         let plan = plan.unwrap_or_else(|panic| {
             shared.stop::<()>(Err(panic.clone()), false);
             Err(corrupt(panic))

@@ -343,7 +343,7 @@ impl<'a> Plan<'a> {
         let indexed = entry.value.clone();
         let row = self.stored(view, entry)?.row()?;
         let wanted = |(name, values): &(KeyName, Vec<&KeyValue>)| {
-            row.filter.into_iter().any(|(key, value)| key == *name && values.iter().any(|v| v.as_bytes() == value))
+            row.filter.iter().any(|(key, value)| key == *name && values.iter().any(|v| v.as_bytes() == value))
         };
         let item = Item {
             uid: Uid::opaque(""),
@@ -372,7 +372,7 @@ fn values(filter: &Filter, row: &Row<'_>) -> Vec<(KeyName, KeyValue)> {
         Filter::Contains { keys, .. } => keys,
     };
     let known = |name: &str| names.iter().copied().find(|known| *known == name);
-    row.filter.into_iter().filter_map(|(name, value)| Some((known(name)?, KeyValue::from_bytes(value)))).collect()
+    row.filter.iter().filter_map(|(name, value)| Some((known(name)?, KeyValue::from_bytes(value)))).collect()
 }
 
 /// Returns the value by which a record is ordered.

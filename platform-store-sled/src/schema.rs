@@ -355,3 +355,66 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns all values of up to three of the bytes that are escaped and their neighbours.
+    fn values() -> Vec<Vec<u8>> {
+        let bytes = [0, 1, 2, 0x61, 0xfd, 0xfe, 0xff];
+        let mut values = vec![vec![]];
+        for length in 0..3 {
+            let longer = values.iter().filter(|value: &&Vec<u8>| value.len() == length);
+            let longer = longer.flat_map(|value| bytes.map(|byte| followed_by(value.clone(), &[byte])));
+            values.extend(longer.collect::<Vec<_>>());
+        }
+        values
+    }
+
+    #[test]
+    fn escaped_parts_come_back_and_sort_as_the_parts_do() {
+        let escape = |part: &[u8], rest: &[u8]| {
+            let mut key = Vec::new();
+            push_part(&mut key, part);
+            followed_by(key, rest)
+        };
+        for left in values() {
+            let key = escape(&left, b"rest");
+            assert_eq!(take_part(&key), Some((left.clone(), &b"rest"[..])));
+            assert!(!key.contains(&0xff), "{key:?}");
+            for right in values() {
+                let keys = (escape(&left, b"b"), escape(&right, b"a"));
+                let expected = left.cmp(&right).then(std::cmp::Ordering::Greater);
+                assert_eq!(keys.0.cmp(&keys.1), expected, "{left:?} and {right:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_cut_short_is_not_read() {
+        for key in [&b""[..], b"abc", b"abc\0", b"abc\0\x02", b"abc\xfe", b"abc\xff\0\0"] {
+            assert_eq!(take_part(key), None, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_sealed_for_its_key_alone() {
+        let sealed = seal(b"key", b"value");
+        assert_eq!(unseal(b"key", &sealed).unwrap().0, b"value");
+        assert!(unseal(b"kez", &sealed).is_err());
+        assert!(unseal(b"key", &sealed[1..]).is_err());
+        assert!(unseal(b"key", b"short").is_err());
+    }
+
+    #[test]
+    fn the_key_of_a_list_tells_what_it_is_of() {
+        let plain = ListAt::parse(&list_key("Repo", Place::At("a/b"), None)).unwrap();
+        assert_eq!((plain.kind.as_str(), &*plain.uid, plain.filter), ("Repo", "a/b", None));
+        let filtered = ListAt::parse(&list_key("Repo", Place::At("a"), Some(("color", b"\0red")))).unwrap();
+        assert_eq!(filtered.filter, Some(("color".to_owned(), b"\0red".to_vec())));
+        assert!(ListAt::parse(&list_key("Repo", Place::Roots, None)).is_none());
+        let list = List { id: 7, all: 9, direct: 2, names: ["name".to_owned(), "rank".to_owned()].into() };
+        assert_eq!(List::decode(&list.encode()).unwrap(), list);
+    }
+}

@@ -268,7 +268,7 @@ impl Lists {
 /// Returns an empty list with the next number, for records such as are added to it.
 fn new_list(next: &mut u64, entrances: &[Entrance<'_>]) -> Option<List> {
     let added = entrances.iter().find(|entrance| entrance.step == Step::Up)?;
-    let names = added.row.sort.into_iter().map(|(name, _)| name.to_owned()).collect();
+    let names = added.row.sort.iter().map(|(name, _)| name.to_owned()).collect();
     let id = *next;
     *next += 1;
     Some(List { id, names, ..List::default() })

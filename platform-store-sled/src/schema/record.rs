@@ -128,12 +128,12 @@ impl<'a> Row<'a> {
 
     /// Returns the value that it is ordered by under this name: empty, when it has none.
     pub(crate) fn sort_value(&self, name: &str) -> &'a [u8] {
-        self.sort.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
+        self.sort.iter().find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
     }
 
     /// Returns its filter values, each once.
     pub(crate) fn filters(&self) -> Vec<(&'a str, &'a [u8])> {
-        let mut filters: Vec<_> = self.filter.into_iter().collect();
+        let mut filters: Vec<_> = self.filter.iter().collect();
         filters.sort_unstable();
         filters.dedup();
         filters
@@ -145,6 +145,15 @@ impl<'a> Row<'a> {
 pub(crate) struct Entries<'a>(&'a [u8]);
 
 impl<'a> Entries<'a> {
+    /// Returns the names and values in order.
+    pub(crate) fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let mut reader = Reader(self.0);
+        std::iter::from_fn(move || {
+            let name = std::str::from_utf8(reader.bytes()?).ok()?;
+            Some((name, reader.bytes()?))
+        })
+    }
+
     fn encode<'b>(entries: impl Iterator<Item = (&'b str, &'b KeyValue)>) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (name, value) in entries {
@@ -152,17 +161,5 @@ impl<'a> Entries<'a> {
             push_bytes(&mut bytes, value.as_bytes());
         }
         bytes
-    }
-}
-
-impl<'a> IntoIterator for Entries<'a> {
-    type Item = (&'a str, &'a [u8]);
-    type IntoIter = Box<dyn Iterator<Item = Self::Item> + 'a>;
-    fn into_iter(self) -> Self::IntoIter {
-        let mut reader = Reader(self.0);
-        Box::new(std::iter::from_fn(move || {
-            let name = std::str::from_utf8(reader.bytes()?).ok()?;
-            Some((name, reader.bytes()?))
-        }))
     }
 }
