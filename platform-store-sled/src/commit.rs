@@ -17,7 +17,7 @@ pub(crate) use self::{
 use crate::{
     error::{catch, corrupt, from_sled, reason},
     schema::{self, Header},
-    store::{Options, Shared},
+    store::{Builder, Shared},
 };
 
 /// A commit, and who waits for it.
@@ -49,10 +49,10 @@ pub(crate) fn run(shared: &Shared, mut writer: Writer, requests: &mpsc::Receiver
 
 /// Returns the error for each commit of a group that failed together.
 fn same(error: &StoreError) -> StoreError {
-    let why = reason(error.to_string());
     match error {
-        StoreError::Full(_) => StoreError::Full(why),
-        _ => StoreError::Unavailable(why),
+        StoreError::Full(why) => StoreError::Full(reason(why.to_string())),
+        StoreError::Unavailable(why) => StoreError::Unavailable(reason(why.to_string())),
+        other => StoreError::Unavailable(reason(other.to_string())),
     }
 }
 
@@ -65,9 +65,9 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Reads what the writer must know.
-    pub(crate) fn new(db: &sled::Db, header: Header, options: &Options) -> Result<Self, StoreError> {
-        let lists = Lists::load(db, options.promote_above)?;
-        Ok(Self { header, lists, keep_free_bytes: options.keep_free_bytes })
+    pub(crate) fn new(db: &sled::Db, header: Header, settings: &Builder) -> Result<Self, StoreError> {
+        let lists = Lists::load(db, settings.promote_above)?;
+        Ok(Self { header, lists, keep_free_bytes: settings.keep_free_bytes })
     }
 
     /// Refuses a group while there still is room.
@@ -102,7 +102,7 @@ impl Writer {
         if let Some(error) = shared.refuses_commits() {
             return Err(error);
         }
-        let plan = catch(|| Plan::make(&shared.db, &self.header, &mut self.lists, commit));
+        let plan = catch(|| Plan::make(&shared.db, &self.header, &self.lists, commit));
         let plan = plan.unwrap_or_else(|panic| {
             shared.stop::<()>(Err(panic.clone()), false);
             Err(corrupt(panic))

@@ -19,7 +19,7 @@ use platform_core::{
 pub(crate) use self::lookup::{count_below, epoch, members, record, rest_as_uid};
 use self::source::{Entry, Merge, Source};
 use crate::{
-    error::{corrupt, from_sled},
+    error::corrupt,
     schema::{self, BY_SEQUENCE, BY_UID, Class, List, Place, Row, Stored},
     store::{Halt, View},
 };
@@ -268,30 +268,23 @@ impl<'a> Plan<'a> {
             Scope::Roots => (Place::Roots, ""),
             Scope::All | Scope::Exact(_) => return Ok(None),
         };
-        let name = match by {
-            OrderBy::Uid => BY_UID,
-            OrderBy::Sequence => BY_SEQUENCE,
-            OrderBy::Key(name) => name,
-        };
         let Some(list) = self.kept(view, place, filter)? else {
             // Lists of roots are kept unless they are empty.
             return Ok((*scope == Scope::Roots).then(Vec::new));
         };
-        let prefix = |class| schema::order_prefix(list.id, class, name);
-        let classes: &[(Class, u64)] = match scope {
-            Scope::Subtree(_) => &[(Class::Direct, list.direct), (Class::Deep, list.all.saturating_sub(list.direct))],
-            _ => &[(Class::Direct, list.direct)],
+        let name = match by {
+            OrderBy::Uid => BY_UID,
+            OrderBy::Sequence => BY_SEQUENCE,
+            OrderBy::Key(name) if list.names.iter().any(|kept| kept == name) => name,
+            OrderBy::Key(_) => return Ok(None),
         };
-        let mut ranges = Vec::new();
-        for (class, _) in classes.iter().filter(|(_, count)| *count > 0) {
-            let prefix = prefix(*class);
-            // Kinds may be asked for a key that they do not have.
-            if view.db().scan_prefix(&prefix).next().transpose().map_err(from_sled)?.is_none() {
-                return Ok(None);
-            }
-            ranges.push(Source::order(view.db(), &prefix, top, descending, after));
+        let mut classes = vec![(Class::Direct, list.direct)];
+        if let Scope::Subtree(_) = scope {
+            classes.push((Class::Deep, list.all.saturating_sub(list.direct)));
         }
-        Ok(Some(ranges))
+        let prefixes = classes.into_iter().filter(|(_, count)| *count > 0);
+        let prefixes = prefixes.map(|(class, _)| schema::order_prefix(list.id, class, name));
+        Ok(Some(prefixes.map(|prefix| Source::order(view.db(), &prefix, top, descending, after)).collect()))
     }
 
     /// Returns the ranges, by uid, in which a scope's records lie, and at times others further below.
@@ -350,7 +343,7 @@ impl<'a> Plan<'a> {
         let indexed = entry.value.clone();
         let row = self.stored(view, entry)?.row()?;
         let wanted = |(name, values): &(KeyName, Vec<&KeyValue>)| {
-            row.filter.into_iter().any(|(key, value)| key == *name && values.iter().any(|v| v.as_bytes() == value))
+            row.filter.iter().any(|(key, value)| key == *name && values.iter().any(|v| v.as_bytes() == value))
         };
         let item = Item {
             uid: Uid::opaque(""),
@@ -379,7 +372,7 @@ fn values(filter: &Filter, row: &Row<'_>) -> Vec<(KeyName, KeyValue)> {
         Filter::Contains { keys, .. } => keys,
     };
     let known = |name: &str| names.iter().copied().find(|known| *known == name);
-    row.filter.into_iter().filter_map(|(name, value)| Some((known(name)?, KeyValue::from_bytes(value)))).collect()
+    row.filter.iter().filter_map(|(name, value)| Some((known(name)?, KeyValue::from_bytes(value)))).collect()
 }
 
 /// Returns the value by which a record is ordered.

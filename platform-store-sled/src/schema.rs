@@ -9,13 +9,15 @@
 //! | `s` | kind, sequence, uid | nothing: the record has that revision |
 //! | `u` | unique space, value | the key of the record that has it |
 //! | `e` | epoch | its value |
-//! | `l` | kind, place, filter | a list that is kept: its number, and how many it holds |
+//! | `l` | kind, place, filter | a list that is kept: its number, how many it holds, and its orders |
 //! | `o` | list, class, sort key, value, rest of the uid | nothing: the record's place in that order |
 //!
 //! All in one tree, because only one tree is written atomically. Parts that others follow are escaped, so that
 //! bytewise order of keys is the order of what they stand for. Every value ends in a checksum of itself and its key.
 
 mod record;
+
+use std::sync::Arc;
 
 use platform_core::{
     store::{KeyValue, StoreError},
@@ -206,7 +208,7 @@ impl ListAt {
 }
 
 /// A list that is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct List {
     /// Its number, which the keys of its orders begin with.
     pub(crate) id: u64,
@@ -214,17 +216,29 @@ pub(crate) struct List {
     pub(crate) all: u64,
     /// How many of them are directly below its uid; all, for the list of roots.
     pub(crate) direct: u64,
+    /// The sort keys by which it is kept: those of the first record. Should a kind's change, the list keeps to its
+    /// own, and is sorted when it is asked for by others.
+    pub(crate) names: Arc<[String]>,
 }
 
 impl List {
-    pub(crate) fn encode(self) -> Vec<u8> {
-        [self.id, self.all, self.direct].into_iter().flat_map(u64::to_le_bytes).collect()
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = [self.id, self.all, self.direct].into_iter().flat_map(u64::to_le_bytes).collect();
+        for name in &*self.names {
+            push_bytes(&mut bytes, name.as_bytes());
+        }
+        bytes
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, StoreError> {
         let mut reader = Reader(payload);
-        let mut read = || Some(Self { id: reader.u64()?, all: reader.u64()?, direct: reader.u64()? });
-        read().ok_or_else(|| corrupt("a list's counters cannot be read"))
+        let names = |mut reader: Reader<'_>| {
+            let name = || Some(String::from_utf8_lossy(reader.bytes()?).into_owned());
+            std::iter::from_fn(name).collect()
+        };
+        let mut numbers = || Some((reader.u64()?, reader.u64()?, reader.u64()?));
+        let (id, all, direct) = numbers().ok_or_else(|| corrupt("a list's counters cannot be read"))?;
+        Ok(Self { id, all, direct, names: names(reader) })
     }
 }
 
@@ -307,6 +321,11 @@ pub(crate) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<(&'a [u8], u64)
     genuine.ok_or_else(|| corrupt(format!("the checksum of \"{}\" is wrong", key.escape_ascii())))
 }
 
+fn push_bytes(bytes: &mut Vec<u8>, part: &[u8]) {
+    bytes.extend(u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+    bytes.extend_from_slice(part);
+}
+
 /// Reads what was written one after the other; `None` when there is not enough.
 struct Reader<'a>(&'a [u8]);
 
@@ -334,5 +353,68 @@ impl<'a> Reader<'a> {
         let (bytes, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns all values of up to three of the bytes that are escaped and their neighbours.
+    fn values() -> Vec<Vec<u8>> {
+        let bytes = [0, 1, 2, 0x61, 0xfd, 0xfe, 0xff];
+        let mut values = vec![vec![]];
+        for length in 0..3 {
+            let longer = values.iter().filter(|value: &&Vec<u8>| value.len() == length);
+            let longer = longer.flat_map(|value| bytes.map(|byte| followed_by(value.clone(), &[byte])));
+            values.extend(longer.collect::<Vec<_>>());
+        }
+        values
+    }
+
+    #[test]
+    fn escaped_parts_come_back_and_sort_as_the_parts_do() {
+        let escape = |part: &[u8], rest: &[u8]| {
+            let mut key = Vec::new();
+            push_part(&mut key, part);
+            followed_by(key, rest)
+        };
+        for left in values() {
+            let key = escape(&left, b"rest");
+            assert_eq!(take_part(&key), Some((left.clone(), &b"rest"[..])));
+            assert!(!key.contains(&0xff), "{key:?}");
+            for right in values() {
+                let keys = (escape(&left, b"b"), escape(&right, b"a"));
+                let expected = left.cmp(&right).then(std::cmp::Ordering::Greater);
+                assert_eq!(keys.0.cmp(&keys.1), expected, "{left:?} and {right:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_cut_short_is_not_read() {
+        for key in [&b""[..], b"abc", b"abc\0", b"abc\0\x02", b"abc\xfe", b"abc\xff\0\0"] {
+            assert_eq!(take_part(key), None, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_sealed_for_its_key_alone() {
+        let sealed = seal(b"key", b"value");
+        assert_eq!(unseal(b"key", &sealed).unwrap().0, b"value");
+        assert!(unseal(b"kez", &sealed).is_err());
+        assert!(unseal(b"key", &sealed[1..]).is_err());
+        assert!(unseal(b"key", b"short").is_err());
+    }
+
+    #[test]
+    fn the_key_of_a_list_tells_what_it_is_of() {
+        let plain = ListAt::parse(&list_key("Repo", Place::At("a/b"), None)).unwrap();
+        assert_eq!((plain.kind.as_str(), &*plain.uid, plain.filter), ("Repo", "a/b", None));
+        let filtered = ListAt::parse(&list_key("Repo", Place::At("a"), Some(("color", b"\0red")))).unwrap();
+        assert_eq!(filtered.filter, Some(("color".to_owned(), b"\0red".to_vec())));
+        assert!(ListAt::parse(&list_key("Repo", Place::Roots, None)).is_none());
+        let list = List { id: 7, all: 9, direct: 2, names: ["name".to_owned(), "rank".to_owned()].into() };
+        assert_eq!(List::decode(&list.encode()).unwrap(), list);
     }
 }

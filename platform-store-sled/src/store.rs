@@ -36,69 +36,82 @@ pub struct SledStore {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// How a store is opened.
+/// How a store is opened; made by [`SledStore::builder`].
 #[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Options {
-    /// How many bytes of pages sled keeps in memory; our choice: 256 MiB. It needs more besides: see the crate's
-    /// head.
-    pub cache_bytes: u64,
-    /// Above how many records a list's orders and totals are kept with every write, and below which they are made
-    /// when asked for; our choice: 128. It may change from one opening to the next.
-    pub promote_above: u32,
-    /// How many bytes must stay free on the disk, besides a sixteenth of what the store has: commits are refused
-    /// before they take them; our choice: 4 MiB. sled does not open on a full disk.
-    pub keep_free_bytes: u64,
+#[must_use]
+pub struct Builder {
+    cache_bytes: u64,
+    pub(crate) promote_above: u32,
+    pub(crate) keep_free_bytes: u64,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self { cache_bytes: 256 << 20, promote_above: 128, keep_free_bytes: 4 << 20 }
+impl Builder {
+    /// Sets how many bytes of pages sled keeps in memory; 256 MiB by default. It needs more besides: see the
+    /// crate's head.
+    pub const fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = bytes;
+        self
     }
-}
 
-impl SledStore {
-    /// Opens the store in this directory, and makes it if the directory is missing or empty. Beside it, a file of
-    /// its name and `.lock` is left.
+    /// Sets above how many records a list's orders and totals are kept with every write, and below which they are
+    /// made when asked for; 128 by default. It may change from one opening to the next.
+    pub const fn promote_above(mut self, records: u32) -> Self {
+        self.promote_above = records;
+        self
+    }
+
+    /// Sets how many bytes must stay free on the disk, besides a sixteenth of what the store has; 4 MiB by default.
+    /// Commits are refused before they take them, because sled does not open on a full disk.
+    pub const fn keep_free_bytes(mut self, bytes: u64) -> Self {
+        self.keep_free_bytes = bytes;
+        self
+    }
+
+    /// Opens the store in this directory, and makes it if the directory is missing or empty.
+    ///
+    /// Beside it, a file of its name and `.lock` is made, and locked; it may be left or deleted afterwards.
     ///
     /// # Errors
     /// [`OpenError`], which says what to do about it.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        Self::open_with(path, &Options::default())
-    }
-
-    /// Opens the store as [`SledStore::open`] does, with options.
-    ///
-    /// # Errors
-    /// As [`SledStore::open`].
-    pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
-        let (directory, db) = Directory::open(path.as_ref(), options.cache_bytes)?;
-        let damaged =
-            |error: StoreError| OpenError::Corrupt { path: directory.path().to_owned(), reason: error.to_string() };
+    pub fn open(self, path: impl AsRef<Path>) -> Result<SledStore, OpenError> {
+        let (directory, db) = Directory::open(path.as_ref(), self.cache_bytes)?;
+        let path = directory.path().to_owned();
+        let damaged = |error: StoreError| OpenError::Damaged { path: path.clone(), reason: error.to_string() };
         let header = catch(|| read_header(&db)).unwrap_or_else(|panic| Err(corrupt(panic))).map_err(damaged)?;
         let Some((version, header)) = header else {
-            let reason = "its tree has no header of ours".to_owned();
-            return Err(OpenError::NotAStore { path: directory.path().to_owned(), reason });
+            return Err(OpenError::NotAStore { path, reason: "its tree has no header of ours" });
         };
         if version != schema::VERSION {
-            let reason = format!("its layout is version {version}, and this server knows version {}", schema::VERSION);
-            return Err(OpenError::NotAStore { path: directory.path().to_owned(), reason });
+            return Err(OpenError::Layout { path, found: version, known: schema::VERSION });
         }
         if let Some((sequence, digest)) = directory.read_mark() {
             if header.sequence < sequence {
-                let path = directory.path().to_owned();
                 return Err(OpenError::RolledBack { path, found: header.sequence, expected: sequence });
             }
             if header.sequence == sequence && header.digest != digest {
                 return Err(damaged(corrupt("the header and the file `mark` disagree")));
             }
         }
-        let refused =
-            |source| OpenError::File { action: "write the mark in", path: directory.path().to_owned(), source };
+        let refused = |source| OpenError::File { action: "write the mark in", path: path.clone(), source };
         directory.write_mark(header).map_err(refused)?;
-        let writer = catch(|| Writer::new(&db, header, options));
+        let writer = catch(|| Writer::new(&db, header, &self));
         let writer = writer.unwrap_or_else(|panic| Err(corrupt(panic))).map_err(damaged)?;
-        Ok(Self::start(Arc::new(Shared::new(db, directory, header.sequence)), writer))
+        Ok(SledStore::start(Arc::new(Shared::new(db, directory, header.sequence)), writer))
+    }
+}
+
+impl SledStore {
+    /// Opens a store with the usual settings; see [`Builder::open`].
+    ///
+    /// # Errors
+    /// As [`Builder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::builder().open(path)
+    }
+
+    /// Returns the usual settings, to be changed.
+    pub const fn builder() -> Builder {
+        Builder { cache_bytes: 256 << 20, promote_above: 128, keep_free_bytes: 4 << 20 }
     }
 
     fn start(shared: Arc<Shared>, writer: Writer) -> Self {
@@ -130,8 +143,12 @@ impl SledStore {
     /// the calling thread.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot be read far enough to tell.
+    /// [`StoreError`] when the store cannot be read far enough to tell, and when a write of its failed: then open it
+    /// again first.
     pub fn check(&self) -> Result<Vec<Finding>, StoreError> {
+        if let Some(error) = self.shared.refuses_commits() {
+            return Err(error);
+        }
         self.shared.read_patiently(check::check)
     }
 

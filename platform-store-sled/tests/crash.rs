@@ -9,7 +9,7 @@
 use std::{
     io::{BufRead, BufReader},
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -88,14 +88,30 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     assert!(acknowledged.iter().all(Option::is_some));
 }
 
+#[test]
+fn a_store_whose_making_was_cut_short_opens() {
+    let home = tempfile::tempdir().unwrap();
+    for moment in 0..40 {
+        let path = home.path().join(format!("store-{moment}"));
+        // Twice, so that an opening after the making is cut short too.
+        for _ in 0..2 {
+            let mut child = start(&path);
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_micros(500 * moment) {
+                std::thread::yield_now();
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let store = SledStore::open(&path).unwrap();
+        assert_eq!(store.check().unwrap(), [], "at moment {moment}");
+        pollster::block_on(store.commit(commit(9, moment))).unwrap();
+    }
+}
+
 /// Runs the writer until it has been at it for so long, and returns what it said.
 fn run_and_kill(path: &Path, after: Duration) -> Vec<(u64, u64)> {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "writer", "--nocapture"])
-        .env(PATH, path)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = start(path);
     let mut said = Vec::new();
     let mut since: Option<Instant> = None;
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
@@ -111,4 +127,9 @@ fn run_and_kill(path: &Path, after: Duration) -> Vec<(u64, u64)> {
     }
     child.wait().unwrap();
     said
+}
+
+fn start(path: &Path) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "writer", "--nocapture"]).env(PATH, path).stdout(Stdio::piped()).spawn().unwrap()
 }

@@ -12,7 +12,7 @@ use platform_core::{
     store::{Commit, Filter, Key, KeyValue, Order, OrderBy, Put, Query, Scope, Store, StoreError},
     uid::Uid,
 };
-use platform_store_sled::{OpenError, Options, SledStore};
+use platform_store_sled::{OpenError, SledStore};
 use tempfile::TempDir;
 
 fn key(number: u64) -> Key {
@@ -174,7 +174,7 @@ fn copy(from: &Path, to: &Path) {
         let entry = entry.unwrap();
         let to = to.join(entry.file_name());
         if entry.path().is_dir() {
-            copy(&entry.path(), &to)
+            copy(&entry.path(), &to);
         } else {
             let _ = fs::copy(entry.path(), to).unwrap();
         }
@@ -268,9 +268,7 @@ fn check_finds_a_record_that_is_not_its_latest() {
 #[test]
 fn a_disk_that_is_nearly_full_refuses_commits_and_goes_on_reading() {
     let (_home, path) = closed();
-    let mut options = Options::default();
-    options.keep_free_bytes = 1 << 60;
-    let store = SledStore::open_with(&path, &options).unwrap();
+    let store = SledStore::builder().keep_free_bytes(1 << 60).open(&path).unwrap();
     let error = write(&store, 300..301).unwrap_err();
     assert!(matches!(&error, StoreError::Full(_)), "{error}");
     assert_eq!(total(&store).unwrap(), 300);

@@ -101,7 +101,8 @@ fn key(number: u64) -> Key {
 }
 
 fn put(number: u64, round: u64) -> Put {
-    let body = format!("{{\"number\":{number},\"round\":{round}}}").repeat(if number % 40 == 0 { 300 } else { 8 });
+    let body =
+        format!("{{\"number\":{number},\"round\":{round}}}").repeat(if number.is_multiple_of(40) { 300 } else { 8 });
     Put {
         key: key(number),
         sort: vec![("name", KeyValue::text(&format!("name {}", number * 7 % 100)))],

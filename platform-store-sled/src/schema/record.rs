@@ -4,7 +4,7 @@ use platform_core::store::{KeyValue, Put, StoreError};
 use sled::IVec;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Reader, SEAL_LEN, followed_by, piece_key, record_key, unseal};
+use super::{Reader, SEAL_LEN, followed_by, piece_key, push_bytes, record_key, unseal};
 use crate::error::corrupt;
 
 /// The longest value. sled moves pages of more than 128 KiB to files of their own, which it never syncs; a page of
@@ -128,12 +128,12 @@ impl<'a> Row<'a> {
 
     /// Returns the value that it is ordered by under this name: empty, when it has none.
     pub(crate) fn sort_value(&self, name: &str) -> &'a [u8] {
-        self.sort.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
+        self.sort.iter().find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
     }
 
     /// Returns its filter values, each once.
     pub(crate) fn filters(&self) -> Vec<(&'a str, &'a [u8])> {
-        let mut filters: Vec<_> = self.filter.into_iter().collect();
+        let mut filters: Vec<_> = self.filter.iter().collect();
         filters.sort_unstable();
         filters.dedup();
         filters
@@ -145,6 +145,15 @@ impl<'a> Row<'a> {
 pub(crate) struct Entries<'a>(&'a [u8]);
 
 impl<'a> Entries<'a> {
+    /// Returns the names and values in order.
+    pub(crate) fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let mut reader = Reader(self.0);
+        std::iter::from_fn(move || {
+            let name = std::str::from_utf8(reader.bytes()?).ok()?;
+            Some((name, reader.bytes()?))
+        })
+    }
+
     fn encode<'b>(entries: impl Iterator<Item = (&'b str, &'b KeyValue)>) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (name, value) in entries {
@@ -153,21 +162,4 @@ impl<'a> Entries<'a> {
         }
         bytes
     }
-}
-
-impl<'a> IntoIterator for Entries<'a> {
-    type Item = (&'a str, &'a [u8]);
-    type IntoIter = Box<dyn Iterator<Item = Self::Item> + 'a>;
-    fn into_iter(self) -> Self::IntoIter {
-        let mut reader = Reader(self.0);
-        Box::new(std::iter::from_fn(move || {
-            let name = std::str::from_utf8(reader.bytes()?).ok()?;
-            Some((name, reader.bytes()?))
-        }))
-    }
-}
-
-fn push_bytes(bytes: &mut Vec<u8>, part: &[u8]) {
-    bytes.extend(u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
-    bytes.extend_from_slice(part);
 }
