@@ -329,11 +329,15 @@ impl Platform {
     ) -> Result<T> {
         for _ in 0..ATTEMPTS {
             let cx = Cx::new(self, caller, self.grants_of(&caller.identity).await?);
-            match operation(&cx).await {
-                Err(error) if error.is_stale() => {
+            let done = operation(&cx).await;
+            // What was answered without a look at the store may rest on grants that have changed since.
+            let still = if cx.is_confirmed() { Ok(()) } else { cx.confirm().await };
+            match (done, still) {
+                (Err(error), _) | (_, Err(error)) if error.is_stale() => {
                     self.grants.remove(&caller.identity);
                 }
-                done => return done,
+                (_, Err(error)) => return Err(error),
+                (done, Ok(())) => return done,
             }
         }
         Err(Error::busy())

@@ -179,13 +179,22 @@ impl Proof {
     }
 
     fn lists(&mut self) {
-        let wrong: Vec<_> = self.lists.iter().filter(|(_, list)| list.stored != list.counted).map(|(key, list)| {
-            let Kept { stored, counted } = list;
-            format!(
-                "the list \"{}\" says that it holds {} records and {} of them directly, and it holds {} and {}",
-                key.escape_ascii(), stored.all, stored.direct, counted.all, counted.direct
-            )
-        }).collect();
+        let wrong: Vec<_> = self
+            .lists
+            .iter()
+            .filter(|(_, list)| list.stored != list.counted)
+            .map(|(key, list)| {
+                let Kept { stored, counted } = list;
+                format!(
+                    "the list \"{}\" says that it holds {} records and {} of them directly, and it holds {} and {}",
+                    key.escape_ascii(),
+                    stored.all,
+                    stored.direct,
+                    counted.all,
+                    counted.direct
+                )
+            })
+            .collect();
         for what in wrong {
             self.finding(what);
         }

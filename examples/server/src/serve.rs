@@ -32,7 +32,8 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
 
 async fn serve_until_stopped(config: &Config) -> Result<()> {
     let installation = Installation::open(config)?;
-    let listener = TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
+    let listener =
+        TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
     let address = listener.local_addr().context("cannot tell the address")?;
     let url = config.public_url.clone().unwrap_or_else(|| installation::url_of(address));
     let platform = Arc::new(installation.platform(config).await?);
@@ -64,7 +65,7 @@ fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier>
     let options = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
     let trusted = config.trusted_issuers.iter().map(|url| {
         TrustedIssuer::new(url, options.clone(), fetch.clone(), Arc::new(SystemClock))
-            .map_err(|rule| anyhow::anyhow!("the trusted issuer `{url}` must be {}", rule.0))
+            .map_err(|rule| anyhow::anyhow!("the trusted issuer `{url}`: {rule}"))
     });
     let audiences = std::iter::once(url.to_owned()).chain(config.audiences.iter().cloned()).collect();
     let options = VerifierOptions {

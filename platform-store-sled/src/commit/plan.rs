@@ -37,12 +37,7 @@ pub(super) type Changes = BTreeMap<(String, Uid), Change>;
 
 impl Plan {
     /// Works out a commit against the store as it stands. Nothing is written.
-    pub(super) fn make(
-        db: &sled::Db,
-        header: &Header,
-        lists: &mut Lists,
-        commit: &Commit,
-    ) -> Result<Self, StoreError> {
+    pub(super) fn make(db: &sled::Db, header: &Header, lists: &mut Lists, commit: &Commit) -> Result<Self, StoreError> {
         for (index, require) in commit.require.iter().enumerate() {
             if !holds(db, require)? {
                 return Err(StoreError::Conflict(Conflict::Require(index)));

@@ -114,8 +114,8 @@ fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
 /// its files, and it says no more than that it could not have it.
 fn lock(path: &Path) -> Result<File, OpenError> {
     let lock = beside(path, ".lock");
-    let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&lock);
-    let file = file.as_mut().map_err(|error| refused("lock", &lock)(io::Error::new(error.kind(), error.to_string())))?;
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&lock);
+    let mut file = file.map_err(refused("lock", &lock))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -128,7 +128,7 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     }
     let write = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
     write.map_err(refused("write", &lock))?;
-    file.try_clone().map_err(refused("lock", &lock))
+    Ok(file)
 }
 
 fn is_missing_or_empty(path: &Path) -> Result<bool, OpenError> {
