@@ -10,11 +10,6 @@
 
 mod support;
 
-use std::{
-    io::Write,
-    sync::{Arc, Mutex},
-};
-
 use axum::{Router, routing::get};
 use bytes::Bytes;
 use http::{HeaderMap, Request};
@@ -22,7 +17,6 @@ use http_body_util::Full;
 use platform_http::{Layers, Limits};
 use support::{Answer, OPERATOR, ORG};
 use tower::ServiceExt;
-use tracing_subscriber::fmt::MakeWriter;
 
 async fn send(layers: &Layers, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
     let rest = support::rest(Limits::default()).await;
@@ -89,43 +83,4 @@ async fn pages_of_other_origins_may_not_call_unless_they_are_configured() {
         assert_eq!(allowed_origin(&preflight.headers), allowed, "{origin}");
         assert!(!preflight.headers.contains_key("access-control-allow-credentials"));
     }
-}
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Log {
-    type Writer = Self;
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
-
-#[tokio::test]
-async fn the_log_has_a_line_for_each_request_and_no_secret() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
-    let guard = tracing::subscriber::set_default(subscriber);
-    let headers = [("authorization", "Bearer canary-token"), ("x-request-id", "id\u{e9}-1")];
-    send(&Layers::default(), "GET", "/iam/v2/groups/%0Aforged?name=canary-query", &headers).await;
-    send(&Layers::default(), "GET", "/iam/v2/groups", &[("authorization", "panic")]).await;
-    drop(guard);
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    let lines: Vec<_> = log.lines().collect();
-    assert_eq!(lines.len(), 3, "{log}");
-    for part in ["GET", "path=\"/iam/v2/groups/%0Aforged\"", "status=401", "micros="] {
-        assert!(lines[0].contains(part), "{log}");
-    }
-    assert!(lines[1].contains("ERROR") && lines[1].contains("a secret of the authenticator"), "{log}");
-    assert!(lines[2].contains("status=500"), "{log}");
-    assert!(!log.contains("canary"), "{log}");
 }
