@@ -32,6 +32,12 @@ fn main() {
     let store = Arc::new(SqliteStore::open(&path).unwrap());
     load(&store, rows);
     report_sizes(&path, rows);
+    if std::env::var_os("KEEP").is_some() {
+        drop(store);
+        std::mem::forget(directory);
+        println!("{}", path.display());
+        return;
+    }
     reads(&store, rows);
     gets(&store, &path, rows);
     report_memory("after reads");
