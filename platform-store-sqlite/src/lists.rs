@@ -148,7 +148,6 @@ impl Memory {
                 *changed = false;
             }
         }
-        self.lists.retain(|_, slot| !matches!(slot, Slot::Kept { list, .. } if list.is_empty()));
         if self.lists.len() > REMEMBERED {
             self.lists = HashMap::new();
         }
@@ -228,6 +227,11 @@ impl Upkeep<'_> {
             Some(Slot::Kept { list, changed }) => {
                 list.change(change, place, &mut EditedNodes { connection: self.connection, cache: nodes })?;
                 *changed = true;
+                if list.is_empty() {
+                    // At once, since nothing else will put a record into it that is alone at its place.
+                    key.save(list, self.connection)?;
+                    lists.remove(&key);
+                }
                 return Ok(true);
             }
             Some(Slot::Short(at_most)) => *at_most + u64::from(is_new),

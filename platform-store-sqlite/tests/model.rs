@@ -141,3 +141,25 @@ fn random_commits_leave_what_the_model_says_and_the_check_finds_nothing() {
     }
     assert_eq!(store.check().unwrap(), []);
 }
+
+#[test]
+fn the_check_finds_nothing_after_commits_of_many_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("platform.db");
+    let store = SqliteStore::builder().synchronous(Synchronous::Normal).open(&path).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let store = &store;
+            scope.spawn(move || {
+                let mut random = Random(thread);
+                for round in 0..250 {
+                    match block_on(store.commit(random.commit(round / 50 % 2 == 0))) {
+                        Ok(_) | Err(StoreError::Conflict(_)) => {}
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(store.check().unwrap(), []);
+}
