@@ -74,7 +74,9 @@ impl<'a> Stored<'a> {
         self.keys.value(order, self.revision)
     }
 
-    pub(crate) fn item(&self, body: Bytes) -> Item {
+    /// Returns the record as lists have it, without its body.
+    pub(crate) fn item(&self) -> Item {
+        let body = Bytes::new();
         Item { uid: Uid::opaque(self.uid), revision: self.revision, rendering: self.rendering, body }
     }
 
@@ -113,19 +115,32 @@ pub(crate) fn find<T>(
     if stored.kind == kind && stored.uid == uid { Ok(Some(use_record(stored))) } else { Err(misplaced(stored.id)) }
 }
 
+/// Finds records by their numbers, which indexes have.
+pub(crate) struct Finder<'c>(CachedStatement<'c>);
+
+impl<'c> Finder<'c> {
+    pub(crate) fn new(connection: &'c Connection) -> Result<Self, StoreError> {
+        let select = concat!("SELECT ", columns!(), " FROM record WHERE id = ?");
+        connection.prepare_cached(select).map(Self).map_err(store_error)
+    }
+
+    /// Calls the function with the record of that number.
+    pub(crate) fn at<T>(&mut self, id: i64, use_record: impl FnOnce(Stored<'_>) -> T) -> Result<T, StoreError> {
+        let mut rows = self.0.query([id]).map_err(store_error)?;
+        match rows.next().map_err(store_error)? {
+            Some(row) => Ok(use_record(Stored::read(row)?)),
+            None => Err(corrupt(format!("an index has record {id}, which does not exist"))),
+        }
+    }
+}
+
 /// Calls the function with the record of that number, which an index has.
 pub(crate) fn at<T>(
     connection: &Connection,
     id: i64,
     use_record: impl FnOnce(Stored<'_>) -> T,
 ) -> Result<T, StoreError> {
-    let select = concat!("SELECT ", columns!(), " FROM record WHERE id = ?");
-    let mut select = connection.prepare_cached(select).map_err(store_error)?;
-    let mut rows = select.query([id]).map_err(store_error)?;
-    match rows.next().map_err(store_error)? {
-        Some(row) => Ok(use_record(Stored::read(row)?)),
-        None => Err(corrupt(format!("an index has record {id}, which does not exist"))),
-    }
+    Finder::new(connection)?.at(id, use_record)
 }
 
 pub(crate) fn misplaced(id: i64) -> StoreError {
