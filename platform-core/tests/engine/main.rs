@@ -15,7 +15,9 @@ mod sample;
 mod snapshot;
 
 mod access_matrix;
+mod filters;
 mod kinds;
+mod lists;
 mod live_grants;
 mod oracle;
 mod persons;
