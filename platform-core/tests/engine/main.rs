@@ -15,6 +15,7 @@ mod sample;
 mod snapshot;
 
 mod access_matrix;
+mod errors;
 mod filters;
 mod kinds;
 mod lists;
@@ -23,3 +24,4 @@ mod oracle;
 mod persons;
 mod registry_of_kinds;
 mod surface;
+mod updates;
