@@ -10,7 +10,7 @@ use crate::{
     fields::{self, is_named},
     kind::{By, Field, Kind, Method, Param, Type, Verb},
     scope::{Parent, UidpFilter},
-    store::{Filter, KeyName, KeyValue, Order},
+    store::{Filter, KeyName, KeyValue, Order, OrderBy},
     uid::Uid,
 };
 
@@ -57,7 +57,9 @@ impl ListRequest {
     /// # Errors
     /// INVALID_ARGUMENT with every parameter that is unknown, given twice or not of its type.
     pub fn from_query(kind: &'static Kind, pairs: &[(String, String)]) -> Result<Self> {
-        Self::from_json(kind, from_query(&|key| lookup(kind, key), pairs)?)
+        let mut violations = Violations::default();
+        let request = read_pairs(&|key| lookup(kind, key), pairs, &mut violations);
+        Self::read(kind, request, violations)
     }
 
     /// Reads a request as its proto3 JSON.
@@ -65,8 +67,12 @@ impl ListRequest {
     /// # Errors
     /// INVALID_ARGUMENT with every field that is unknown, given twice or not of its type.
     pub fn from_json(kind: &'static Kind, request: Map<String, Value>) -> Result<Self> {
+        Self::read(kind, request, Violations::default())
+    }
+
+    /// Reads a request, of which these violations were found already.
+    fn read(kind: &'static Kind, request: Map<String, Value>, mut violations: Violations) -> Result<Self> {
         let input = fields::read_with(&|key| lookup(kind, key), request, "");
-        let mut violations = Violations::default();
         for violation in input.malformed.into_vec().into_iter().chain(input.violations.into_vec()) {
             violations.add(as_documented(&violation.field), violation.description);
         }
@@ -91,13 +97,10 @@ impl ListRequest {
         let order_text = Some(text("orderBy")).filter(|order| !order.trim().is_empty()).unwrap_or(default_order);
         let order = order_by::parse(order_text, kind.fields);
         let uidp = uidp_filter(values.get("uidp"), &mut violations);
-        let order = match order {
-            Ok(order) => order,
-            Err(rule) => {
-                violations.add("order_by", rule);
-                return Err(Error::invalid(violations));
-            }
-        };
+        let order = order.unwrap_or_else(|rule| {
+            violations.add("order_by", rule);
+            Order { by: OrderBy::Uid, descending: false }
+        });
         violations.none_or(())?;
 
         let page_token = text("pageToken").to_owned();
@@ -168,15 +171,23 @@ fn filter(param: &Param, value: &Value) -> Option<Filter> {
     }
 }
 
-/// Reads the pairs of a query string into a JSON object, by the fields that `lookup` knows.
+/// Reads the pairs of a query string, decoded, into the request of an action with these fields: either spelling of
+/// names, dotted into messages, a key again for each element of a list.
 ///
 /// # Errors
 /// INVALID_ARGUMENT with every key that is unknown, or given twice and no list.
-pub(crate) fn from_query(
+pub fn from_query(fields: &'static [Field], pairs: &[(String, String)]) -> Result<Map<String, Value>> {
+    let mut violations = Violations::default();
+    let request = read_pairs(&|key| fields::named(fields, key), pairs, &mut violations);
+    violations.none_or(request)
+}
+
+/// Reads pairs by the fields that `lookup` knows.
+fn read_pairs(
     lookup: &dyn Fn(&str) -> Option<&'static Field>,
     pairs: &[(String, String)],
-) -> Result<Map<String, Value>> {
-    let mut violations = Violations::default();
+    violations: &mut Violations,
+) -> Map<String, Value> {
     let mut object = Map::new();
     for (key, value) in pairs {
         let mut names = key.split('.');
@@ -198,7 +209,7 @@ pub(crate) fn from_query(
             _ => violations.add(key, "is no parameter of this method"),
         }
     }
-    violations.none_or(object)
+    object
 }
 
 /// Puts a value at a path; tells whether there was room for it.
@@ -234,5 +245,42 @@ fn from_text(ty: &Type, text: &str) -> Value {
         (Type::Int32 | Type::Int64 | Type::Timestamp | Type::Duration | Type::Enum(_), "") => Value::Null,
         (Type::Enum(_) | Type::Capability, text) => text.parse::<u32>().map_or_else(|_| text.into(), Value::from),
         _ => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{kind::Resource, resources::registry::Tag};
+
+    #[test]
+    fn all_that_is_wrong_with_a_list_is_told_at_once() {
+        let pairs = [
+            ("nam", "x"),
+            ("page_size", "-1"),
+            ("skip", "-1"),
+            ("order_by", "digest"),
+            ("uidp.children_of", "x"),
+            ("name", "a"),
+            ("name", "b"),
+            ("pageSize", "1"),
+            ("updated_since", "now"),
+            ("include_dates", "yes"),
+        ];
+        let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let error = ListRequest::from_query(Tag::KIND, &pairs).unwrap_err();
+        let fields: Vec<_> = error.violations().iter().map(|violation| violation.field.as_str()).collect();
+        let expected = [
+            "nam",
+            "name",
+            "page_size",
+            "updatedSince",
+            "includeDates",
+            "page_size",
+            "skip",
+            "uidp.children_of",
+            "order_by",
+        ];
+        assert_eq!(fields, expected);
     }
 }

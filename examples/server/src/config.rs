@@ -39,16 +39,34 @@ pub(crate) struct Options {
     #[arg(long, global = true, env = "PLATFORM_SERVICE_DOMAIN", value_name = "DOMAIN")]
     service_domain: Option<String>,
     /// An OIDC issuer whose tokens are believed, for registered persons; may be repeated
-    #[arg(long = "trusted-issuer", global = true, env = "PLATFORM_TRUSTED_ISSUERS", value_name = "URL", value_delimiter = ',')]
+    #[arg(
+        long = "trusted-issuer",
+        global = true,
+        env = "PLATFORM_TRUSTED_ISSUERS",
+        value_name = "URL",
+        value_delimiter = ','
+    )]
     trusted_issuers: Vec<String>,
     /// Another audience that tokens may be for; may be repeated
-    #[arg(long = "audience", global = true, env = "PLATFORM_AUDIENCES", value_name = "AUDIENCE", value_delimiter = ',')]
+    #[arg(
+        long = "audience",
+        global = true,
+        env = "PLATFORM_AUDIENCES",
+        value_name = "AUDIENCE",
+        value_delimiter = ','
+    )]
     audiences: Vec<String>,
     /// An identity with the operator's powers, besides the one of the data directory; may be repeated
     #[arg(long = "operator", global = true, env = "PLATFORM_OPERATORS", value_name = "UID", value_delimiter = ',')]
     operators: Vec<String>,
     /// An origin that browsers may call from; may be repeated [default: none]
-    #[arg(long = "cors-origin", global = true, env = "PLATFORM_CORS_ORIGINS", value_name = "ORIGIN", value_delimiter = ',')]
+    #[arg(
+        long = "cors-origin",
+        global = true,
+        env = "PLATFORM_CORS_ORIGINS",
+        value_name = "ORIGIN",
+        value_delimiter = ','
+    )]
     cors_origins: Vec<String>,
     /// Let every registered person create organisations, and not only the operator
     #[arg(long, global = true, env = "PLATFORM_OPEN_ORGANISATIONS", num_args = 0..=1, default_missing_value = "true")]
@@ -59,9 +77,9 @@ pub(crate) struct Options {
     /// The most bytes of a request's body [default: 1048576]
     #[arg(long, global = true, env = "PLATFORM_MAX_BODY", value_name = "BYTES")]
     max_body: Option<usize>,
-    /// The most connections at once [default: 10000]
+    /// The most connections at once [default: 4096]
     #[arg(long, global = true, env = "PLATFORM_MAX_CONNECTIONS", value_name = "NUMBER")]
-    max_connections: Option<usize>,
+    max_connections: Option<u32>,
     /// The most seconds that a request may take [default: 30]
     #[arg(long, global = true, env = "PLATFORM_REQUEST_TIMEOUT", value_name = "SECONDS")]
     request_timeout: Option<u64>,
@@ -88,7 +106,7 @@ pub(crate) struct Config {
     pub(crate) open_organisations: bool,
     pub(crate) allow_http_issuers: bool,
     pub(crate) max_body: Option<usize>,
-    pub(crate) max_connections: Option<usize>,
+    pub(crate) max_connections: Option<u32>,
     pub(crate) request_timeout: Option<u64>,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
@@ -145,9 +163,9 @@ impl Options {
         let many = |given: Vec<String>, filed: Vec<String>| if given.is_empty() { filed } else { given };
         let listen = self.listen.or(file.listen);
         let operators = many(self.operators, file.operators);
-        let operators = operators.iter().map(|text| {
-            Uid::parse(text).with_context(|| format!("the operator `{text}` of the configuration"))
-        });
+        let operators = operators
+            .iter()
+            .map(|text| Uid::parse(text).with_context(|| format!("the operator `{text}` of the configuration")));
         let config = Config {
             listen: listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8080))),
             listen_given: listen.is_some(),

@@ -8,14 +8,12 @@ use platform_core::{
     platform::{self, Platform, Settings},
     store::{Store, memory::MemoryStore},
 };
+use platform_http::{SystemClock, SystemEntropy};
 use platform_oidc::{Algorithm, Bootstrap, Issuer, Keys};
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
-use crate::{
-    config::{self, Config},
-    system::{SystemClock, SystemEntropy},
-};
+use crate::config::{self, Config};
 
 /// The name of the first organisation.
 const ORGANISATION: &str = "platform";
@@ -41,7 +39,7 @@ impl Installation {
     pub(crate) fn issuer(&self, url: &str) -> Result<Issuer> {
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let issuer = Issuer::new(url, Arc::clone(&self.keys), clock, entropy);
-        issuer.map_err(|rule| anyhow::anyhow!("the public URL `{url}` must be {}", rule.0))
+        issuer.map_err(|rule| anyhow::anyhow!("the public URL `{url}`: {rule}"))
     }
 
     /// Puts the platform together over the configured store and writes what a new installation begins with.
@@ -55,9 +53,11 @@ impl Installation {
             open_organisations: config.open_organisations,
             ..Settings::default()
         };
-        let page_keys = self.keys.page_tokens().iter().map(|key| {
-            (u64::from_str_radix(key.id(), 16).unwrap_or_default(), *key.secret())
-        });
+        let page_keys = self
+            .keys
+            .page_tokens()
+            .iter()
+            .map(|key| (u64::from_str_radix(key.id(), 16).unwrap_or_default(), *key.secret()));
         let platform = Platform::builder(store, SystemClock, SystemEntropy)
             .settings(settings)
             .page_keys(PageKeys::new(page_keys))
@@ -94,7 +94,9 @@ pub(crate) fn store_path(config: &Config) -> PathBuf {
 pub(crate) fn record_url(config: &Config, url: &str) -> Result<()> {
     let path = config.data_dir.join(ADDRESS_FILE);
     let new = config.data_dir.join(format!("{ADDRESS_FILE}.new"));
-    fs::write(&new, url).and_then(|()| fs::rename(&new, &path)).with_context(|| format!("cannot write {}", path.display()))
+    fs::write(&new, url)
+        .and_then(|()| fs::rename(&new, &path))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Returns the URL that this configuration says, or else that of the last server of the data directory.

@@ -13,7 +13,6 @@ mod config;
 mod env;
 mod installation;
 mod serve;
-mod system;
 mod token;
 
 fn main() -> ExitCode {

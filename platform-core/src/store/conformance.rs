@@ -38,6 +38,7 @@ mod filter;
 mod get;
 mod large;
 mod many;
+mod model;
 mod order;
 mod reopen;
 mod require;
@@ -65,6 +66,8 @@ pub struct Suite {
     open: Box<Open>,
     block_on: Box<BlockOn>,
     exclusions: Vec<Exclusion>,
+    /// The seed and the number of the random operations.
+    random: (u64, usize),
 }
 
 type Open = dyn Fn(PathBuf) -> LocalFuture<'static, Result<Arc<dyn Store>, Cause>> + Send + Sync;
@@ -99,7 +102,7 @@ impl Suite {
             Box::pin(async { opening.await.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(Into::into) })
         };
         let block_on = |case: LocalFuture<'_, ()>| pollster::block_on(case);
-        Self { open: Box::new(open), block_on: Box::new(block_on), exclusions: Vec::new() }
+        Self { open: Box::new(open), block_on: Box::new(block_on), exclusions: Vec::new(), random: (1, 10_000) }
     }
 
     /// Has the cases run by this function, which several threads call at once; for a store that needs a runtime.
@@ -118,6 +121,13 @@ impl Suite {
         self
     }
 
+    /// Has the random operations drawn from this seed, and so many of them; by default 10,000 from the seed 1.
+    #[must_use]
+    pub fn random(mut self, seed: u64, operations: usize) -> Self {
+        self.random = (seed, operations);
+        self
+    }
+
     fn trials(self: Arc<Self>) -> Vec<Trial> {
         let cases = GROUPS.iter().flat_map(|(group, cases)| cases.iter().map(move |case| (*group, case)));
         let known: Vec<(String, &Case)> =
@@ -129,7 +139,7 @@ impl Suite {
     }
 
     fn trial(self: Arc<Self>, name: String, case: &'static Case) -> Trial {
-        if let Some(exclusion) = self.exclusions.iter().find(|exclusion| matches(&name, exclusion.cases)) {
+        if let Some(exclusion) = self.exclusion(&name) {
             let why = format!("excluded: {}", exclusion.reason);
             return Trial::test(name, || Ok(())).with_kind(why).with_ignored_flag(true);
         }
@@ -137,6 +147,10 @@ impl Suite {
             self.run(async |suite: &Arc<Self>| (case.run)(&mut Fixture::create(suite.clone()).await).await);
             Ok::<(), Failed>(())
         })
+    }
+
+    fn exclusion(&self, name: &str) -> Option<&Exclusion> {
+        self.exclusions.iter().find(|exclusion| matches(name, exclusion.cases))
     }
 
     fn run<T>(self: &Arc<Self>, work: impl AsyncFnOnce(&Arc<Self>) -> T) -> T {
@@ -189,4 +203,5 @@ const GROUPS: &[(&str, &[Case])] = &[
     ("large", large::CASES),
     ("reopen", reopen::CASES),
     ("concurrency", concurrency::CASES),
+    ("model", model::CASES),
 ];

@@ -31,6 +31,15 @@ impl Fixture {
         fixture
     }
 
+    /// Returns another empty store.
+    pub(super) async fn another(&self) -> Self {
+        Self::create(self.suite.clone()).await
+    }
+
+    pub(super) fn suite(&self) -> &Suite {
+        &self.suite
+    }
+
     /// Closes the store, and opens it again from what it left behind.
     pub(super) async fn reopen(&mut self) {
         let store = self.store.take().expect("an open store");
@@ -151,14 +160,14 @@ pub(super) fn conflict(outcome: Result<Committed, StoreError>) -> Result<u64, Co
     }
 }
 
-/// Compares a page with the expected one, and says no more of them than a reader can take in.
-pub(super) fn assert_same_page(page: &Page, expected: &Page, query: &Query) {
+/// Tells how a page differs from the expected one, in no more words than a reader can take in.
+pub(super) fn differ(page: &Page, expected: &Page) -> Option<String> {
     let brief = |page: &Page| {
-        let uids: Vec<&str> = page.items.iter().map(|item| &*item.uid).take(10).collect();
-        let Page { items, next, total, epochs } = page;
-        format!("{} records {uids:?}, next {next:?}, total {total:?}, epochs {epochs:?}", items.len())
+        let items = page.items.iter().take(10).map(|item| format!("{}@{}", item.uid, item.revision));
+        let (items, Page { next, total, epochs, .. }) = (items.collect::<Vec<_>>().join(" "), page);
+        format!("{} records ({items} ..), next {next:?}, total {total:?}, epochs {epochs:?}", page.items.len())
     };
-    assert!(page == expected, "{query:?} returned\n{}\nwhere expected was\n{}", brief(page), brief(expected));
+    (page != expected).then(|| format!("returned {}\nwhere the model has {}", brief(page), brief(expected)))
 }
 
 /// Returns the uids of the query's records, fetched a page at a time.

@@ -4,7 +4,7 @@
 use super::{
     super::{Commit, Delete, Filter, Order, OrderBy, Put, Query, Scope, model::Model},
     Case, Fixture, cases,
-    fixture::assert_same_page,
+    fixture::differ,
     records::{
         Ask, Describe, THING, above, any_of, contains, key, none_of, orders, text, thing, things, things_in, uid,
     },
@@ -62,7 +62,9 @@ impl<'a> Both<'a> {
         let listing = self.model.listing(query);
         let same = async |query: &Query| {
             let page = self.fixture.page(query).await;
-            assert_same_page(&page, &listing.page(query), query);
+            if let Some(difference) = differ(&page, &listing.page(query)) {
+                panic!("{query:?} {difference}");
+            }
             page
         };
         let query = Query { count: true, limit: 20, ..query.clone() };

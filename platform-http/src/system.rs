@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp};
 
 /// The system's clock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SystemClock;
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
@@ -16,8 +16,8 @@ impl Clock for SystemClock {
 }
 
 /// The operating system's generator.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SystemEntropy;
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
     fn fill(&self, bytes: &mut [u8]) {

@@ -1,0 +1,42 @@
+//! Embeds the platform in a service of your own: a store, REST beside your routes, and your way of telling callers.
+//!
+//! `cargo run -p embed`, then `curl -H 'Authorization: Bearer let me in' http://127.0.0.1:8081/iam/v2/roles`.
+
+use std::sync::Arc;
+
+use platform_core::{
+    access::{Authenticator, Caller},
+    error::{Error, Result},
+    platform::{Bootstrap, Platform, Settings},
+    uid::Uid,
+};
+use platform_http::{Limits, Rest, SystemClock, SystemEntropy, serve};
+use platform_store_sqlite::SqliteStore;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let me = Uid::parse("00000000000000000000000000000000000000aa")?;
+    let store = Arc::new(SqliteStore::open("embedded.sqlite")?);
+    let settings = Settings { operators: [me.clone()].into(), ..Settings::default() };
+    let platform = Arc::new(Platform::builder(store, SystemClock, SystemEntropy).settings(settings).build());
+    let organisation = Uid::parse("00000000000000000000000000000000000000bb")?;
+    platform.bootstrap(&Bootstrap { organisation, organisation_name: "mine".into(), operator: me.clone() }).await?;
+
+    let rest = Rest::new(platform, Arc::new(Password(me)), Limits::default())?;
+    let app = axum::Router::new().route("/", axum::routing::get(async || "my service")).fallback_service(rest);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:8081").await?;
+    serve(listener, app, &Limits::default(), std::future::pending()).await?;
+    Ok(())
+}
+
+/// Your way of telling who calls: here one password for one identity.
+#[derive(Debug)]
+struct Password(Uid);
+
+#[async_trait::async_trait]
+impl Authenticator for Password {
+    async fn authenticate(&self, token: &str) -> Result<Caller> {
+        let known = token == "let me in";
+        known.then(|| Caller::new(self.0.clone())).ok_or_else(|| Error::unauthenticated("wrong password"))
+    }
+}

@@ -1,0 +1,73 @@
+//! Tickets: a kind of your own. This file is all there is to it.
+
+use platform_core::{
+    access::cap,
+    kind::{Domain, Field, Kind, Method, Param, Parent, Resource, Roots, WhenParentGoes},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+use serde::{Deserialize, Serialize};
+
+/// Something to be done in a group.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Ticket {
+    /// The group's and a segment.
+    pub(crate) uid: Uid,
+    /// What is to be done.
+    pub(crate) title: String,
+    /// How far it is.
+    pub(crate) state: State,
+    /// When it was created.
+    pub(crate) create_time: Option<Timestamp>,
+    /// When it was last updated.
+    pub(crate) update_time: Option<Timestamp>,
+}
+
+/// How far a ticket is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum State {
+    /// Nobody said.
+    #[default]
+    StateUnspecified,
+    /// To be done.
+    StateOpen,
+    /// Done.
+    StateDone,
+}
+
+const STATES: &[&str] = &["STATE_UNSPECIFIED", "STATE_OPEN", "STATE_DONE"];
+
+impl Resource for Ticket {
+    const KIND: &'static Kind = &Kind {
+        name: "Ticket",
+        plural: "tickets",
+        service: "TicketsService",
+        domain: Domain("tickets"),
+        parent: Parent::Group,
+        methods: &[
+            Method::list(&[cap("repo.list")]).params(&[Param::exact("state")]),
+            Method::get(&[cap("repo.list")]),
+            Method::create(&[cap("repo.create")]).event("tickets.ticket.created.v1"),
+            Method::update(&[cap("repo.update")]).event("tickets.ticket.updated.v1"),
+            Method::delete(&[cap("repo.delete")]).event("tickets.ticket.deleted.v1"),
+        ],
+        actions: &[],
+        fields: &[
+            Field::UID,
+            Field::string("title").required().sort(&["title"]),
+            Field::enumeration("state", STATES).sort(&["state"]),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME,
+        ],
+        keys: &[],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Blocks,
+    };
+
+    fn example() -> Self {
+        Self { title: "water the plants".to_owned(), state: State::StateOpen, ..Self::default() }
+    }
+}

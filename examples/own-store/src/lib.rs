@@ -1,0 +1,153 @@
+//! A store of your own: the smallest that keeps the contract, for you to begin with.
+//!
+//! It has one map under one lock and looks at every record for every question, so it is right and slow. What a real
+//! store does better is where it looks; what it must answer is the same, and `tests/conformance.rs` holds it to that.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use platform_core::store::{
+    Commit, Committed, Conflict, Delete, Epoch, Filter, Item, Key, KeyValue, OrderBy, Page, Position, Put, Query, Read,
+    Record, Require, Scope, Store, StoreError,
+};
+
+/// Records in a map. Nothing outlives it.
+#[derive(Debug, Default)]
+pub struct MapStore(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    sequence: u64,
+    records: BTreeMap<Key, (u64, Put)>,
+    epochs: BTreeMap<Epoch, u64>,
+}
+
+#[async_trait]
+impl Store for MapStore {
+    async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
+        let state = self.0.lock();
+        let record = |key: &Key| {
+            state.records.get(key).map(|(revision, put)| Record {
+                key: put.key.clone(),
+                revision: *revision,
+                rendering: put.rendering,
+                body: put.body.clone(),
+                private: put.private.clone(),
+            })
+        };
+        Ok(Read { records: keys.iter().map(record).collect(), epochs: state.epochs(epochs) })
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        let state = self.0.lock();
+        let mut matching: Vec<_> = state.records.values().filter(|(_, put)| matches(query, put)).collect();
+        matching.sort_by_cached_key(|(revision, put)| place(query, *revision, put));
+        if query.order.descending {
+            matching.reverse();
+        }
+        let total = matching.len() as u64;
+        let passed = |(revision, put): &&&(u64, Put)| match &query.after {
+            None => false,
+            Some(after) => {
+                let (place, after) = (place(query, *revision, put), (after.value.clone(), after.uid.clone()));
+                if query.order.descending { place >= after } else { place <= after }
+            }
+        };
+        let skip = usize::try_from(query.skip).unwrap_or(usize::MAX);
+        let mut rest = matching.iter().skip_while(passed).skip(skip);
+        let page: Vec<_> = rest.by_ref().take(query.limit).collect();
+        let position = |(revision, put): &&&(u64, Put)| {
+            let (value, uid) = place(query, *revision, put);
+            Position { value, uid }
+        };
+        let next = if rest.next().is_some() { page.last().map(position) } else { None };
+        let item = |(revision, put): &&(u64, Put)| Item {
+            uid: put.key.uid.clone(),
+            revision: *revision,
+            rendering: put.rendering,
+            body: put.body.clone(),
+        };
+        Ok(Page {
+            items: page.into_iter().map(item).collect(),
+            next,
+            total: query.count.then_some(total),
+            epochs: state.epochs(&query.epochs),
+        })
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        let mut state = self.0.lock();
+        if let Some(index) = commit.require.iter().position(|require| !state.holds(require)) {
+            return Err(StoreError::Conflict(Conflict::Require(index)));
+        }
+        // What is deleted and replaced frees its unique keys for what is put.
+        let goes = |put: &Put| {
+            commit.delete.iter().any(|delete| deletes(delete, put)) || commit.put.iter().any(|new| new.key == put.key)
+        };
+        let taken = |put: usize, unique: usize| Err(StoreError::Conflict(Conflict::Unique { put, unique }));
+        for (at, put) in commit.put.iter().enumerate() {
+            for (index, unique) in put.unique.iter().enumerate() {
+                let stays = |other: &&(u64, Put)| !goes(&other.1) && other.1.unique.contains(unique);
+                let earlier = commit.put.iter().take(at).any(|other| other.unique.contains(unique));
+                if earlier || state.records.values().any(|other| stays(&other)) {
+                    return taken(at, index);
+                }
+            }
+        }
+        state.records.retain(|_, (_, put)| !goes(put));
+        state.sequence += 1;
+        let sequence = state.sequence;
+        state.records.extend(commit.put.into_iter().map(|put| (put.key.clone(), (sequence, put))));
+        state.epochs.extend(commit.raise.into_iter().map(|epoch| (epoch, sequence)));
+        Ok(Committed { sequence })
+    }
+}
+
+impl State {
+    fn epochs(&self, names: &[Epoch]) -> Vec<u64> {
+        names.iter().map(|name| self.epochs.get(name).copied().unwrap_or_default()).collect()
+    }
+
+    fn holds(&self, require: &Require) -> bool {
+        match require {
+            Require::Absent(key) => !self.records.contains_key(key),
+            Require::Exists(key) => self.records.contains_key(key),
+            Require::Revision(key, revision) => self.records.get(key).is_some_and(|(found, _)| found == revision),
+            Require::NoneBelow(uid, kinds) => {
+                !self.records.keys().any(|key| kinds.contains(&key.kind) && key.uid.is_below(uid))
+            }
+            Require::NoneWith(kind, key, value) => {
+                let with = |put: &Put| put.key.kind == *kind && put.filter.contains(&(*key, value.clone()));
+                !self.records.values().any(|(_, put)| with(put))
+            }
+            Require::Epoch(name, value) => self.epochs.get(name).copied().unwrap_or_default() == *value,
+        }
+    }
+}
+
+fn deletes(delete: &Delete, put: &Put) -> bool {
+    match delete {
+        Delete::Key(key) => put.key == *key,
+        Delete::Below(uid, kinds) => kinds.contains(&put.key.kind) && put.key.uid.is_below(uid),
+        Delete::With(kind, key, value) => put.key.kind == *kind && put.filter.contains(&(*key, value.clone())),
+    }
+}
+
+fn matches(query: &Query, put: &Put) -> bool {
+    put.key.kind == query.kind
+        && query.scopes.iter().any(|scope: &Scope| scope.contains(&put.key.uid))
+        && query.filters.iter().all(|filter: &Filter| filter.passes(&put.filter))
+}
+
+/// Where a record stands in the query's order.
+fn place(query: &Query, revision: u64, put: &Put) -> (KeyValue, platform_core::uid::Uid) {
+    let value = match query.order.by {
+        OrderBy::Uid => KeyValue::default(),
+        OrderBy::Sequence => KeyValue::integer(i64::try_from(revision).unwrap_or(i64::MAX)),
+        OrderBy::Key(name) => {
+            put.sort.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone()).unwrap_or_default()
+        }
+    };
+    (value, put.key.uid.clone())
+}

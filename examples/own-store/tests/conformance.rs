@@ -1,0 +1,11 @@
+//! The store of the example passes the suite.
+
+use std::process::ExitCode;
+
+use own_store::MapStore;
+use platform_core::store::{StoreError, conformance};
+
+fn main() -> ExitCode {
+    let suite = conformance::Suite::new(async |_directory| Ok::<_, StoreError>(MapStore::default()));
+    conformance::main(suite.without("reopen", "nothing outlives the process"))
+}

@@ -1,0 +1,139 @@
+//! `platform-server serve`: REST on one port, until a signal says stop.
+
+use std::{process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use axum::{
+    Router,
+    http::{HeaderValue, header::CONTENT_TYPE},
+    routing::get,
+};
+use platform_http::{Layers, Limits, Rest, SystemClock, serve};
+use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, TrustedIssuer, Verifier, VerifierOptions};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    config::{Config, LogFormat, Store},
+    installation::{self, Installation, store_path},
+};
+
+pub(crate) fn run(config: &Config) -> Result<ExitCode> {
+    log_to_stderr(config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    runtime.block_on(serve_until_stopped(config))?;
+    // What is still running has had its time to finish.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve_until_stopped(config: &Config) -> Result<()> {
+    let installation = Installation::open(config)?;
+    let listener =
+        TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
+    let address = listener.local_addr().context("cannot tell the address")?;
+    let url = config.public_url.clone().unwrap_or_else(|| installation::url_of(address));
+    let platform = Arc::new(installation.platform(config).await?);
+    installation::record_url(config, &url)?;
+
+    let issuer = Arc::new(installation.issuer(&url)?);
+    let verifier = Arc::new(verifier(config, &url, Arc::clone(&issuer))?);
+    let limits = limits(config);
+    let rest = Rest::new(platform, verifier, limits.clone())?;
+    let origins = config.cors_origins.iter().map(|origin| HeaderValue::from_str(origin));
+    let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
+    let service = layers.around(well_known(&issuer).fallback_service(rest));
+
+    announce(config, &url);
+    serve(listener, service, &limits, stopped()?).await.context("cannot serve")
+}
+
+/// Returns the routes by which others learn of this server's tokens (OpenID Connect Discovery 1.0).
+fn well_known(issuer: &Arc<Issuer>) -> Router {
+    let json = |body: String| ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body);
+    let (document, keys) = (Arc::clone(issuer), Arc::clone(issuer));
+    Router::new()
+        .route("/.well-known/openid-configuration", get(async move || json(document.discovery_document())))
+        .route("/.well-known/jwks.json", get(async move || json(keys.jwks())))
+}
+
+fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier> {
+    let fetch = Arc::new(HttpFetch::new().context("cannot set up TLS")?);
+    let options = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
+    let trusted = config.trusted_issuers.iter().map(|url| {
+        TrustedIssuer::new(url, options.clone(), fetch.clone(), Arc::new(SystemClock))
+            .map_err(|rule| anyhow::anyhow!("the trusted issuer `{url}`: {rule}"))
+    });
+    let audiences = std::iter::once(url.to_owned()).chain(config.audiences.iter().cloned()).collect();
+    let options = VerifierOptions {
+        own: Some(issuer),
+        trusted: trusted.collect::<Result<_>>()?,
+        audiences,
+        cache_bytes: VerifierOptions::CACHE_BYTES,
+    };
+    Verifier::new(options, Arc::new(SystemClock)).context("the issuers or audiences of the configuration")
+}
+
+fn limits(config: &Config) -> Limits {
+    let default = Limits::default();
+    Limits {
+        body: config.max_body.unwrap_or(default.body),
+        connections: config.max_connections.unwrap_or(default.connections),
+        request_time: config.request_timeout.map_or(default.request_time, Duration::from_secs),
+        ..default
+    }
+}
+
+/// Returns when the first SIGTERM or SIGINT comes; the second ends the process at once.
+fn stopped() -> Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping: open requests are finished first");
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            std::process::exit(1);
+        });
+    })
+}
+
+/// Tells a newcomer what to do next. The first line is for scripts that wait for the server.
+fn announce(config: &Config, url: &str) {
+    let store = match &config.store {
+        Store::Memory => "memory, which ends with this process".to_owned(),
+        _ => store_path(config).display().to_string(),
+    };
+    let mut command = "cargo run --release --quiet -- env".to_owned();
+    if config.data_dir != std::path::Path::new("platform-data") {
+        command = format!("{command} --data-dir '{}'", config.data_dir.display());
+    }
+    #[expect(clippy::print_stdout, reason = "what a newcomer reads first")]
+    {
+        println!(
+            "Listening on {url}\n  store: {store}\n\nIn another terminal, paste:\n\n  \
+             eval \"$({command})\"\n  \
+             curl -s -H \"Authorization: Bearer $TOKEN\" \"$API/iam/v2/groups\"\n  \
+             curl -s -H \"Authorization: Bearer $TOKEN\" -d '{{\"name\":\"my repo\"}}' \"$API/registry/v2/repos/$ORG_ID\"\n"
+        );
+    }
+}
+
+fn log_to_stderr(config: &Config) -> Result<()> {
+    let filter = EnvFilter::try_new(&config.log).context("the log filter")?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match config.log_format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
+    Ok(())
+}

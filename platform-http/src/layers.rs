@@ -1,0 +1,99 @@
+//! What stands around a service: request ids, a log line for each request, compression, CORS. All of it is
+//! tower-http's, put together once so that the REST API and an embedder's other routes share it.
+
+use std::{convert::Infallible, time::Duration};
+
+use bytes::Bytes;
+use http::{
+    HeaderName, HeaderValue, Method, Request, Response,
+    header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER},
+};
+use http_body::Body;
+use tower::{Layer, Service, util::option_layer};
+use tower_http::{
+    compression::{
+        CompressionLayer, CompressionLevel,
+        predicate::{NotForContentType, Predicate, SizeAbove},
+    },
+    cors::CorsLayer,
+    request_id::{MakeRequestUuid, PropagateRequestIdLayer, RequestId, SetRequestIdLayer},
+    trace::TraceLayer,
+};
+use tracing::Span;
+
+use crate::BoxError;
+
+/// Bodies below this many bytes are sent as they are: they fit into one packet. Our choice.
+const COMPRESSED_FROM: u64 = 1024;
+
+/// For how long a browser may remember what a CORS preflight said. Our choice.
+const PREFLIGHT_AGE: Duration = Duration::from_secs(3600);
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What stands around a service.
+///
+/// Every request gets an `x-request-id`, unless it has one, which goes back with the answer and into the log. The
+/// log has one line for each request, at level INFO, with method, path, status and time; never a query, a header or
+/// a body, since tokens travel in them.
+#[derive(Debug, Clone, Default)]
+pub struct Layers {
+    /// The origins whose pages may call the API. None by default, and then there is no CORS.
+    pub origins: Vec<HeaderValue>,
+}
+
+impl Layers {
+    /// Puts these around a service. Answers are compressed for those who ask for it, but for gRPC, which has a
+    /// compression of its own.
+    pub fn around<S, B, R>(
+        &self,
+        service: S,
+    ) -> impl Service<
+        Request<B>,
+        Response = Response<impl Body<Data = Bytes, Error = BoxError> + Send + use<S, B, R>>,
+        Error = Infallible,
+        Future: Send,
+    > + Clone
+    + Send
+    + use<S, B, R>
+    where
+        S: Service<Request<B>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send,
+        B: Body + Send,
+        R: Body<Data: Send, Error: Into<BoxError> + Send> + Default + Send,
+    {
+        let compressed = CompressionLayer::new()
+            .quality(CompressionLevel::Fastest)
+            .compress_when(SizeAbove::new(COMPRESSED_FROM).and(NotForContentType::GRPC));
+        let service = compressed.layer(service);
+        let service = option_layer(self.cors()).layer(service);
+        let service = PropagateRequestIdLayer::new(X_REQUEST_ID).layer(service);
+        let traced = TraceLayer::new_for_http()
+            .make_span_with(span::<B>)
+            .on_request(())
+            .on_response(answered)
+            .on_body_chunk(())
+            .on_eos(())
+            .on_failure(());
+        SetRequestIdLayer::new(X_REQUEST_ID, MakeRequestUuid).layer(traced.layer(service))
+    }
+
+    fn cors(&self) -> Option<CorsLayer> {
+        let origins = Some(&self.origins).filter(|origins| !origins.is_empty())?;
+        let cors = CorsLayer::new()
+            .allow_origin(origins.clone())
+            .allow_methods([Method::GET, Method::POST, Method::PATCH, Method::DELETE])
+            .allow_headers([AUTHORIZATION, CONTENT_TYPE, X_REQUEST_ID])
+            .expose_headers([RETRY_AFTER, X_REQUEST_ID])
+            .max_age(PREFLIGHT_AGE);
+        Some(cors)
+    }
+}
+
+fn span<B>(request: &Request<B>) -> Span {
+    let id = request.extensions().get::<RequestId>().map(RequestId::header_value);
+    tracing::info_span!("request", method = %request.method(), path = request.uri().path(), id = ?id)
+}
+
+fn answered<B>(response: &Response<B>, latency: Duration, _: &Span) {
+    tracing::info!(status = response.status().as_u16(), micros = latency.as_micros(), "answered");
+}

@@ -1,0 +1,216 @@
+//! Writes answers. Bodies of resources are spliced as they are stored, without being parsed.
+
+use std::{error::Error as _, fmt::Write as _};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{
+    HeaderValue, Response, StatusCode,
+    header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
+};
+use http_body_util::Full;
+use platform_core::{
+    error::{Code, Detail, Error, Result},
+    platform::ListReply,
+};
+use serde_json::Value;
+
+use crate::status;
+
+/// An answer, all of it in memory.
+pub type Reply = Response<Full<Bytes>>;
+
+/// Returns a body of JSON.
+pub(crate) fn json(body: impl Into<Bytes>) -> Reply {
+    let mut reply = Reply::new(Full::new(body.into()));
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply
+}
+
+/// Returns what an action said.
+pub(crate) fn value(value: &Value) -> Result<Reply> {
+    serde_json::to_vec(value).map(json).map_err(Error::internal)
+}
+
+/// Returns an answer without a body.
+pub(crate) fn empty() -> Reply {
+    Reply::default()
+}
+
+/// Returns the methods that a path has.
+pub(crate) fn options(allow: &str) -> Reply {
+    let mut reply = empty();
+    set_allow(&mut reply, allow);
+    reply
+}
+
+/// Returns a page: the array under the kind's plural, the token of the next page where there is one, the total as a
+/// string, as proto3 JSON writes 64 bits, and what was skipped.
+pub(crate) fn list(plural: &str, page: &ListReply) -> Reply {
+    let bodies: usize = page.items.iter().map(|item| item.len() + 1).sum();
+    let token = page.next_page_token.as_deref().unwrap_or_default();
+    let mut body = BytesMut::with_capacity(bodies + plural.len() + token.len() + 112);
+    body.put_slice(b"{\"");
+    body.put_slice(plural.as_bytes());
+    body.put_slice(b"\":[");
+    for (place, item) in page.items.iter().enumerate() {
+        if place > 0 {
+            body.put_u8(b',');
+        }
+        body.put_slice(item);
+    }
+    // Tokens are base64, which has nothing to escape.
+    let token = if token.is_empty() { String::new() } else { format!("\"nextPageToken\":\"{token}\",") };
+    let (total, skipped) = (page.total_count, page.skipped);
+    // Writing into a buffer that grows does not fail.
+    let _ = write!(body, "],{token}\"totalCount\":\"{total}\",\"skipped\":{skipped}}}");
+    json(body.freeze())
+}
+
+/// Makes an answer one to HEAD: its headers, and the length of the body that it does not have.
+pub(crate) fn without_body(reply: Reply) -> Reply {
+    let (mut head, body) = reply.into_parts();
+    let length = http_body::Body::size_hint(&body).exact().unwrap_or_default();
+    head.headers.insert(CONTENT_LENGTH, length.into());
+    Reply::from_parts(head, Full::default())
+}
+
+/// A request that is refused: an error, and its status where HTTP has one that says more than the code's.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    error: Error,
+    status: StatusCode,
+    allow: Option<String>,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self { status: status::of(error.code()), error, allow: None }
+    }
+}
+
+impl Refusal {
+    fn new(code: Code, status: StatusCode, message: impl Into<String>) -> Self {
+        Self { error: Error::new(code, message), status, allow: None }
+    }
+
+    /// 404 for a path that is none.
+    pub(crate) fn no_path() -> Self {
+        Self::new(Code::NotFound, StatusCode::NOT_FOUND, "There is no such path")
+    }
+
+    /// 405 for a method that a path does not have.
+    pub(crate) fn other_methods(allow: String) -> Self {
+        let message = "This path does not have this method";
+        let refusal = Self::new(Code::Unimplemented, StatusCode::METHOD_NOT_ALLOWED, message);
+        Self { allow: Some(allow), ..refusal }
+    }
+
+    /// 413 for a body. INVALID_ARGUMENT, since clients repeat what is refused with RESOURCE_EXHAUSTED, and this
+    /// would be refused again.
+    pub(crate) fn too_large(most: usize) -> Self {
+        let message = format!("Invalid argument: body: is larger than {most} bytes");
+        Self::new(Code::InvalidArgument, StatusCode::PAYLOAD_TOO_LARGE, message)
+    }
+
+    /// 414 for a path or query.
+    pub(crate) fn too_long(what: &str, most: usize) -> Self {
+        let message = format!("Invalid argument: {what}: is longer than {most} bytes");
+        Self::new(Code::InvalidArgument, StatusCode::URI_TOO_LONG, message)
+    }
+
+    /// 504 for what takes too long.
+    pub(crate) fn deadline(message: &str) -> Self {
+        Error::new(Code::DeadlineExceeded, message).into()
+    }
+
+    /// Says which domain the error is of.
+    pub(crate) fn of_domain(self, domain: &'static str) -> Self {
+        Self { error: self.error.of_domain(domain), ..self }
+    }
+
+    /// Returns the answer in the form of AIP-193. Faults of ours are logged here with their causes.
+    pub(crate) fn into_reply(self, service_domain: &str) -> Reply {
+        let Self { error, status, allow } = self;
+        if status.is_server_error() {
+            tracing::error!(code = error.code().reason(), message = error.message(), causes = causes(&error), "failed");
+        }
+        let body = serde_json::to_vec(&error.status(service_domain)).unwrap_or_default();
+        let mut reply = json(body);
+        *reply.status_mut() = status;
+        if status == StatusCode::UNAUTHORIZED {
+            reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(allow) = allow {
+            set_allow(&mut reply, &allow);
+        }
+        let retry = error.details().iter().find_map(|detail| match detail {
+            Detail::RetryInfo { millis } => Some(millis.div_ceil(1000)),
+            _ => None,
+        });
+        if let Some(seconds) = retry {
+            reply.headers_mut().insert(RETRY_AFTER, seconds.into());
+        }
+        reply
+    }
+}
+
+fn set_allow(reply: &mut Reply, allow: &str) {
+    if let Ok(allow) = HeaderValue::from_str(allow) {
+        reply.headers_mut().insert(ALLOW, allow);
+    }
+}
+
+fn causes(error: &Error) -> String {
+    let (mut text, mut next) = (String::new(), error.source());
+    while let Some(cause) = next {
+        let colon = if text.is_empty() { "" } else { ": " };
+        // Writing into a string does not fail.
+        let _ = write!(text, "{colon}{cause}");
+        next = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    fn text(reply: Reply) -> String {
+        let body = pollster::block_on(reply.into_body().collect()).unwrap();
+        String::from_utf8(body.to_bytes().to_vec()).unwrap()
+    }
+
+    fn page(items: &[&'static str], next_page_token: Option<&str>) -> ListReply {
+        let items = items.iter().map(|item| Bytes::from_static(item.as_bytes())).collect();
+        ListReply { items, next_page_token: next_page_token.map(str::to_owned), total_count: 7, skipped: 2 }
+    }
+
+    #[test]
+    fn a_page_always_has_its_array_total_and_skipped_and_a_token_only_when_there_is_a_next() {
+        assert_eq!(text(list("repos", &page(&[], None))), r#"{"repos":[],"totalCount":"7","skipped":2}"#);
+        assert_eq!(
+            text(list("repos", &page(&[r#"{"uid":"a"}"#, r#"{"uid":"b"}"#], Some("Cqo-_=")))),
+            r#"{"repos":[{"uid":"a"},{"uid":"b"}],"nextPageToken":"Cqo-_=","totalCount":"7","skipped":2}"#
+        );
+    }
+
+    #[test]
+    fn a_fault_of_ours_tells_the_client_nothing() {
+        let reply = Refusal::from(Error::internal("secret")).into_reply("platform.test");
+        assert_eq!(reply.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let body = text(reply);
+        assert!(body.contains("\"code\":13") && !body.contains("secret"), "{body}");
+    }
+
+    #[test]
+    fn refusals_carry_the_headers_that_http_asks_for() {
+        let reply = Refusal::from(Error::unauthenticated("no")).into_reply("platform.test");
+        assert_eq!(reply.headers()[WWW_AUTHENTICATE], "Bearer");
+        let busy = Error::new(Code::Unavailable, "busy").with(Detail::RetryInfo { millis: 100 });
+        assert_eq!(Refusal::from(busy).into_reply("platform.test").headers()[RETRY_AFTER], "1");
+        let reply = Refusal::other_methods("GET, HEAD".to_owned()).into_reply("platform.test");
+        assert_eq!((reply.status().as_u16(), &reply.headers()[ALLOW]), (405, &HeaderValue::from_static("GET, HEAD")));
+    }
+}

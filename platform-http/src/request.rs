@@ -1,0 +1,256 @@
+//! Reads what a request carries: token, path variables, query and body.
+
+use std::{borrow::Cow, pin::pin};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, header::AUTHORIZATION};
+use http_body::Body;
+use http_body_util::BodyExt;
+use platform_core::{
+    error::{Error, Result, Violations},
+    json,
+};
+use serde_json::{Map, Value};
+
+use crate::{BoxError, limits::Limits, reply::Refusal};
+
+/// Returns the bearer token, if there is one. A header value without a scheme is a token too, since clients send
+/// the contents of token files as they are (`docs/api.md`, Authentication).
+///
+/// # Errors
+/// UNAUTHENTICATED for two Authorization headers, of which intermediaries might take either, and for other schemes.
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Error::unauthenticated("There is more than one Authorization header"));
+    }
+    let none = || Error::unauthenticated("The Authorization header has no bearer token");
+    let value = value.to_str().map_err(|_| none())?.trim();
+    let token = match value.split_once(' ') {
+        None => value,
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim_start(),
+        Some(_) => return Err(none()),
+    };
+    match token.is_empty() || token.eq_ignore_ascii_case("bearer") || token.contains(' ') {
+        true => Err(none()),
+        false => Ok(Some(token)),
+    }
+}
+
+/// Decodes a variable of the path.
+pub(crate) fn variable(name: &str, raw: &str) -> Result<String> {
+    let decoded = decode(raw, false).map_err(|rule| Error::invalid_field(name, rule))?;
+    Ok(decoded.into_owned())
+}
+
+/// Decodes a query string. Both `%20` and `+` are a space.
+pub(crate) fn pairs(query: &str) -> Result<Vec<(String, String)>> {
+    let mut violations = Violations::default();
+    let mut pairs = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match (decode(key, true), decode(value, true)) {
+            (Ok(key), Ok(value)) => pairs.push((key.into_owned(), value.into_owned())),
+            (Err(rule), _) => violations.add("query", rule),
+            (Ok(key), Err(rule)) => violations.add(key, rule),
+        }
+    }
+    violations.none_or(pairs)
+}
+
+/// Refuses all parameters, where a method has none.
+pub(crate) fn no_pairs(query: &str) -> Result<()> {
+    if query.is_empty() {
+        return Ok(());
+    }
+    let mut violations = Violations::default();
+    for (key, _) in pairs(query)? {
+        violations.add(key, "is no parameter of this method");
+    }
+    violations.none_or(())
+}
+
+/// Returns the mask of an update. An empty one is none.
+pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
+    let mut violations = Violations::default();
+    let mut mask = None;
+    for (key, value) in pairs(query)? {
+        match (key.as_str(), &mask) {
+            ("updateMask" | "update_mask", None) => mask = Some(value),
+            ("updateMask" | "update_mask", Some(_)) => violations.add("update_mask", "is given twice"),
+            _ => violations.add(key, "is no parameter of this method"),
+        }
+    }
+    violations.none_or(mask.filter(|mask| !mask.trim().is_empty()))
+}
+
+/// Puts a variable of the path into an action's request.
+///
+/// # Errors
+/// INVALID_ARGUMENT when the request has another value for it, in either spelling.
+pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) -> Result<()> {
+    let snake = name.chars().fold(String::new(), |mut snake, c| {
+        if c.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(c.to_ascii_lowercase());
+        snake
+    });
+    match request.get(name).or_else(|| request.get(&snake)) {
+        None => {
+            request.insert(name.to_owned(), value.into());
+            Ok(())
+        }
+        Some(Value::String(sent)) if *sent == value => Ok(()),
+        Some(_) => Err(Error::invalid_field(name, "differs from the one in the path")),
+    }
+}
+
+/// Reads a body as a JSON object, whatever its Content-Type says. Nothing at all is an empty object.
+///
+/// # Errors
+/// INVALID_ARGUMENT when it is too large (413) or no JSON object; DEADLINE_EXCEEDED when it takes too long.
+pub(crate) async fn object<B>(body: B, limits: &Limits) -> Result<Map<String, Value>, Refusal>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    let read = tokio::time::timeout(limits.body_time, collect(body, limits.body)).await;
+    let bytes = read.unwrap_or_else(|_| Err(Refusal::deadline("The body took too long to arrive")))?;
+    if bytes.is_empty() {
+        return Ok(Map::new());
+    }
+    Ok(json::read_object(&bytes, limits.depth)?)
+}
+
+/// Reads a body of at most `most` bytes.
+///
+/// Of one that is larger, as much again is read and thrown away, so that a peer that is slightly over is done
+/// sending and reads the answer instead of a reset connection.
+async fn collect<B>(body: B, most: usize) -> Result<Bytes, Refusal>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    let mut body = pin!(body);
+    let mut rest = BytesMut::new();
+    let (mut first, mut length) = (Bytes::new(), 0_usize);
+    while let Some(frame) = body.frame().await {
+        let broken = |error| Error::invalid_field("body", "was not sent to its end").because(error);
+        let Ok(mut data) = frame.map_err(broken)?.into_data() else { continue };
+        length = length.saturating_add(data.remaining());
+        if length > most.saturating_mul(2) {
+            break;
+        }
+        if length > most {
+            continue;
+        }
+        let size = data.remaining();
+        if first.is_empty() {
+            first = data.copy_to_bytes(size);
+        } else {
+            if rest.is_empty() {
+                rest.extend_from_slice(&first);
+            }
+            rest.extend_from_slice(&data.copy_to_bytes(size));
+        }
+    }
+    match length > most {
+        true => Err(Refusal::too_large(most)),
+        false if rest.is_empty() => Ok(first),
+        false => Ok(rest.freeze()),
+    }
+}
+
+/// Decodes percent-encoding once and strictly; says what is wrong with what is none.
+fn decode(raw: &str, plus_is_space: bool) -> Result<Cow<'_, str>, &'static str> {
+    if !raw.contains(['%', '+']) {
+        return Ok(raw.into());
+    }
+    let mut decoded = Vec::with_capacity(raw.len());
+    let mut bytes = raw.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16));
+                let value = digit().zip(digit()).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+                value.ok_or("has a percent sign without two hexadecimal digits")?
+            }
+            b'+' if plus_is_space => b' ',
+            byte => byte,
+        });
+    }
+    String::from_utf8(decoded).map(Cow::from).map_err(|_| "is no UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_with_its_scheme_or_bare_and_only_once() {
+        for (values, token) in [
+            (&[][..], Ok(None)),
+            (&["Bearer abc"], Ok(Some("abc"))),
+            (&["bEARER   abc "], Ok(Some("abc"))),
+            (&["abc"], Ok(Some("abc"))),
+            (&["Bearer"], Err(())),
+            (&["Bearer "], Err(())),
+            (&[""], Err(())),
+            (&["Bearer a b"], Err(())),
+            (&["Basic YTpi"], Err(())),
+            (&["Bearer abc", "Bearer abc"], Err(())),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+            }
+            assert_eq!(bearer(&headers).map_err(drop), token, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn a_query_is_decoded_once_and_strictly() {
+        let pairs = pairs("order_by=name%20desc&a+b=c+d&uidp.ids=%2525&&x&=y&e=a=b").unwrap();
+        let expected =
+            [("order_by", "name desc"), ("a b", "c d"), ("uidp.ids", "%25"), ("x", ""), ("", "y"), ("e", "a=b")];
+        assert_eq!(pairs, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        for query in ["a=%", "a=%4", "a=%4g", "a=%ff", "%c3=1", "a=%+1"] {
+            assert!(super::pairs(query).is_err(), "{query}");
+        }
+    }
+
+    #[test]
+    fn a_mask_is_given_once_in_either_spelling() {
+        for (query, mask) in [
+            ("", Ok(None)),
+            ("updateMask=", Ok(None)),
+            ("updateMask=name,description", Ok(Some("name,description"))),
+            ("update_mask=*", Ok(Some("*"))),
+            ("updateMask=a&update_mask=a", Err("update_mask")),
+            ("updateMask=a&updateMask=b", Err("update_mask")),
+            ("mask=a", Err("mask")),
+        ] {
+            let read = update_mask(query);
+            let read = read.as_ref().map(|mask| mask.as_deref()).map_err(|error| error.violations()[0].field.as_str());
+            assert_eq!(read, mask, "{query}");
+        }
+    }
+
+    #[test]
+    fn a_variable_may_stand_in_the_body_too_if_it_says_the_same() {
+        for (body, fits) in [
+            (serde_json::json!({}), true),
+            (serde_json::json!({ "groupUid": "a" }), true),
+            (serde_json::json!({ "group_uid": "a" }), true),
+            (serde_json::json!({ "groupUid": "b" }), false),
+            (serde_json::json!({ "group_uid": null }), false),
+        ] {
+            let mut request = body.as_object().unwrap().clone();
+            assert_eq!(bind(&mut request, "groupUid", "a".to_owned()).is_ok(), fits, "{body}");
+        }
+    }
+}

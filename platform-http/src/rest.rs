@@ -1,0 +1,225 @@
+//! The service: from a request to the platform and back.
+
+use std::{
+    any::Any,
+    convert::Infallible,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::FutureExt;
+use http::{Method, Request, header::HOST, request::Parts};
+use http_body::Body;
+use platform_core::{
+    BoxFuture,
+    access::{Authenticator, Caller},
+    error::{Error, Result},
+    kind::{Action, Http, Kind, Needs, Registered, Verb},
+    platform::Platform,
+    request::{ListRequest, from_query},
+};
+use tower::Service;
+
+use crate::{
+    BoxError,
+    limits::Limits,
+    reply::{self, Refusal, Reply},
+    request,
+    routes::{BadRoute, Endpoint, Found, Routes},
+};
+
+/// The REST API of a platform, as one tower service. Clones are handles of one and the same.
+///
+/// It answers every path: mount it where nothing else is, with axum's `fallback_service`. Requests are routed first,
+/// then authenticated, then read; whatever goes wrong, panics included, is answered in the form of AIP-193. It runs
+/// within a tokio runtime, for its timers.
+#[derive(Debug, Clone)]
+pub struct Rest(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    platform: Arc<Platform>,
+    authenticator: Arc<dyn Authenticator>,
+    routes: Routes,
+    limits: Limits,
+}
+
+impl Rest {
+    /// Derives the paths of all kinds of the platform.
+    ///
+    /// # Errors
+    /// When two kinds want the same path, or an action's path is none.
+    pub fn new(
+        platform: Arc<Platform>,
+        authenticator: Arc<dyn Authenticator>,
+        limits: Limits,
+    ) -> Result<Self, BadRoute> {
+        let routes = Routes::of(platform.registered())?;
+        Ok(Self(Arc::new(Inner { platform, authenticator, routes, limits })))
+    }
+
+    /// Returns the platform.
+    pub fn platform(&self) -> &Arc<Platform> {
+        &self.0.platform
+    }
+}
+
+impl<B> Service<Request<B>> for Rest
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Reply, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move { Ok(inner.answer(request).await) })
+    }
+}
+
+impl Inner {
+    async fn answer<B>(&self, request: Request<B>) -> Reply
+    where
+        B: Body,
+        B::Error: Into<BoxError>,
+    {
+        let (head, body) = request.into_parts();
+        // The platform's state is behind locks that no panic leaves half changed: every write is one commit.
+        let handled = AssertUnwindSafe(self.handle(&head, body)).catch_unwind();
+        let reply = match tokio::time::timeout(self.limits.request_time, handled).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(panic)) => Err(Error::internal(what_panicked(&*panic)).into()),
+            Err(_) => Err(Refusal::deadline("The request took too long")),
+        };
+        let service_domain = || &self.platform.settings().service_domain;
+        let reply = reply.unwrap_or_else(|refusal| refusal.into_reply(service_domain()));
+        if head.method == Method::HEAD { reply::without_body(reply) } else { reply }
+    }
+
+    async fn handle<B>(&self, head: &Parts, body: B) -> Result<Reply, Refusal>
+    where
+        B: Body,
+        B::Error: Into<BoxError>,
+    {
+        let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
+        if path.len() > self.limits.path {
+            return Err(Refusal::too_long("path", self.limits.path));
+        }
+        if query.len() > self.limits.query {
+            return Err(Refusal::too_long("query", self.limits.query));
+        }
+        if head.headers.get_all(HOST).iter().nth(1).is_some() {
+            return Err(Error::invalid_field("host", "is given twice").into());
+        }
+        let (endpoint, variables) = match self.routes.find(&head.method, path) {
+            Found::Endpoint(endpoint, variables) => (endpoint, variables),
+            Found::OtherMethods(allow) if head.method == Method::OPTIONS => return Ok(reply::options(&allow)),
+            Found::OtherMethods(allow) => return Err(Refusal::other_methods(allow)),
+            Found::Nothing => return Err(Refusal::no_path()),
+        };
+        let token = request::bearer(&head.headers)?;
+        let (kind, done) = match endpoint {
+            Endpoint::Standard(verb, registered) => {
+                let uid = variables.first().copied().unwrap_or_default();
+                (registered.kind, self.standard(*verb, registered, token, uid, query, body).await)
+            }
+            Endpoint::Action(kind, action, names) => {
+                let variables = names.iter().map(String::as_str).zip(variables);
+                (*kind, self.action(kind, action, token, variables, query, body).await)
+            }
+        };
+        done.map_err(|refusal| refusal.of_domain(kind.domain.0))
+    }
+
+    /// Answers a standard method. `uid` is not decoded; for a create it is the parent's, and may be empty.
+    async fn standard<B>(
+        &self,
+        verb: Verb,
+        registered: &Registered,
+        token: Option<&str>,
+        uid: &str,
+        query: &str,
+        body: B,
+    ) -> Result<Reply, Refusal>
+    where
+        B: Body,
+        B::Error: Into<BoxError>,
+    {
+        let (platform, kind) = (&self.platform, registered.kind);
+        let caller = &self.caller(token).await?;
+        let uid = &request::variable(if verb == Verb::Create { "parent" } else { "uid" }, uid)?;
+        match verb {
+            Verb::List => {
+                let list = ListRequest::from_query(kind, &request::pairs(query)?)?;
+                Ok(reply::list(kind.plural, &platform.list_erased(caller, registered, &list).await?))
+            }
+            Verb::Get => {
+                request::no_pairs(query)?;
+                Ok(reply::json(platform.get_erased(caller, registered, uid).await?))
+            }
+            Verb::Create => {
+                request::no_pairs(query)?;
+                let body = request::object(body, &self.limits).await?;
+                Ok(reply::json(platform.create_erased(caller, registered, uid, &body).await?))
+            }
+            Verb::Update => {
+                let mask = request::update_mask(query)?;
+                let body = request::object(body, &self.limits).await?;
+                Ok(reply::json(platform.update_erased(caller, registered, uid, &body, mask.as_deref()).await?))
+            }
+            Verb::Delete => {
+                request::no_pairs(query)?;
+                platform.delete_erased(caller, registered, uid).await?;
+                Ok(reply::empty())
+            }
+        }
+    }
+
+    async fn action<'v, B>(
+        &self,
+        kind: &Kind,
+        action: &'static Action,
+        token: Option<&str>,
+        variables: impl Iterator<Item = (&'v str, &'v str)>,
+        query: &str,
+        body: B,
+    ) -> Result<Reply, Refusal>
+    where
+        B: Body,
+        B::Error: Into<BoxError>,
+    {
+        let caller = match action.needs {
+            Needs::Nothing => None,
+            Needs::Caller | Needs::At(..) | Needs::Somewhere(_) => Some(self.caller(token).await?),
+        };
+        let mut sent = match action.http {
+            Http::Get => from_query(action.request, &request::pairs(query)?)?,
+            Http::Post | Http::Patch => {
+                request::no_pairs(query)?;
+                request::object(body, &self.limits).await?
+            }
+        };
+        for (name, raw) in variables {
+            request::bind(&mut sent, name, request::variable(name, raw)?)?;
+        }
+        Ok(reply::value(&self.platform.run(caller.as_ref(), kind, action, &sent).await?)?)
+    }
+
+    async fn caller(&self, token: Option<&str>) -> Result<Caller> {
+        let token = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
+        self.authenticator.authenticate(token).await
+    }
+}
+
+fn what_panicked(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", text.unwrap_or("with no message"))
+}

@@ -1,0 +1,262 @@
+//! Which method of which kind a path means: all of it derived from the kind tables.
+//!
+//! Templates are tried by their precedence, and the first that matches owns the path: a method that it lacks is
+//! refused and never falls through to a greedier template, so that `DELETE …/readme` deletes no repo.
+
+use std::fmt;
+
+use http::Method;
+use platform_core::kind::{Action, Http, Kind, Parent, Registered, Verb};
+
+use crate::template::{Captured, Template};
+
+/// The versions that a path may name; they mean the same (`docs/api.md`, Paths).
+const VERSIONS: [&str; 2] = ["v2", "v2beta1"];
+
+/// Two methods that want the same path, or a path that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the path `{path}` of {method}: {why}")]
+pub struct BadRoute {
+    path: String,
+    method: String,
+    why: &'static str,
+}
+
+/// What a request is for.
+#[derive(Debug, Clone)]
+pub(crate) enum Endpoint {
+    /// A standard method, with the uid or the parent as the path's only variable, or none.
+    Standard(Verb, Registered),
+    /// An action, with the names of the path's variables.
+    Action(&'static Kind, &'static Action, Vec<String>),
+}
+
+/// All paths.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    domains: Vec<(&'static str, Vec<Collection>)>,
+}
+
+#[derive(Debug)]
+struct Collection {
+    name: String,
+    routes: Vec<Route>,
+}
+
+/// One template and what each HTTP method does there.
+#[derive(Debug)]
+struct Route {
+    template: Template,
+    methods: Vec<(Method, Endpoint)>,
+}
+
+/// What a path and a method come to.
+#[derive(Debug)]
+pub(crate) enum Found<'r, 'p> {
+    /// A method, with the text of the path's variables, not decoded.
+    Endpoint(&'r Endpoint, Captured<'p>),
+    /// A path that has other methods: these.
+    OtherMethods(String),
+    /// No path of the API.
+    Nothing,
+}
+
+impl Routes {
+    /// Derives the routes of these kinds.
+    pub(crate) fn of(kinds: &[Registered]) -> Result<Self, BadRoute> {
+        let mut routes = Self::default();
+        for registered in kinds {
+            let kind = registered.kind;
+            for method in kind.methods {
+                let endpoint = Endpoint::Standard(method.verb, *registered);
+                for path in standard_paths(kind, kinds, method.verb) {
+                    routes.add(kind, http_method(method.verb), &path, |_| endpoint.clone())?;
+                }
+            }
+            for action in kind.actions {
+                let method = match action.http {
+                    Http::Get => Method::GET,
+                    Http::Post => Method::POST,
+                    Http::Patch => Method::PATCH,
+                };
+                routes.add(kind, method, action.path, |names| Endpoint::Action(kind, action, names))?;
+            }
+        }
+        for route in routes.domains.iter_mut().flat_map(|(_, collections)| collections) {
+            route.routes.sort_by_key(|route| route.template.precedence());
+        }
+        Ok(routes)
+    }
+
+    fn add(
+        &mut self,
+        kind: &Kind,
+        method: Method,
+        path: &str,
+        endpoint: impl FnOnce(Vec<String>) -> Endpoint,
+    ) -> Result<(), BadRoute> {
+        let bad = |why| BadRoute { path: path.to_owned(), method: format!("{} {method}", kind.name), why };
+        let (template, names) = Template::parse(path).map_err(bad)?;
+        let collections = entry(&mut self.domains, |(domain, _)| *domain == kind.domain.0, || (kind.domain.0, vec![]));
+        let name = template.collection();
+        let collection = entry(
+            &mut collections.1,
+            |collection| collection.name == name,
+            || Collection { name: name.to_owned(), routes: Vec::new() },
+        );
+        let route = entry(
+            &mut collection.routes,
+            |route| route.template == template,
+            || Route { template: template.clone(), methods: Vec::new() },
+        );
+        if route.methods.iter().any(|(other, _)| *other == method) {
+            return Err(bad("is taken"));
+        }
+        route.methods.push((method, endpoint(names)));
+        Ok(())
+    }
+
+    /// Finds what a path and method are for. HEAD is GET.
+    pub(crate) fn find<'r, 'p>(&'r self, method: &Method, path: &'p str) -> Found<'r, 'p> {
+        let Some((route, captured)) = self.route(path) else { return Found::Nothing };
+        let method = if *method == Method::HEAD { &Method::GET } else { method };
+        match route.methods.iter().find(|(other, _)| other == method) {
+            Some((_, endpoint)) => Found::Endpoint(endpoint, captured),
+            None => Found::OtherMethods(route.allow()),
+        }
+    }
+
+    fn route<'r, 'p>(&'r self, path: &'p str) -> Option<(&'r Route, Captured<'p>)> {
+        let (domain, path) = path.strip_prefix('/')?.split_once('/')?;
+        let (version, path) = path.split_once('/')?;
+        if !VERSIONS.contains(&version) {
+            return None;
+        }
+        let (_, collections) = self.domains.iter().find(|(name, _)| *name == domain)?;
+        let name = path.split(['/', ':']).next()?;
+        let collection = collections.iter().find(|collection| collection.name == name)?;
+        // A slash behind the collection means the collection.
+        let path = path.strip_suffix('/').filter(|path| *path == name).unwrap_or(path);
+        collection.routes.iter().find_map(|route| Some((route, route.template.match_path(path)?)))
+    }
+}
+
+impl Route {
+    fn allow(&self) -> String {
+        let mut methods: Vec<_> = self.methods.iter().map(|(method, _)| method.as_str()).collect();
+        if methods.contains(&"GET") {
+            methods.push("HEAD");
+        }
+        methods.push("OPTIONS");
+        methods.join(", ")
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Standard(verb, registered) => write!(f, "{}{}", verb.name(), registered.kind.name),
+            Self::Action(_, action, _) => f.write_str(action.name),
+        }
+    }
+}
+
+/// Returns the paths of a standard method behind domain and version. A create may leave out its parent.
+fn standard_paths(kind: &Kind, kinds: &[Registered], verb: Verb) -> Vec<String> {
+    if let Parent::Singleton(parent, segment) = kind.parent {
+        let parent = kinds.iter().map(|registered| registered.kind).find(|kind| kind.name == parent);
+        return parent.map(|parent| format!("{}/{{uid=**}}/{segment}", parent.plural)).into_iter().collect();
+    }
+    let (collection, resource) = (kind.plural.to_owned(), format!("{}/{{uid=**}}", kind.plural));
+    match verb {
+        Verb::List => vec![collection],
+        Verb::Create => vec![collection, resource],
+        Verb::Get | Verb::Update | Verb::Delete => vec![resource],
+    }
+}
+
+const fn http_method(verb: Verb) -> Method {
+    match verb {
+        Verb::List | Verb::Get => Method::GET,
+        Verb::Create => Method::POST,
+        Verb::Update => Method::PATCH,
+        Verb::Delete => Method::DELETE,
+    }
+}
+
+/// Returns the element that is meant, which is appended where there is none.
+#[allow(clippy::indexing_slicing, reason = "the index is that of an element found or just appended")]
+fn entry<T>(all: &mut Vec<T>, is_it: impl FnMut(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
+    let at = all.iter().position(is_it).unwrap_or_else(|| {
+        all.push(new());
+        all.len() - 1
+    });
+    &mut all[at]
+}
+
+#[cfg(test)]
+mod tests {
+    use platform_core::resources::KINDS;
+
+    use super::*;
+
+    fn found(method: &Method, path: &str) -> String {
+        match Routes::of(KINDS).unwrap().find(method, path) {
+            Found::Endpoint(endpoint, captured) => format!("{endpoint} {captured:?}"),
+            Found::OtherMethods(allow) => format!("405 {allow}"),
+            Found::Nothing => "404".to_owned(),
+        }
+    }
+
+    #[test]
+    fn every_path_means_one_method_of_one_kind() {
+        let (get, post, patch, delete) = (Method::GET, Method::POST, Method::PATCH, Method::DELETE);
+        for (method, path, says) in [
+            (&get, "/registry/v2/repos", "ListRepo []"),
+            (&get, "/registry/v2/repos/", "ListRepo []"),
+            (&get, "/registry/v2beta1/repos", "ListRepo []"),
+            (&get, "/registry/v2/repos/a/b", "GetRepo [\"a/b\"]"),
+            (&get, "/registry/v2/repos/a%2Fb", "GetRepo [\"a%2Fb\"]"),
+            (&patch, "/registry/v2/repos/a/b", "UpdateRepo [\"a/b\"]"),
+            (&delete, "/registry/v2/repos/a/b", "DeleteRepo [\"a/b\"]"),
+            (&post, "/registry/v2/repos/a", "CreateRepo [\"a\"]"),
+            (&get, "/registry/v2/repos/a/b/readme", "GetRepoReadme [\"a/b\"]"),
+            (&patch, "/registry/v2/repos/a/b/readme", "UpdateRepoReadme [\"a/b\"]"),
+            (&delete, "/registry/v2/repos/a/b/readme", "405 GET, PATCH, HEAD, OPTIONS"),
+            (&post, "/registry/v2/repos/a/readme", "405 GET, PATCH, HEAD, OPTIONS"),
+            (&Method::HEAD, "/registry/v2/repos", "ListRepo []"),
+            (&Method::PUT, "/registry/v2/repos", "405 GET, POST, HEAD, OPTIONS"),
+            (&delete, "/registry/v2/repos", "405 GET, POST, HEAD, OPTIONS"),
+            (&post, "/iam/v2/groups", "CreateGroup []"),
+            (&post, "/iam/v2/groups/", "CreateGroup []"),
+            (&post, "/iam/v2/groups/acme", "CreateGroup [\"acme\"]"),
+            (&get, "/iam/v2/groups:lookupGroup", "LookupGroup []"),
+            (&post, "/iam/v2/groups:lookupGroup", "405 GET, HEAD, OPTIONS"),
+            (&get, "/iam/v2/groups:noSuchVerb", "404"),
+            (&post, "/iam/v2/groups/a/b:requestGroupAccess", "RequestGroupAccess [\"a/b\"]"),
+            (&get, "/iam/v2/groups/a/b:requestGroupAccess", "405 POST, OPTIONS"),
+            (&get, "/iam/v2/groups/a%3ArequestGroupAccess", "GetGroup [\"a%3ArequestGroupAccess\"]"),
+            (&post, "/iam/v2/roleBindings:batchCreate", "BatchCreateRoleBindings []"),
+            (&patch, "/iam/v2/identities:updateIdentityMetadata", "UpdateIdentityMetadata []"),
+            (&get, "/ping/v2/ping", "Ping []"),
+            (&get, "/iam/v2//groups", "404"),
+            (&get, "//iam/v2/groups", "404"),
+            (&get, "/iam/v3/groups", "404"),
+            (&get, "/registry/v2/groups", "404"),
+            (&get, "/iam/v2/group", "404"),
+            (&get, "/iam/v2/%67roups", "404"),
+            (&get, "/iam/v2", "404"),
+            (&get, "/", "404"),
+            (&get, "*", "404"),
+            (&get, "", "404"),
+        ] {
+            assert_eq!(found(method, path), says, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn two_methods_of_one_path_are_refused_when_routes_are_made() {
+        let twice: Vec<_> = KINDS.iter().chain(KINDS).copied().collect();
+        assert!(Routes::of(&twice).unwrap_err().to_string().contains("is taken"));
+    }
+}

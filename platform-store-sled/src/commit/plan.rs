@@ -1,0 +1,262 @@
+//! What a commit comes to: whether it may happen, and the entries that it writes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use platform_core::{
+    store::{Commit, Conflict, Delete, Key, KindName, Put, Require, StoreError, UniqueKey},
+    uid::Uid,
+};
+
+use super::{
+    lists::{Lists, Touched},
+    read,
+};
+use crate::{
+    error::{corrupt, from_sled},
+    query,
+    schema::{self, Header, Row, Stored},
+};
+
+/// A commit that may happen, ready to be applied.
+pub(super) struct Plan {
+    pub(super) header: Header,
+    pub(super) batch: sled::Batch,
+    /// What becomes of the lists that the writer knows.
+    pub(super) lists: Touched,
+}
+
+/// A record before and after.
+#[derive(Default)]
+pub(super) struct Change {
+    pub(super) old: Option<Stored>,
+    pub(super) new: Option<Vec<u8>>,
+}
+
+/// The records that a commit changes, by kind and uid.
+pub(super) type Changes = BTreeMap<(String, Uid), Change>;
+
+impl Plan {
+    /// Works out a commit against the store as it stands. Nothing is written.
+    pub(super) fn make(db: &sled::Db, header: &Header, lists: &Lists, commit: &Commit) -> Result<Self, StoreError> {
+        for (index, require) in commit.require.iter().enumerate() {
+            if !holds(db, require)? {
+                return Err(StoreError::Conflict(Conflict::Require(index)));
+            }
+        }
+        let mut header = Header { sequence: header.sequence + 1, ..*header };
+        let mut changes = Changes::new();
+        for delete in &commit.delete {
+            for (kind, uid) in deleted(db, delete)? {
+                let old = query::record(db, &kind, &uid)?;
+                changes.entry((kind, uid)).or_insert(Change { old, new: None });
+            }
+        }
+        for put in &commit.put {
+            let key = (put.key.kind.to_owned(), put.key.uid.clone());
+            if !changes.contains_key(&key) {
+                let old = query::record(db, put.key.kind, &put.key.uid)?;
+                changes.insert(key.clone(), Change { old, new: None });
+            }
+            changes.entry(key).or_default().new = Some(Row::encode(put, header.sequence));
+        }
+        check_unique(db, &commit.put, &changes)?;
+
+        let mut writes = Writes::default();
+        let mut digest = Digest(header.digest);
+        for ((kind, uid), change) in &changes {
+            if let Some(old) = &change.old {
+                digest.remove(old.seal);
+                writes.remove_record(kind, uid, old)?;
+            }
+        }
+        for ((kind, uid), change) in &changes {
+            if let Some(new) = &change.new {
+                digest.add(writes.insert_record(kind, uid, new)?);
+            }
+        }
+        let lists = lists.plan(db, &changes, &mut header.next_list, &mut writes)?;
+        for epoch in commit.raise.iter().collect::<BTreeSet<_>>() {
+            let key = schema::epoch_key(epoch);
+            let value = header.sequence.to_le_bytes();
+            if let Some(old) = read(db, &key)? {
+                digest.remove(schema::checksum(&key, &old));
+            }
+            digest.add(schema::checksum(&key, &value));
+            writes.set(key, value.to_vec());
+        }
+        header.digest = digest.0;
+        writes.set(schema::header_key(), header.encode());
+        Ok(Self { header, batch: writes.batch(), lists })
+    }
+}
+
+/// The sum that the header keeps.
+struct Digest(u64);
+
+impl Digest {
+    fn add(&mut self, checksum: u64) {
+        self.0 = self.0.wrapping_add(checksum);
+    }
+
+    fn remove(&mut self, checksum: u64) {
+        self.0 = self.0.wrapping_sub(checksum);
+    }
+}
+
+fn holds(db: &sled::Db, require: &Require) -> Result<bool, StoreError> {
+    let record = |key: &Key| query::record(db, key.kind, &key.uid);
+    Ok(match require {
+        Require::Absent(key) => record(key)?.is_none(),
+        Require::Exists(key) => record(key)?.is_some(),
+        Require::Revision(key, revision) => match record(key)? {
+            Some(stored) => stored.row()?.revision == *revision,
+            None => false,
+        },
+        Require::NoneBelow(uid, kinds) => {
+            for kind in kinds {
+                if below(db, kind, uid)?.next().transpose()?.is_some() {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        Require::NoneWith(kind, name, value) => {
+            let prefix = schema::filter_prefix(kind, name, value.as_bytes());
+            db.scan_prefix(prefix).next().transpose().map_err(from_sled)?.is_none()
+        }
+        Require::Epoch(epoch, value) => query::epoch(db, epoch)? == *value,
+    })
+}
+
+fn below(
+    db: &sled::Db,
+    kind: KindName,
+    uid: &Uid,
+) -> Result<impl Iterator<Item = Result<(String, Uid), StoreError>>, StoreError> {
+    let prefix = schema::record_key(kind, &format!("{uid}/"));
+    Ok(db.scan_prefix(prefix).keys().map(|key| {
+        let key = key.map_err(from_sled)?;
+        schema::split_record_key(&key).ok_or_else(|| corrupt("the key of a record cannot be read"))
+    }))
+}
+
+fn deleted(db: &sled::Db, delete: &Delete) -> Result<Vec<(String, Uid)>, StoreError> {
+    match delete {
+        Delete::Key(key) => Ok(vec![(key.kind.to_owned(), key.uid.clone())]),
+        Delete::Below(uid, kinds) => {
+            let mut all = Vec::new();
+            for kind in kinds {
+                for key in below(db, kind, uid)? {
+                    all.push(key?);
+                }
+            }
+            Ok(all)
+        }
+        Delete::With(kind, name, value) => {
+            let prefix = schema::filter_prefix(kind, name, value.as_bytes());
+            let uid = |key: sled::Result<sled::IVec>| {
+                let uid = query::rest_as_uid(&key.map_err(from_sled)?, prefix.len(), "")?;
+                Ok(((*kind).to_owned(), uid))
+            };
+            db.scan_prefix(&prefix).keys().map(uid).collect()
+        }
+    }
+}
+
+/// Sees to it that each unique key that is put will have one owner when all is done.
+fn check_unique(db: &sled::Db, puts: &[Put], changes: &Changes) -> Result<(), StoreError> {
+    let mut taken: HashMap<&UniqueKey, usize> = HashMap::new();
+    for (put, record) in puts.iter().enumerate() {
+        for (unique, key) in record.unique.iter().enumerate() {
+            let by_another_put = *taken.entry(key).or_insert(put) != put;
+            let owner = read(db, &schema::unique_key(key.space, key.value.as_bytes()))?;
+            let stays = match owner {
+                None => false,
+                Some(owner) => {
+                    let owner = schema::split_record_key(&owner);
+                    !changes.contains_key(&owner.ok_or_else(|| corrupt("a unique key's owner cannot be read"))?)
+                }
+            };
+            if by_another_put || stays {
+                return Err(StoreError::Conflict(Conflict::Unique { put, unique }));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is removed and what is set, by key. What is removed first and then set to the same is not touched.
+#[derive(Default)]
+pub(super) struct Writes(BTreeMap<Vec<u8>, Write>);
+
+struct Write {
+    /// What is there, where that may be what is written.
+    old: Option<Vec<u8>>,
+    new: Option<Vec<u8>>,
+}
+
+impl Writes {
+    /// Removes an entry that has this value.
+    pub(super) fn remove(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.0.insert(key, Write { old: Some(value), new: None });
+    }
+
+    /// Writes an entry.
+    pub(super) fn set(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.0.entry(key).or_insert(Write { old: None, new: None }).new = Some(value);
+    }
+
+    fn batch(self) -> sled::Batch {
+        let mut batch = sled::Batch::default();
+        for (key, Write { old, new }) in self.0 {
+            match new {
+                Some(value) if Some(&value) == old.as_ref() => {}
+                Some(value) => {
+                    let sealed = schema::seal(&key, &value);
+                    batch.insert(key, sealed);
+                }
+                None => batch.remove(key),
+            }
+        }
+        batch
+    }
+
+    fn remove_record(&mut self, kind: &str, uid: &Uid, old: &Stored) -> Result<(), StoreError> {
+        // No value is empty, so a record and its pieces are written even if they stay the same.
+        self.remove(schema::record_key(kind, uid), Vec::new());
+        for number in 0..old.pieces {
+            self.remove(schema::piece_key(kind, uid, number), Vec::new());
+        }
+        for (key, value) in entries(kind, uid, &old.row()?) {
+            self.remove(key, value);
+        }
+        Ok(())
+    }
+
+    /// Writes a record, and returns its checksum.
+    fn insert_record(&mut self, kind: &str, uid: &Uid, new: &[u8]) -> Result<u64, StoreError> {
+        let row = Row::parse(new).ok_or_else(|| corrupt("a record cannot be written"))?;
+        for (key, value) in entries(kind, uid, &row) {
+            self.set(key, value);
+        }
+        let (head, pieces) = Stored::split(new);
+        for (number, piece) in (0..).zip(pieces) {
+            self.set(schema::piece_key(kind, uid, number), piece.to_vec());
+        }
+        let key = schema::record_key(kind, uid);
+        let checksum = schema::checksum(&key, &head);
+        self.set(key, head);
+        Ok(checksum)
+    }
+}
+
+/// Returns the entries that lead to a record, lists aside.
+pub(crate) fn entries(kind: &str, uid: &Uid, row: &Row<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let filters = row.filters().into_iter();
+    let mut entries: Vec<_> =
+        filters.map(|(name, value)| (schema::filter_key(kind, name, value, uid), Vec::new())).collect();
+    entries.push((schema::sequence_key(kind, row.revision, uid), Vec::new()));
+    let owner = schema::record_key(kind, uid);
+    entries.extend(row.unique.iter().map(|(space, value)| (schema::unique_key(space, value), owner.clone())));
+    entries
+}

@@ -1,0 +1,17 @@
+#![doc = include_str!("docs.md")]
+
+mod store;
+
+mod query;
+
+mod commit;
+
+mod schema;
+
+mod check;
+
+mod error;
+
+pub use check::Finding;
+pub use error::OpenError;
+pub use store::{Builder, SledStore};

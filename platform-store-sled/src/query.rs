@@ -1,0 +1,389 @@
+//! How records are read: by key, and in pages of lists.
+//!
+//! A list is read from sources, each in the list's order already: a range of an index, or a few records put in order
+//! on the spot. They are merged, so that a page of many scopes and values costs a seek for each and the page.
+
+mod lookup;
+mod source;
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use platform_core::{
+    store::{
+        Epoch, Filter, Item, Key, KeyName, KeyValue, OrderBy, Page, Position, Query, Read, Record, Scope, StoreError,
+    },
+    uid::Uid,
+};
+
+pub(crate) use self::lookup::{count_below, epoch, members, record, rest_as_uid};
+use self::source::{Entry, Merge, Source};
+use crate::{
+    error::corrupt,
+    schema::{self, BY_SEQUENCE, BY_UID, Class, List, Place, Row, Stored},
+    store::{Halt, View},
+};
+
+/// Returns the records of the keys and the values of the epochs.
+pub(crate) fn get(view: &mut View<'_>, keys: &[Key], epochs: &[Epoch]) -> Result<Read, Halt> {
+    let mut records = Vec::with_capacity(keys.len());
+    for key in keys {
+        view.step()?;
+        let stored = record(view.db(), key.kind, &key.uid)?;
+        let record = |stored: Stored| -> Result<Record, StoreError> {
+            let row = stored.row()?;
+            Ok(Record {
+                key: key.clone(),
+                revision: row.revision,
+                rendering: row.rendering,
+                body: Bytes::copy_from_slice(row.body),
+                private: Bytes::copy_from_slice(row.private),
+            })
+        };
+        records.push(stored.map(record).transpose()?);
+    }
+    Ok(Read { records, epochs: self::epochs(view, epochs)? })
+}
+
+/// Returns a page.
+pub(crate) fn list(view: &mut View<'_>, query: &Query) -> Result<Page, Halt> {
+    let plan = Plan::of(view, query)?;
+    let mut page = Page { epochs: epochs(view, &query.epochs)?, ..Page::default() };
+    if query.count {
+        page.total = Some(plan.total(view)?);
+    }
+    if query.limit == 0 {
+        return Ok(page);
+    }
+    let mut skip = query.skip;
+    let mut last: Option<Entry> = None;
+    let mut merge = plan.merge(view, query.order.by, query.order.descending, query.after.as_ref())?;
+    if plan.rest.is_empty() {
+        skip = merge.pass(view, skip)?;
+    }
+    while let Some(mut entry) = merge.next(view)? {
+        if !plan.passes(view, &mut entry)? {
+            continue;
+        }
+        if skip > 0 {
+            skip -= 1;
+            continue;
+        }
+        if page.items.len() == query.limit {
+            page.next = last.map(|last| Position { value: KeyValue::from_bytes(last.value), uid: last.uid });
+            break;
+        }
+        page.items.push(plan.item(view, &mut entry, query.order.by)?);
+        last = Some(entry);
+    }
+    Ok(page)
+}
+
+/// How a query is answered: by which of its filters records are found, and which are then looked at.
+struct Plan<'a> {
+    kind: &'a str,
+    scopes: &'a [Scope],
+    /// The filter by which records are found, with each of its values once: the one that fewest records pass.
+    driver: Option<(KeyName, Vec<&'a KeyValue>)>,
+    rest: Vec<&'a Filter>,
+}
+
+impl<'a> Plan<'a> {
+    fn of(view: &mut View<'_>, query: &'a Query) -> Result<Self, Halt> {
+        let mut plan = Self { kind: query.kind, scopes: &query.scopes, driver: None, rest: Vec::new() };
+        let candidates: Vec<_> =
+            (0..).zip(&query.filters).filter(|(_, filter)| filter_values(filter).is_some()).collect();
+        let mut best: Option<(u64, usize)> = None;
+        for (index, filter) in &candidates {
+            let Some((name, values)) = filter_values(filter) else { continue };
+            let mut cost = 0_u64;
+            // With one candidate there is nothing to choose.
+            if candidates.len() > 1 {
+                for (scope, value) in
+                    query.scopes.iter().flat_map(|scope| values.iter().map(move |value| (scope, value)))
+                {
+                    let number = plan.count_roughly(view, scope, Some((name, value.as_bytes())))?;
+                    cost = cost.saturating_add(number);
+                }
+            }
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, *index));
+            }
+        }
+        let best = best.map(|(_, index)| index);
+        for (index, filter) in query.filters.iter().enumerate() {
+            if Some(index) == best {
+                plan.driver = filter_values(filter);
+            } else {
+                plan.rest.push(filter);
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Returns each form of the driver that is one equality, or none.
+    fn equalities(&self) -> Vec<Option<(&'a str, &'a [u8])>> {
+        match &self.driver {
+            None => vec![None],
+            Some((name, values)) => values.iter().map(|value| Some((*name, value.as_bytes()))).collect(),
+        }
+    }
+
+    /// Returns how many records match: from counters where there are some, else by going over the smallest range.
+    fn total(&self, view: &mut View<'_>) -> Result<u64, Halt> {
+        let equalities = self.equalities();
+        let mut total = 0;
+        if let ([filter], []) = (equalities.as_slice(), self.rest.as_slice()) {
+            for scope in self.scopes {
+                total += self.count(view, scope, *filter)?;
+            }
+            return Ok(total);
+        }
+        let mut merge = self.merge(view, OrderBy::Uid, false, None)?;
+        while let Some(mut entry) = merge.next(view)? {
+            total += u64::from(self.passes(view, &mut entry)?);
+        }
+        Ok(total)
+    }
+
+    fn count(&self, view: &mut View<'_>, scope: &Scope, filter: Option<(&str, &[u8])>) -> Result<u64, Halt> {
+        view.step()?;
+        let list = match scope {
+            Scope::Exact(uid) => return Ok(u64::from(self.exact(view, uid, filter)?.is_some())),
+            Scope::All => self.kept(view, Place::All, filter)?,
+            Scope::Roots => self.kept(view, Place::Roots, filter)?,
+            Scope::Subtree(uid) | Scope::Children(uid) => self.kept(view, Place::At(uid), filter)?,
+        };
+        match (scope, list) {
+            (Scope::Children(_), Some(list)) => return Ok(list.direct),
+            (_, Some(list)) => return Ok(list.all),
+            (Scope::All, None) if filter.is_none() => return Ok(0),
+            (Scope::Roots, None) => return Ok(0),
+            _ => {}
+        }
+        let mut count = 0;
+        for mut source in self.base(view, scope, filter, false, None)? {
+            while let Some(entry) = source.next()? {
+                view.step()?;
+                count += u64::from(scope.contains(&entry.uid));
+            }
+        }
+        Ok(count)
+    }
+
+    /// As [`Plan::count`], but where there is no counter, too much rather than a long search.
+    fn count_roughly(&self, view: &mut View<'_>, scope: &Scope, filter: Option<(&str, &[u8])>) -> Result<u64, Halt> {
+        if *scope == Scope::All { Ok(u64::from(u32::MAX)) } else { self.count(view, scope, filter) }
+    }
+
+    /// Returns the list, if it is kept.
+    fn kept(
+        &self,
+        view: &View<'_>,
+        place: Place<'_>,
+        filter: Option<(&str, &[u8])>,
+    ) -> Result<Option<List>, StoreError> {
+        let key = schema::list_key(self.kind, place, filter);
+        let stored = view.get(&key)?;
+        stored.map(|stored| List::decode(schema::unseal(&key, &stored)?.0)).transpose()
+    }
+
+    /// Returns the record if it has the value, as an entry without a value.
+    fn exact(&self, view: &View<'_>, uid: &Uid, filter: Option<(&str, &[u8])>) -> Result<Option<Entry>, StoreError> {
+        if let Some((name, value)) = filter {
+            let key = schema::filter_key(self.kind, name, value, uid);
+            let Some(stored) = view.get(&key)? else { return Ok(None) };
+            schema::unseal(&key, &stored)?;
+        }
+        let stored = record(view.db(), self.kind, uid)?;
+        Ok(stored.map(|stored| Entry { value: Vec::new(), uid: uid.clone(), stored: Some(stored) }))
+    }
+
+    /// Returns all records in the scopes that pass the driver, after the position.
+    fn merge(
+        &self,
+        view: &mut View<'_>,
+        by: OrderBy,
+        descending: bool,
+        after: Option<&Position>,
+    ) -> Result<Merge, Halt> {
+        let mut sources = Vec::new();
+        let mut few = Vec::new();
+        let equalities = self.equalities();
+        for filter in &equalities {
+            let filter = *filter;
+            for scope in self.scopes {
+                view.step()?;
+                if let Scope::Exact(uid) = scope {
+                    few.extend(self.exact(view, uid, filter)?);
+                } else if let Some(ranges) = self.ranges(view, scope, filter, by, descending, after)? {
+                    sources.extend(ranges);
+                } else {
+                    for mut source in self.base(view, scope, filter, false, None)? {
+                        while let Some(entry) = source.next()? {
+                            view.step()?;
+                            if scope.contains(&entry.uid) {
+                                few.push(entry);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let many = few.len() > 1024;
+        for entry in &mut few {
+            if by != OrderBy::Uid {
+                view.step()?;
+                entry.value = value(&self.stored(view, entry)?.row()?, by);
+            }
+            if many {
+                entry.stored = None;
+            }
+        }
+        if !few.is_empty() {
+            sources.push(Source::sorted(few, descending, after));
+        }
+        Ok(Merge::new(sources, equalities.len() <= 1))
+    }
+
+    /// Returns ranges of an index that have a scope's records in order, if there are such.
+    fn ranges(
+        &self,
+        view: &View<'_>,
+        scope: &Scope,
+        filter: Option<(&str, &[u8])>,
+        by: OrderBy,
+        descending: bool,
+        after: Option<&Position>,
+    ) -> Result<Option<Vec<Source>>, Halt> {
+        let (place, top) = match scope {
+            Scope::Subtree(_) | Scope::All if by == OrderBy::Uid => {
+                return Ok(Some(self.base(view, scope, filter, descending, after)?));
+            }
+            Scope::All if by == OrderBy::Sequence && filter.is_none() => {
+                let prefix = schema::kind_prefix(schema::SEQUENCE, self.kind);
+                return Ok(Some(vec![Source::sequence(view.db(), &prefix, descending, after)]));
+            }
+            Scope::Subtree(uid) | Scope::Children(uid) => (Place::At(uid), &**uid),
+            Scope::Roots => (Place::Roots, ""),
+            Scope::All | Scope::Exact(_) => return Ok(None),
+        };
+        let Some(list) = self.kept(view, place, filter)? else {
+            // Lists of roots are kept unless they are empty.
+            return Ok((*scope == Scope::Roots).then(Vec::new));
+        };
+        let name = match by {
+            OrderBy::Uid => BY_UID,
+            OrderBy::Sequence => BY_SEQUENCE,
+            OrderBy::Key(name) if list.names.iter().any(|kept| kept == name) => name,
+            OrderBy::Key(_) => return Ok(None),
+        };
+        let mut classes = vec![(Class::Direct, list.direct)];
+        if let Scope::Subtree(_) = scope {
+            classes.push((Class::Deep, list.all.saturating_sub(list.direct)));
+        }
+        let prefixes = classes.into_iter().filter(|(_, count)| *count > 0);
+        let prefixes = prefixes.map(|(class, _)| schema::order_prefix(list.id, class, name));
+        Ok(Some(prefixes.map(|prefix| Source::order(view.db(), &prefix, top, descending, after)).collect()))
+    }
+
+    /// Returns the ranges, by uid, in which a scope's records lie, and at times others further below.
+    fn base(
+        &self,
+        view: &View<'_>,
+        scope: &Scope,
+        filter: Option<(&str, &[u8])>,
+        descending: bool,
+        after: Option<&Position>,
+    ) -> Result<Vec<Source>, Halt> {
+        let prefix = match filter {
+            None => schema::kind_prefix(schema::RECORD, self.kind),
+            Some((name, value)) => schema::filter_prefix(self.kind, name, value),
+        };
+        let range = |begin: &str| Source::by_uid(view.db(), self.kind, &prefix, begin, descending, after);
+        Ok(match scope {
+            Scope::All | Scope::Roots => vec![range("")],
+            Scope::Children(uid) => vec![range(&format!("{uid}/"))],
+            Scope::Subtree(uid) => {
+                let top = self.exact(view, uid, filter)?;
+                let top = top.map(|top| Source::sorted(vec![top], descending, after));
+                top.into_iter().chain([range(&format!("{uid}/"))]).collect()
+            }
+            Scope::Exact(uid) => {
+                let exact = self.exact(view, uid, filter)?.into_iter().collect();
+                vec![Source::sorted(exact, descending, after)]
+            }
+        })
+    }
+
+    /// Returns the record of an entry.
+    fn stored<'e>(&self, view: &View<'_>, entry: &'e mut Entry) -> Result<&'e Stored, StoreError> {
+        let stored = match entry.stored.take() {
+            Some(stored) => stored,
+            None => record(view.db(), self.kind, &entry.uid)?.ok_or_else(|| {
+                corrupt(format!("an index has {} {}, and there is no such record", self.kind, entry.uid))
+            })?,
+        };
+        Ok(entry.stored.insert(stored))
+    }
+
+    /// Tells whether a record passes the filters by which it was not found.
+    fn passes(&self, view: &mut View<'_>, entry: &mut Entry) -> Result<bool, Halt> {
+        if self.rest.is_empty() {
+            return Ok(true);
+        }
+        view.step()?;
+        let row = self.stored(view, entry)?.row()?;
+        Ok(self.rest.iter().all(|filter| filter.passes(&values(filter, &row))))
+    }
+
+    /// Returns an entry's record, after a look at whether it is the one that the index meant.
+    fn item(&self, view: &mut View<'_>, entry: &mut Entry, by: OrderBy) -> Result<Item, Halt> {
+        view.step()?;
+        let indexed = entry.value.clone();
+        let row = self.stored(view, entry)?.row()?;
+        let wanted = |(name, values): &(KeyName, Vec<&KeyValue>)| {
+            row.filter.iter().any(|(key, value)| key == *name && values.iter().any(|v| v.as_bytes() == value))
+        };
+        let item = Item {
+            uid: Uid::opaque(""),
+            revision: row.revision,
+            rendering: row.rendering,
+            body: Bytes::copy_from_slice(row.body),
+        };
+        if value(&row, by) != indexed || !self.driver.as_ref().is_none_or(wanted) {
+            return Err(corrupt(format!("an index and the record {} {} disagree", self.kind, entry.uid)).into());
+        }
+        Ok(Item { uid: entry.uid.clone(), ..item })
+    }
+}
+
+/// Returns the name and values of a filter by which records can be found.
+fn filter_values(filter: &Filter) -> Option<(KeyName, Vec<&KeyValue>)> {
+    let Filter::AnyOf { key, values } = filter else { return None };
+    let mut seen = HashSet::new();
+    Some((key, values.iter().filter(|value| seen.insert(*value)).collect()))
+}
+
+/// Returns a record's values under the names that a filter looks at.
+fn values(filter: &Filter, row: &Row<'_>) -> Vec<(KeyName, KeyValue)> {
+    let names: &[KeyName] = match filter {
+        Filter::AnyOf { key, .. } | Filter::NoneOf { key, .. } | Filter::Above { key, .. } => &[key],
+        Filter::Contains { keys, .. } => keys,
+    };
+    let known = |name: &str| names.iter().copied().find(|known| *known == name);
+    row.filter.iter().filter_map(|(name, value)| Some((known(name)?, KeyValue::from_bytes(value)))).collect()
+}
+
+/// Returns the value by which a record is ordered.
+fn value(row: &Row<'_>, by: OrderBy) -> Vec<u8> {
+    match by {
+        OrderBy::Uid => Vec::new(),
+        OrderBy::Sequence => schema::sequence_value(row.revision).as_bytes().to_vec(),
+        OrderBy::Key(name) => row.sort_value(name).to_vec(),
+    }
+}
+
+fn epochs(view: &View<'_>, epochs: &[Epoch]) -> Result<Vec<u64>, StoreError> {
+    epochs.iter().map(|name| epoch(view.db(), name)).collect()
+}

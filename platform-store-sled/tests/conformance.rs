@@ -1,0 +1,7 @@
+//! The store keeps the contract of every store.
+use platform_core::store::conformance::{self, Suite};
+use platform_store_sled::SledStore;
+
+fn main() -> std::process::ExitCode {
+    conformance::main(Suite::new(async |directory| SledStore::open(directory)))
+}

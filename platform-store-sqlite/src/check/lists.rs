@@ -1,0 +1,193 @@
+//! Lists that are kept against the records: each entry is of a record that belongs there, none is missing, and
+//! every list that should be kept is.
+
+use std::collections::{HashMap, HashSet};
+
+use platform_core::{store::StoreError, uid};
+use rusqlite::Connection;
+
+use super::{Findings, number, records::for_each_row};
+use crate::{
+    error::{corrupt, store_error},
+    lists::{FilterValue, List, ListKey},
+    nodes::StoredNodes,
+    record::{self, Stored},
+    schema::{LIST_LEN, NameId, Part, Place, below, order_key},
+    tree::{Visit, prove},
+};
+
+pub(super) fn check(connection: &Connection, findings: &mut Findings) -> Result<(), StoreError> {
+    let mut check = Check { connection, findings, nodes: HashSet::new(), kept: HashSet::new() };
+    for_each_row(connection, "SELECT kind, place, key, value, roots, sum FROM list", |row| {
+        let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?));
+        let (kind, place, key, value, roots, sum): (_, _, _, _, Vec<u8>, i64) = read().map_err(store_error)?;
+        let key = ListKey { kind, place, key, value };
+        match List::decode(&roots).filter(|_| key.checksum(&roots) == sum) {
+            Some(list) => check.list(&key, &list)?,
+            None => check.findings.add("the row of a list does not pass its checksum"),
+        }
+        check.kept.insert(key);
+        Ok(())
+    })?;
+    let count = crate::nodes::count(connection)?;
+    let used = check.nodes.len() as u64;
+    check.findings.expect(count == used, || format!("{used} of {count} nodes are in use"));
+    check.all_are_kept()
+}
+
+struct Check<'a> {
+    connection: &'a Connection,
+    findings: &'a mut Findings,
+    /// The nodes that have been come by.
+    nodes: HashSet<u64>,
+    kept: HashSet<ListKey>,
+}
+
+impl Check<'_> {
+    fn list(&mut self, key: &ListKey, list: &List) -> Result<(), StoreError> {
+        let name = || format!("list {} {} of kind {}", key.place.escape_ascii(), key.value.escape_ascii(), key.kind);
+        let Some(place) = Place::decode(&key.place) else {
+            self.findings.add(format!("{} is of no place", name()));
+            return Ok(());
+        };
+        let length = self.length(key, place)?;
+        let counted = list.direct + list.deep;
+        self.findings.expect(counted == length, || format!("{} has {length} records and counts {counted}", name()));
+        for roots in &list.orders {
+            for (part, root, count) in [(Part::Direct, roots.direct, list.direct), (Part::Deep, roots.deep, list.deep)]
+            {
+                let result = self.tree(key, place, part, (roots.order, root));
+                let found = self.findings.catch(result)?;
+                self.findings.expect(found.is_none_or(|found| found == count), || {
+                    format!("an order of {} has a wrong length", name())
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Proves one tree, and returns how many entries it has.
+    fn tree(
+        &mut self,
+        key: &ListKey,
+        place: Place<'_>,
+        part: Part,
+        (order, root): (NameId, u64),
+    ) -> Result<u64, StoreError> {
+        if root == 0 {
+            return Ok(0);
+        }
+        let mut previous: Option<Vec<u8>> = None;
+        let Self { connection, nodes, .. } = self;
+        prove(&StoredNodes(connection), root, &mut |visit| {
+            let (entry, id) = match visit {
+                Visit::Node(id) if nodes.insert(id) => return Ok(()),
+                Visit::Node(id) => return Err(corrupt(format!("node {id} is used twice"))),
+                Visit::Entry(entry, id) => (entry, id.cast_signed()),
+            };
+            let belongs = record::at(connection, id, |stored| belongs(&stored, key, place, part, order, entry))?;
+            if !belongs || previous.as_deref().is_some_and(|previous| previous >= entry) {
+                return Err(record::misplaced(id));
+            }
+            previous = Some(entry.to_vec());
+            Ok(())
+        })
+    }
+
+    /// Returns how many records the tables have for a list.
+    fn length(&self, key: &ListKey, place: Place<'_>) -> Result<u64, StoreError> {
+        let Self { connection, .. } = self;
+        let (kind, filter) = (key.kind, (key.key, &key.value));
+        match (place, key.filter()) {
+            (Place::All, None) => number(connection, "SELECT count(*) FROM record WHERE kind = ?", [kind]),
+            (Place::All, Some(_)) => {
+                let count = "SELECT count(*) FROM member WHERE kind = ? AND key = ? AND value = ?";
+                number(connection, count, (kind, filter.0, filter.1))
+            }
+            (Place::Roots, None) => {
+                number(connection, "SELECT count(*) FROM record WHERE kind = ? AND instr(uid, '/') = 0", [kind])
+            }
+            (Place::Roots, Some(_)) => {
+                let count =
+                    "SELECT count(*) FROM member WHERE kind = ? AND key = ? AND value = ? AND instr(uid, '/') = 0";
+                number(connection, count, (kind, filter.0, filter.1))
+            }
+            (Place::At(uid), None) => {
+                let (from, to) = below(uid);
+                let count = "SELECT count(*) FROM record WHERE kind = ? AND uid > ? AND uid < ?";
+                let own = "SELECT count(*) FROM record WHERE kind = ? AND uid = ?";
+                Ok(number(connection, count, (kind, from, to))? + number(connection, own, (kind, uid))?)
+            }
+            (Place::At(uid), Some((key, value))) => {
+                let (from, to) = below(uid);
+                let count =
+                    "SELECT count(*) FROM member WHERE kind = ? AND key = ? AND value = ? AND uid > ? AND uid < ?";
+                let own = "SELECT count(*) FROM member WHERE kind = ? AND key = ? AND value = ? AND uid = ?";
+                let below = number(connection, count, (kind, key, value, from, to))?;
+                Ok(below + number(connection, own, (kind, key, value, uid))?)
+            }
+        }
+    }
+
+    /// Looks for lists that should be kept and are not.
+    fn all_are_kept(&mut self) -> Result<(), StoreError> {
+        let mut kinds = Vec::new();
+        for_each_row(self.connection, "SELECT DISTINCT kind FROM record", |row| {
+            kinds.push(row.get(0).map_err(store_error)?);
+            Ok(())
+        })?;
+        for kind in kinds {
+            self.are_kept(kind, None)?;
+        }
+        let mut values: Vec<(NameId, NameId, Vec<u8>)> = Vec::new();
+        let select = format!("SELECT kind, key, value FROM member GROUP BY 1, 2, 3 HAVING count(*) > {LIST_LEN}");
+        for_each_row(self.connection, &select, |row| {
+            let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+            values.push(read().map_err(store_error)?);
+            Ok(())
+        })?;
+        for (kind, key, value) in values {
+            self.are_kept(kind, Some((key, &value)))?;
+        }
+        Ok(())
+    }
+
+    fn are_kept(&mut self, kind: NameId, filter: Option<FilterValue<'_>>) -> Result<(), StoreError> {
+        let mut lengths: HashMap<String, u64> = HashMap::new();
+        let mut has_roots = false;
+        let mut count = |uid: &str| {
+            has_roots |= uid::parent(uid).is_none();
+            for place in std::iter::successors(uid::parent(uid), |uid| uid::parent(uid)) {
+                match lengths.get_mut(place) {
+                    Some(length) => *length += 1,
+                    None => drop(lengths.insert(place.to_owned(), 1)),
+                }
+            }
+        };
+        let sql = match filter {
+            None => "SELECT uid FROM record WHERE kind = ?1 AND ?2 IS NULL AND ?3 IS NULL",
+            Some(_) => "SELECT uid FROM member WHERE kind = ?1 AND key = ?2 AND value = ?3",
+        };
+        let mut select = self.connection.prepare_cached(sql).map_err(store_error)?;
+        let (key, value) = filter.unzip();
+        let mut rows = select.query((kind, key, value)).map_err(store_error)?;
+        while let Some(row) = rows.next().map_err(store_error)? {
+            let uid = row.get_ref(0).map_err(store_error)?.as_str().map_err(|error| corrupt(error.to_string()))?;
+            count(uid);
+        }
+        let long = lengths.iter().filter(|(_, length)| **length > LIST_LEN).map(|(uid, _)| Place::At(uid));
+        for place in long.chain([Place::All]).chain(has_roots.then_some(Place::Roots)) {
+            let is_kept = self.kept.contains(&ListKey::new(kind, place, filter));
+            self.findings.expect(is_kept, || format!("the list of kind {kind} at {place:?} is not kept"));
+        }
+        Ok(())
+    }
+}
+
+/// Tells whether the record belongs to the list, and there under this key.
+fn belongs(stored: &Stored<'_>, key: &ListKey, place: Place<'_>, part: Part, order: NameId, entry: &[u8]) -> bool {
+    let value = stored.value(order);
+    let is_member = stored.kind == key.kind && key.filter().is_none_or(|filter| stored.keys.has(filter));
+    let is_here = |(p, rest): (Part, &str)| p == part && order_key(value.as_bytes(), rest) == entry;
+    is_member && place.part_of(stored.uid).is_some_and(is_here)
+}

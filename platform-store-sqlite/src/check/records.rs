@@ -1,0 +1,105 @@
+//! Records and epochs against their checksums and the digest of all; members and owners against records.
+
+use platform_core::store::StoreError;
+use rusqlite::{Connection, Row};
+
+use super::{Findings, number};
+use crate::{
+    commit::epoch_checksum,
+    error::{corrupt, store_error},
+    record::{self, Stored, columns},
+    schema::{NameId, Names},
+    writer::State,
+};
+
+pub(super) fn check(
+    connection: &Connection,
+    names: &Names,
+    state: State,
+    findings: &mut Findings,
+) -> Result<(), StoreError> {
+    let mut digest = 0_i64;
+    let (mut members, mut owners) = (0, 0);
+    let select = concat!("SELECT ", columns!(), " FROM record NOT INDEXED");
+    for_each_row(connection, select, |row| {
+        let Some(stored) = findings.catch(Stored::read(row))? else { return Ok(()) };
+        digest = digest.wrapping_add(stored.sum);
+        members += stored.keys.filter().count() as u64;
+        owners += stored.keys.unique().count() as u64;
+        let is_possible = stored.revision <= state.sequence && names.has_id(stored.kind);
+        findings.expect(is_possible, || format!("record {} has an impossible revision or kind", stored.id));
+        Ok(())
+    })?;
+    for_each_row(connection, "SELECT name, value, sum FROM epoch", |row| {
+        let name: String = row.get(0).map_err(store_error)?;
+        let (value, sum): (i64, i64) = (row.get(1).map_err(store_error)?, row.get(2).map_err(store_error)?);
+        digest = digest.wrapping_add(sum);
+        let is_sound = epoch_checksum(&name, value) == sum && value.cast_unsigned() <= state.sequence;
+        findings.expect(is_sound, || format!("the row of epoch `{name}` does not pass its checksum"));
+        Ok(())
+    })?;
+    findings.expect(digest == state.digest, || {
+        "the records and epochs are not the latest, or not all: their checksums do not add up".to_owned()
+    });
+    check_sequence(connection, findings)?;
+    check_members(connection, findings, members)?;
+    check_owners(connection, findings, owners)
+}
+
+fn check_sequence(connection: &Connection, findings: &mut Findings) -> Result<(), StoreError> {
+    let mut previous: (NameId, i64, String) = (0, 0, String::new());
+    let select = "SELECT kind, revision, uid FROM record INDEXED BY record_sequence ORDER BY kind, revision, place";
+    for_each_row(connection, select, |row| {
+        let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let next = read().map_err(store_error)?;
+        findings.expect(previous < next, || format!("`{}` is out of order by sequence", next.2));
+        previous = next;
+        Ok(())
+    })
+}
+
+fn check_members(connection: &Connection, findings: &mut Findings, expected: u64) -> Result<(), StoreError> {
+    for_each_row(connection, "SELECT kind, key, value, uid, record FROM member", |row| {
+        let read = || Ok((row.get(0)?, row.get(1)?, row.get(4)?));
+        let (kind, key, id): (NameId, NameId, i64) = read().map_err(store_error)?;
+        let value = row.get_ref(2).map_err(store_error)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
+        let uid = row.get_ref(3).map_err(store_error)?.as_str().map_err(|error| corrupt(error.to_string()))?;
+        let belongs = |r: Stored<'_>| r.kind == kind && r.uid == uid && r.keys.has((key, value));
+        if findings.catch(record::at(connection, id, belongs))? == Some(false) {
+            findings.add(format!("the index of filter values has record {id} where it does not belong"));
+        }
+        Ok(())
+    })?;
+    let count = number(connection, "SELECT count(*) FROM member", [])?;
+    findings.expect(count == expected, || format!("the index of filter values has {count} of {expected} entries"));
+    Ok(())
+}
+
+fn check_owners(connection: &Connection, findings: &mut Findings, expected: u64) -> Result<(), StoreError> {
+    for_each_row(connection, "SELECT space, value, record FROM owner", |row| {
+        let read = || Ok((row.get(0)?, row.get(2)?));
+        let (space, id): (NameId, i64) = read().map_err(store_error)?;
+        let value = row.get_ref(1).map_err(store_error)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
+        let belongs = |r: Stored<'_>| r.keys.unique().any(|unique| unique == (space, value));
+        if findings.catch(record::at(connection, id, belongs))? == Some(false) {
+            findings.add(format!("a unique key belongs to record {id}, which does not have it"));
+        }
+        Ok(())
+    })?;
+    let count = number(connection, "SELECT count(*) FROM owner", [])?;
+    findings.expect(count == expected, || format!("{count} of {expected} unique keys have an owner"));
+    Ok(())
+}
+
+pub(super) fn for_each_row(
+    connection: &Connection,
+    sql: &str,
+    mut use_row: impl FnMut(&Row<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut statement = connection.prepare(sql).map_err(store_error)?;
+    let mut rows = statement.query([]).map_err(store_error)?;
+    while let Some(row) = rows.next().map_err(store_error)? {
+        use_row(row)?;
+    }
+    Ok(())
+}

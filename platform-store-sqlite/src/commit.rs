@@ -1,0 +1,309 @@
+//! One commit: what stands against it, and what it changes.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use platform_core::store::{Commit, Conflict, Delete, Put, Require, StoreError};
+use rusqlite::Connection;
+
+use crate::{
+    error::{corrupt, store_error},
+    lists::{Change, FilterValue, Memory, Version},
+    record::{self, Keys, Stored, columns},
+    schema::{NameId, Names, Table, below, checksum},
+};
+
+/// A record as it was before the commit.
+#[derive(Debug)]
+struct Old {
+    id: i64,
+    kind: NameId,
+    uid: String,
+    revision: u64,
+    sum: i64,
+    keys: Vec<u8>,
+}
+
+impl Old {
+    fn of(stored: Stored<'_>) -> Self {
+        let Stored { id, kind, revision, sum, .. } = stored;
+        Self { id, kind, uid: stored.uid.to_owned(), revision, sum, keys: stored.keys.0.to_vec() }
+    }
+
+    fn version(&self) -> Version<'_> {
+        Version { revision: self.revision, keys: Keys(&self.keys) }
+    }
+}
+
+/// What a commit that nothing stands against does to records that are there.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    deleted: BTreeMap<i64, Old>,
+    /// For each put, what it replaces.
+    replaced: Vec<Option<Old>>,
+}
+
+impl Plan {
+    /// Looks at a commit, and writes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] with what stands against it.
+    pub(crate) fn make(connection: &Connection, names: &Names, commit: &Commit) -> Result<Self, StoreError> {
+        for (index, require) in commit.require.iter().enumerate() {
+            if !holds(connection, names, require)? {
+                return Err(StoreError::Conflict(Conflict::Require(index)));
+            }
+        }
+        let mut deleted = BTreeMap::new();
+        for delete in &commit.delete {
+            find_deleted(connection, names, delete, &mut deleted)?;
+        }
+        let mut replaced = Vec::with_capacity(commit.put.len());
+        for put in &commit.put {
+            let old = record::find(connection, names.id(put.key.kind)?, &put.key.uid, Old::of)?;
+            if let Some(old) = &old {
+                deleted.remove(&old.id);
+            }
+            replaced.push(old);
+        }
+        let plan = Self { deleted, replaced };
+        plan.check_unique(connection, names, &commit.put)?;
+        Ok(plan)
+    }
+
+    fn check_unique(&self, connection: &Connection, names: &Names, puts: &[Put]) -> Result<(), StoreError> {
+        if puts.iter().all(|put| put.unique.is_empty()) {
+            return Ok(());
+        }
+        let replaced: BTreeSet<i64> = self.replaced.iter().flatten().map(|old| old.id).collect();
+        let mut taken = HashSet::new();
+        for (put, record) in puts.iter().enumerate() {
+            for (unique, key) in record.unique.iter().enumerate() {
+                let value = (names.id(key.space)?, key.value.as_bytes());
+                let owner = owner(connection, value)?;
+                let is_free = owner.is_none_or(|id| replaced.contains(&id) || self.deleted.contains_key(&id));
+                if !is_free || taken.contains(&value) {
+                    return Err(StoreError::Conflict(Conflict::Unique { put, unique }));
+                }
+            }
+            for key in &record.unique {
+                taken.insert((names.id(key.space)?, key.value.as_bytes()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn holds(connection: &Connection, names: &Names, require: &Require) -> Result<bool, StoreError> {
+    let revision = |kind: &str, uid: &str| match names.get(kind) {
+        Some(kind) => record::find(connection, kind.id, uid, |stored| stored.revision),
+        None => Ok(None),
+    };
+    Ok(match require {
+        Require::Absent(key) => revision(key.kind, &key.uid)?.is_none(),
+        Require::Exists(key) => revision(key.kind, &key.uid)?.is_some(),
+        Require::Revision(key, wanted) => revision(key.kind, &key.uid)? == Some(*wanted),
+        Require::NoneBelow(uid, kinds) => {
+            for kind in kinds.iter().filter_map(|kind| names.get(kind)) {
+                if has_below(connection, kind.id, uid)? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        Require::NoneWith(kind, key, value) => {
+            let (Some(kind), Some(key)) = (names.get(kind), names.get(key)) else { return Ok(true) };
+            let select = "SELECT 1 FROM member WHERE kind = ? AND key = ? AND value = ? LIMIT 1";
+            let mut select = connection.prepare_cached(select).map_err(store_error)?;
+            !select.exists((kind.id, key.id, value.as_bytes())).map_err(store_error)?
+        }
+        Require::Epoch(epoch, wanted) => self::epoch(connection, epoch)? == *wanted,
+    })
+}
+
+/// Tells whether a record of the kind lies below the uid.
+pub(crate) fn has_below(connection: &Connection, kind: NameId, uid: &str) -> Result<bool, StoreError> {
+    let (from, to) = below(uid);
+    let select = "SELECT 1 FROM record WHERE kind = ? AND uid > ? AND uid < ? LIMIT 1";
+    let mut select = connection.prepare_cached(select).map_err(store_error)?;
+    select.exists((kind, from, to)).map_err(store_error)
+}
+
+/// Returns the value of an epoch.
+pub(crate) fn epoch(connection: &Connection, epoch: &str) -> Result<u64, StoreError> {
+    let mut select = connection.prepare_cached("SELECT value, sum FROM epoch WHERE name = ?").map_err(store_error)?;
+    let mut rows = select.query([epoch]).map_err(store_error)?;
+    let Some(row) = rows.next().map_err(store_error)? else { return Ok(0) };
+    let (value, sum): (i64, i64) = (row.get(0).map_err(store_error)?, row.get(1).map_err(store_error)?);
+    if epoch_checksum(epoch, value) == sum {
+        return Ok(value.cast_unsigned());
+    }
+    Err(corrupt(format!("the row of epoch `{epoch}` does not pass its checksum")))
+}
+
+pub(crate) fn epoch_checksum(epoch: &str, value: i64) -> i64 {
+    checksum(Table::Epoch, [epoch.as_bytes(), &value.to_le_bytes()])
+}
+
+/// Returns the record that a unique key belongs to.
+fn owner(connection: &Connection, (space, value): (NameId, &[u8])) -> Result<Option<i64>, StoreError> {
+    let select = "SELECT record FROM owner WHERE space = ? AND value = ?";
+    let mut select = connection.prepare_cached(select).map_err(store_error)?;
+    let mut rows = select.query((space, value)).map_err(store_error)?;
+    let Some(row) = rows.next().map_err(store_error)? else { return Ok(None) };
+    let id = row.get(0).map_err(store_error)?;
+    if record::at(connection, id, |stored| stored.keys.unique().any(|unique| unique == (space, value)))? {
+        return Ok(Some(id));
+    }
+    Err(record::misplaced(id))
+}
+
+fn find_deleted(
+    connection: &Connection,
+    names: &Names,
+    delete: &Delete,
+    found: &mut BTreeMap<i64, Old>,
+) -> Result<(), StoreError> {
+    let mut take = |stored: Stored<'_>| {
+        found.insert(stored.id, Old::of(stored));
+        Ok(())
+    };
+    match delete {
+        Delete::Key(key) => {
+            let Some(kind) = names.get(key.kind) else { return Ok(()) };
+            record::find(connection, kind.id, &key.uid, take)?.unwrap_or(Ok(()))
+        }
+        Delete::Below(uid, kinds) => {
+            let (from, to) = below(uid);
+            let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid > ? AND uid < ?");
+            let mut select = connection.prepare_cached(select).map_err(store_error)?;
+            for kind in kinds.iter().filter_map(|kind| names.get(kind)) {
+                record::for_each(&mut select, (kind.id, &from, &to), &mut take)?;
+            }
+            Ok(())
+        }
+        Delete::With(kind, key, value) => {
+            let (Some(kind), Some(key)) = (names.get(kind), names.get(key)) else { return Ok(()) };
+            let filter = (key.id, value.as_bytes());
+            let select = concat!(
+                "SELECT ",
+                columns!(),
+                " FROM member JOIN record ON record.id = member.record \
+                 WHERE member.kind = ? AND member.key = ? AND member.value = ?"
+            );
+            let mut select = connection.prepare_cached(select).map_err(store_error)?;
+            record::for_each(&mut select, (kind.id, filter.0, filter.1), |stored| {
+                if stored.kind == kind.id && stored.keys.has(filter) {
+                    take(stored)
+                } else {
+                    Err(record::misplaced(stored.id))
+                }
+            })
+        }
+    }
+}
+
+/// What a transaction writes through.
+#[derive(Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) names: &'a Names,
+    pub(crate) memory: &'a mut Memory,
+    /// The sum of the checksums of all records and epochs: it tells when one of them is not the latest, which its
+    /// own checksum cannot.
+    pub(crate) digest: &'a mut i64,
+    /// The number of the next record.
+    pub(crate) next: &'a mut i64,
+}
+
+impl Target<'_> {
+    /// Carries out a commit under this sequence.
+    pub(crate) fn apply(&mut self, commit: &Commit, plan: &Plan, sequence: u64) -> Result<(), StoreError> {
+        for old in plan.deleted.values().chain(plan.replaced.iter().flatten()) {
+            for (space, value) in Keys(&old.keys).unique() {
+                self.execute("DELETE FROM owner WHERE space = ? AND value = ?", (space, value))?;
+            }
+        }
+        for old in plan.deleted.values() {
+            self.delete(old)?;
+        }
+        // Places rise with the uids, so that what one commit put is listed by sequence in the order of its uids.
+        let mut puts: Vec<_> = commit.put.iter().zip(&plan.replaced).collect();
+        puts.sort_unstable_by_key(|(put, _)| (put.key.kind, &put.key.uid));
+        for (place, (put, old)) in (0_i64..).zip(puts) {
+            self.put(put, old.as_ref(), sequence, place)?;
+        }
+        commit.raise.iter().try_for_each(|epoch| self.raise(epoch, sequence))
+    }
+
+    fn delete(&mut self, old: &Old) -> Result<(), StoreError> {
+        self.execute("DELETE FROM record WHERE id = ?", [old.id])?;
+        for filter in Keys(&old.keys).filter() {
+            self.delete_member(old, filter)?;
+        }
+        *self.digest = self.digest.wrapping_sub(old.sum);
+        let Old { id, kind, uid, .. } = old;
+        let change = Change { kind: *kind, uid, id: *id, old: Some(old.version()), new: None };
+        change.apply(self.connection, self.memory)
+    }
+
+    fn put(&mut self, put: &Put, old: Option<&Old>, sequence: u64, place: i64) -> Result<(), StoreError> {
+        let (kind, uid) = (self.names.id(put.key.kind)?, &*put.key.uid);
+        let id = old.map_or(*self.next, |old| old.id);
+        let keys = Keys::encode(put, self.names)?;
+        let keys = Keys(&keys);
+        let (rendering, body, private) = (put.rendering, &*put.body, &*put.private);
+        let mut stored = Stored { id, kind, uid, revision: sequence, rendering, sum: 0, keys, body, private };
+        stored.sum = stored.checksum();
+        let revision = sequence.cast_signed();
+        let columns = (id, kind, uid, revision, place, rendering, stored.sum, keys.0, body, private);
+        if let Some(old) = old {
+            let update = "UPDATE record SET kind = ?2, uid = ?3, revision = ?4, place = ?5, rendering = ?6, \
+                          sum = ?7, keys = ?8, body = ?9, private = ?10 WHERE id = ?1";
+            self.execute(update, columns)?;
+            *self.digest = self.digest.wrapping_sub(old.sum);
+        } else {
+            self.execute("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", columns)?;
+            *self.next += 1;
+        }
+        *self.digest = self.digest.wrapping_add(stored.sum);
+        self.put_members(&stored, old)?;
+        for (space, value) in keys.unique() {
+            self.execute("INSERT INTO owner (space, value, record) VALUES (?, ?, ?)", (space, value, id))?;
+        }
+        let new = Some(Version { revision: sequence, keys });
+        Change { kind, uid, id, old: old.map(Old::version), new }.apply(self.connection, self.memory)
+    }
+
+    fn put_members(&mut self, new: &Stored<'_>, old: Option<&Old>) -> Result<(), StoreError> {
+        let had: Vec<FilterValue<'_>> = old.into_iter().flat_map(|old| Keys(&old.keys).filter()).collect();
+        for filter in had.iter().filter(|filter| !new.keys.has(**filter)) {
+            old.map_or(Ok(()), |old| self.delete_member(old, *filter))?;
+        }
+        for (key, value) in new.keys.filter().filter(|filter| !had.contains(filter)) {
+            let insert = "INSERT INTO member (kind, key, value, uid, record) VALUES (?, ?, ?, ?, ?)";
+            self.execute(insert, (new.kind, key, value, new.uid, new.id))?;
+        }
+        Ok(())
+    }
+
+    fn delete_member(&mut self, old: &Old, (key, value): FilterValue<'_>) -> Result<(), StoreError> {
+        let delete = "DELETE FROM member WHERE kind = ? AND key = ? AND value = ? AND uid = ?";
+        self.execute(delete, (old.kind, key, value, &old.uid))
+    }
+
+    fn raise(&mut self, epoch: &str, sequence: u64) -> Result<(), StoreError> {
+        let old = self::epoch(self.connection, epoch)?.cast_signed();
+        if old != 0 {
+            *self.digest = self.digest.wrapping_sub(epoch_checksum(epoch, old));
+        }
+        let value = sequence.cast_signed();
+        let sum = epoch_checksum(epoch, value);
+        *self.digest = self.digest.wrapping_add(sum);
+        self.execute("INSERT OR REPLACE INTO epoch (name, value, sum) VALUES (?, ?, ?)", (epoch, value, sum))
+    }
+
+    fn execute(&self, sql: &'static str, params: impl rusqlite::Params) -> Result<(), StoreError> {
+        let done = self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute(params));
+        done.map(drop).map_err(store_error)
+    }
+}

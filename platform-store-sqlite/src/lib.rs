@@ -1,0 +1,21 @@
+#![doc = include_str!("docs.md")]
+
+mod store;
+
+mod query;
+
+mod commit;
+mod lists;
+mod nodes;
+mod tree;
+mod writer;
+
+mod record;
+mod schema;
+
+mod check;
+mod error;
+
+pub use check::Finding;
+pub use error::OpenError;
+pub use store::{Builder, SqliteStore, Synchronous};

@@ -1,0 +1,118 @@
+//! All records of a kind, by uid or by sequence, from the table's own indexes.
+
+use bytes::Bytes;
+use platform_core::store::{Page, Position, Query, StoreError};
+use rusqlite::{Connection, Params, types::Value};
+
+use super::{Budget, Unfinished, position, source::Sources};
+use crate::{
+    error::store_error,
+    record::{self, columns, sequence_value},
+    schema::{BY_SEQUENCE, NameId},
+};
+
+/// Returns the page; a `skip` costs its length.
+pub(super) fn page(
+    sources: Sources<'_>,
+    query: &Query,
+    budget: Budget,
+) -> Result<Result<Page, Unfinished>, StoreError> {
+    let Sources { connection, kind, order } = sources;
+    let total = sources.total(None)?.unwrap_or(0);
+    let limit = total.min(query.limit as u64);
+    if limit > budget.records || query.skip.min(total) > budget.candidates {
+        return Ok(Err(Unfinished));
+    }
+    let mut page = Page { total: query.count.then_some(total), ..Page::default() };
+    if limit == 0 {
+        return Ok(Ok(page));
+    }
+    // One more, to see whether anything follows.
+    let (limit, skip) = (limit.cast_signed() + 1, query.skip.min(total).cast_signed());
+    let descending = query.order.descending;
+    let (found, last) = if order == BY_SEQUENCE {
+        let select = if descending {
+            concat!(
+                "SELECT ",
+                columns!(),
+                " FROM record WHERE kind = ? AND (revision, place) < (?, ?) \
+                 ORDER BY revision DESC, place DESC LIMIT ? OFFSET ?"
+            )
+        } else {
+            concat!(
+                "SELECT ",
+                columns!(),
+                " FROM record WHERE kind = ? AND (revision, place) > (?, ?) ORDER BY revision, place LIMIT ? OFFSET ?"
+            )
+        };
+        let (revision, place) = bound_by_sequence(connection, kind, query.after.as_ref(), descending)?;
+        collect(connection, select, (kind, revision, place, limit, skip), order, &mut page)?
+    } else {
+        let select = if descending {
+            concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid < ? ORDER BY uid DESC LIMIT ? OFFSET ?")
+        } else {
+            concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid > ? ORDER BY uid LIMIT ? OFFSET ?")
+        };
+        let bound = match &query.after {
+            Some(after) => Value::Text(after.uid.to_string()),
+            // To SQLite, every text is less than any blob, and no uid is empty.
+            None if descending => Value::Blob(Vec::new()),
+            None => Value::Text(String::new()),
+        };
+        collect(connection, select, (kind, bound, limit, skip), order, &mut page)?
+    };
+    if found == limit.cast_unsigned() {
+        page.items.pop();
+        page.next = last;
+    }
+    Ok(Ok(page))
+}
+
+/// Fills the page, and returns how many were found and the position of the last but one.
+fn collect(
+    connection: &Connection,
+    select: &str,
+    params: impl Params,
+    order: NameId,
+    page: &mut Page,
+) -> Result<(u64, Option<Position>), StoreError> {
+    let mut select = connection.prepare_cached(select).map_err(store_error)?;
+    let (mut last, mut last_but_one) = (None, None);
+    record::for_each(&mut select, params, |stored| {
+        page.items.push(stored.item(Bytes::copy_from_slice(stored.body)));
+        last_but_one = last.take();
+        last = Some(position(&stored, order));
+        Ok(())
+    })?;
+    Ok((page.items.len() as u64, last_but_one))
+}
+
+/// Returns the revision and the place in its commit that a page begins behind.
+fn bound_by_sequence(
+    connection: &Connection,
+    kind: NameId,
+    after: Option<&Position>,
+    descending: bool,
+) -> Result<(i64, i64), StoreError> {
+    let Some(after) = after else { return Ok(if descending { (i64::MAX, i64::MAX) } else { (-1, -1) }) };
+    let mut value = [0; 8];
+    value.iter_mut().zip(after.value.as_bytes()).for_each(|(to, from)| *to = *from);
+    // The function is its own inverse.
+    let revision = u64::from_be_bytes(sequence_value(u64::from_be_bytes(value))).cast_signed();
+    let place = |sql: &str| {
+        let mut select = connection.prepare_cached(sql)?;
+        select.query_row((kind, revision, &*after.uid), |row| row.get::<_, Option<i64>>(0))
+    };
+    let standing = "SELECT max(place) FROM record INDEXED BY record_uid WHERE kind = ? AND revision = ? AND uid = ?";
+    // Where the record of the position is gone, its neighbours in its commit tell its place.
+    let beside = if descending {
+        "SELECT max(place) + 1 FROM record INDEXED BY record_sequence WHERE kind = ? AND revision = ? AND uid < ?"
+    } else {
+        "SELECT min(place) - 1 FROM record INDEXED BY record_sequence WHERE kind = ? AND revision = ? AND uid > ?"
+    };
+    let found = match place(standing).map_err(store_error)? {
+        Some(place) => Some(place),
+        None => place(beside).map_err(store_error)?,
+    };
+    Ok((revision, found.unwrap_or(if descending { -1 } else { i64::MAX })))
+}

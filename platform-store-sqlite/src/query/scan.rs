@@ -1,0 +1,170 @@
+//! Queries that no list is kept for: all candidates of the smallest range are looked at.
+
+use std::collections::HashSet;
+
+use platform_core::store::{Filter, Query, Scope, StoreError};
+
+use super::{
+    Compiled, Unfinished,
+    source::{Point, Source, Sources, distinct},
+};
+use crate::{
+    error::store_error,
+    record::{self, Stored, columns},
+    schema::{BY_UID, LIST_LEN, NameId, Names},
+};
+
+/// Where candidates are taken from.
+enum Range<'a> {
+    /// Lists, or parts of them.
+    Sources(Vec<Source>),
+    /// All records of the kind.
+    Kind,
+    /// The records with one of the values under a key.
+    Values(NameId, Vec<&'a [u8]>),
+    /// The records with a greater value under a key.
+    Above(NameId, &'a [u8]),
+}
+
+/// Returns all records that match, sorted by their points; nothing when there are more than that many candidates.
+pub(super) fn scan(
+    sources: Sources<'_>,
+    names: &Names,
+    query: &Query,
+    most: u64,
+) -> Result<Result<Vec<(Point, i64)>, Unfinished>, StoreError> {
+    let Some((range, size)) = smallest(sources, names, query)? else { return Ok(Ok(Vec::new())) };
+    if size > most {
+        return Ok(Err(Unfinished));
+    }
+    let filters = Compiled::of(&query.filters, names);
+    let (mut rows, mut seen) = (Vec::new(), HashSet::new());
+    let mut look = |stored: Stored<'_>| {
+        let is_candidate = stored.kind == sources.kind;
+        let in_scope = || query.scopes.iter().any(|scope| contains(scope, stored.uid));
+        let passes = || filters.iter().all(|filter| filter.passes(stored.keys));
+        if is_candidate && in_scope() && passes() && seen.insert(stored.id) {
+            rows.push((Point::new(stored.value(sources.order).as_bytes(), stored.uid), stored.id));
+        }
+        if is_candidate { Ok(()) } else { Err(record::misplaced(stored.id)) }
+    };
+    let connection = sources.connection;
+    match range {
+        Range::Sources(ranges) => {
+            for range in ranges {
+                for from in (0..range.count()).step_by(1_000) {
+                    for entry in range.slice(connection, from, 1_000)? {
+                        record::at(connection, entry.id, &mut look)??;
+                    }
+                }
+            }
+        }
+        Range::Kind => {
+            let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ?");
+            let mut select = connection.prepare_cached(select).map_err(store_error)?;
+            record::for_each(&mut select, [sources.kind], &mut look)?;
+        }
+        Range::Values(key, values) => {
+            let select = concat!(
+                "SELECT ",
+                columns!(),
+                " FROM member JOIN record ON record.id = member.record \
+                 WHERE member.kind = ? AND member.key = ? AND member.value = ?"
+            );
+            let mut select = connection.prepare_cached(select).map_err(store_error)?;
+            for value in values {
+                record::for_each(&mut select, (sources.kind, key, value), &mut look)?;
+            }
+        }
+        Range::Above(key, value) => {
+            let select = concat!(
+                "SELECT ",
+                columns!(),
+                " FROM member JOIN record ON record.id = member.record \
+                 WHERE member.kind = ? AND member.key = ? AND member.value > ?"
+            );
+            let mut select = connection.prepare_cached(select).map_err(store_error)?;
+            record::for_each(&mut select, (sources.kind, key, value), &mut look)?;
+        }
+    }
+    Ok(Ok(rows))
+}
+
+/// As [`Scope::contains`] has it.
+fn contains(scope: &Scope, uid: &str) -> bool {
+    let below = |top: &str| uid.strip_prefix(top).filter(|rest| rest.starts_with('/'));
+    match scope {
+        Scope::Subtree(top) => uid == &**top || below(top).is_some(),
+        Scope::Children(parent) => platform_core::uid::parent(uid) == Some(parent),
+        Scope::Exact(exact) => uid == &**exact,
+        Scope::Roots => !uid.contains('/'),
+        Scope::All => true,
+    }
+}
+
+/// Returns the range with the fewest candidates, and their number or a bound of it; `None` when nothing can match.
+fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result<Option<(Range<'q>, u64)>, StoreError> {
+    // Any order will do to take candidates from; this one every list has.
+    let sources = Sources { order: BY_UID, ..sources };
+    let mut best = (Range::Kind, sources.total(None)?.unwrap_or(0));
+    let mut offer = |range, size| {
+        if size < best.1 {
+            best = (range, size);
+        }
+        best.1
+    };
+    let is_all = query.scopes.contains(&Scope::All);
+    if !is_all && let Some((range, size)) = in_scopes(sources, query, &[None])? {
+        offer(range, size);
+    }
+    for filter in &query.filters {
+        match filter {
+            Filter::AnyOf { key, values } => {
+                let Some(key) = names.get(key) else { return Ok(None) };
+                let values = distinct(values);
+                if !is_all {
+                    let filters: Vec<_> = values.iter().map(|value| Some((key.id, *value))).collect();
+                    if let Some((range, size)) = in_scopes(sources, query, &filters)? {
+                        offer(range, size);
+                    }
+                } else {
+                    let mut size = 0;
+                    for value in &values {
+                        size += sources.total(Some((key.id, value)))?.unwrap_or(LIST_LEN);
+                    }
+                    offer(Range::Values(key.id, values), size);
+                }
+            }
+            Filter::Above { key, value } => {
+                let Some(key) = names.get(key) else { return Ok(None) };
+                let select = "SELECT count(*) FROM (SELECT 1 FROM member WHERE kind = ? AND key = ? AND value > ? \
+                              LIMIT ?)";
+                let mut select = sources.connection.prepare_cached(select).map_err(store_error)?;
+                let limit = offer(Range::Kind, u64::MAX).cast_signed();
+                let count = select.query_row((sources.kind, key.id, value.as_bytes(), limit), |row| row.get(0));
+                let count: i64 = count.map_err(store_error)?;
+                offer(Range::Above(key.id, value.as_bytes()), count.cast_unsigned());
+            }
+            Filter::NoneOf { .. } | Filter::Contains { .. } => {}
+        }
+    }
+    Ok(Some(best))
+}
+
+/// Returns the lists of the filters' values in the scopes.
+fn in_scopes<'q>(
+    sources: Sources<'_>,
+    query: &Query,
+    filters: &[Option<(NameId, &[u8])>],
+) -> Result<Option<(Range<'q>, u64)>, StoreError> {
+    let mut found = Vec::new();
+    for scope in &query.scopes {
+        for filter in filters {
+            if !sources.push(scope, *filter, &mut found)? {
+                return Ok(None);
+            }
+        }
+    }
+    let size = found.iter().map(Source::count).sum();
+    Ok(Some((Range::Sources(found), size)))
+}

@@ -1,0 +1,262 @@
+//! Records as rows: how their keys are written, and that what is read is what was written.
+
+use bytes::Bytes;
+use platform_core::store::{Item, Key, KeyName, KeyValue, Put, Record, StoreError};
+use platform_core::uid::Uid;
+use rusqlite::{CachedStatement, Connection, Params, Row};
+
+use crate::{
+    error::{corrupt, store_error},
+    schema::{BY_SEQUENCE, BY_UID, NameId, Names, Table, checksum},
+};
+
+/// The columns of a record, in the order in which [`Stored::read`] takes them.
+macro_rules! columns {
+    () => {
+        "record.id, record.kind, record.uid, record.revision, record.rendering, record.sum, record.keys, record.body, \
+         record.private"
+    };
+}
+pub(crate) use columns;
+
+/// A record's row, borrowed from the statement that found it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stored<'a> {
+    pub(crate) id: i64,
+    pub(crate) kind: NameId,
+    pub(crate) uid: &'a str,
+    pub(crate) revision: u64,
+    pub(crate) rendering: u16,
+    pub(crate) sum: i64,
+    pub(crate) keys: Keys<'a>,
+    pub(crate) body: &'a [u8],
+    pub(crate) private: &'a [u8],
+}
+
+impl<'a> Stored<'a> {
+    /// Reads a row of [`columns!`].
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when it does not pass its checksum.
+    pub(crate) fn read(row: &'a Row<'_>) -> Result<Self, StoreError> {
+        let read = || -> rusqlite::Result<Self> {
+            Ok(Self {
+                id: row.get(0)?,
+                kind: row.get(1)?,
+                uid: row.get_ref(2)?.as_str()?,
+                revision: row.get::<_, i64>(3)?.cast_unsigned(),
+                rendering: row.get(4)?,
+                sum: row.get(5)?,
+                keys: Keys(row.get_ref(6)?.as_blob()?),
+                body: row.get_ref(7)?.as_blob()?,
+                private: row.get_ref(8)?.as_blob()?,
+            })
+        };
+        let stored = read().map_err(|error| match error {
+            rusqlite::Error::SqliteFailure(..) => store_error(error),
+            other => corrupt(format!("a record has a column of a wrong type: {other}")),
+        })?;
+        if stored.checksum() == stored.sum {
+            return Ok(stored);
+        }
+        Err(corrupt(format!("record {} (`{}`) does not pass its checksum", stored.id, stored.uid)))
+    }
+
+    pub(crate) fn checksum(&self) -> i64 {
+        let [id, kind, revision] = [self.id, self.kind, self.revision.cast_signed()].map(i64::to_le_bytes);
+        let rendering = self.rendering.to_le_bytes();
+        let uid = self.uid.as_bytes();
+        checksum(Table::Record, [&id, &kind, uid, &revision, &rendering, self.keys.0, self.body, self.private])
+    }
+
+    /// Returns the record's value in an order.
+    pub(crate) fn value(&self, order: NameId) -> Value<'a> {
+        self.keys.value(order, self.revision)
+    }
+
+    pub(crate) fn item(&self, body: Bytes) -> Item {
+        Item { uid: Uid::opaque(self.uid), revision: self.revision, rendering: self.rendering, body }
+    }
+
+    pub(crate) fn record(&self, key: &Key) -> Record {
+        let body = Bytes::copy_from_slice(self.body);
+        let private = Bytes::copy_from_slice(self.private);
+        Record { key: key.clone(), revision: self.revision, rendering: self.rendering, body, private }
+    }
+}
+
+/// Calls the function with each row that the statement finds.
+pub(crate) fn for_each(
+    statement: &mut CachedStatement<'_>,
+    params: impl Params,
+    mut use_record: impl FnMut(Stored<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut rows = statement.query(params).map_err(store_error)?;
+    while let Some(row) = rows.next().map_err(store_error)? {
+        use_record(Stored::read(row)?)?;
+    }
+    Ok(())
+}
+
+/// Calls the function with the record of a key, and returns what it returned; `None` when there is no such record.
+pub(crate) fn find<T>(
+    connection: &Connection,
+    kind: NameId,
+    uid: &str,
+    use_record: impl FnOnce(Stored<'_>) -> T,
+) -> Result<Option<T>, StoreError> {
+    let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid = ?");
+    let mut select = connection.prepare_cached(select).map_err(store_error)?;
+    let mut rows = select.query((kind, uid)).map_err(store_error)?;
+    let Some(row) = rows.next().map_err(store_error)? else { return Ok(None) };
+    let stored = Stored::read(row)?;
+    if stored.kind == kind && stored.uid == uid { Ok(Some(use_record(stored))) } else { Err(misplaced(stored.id)) }
+}
+
+/// Calls the function with the record of that number, which an index has.
+pub(crate) fn at<T>(
+    connection: &Connection,
+    id: i64,
+    use_record: impl FnOnce(Stored<'_>) -> T,
+) -> Result<T, StoreError> {
+    let select = concat!("SELECT ", columns!(), " FROM record WHERE id = ?");
+    let mut select = connection.prepare_cached(select).map_err(store_error)?;
+    let mut rows = select.query([id]).map_err(store_error)?;
+    match rows.next().map_err(store_error)? {
+        Some(row) => Ok(use_record(Stored::read(row)?)),
+        None => Err(corrupt(format!("an index has record {id}, which does not exist"))),
+    }
+}
+
+pub(crate) fn misplaced(id: i64) -> StoreError {
+    corrupt(format!("an index has record {id} in a place where it does not belong"))
+}
+
+// ---- keys ----
+
+/// A record's keys as a row has them: the sort keys, then the filter keys, each of these once and sorted, then the
+/// unique keys.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keys<'a>(pub(crate) &'a [u8]);
+
+/// A record's value in an order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Value<'a> {
+    Sequence([u8; 8]),
+    Key(&'a [u8]),
+}
+
+impl Value<'_> {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Sequence(bytes) => bytes,
+            Self::Key(bytes) => bytes,
+        }
+    }
+}
+
+/// The value of a sequence, as [`platform_core::store::Position::value`] has it.
+pub(crate) fn sequence_value(revision: u64) -> [u8; 8] {
+    // As `KeyValue::integer` writes it.
+    (revision.cast_signed() ^ i64::MIN).to_be_bytes()
+}
+
+impl<'a> Keys<'a> {
+    pub(crate) fn encode(put: &Put, names: &Names) -> Result<Vec<u8>, StoreError> {
+        let number = |(name, value): &(KeyName, KeyValue)| Ok((names.id(name)?, value.clone()));
+        let sort: Vec<_> = put.sort.iter().map(number).collect::<Result<_, StoreError>>()?;
+        let mut filter: Vec<_> = put.filter.iter().map(number).collect::<Result<_, StoreError>>()?;
+        filter.sort_unstable();
+        filter.dedup();
+        let unique = put.unique.iter().map(|unique| Ok((names.id(unique.space)?, unique.value.clone())));
+        let mut unique: Vec<_> = unique.collect::<Result<_, StoreError>>()?;
+        unique.sort_unstable();
+        unique.dedup();
+        let mut bytes = Vec::new();
+        for section in [sort, filter, unique] {
+            push_number(&mut bytes, section.len() as u64);
+            for (name, value) in section {
+                push_number(&mut bytes, name.cast_unsigned());
+                push_number(&mut bytes, value.as_bytes().len() as u64);
+                bytes.extend_from_slice(value.as_bytes());
+            }
+        }
+        Ok(bytes)
+    }
+
+    pub(crate) fn sort(self) -> Section<'a> {
+        Section::begin(self.0)
+    }
+
+    pub(crate) fn filter(self) -> Section<'a> {
+        Section::begin(self.sort().behind())
+    }
+
+    pub(crate) fn unique(self) -> Section<'a> {
+        Section::begin(self.filter().behind())
+    }
+
+    pub(crate) fn value(self, order: NameId, revision: u64) -> Value<'a> {
+        match order {
+            BY_UID => Value::Key(&[]),
+            BY_SEQUENCE => Value::Sequence(sequence_value(revision)),
+            name => Value::Key(self.sort().find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()),
+        }
+    }
+
+    pub(crate) fn has(self, filter: (NameId, &[u8])) -> bool {
+        self.filter().any(|other| other == filter)
+    }
+}
+
+/// Names and values of one sort, one after the other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Section<'a> {
+    left: u64,
+    bytes: &'a [u8],
+}
+
+impl<'a> Section<'a> {
+    fn begin(bytes: &'a [u8]) -> Self {
+        take_number(bytes).map_or(Self { left: 0, bytes: &[] }, |(left, bytes)| Self { left, bytes })
+    }
+
+    fn behind(mut self) -> &'a [u8] {
+        while self.next().is_some() {}
+        self.bytes
+    }
+}
+
+impl<'a> Iterator for Section<'a> {
+    type Item = (NameId, &'a [u8]);
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let (name, bytes) = take_number(self.bytes)?;
+        let (len, bytes) = take_number(bytes)?;
+        let (value, bytes) = bytes.split_at_checked(usize::try_from(len).ok()?)?;
+        self.bytes = bytes;
+        Some((name.cast_signed(), value))
+    }
+}
+
+/// Writes a number, 7 bits to a byte, the lowest first; all but the last byte have the high bit.
+fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number > 0x7f {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn take_number(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (mut number, mut shift) = (0, 0);
+    loop {
+        let (byte, rest) = bytes.split_first()?;
+        bytes = rest;
+        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            return Some((number, bytes));
+        }
+        shift += 7;
+    }
+}

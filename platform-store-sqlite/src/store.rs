@@ -1,0 +1,371 @@
+//! The store: a file, a thread that writes to it, and connections that read it.
+
+use std::{
+    fmt,
+    fs::{File, OpenOptions, TryLockError},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use futures_channel::oneshot;
+use parking_lot::Mutex;
+use platform_core::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::{
+    check::{self, Finding},
+    error::{OpenError, store_error, unavailable},
+    query::{self, Budget},
+    schema::{APPLICATION_ID, Names, TABLES, VERSION},
+    writer::{Request, State, Writer},
+};
+
+/// A store in one SQLite file. What it guarantees stands at the head of this crate's documentation.
+pub struct SqliteStore {
+    readers: Arc<Readers>,
+    /// Where commits wait; dropped first, which ends the writer.
+    commits: Option<mpsc::Sender<Request>>,
+    writer: Option<JoinHandle<Writer>>,
+    /// Where long reads wait.
+    long_reads: Option<mpsc::Sender<LongRead>>,
+    long_readers: Vec<JoinHandle<()>>,
+    /// Kept until everything else is closed.
+    lock: Option<File>,
+}
+
+type LongRead = Box<dyn FnOnce() + Send>;
+
+/// How many long reads go on at once.
+const LONG_READERS: usize = 2;
+/// How many connections are kept open for reading.
+const IDLE_READERS: usize = 32;
+
+/// How much a commit is worth when the power fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Synchronous {
+    /// What was acknowledged survives a power cut; the default.
+    #[default]
+    Full,
+    /// What was acknowledged survives the end of the process, but a power cut may take the last commits away, whole
+    /// ones and in order.
+    Normal,
+}
+
+/// How a store is opened; made by [`SqliteStore::builder`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Builder {
+    synchronous: Synchronous,
+    max_pages: Option<u32>,
+    group_commits: usize,
+    reader_cache: u32,
+    writer_cache: u32,
+}
+
+impl Builder {
+    /// Sets how much a commit is worth when the power fails; [`Synchronous::Full`] by default.
+    pub const fn synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.synchronous = synchronous;
+        self
+    }
+
+    /// Limits the file to this many pages of 4 KiB: a commit that needs more is refused as if the disk were full.
+    /// By default the disk alone limits it.
+    pub const fn max_pages(mut self, pages: u32) -> Self {
+        self.max_pages = Some(pages);
+        self
+    }
+
+    /// Sets how many commits are synced to disk at once, at most; 256 by default, and at least 1.
+    pub const fn group_commits(mut self, commits: usize) -> Self {
+        self.group_commits = commits;
+        self
+    }
+
+    /// Sets how much memory each reading connection takes for pages, in KiB; 512 by default. There are as many such
+    /// connections as there were calls at one time, of which 32 are kept.
+    pub const fn reader_cache(mut self, kibibytes: u32) -> Self {
+        self.reader_cache = kibibytes;
+        self
+    }
+
+    /// Sets how much memory the writer takes for pages, in KiB; 16,384 by default.
+    pub const fn writer_cache(mut self, kibibytes: u32) -> Self {
+        self.writer_cache = kibibytes;
+        self
+    }
+
+    /// Opens the file, and makes it when it is not there.
+    ///
+    /// A file named like it with `-lock` behind is made beside it and kept locked; `-wal` and `-shm` are SQLite's.
+    ///
+    /// # Errors
+    /// [`OpenError`] says why, and what to do.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore, OpenError> {
+        let path = path.as_ref();
+        let lock = lock(path)?;
+        let connection = self.connect(path).map_err(|error| open_error(path, error))?;
+        prepare(path, &connection)?;
+        let damaged = |error: StoreError| match error {
+            StoreError::Corrupt(cause) => OpenError::Damaged { path: path.to_owned(), cause },
+            other => OpenError::Other { path: path.to_owned(), cause: other.into() },
+        };
+        let names = Arc::new(ArcSwap::from_pointee(Names::load(&connection).map_err(damaged)?));
+        let writer = Writer::new(connection, names.clone(), self.group_commits.max(1)).map_err(damaged)?;
+        let readers = Readers { path: path.to_owned(), cache: self.reader_cache, names, idle: Mutex::default() };
+        let other = |error: io::Error| OpenError::Other { path: path.to_owned(), cause: error.into() };
+        let mut store = SqliteStore {
+            readers: Arc::new(readers),
+            commits: None,
+            writer: None,
+            long_reads: None,
+            long_readers: Vec::new(),
+            lock: Some(lock),
+        };
+        let (commits, requests) = mpsc::channel();
+        let spawn = thread::Builder::new().name("sqlite-writer".to_owned());
+        store.writer = Some(spawn.spawn(move || writer.run(&requests)).map_err(other)?);
+        store.commits = Some(commits);
+        let (long_reads, waiting) = mpsc::channel::<LongRead>();
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..LONG_READERS {
+            let waiting = waiting.clone();
+            let run = move || {
+                loop {
+                    let next = waiting.lock().recv();
+                    let Ok(read) = next else { return };
+                    read();
+                }
+            };
+            let spawn = thread::Builder::new().name("sqlite-reader".to_owned());
+            store.long_readers.push(spawn.spawn(run).map_err(other)?);
+        }
+        store.long_reads = Some(long_reads);
+        Ok(store)
+    }
+
+    fn connect(&self, path: &Path) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.set_prepared_statement_cache_capacity(64);
+        connection.pragma_update(
+            None,
+            "synchronous",
+            if self.synchronous == Synchronous::Full { "FULL" } else { "NORMAL" },
+        )?;
+        connection.pragma_update(None, "cache_size", -i64::from(self.writer_cache))?;
+        // The writer moves the log itself, between groups; this is for one commit that is very large.
+        connection.pragma_update(None, "wal_autocheckpoint", 100_000)?;
+        if let Some(pages) = self.max_pages {
+            connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+        }
+        Ok(connection)
+    }
+}
+
+/// Takes the lock that one store at a time has on a file.
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-lock");
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(name);
+    let file = file.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            OpenError::ReadOnly { path: path.to_owned() }
+        }
+        _ => OpenError::Other { path: path.to_owned(), cause: error.into() },
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(OpenError::Other { path: path.to_owned(), cause: error.into() }),
+    }
+}
+
+/// Makes the tables of a new file, and makes sure of what a standing file is.
+fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
+    let fail = |error| open_error(path, error);
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(fail);
+    let (id, version) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
+    let is_new = number("SELECT count(*) FROM sqlite_schema")? == 0;
+    if !is_new && id != APPLICATION_ID {
+        return Err(OpenError::NotAStore { path: path.to_owned() });
+    }
+    if version > VERSION {
+        return Err(OpenError::Newer { path: path.to_owned(), found: version, known: VERSION });
+    }
+    let mode = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)).map_err(fail)?;
+    if mode != "wal" {
+        // A file that may not be written stays in the mode that it is in.
+        let read_only = connection.is_readonly("main").map_err(fail)?;
+        let path = path.to_owned();
+        return Err(if read_only { OpenError::ReadOnly { path } } else { OpenError::NoWal { path } });
+    }
+    connection.execute_batch("BEGIN IMMEDIATE").map_err(fail)?;
+    if is_new {
+        connection.execute_batch(TABLES).map_err(fail)?;
+        connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
+        connection.pragma_update(None, "user_version", VERSION).map_err(fail)?;
+        let other = |error: StoreError| OpenError::Other { path: path.to_owned(), cause: error.into() };
+        State::default().save(connection).map_err(other)?;
+    }
+    connection.execute_batch("COMMIT").map_err(fail)
+}
+
+fn open_error(path: &Path, error: rusqlite::Error) -> OpenError {
+    let path = path.to_owned();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => OpenError::ReadOnly { path },
+        Some(ErrorCode::NotADatabase) => OpenError::NotAStore { path },
+        Some(ErrorCode::DatabaseCorrupt) => OpenError::Damaged { path, cause: error.into() },
+        _ => OpenError::Other { path, cause: error.into() },
+    }
+}
+
+impl SqliteStore {
+    /// Opens a store with the usual settings; see [`Builder::open`].
+    ///
+    /// # Errors
+    /// As [`Builder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::builder().open(path)
+    }
+
+    /// Returns the usual settings, to be changed.
+    pub const fn builder() -> Builder {
+        Builder {
+            synchronous: Synchronous::Full,
+            max_pages: None,
+            group_commits: 256,
+            reader_cache: 512,
+            writer_cache: 16_384,
+        }
+    }
+
+    /// Proves all that is stored against all else, and returns what does not agree: nothing, for a sound store.
+    ///
+    /// Looks at every row of the file, which takes seconds for each million of records, on the calling thread;
+    /// reads and commits go on beside it.
+    ///
+    /// # Errors
+    /// As [`Store::get`]; what is damaged is a finding, and no error.
+    pub fn check(&self) -> Result<Vec<Finding>, StoreError> {
+        self.readers.read(|connection, _| check::check(connection))
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("path", &self.readers.path).finish_non_exhaustive()
+    }
+}
+
+impl Drop for SqliteStore {
+    /// Waits for what has begun, and leaves all in the one file.
+    fn drop(&mut self) {
+        drop((self.commits.take(), self.long_reads.take()));
+        self.long_readers.drain(..).for_each(|thread| drop(thread.join()));
+        let writer = self.writer.take().map(JoinHandle::join);
+        // The last connection to be closed moves the log to the file, which one that reads cannot.
+        self.readers.idle.lock().clear();
+        drop(writer);
+        drop(self.lock.take());
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
+        if keys.len() <= 1_000 {
+            return self.readers.read(|connection, names| query::get(connection, names, keys, epochs));
+        }
+        let (keys, epochs) = (keys.to_vec(), epochs.to_vec());
+        self.read_long(move |readers| readers.read(|connection, names| query::get(connection, names, &keys, &epochs)))
+            .await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        let page = self.readers.read(|connection, names| query::list(connection, names, query, Budget::PAGE))?;
+        if let Ok(page) = page {
+            return Ok(page);
+        }
+        let query = query.clone();
+        let list = move |readers: &Readers| {
+            readers.read(|connection, names| query::list(connection, names, &query, Budget::ANY))
+        };
+        self.read_long(list).await?.map_err(|_| unavailable("a read was not finished"))
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        let stopped = || unavailable("the thread that writes has stopped: reopen the store");
+        let (reply, outcome) = oneshot::channel();
+        let commits = self.commits.as_ref().ok_or_else(stopped)?;
+        commits.send(Request { commit, reply }).map_err(|_| stopped())?;
+        outcome.await.map_err(|_| stopped())?
+    }
+}
+
+impl SqliteStore {
+    /// Has a read done on a thread of its own kind.
+    async fn read_long<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Readers) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let stopped = || unavailable("the threads that read have stopped: reopen the store");
+        let (reply, outcome) = oneshot::channel();
+        let readers = self.readers.clone();
+        let run = move || {
+            if !reply.is_canceled() {
+                drop(reply.send(read(&readers)));
+            }
+        };
+        let long_reads = self.long_reads.as_ref().ok_or_else(stopped)?;
+        long_reads.send(Box::new(run)).map_err(|_| stopped())?;
+        outcome.await.map_err(|_| stopped())?
+    }
+}
+
+/// Connections that read.
+struct Readers {
+    path: PathBuf,
+    cache: u32,
+    names: Arc<ArcSwap<Names>>,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Readers {
+    /// Calls the function with one state of the file, and the names that are in use there.
+    fn read<T>(&self, read: impl Fn(&Connection, &Names) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let idle = self.idle.lock().pop();
+        let connection = idle.map_or_else(|| self.connect(), Ok).map_err(store_error)?;
+        let execute =
+            |sql| connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(store_error);
+        let result = loop {
+            let names = self.names.load();
+            execute("BEGIN")?;
+            let result = read(&connection, &names);
+            execute("COMMIT")?;
+            // A name is known before anything that uses it is there: so what was read had no other names.
+            if Arc::ptr_eq(&names, &self.names.load()) {
+                break result;
+            }
+        };
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_READERS {
+            idle.push(connection);
+        }
+        result
+    }
+
+    fn connect(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.set_prepared_statement_cache_capacity(64);
+        connection.pragma_update(None, "cache_size", -i64::from(self.cache))?;
+        Ok(connection)
+    }
+}

@@ -1,0 +1,268 @@
+//! Changes to orders.
+
+use std::ops::Range;
+
+use platform_core::store::StoreError;
+
+use super::{BRANCH, LEAF, LEAST_ENTRIES, NODE_LEN, NUMBER_LEN, Node};
+use crate::error::corrupt;
+
+/// Where nodes are changed. What is changed is kept in memory until the end of the transaction, so that a node that
+/// a group of commits comes by again and again is written once.
+pub(crate) trait NodesMut {
+    /// Returns the bytes of a node, which the caller may change.
+    fn edit(&mut self, id: u64) -> Result<&mut Vec<u8>, StoreError>;
+    /// Adds a node and returns its number.
+    fn add(&mut self, bytes: Vec<u8>) -> u64;
+    fn delete(&mut self, id: u64);
+}
+
+/// A node that was split off another, to be its right neighbour.
+struct Split {
+    key: Vec<u8>,
+    id: u64,
+    count: u64,
+}
+
+/// Adds an entry to the order, and returns its root.
+pub(crate) fn insert(nodes: &mut impl NodesMut, root: u64, key: &[u8], record: u64) -> Result<u64, StoreError> {
+    if root == 0 {
+        let mut leaf = vec![LEAF];
+        put_entry(&mut leaf, 1..1, key, record, None);
+        return Ok(nodes.add(leaf));
+    }
+    let Some(split) = insert_below(nodes, root, key, record)? else { return Ok(root) };
+    let left = Node(nodes.edit(root)?).count();
+    let mut branch = vec![BRANCH];
+    let end = put_entry(&mut branch, 1..1, &[], root, Some(left));
+    put_entry(&mut branch, end..end, &split.key, split.id, Some(split.count));
+    Ok(nodes.add(branch))
+}
+
+fn insert_below(nodes: &mut impl NodesMut, id: u64, key: &[u8], record: u64) -> Result<Option<Split>, StoreError> {
+    let bytes = nodes.edit(id)?;
+    let node = Node(bytes);
+    if node.is_leaf() {
+        let next = node.entries().find(|entry| entry.key >= key);
+        if next.is_some_and(|entry| entry.key == key) {
+            return Err(corrupt("an order has the entry already"));
+        }
+        let at = next.map_or(bytes.len(), |entry| entry.start);
+        put_entry(bytes, at..at, key, record, None);
+        return split(nodes, id, at);
+    }
+    let (_, child, _) = node.child_for(key).ok_or_else(no_children)?;
+    let (child_key, target, count, place) = (child.key.to_vec(), child.target, child.count, child.start..child.end);
+    let new = insert_below(nodes, target, key, record)?;
+    let bytes = nodes.edit(id)?;
+    let moved = new.as_ref().map_or(0, |split| split.count);
+    let end = put_entry(bytes, place, &child_key, target, Some(count + 1 - moved));
+    let Some(new) = new else { return Ok(None) };
+    put_entry(bytes, end..end, &new.key, new.id, Some(new.count));
+    split(nodes, id, end)
+}
+
+/// Splits the node if it has become too long; `last` is where something was added to it.
+fn split(nodes: &mut impl NodesMut, id: u64, last: usize) -> Result<Option<Split>, StoreError> {
+    let bytes = nodes.edit(id)?;
+    if bytes.len() <= NODE_LEN || Node(bytes).entries().count() < LEAST_ENTRIES {
+        return Ok(None);
+    }
+    // What is added at the end tends to be followed by more: leave the full node as it is, and begin another.
+    let at_end = Node(bytes).entries().last().is_some_and(|entry| entry.start == last);
+    let target = if at_end { last } else { bytes.len() / 2 };
+    let middle = Node(bytes).entries().skip(1).find(|entry| entry.end > target);
+    let Some((at, key)) = middle.map(|entry| (entry.start, entry.key.to_vec())) else { return Ok(None) };
+    let mut right = vec![if Node(bytes).is_leaf() { LEAF } else { BRANCH }];
+    right.extend(bytes.drain(at..));
+    let count = Node(&right).count();
+    Ok(Some(Split { key, id: nodes.add(right), count }))
+}
+
+/// Removes an entry from the order, and returns its root.
+pub(crate) fn remove(nodes: &mut impl NodesMut, mut root: u64, key: &[u8]) -> Result<u64, StoreError> {
+    if root == 0 {
+        return Err(missing());
+    }
+    if remove_below(nodes, root, key)? == Left::Nothing {
+        nodes.delete(root);
+        return Ok(0);
+    }
+    // A root with one child is one too many.
+    loop {
+        let node = Node(nodes.edit(root)?);
+        let mut entries = node.entries();
+        let (false, Some(only), None) = (node.is_leaf(), entries.next(), entries.next()) else { return Ok(root) };
+        let only = only.target;
+        nodes.delete(root);
+        root = only;
+    }
+}
+
+/// What a removal left in a node.
+#[derive(PartialEq)]
+enum Left {
+    Entries,
+    Nothing,
+}
+
+fn left_in(bytes: &[u8]) -> Left {
+    if bytes.len() == 1 { Left::Nothing } else { Left::Entries }
+}
+
+fn remove_below(nodes: &mut impl NodesMut, id: u64, key: &[u8]) -> Result<Left, StoreError> {
+    let bytes = nodes.edit(id)?;
+    let node = Node(bytes);
+    if node.is_leaf() {
+        let place = node.entries().find(|entry| entry.key == key).map(|entry| entry.start..entry.end);
+        bytes.drain(place.ok_or_else(missing)?);
+        return Ok(left_in(bytes));
+    }
+    let (index, child, _) = node.child_for(key).ok_or_else(no_children)?;
+    let (child_key, target, count, place) = (child.key.to_vec(), child.target, child.count, child.start..child.end);
+    if remove_below(nodes, target, key)? == Left::Nothing {
+        nodes.delete(target);
+        let bytes = nodes.edit(id)?;
+        bytes.drain(place);
+        return Ok(left_in(bytes));
+    }
+    put_entry(nodes.edit(id)?, place, &child_key, target, Some(count - 1));
+    if nodes.edit(target)?.len() < NODE_LEN / 4 {
+        merge(nodes, id, index)?;
+    }
+    Ok(Left::Entries)
+}
+
+/// Joins the child at that place with a neighbour, if one node has room for both.
+fn merge(nodes: &mut impl NodesMut, id: u64, index: usize) -> Result<(), StoreError> {
+    let bytes = nodes.edit(id)?;
+    let children = Node(bytes).entries().count();
+    let first = if index + 1 < children { index } else { index.saturating_sub(1) };
+    let mut pair = Node(bytes).entries().skip(first);
+    let (Some(left), Some(right)) = (pair.next(), pair.next()) else { return Ok(()) };
+    let (left_id, right_id, count) = (left.target, right.target, left.count + right.count);
+    let (left_key, right_key, place) = (left.key.to_vec(), right.key.to_vec(), left.start..right.end);
+    let mut tail = nodes.edit(right_id)?.clone();
+    if nodes.edit(left_id)?.len() + tail.len() > NODE_LEN * 3 / 4 {
+        return Ok(());
+    }
+    let head = Node(&tail).entries().next().map(|entry| (entry.start..entry.end, entry.target, entry.count));
+    if let (false, Some((place, target, count))) = (Node(&tail).is_leaf(), head) {
+        // The key of a first child was not looked at, but that of a later one is.
+        put_entry(&mut tail, place, &right_key, target, Some(count));
+    }
+    nodes.edit(left_id)?.extend(tail.drain(1..));
+    nodes.delete(right_id);
+    put_entry(nodes.edit(id)?, place, &left_key, left_id, Some(count));
+    Ok(())
+}
+
+/// Writes an entry in place of what is there, and returns where it ends; a branch's has a count.
+fn put_entry(bytes: &mut Vec<u8>, place: Range<usize>, key: &[u8], target: u64, count: Option<u64>) -> usize {
+    let number = |number: u64| number.to_le_bytes().into_iter().take(NUMBER_LEN);
+    // A key is two values of limited length: `KeyValue::MAX_LEN`, escaped, and a uid.
+    let len = u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes();
+    let end = place.start + len.len() + key.len() + NUMBER_LEN + count.map_or(0, |_| NUMBER_LEN);
+    let entry = len.into_iter().chain(key.iter().copied()).chain(number(target));
+    bytes.splice(place, entry.chain(count.into_iter().flat_map(number)));
+    end
+}
+
+fn no_children() -> StoreError {
+    corrupt("a branch of an order has no children")
+}
+
+fn missing() -> StoreError {
+    corrupt("an order lacks the entry of a record")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+
+    use super::{
+        super::{Nodes, Visit, prove, rank, slice},
+        *,
+    };
+
+    #[derive(Default)]
+    struct Memory(HashMap<u64, Vec<u8>>, u64);
+
+    impl Nodes for Memory {
+        fn read<T>(&self, id: u64, use_node: impl FnOnce(Node<'_>) -> T) -> Result<T, StoreError> {
+            Ok(use_node(Node(&self.0[&id])))
+        }
+    }
+
+    impl NodesMut for Memory {
+        fn edit(&mut self, id: u64) -> Result<&mut Vec<u8>, StoreError> {
+            Ok(self.0.get_mut(&id).unwrap())
+        }
+        fn add(&mut self, bytes: Vec<u8>) -> u64 {
+            self.1 += 1;
+            self.0.insert(self.1, bytes);
+            self.1
+        }
+        fn delete(&mut self, id: u64) {
+            self.0.remove(&id).unwrap();
+        }
+    }
+
+    fn agree(nodes: &Memory, root: u64, model: &BTreeMap<Vec<u8>, u64>) {
+        let mut visited = 0;
+        let mut count = |visit: Visit<'_>| {
+            visited += usize::from(matches!(visit, Visit::Node(_)));
+            Ok(())
+        };
+        let total = if root == 0 { 0 } else { prove(nodes, root, &mut count).unwrap() };
+        assert_eq!((total as usize, visited), (model.len(), nodes.0.len()));
+        let all: Vec<_> = model.iter().collect();
+        for from in [0, 1, all.len() / 3, all.len() / 2, all.len().saturating_sub(2), all.len()] {
+            let mut found = Vec::new();
+            slice(nodes, root, from as u64, 7, &mut |key, id| found.push((key.to_vec(), id))).unwrap();
+            let expected = all.iter().skip(from).take(7).map(|(key, id)| ((*key).clone(), **id));
+            assert_eq!(found, expected.collect::<Vec<_>>());
+            if let Some((key, _)) = all.get(from) {
+                assert_eq!(rank(nodes, root, key, false).unwrap(), from as u64);
+                assert_eq!(rank(nodes, root, key, true).unwrap(), from as u64 + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn an_order_agrees_with_a_sorted_map_as_it_grows_and_shrinks() {
+        let (mut nodes, mut root, mut model) = (Memory::default(), 0, BTreeMap::new());
+        let mut random = 1_u64;
+        for round in 0..40_000_u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let number = random >> 40;
+            // First growing, then shrinking; keys of very different lengths.
+            let growing = number % 10 < if round < 20_000 { 7 } else { 2 };
+            let mut key = (number % 4_000).to_be_bytes().to_vec();
+            key.resize(8 + (number % 4_000 * 37 % 60) as usize + if number % 4_000 % 97 == 0 { 2_400 } else { 0 }, 7);
+            if growing && !model.contains_key(&key) {
+                root = insert(&mut nodes, root, &key, round).unwrap();
+                model.insert(key, round);
+            } else if !growing && model.remove(&key).is_some() {
+                root = remove(&mut nodes, root, &key).unwrap();
+            }
+            if round % 1_000 == 0 {
+                agree(&nodes, root, &model);
+            }
+        }
+        for key in model.keys() {
+            root = remove(&mut nodes, root, key).unwrap();
+        }
+        assert_eq!((root, nodes.0.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_added_at_the_end_fills_its_nodes() {
+        let (mut nodes, mut root) = (Memory::default(), 0);
+        for number in 0..10_000_u64 {
+            root = insert(&mut nodes, root, &number.to_be_bytes(), number).unwrap();
+        }
+        let bytes: usize = nodes.0.values().map(Vec::len).sum();
+        assert!(bytes > nodes.0.len() * NODE_LEN * 9 / 10);
+    }
+}

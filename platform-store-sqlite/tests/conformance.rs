@@ -1,0 +1,8 @@
+//! The store passes the whole suite.
+
+use platform_core::store::conformance::{self, Suite};
+use platform_store_sqlite::SqliteStore;
+
+fn main() -> std::process::ExitCode {
+    conformance::main(Suite::new(async |directory| SqliteStore::open(directory.join("platform.db"))))
+}

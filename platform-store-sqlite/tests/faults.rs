@@ -1,0 +1,194 @@
+//! Disks that are full, files that are not what they should be, and two stores on one file.
+
+use std::{fs, path::Path};
+
+use platform_core::{
+    store::{Commit, Key, KeyValue, Put, Query, Scope, Store, StoreError},
+    uid::Uid,
+};
+use platform_store_sqlite::{OpenError, SqliteStore};
+use pollster::block_on;
+
+fn put(number: usize, len: usize) -> Commit {
+    let put = Put {
+        key: Key::new("Thing", Uid::opaque(format!("group/{number:05}"))),
+        sort: vec![("name", KeyValue::text(&format!("{}", number * 7)))],
+        filter: vec![("color", KeyValue::text("red"))],
+        unique: Vec::new(),
+        rendering: 1,
+        body: vec![number as u8; len].into(),
+        private: bytes::Bytes::new(),
+    };
+    Commit { put: vec![put], ..Commit::default() }
+}
+
+fn total(store: &SqliteStore) -> u64 {
+    let query = Query { count: true, limit: 10, ..Query::new("Thing", Scope::Subtree(Uid::opaque("group"))) };
+    block_on(store.list(&query)).unwrap().total.unwrap()
+}
+
+/// Puts records until the store is full, and returns how many it took.
+fn fill(store: &SqliteStore, from: usize) -> usize {
+    for number in from.. {
+        match block_on(store.commit(put(number, 2_000))) {
+            Ok(_) => {}
+            Err(StoreError::Full(_)) => return number,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    unreachable!("some number is too many")
+}
+
+#[test]
+fn a_full_store_refuses_to_write_and_goes_on_reading() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("platform.db");
+    let store = SqliteStore::builder().max_pages(300).open(&path).unwrap();
+    let taken = fill(&store, 0);
+    assert!(taken > 100);
+    assert_eq!(total(&store), taken as u64);
+    // What needs no room goes on, and makes room.
+    let delete = (0..taken / 2).map(|i| platform_core::store::Delete::Key(put(i, 0).put[0].key.clone()));
+    block_on(store.commit(Commit { delete: delete.collect(), ..Commit::default() })).unwrap();
+    block_on(store.commit(put(0, 2_000))).unwrap();
+    assert_eq!(store.check().unwrap(), []);
+    drop(store);
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(total(&store), (taken - taken / 2 + 1) as u64);
+    fill_in_a_group(&store);
+    assert_eq!(store.check().unwrap(), []);
+}
+
+/// One that is too large for what is left does not take the others of its group with it.
+fn fill_in_a_group(store: &SqliteStore) {
+    std::thread::scope(|scope| {
+        let small: Vec<_> = (0..8).map(|i| scope.spawn(move || block_on(store.commit(put(90_000 + i, 10))))).collect();
+        assert!(small.into_iter().all(|thread| thread.join().unwrap().is_ok()));
+    });
+}
+
+#[test]
+fn one_commit_that_is_too_large_does_not_spoil_those_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::builder().max_pages(400).open(directory.path().join("platform.db")).unwrap();
+    block_on(store.commit(put(0, 10))).unwrap();
+    for round in 0..10 {
+        std::thread::scope(|scope| {
+            let store = &store;
+            let large = scope.spawn(move || block_on(store.commit(put(1, 4_000_000))));
+            let small: Vec<_> =
+                (0..6).map(|i| scope.spawn(move || block_on(store.commit(put(100 + round * 10 + i, 10))))).collect();
+            assert!(matches!(large.join().unwrap(), Err(StoreError::Full(_))));
+            assert!(small.into_iter().all(|thread| thread.join().unwrap().is_ok()));
+        });
+    }
+    assert_eq!(total(&store), 61);
+}
+
+#[test]
+fn a_disk_that_is_full_is_no_damage() {
+    // A small disk of its own needs rights that a test may not have.
+    let directory = tempfile::tempdir().unwrap();
+    let mount = |program: &str, arguments: &[&str]| {
+        let status = std::process::Command::new(program).args(arguments).arg(directory.path()).output();
+        status.is_ok_and(|output| output.status.success())
+    };
+    if !mount("mount", &["-t", "tmpfs", "-o", "size=3m", "tmpfs"]) {
+        return;
+    }
+    let outcome = std::panic::catch_unwind(|| {
+        let path = directory.path().join("platform.db");
+        let ballast = directory.path().join("ballast");
+        fs::write(&ballast, vec![0; 1 << 20]).unwrap();
+        let store = SqliteStore::open(&path).unwrap();
+        let taken = fill(&store, 0);
+        assert_eq!(total(&store), taken as u64);
+        fs::remove_file(&ballast).unwrap();
+        block_on(store.commit(put(taken, 2_000))).expect("there is room again");
+        assert_eq!(store.check().unwrap(), []);
+        drop(store);
+        assert_eq!(total(&SqliteStore::open(&path).unwrap()), taken as u64 + 1);
+    });
+    assert!(mount("umount", &[]));
+    outcome.unwrap();
+}
+
+#[test]
+fn a_second_store_on_one_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("platform.db");
+    let first = SqliteStore::open(&path).unwrap();
+    let error = SqliteStore::open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("stop the other server"));
+    drop(first);
+    SqliteStore::open(&path).unwrap();
+}
+
+fn refused(path: &Path) -> OpenError {
+    SqliteStore::open(path).expect_err("the file is refused")
+}
+
+#[test]
+fn what_is_no_store_is_refused_and_left_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notes.txt");
+    let text = "not a database, but some text that is long enough to be looked at. ".repeat(100);
+    fs::write(&path, &text).unwrap();
+    assert!(matches!(refused(&path), OpenError::NotAStore { .. }));
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    let path = directory.path().join("other.db");
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1)").unwrap();
+    drop(other);
+    let before = fs::read(&path).unwrap();
+    assert!(matches!(refused(&path), OpenError::NotAStore { .. }));
+    assert_eq!(fs::read(&path).unwrap(), before);
+    assert!(matches!(refused(directory.path()), OpenError::Other { .. }));
+    assert!(matches!(refused(&directory.path().join("missing/platform.db")), OpenError::Other { .. }));
+}
+
+#[test]
+fn a_file_of_a_later_version_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("platform.db");
+    drop(SqliteStore::open(&path).unwrap());
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    assert!(matches!(refused(&path), OpenError::Newer { found: 99, .. }));
+}
+
+#[test]
+fn a_file_that_may_not_be_written_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("platform.db");
+    drop(SqliteStore::open(&path).unwrap());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+    // Who may do anything may write this file too.
+    if fs::OpenOptions::new().write(true).open(&path).is_err() {
+        assert!(matches!(refused(&path), OpenError::ReadOnly { .. }));
+    }
+}
+
+#[test]
+fn a_truncated_file_is_an_error_and_no_panic() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("platform.db");
+    let store = SqliteStore::open(&path).unwrap();
+    block_on(store.commit(Commit { put: (0..300).flat_map(|i| put(i, 300).put).collect(), ..Commit::default() }))
+        .unwrap();
+    drop(store);
+    let whole = fs::read(&path).unwrap();
+    for eighth in 1..8 {
+        fs::write(&path, &whole[..whole.len() * eighth / 8 / 4_096 * 4_096 + eighth * 100]).unwrap();
+        for suffix in ["-wal", "-shm"] {
+            drop(fs::remove_file(format!("{}{suffix}", path.display())));
+        }
+        let Ok(store) = SqliteStore::open(&path) else { continue };
+        let keys: Vec<Key> = (0..300).map(|i| put(i, 0).put[0].key.clone()).collect();
+        let read = block_on(store.get(&keys, &[]));
+        let listed = block_on(store.list(&Query::new("Thing", Scope::All)));
+        assert!(read.is_err() || listed.is_err() || !store.check().unwrap().is_empty());
+        drop(block_on(store.commit(put(1, 10))));
+    }
+}
