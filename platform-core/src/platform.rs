@@ -148,6 +148,16 @@ impl Platform {
         self.kinds.iter().map(|registered| registered.kind)
     }
 
+    /// Returns the kind that resources of a kind hang in, `None` where they hang in nothing.
+    ///
+    /// # Errors
+    /// INTERNAL when the platform was not given that kind.
+    pub(crate) fn parent_kind(&self, kind: &Kind) -> Result<Option<&'static Kind>> {
+        let Some(name) = kind.parent.kind() else { return Ok(None) };
+        let found = self.kinds().find(|kind| kind.name == name);
+        found.map(Some).ok_or_else(|| Error::internal(format!("the kind {name} was not given to the platform")))
+    }
+
     /// Returns what the installation decided for itself.
     pub fn settings(&self) -> &Settings {
         &self.settings

@@ -1,5 +1,7 @@
 //! Requests of lists, as a query string or as JSON, in one canonical form.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use crate::{
@@ -103,13 +105,8 @@ impl ListRequest {
 
         let page_token = text("pageToken").to_owned();
         let filters = method.map(|list| filters(list, &values)).unwrap_or_default();
-        let mut bound: Vec<_> = values
-            .iter()
-            .filter(|(name, _)| !matches!(name.as_str(), "pageSize" | "pageToken" | "orderBy" | "skip"))
-            .collect();
-        bound.sort_by_key(|(name, _)| name.as_str());
-        let canonical =
-            format!("{}\n{order:?}\n{}", kind.name, serde_json::to_string(&bound).map_err(Error::internal)?);
+        // What was understood, not how it was written, so that a list in other words is the same list.
+        let canonical = format!("{}\n{order:?}\n{uidp:?}\n{filters:?}", kind.name);
         Ok(Self { uidp, filters, order, page_size, page_token, skip, canonical })
     }
 }
@@ -142,7 +139,8 @@ fn uidp_filter(value: Option<&Value>, violations: &mut Violations) -> UidpFilter
             .inspect_err(|rule| violations.add(as_documented(&format!("uidp.{name}")), rule.to_string()))
             .ok()
     };
-    let ids = value.and_then(|uidp| uidp.get("ids")).and_then(Value::as_array);
+    let ids = value.and_then(|uidp| uidp.get("ids")).and_then(Value::as_array).into_iter().flatten();
+    let ids: BTreeSet<_> = ids.filter_map(Value::as_str).filter_map(|text| uid("ids", text)).collect();
     UidpFilter {
         ancestors_of: text("ancestorsOf").and_then(|text| uid("ancestorsOf", text)),
         descendants_of: text("descendantsOf").and_then(|text| uid("descendantsOf", text)),
@@ -151,7 +149,7 @@ fn uidp_filter(value: Option<&Value>, violations: &mut Violations) -> UidpFilter
             text => text.and_then(|text| uid("childrenOf", text)).map(Parent::Uid),
         },
         in_root: value.and_then(|uidp| uidp.get("inRoot")).and_then(Value::as_bool).unwrap_or_default(),
-        ids: ids.into_iter().flatten().filter_map(Value::as_str).filter_map(|text| uid("ids", text)).collect(),
+        ids: ids.into_iter().collect(),
     }
 }
 

@@ -15,9 +15,13 @@ mod sample;
 mod snapshot;
 
 mod access_matrix;
+mod errors;
+mod filters;
 mod kinds;
+mod lists;
 mod live_grants;
 mod oracle;
 mod persons;
 mod registry_of_kinds;
 mod surface;
+mod updates;
