@@ -94,8 +94,15 @@ fn load(store: &SqliteStore, rows: u64) {
     for batch in 0..rows.div_ceil(5_000) {
         commit(store, (batch * 5_000..rows.min((batch + 1) * 5_000)).map(put).collect());
     }
-    println!("load: {rows} rows in {:.1?}", start.elapsed());
+    println!("load: {rows} rows in {:.1?}, of which {:.1} s of the processor", start.elapsed(), processor_seconds());
     report_memory("after load");
+}
+
+/// Returns how long this process has had a processor.
+fn processor_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let ticks = stat.split(' ').skip(13).take(2).filter_map(|ticks| ticks.parse::<f64>().ok());
+    ticks.sum::<f64>() / 100.0
 }
 
 fn report_sizes(path: &Path, rows: u64) {

@@ -175,7 +175,7 @@ pub(crate) struct Change<'a> {
 impl<'a> Change<'a> {
     /// Changes all lists that the record is in, or was, or is now. The tables have been changed already.
     pub(crate) fn apply(self, connection: &Connection, memory: &mut Memory) -> Result<(), StoreError> {
-        let mut upkeep = Upkeep { connection, memory };
+        let mut upkeep = Upkeep { connection, memory: &mut *memory };
         // A new record with nothing below it is in no list of its own place: such a list would be empty.
         let own = self.old.is_some() || has_below(connection, self.kind, self.uid)?;
         upkeep.change(self, None, own)?;
@@ -189,7 +189,7 @@ impl<'a> Change<'a> {
             let new = self.new.filter(|_| is.contains(filter));
             upkeep.change(Change { old, new, ..self }, Some(*filter), own)?;
         }
-        Ok(())
+        memory.nodes.trim(connection)
     }
 }
 

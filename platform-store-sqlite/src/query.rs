@@ -14,11 +14,11 @@ use rusqlite::Connection;
 use self::{
     merge::Merge,
     scan::scan,
-    source::{Point, Source, Sources, distinct},
+    source::{Entry, Point, Source, Sources, distinct},
 };
 use crate::{
     commit,
-    record::{self, Finder, Keys, Stored},
+    record::{self, Keys, Stored},
     schema::{BY_UID, NameId, Names},
 };
 
@@ -104,16 +104,16 @@ fn page(
     }
     let mut items = Items::with_capacity(usize::try_from(most).unwrap_or(0));
     let mut last = None;
-    let mut finder = Finder::new(sources.connection)?;
-    merge.page(begin, most, |source, entry| {
-        let belongs = finder.at(entry.id, |stored| {
-            items.push(&stored);
-            if items.len() as u64 == most && most < left {
-                last = Some(position(&stored, sources.order));
-            }
-            stored.kind == sources.kind && source.has(&entry, &stored, sources.order)
-        })?;
-        if belongs { Ok(()) } else { Err(record::misplaced(entry.id)) }
+    let entries = merge.page(begin, most)?;
+    let ids: Vec<i64> = entries.iter().map(|(_, entry)| entry.id).collect();
+    record::each(sources.connection, &ids, |place, stored| {
+        items.push(&stored);
+        if items.len() as u64 == most && most < left {
+            last = Some(position(&stored, sources.order));
+        }
+        let is_here = |(source, entry): &(&Source, Entry)| source.has(entry, &stored, sources.order);
+        let belongs = stored.kind == sources.kind && entries.get(place).is_some_and(is_here);
+        if belongs { Ok(()) } else { Err(record::misplaced(stored.id)) }
     })?;
     Ok(Ok(Page { items: items.finish(), next: last, total: query.count.then_some(total), epochs: Vec::new() }))
 }
