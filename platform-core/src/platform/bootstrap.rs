@@ -7,7 +7,7 @@ use crate::{
     access::{Caller, Grants, identity_epoch},
     cx::Cx,
     error::Result,
-    resources::iam::{ClaimMatch, Group, Identity, RoleBinding, role},
+    resources::iam::{ClaimMatch, Group, Identity, OrgStatus, RoleBinding, role},
     store::{Key, Require},
     uid::Uid,
     write::Write,
@@ -66,6 +66,7 @@ impl Platform {
             let group = Group {
                 uid: first.organisation.clone(),
                 name: first.organisation_name.clone(),
+                status: OrgStatus::OrgStatusReady,
                 create_time: now,
                 update_time: now,
                 ..Group::default()

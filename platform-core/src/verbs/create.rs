@@ -53,6 +53,10 @@ pub(crate) async fn prepare(
         }
     };
 
+    if !kind.parent.shares_uid() && parent.as_ref().is_some_and(|uid| uid.ancestry().count() >= Uid::MAX_SEGMENTS) {
+        return Err(Error::invalid_field("parent", format!("must lie less than {} levels deep", Uid::MAX_SEGMENTS)));
+    }
+
     let mut input = fields::read(kind.fields, body.clone(), "");
     fields::require(kind.fields, &input.values, "", &mut input.violations);
     for violation in input.violations.into_vec() {

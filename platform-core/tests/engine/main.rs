@@ -17,6 +17,8 @@ mod snapshot;
 mod access_matrix;
 mod errors;
 mod filters;
+mod groups;
+mod identities;
 mod kinds;
 mod lists;
 mod live_grants;

@@ -185,8 +185,12 @@ impl Resource for Group {
                 if group.verified {
                     violations.add("verified", "is for organisations only");
                 }
-                if group.kind != OrgKind::OrgKindUnspecified && group.kind != before.kind {
-                    violations.add("kind", "is inherited from the organisation");
+                // What was read can be written back.
+                if group.kind != OrgKind::default() {
+                    let organisation = cx.read::<Self>(&Uid::opaque(change.uid.root())).await?;
+                    if organisation.is_none_or(|organisation| organisation.kind != group.kind) {
+                        violations.add("kind", "is inherited from the organisation");
+                    }
                 }
                 group.kind = OrgKind::default();
                 group.status = OrgStatus::default();

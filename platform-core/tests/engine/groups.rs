@@ -1,0 +1,315 @@
+//! Groups: who creates organisations, what only the operator sets, names, parents by name, and what stands in the way
+//! of a delete (`docs/api.md`, Groups and Deletes).
+
+use platform_core::{
+    access::{Caller, CapabilitySet, Narrowing},
+    error::{Code, Detail},
+    kind::{Parent, WhenParentGoes},
+    resources::KINDS,
+    uid::Uid,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    common::{World, built_in, code, refused_fields, text, uid_of},
+    kinds::fixtures::FIXTURES,
+};
+
+fn create(world: &World, caller: &Caller, parent: &str, body: Value) -> platform_core::error::Result<Value> {
+    world.create(caller, "Group", parent, body)
+}
+
+fn verified(world: &World, name: &str) -> Uid {
+    let body = json!({ "name": name, "verified": true, "kind": "ORG_KIND_CUSTOMER" });
+    uid_of(&create(world, &world.operator, "", body).unwrap())
+}
+
+#[test]
+fn the_operator_alone_creates_organisations_and_owns_what_it_created() {
+    let world = World::new();
+    let (person, owner) = (world.person("ada", None), world.member("owner", &world.org));
+    for caller in [&person, &owner] {
+        assert_eq!(code(create(&world, caller, "", json!({ "name": "a" }))), Code::PermissionDenied);
+    }
+    let organisation = create(&world, &world.operator, "", json!({ "name": "a" })).unwrap();
+    assert_eq!(text(&organisation, "status"), "ORG_STATUS_READY");
+    let binding = &world.walk(&world.operator, "RoleBinding", &[("uidp.children_of", text(&organisation, "uid"))])[0];
+    assert_eq!((text(binding, "identityUid"), text(&binding["role"], "name")), (&*world.operator.identity, "owner"));
+}
+
+#[test]
+fn the_first_organisation_is_as_one_that_is_created() {
+    let world = World::new();
+    let first = world.get(&world.operator, "Group", &world.org).unwrap();
+    let created = create(&world, &world.operator, "", json!({ "name": "first organisation" })).unwrap();
+    assert_eq!(
+        ["status", "kind", "verified", "name", "createTime"].map(|name| &first[name]),
+        ["status", "kind", "verified", "name", "createTime"].map(|name| &created[name]),
+    );
+}
+
+#[test]
+fn where_the_configuration_says_so_every_registered_person_creates_organisations_and_no_other() {
+    let world = World::with_settings(|settings| settings.open_organisations = true);
+    let person = world.person("ada", None);
+    let organisation = uid_of(&create(&world, &person, "", json!({ "name": "a" })).unwrap());
+    world.create(&person, "Repo", &organisation, json!({ "name": "nginx" })).unwrap();
+    let everywhere = Narrowing::new([(organisation.clone(), CapabilitySet::ALL)]);
+    let refused = [world.member("owner", &world.org), person.narrowed(everywhere)];
+    for caller in refused {
+        assert_eq!(code(create(&world, &caller, "", json!({ "name": "b" }))), Code::PermissionDenied);
+    }
+}
+
+#[test]
+fn only_the_operator_sets_verified_and_kind_by_whatever_way() {
+    let world = World::new();
+    let owner = world.member("owner", &world.org);
+    let before = world.get(&world.operator, "Group", &world.org).unwrap();
+    let body = json!({ "name": "example.com", "verified": true, "kind": "ORG_KIND_CUSTOMER" });
+    for mask in [None, Some("*"), Some("verified"), Some("kind"), Some("verified,kind")] {
+        assert_eq!(
+            code(world.update(&owner, "Group", &world.org, body.clone(), mask)),
+            Code::PermissionDenied,
+            "{mask:?}"
+        );
+    }
+    assert_eq!(world.get(&world.operator, "Group", &world.org).unwrap(), before);
+    let updated = world.update(&world.operator, "Group", &world.org, body, None).unwrap();
+    assert_eq!((&updated["verified"], text(&updated, "kind")), (&json!(true), "ORG_KIND_CUSTOMER"));
+    // Nor does an owner take them away, or the name that was verified.
+    for (body, mask) in
+        [(json!({ "verified": false }), None), (json!({ "name": "x" }), None), (json!({ "name": "y" }), Some("*"))]
+    {
+        assert_eq!(code(world.update(&owner, "Group", &world.org, body, mask)), Code::PermissionDenied);
+    }
+    let description = world.update(&owner, "Group", &world.org, json!({ "description": "ours" }), None).unwrap();
+    assert_eq!(text(&description, "description"), "ours");
+    world.update(&owner, "Group", &world.org, description, Some("*")).unwrap();
+    world.update(&world.operator, "Group", &world.org, json!({ "name": "example.org" }), None).unwrap();
+}
+
+#[test]
+fn a_verified_organisation_has_a_kind_and_no_other_has() {
+    let world = World::new();
+    let refused = |body: Value| refused_fields(create(&world, &world.operator, "", body));
+    assert_eq!(refused(json!({ "name": "a.test", "verified": true })), ["kind"]);
+    assert_eq!(refused(json!({ "name": "a.test", "kind": "ORG_KIND_DEV" })), ["kind"]);
+    let folder = json!({ "name": "a", "verified": true, "kind": "ORG_KIND_DEV" });
+    assert_eq!(refused_fields(create(&world, &world.operator, &world.org, folder)), ["verified", "kind"]);
+}
+
+#[test]
+fn a_folder_shows_the_kind_and_status_of_its_organisation_and_can_be_written_back_as_read() {
+    let world = World::new();
+    let organisation = verified(&world, "example.com");
+    let folder = world.group(&world.group(&organisation));
+    let read = world.get(&world.operator, "Group", &folder).unwrap();
+    assert_eq!((text(&read, "kind"), text(&read, "status")), ("ORG_KIND_CUSTOMER", "ORG_STATUS_READY"));
+    for mask in [None, Some("*")] {
+        let written = world.update(&world.operator, "Group", &folder, read.clone(), mask).unwrap();
+        assert_eq!(written, read);
+    }
+    let listed = world.list(&world.operator, "Group", &[("uidp.ids", &*folder)]).unwrap();
+    assert_eq!(listed.items, [read]);
+    let other = world.update(&world.operator, "Group", &folder, json!({ "kind": "ORG_KIND_DEV" }), None);
+    assert_eq!(refused_fields(other), ["kind"]);
+    world.update(&world.operator, "Group", &organisation, json!({ "kind": "ORG_KIND_DEV" }), None).unwrap();
+    assert_eq!(text(&world.get(&world.operator, "Group", &folder).unwrap(), "kind"), "ORG_KIND_DEV");
+}
+
+#[test]
+fn folders_of_one_parent_have_names_of_their_own_and_organisations_need_not() {
+    let world = World::new();
+    let named = |parent: &str| create(&world, &world.operator, parent, json!({ "name": "team" }));
+    named("").unwrap();
+    named("").unwrap();
+    let folder = uid_of(&named(&world.org).unwrap());
+    assert_eq!(code(named(&world.org)), Code::AlreadyExists);
+    let below = uid_of(&named(&folder).unwrap());
+    let beside = uid_of(&create(&world, &world.operator, &world.org, json!({ "name": "other" })).unwrap());
+    let renamed = world.update(&world.operator, "Group", &beside, json!({ "name": "team" }), None);
+    assert_eq!(code(renamed), Code::AlreadyExists);
+    world.delete(&world.operator, "Group", &below).unwrap();
+    world.delete(&world.operator, "Group", &folder).unwrap();
+    assert_ne!(uid_of(&named(&world.org).unwrap()), folder);
+}
+
+#[test]
+fn a_verified_name_is_one_organisations_alone() {
+    let world = World::new();
+    verified(&world, "example.com");
+    let body = |verified: bool| match verified {
+        true => json!({ "name": "example.com", "verified": true, "kind": "ORG_KIND_DEV" }),
+        false => json!({ "name": "example.com" }),
+    };
+    assert_eq!(code(create(&world, &world.operator, "", body(true))), Code::AlreadyExists);
+    let unverified = uid_of(&create(&world, &world.operator, "", body(false)).unwrap());
+    assert_eq!(code(world.update(&world.operator, "Group", &unverified, body(true), None)), Code::AlreadyExists);
+}
+
+#[test]
+fn a_parent_may_be_the_end_of_a_uid_or_a_name_among_the_groups_where_the_caller_creates_groups() {
+    let world = World::new();
+    let team = uid_of(&create(&world, &world.operator, &world.org, json!({ "name": "team" })).unwrap());
+    let inner = world.group(&team);
+    let owner = world.member("owner", &world.org);
+    let two_segments = format!("{}/{}", team.last_segment(), inner.last_segment());
+    for (parent, expected) in [
+        ("team", &team),
+        (team.last_segment(), &team),
+        (inner.last_segment(), &inner),
+        (&two_segments, &inner),
+        (&*inner, &inner),
+    ] {
+        let name = format!("child {}", world.serial());
+        let child = create(&world, &owner, parent, json!({ "name": name })).unwrap();
+        assert_eq!(uid_of(&child).parent().as_ref(), Some(expected), "{parent}");
+    }
+    for unknown in ["teams", "tea", "%", &team.last_segment()[1..], &format!("x/{}", team.last_segment()), "/", "TEAM"]
+    {
+        assert_eq!(refused_fields(create(&world, &owner, unknown, json!({ "name": "a" }))), ["parent"], "{unknown}");
+    }
+}
+
+#[test]
+fn a_parent_by_name_is_never_another_tenants_and_never_one_of_several() {
+    let world = World::new();
+    let (ours, theirs) = (world.organisation(), world.organisation());
+    let team = |parent: &str| uid_of(&create(&world, &world.operator, parent, json!({ "name": "team" })).unwrap());
+    let (our_team, their_team) = (team(&ours), team(&theirs));
+    let owner = world.member("owner", &ours);
+    let created = create(&world, &owner, "team", json!({ "name": "a" })).unwrap();
+    assert_eq!(uid_of(&created).parent(), Some(our_team.clone()));
+    assert_eq!(refused_fields(create(&world, &owner, their_team.last_segment(), json!({ "name": "a" }))), ["parent"]);
+    team(&our_team);
+    assert_eq!(refused_fields(create(&world, &owner, "team", json!({ "name": "b" }))), ["parent"]);
+    // One who creates groups in the inner one alone means that one.
+    let inner = world.holder(&our_team, &["groups.create"]);
+    assert_eq!(refused_fields(create(&world, &inner, "team", json!({ "name": "b" }))), ["parent"]);
+    let nobody = world.member("viewer", &ours);
+    assert_eq!(code(create(&world, &nobody, "team", json!({ "name": "b" }))), Code::PermissionDenied);
+}
+
+#[test]
+fn what_is_created_has_a_uid_that_can_be_asked_for_however_deep_it_lies() {
+    let world = World::new();
+    let mut group = world.org.clone();
+    let deepest = loop {
+        let created = create(&world, &world.operator, &group, json!({ "name": "a" }));
+        match created {
+            Ok(created) => group = uid_of(&created),
+            Err(error) => break error,
+        }
+        world.get(&world.operator, "Group", &group).unwrap();
+    };
+    assert_eq!(group.split('/').count(), Uid::MAX_SEGMENTS);
+    assert_eq!(refused_fields(Err::<(), _>(deepest)), ["parent"]);
+    assert_eq!(refused_fields(world.create(&world.operator, "Repo", &group, json!({ "name": "a" }))), ["parent"]);
+}
+
+#[test]
+fn each_kind_that_blocks_stands_in_the_way_of_the_groups_delete_until_it_is_gone() {
+    let blocking = KINDS.iter().map(|registered| registered.kind).filter(|kind| {
+        matches!(kind.parent, Parent::Group | Parent::GroupOrNone) && kind.when_parent_goes == WhenParentGoes::Blocks
+    });
+    let mut seen = Vec::new();
+    for kind in blocking {
+        let world = World::new();
+        let fixture = FIXTURES.iter().find(|fixture| fixture.kind == kind.name).unwrap();
+        let pair = (fixture.pairs)(&world, &world.org, (world.kind(kind.name).example)()).pop().unwrap();
+        // A group of its own, so that the fixture's other resources are not in the way.
+        let group = world.group(&world.org);
+        let child = uid_of(&world.create(&world.operator, kind.name, &group, pair.a).unwrap());
+        let error = world.delete(&world.operator, "Group", &group).unwrap_err();
+        assert_eq!(error.code(), Code::FailedPrecondition, "{}", kind.name);
+        let [Detail::PreconditionFailure { kind: violation, .. }] = error.details() else { panic!("{error:?}") };
+        assert_eq!(*violation, "RESOURCE_NOT_EMPTY");
+        world.delete(&world.operator, kind.name, &child).unwrap();
+        world.delete(&world.operator, "Group", &group).unwrap();
+        seen.push(kind.name);
+    }
+    assert_eq!(seen, ["Group", "Identity", "Role", "Repo"]);
+}
+
+#[test]
+fn a_group_takes_its_bindings_and_access_requests_with_it_and_no_others() {
+    let world = World::new();
+    let (organisation, beside) = (verified(&world, "example.com"), world.organisation());
+    let asker = world.person("ada", Some("ada@example.com"));
+    world.run(Some(&asker), "RequestGroupAccess", json!({ "groupUid": organisation })).unwrap();
+    let person = world.person("bob", None);
+    for group in [&organisation, &beside] {
+        world.bind(&person, &built_in("owner"), group);
+    }
+    world.delete(&person, "Group", &organisation).unwrap();
+    for kind in ["RoleBinding", "GroupAccessRequest"] {
+        let left = world.walk(&world.operator, kind, &[("uidp.descendants_of", &*organisation)]);
+        assert_eq!(left, [Value::Null; 0]);
+    }
+    assert_eq!(code(world.get(&person, "Group", &organisation)), Code::PermissionDenied);
+    world.get(&person, "Group", &beside).unwrap();
+}
+
+#[test]
+fn lookup_finds_the_verified_organisation_of_the_callers_mail_domain_and_has_one_answer_for_all_else() {
+    let world = World::new();
+    let organisation = verified(&world, "example.com");
+    create(&world, &world.operator, "", json!({ "name": "unverified.com" })).unwrap();
+    verified(&world, "gmail.com");
+    let lookup = |caller: &Caller| world.run(Some(caller), "LookupGroup", json!({}));
+    for email in ["ada@example.com", "bob@EXAMPLE.com", "\"a@b\"@example.com"] {
+        let found = lookup(&world.person(email, Some(email))).unwrap();
+        assert_eq!(text(&found["group"], "uid"), &*organisation, "{email}");
+    }
+    let strangers = [
+        world.person("nowhere", Some("a@nowhere.com")),
+        world.person("none", None),
+        world.person("unverified", Some("a@unverified.com")),
+        world.person("shared", Some("a@gmail.com")),
+        world.person("below", Some("a@sub.example.com")),
+        world.identity(&organisation),
+    ];
+    let refusals = strangers.each_ref().map(|caller| world.status(&lookup(caller).unwrap_err()));
+    assert!(refusals.iter().all(|refusal| *refusal == refusals[0] && refusal["code"] == 5), "{refusals:#?}");
+}
+
+#[test]
+fn who_is_in_the_organisation_is_no_longer_eligible() {
+    let world = World::new();
+    let organisation = verified(&world, "example.com");
+    let (ada, stranger) = (world.person("ada", Some("ada@example.com")), world.person("bob", Some("bob@nowhere.com")));
+    let eligible =
+        |caller: &Caller| world.run(Some(caller), "CheckEligibility", json!({})).unwrap()["eligible"].clone();
+    assert_eq!((eligible(&ada), eligible(&stranger)), (json!(true), json!(false)));
+    world.bind(&ada, &built_in("viewer"), &organisation);
+    assert_eq!(eligible(&ada), json!(false));
+}
+
+#[test]
+fn access_is_asked_for_once_a_day_and_the_owners_see_who_asks() {
+    let world = World::new();
+    let organisation = verified(&world, "example.com");
+    let (ada, owner) = (world.person("ada", Some("ada@example.com")), world.member("owner", &organisation));
+    let ask = |group: &str| world.run(Some(&ada), "RequestGroupAccess", json!({ "groupUid": group }));
+    assert_eq!(ask(&organisation).unwrap(), json!({}));
+    let again = ask(&organisation).unwrap_err();
+    assert_eq!(again.code(), Code::ResourceExhausted);
+    assert_eq!(again.details(), [Detail::RetryInfo { millis: 24 * 60 * 60 * 1000 }]);
+    assert_eq!(code(ask(&world.org)), Code::NotFound);
+    assert_eq!(refused_fields(ask("example.com")), ["groupUid"]);
+    assert_eq!(refused_fields(world.run(Some(&ada), "RequestGroupAccess", json!({}))), ["groupUid"]);
+
+    let seen = world.walk(&owner, "GroupAccessRequest", &[]);
+    assert_eq!(
+        (seen.len(), text(&seen[0], "email"), text(&seen[0], "identityUid")),
+        (1, "ada@example.com", &*ada.identity)
+    );
+    world.clock.advance(24 * 60 * 60 * 1000);
+    ask(&organisation).unwrap();
+    let later = world.walk(&owner, "GroupAccessRequest", &[]);
+    assert_eq!((later.len(), &later[0]["createTime"]), (1, &seen[0]["createTime"]));
+    assert_eq!(text(&later[0], "updateTime"), world.platform.now().to_string());
+    world.delete(&owner, "GroupAccessRequest", text(&later[0], "uid")).unwrap();
+    ask(&organisation).unwrap();
+}

@@ -1,0 +1,229 @@
+//! Identities: their relationships, patterns, lookups and metadata (`docs/api.md`, Identities and Claim patterns).
+
+use platform_core::{access::Caller, error::Code, resources::iam::person_uid};
+use serde_json::{Value, json};
+
+use crate::common::{BEGIN, ISSUER, World, built_in, code, refused_fields, text, uid_of};
+
+const KEYS: &str = r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#;
+
+const YEAR: i64 = 365 * 24 * 60 * 60 * 1000;
+
+fn create(world: &World, relationship: Value) -> platform_core::error::Result<Value> {
+    let mut body = json!({ "name": "ci" });
+    body.as_object_mut().unwrap().extend(crate::common::object(relationship));
+    world.create(&world.operator, "Identity", &world.org, body)
+}
+
+#[test]
+fn an_identity_has_exactly_one_relationship() {
+    let world = World::new();
+    let claims = json!({ "issuer": "i", "subject": "s" });
+    let aws = json!({ "awsAccount": "123456789012", "arn": "a", "userId": "u" });
+    for good in [
+        json!({ "claimMatch": claims }),
+        json!({ "staticKeys": { "issuer": "i", "subject": "s", "issuerKeys": KEYS } }),
+        json!({ "awsIdentity": aws }),
+        json!({ "servicePrincipal": "SERVICE_PRINCIPAL_INGESTER" }),
+        json!({ "service_principal": 13 }),
+    ] {
+        create(&world, good).unwrap();
+    }
+    assert_eq!(refused_fields(create(&world, json!({}))), ["relationship"]);
+    assert_eq!(refused_fields(create(&world, json!({ "servicePrincipal": 0 }))), ["relationship"]);
+    assert_eq!(refused_fields(create(&world, json!({ "claimMatch": claims, "awsIdentity": aws }))), ["awsIdentity"]);
+}
+
+#[test]
+fn a_relationship_needs_all_of_its_parts_and_one_form_of_each() {
+    let world = World::new();
+    for (relationship, fields) in [
+        (json!({ "claimMatch": {} }), vec!["claimMatch.issuer", "claimMatch.subject"]),
+        (json!({ "claimMatch": { "issuer": "i" } }), vec!["claimMatch.subject"]),
+        (json!({ "claimMatch": { "subject": "s" } }), vec!["claimMatch.issuer"]),
+        (
+            json!({ "claimMatch": { "issuer": "i", "issuerPattern": "i", "subject": "s" } }),
+            vec!["claimMatch.issuerPattern"],
+        ),
+        (
+            json!({ "claimMatch": { "issuer": "i", "subject": "s", "audience": "a", "audiencePattern": "a" } }),
+            vec!["claimMatch.audiencePattern"],
+        ),
+        (json!({ "staticKeys": {} }), vec!["staticKeys.issuer", "staticKeys.subject", "staticKeys.issuerKeys"]),
+        (
+            json!({ "staticKeys": { "issuer": "i", "subject": "s", "issuerKeys": KEYS, "audiences": ["a", "b"] } }),
+            vec!["staticKeys.audiences"],
+        ),
+        (json!({ "awsIdentity": { "arn": "a", "userId": "u" } }), vec!["awsIdentity.awsAccount"]),
+        (json!({ "awsIdentity": { "awsAccount": "123456789012" } }), vec!["awsIdentity.arn", "awsIdentity.userId"]),
+        (
+            json!({ "awsIdentity": { "awsAccount": "12345", "arn": "a", "userId": "u" } }),
+            vec!["awsIdentity.awsAccount"],
+        ),
+        (json!({ "servicePrincipal": "INGESTER" }), vec!["servicePrincipal"]),
+    ] {
+        assert_eq!(refused_fields(create(&world, relationship.clone())), fields, "{relationship}");
+    }
+}
+
+#[test]
+fn patterns_are_compiled_when_they_are_written_and_refused_by_name() {
+    let world = World::new();
+    let with = |field: &str, pattern: &str| {
+        let mut claims = json!({ "issuer": "i", "subject": "s" });
+        match field {
+            "issuerPattern" => claims = json!({ "issuerPattern": pattern, "subject": "s" }),
+            "subjectPattern" => claims = json!({ "issuer": "i", "subjectPattern": pattern }),
+            "claimPatterns" => claims[field] = json!({ "ref": pattern }),
+            _ => claims[field] = pattern.into(),
+        }
+        create(&world, json!({ "claimMatch": claims }))
+    };
+    let long = "a".repeat(513);
+    for field in ["issuerPattern", "subjectPattern", "audiencePattern", "claimPatterns"] {
+        with(field, "^repo:.*$").unwrap();
+        for bad in ["(", "a)|(b", "[", "*", "\\", &long, r"\w{1000}", "(?=a)", r"(a)\1"] {
+            assert_eq!(refused_fields(with(field, bad)), [format!("claimMatch.{field}")], "{bad}");
+        }
+    }
+}
+
+#[test]
+fn static_keys_are_good_for_365_days_unless_for_less() {
+    let world = World::new();
+    let keys = |until: Option<i64>| {
+        let mut keys = json!({ "issuer": "i", "subject": "s", "issuerKeys": KEYS });
+        if let Some(until) = until {
+            keys["expirationTime"] = BEGIN.plus_millis(until).to_string().into();
+        }
+        json!({ "staticKeys": keys })
+    };
+    let until = |identity: &Value| text(&identity["staticKeys"], "expirationTime").to_owned();
+    let latest = BEGIN.plus_millis(YEAR).to_string();
+    assert_eq!(until(&create(&world, keys(None)).unwrap()), latest);
+    assert_eq!(until(&create(&world, keys(Some(YEAR))).unwrap()), latest);
+    let short = create(&world, keys(Some(1_000))).unwrap();
+    assert_eq!(until(&short), BEGIN.plus_millis(1_000).to_string());
+    assert_eq!(refused_fields(create(&world, keys(Some(YEAR + 1)))), ["staticKeys.expirationTime"]);
+    let later = |until, mask| world.update(&world.operator, "Identity", text(&short, "uid"), keys(Some(until)), mask);
+    for mask in [None, Some("staticKeys"), Some("staticKeys.expirationTime")] {
+        assert_eq!(refused_fields(later(YEAR + 1, mask)), ["staticKeys.expirationTime"], "{mask:?}");
+    }
+    // A change of something else leaves them as they are, expired or not.
+    world.clock.advance(YEAR);
+    let renamed = world.update(&world.operator, "Identity", text(&short, "uid"), json!({ "name": "x" }), None).unwrap();
+    assert_eq!(until(&renamed), until(&short));
+}
+
+#[test]
+fn static_keys_are_public_keys_and_not_secret_ones() {
+    let world = World::new();
+    let keys =
+        |keys: &str| create(&world, json!({ "staticKeys": { "issuer": "i", "subject": "s", "issuerKeys": keys } }));
+    keys(r#"{"keys":[{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}]}"#).unwrap();
+    for bad in
+        ["x", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","k":"AA"}]}"#, r#"{"keys":[{"kty":"RSA","d":"AA"}]}"#]
+    {
+        assert_eq!(refused_fields(keys(bad)), ["staticKeys.issuerKeys"], "{bad}");
+    }
+}
+
+#[test]
+fn a_new_identity_was_last_seen_when_it_was_created() {
+    let world = World::new();
+    let created = create(&world, json!({ "claimMatch": { "issuer": "i", "subject": "s" } })).unwrap();
+    assert_eq!(created["lastSeenTime"], created["createTime"]);
+    world.clock.advance(1_000);
+    let updated =
+        world.update(&world.operator, "Identity", text(&created, "uid"), json!({ "name": "x" }), None).unwrap();
+    assert_eq!(updated["lastSeenTime"], created["lastSeenTime"]);
+}
+
+#[test]
+fn two_identities_of_a_group_may_have_one_name() {
+    let world = World::new();
+    let relationship = || json!({ "claimMatch": { "issuer": "i", "subject": "s" } });
+    create(&world, relationship()).unwrap();
+    create(&world, relationship()).unwrap();
+}
+
+#[test]
+fn identities_are_listed_by_the_form_of_their_relationship() {
+    let world = World::new();
+    let made = [
+        ("RELATIONSHIP_TYPE_CLAIM_MATCH", json!({ "claimMatch": { "issuer": "i", "subject": "s" } })),
+        ("RELATIONSHIP_TYPE_STATIC", json!({ "staticKeys": { "issuer": "i", "subject": "s", "issuerKeys": KEYS } })),
+        ("RELATIONSHIP_TYPE_SERVICE_PRINCIPAL", json!({ "servicePrincipal": 1 })),
+    ]
+    .map(|(form, relationship)| (form, uid_of(&create(&world, relationship).unwrap())));
+    let scope = ("uidp.children_of", &*world.org);
+    let listed = |form: &str| world.list(&world.operator, "Identity", &[("relationship_type", form), scope]).unwrap();
+    for (form, uid) in &made {
+        assert_eq!(listed(form).uids(), [uid.to_string()]);
+    }
+    assert_eq!(listed("RELATIONSHIP_TYPE_AWS_IDENTITY").total, 0);
+    assert_eq!(listed("2").uids(), [made[1].1.to_string()]);
+    for all in ["RELATIONSHIP_TYPE_UNSPECIFIED", "0", ""] {
+        assert_eq!(listed(all).total, 3, "{all:?}");
+    }
+    let bad = world.list(&world.operator, "Identity", &[("relationshipType", "STATIC")]);
+    assert_eq!(refused_fields(bad), ["relationshipType"]);
+}
+
+#[test]
+fn an_identity_takes_its_bindings_and_metadata_with_it_wherever_they_are() {
+    let world = World::new();
+    let ada = world.person("ada", None);
+    let other = world.organisation();
+    for group in [&world.org, &other, &world.group(&other)] {
+        world.bind(&ada, &built_in("viewer"), group);
+    }
+    world.run(Some(&ada), "UpdateIdentityMetadata", json!({ "identityMetadata": { "company": "c" } })).unwrap();
+    let bound = || world.walk(&world.operator, "RoleBinding", &[("identity", &ada.identity)]).len();
+    assert_eq!(bound(), 3);
+    world.delete(&world.operator, "Identity", &ada.identity).unwrap();
+    assert_eq!(bound(), 0);
+    assert_eq!(code(world.list(&ada, "Group", &[])), Code::Unauthenticated);
+    // Who registers again begins with nothing.
+    let again = world.person("ada", None);
+    assert_eq!(world.list(&again, "Group", &[]).unwrap().total, 0);
+    let metadata = world.run(Some(&again), "UpdateIdentityMetadata", json!({ "identityMetadata": {} })).unwrap();
+    assert_eq!(metadata.get("company"), None);
+}
+
+#[test]
+fn a_lookup_tells_the_uid_of_a_person_whether_or_not_they_registered() {
+    let world = World::new();
+    let ada = world.person("ada", None);
+    let lookup = |issuer: &str, subject: &str| {
+        world.run(Some(&ada), "LookupIdentity", json!({ "issuer": issuer, "subject": subject }))
+    };
+    assert_eq!(lookup(ISSUER, "ada").unwrap(), json!({ "uid": ada.identity }));
+    assert_eq!(lookup(ISSUER, "never").unwrap(), json!({ "uid": person_uid(ISSUER, "never") }));
+    assert_eq!(refused_fields(lookup("", "")), ["issuer", "subject"]);
+    world.delete(&world.operator, "Identity", &ada.identity).unwrap();
+    assert_eq!(code(lookup(ISSUER, "ada")), Code::Unauthenticated);
+}
+
+#[test]
+fn callers_say_of_themselves_what_the_mask_names_and_no_more() {
+    let world = World::new();
+    let ada = world.person("ada", None);
+    let say = |caller: &Caller, body: Value| world.run(Some(caller), "UpdateIdentityMetadata", body);
+    let first = say(
+        &ada,
+        json!({ "identityMetadata": { "company": "c", "jobTitle": "j", "hubspotUtk": "x", "uid": "y", "name": "z" } }),
+    );
+    let first = first.unwrap();
+    assert_eq!((text(&first, "company"), text(&first, "jobTitle"), text(&first, "uid")), ("c", "j", &*ada.identity));
+    assert_eq!((first.get("hubspotUtk"), first.get("name")), (None, None));
+    let masked =
+        say(&ada, json!({ "identityMetadata": { "company": "d", "product": "p" }, "updateMask": "company,job_title" }));
+    let masked = masked.unwrap();
+    assert_eq!((text(&masked, "company"), masked.get("jobTitle"), masked.get("product")), ("d", None, None));
+    let all = say(&ada, json!({ "identityMetadata": { "product": "p" }, "updateMask": "*" })).unwrap();
+    assert_eq!((all.get("company"), text(&all, "product")), (None, "p"));
+    assert_eq!(refused_fields(say(&ada, json!({ "identityMetadata": {}, "updateMask": "x" }))), ["update_mask"]);
+    assert_eq!(refused_fields(say(&ada, json!({}))), ["identityMetadata"]);
+    assert_eq!(refused_fields(say(&ada, json!({ "identityMetadata": { "x": 1 } }))), ["identityMetadata.x"]);
+}
