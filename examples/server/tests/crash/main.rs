@@ -25,8 +25,9 @@ mod writers;
 
 use std::{
     io::{Write, stderr},
+    panic::resume_unwind,
     path::Path,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -52,8 +53,10 @@ fn what_sled_acknowledged_survives_kills() {
 const URL: &str = "http://crash.test";
 /// How many ordinary writers there are beside the races.
 const WRITERS: usize = 4;
-/// The longest that a server is written to before it is killed, in milliseconds.
-const LONGEST: u64 = 150;
+/// How many writes are acknowledged, at most, before a server is to be killed.
+const WRITES: usize = 60;
+/// How much longer it lives, at most, in microseconds.
+const REST: u64 = 20_000;
 /// After how many kills the whole store is proved.
 const CHECK_EVERY: u64 = 25;
 /// After how many kills the run says where it stands.
@@ -88,11 +91,39 @@ struct Place {
     identities: Vec<String>,
 }
 
+/// One who writes and knows what it was told.
+trait Client: Send {
+    /// Sends the next request, or two at once. When an answer did not come, returns what may have been done.
+    fn write(&mut self, api: &Api, place: &Place) -> Result<Written, Unsure>;
+
+    fn known(&mut self) -> &mut Known;
+}
+
+/// What was acknowledged.
+#[derive(Debug, PartialEq, Eq)]
+enum Written {
+    Once,
+    Race,
+}
+
+/// What the setup wrote, and nobody writes again.
+struct Setup(Known);
+
+impl Client for Setup {
+    fn write(&mut self, _: &Api, _: &Place) -> Result<Written, Unsure> {
+        Err(Unsure::new())
+    }
+
+    fn known(&mut self) -> &mut Known {
+        &mut self.0
+    }
+}
+
 /// What was counted.
 #[derive(Debug, Default)]
 struct Counts {
-    acknowledged: AtomicU64,
-    races: AtomicU64,
+    acknowledged: u64,
+    races: u64,
     /// Requests without an answer, and those of them that were found done.
     unanswered: u64,
     done: u64,
@@ -105,12 +136,7 @@ struct Harness {
     rng: fastrand::Rng,
     server: Option<Server>,
     place: Place,
-    writers: Vec<Writer>,
-    orphans: Orphans,
-    twins: Twins,
-    fields: Fields,
-    /// What the setup wrote.
-    setup: Known,
+    clients: Vec<Box<dyn Client>>,
     /// When each resource was last seen to be created and updated.
     times: walk::Times,
     counts: Counts,
@@ -140,18 +166,23 @@ impl Harness {
             setup.acknowledge(format!("identity {}", identity["name"].as_str().unwrap()), identity.clone());
         }
         let identities = identities.iter().map(|identity| identity["uid"].as_str().unwrap().to_owned()).collect();
+        let mut clients: Vec<Box<dyn Client>> = vec![
+            Box::new(Setup(setup)),
+            Box::new(Orphans::default()),
+            Box::new(Twins::default()),
+            Box::new(Fields::default()),
+        ];
+        for number in 0..WRITERS {
+            clients.push(Box::new(Writer::new(format!("w{number}"), rng.fork())));
+        }
         Self {
             store: store.to_owned(),
             dir,
             token,
+            rng,
             server: Some(server),
             place: Place { folder: uid, identities },
-            writers: (0..WRITERS).map(|number| Writer::new(format!("w{number}"), rng.fork())).collect(),
-            orphans: Orphans::default(),
-            twins: Twins::default(),
-            fields: Fields::default(),
-            rng,
-            setup,
+            clients,
             times: walk::Times::default(),
             counts: Counts::default(),
             begun: Instant::now(),
@@ -177,38 +208,50 @@ impl Harness {
         self.server = Some(server);
         let seen = walk::everything(&api, &self.place.folder, &mut self.rng);
         self.times.check(&seen);
-        let mut known = vec![&mut self.setup, &mut self.orphans.known, &mut self.twins.known, &mut self.fields.known];
-        known.extend(self.writers.iter_mut().map(|writer| &mut writer.known));
-        for (known, unsure) in known.iter_mut().zip(&unsure) {
-            if let Some(done) = known.settle(unsure, &seen) {
+        for (client, unsure) in self.clients.iter_mut().zip(&unsure) {
+            if let Some(done) = client.known().settle(unsure, &seen) {
                 self.counts.unanswered += 1;
                 self.counts.done += u64::from(done);
             }
         }
         for (name, body) in &seen {
-            assert!(known.iter().any(|known| known.contains(name)), "nobody asked for `{name}`: {body}");
+            let is_known = self.clients.iter_mut().any(|client| client.known().contains(name));
+            assert!(is_known, "nobody asked for `{name}`: {body}");
         }
     }
 
-    /// Returns what each of those who write does not know, in the order of `cycle`.
+    /// Returns what each client does not know.
     fn write_until_killed(&mut self, server: Server, api: &Api) -> Vec<Unsure> {
-        let (place, counts) = (&self.place, &self.counts);
-        let (orphans, twins, fields) = (&mut self.orphans, &mut self.twins, &mut self.fields);
-        let writers = &mut self.writers;
-        let delay = Duration::from_micros(self.rng.u64(..LONGEST * 1000));
-        thread::scope(|scope| {
-            let mut threads = vec![
-                scope.spawn(|| orphans.race(api, place, counts)),
-                scope.spawn(|| twins.race(api, place, counts)),
-                scope.spawn(|| fields.race(api, place, counts)),
-            ];
-            threads.extend(writers.iter_mut().map(|writer| scope.spawn(|| writer.write(api, place, counts))));
-            thread::sleep(delay);
+        let (writes, rest) = (self.rng.usize(..WRITES), Duration::from_micros(self.rng.u64(..REST)));
+        let place = &self.place;
+        let (written, acknowledged) = mpsc::channel();
+        let until_killed = |client: &mut Box<dyn Client>, written: mpsc::Sender<Written>| {
+            loop {
+                match client.write(api, place) {
+                    Ok(what) => written.send(what).unwrap(),
+                    Err(unsure) => return unsure,
+                }
+            }
+        };
+        let (unsure, first) = thread::scope(|scope| {
+            let spawn = |client| {
+                let written = written.clone();
+                scope.spawn(move || until_killed(client, written))
+            };
+            let threads: Vec<_> = self.clients.iter_mut().map(spawn).collect();
+            drop(written);
+            // So many, or fewer when the clients have all found something wrong.
+            let first: Vec<_> = acknowledged.iter().take(writes).collect();
+            thread::sleep(rest);
             sound(&server.kill());
-            let unsure = threads.into_iter().map(|thread| thread.join().unwrap());
-            // The setup is not written to any more.
-            std::iter::once(Unsure::new()).chain(unsure).collect()
-        })
+            let unsure = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            (unsure.collect(), first)
+        });
+        for what in first.into_iter().chain(acknowledged) {
+            self.counts.acknowledged += u64::from(what == Written::Once);
+            self.counts.races += u64::from(what == Written::Race);
+        }
+        unsure
     }
 
     /// Has the store proved, while no server runs on it.
@@ -220,7 +263,6 @@ impl Harness {
 
     fn tell(&self, cycle: u64) {
         let Counts { acknowledged, races, unanswered, done } = &self.counts;
-        let (acknowledged, races) = (acknowledged.load(Ordering::Relaxed), races.load(Ordering::Relaxed));
         tell(&format!(
             "{}: {cycle} kills in {:.0?}; {acknowledged} acknowledged writes are as they were left; of {unanswered} \
              requests without an answer {done} were done and none by half; {races} races had one outcome each",

@@ -1,14 +1,11 @@
 //! Requests that are sent at the same moment and of which the store's commits must let the right ones through.
 
-use std::{
-    sync::{Barrier, atomic::Ordering},
-    thread,
-};
+use std::{sync::Barrier, thread};
 
 use serde_json::{Value, json};
 
 use crate::{
-    Counts, Place,
+    Client, Place, Written,
     common::{Answer, Api},
     known::{Change, Expected, Known, Unsure},
     writers::{Lost, path, with, written},
@@ -50,20 +47,15 @@ fn unanswered(answers: &[Option<Answer>; 2], changes: &[Change; 2]) -> Unsure {
 #[derive(Default)]
 pub(crate) struct Orphans {
     raced: u64,
-    pub(crate) known: Known,
+    known: Known,
 }
 
-impl Orphans {
-    pub(crate) fn race(&mut self, api: &Api, place: &Place, counts: &Counts) -> Unsure {
-        loop {
-            match self.one(api, place) {
-                Ok(()) => counts.races.fetch_add(1, Ordering::Relaxed),
-                Err(unsure) => return unsure,
-            };
-        }
+impl Client for Orphans {
+    fn known(&mut self) -> &mut Known {
+        &mut self.known
     }
 
-    fn one(&mut self, api: &Api, place: &Place) -> Result<(), Unsure> {
+    fn write(&mut self, api: &Api, place: &Place) -> Result<Written, Unsure> {
         self.tidy(api).map_err(|Lost(change)| vec![change])?;
         self.raced += 1;
         let name = format!("orphan-{}", self.raced);
@@ -100,12 +92,14 @@ impl Orphans {
                 (_, 200) => assert!(reason(deleted) == "FAILED_PRECONDITION", "{deleted:?}"),
                 _ => panic!("neither was done: {answers:?}"),
             }
-            return Ok(());
+            return Ok(Written::Race);
         }
         let changes = [vec![(folder, None)], vec![(child, Some(Expected::With(body)))]];
         Err(unanswered(&answers, &changes))
     }
+}
 
+impl Orphans {
     /// Deletes what the last race left: the child, and then the folder.
     fn tidy(&mut self, api: &Api) -> Result<(), Lost> {
         let mut left = self.known.names("repo ");
@@ -131,20 +125,15 @@ impl Orphans {
 #[derive(Default)]
 pub(crate) struct Twins {
     raced: u64,
-    pub(crate) known: Known,
+    known: Known,
 }
 
-impl Twins {
-    pub(crate) fn race(&mut self, api: &Api, place: &Place, counts: &Counts) -> Unsure {
-        loop {
-            match self.one(api, place) {
-                Ok(()) => counts.races.fetch_add(1, Ordering::Relaxed),
-                Err(unsure) => return unsure,
-            };
-        }
+impl Client for Twins {
+    fn known(&mut self) -> &mut Known {
+        &mut self.known
     }
 
-    fn one(&mut self, api: &Api, place: &Place) -> Result<(), Unsure> {
+    fn write(&mut self, api: &Api, place: &Place) -> Result<Written, Unsure> {
         for name in [self.known.names("group "), self.known.names("repo ")].concat() {
             let collection = if name.starts_with("group ") { "/iam/v2/groups/" } else { "/registry/v2/repos/" };
             let path = path(collection, self.known.get(&name).unwrap());
@@ -173,7 +162,7 @@ impl Twins {
             _ => panic!("two of one name: {answers:?}"),
         }
         if answers.iter().all(Option::is_some) {
-            return Ok(());
+            return Ok(Written::Race);
         }
         if !winners.is_empty() {
             // The other one can only have been refused.
@@ -188,29 +177,26 @@ impl Twins {
 #[derive(Default)]
 pub(crate) struct Fields {
     raced: u64,
-    pub(crate) known: Known,
+    known: Known,
 }
 
 impl Fields {
     const NAME: &str = "repo fields";
+}
 
-    pub(crate) fn race(&mut self, api: &Api, place: &Place, counts: &Counts) -> Unsure {
-        loop {
-            match self.one(api, place) {
-                Ok(()) => counts.races.fetch_add(1, Ordering::Relaxed),
-                Err(unsure) => return unsure,
-            };
-        }
+impl Client for Fields {
+    fn known(&mut self) -> &mut Known {
+        &mut self.known
     }
 
-    fn one(&mut self, api: &Api, place: &Place) -> Result<(), Unsure> {
+    fn write(&mut self, api: &Api, place: &Place) -> Result<Written, Unsure> {
         let Some(before) = self.known.get(Self::NAME).cloned() else {
             let body = json!({"name": "fields", "description": "", "activeTags": ["0"]});
             let change = vec![(Self::NAME.to_owned(), Some(Expected::With(json!({"name": "fields"}))))];
             let made = api.try_send("POST", &format!("/registry/v2/repos/{}", place.folder), Some(&body));
             let made = written(made, change).map_err(|Lost(change)| vec![change])?;
             self.known.acknowledge(Self::NAME, made);
-            return Ok(());
+            return Ok(Written::Race);
         };
         self.raced += 1;
         let patches = [
@@ -237,7 +223,7 @@ impl Fields {
             let now = now.ok();
             assert_eq!(with(&now, &json!({})), left, "a field was lost");
             self.known.acknowledge(Self::NAME, now);
-            return Ok(());
+            return Ok(Written::Race);
         }
         let changed = |patches: &[&Value]| {
             let left = patches.iter().fold(left.clone(), |left, patch| with(&left, patch));

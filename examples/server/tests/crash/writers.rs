@@ -1,11 +1,9 @@
 //! Ordinary writers: each has resources of its own, and knows of each what the server last said.
 
-use std::sync::atomic::Ordering;
-
 use serde_json::{Value, json};
 
 use crate::{
-    Counts, Place,
+    Client, Place, Written,
     common::{Answer, Api},
     known::{Change, Expected, Known, Unsure},
 };
@@ -20,7 +18,7 @@ pub(crate) struct Writer {
     name: String,
     rng: fastrand::Rng,
     written: u64,
-    pub(crate) known: Known,
+    known: Known,
 }
 
 /// No answer came: what the request would have changed.
@@ -30,17 +28,19 @@ impl Writer {
     pub(crate) fn new(name: String, rng: fastrand::Rng) -> Self {
         Self { name, rng, written: 0, known: Known::default() }
     }
+}
 
-    /// Writes until the server is gone.
-    pub(crate) fn write(&mut self, api: &Api, place: &Place, counts: &Counts) -> Unsure {
-        loop {
-            match self.one(api, place) {
-                Ok(()) => counts.acknowledged.fetch_add(1, Ordering::Relaxed),
-                Err(Lost(change)) => return vec![change],
-            };
-        }
+impl Client for Writer {
+    fn known(&mut self) -> &mut Known {
+        &mut self.known
     }
 
+    fn write(&mut self, api: &Api, place: &Place) -> Result<Written, Unsure> {
+        self.one(api, place).map(|()| Written::Once).map_err(|Lost(change)| vec![change])
+    }
+}
+
+impl Writer {
     fn one(&mut self, api: &Api, place: &Place) -> Result<(), Lost> {
         self.written += 1;
         let repos = self.known.names(&format!("repo {}-", self.name));
@@ -140,7 +140,8 @@ impl Writer {
         if !self.bindings(folder).is_empty() {
             return self.delete_folder(api, folder);
         }
-        let requests: Vec<_> = place.identities.iter().map(|uid| json!({"identityUid": uid})).collect();
+        let requests: Vec<_> =
+            place.identities.iter().map(|uid| json!({"roleBinding": {"identityUid": uid}})).collect();
         let uid = &self.known.get(folder).unwrap()["uid"];
         let body = json!({"parent": uid, "roleUid": VIEWER, "requests": requests});
         let binding_of = |identity: &str| format!("binding {} {identity}", folder.trim_start_matches("group "));
