@@ -2,9 +2,13 @@
 //!
 //! Every read and commit made through it is checked against the epochs that the caller's grants were read at. When
 //! they have moved, the operation fails with a private error that makes the platform resolve the grants anew and do
-//! all of it again, so that nothing is allowed by a grant whose end was acknowledged before the operation began.
+//! all of it again, so that nothing is allowed by a grant whose end was acknowledged before the operation began, and
+//! nothing refused for want of one that was acknowledged by then.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use serde::de::DeserializeOwned;
 
@@ -31,11 +35,12 @@ pub struct Cx<'a> {
     platform: &'a Platform,
     caller: &'a Caller,
     grants: Arc<Grants>,
+    confirmed: AtomicBool,
 }
 
 impl<'a> Cx<'a> {
     pub(crate) fn new(platform: &'a Platform, caller: &'a Caller, grants: Arc<Grants>) -> Self {
-        Self { platform, caller, grants }
+        Self { platform, caller, grants, confirmed: AtomicBool::new(false) }
     }
 
     /// Returns the platform.
@@ -115,7 +120,8 @@ impl<'a> Cx<'a> {
             Roots::Granted => None,
             Roots::Shared => (!nodes.is_empty()).then_some(Scope::Roots),
             Roots::Personal if self.is_operator() => Some(Scope::Roots),
-            Roots::Personal => Some(Scope::Exact(self.caller.identity.clone())),
+            // An identity that lies in a group is seen like all that lies there.
+            Roots::Personal => self.caller.identity.is_root().then(|| Scope::Exact(self.caller.identity.clone())),
         };
         Scopes::disjoint(nodes.iter().cloned().map(Scope::Subtree).chain(roots))
     }
@@ -186,13 +192,33 @@ impl<'a> Cx<'a> {
         }
         let (commit, meaning) = write.into_parts();
         match self.platform.store().commit(commit).await {
-            Ok(committed) => Ok(committed.sequence),
+            Ok(committed) => {
+                self.confirmed.store(true, Ordering::Relaxed);
+                Ok(committed.sequence)
+            }
             Err(error) => Err(meaning.of(error)),
         }
     }
 
+    /// Tells whether something that was read or committed has shown the grants to be current.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.confirmed.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether the grants are current.
+    ///
+    /// # Errors
+    /// A stale one when they are not.
+    pub(crate) async fn confirm(&self) -> Result<()> {
+        self.records(&[]).await.map(drop)
+    }
+
     fn still(&self, epochs: &[u64]) -> Result<()> {
-        if *epochs == *self.grants.as_of { Ok(()) } else { Err(Error::stale()) }
+        if *epochs != *self.grants.as_of {
+            return Err(Error::stale());
+        }
+        self.confirmed.store(true, Ordering::Relaxed);
+        Ok(())
     }
 }
 

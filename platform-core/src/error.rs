@@ -6,12 +6,15 @@
 //!
 //! [`source`]: std::error::Error::source
 
-use std::{borrow::Cow, error::Error as StdError, fmt};
+use std::{error::Error as StdError, fmt};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::store::{Cause, StoreError};
+use crate::{
+    kind::Kind,
+    store::{Cause, StoreError},
+};
 
 mod violations;
 
@@ -97,8 +100,10 @@ pub enum Detail {
     },
     /// `google.rpc.ResourceInfo`: what was not found.
     ResourceInfo {
-        /// The kind's name, such as `Group`; on the wire it follows the error's domain and a slash.
-        kind: Cow<'static, str>,
+        /// The domain of the kind, which may be another than the error's.
+        domain: &'static str,
+        /// The kind's name, such as `Group`; on the wire it follows the domain and a slash.
+        kind: &'static str,
         /// Its uid, or the name that was asked for.
         name: String,
     },
@@ -135,9 +140,9 @@ impl Error {
     }
 
     /// Says that there is no such resource. Only for callers who may know.
-    pub fn not_found(kind: impl Into<Cow<'static, str>>, name: impl Into<String>) -> Self {
-        let (kind, name) = (kind.into(), name.into());
-        Self::new(Code::NotFound, format!("{kind} not found: {name}")).with(Detail::ResourceInfo { kind, name })
+    pub fn not_found(kind: &Kind, name: impl Into<String>) -> Self {
+        let (domain, kind, name) = (kind.domain.0, kind.name, name.into());
+        Self::new(Code::NotFound, format!("{kind} not found: {name}")).with(Detail::ResourceInfo { domain, kind, name })
     }
 
     /// Says that there is one already that this one would be equal to.
@@ -242,7 +247,7 @@ impl Error {
             domain => format!("{domain}.{service_domain}"),
         };
         let info = typed("ErrorInfo", json!({ "reason": inner.code.reason(), "domain": domain }));
-        let details = std::iter::once(info).chain(inner.details.iter().map(|detail| detail.to_json(&domain)));
+        let details = std::iter::once(info).chain(inner.details.iter().map(|detail| detail.to_json(service_domain)));
         Status { code: inner.code as i32, message: inner.message.clone(), details: details.collect() }
     }
 }
@@ -259,15 +264,16 @@ pub struct Status {
 }
 
 impl Detail {
-    fn to_json(&self, domain: &str) -> Value {
+    fn to_json(&self, service_domain: &str) -> Value {
         match self {
             Self::BadRequest(violations) => typed("BadRequest", json!({ "fieldViolations": violations })),
             Self::PreconditionFailure { kind, description } => {
                 typed("PreconditionFailure", json!({ "violations": [{ "type": kind, "description": description }] }))
             }
-            Self::ResourceInfo { kind, name } => {
-                typed("ResourceInfo", json!({ "resourceType": format!("{domain}/{kind}"), "resourceName": name }))
-            }
+            Self::ResourceInfo { domain, kind, name } => typed(
+                "ResourceInfo",
+                json!({ "resourceType": format!("{domain}.{service_domain}/{kind}"), "resourceName": name }),
+            ),
             Self::RetryInfo { millis } => {
                 typed("RetryInfo", json!({ "retryDelay": format!("{}.{:03}s", millis / 1000, millis % 1000) }))
             }
@@ -312,6 +318,7 @@ impl From<StoreError> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{kind::Resource, resources::iam::Group};
 
     fn status(error: Error) -> Value {
         serde_json::to_value(error.of_domain("iam").status("platform.test")).unwrap()
@@ -358,7 +365,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_by_type_and_name() {
         assert_eq!(
-            status(Error::not_found("Group", "abc"))["details"][1],
+            status(Error::not_found(Group::KIND, "abc"))["details"][1],
             json!({ "@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceType": "iam.platform.test/Group", "resourceName": "abc" })
         );
     }

@@ -148,6 +148,16 @@ impl Platform {
         self.kinds.iter().map(|registered| registered.kind)
     }
 
+    /// Returns the kind that resources of a kind hang in, `None` where they hang in nothing.
+    ///
+    /// # Errors
+    /// INTERNAL when the platform was not given that kind.
+    pub(crate) fn parent_kind(&self, kind: &Kind) -> Result<Option<&'static Kind>> {
+        let Some(name) = kind.parent.kind() else { return Ok(None) };
+        let found = self.kinds().find(|kind| kind.name == name);
+        found.map(Some).ok_or_else(|| Error::internal(format!("the kind {name} was not given to the platform")))
+    }
+
     /// Returns what the installation decided for itself.
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -329,11 +339,15 @@ impl Platform {
     ) -> Result<T> {
         for _ in 0..ATTEMPTS {
             let cx = Cx::new(self, caller, self.grants_of(&caller.identity).await?);
-            match operation(&cx).await {
-                Err(error) if error.is_stale() => {
+            let done = operation(&cx).await;
+            // What was answered without a look at the store may rest on grants that have changed since.
+            let still = if cx.is_confirmed() { Ok(()) } else { cx.confirm().await };
+            match (done, still) {
+                (Err(error), _) | (_, Err(error)) if error.is_stale() => {
                     self.grants.remove(&caller.identity);
                 }
-                done => return done,
+                (_, Err(error)) => return Err(error),
+                (done, Ok(())) => return done,
             }
         }
         Err(Error::busy())

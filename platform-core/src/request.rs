@@ -1,14 +1,16 @@
 //! Requests of lists, as a query string or as JSON, in one canonical form.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use crate::{
     aip::order_by,
-    error::{Error, Result, Violations},
+    error::{Result, Violations},
     fields::{self, is_named},
     kind::{By, Field, Kind, Method, Param, Type, Verb},
     scope::{Parent, UidpFilter},
-    store::{Filter, KeyName, KeyValue, Order},
+    store::{Filter, KeyName, KeyValue, Order, OrderBy},
     uid::Uid,
 };
 
@@ -55,7 +57,9 @@ impl ListRequest {
     /// # Errors
     /// INVALID_ARGUMENT with every parameter that is unknown, given twice or not of its type.
     pub fn from_query(kind: &'static Kind, pairs: &[(String, String)]) -> Result<Self> {
-        Self::from_json(kind, read_pairs(&|key| lookup(kind, key), pairs)?)
+        let mut violations = Violations::default();
+        let request = read_pairs(&|key| lookup(kind, key), pairs, &mut violations);
+        Self::read(kind, request, violations)
     }
 
     /// Reads a request as its proto3 JSON.
@@ -63,8 +67,12 @@ impl ListRequest {
     /// # Errors
     /// INVALID_ARGUMENT with every field that is unknown, given twice or not of its type.
     pub fn from_json(kind: &'static Kind, request: Map<String, Value>) -> Result<Self> {
+        Self::read(kind, request, Violations::default())
+    }
+
+    /// Reads a request, of which these violations were found already.
+    fn read(kind: &'static Kind, request: Map<String, Value>, mut violations: Violations) -> Result<Self> {
         let input = fields::read_with(&|key| lookup(kind, key), request, "");
-        let mut violations = Violations::default();
         for violation in input.malformed.into_vec().into_iter().chain(input.violations.into_vec()) {
             violations.add(as_documented(&violation.field), violation.description);
         }
@@ -89,25 +97,16 @@ impl ListRequest {
         let order_text = Some(text("orderBy")).filter(|order| !order.trim().is_empty()).unwrap_or(default_order);
         let order = order_by::parse(order_text, kind.fields);
         let uidp = uidp_filter(values.get("uidp"), &mut violations);
-        let order = match order {
-            Ok(order) => order,
-            Err(rule) => {
-                violations.add("order_by", rule);
-                return Err(Error::invalid(violations));
-            }
-        };
+        let order = order.unwrap_or_else(|rule| {
+            violations.add("order_by", rule);
+            Order { by: OrderBy::Uid, descending: false }
+        });
         violations.none_or(())?;
 
         let page_token = text("pageToken").to_owned();
         let filters = method.map(|list| filters(list, &values)).unwrap_or_default();
-        let bound: Vec<_> = values
-            .iter()
-            .filter(|(name, _)| !matches!(name.as_str(), "pageSize" | "pageToken" | "orderBy" | "skip"))
-            .collect();
-        let mut bound = bound;
-        bound.sort_by_key(|(name, _)| name.as_str());
-        let canonical =
-            format!("{}\n{order:?}\n{}", kind.name, serde_json::to_string(&bound).map_err(Error::internal)?);
+        // What was understood, not how it was written, so that a list in other words is the same list.
+        let canonical = format!("{}\n{order:?}\n{uidp:?}\n{filters:?}", kind.name);
         Ok(Self { uidp, filters, order, page_size, page_token, skip, canonical })
     }
 }
@@ -140,7 +139,8 @@ fn uidp_filter(value: Option<&Value>, violations: &mut Violations) -> UidpFilter
             .inspect_err(|rule| violations.add(as_documented(&format!("uidp.{name}")), rule.to_string()))
             .ok()
     };
-    let ids = value.and_then(|uidp| uidp.get("ids")).and_then(Value::as_array);
+    let ids = value.and_then(|uidp| uidp.get("ids")).and_then(Value::as_array).into_iter().flatten();
+    let ids: BTreeSet<_> = ids.filter_map(Value::as_str).filter_map(|text| uid("ids", text)).collect();
     UidpFilter {
         ancestors_of: text("ancestorsOf").and_then(|text| uid("ancestorsOf", text)),
         descendants_of: text("descendantsOf").and_then(|text| uid("descendantsOf", text)),
@@ -149,7 +149,7 @@ fn uidp_filter(value: Option<&Value>, violations: &mut Violations) -> UidpFilter
             text => text.and_then(|text| uid("childrenOf", text)).map(Parent::Uid),
         },
         in_root: value.and_then(|uidp| uidp.get("inRoot")).and_then(Value::as_bool).unwrap_or_default(),
-        ids: ids.into_iter().flatten().filter_map(Value::as_str).filter_map(|text| uid("ids", text)).collect(),
+        ids: ids.into_iter().collect(),
     }
 }
 
@@ -177,15 +177,17 @@ fn filter(param: &Param, value: &Value) -> Option<Filter> {
 /// # Errors
 /// INVALID_ARGUMENT with every key that is unknown, or given twice and no list.
 pub fn from_query(fields: &'static [Field], pairs: &[(String, String)]) -> Result<Map<String, Value>> {
-    read_pairs(&|key| fields::named(fields, key), pairs)
+    let mut violations = Violations::default();
+    let request = read_pairs(&|key| fields::named(fields, key), pairs, &mut violations);
+    violations.none_or(request)
 }
 
 /// Reads pairs by the fields that `lookup` knows.
 fn read_pairs(
     lookup: &dyn Fn(&str) -> Option<&'static Field>,
     pairs: &[(String, String)],
-) -> Result<Map<String, Value>> {
-    let mut violations = Violations::default();
+    violations: &mut Violations,
+) -> Map<String, Value> {
     let mut object = Map::new();
     for (key, value) in pairs {
         let mut names = key.split('.');
@@ -207,7 +209,7 @@ fn read_pairs(
             _ => violations.add(key, "is no parameter of this method"),
         }
     }
-    violations.none_or(object)
+    object
 }
 
 /// Puts a value at a path; tells whether there was room for it.
@@ -243,5 +245,42 @@ fn from_text(ty: &Type, text: &str) -> Value {
         (Type::Int32 | Type::Int64 | Type::Timestamp | Type::Duration | Type::Enum(_), "") => Value::Null,
         (Type::Enum(_) | Type::Capability, text) => text.parse::<u32>().map_or_else(|_| text.into(), Value::from),
         _ => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{kind::Resource, resources::registry::Tag};
+
+    #[test]
+    fn all_that_is_wrong_with_a_list_is_told_at_once() {
+        let pairs = [
+            ("nam", "x"),
+            ("page_size", "-1"),
+            ("skip", "-1"),
+            ("order_by", "digest"),
+            ("uidp.children_of", "x"),
+            ("name", "a"),
+            ("name", "b"),
+            ("pageSize", "1"),
+            ("updated_since", "now"),
+            ("include_dates", "yes"),
+        ];
+        let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let error = ListRequest::from_query(Tag::KIND, &pairs).unwrap_err();
+        let fields: Vec<_> = error.violations().iter().map(|violation| violation.field.as_str()).collect();
+        let expected = [
+            "nam",
+            "name",
+            "page_size",
+            "updatedSince",
+            "includeDates",
+            "page_size",
+            "skip",
+            "uidp.children_of",
+            "order_by",
+        ];
+        assert_eq!(fields, expected);
     }
 }

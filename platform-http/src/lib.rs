@@ -5,6 +5,22 @@
 //! be had without the others. A kind that is added to the platform has its paths here without a line of code: they
 //! are derived from its table (`docs/api.md`, Paths).
 //!
+//! ```no_run
+//! # use std::{future::pending, sync::Arc};
+//! # use platform_core::{access::Authenticator, platform::Platform};
+//! use axum::{Router, routing::get};
+//! use platform_http::{Layers, Limits, Rest, serve};
+//!
+//! # async fn run(platform: Arc<Platform>, authenticator: Arc<dyn Authenticator>) -> Result<(), Box<dyn std::error::Error>> {
+//! let limits = Limits::default();
+//! let rest = Rest::new(platform, authenticator, limits.clone())?;
+//! let app = Router::new().route("/healthz", get(async || "ok")).fallback_service(rest);
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+//! serve(listener, Layers::default().around(app), &limits, pending()).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! This crate alone knows HTTP statuses, in [`status`]. It knows no kind by name and no token format.
 
 mod rest;

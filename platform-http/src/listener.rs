@@ -66,13 +66,8 @@ where
         };
         match accepted {
             Ok((stream, permit)) => {
-                let connection = connection(
-                    stream,
-                    Arc::clone(&builder),
-                    service.clone(),
-                    Arc::clone(&limits),
-                    stopped.clone(),
-                );
+                let connection =
+                    connection(stream, Arc::clone(&builder), service.clone(), Arc::clone(&limits), stopped.clone());
                 tokio::spawn(async move {
                     connection.await;
                     drop(permit);

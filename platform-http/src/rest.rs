@@ -32,7 +32,8 @@ use crate::{
 /// The REST API of a platform, as one tower service. Clones are handles of one and the same.
 ///
 /// It answers every path: mount it where nothing else is, with axum's `fallback_service`. Requests are routed first,
-/// then authenticated, then read; whatever goes wrong, panics included, is answered in the form of AIP-193.
+/// then authenticated, then read; whatever goes wrong, panics included, is answered in the form of AIP-193. It runs
+/// within a tokio runtime, for its timers.
 #[derive(Debug, Clone)]
 pub struct Rest(Arc<Inner>);
 

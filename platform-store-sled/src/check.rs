@@ -61,7 +61,7 @@ pub(crate) fn check(view: &mut View<'_>) -> Result<Vec<Finding>, Halt> {
         view.step()?;
         let (key, stored) = entry.map_err(from_sled)?;
         if let Ok(stored) = schema::unseal(&key, &stored).and_then(|(payload, _)| List::decode(payload)) {
-            proof.lists.insert(key.to_vec(), Kept { stored, counted: List { id: stored.id, ..List::default() } });
+            proof.lists.insert(key.to_vec(), Kept { counted: List { all: 0, direct: 0, ..stored.clone() }, stored });
         }
     }
     for entry in view.db().iter() {
@@ -159,7 +159,7 @@ impl Proof {
             match self.lists.get_mut(&membership.list) {
                 Some(list) => {
                     membership.count(&mut list.counted, Step::Up);
-                    let orders = membership.orders(list.stored.id, uid, row);
+                    let orders = membership.orders(&list.stored, uid, row);
                     expected.extend(orders.into_iter().map(|order| (order, Vec::new())));
                 }
                 None if membership.always => self.finding(format!("a list that {kind} {uid} belongs to is missing")),
@@ -179,13 +179,22 @@ impl Proof {
     }
 
     fn lists(&mut self) {
-        let wrong: Vec<_> = self.lists.iter().filter(|(_, list)| list.stored != list.counted).map(|(key, list)| {
-            let Kept { stored, counted } = list;
-            format!(
-                "the list \"{}\" says that it holds {} records and {} of them directly, and it holds {} and {}",
-                key.escape_ascii(), stored.all, stored.direct, counted.all, counted.direct
-            )
-        }).collect();
+        let wrong: Vec<_> = self
+            .lists
+            .iter()
+            .filter(|(_, list)| list.stored != list.counted)
+            .map(|(key, list)| {
+                let Kept { stored, counted } = list;
+                format!(
+                    "the list \"{}\" says that it holds {} records and {} of them directly, and it holds {} and {}",
+                    key.escape_ascii(),
+                    stored.all,
+                    stored.direct,
+                    counted.all,
+                    counted.direct
+                )
+            })
+            .collect();
         for what in wrong {
             self.finding(what);
         }

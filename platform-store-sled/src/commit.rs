@@ -6,7 +6,7 @@ mod plan;
 
 use std::sync::mpsc;
 
-use platform_core::store::{Commit, Committed, StoreError};
+use platform_core::store::{Commit, Committed, Put, StoreError};
 use tokio::sync::oneshot;
 
 use self::{lists::Lists, plan::Plan};
@@ -17,7 +17,7 @@ pub(crate) use self::{
 use crate::{
     error::{catch, corrupt, from_sled, reason},
     schema::{self, Header},
-    store::Shared,
+    store::{Builder, Shared},
 };
 
 /// A commit, and who waits for it.
@@ -33,7 +33,7 @@ const GROUP: usize = 256;
 pub(crate) fn run(shared: &Shared, mut writer: Writer, requests: &mpsc::Receiver<Request>) {
     while let Ok(first) = requests.recv() {
         let group: Vec<Request> = std::iter::once(first).chain(requests.try_iter()).take(GROUP).collect();
-        let refused = shared.refuses_commits().or_else(|| no_room(shared, &group));
+        let refused = shared.refuses_commits().or_else(|| writer.no_room(shared, &group));
         let (commits, replies): (Vec<_>, Vec<_>) =
             group.into_iter().map(|Request { commit, reply }| (commit, reply)).unzip();
         let results = match refused {
@@ -49,40 +49,38 @@ pub(crate) fn run(shared: &Shared, mut writer: Writer, requests: &mpsc::Receiver
 
 /// Returns the error for each commit of a group that failed together.
 fn same(error: &StoreError) -> StoreError {
-    let why = reason(error.to_string());
     match error {
-        StoreError::Full(_) => StoreError::Full(why),
-        _ => StoreError::Unavailable(why),
+        StoreError::Full(why) => StoreError::Full(reason(why.to_string())),
+        StoreError::Unavailable(why) => StoreError::Unavailable(reason(why.to_string())),
+        other => StoreError::Unavailable(reason(other.to_string())),
     }
 }
-
-/// Refuses a group while there still is room.
-///
-/// sled never writes again once a write of its failed for want of room, and does not even open. So the last of the
-/// room is left to it: to write what is on its way, and to open again.
-fn no_room(shared: &Shared, group: &[Request]) -> Option<StoreError> {
-    let len = |request: &Request| {
-        request.commit.put.iter().map(|put| put.body.len() + put.private.len() + 4096).sum::<usize>() as u64
-    };
-    let (log, available) = shared.directory.room().ok()?;
-    let needed = RESERVE + log / 16 + 2 * group.iter().map(len).sum::<u64>();
-    let why = || format!("{available} bytes are free on the disk, and {needed} must be before anything is written");
-    (available < needed).then(|| StoreError::Full(reason(why())))
-}
-
-/// How much room is left alone, besides a share of the log's size: some segments of sled's.
-const RESERVE: u64 = 4 << 20;
 
 /// What the writing thread knows of the store without reading it.
 pub(crate) struct Writer {
     header: Header,
     lists: Lists,
+    keep_free_bytes: u64,
 }
 
 impl Writer {
     /// Reads what the writer must know.
-    pub(crate) fn new(db: &sled::Db, header: Header, promote_above: u32) -> Result<Self, StoreError> {
-        Ok(Self { header, lists: Lists::load(db, promote_above)? })
+    pub(crate) fn new(db: &sled::Db, header: Header, settings: &Builder) -> Result<Self, StoreError> {
+        let lists = Lists::load(db, settings.promote_above)?;
+        Ok(Self { header, lists, keep_free_bytes: settings.keep_free_bytes })
+    }
+
+    /// Refuses a group while there still is room.
+    ///
+    /// sled never writes again once a write of its failed for want of room, and does not even open. So the last of
+    /// the room is left to it: to write what is on its way, and to open again.
+    fn no_room(&self, shared: &Shared, group: &[Request]) -> Option<StoreError> {
+        let len = |put: &Put| (put.body.len() + put.private.len() + 4096) as u64;
+        let len: u64 = group.iter().flat_map(|request| &request.commit.put).map(len).sum();
+        let (log, available) = shared.directory.room().ok()?;
+        let needed = self.keep_free_bytes.saturating_add(log / 16).saturating_add(2 * len);
+        let why = || format!("{available} bytes are free on the disk, and {needed} must be before anything is written");
+        (available < needed).then(|| StoreError::Full(reason(why())))
     }
 
     /// Applies commits in order and returns when all that were applied will last. One that is refused leaves the
@@ -104,7 +102,7 @@ impl Writer {
         if let Some(error) = shared.refuses_commits() {
             return Err(error);
         }
-        let plan = catch(|| Plan::make(&shared.db, &self.header, &mut self.lists, commit));
+        let plan = catch(|| Plan::make(&shared.db, &self.header, &self.lists, commit));
         let plan = plan.unwrap_or_else(|panic| {
             shared.stop::<()>(Err(panic.clone()), false);
             Err(corrupt(panic))

@@ -26,8 +26,7 @@ pub enum OpenError {
     },
     /// The file system refused something.
     #[error(
-        "cannot {action} {path:?}: {source}; see to the directory's owner, its permissions and the room on its \
-         disk, and start again"
+        "cannot {action} {path:?}: {source}; the server needs a directory that it may write in, on a disk with room"
     )]
     File {
         /// What was attempted, such as `open`.
@@ -44,11 +43,23 @@ pub enum OpenError {
         /// The directory.
         path: PathBuf,
         /// What tells.
-        reason: String,
+        reason: &'static str,
+    },
+    /// The store was written by another version of this library.
+    #[error(
+        "the store at {path:?} has layout {found}, and this version knows layout {known}; run the version that wrote it"
+    )]
+    Layout {
+        /// The store's directory.
+        path: PathBuf,
+        /// The store's layout.
+        found: u32,
+        /// The layout that this version knows.
+        known: u32,
     },
     /// The store's files are damaged.
     #[error("the store at {path:?} is damaged: {reason}; keep a copy of the directory and restore a backup")]
-    Corrupt {
+    Damaged {
         /// The store's directory.
         path: PathBuf,
         /// What was found.

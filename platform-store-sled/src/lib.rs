@@ -14,4 +14,4 @@ mod error;
 
 pub use check::Finding;
 pub use error::OpenError;
-pub use store::{Options, SledStore};
+pub use store::{Builder, SledStore};

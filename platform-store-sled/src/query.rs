@@ -3,20 +3,24 @@
 //! A list is read from sources, each in the list's order already: a range of an index, or a few records put in order
 //! on the spot. They are merged, so that a page of many scopes and values costs a seek for each and the page.
 
+mod lookup;
 mod source;
 
 use std::collections::HashSet;
 
 use bytes::Bytes;
 use platform_core::{
-    store::{Epoch, Filter, Item, Key, KeyName, KeyValue, OrderBy, Page, Position, Query, Read, Record, Scope, StoreError},
+    store::{
+        Epoch, Filter, Item, Key, KeyName, KeyValue, OrderBy, Page, Position, Query, Read, Record, Scope, StoreError,
+    },
     uid::Uid,
 };
 
+pub(crate) use self::lookup::{count_below, epoch, members, record, rest_as_uid};
 use self::source::{Entry, Merge, Source};
 use crate::{
-    error::{corrupt, from_sled},
-    schema::{self, BY_SEQUENCE, BY_UID, Class, List, ListAt, Place, Row, Stored},
+    error::corrupt,
+    schema::{self, BY_SEQUENCE, BY_UID, Class, List, Place, Row, Stored},
     store::{Halt, View},
 };
 
@@ -87,14 +91,17 @@ struct Plan<'a> {
 impl<'a> Plan<'a> {
     fn of(view: &mut View<'_>, query: &'a Query) -> Result<Self, Halt> {
         let mut plan = Self { kind: query.kind, scopes: &query.scopes, driver: None, rest: Vec::new() };
-        let candidates: Vec<_> = (0..).zip(&query.filters).filter(|(_, filter)| filter_values(filter).is_some()).collect();
+        let candidates: Vec<_> =
+            (0..).zip(&query.filters).filter(|(_, filter)| filter_values(filter).is_some()).collect();
         let mut best: Option<(u64, usize)> = None;
         for (index, filter) in &candidates {
             let Some((name, values)) = filter_values(filter) else { continue };
             let mut cost = 0_u64;
             // With one candidate there is nothing to choose.
             if candidates.len() > 1 {
-                for (scope, value) in query.scopes.iter().flat_map(|scope| values.iter().map(move |value| (scope, value))) {
+                for (scope, value) in
+                    query.scopes.iter().flat_map(|scope| values.iter().map(move |value| (scope, value)))
+                {
                     let number = plan.count_roughly(view, scope, Some((name, value.as_bytes())))?;
                     cost = cost.saturating_add(number);
                 }
@@ -170,7 +177,12 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the list, if it is kept.
-    fn kept(&self, view: &View<'_>, place: Place<'_>, filter: Option<(&str, &[u8])>) -> Result<Option<List>, StoreError> {
+    fn kept(
+        &self,
+        view: &View<'_>,
+        place: Place<'_>,
+        filter: Option<(&str, &[u8])>,
+    ) -> Result<Option<List>, StoreError> {
         let key = schema::list_key(self.kind, place, filter);
         let stored = view.get(&key)?;
         stored.map(|stored| List::decode(schema::unseal(&key, &stored)?.0)).transpose()
@@ -256,30 +268,23 @@ impl<'a> Plan<'a> {
             Scope::Roots => (Place::Roots, ""),
             Scope::All | Scope::Exact(_) => return Ok(None),
         };
-        let name = match by {
-            OrderBy::Uid => BY_UID,
-            OrderBy::Sequence => BY_SEQUENCE,
-            OrderBy::Key(name) => name,
-        };
         let Some(list) = self.kept(view, place, filter)? else {
             // Lists of roots are kept unless they are empty.
             return Ok((*scope == Scope::Roots).then(Vec::new));
         };
-        let prefix = |class| schema::order_prefix(list.id, class, name);
-        let classes: &[(Class, u64)] = match scope {
-            Scope::Subtree(_) => &[(Class::Direct, list.direct), (Class::Deep, list.all.saturating_sub(list.direct))],
-            _ => &[(Class::Direct, list.direct)],
+        let name = match by {
+            OrderBy::Uid => BY_UID,
+            OrderBy::Sequence => BY_SEQUENCE,
+            OrderBy::Key(name) if list.names.iter().any(|kept| kept == name) => name,
+            OrderBy::Key(_) => return Ok(None),
         };
-        let mut ranges = Vec::new();
-        for (class, _) in classes.iter().filter(|(_, count)| *count > 0) {
-            let prefix = prefix(*class);
-            // Kinds may be asked for a key that they do not have.
-            if view.db().scan_prefix(&prefix).next().transpose().map_err(from_sled)?.is_none() {
-                return Ok(None);
-            }
-            ranges.push(Source::order(view.db(), &prefix, top, descending, after));
+        let mut classes = vec![(Class::Direct, list.direct)];
+        if let Scope::Subtree(_) = scope {
+            classes.push((Class::Deep, list.all.saturating_sub(list.direct)));
         }
-        Ok(Some(ranges))
+        let prefixes = classes.into_iter().filter(|(_, count)| *count > 0);
+        let prefixes = prefixes.map(|(class, _)| schema::order_prefix(list.id, class, name));
+        Ok(Some(prefixes.map(|prefix| Source::order(view.db(), &prefix, top, descending, after)).collect()))
     }
 
     /// Returns the ranges, by uid, in which a scope's records lie, and at times others further below.
@@ -315,8 +320,9 @@ impl<'a> Plan<'a> {
     fn stored<'e>(&self, view: &View<'_>, entry: &'e mut Entry) -> Result<&'e Stored, StoreError> {
         let stored = match entry.stored.take() {
             Some(stored) => stored,
-            None => record(view.db(), self.kind, &entry.uid)?
-                .ok_or_else(|| corrupt(format!("an index has {} {}, and there is no such record", self.kind, entry.uid)))?,
+            None => record(view.db(), self.kind, &entry.uid)?.ok_or_else(|| {
+                corrupt(format!("an index has {} {}, and there is no such record", self.kind, entry.uid))
+            })?,
         };
         Ok(entry.stored.insert(stored))
     }
@@ -337,7 +343,7 @@ impl<'a> Plan<'a> {
         let indexed = entry.value.clone();
         let row = self.stored(view, entry)?.row()?;
         let wanted = |(name, values): &(KeyName, Vec<&KeyValue>)| {
-            row.filter.into_iter().any(|(key, value)| key == *name && values.iter().any(|v| v.as_bytes() == value))
+            row.filter.iter().any(|(key, value)| key == *name && values.iter().any(|v| v.as_bytes() == value))
         };
         let item = Item {
             uid: Uid::opaque(""),
@@ -366,7 +372,7 @@ fn values(filter: &Filter, row: &Row<'_>) -> Vec<(KeyName, KeyValue)> {
         Filter::Contains { keys, .. } => keys,
     };
     let known = |name: &str| names.iter().copied().find(|known| *known == name);
-    row.filter.into_iter().filter_map(|(name, value)| Some((known(name)?, KeyValue::from_bytes(value)))).collect()
+    row.filter.iter().filter_map(|(name, value)| Some((known(name)?, KeyValue::from_bytes(value)))).collect()
 }
 
 /// Returns the value by which a record is ordered.
@@ -380,54 +386,4 @@ fn value(row: &Row<'_>, by: OrderBy) -> Vec<u8> {
 
 fn epochs(view: &View<'_>, epochs: &[Epoch]) -> Result<Vec<u64>, StoreError> {
     epochs.iter().map(|name| epoch(view.db(), name)).collect()
-}
-
-/// Returns the value of an epoch.
-pub(crate) fn epoch(db: &sled::Db, name: &str) -> Result<u64, StoreError> {
-    let key = schema::epoch_key(name);
-    let Some(stored) = db.get(&key).map_err(from_sled)? else { return Ok(0) };
-    let value = schema::unseal(&key, &stored)?.0.try_into().map(u64::from_le_bytes);
-    value.map_err(|_| corrupt("an epoch cannot be read"))
-}
-
-/// Returns a record as it is stored.
-pub(crate) fn record(db: &sled::Db, kind: &str, uid: &str) -> Result<Option<Stored>, StoreError> {
-    let stored = db.get(schema::record_key(kind, uid)).map_err(from_sled)?;
-    stored.map(|stored| Stored::read(kind, uid, stored, |key| db.get(key).map_err(from_sled))).transpose()
-}
-
-/// Returns how many records are below a list's uid, and counts no further than one above the limit.
-pub(crate) fn count_below(db: &sled::Db, at: &ListAt, limit: u32) -> Result<u32, StoreError> {
-    let mut prefix = at.base();
-    prefix.extend_from_slice(format!("{}/", at.uid).as_bytes());
-    let mut count = 0;
-    for key in db.scan_prefix(prefix).keys() {
-        key.map_err(from_sled)?;
-        count += 1;
-        if count > limit {
-            break;
-        }
-    }
-    Ok(count)
-}
-
-/// Returns the uids of a list's records.
-pub(crate) fn members(db: &sled::Db, at: &ListAt) -> Result<Vec<Uid>, StoreError> {
-    let base = at.base();
-    let mut uids = Vec::new();
-    let top = [base.as_slice(), at.uid.as_bytes()].concat();
-    if db.contains_key(&top).map_err(from_sled)? {
-        uids.push(at.uid.clone());
-    }
-    for key in db.scan_prefix([top.as_slice(), b"/"].concat()).keys() {
-        uids.push(rest_as_uid(&key.map_err(from_sled)?, base.len(), "")?);
-    }
-    Ok(uids)
-}
-
-/// Returns the uid that begins with `top` and ends with what stands in a key from that place on.
-pub(crate) fn rest_as_uid(key: &[u8], from: usize, top: &str) -> Result<Uid, StoreError> {
-    let rest = key.get(from..).and_then(|rest| std::str::from_utf8(rest).ok());
-    let rest = rest.ok_or_else(|| corrupt("the uid in a key cannot be read"))?;
-    Ok(Uid::opaque(if top.is_empty() { rest.to_owned() } else { format!("{top}{rest}") }))
 }

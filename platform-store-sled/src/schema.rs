@@ -9,19 +9,23 @@
 //! | `s` | kind, sequence, uid | nothing: the record has that revision |
 //! | `u` | unique space, value | the key of the record that has it |
 //! | `e` | epoch | its value |
-//! | `l` | kind, place, filter | a list that is kept: its number, and how many it holds |
+//! | `l` | kind, place, filter | a list that is kept: its number, how many it holds, and its orders |
 //! | `o` | list, class, sort key, value, rest of the uid | nothing: the record's place in that order |
 //!
 //! All in one tree, because only one tree is written atomically. Parts that others follow are escaped, so that
 //! bytewise order of keys is the order of what they stand for. Every value ends in a checksum of itself and its key.
 
+mod record;
+
+use std::sync::Arc;
+
 use platform_core::{
-    store::{KeyValue, Put, StoreError},
+    store::{KeyValue, StoreError},
     uid::Uid,
 };
-use sled::IVec;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+pub(crate) use self::record::{Row, Stored};
 use crate::error::corrupt;
 
 /// The version of this layout; a store of another is refused.
@@ -36,10 +40,6 @@ pub(crate) const UNIQUE: u8 = b'u';
 pub(crate) const EPOCH: u8 = b'e';
 pub(crate) const LIST: u8 = b'l';
 pub(crate) const ORDER: u8 = b'o';
-
-/// The longest value. sled moves pages of more than 128 KiB to files of their own, which it never syncs; a page of
-/// its has some twenty values.
-const PIECE_LEN: usize = 3 * 1024;
 
 const SEAL_LEN: usize = 8;
 
@@ -208,7 +208,7 @@ impl ListAt {
 }
 
 /// A list that is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct List {
     /// Its number, which the keys of its orders begin with.
     pub(crate) id: u64,
@@ -216,18 +216,29 @@ pub(crate) struct List {
     pub(crate) all: u64,
     /// How many of them are directly below its uid; all, for the list of roots.
     pub(crate) direct: u64,
+    /// The sort keys by which it is kept: those of the first record. Should a kind's change, the list keeps to its
+    /// own, and is sorted when it is asked for by others.
+    pub(crate) names: Arc<[String]>,
 }
 
 impl List {
-    pub(crate) fn encode(self) -> Vec<u8> {
-        [self.id, self.all, self.direct].into_iter().flat_map(u64::to_le_bytes).collect()
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = [self.id, self.all, self.direct].into_iter().flat_map(u64::to_le_bytes).collect();
+        for name in &*self.names {
+            push_bytes(&mut bytes, name.as_bytes());
+        }
+        bytes
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, StoreError> {
         let mut reader = Reader(payload);
-        let read = || Some(Self { id: reader.u64()?, all: reader.u64()?, direct: reader.u64()? });
-        let mut read = read;
-        read().ok_or_else(|| corrupt("a list's counters cannot be read"))
+        let names = |mut reader: Reader<'_>| {
+            let name = || Some(String::from_utf8_lossy(reader.bytes()?).into_owned());
+            std::iter::from_fn(name).collect()
+        };
+        let mut numbers = || Some((reader.u64()?, reader.u64()?, reader.u64()?));
+        let (id, all, direct) = numbers().ok_or_else(|| corrupt("a list's counters cannot be read"))?;
+        Ok(Self { id, all, direct, names: names(reader) })
     }
 }
 
@@ -310,162 +321,6 @@ pub(crate) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<(&'a [u8], u64)
     genuine.ok_or_else(|| corrupt(format!("the checksum of \"{}\" is wrong", key.escape_ascii())))
 }
 
-/// A record as it is stored.
-#[derive(Debug, Clone)]
-pub(crate) struct Stored {
-    bytes: Bytes,
-    /// The checksum of what is under its key.
-    pub(crate) seal: u64,
-    /// How many pieces it is in, besides what is under its key.
-    pub(crate) pieces: u32,
-}
-
-#[derive(Debug, Clone)]
-enum Bytes {
-    /// What sled returned, of which the first byte and the checksum are not the record's.
-    Inline(IVec),
-    Joined(Vec<u8>),
-}
-
-const WHOLE: u8 = 0;
-const IN_PIECES: u8 = 1;
-
-impl Stored {
-    /// Reads what is stored under a record's key; `piece` returns the value under a piece's.
-    pub(crate) fn read(
-        kind: &str,
-        uid: &str,
-        stored: IVec,
-        mut piece: impl FnMut(&[u8]) -> Result<Option<IVec>, StoreError>,
-    ) -> Result<Self, StoreError> {
-        let key = record_key(kind, uid);
-        let (payload, seal) = unseal(&key, &stored)?;
-        let broken = || corrupt(format!("the record {kind} {uid} cannot be put together"));
-        match payload.split_first().ok_or_else(broken)? {
-            (&WHOLE, _) => Ok(Self { bytes: Bytes::Inline(stored), seal, pieces: 0 }),
-            (&IN_PIECES, rest) => {
-                let mut reader = Reader(rest);
-                let (pieces, hash) = reader.u32().zip(reader.u64()).ok_or_else(broken)?;
-                let mut joined = Vec::new();
-                for number in 0..pieces {
-                    let key = piece_key(kind, uid, number);
-                    let stored = piece(&key)?.ok_or_else(broken)?;
-                    joined.extend_from_slice(unseal(&key, &stored)?.0);
-                }
-                if xxh3_64(&joined) != hash {
-                    return Err(broken());
-                }
-                Ok(Self { bytes: Bytes::Joined(joined), seal, pieces })
-            }
-            _ => Err(broken()),
-        }
-    }
-
-    /// Returns the record's parts.
-    pub(crate) fn row(&self) -> Result<Row<'_>, StoreError> {
-        let payload = match &self.bytes {
-            Bytes::Inline(stored) => stored.get(1..stored.len().saturating_sub(SEAL_LEN)).unwrap_or_default(),
-            Bytes::Joined(joined) => joined,
-        };
-        Row::parse(payload).ok_or_else(|| corrupt("a record cannot be read"))
-    }
-
-    /// Returns what is to be written for a record: the value under its key, and its pieces.
-    pub(crate) fn split(payload: &[u8]) -> (Vec<u8>, Vec<&[u8]>) {
-        if payload.len() <= PIECE_LEN {
-            return (followed_by(vec![WHOLE], payload), Vec::new());
-        }
-        let pieces: Vec<&[u8]> = payload.chunks(PIECE_LEN).collect();
-        let mut head = vec![IN_PIECES];
-        head.extend(u32::try_from(pieces.len()).unwrap_or(u32::MAX).to_le_bytes());
-        head.extend(xxh3_64(payload).to_le_bytes());
-        (head, pieces)
-    }
-}
-
-/// The parts of a record, borrowed from its bytes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Row<'a> {
-    pub(crate) revision: u64,
-    pub(crate) rendering: u16,
-    pub(crate) sort: Entries<'a>,
-    pub(crate) filter: Entries<'a>,
-    pub(crate) unique: Entries<'a>,
-    pub(crate) body: &'a [u8],
-    pub(crate) private: &'a [u8],
-}
-
-impl<'a> Row<'a> {
-    /// Returns the bytes of a record as it is put by the commit with that sequence.
-    pub(crate) fn encode(put: &Put, revision: u64) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(put.body.len() + put.private.len() + 256);
-        bytes.extend(revision.to_le_bytes());
-        bytes.extend(put.rendering.to_le_bytes());
-        let sort = put.sort.iter().map(|(name, value)| (*name, value));
-        let filter = put.filter.iter().map(|(name, value)| (*name, value));
-        let unique = put.unique.iter().map(|unique| (unique.space, &unique.value));
-        push_bytes(&mut bytes, &Entries::encode(sort));
-        push_bytes(&mut bytes, &Entries::encode(filter));
-        push_bytes(&mut bytes, &Entries::encode(unique));
-        push_bytes(&mut bytes, &put.body);
-        push_bytes(&mut bytes, &put.private);
-        bytes
-    }
-
-    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let mut reader = Reader(bytes);
-        Some(Self {
-            revision: reader.u64()?,
-            rendering: reader.u16()?,
-            sort: Entries(reader.bytes()?),
-            filter: Entries(reader.bytes()?),
-            unique: Entries(reader.bytes()?),
-            body: reader.bytes()?,
-            private: reader.bytes()?,
-        })
-    }
-
-    /// Returns the value that it is ordered by under this name: empty, when it has none.
-    pub(crate) fn sort_value(&self, name: &str) -> &'a [u8] {
-        self.sort.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
-    }
-
-    /// Returns its filter values, each once.
-    pub(crate) fn filters(&self) -> Vec<(&'a str, &'a [u8])> {
-        let mut filters: Vec<_> = self.filter.into_iter().collect();
-        filters.sort_unstable();
-        filters.dedup();
-        filters
-    }
-}
-
-/// Names and values, one after the other.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Entries<'a>(&'a [u8]);
-
-impl<'a> Entries<'a> {
-    fn encode<'b>(entries: impl Iterator<Item = (&'b str, &'b KeyValue)>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for (name, value) in entries {
-            push_bytes(&mut bytes, name.as_bytes());
-            push_bytes(&mut bytes, value.as_bytes());
-        }
-        bytes
-    }
-}
-
-impl<'a> IntoIterator for Entries<'a> {
-    type Item = (&'a str, &'a [u8]);
-    type IntoIter = Box<dyn Iterator<Item = Self::Item> + 'a>;
-    fn into_iter(self) -> Self::IntoIter {
-        let mut reader = Reader(self.0);
-        Box::new(std::iter::from_fn(move || {
-            let name = std::str::from_utf8(reader.bytes()?).ok()?;
-            Some((name, reader.bytes()?))
-        }))
-    }
-}
-
 fn push_bytes(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend(u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
     bytes.extend_from_slice(part);
@@ -498,5 +353,68 @@ impl<'a> Reader<'a> {
         let (bytes, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns all values of up to three of the bytes that are escaped and their neighbours.
+    fn values() -> Vec<Vec<u8>> {
+        let bytes = [0, 1, 2, 0x61, 0xfd, 0xfe, 0xff];
+        let mut values = vec![vec![]];
+        for length in 0..3 {
+            let longer = values.iter().filter(|value: &&Vec<u8>| value.len() == length);
+            let longer = longer.flat_map(|value| bytes.map(|byte| followed_by(value.clone(), &[byte])));
+            values.extend(longer.collect::<Vec<_>>());
+        }
+        values
+    }
+
+    #[test]
+    fn escaped_parts_come_back_and_sort_as_the_parts_do() {
+        let escape = |part: &[u8], rest: &[u8]| {
+            let mut key = Vec::new();
+            push_part(&mut key, part);
+            followed_by(key, rest)
+        };
+        for left in values() {
+            let key = escape(&left, b"rest");
+            assert_eq!(take_part(&key), Some((left.clone(), &b"rest"[..])));
+            assert!(!key.contains(&0xff), "{key:?}");
+            for right in values() {
+                let keys = (escape(&left, b"b"), escape(&right, b"a"));
+                let expected = left.cmp(&right).then(std::cmp::Ordering::Greater);
+                assert_eq!(keys.0.cmp(&keys.1), expected, "{left:?} and {right:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_cut_short_is_not_read() {
+        for key in [&b""[..], b"abc", b"abc\0", b"abc\0\x02", b"abc\xfe", b"abc\xff\0\0"] {
+            assert_eq!(take_part(key), None, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_sealed_for_its_key_alone() {
+        let sealed = seal(b"key", b"value");
+        assert_eq!(unseal(b"key", &sealed).unwrap().0, b"value");
+        assert!(unseal(b"kez", &sealed).is_err());
+        assert!(unseal(b"key", &sealed[1..]).is_err());
+        assert!(unseal(b"key", b"short").is_err());
+    }
+
+    #[test]
+    fn the_key_of_a_list_tells_what_it_is_of() {
+        let plain = ListAt::parse(&list_key("Repo", Place::At("a/b"), None)).unwrap();
+        assert_eq!((plain.kind.as_str(), &*plain.uid, plain.filter), ("Repo", "a/b", None));
+        let filtered = ListAt::parse(&list_key("Repo", Place::At("a"), Some(("color", b"\0red")))).unwrap();
+        assert_eq!(filtered.filter, Some(("color".to_owned(), b"\0red".to_vec())));
+        assert!(ListAt::parse(&list_key("Repo", Place::Roots, None)).is_none());
+        let list = List { id: 7, all: 9, direct: 2, names: ["name".to_owned(), "rank".to_owned()].into() };
+        assert_eq!(List::decode(&list.encode()).unwrap(), list);
     }
 }

@@ -1,26 +1,22 @@
 //! The store: how it is opened and closed, and how calls come by the state that they read or change.
 
 mod directory;
+mod shared;
 
 use std::{
-    fmt, io,
+    fmt,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc,
-    },
+    sync::{Arc, mpsc},
     thread::{self, JoinHandle},
-    time::Duration,
 };
 
 use async_trait::async_trait;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::Mutex;
 use platform_core::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
-use sled::IVec;
 use tokio::sync::oneshot;
 
 use self::directory::Directory;
+pub(crate) use self::shared::{Halt, Shared, View};
 use crate::{
     check::{self, Finding},
     commit::{self, Request, Writer},
@@ -40,74 +36,82 @@ pub struct SledStore {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// How a store is opened.
+/// How a store is opened; made by [`SledStore::builder`].
 #[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Options {
-    /// How many bytes of pages sled keeps in memory; our choice: 256 MiB. It needs more besides: see the crate's
-    /// head.
-    pub cache_bytes: u64,
-    /// Above how many records a list's orders and totals are kept with every write, and below which they are made
-    /// when asked for; our choice: 128. It may change from one opening to the next.
-    pub promote_above: u32,
+#[must_use]
+pub struct Builder {
+    cache_bytes: u64,
+    pub(crate) promote_above: u32,
+    pub(crate) keep_free_bytes: u64,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self { cache_bytes: 256 << 20, promote_above: 128 }
+impl Builder {
+    /// Sets how many bytes of pages sled keeps in memory; 256 MiB by default. It needs more besides: see the
+    /// crate's head.
+    pub const fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = bytes;
+        self
     }
-}
 
-impl SledStore {
-    /// Opens the store in this directory, and makes it if the directory is missing or empty. Beside it, a file of
-    /// its name and `.lock` is left.
+    /// Sets above how many records a list's orders and totals are kept with every write, and below which they are
+    /// made when asked for; 128 by default. It may change from one opening to the next.
+    pub const fn promote_above(mut self, records: u32) -> Self {
+        self.promote_above = records;
+        self
+    }
+
+    /// Sets how many bytes must stay free on the disk, besides a sixteenth of what the store has; 4 MiB by default.
+    /// Commits are refused before they take them, because sled does not open on a full disk.
+    pub const fn keep_free_bytes(mut self, bytes: u64) -> Self {
+        self.keep_free_bytes = bytes;
+        self
+    }
+
+    /// Opens the store in this directory, and makes it if the directory is missing or empty.
+    ///
+    /// Beside it, a file of its name and `.lock` is made, and locked; it may be left or deleted afterwards.
     ///
     /// # Errors
     /// [`OpenError`], which says what to do about it.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        Self::open_with(path, &Options::default())
-    }
-
-    /// Opens the store as [`SledStore::open`] does, with options.
-    ///
-    /// # Errors
-    /// As [`SledStore::open`].
-    pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
-        let (directory, db) = Directory::open(path.as_ref(), options.cache_bytes)?;
-        let damaged = |error: StoreError| OpenError::Corrupt {
-            path: directory.path().to_owned(),
-            reason: error.to_string(),
-        };
+    pub fn open(self, path: impl AsRef<Path>) -> Result<SledStore, OpenError> {
+        let (directory, db) = Directory::open(path.as_ref(), self.cache_bytes)?;
+        let path = directory.path().to_owned();
+        let damaged = |error: StoreError| OpenError::Damaged { path: path.clone(), reason: error.to_string() };
         let header = catch(|| read_header(&db)).unwrap_or_else(|panic| Err(corrupt(panic))).map_err(damaged)?;
         let Some((version, header)) = header else {
-            let reason = "its tree has no header of ours".to_owned();
-            return Err(OpenError::NotAStore { path: directory.path().to_owned(), reason });
+            return Err(OpenError::NotAStore { path, reason: "its tree has no header of ours" });
         };
         if version != schema::VERSION {
-            let reason = format!("its layout is version {version}, and this server knows version {}", schema::VERSION);
-            return Err(OpenError::NotAStore { path: directory.path().to_owned(), reason });
+            return Err(OpenError::Layout { path, found: version, known: schema::VERSION });
         }
         if let Some((sequence, digest)) = directory.read_mark() {
             if header.sequence < sequence {
-                let path = directory.path().to_owned();
                 return Err(OpenError::RolledBack { path, found: header.sequence, expected: sequence });
             }
             if header.sequence == sequence && header.digest != digest {
                 return Err(damaged(corrupt("the header and the file `mark` disagree")));
             }
         }
-        let refused = |source| OpenError::File { action: "write the mark in", path: directory.path().to_owned(), source };
+        let refused = |source| OpenError::File { action: "write the mark in", path: path.clone(), source };
         directory.write_mark(header).map_err(refused)?;
-        let writer = catch(|| Writer::new(&db, header, options.promote_above));
+        let writer = catch(|| Writer::new(&db, header, &self));
         let writer = writer.unwrap_or_else(|panic| Err(corrupt(panic))).map_err(damaged)?;
-        let shared = Arc::new(Shared {
-            db,
-            gate: RwLock::new(()),
-            sequence: AtomicU64::new(header.sequence),
-            stopped: RwLock::default(),
-            directory,
-        });
-        Ok(Self::start(shared, writer))
+        Ok(SledStore::start(Arc::new(Shared::new(db, directory, header.sequence)), writer))
+    }
+}
+
+impl SledStore {
+    /// Opens a store with the usual settings; see [`Builder::open`].
+    ///
+    /// # Errors
+    /// As [`Builder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::builder().open(path)
+    }
+
+    /// Returns the usual settings, to be changed.
+    pub const fn builder() -> Builder {
+        Builder { cache_bytes: 256 << 20, promote_above: 128, keep_free_bytes: 4 << 20 }
     }
 
     fn start(shared: Arc<Shared>, writer: Writer) -> Self {
@@ -135,12 +139,16 @@ impl SledStore {
     /// Reads all there is and proves it: that every value is what was written, that records and indexes agree both
     /// ways, that counters, unique keys and epochs are right, and that no record is an earlier one than the last.
     ///
-    /// An empty answer is a clean bill. It takes some ten microseconds a record, keeps commits waiting, and blocks
-    /// the calling thread.
+    /// An empty answer is a clean bill. It takes some hundred microseconds a record, blocks the calling thread, and
+    /// in the end keeps commits waiting if they do not pause by themselves.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot be read far enough to tell.
+    /// [`StoreError`] when the store cannot be read far enough to tell, and when a write of its failed: then open it
+    /// again first.
     pub fn check(&self) -> Result<Vec<Finding>, StoreError> {
+        if let Some(error) = self.shared.refuses_commits() {
+            return Err(error);
+        }
         self.shared.read_patiently(check::check)
     }
 
@@ -215,7 +223,7 @@ impl Drop for SledStore {
         }
         // A failure to sync here loses nothing that was acknowledged.
         let _ = self.shared.directory.sync_mark();
-        if self.shared.stopped.read().as_ref().is_some_and(|stop| stop.by_panic) {
+        if self.shared.is_stopped_by_panic() {
             // What is left of sled waits for ever for a thread that panicked; the process is to be restarted.
             std::mem::forget(self.shared.clone());
         }
@@ -234,181 +242,3 @@ fn read_header(db: &sled::Db) -> Result<Option<(u32, Header)>, StoreError> {
 }
 
 type Job = Box<dyn FnOnce(&Shared) + Send>;
-
-/// What the store's threads and callers have in common. sled comes first and is dropped first, the lock last.
-pub(crate) struct Shared {
-    pub(crate) db: sled::Db,
-    /// Held for reading while one state is read, and for writing while a commit is applied. sled has no snapshots,
-    /// and a reader that goes from entry to entry would see half of a batch.
-    gate: RwLock<()>,
-    /// Of the last commit that was applied.
-    sequence: AtomicU64,
-    stopped: RwLock<Option<Stop>>,
-    pub(crate) directory: Directory,
-}
-
-/// Why the store does no more than it must.
-#[derive(Debug, Clone)]
-struct Stop {
-    why: String,
-    full: bool,
-    by_panic: bool,
-    /// What is in memory may be half a commit.
-    torn: bool,
-}
-
-impl Shared {
-    /// Applies a commit's writes, so that readers see all or none.
-    pub(crate) fn apply(&self, batch: sled::Batch, sequence: u64) -> Result<(), StoreError> {
-        let _gate = self.gate.write();
-        let applied = catch(|| self.db.apply_batch(batch));
-        if let Ok(Ok(())) = applied {
-            self.sequence.store(sequence, Ordering::Release);
-            return Ok(());
-        }
-        Err(self.stop(applied, true))
-    }
-
-    /// Returns when all that was applied outlasts a power cut.
-    pub(crate) fn sync(&self, header: Header) -> Result<(), StoreError> {
-        let flushed = catch(|| self.db.flush());
-        let Ok(Ok(_)) = flushed else { return Err(self.stop(flushed, false)) };
-        let synced = self.directory.sync_log().and_then(|()| self.directory.write_mark(header));
-        // After a failed fsync nobody knows what was written, and a second one would lie.
-        synced.map_err(|error| self.stop::<()>(Ok(Err(sled::Error::Io(error))), false))
-    }
-
-    /// Refuses commits from now on, and reads too when what is in memory is torn.
-    pub(crate) fn stop<T>(&self, failed: Result<Result<T, sled::Error>, String>, torn: bool) -> StoreError {
-        let (why, full, by_panic) = match failed {
-            Ok(Err(sled::Error::Io(error))) => (error.to_string(), error.kind() == io::ErrorKind::StorageFull, false),
-            Ok(Err(error)) => (error.to_string(), false, false),
-            Ok(Ok(_)) => (String::new(), false, false),
-            Err(panic) => (panic, false, true),
-        };
-        let why = format!("a write failed, and it is not known how much of it is on disk ({why}); restart the server");
-        let error = StoreError::Unavailable(reason(why.clone()));
-        *self.stopped.write() = Some(Stop { why, full, by_panic, torn });
-        error
-    }
-
-    /// Returns why nothing is written any more, if that is so. Nothing of a commit so refused was written.
-    pub(crate) fn refuses_commits(&self) -> Option<StoreError> {
-        self.stopped.read().as_ref().map(|stop| {
-            let why = reason(stop.why.clone());
-            if stop.full { StoreError::Full(why) } else { StoreError::Unavailable(why) }
-        })
-    }
-
-    fn refuses_reads(&self) -> Option<StoreError> {
-        let stopped = self.stopped.read();
-        stopped.as_ref().filter(|stop| stop.torn).map(|stop| StoreError::Unavailable(reason(stop.why.clone())))
-    }
-
-    /// Answers within about a page's time, or returns `None`.
-    fn read_briefly<T>(&self, work: impl Fn(&mut View<'_>) -> Result<T, Halt>) -> Option<Result<T, StoreError>> {
-        let gate = self.gate.try_read_for(Duration::from_millis(1))?;
-        match self.read(gate, Pace::Brief, work) {
-            Ok(answer) => Some(Ok(answer)),
-            Err(Halt::Failed(error)) => Some(Err(error)),
-            Err(Halt::Long | Halt::Changed) => None,
-        }
-    }
-
-    /// Answers, however long that takes. The first attempts let commits through now and then, and begin again when
-    /// one of them changed the store; the last one keeps them waiting.
-    fn read_patiently<T>(&self, work: impl Fn(&mut View<'_>) -> Result<T, Halt>) -> Result<T, StoreError> {
-        for pace in [Pace::Yielding, Pace::Yielding, Pace::Yielding, Pace::Steady] {
-            match self.read(self.gate.read(), pace, &work) {
-                Ok(answer) => return Ok(answer),
-                Err(Halt::Failed(error)) => return Err(error),
-                Err(Halt::Long | Halt::Changed) => {}
-            }
-        }
-        Err(StoreError::Unavailable(reason("a read was interrupted though nothing could interrupt it")))
-    }
-
-    fn read<'a, T>(
-        &'a self,
-        gate: RwLockReadGuard<'a, ()>,
-        pace: Pace,
-        work: impl Fn(&mut View<'_>) -> Result<T, Halt>,
-    ) -> Result<T, Halt> {
-        if let Some(error) = self.refuses_reads() {
-            return Err(Halt::Failed(error));
-        }
-        let sequence = self.sequence.load(Ordering::Acquire);
-        let mut view = View { shared: self, gate, sequence, pace, steps: 0 };
-        catch(|| work(&mut view)).unwrap_or_else(|panic| {
-            self.stop::<()>(Err(panic.clone()), false);
-            Err(Halt::Failed(corrupt(panic)))
-        })
-    }
-}
-
-/// Why a read did not come to its end.
-#[derive(Debug)]
-pub(crate) enum Halt {
-    /// It takes longer than its thread has time for.
-    Long,
-    /// The store changed while the read let a commit through.
-    Changed,
-    /// It cannot be answered.
-    Failed(StoreError),
-}
-
-impl From<StoreError> for Halt {
-    fn from(error: StoreError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-/// How much a read may ask of others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pace {
-    /// It ends before it is long.
-    Brief,
-    /// It lets commits through.
-    Yielding,
-    /// It keeps commits waiting.
-    Steady,
-}
-
-/// How many entries are read in a millisecond or two.
-const STRETCH: u32 = 1024;
-
-/// One state of the store, between two commits.
-pub(crate) struct View<'a> {
-    shared: &'a Shared,
-    gate: RwLockReadGuard<'a, ()>,
-    sequence: u64,
-    pace: Pace,
-    steps: u32,
-}
-
-impl View<'_> {
-    pub(crate) fn db(&self) -> &sled::Db {
-        &self.shared.db
-    }
-
-    /// Returns what is stored under the key.
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<IVec>, StoreError> {
-        self.shared.db.get(key).map_err(from_sled)
-    }
-
-    /// Counts an entry that was read, and sees to it that nobody waits too long for this read.
-    pub(crate) fn step(&mut self) -> Result<(), Halt> {
-        self.steps += 1;
-        if self.steps < STRETCH {
-            return Ok(());
-        }
-        self.steps = 0;
-        match self.pace {
-            Pace::Steady => return Ok(()),
-            Pace::Brief => return Err(Halt::Long),
-            Pace::Yielding => RwLockReadGuard::bump(&mut self.gate),
-        }
-        let unchanged = self.shared.sequence.load(Ordering::Acquire) == self.sequence;
-        if unchanged { Ok(()) } else { Err(Halt::Changed) }
-    }
-}

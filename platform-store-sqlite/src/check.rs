@@ -4,6 +4,8 @@
 mod lists;
 mod records;
 
+use std::fmt;
+
 use platform_core::store::StoreError;
 use rusqlite::Connection;
 
@@ -17,6 +19,12 @@ pub struct Finding {
     pub what: String,
     /// What to do.
     pub advice: &'static str,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.what, self.advice)
+    }
 }
 
 /// After this many findings, no more are looked for.

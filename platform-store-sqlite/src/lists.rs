@@ -148,7 +148,6 @@ impl Memory {
                 *changed = false;
             }
         }
-        self.lists.retain(|_, slot| !matches!(slot, Slot::Kept { list, .. } if list.is_empty()));
         if self.lists.len() > REMEMBERED {
             self.lists = HashMap::new();
         }
@@ -176,7 +175,7 @@ pub(crate) struct Change<'a> {
 impl<'a> Change<'a> {
     /// Changes all lists that the record is in, or was, or is now. The tables have been changed already.
     pub(crate) fn apply(self, connection: &Connection, memory: &mut Memory) -> Result<(), StoreError> {
-        let mut upkeep = Upkeep { connection, memory };
+        let mut upkeep = Upkeep { connection, memory: &mut *memory };
         // A new record with nothing below it is in no list of its own place: such a list would be empty.
         let own = self.old.is_some() || has_below(connection, self.kind, self.uid)?;
         upkeep.change(self, None, own)?;
@@ -190,7 +189,7 @@ impl<'a> Change<'a> {
             let new = self.new.filter(|_| is.contains(filter));
             upkeep.change(Change { old, new, ..self }, Some(*filter), own)?;
         }
-        Ok(())
+        memory.nodes.trim(connection)
     }
 }
 
@@ -228,6 +227,11 @@ impl Upkeep<'_> {
             Some(Slot::Kept { list, changed }) => {
                 list.change(change, place, &mut EditedNodes { connection: self.connection, cache: nodes })?;
                 *changed = true;
+                if list.is_empty() {
+                    // At once, since nothing else will put a record into it that is alone at its place.
+                    key.save(list, self.connection)?;
+                    lists.remove(&key);
+                }
                 return Ok(true);
             }
             Some(Slot::Short(at_most)) => *at_most + u64::from(is_new),
@@ -251,12 +255,12 @@ impl Upkeep<'_> {
             self.memory.lists.insert(key, Slot::Short(members.len() as u64));
             return Ok(false);
         }
-        self.keep(key, place, &members)?;
+        self.keep(key, place, &members, change.id)?;
         Ok(true)
     }
 
-    /// Makes a list of its members, which the tables have.
-    fn keep(&mut self, key: ListKey, place: Place<'_>, members: &[i64]) -> Result<(), StoreError> {
+    /// Makes a list of its members, which the tables have, the newest among them.
+    fn keep(&mut self, key: ListKey, place: Place<'_>, members: &[i64], newest: i64) -> Result<(), StoreError> {
         let mut list = List::default();
         if place == Place::All {
             // What was remembered of the value's lists is from before it had few members.
@@ -272,7 +276,8 @@ impl Upkeep<'_> {
             let new = Some(Version { revision, keys: Keys(&keys) });
             let change = Change { kind: key.kind, uid: &uid, id: *id, old: None, new };
             list.change(change, place, &mut nodes)?;
-            if place == Place::All {
+            // The newest will be put into that list after this.
+            if place == Place::All && *id != newest {
                 roots.change(change, Place::Roots, &mut nodes)?;
             }
         }

@@ -23,7 +23,8 @@ async fn main() -> anyhow::Result<()> {
     let me = Uid::parse("00000000000000000000000000000000000000aa")?;
     let organisation = Uid::parse("00000000000000000000000000000000000000bb")?;
     let platform = Platform::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy).kind::<Ticket>().build();
-    let first = Bootstrap { organisation: organisation.clone(), organisation_name: "mine".into(), operator: me.clone() };
+    let first =
+        Bootstrap { organisation: organisation.clone(), organisation_name: "mine".into(), operator: me.clone() };
     platform.bootstrap(&first).await?;
 
     // Typed, in process:

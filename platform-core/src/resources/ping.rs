@@ -3,17 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::{
-    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, WhenParentGoes},
-    uid::Uid,
-};
+use crate::kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, WhenParentGoes};
 
 /// No resource: the service that answers a ping, without a token.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Ping {
-    /// Always empty.
-    pub uid: Uid,
-}
+pub struct Ping {}
 
 impl Resource for Ping {
     const KIND: &'static Kind = &Kind {

@@ -61,9 +61,9 @@ pub(crate) async fn prepare(
     let values = input.malformed.none_or(input.values)?;
 
     let mut write = Write::default();
-    if let (Some(parent), Some(parent_kind)) = (&parent, kind.parent.kind()) {
+    if let (Some(parent), Some(parent_kind)) = (&parent, cx.platform().parent_kind(kind)?) {
         let missing = Error::not_found(parent_kind, parent.as_str());
-        write.require(Require::Exists(Key::new(parent_kind, parent.clone())), missing);
+        write.require(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
     }
     let standing = match (method.upsert, &parent) {
         (Some(field), Some(parent)) => standing(cx, kind, parent, field, &values).await?,
@@ -73,9 +73,9 @@ pub(crate) async fn prepare(
     let (verb, uid, old, create_time, update_time) = match standing {
         Some(item) => {
             write.require_still(Require::Revision(Key::new(kind.name, item.uid.clone()), item.revision));
-            let old: Value = serde_json::from_slice(&item.body).map_err(Error::internal)?;
+            let old: Map<String, Value> = serde_json::from_slice(&item.body).map_err(Error::internal)?;
             let (created, updated) = super::update::times(&old, now);
-            (Verb::Update, item.uid, Some(old), created, updated)
+            (Verb::Update, item.uid, Some(old.into()), created, updated)
         }
         None => {
             let uid = new_uid(cx, kind, parent.as_ref());

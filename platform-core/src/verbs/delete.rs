@@ -15,7 +15,7 @@ pub(crate) async fn delete(cx: &Cx<'_>, registered: &Registered, uid: &str) -> R
     let uid = uid_in("uid", uid)?;
     cx.demand_method(kind, Verb::Delete, &uid)?;
     let Some(record) = cx.record(kind, &uid).await? else {
-        return Err(Error::not_found(kind.name, uid.as_str()));
+        return Err(Error::not_found(kind, uid.as_str()));
     };
     let mut write = Write::default();
     let key = Key::new(kind.name, uid.clone());

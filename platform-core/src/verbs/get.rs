@@ -29,11 +29,11 @@ pub(crate) async fn get(cx: &Cx<'_>, registered: &Registered, uid: &str) -> Resu
 /// Reads the record of a resource that must be there: `None` only for a singleton that was never written.
 pub(super) async fn standing(cx: &Cx<'_>, kind: &'static Kind, uid: &Uid) -> Result<Option<Record>> {
     let key = Key::new(kind.name, uid.clone());
-    let Parent::Singleton(parent, _) = kind.parent else {
+    let (Parent::Singleton(..), Some(parent)) = (kind.parent, cx.platform().parent_kind(kind)?) else {
         let record = cx.records(&[key]).await?.into_iter().next().flatten();
-        return record.map(Some).ok_or_else(|| Error::not_found(kind.name, uid.as_str()));
+        return record.map(Some).ok_or_else(|| Error::not_found(kind, uid.as_str()));
     };
-    let mut records = cx.records(&[key, Key::new(parent, uid.clone())]).await?.into_iter();
+    let mut records = cx.records(&[key, Key::new(parent.name, uid.clone())]).await?.into_iter();
     match (records.next().flatten(), records.next().flatten()) {
         (record, Some(_)) => Ok(record),
         (_, None) => Err(Error::not_found(parent, uid.as_str())),

@@ -9,7 +9,7 @@ use crate::{
     cx::Cx,
     error::{Error, Result, Violations},
     fields::{self, Input},
-    kind::{Change, Kind, Parent, Registered, Verb},
+    kind::{Change, Kind, Registered, Verb},
     store::{Key, Require},
     timestamp::Timestamp,
     write::{COMPUTED, Write},
@@ -38,9 +38,9 @@ pub(crate) async fn update(
         }
         None => {
             write.require_still(Require::Absent(key));
-            if let Parent::Singleton(parent, _) = kind.parent {
+            if let Some(parent) = cx.platform().parent_kind(kind)? {
                 let missing = Error::not_found(parent, uid.as_str());
-                write.require(Require::Exists(Key::new(parent, uid.clone())), missing);
+                write.require(Require::Exists(Key::new(parent.name, uid.clone())), missing);
             }
             (json!({ "uid": uid }), Bytes::new(), true)
         }
@@ -57,7 +57,7 @@ pub(crate) async fn update(
     fields::require(kind.fields, &new, "", &mut violations);
     fields::exclusive(kind.fields, &new, "", &mut violations);
     violations.none_or(())?;
-    let (create_time, update_time) = times(&old, cx.now());
+    let (create_time, update_time) = times(&standing, cx.now());
     new.insert("createTime".to_owned(), json!(create_time));
     new.insert("updateTime".to_owned(), json!(update_time));
 
@@ -90,7 +90,7 @@ fn read(kind: &'static Kind, body: &Map<String, Value>, mask: Option<&str>) -> R
 
 /// Returns the times of a resource that is written again: created when it was, updated now and never before it was
 /// last.
-pub(super) fn times(old: &Value, now: Timestamp) -> (Timestamp, Timestamp) {
+pub(crate) fn times(old: &Map<String, Value>, now: Timestamp) -> (Timestamp, Timestamp) {
     let time = |name: &str| old.get(name).and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
     let created = time("createTime").unwrap_or(now);
     (created, time("updateTime").unwrap_or(created).max(now))

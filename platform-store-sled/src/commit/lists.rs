@@ -95,7 +95,7 @@ impl Membership {
     }
 
     /// Returns the keys of the record's entries in the orders of the list.
-    pub(crate) fn orders(&self, list: u64, uid: &Uid, row: &Row<'_>) -> Vec<Vec<u8>> {
+    pub(crate) fn orders(&self, list: &List, uid: &Uid, row: &Row<'_>) -> Vec<Vec<u8>> {
         let class = match self.relation {
             Relation::Counted => return Vec::new(),
             Relation::Direct => Class::Direct,
@@ -103,8 +103,8 @@ impl Membership {
         };
         let rest = uid.get(self.prefix..).unwrap_or_default();
         let sequence = schema::sequence_value(row.revision);
-        let order = |name, value| schema::order_key(&schema::order_prefix(list, class, name), value, rest);
-        let mut orders: Vec<_> = row.sort.into_iter().map(|(name, value)| order(name, value)).collect();
+        let order = |name, value| schema::order_key(&schema::order_prefix(list.id, class, name), value, rest);
+        let mut orders: Vec<_> = list.names.iter().map(|name| order(name, row.sort_value(name))).collect();
         orders.push(order(BY_SEQUENCE, sequence.as_bytes()));
         if class == Class::Direct {
             // What is at any depth has its order by uid from the records themselves.
@@ -188,15 +188,15 @@ impl Lists {
         for (key, entrances) in entrances {
             let kept = self.kept.get(&key);
             let before = match kept {
-                Some(list) => Some(*list),
-                None if entrances.iter().any(|entrance| entrance.membership.always) => Some(new_list(next_list)),
+                Some(list) => Some(list.clone()),
+                None if entrances.iter().any(|entrance| entrance.membership.always) => new_list(next_list, &entrances),
                 None => self.promote(db, &key, &entrances, next_list, writes, &mut touched)?,
             };
             let Some(mut after) = before else { continue };
             for step in [Step::Down, Step::Up] {
                 for entrance in entrances.iter().filter(|entrance| entrance.step == step) {
                     entrance.membership.count(&mut after, step);
-                    for order in entrance.membership.orders(after.id, entrance.uid, &entrance.row) {
+                    for order in entrance.membership.orders(&after, entrance.uid, &entrance.row) {
                         match step {
                             Step::Up => writes.set(order, Vec::new()),
                             // What leaves a list that is new was never written to it.
@@ -243,7 +243,7 @@ impl Lists {
             return Ok(None);
         }
         touched.short.push((key.to_vec(), None));
-        let mut list = new_list(next_list);
+        let Some(mut list) = new_list(next_list, entrances) else { return Ok(None) };
         let leaving: HashSet<&Uid> =
             entrances.iter().filter(|entrance| entrance.step == Step::Down).map(|entrance| entrance.uid).collect();
         for uid in query::members(db, &at)? {
@@ -255,7 +255,7 @@ impl Lists {
                 }
                 membership.count(&mut list, Step::Up);
                 if !leaving.contains(&uid) {
-                    for order in membership.orders(list.id, &uid, &row) {
+                    for order in membership.orders(&list, &uid, &row) {
                         writes.set(order, Vec::new());
                     }
                 }
@@ -265,8 +265,11 @@ impl Lists {
     }
 }
 
-fn new_list(next: &mut u64) -> List {
+/// Returns an empty list with the next number, for records such as are added to it.
+fn new_list(next: &mut u64, entrances: &[Entrance<'_>]) -> Option<List> {
+    let added = entrances.iter().find(|entrance| entrance.step == Step::Up)?;
+    let names = added.row.sort.iter().map(|(name, _)| name.to_owned()).collect();
     let id = *next;
     *next += 1;
-    List { id, ..List::default() }
+    Some(List { id, names, ..List::default() })
 }

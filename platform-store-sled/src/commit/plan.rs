@@ -37,12 +37,7 @@ pub(super) type Changes = BTreeMap<(String, Uid), Change>;
 
 impl Plan {
     /// Works out a commit against the store as it stands. Nothing is written.
-    pub(super) fn make(
-        db: &sled::Db,
-        header: &Header,
-        lists: &mut Lists,
-        commit: &Commit,
-    ) -> Result<Self, StoreError> {
+    pub(super) fn make(db: &sled::Db, header: &Header, lists: &Lists, commit: &Commit) -> Result<Self, StoreError> {
         for (index, require) in commit.require.iter().enumerate() {
             if !holds(db, require)? {
                 return Err(StoreError::Conflict(Conflict::Require(index)));
@@ -262,6 +257,6 @@ pub(crate) fn entries(kind: &str, uid: &Uid, row: &Row<'_>) -> Vec<(Vec<u8>, Vec
         filters.map(|(name, value)| (schema::filter_key(kind, name, value, uid), Vec::new())).collect();
     entries.push((schema::sequence_key(kind, row.revision, uid), Vec::new()));
     let owner = schema::record_key(kind, uid);
-    entries.extend(row.unique.into_iter().map(|(space, value)| (schema::unique_key(space, value), owner.clone())));
+    entries.extend(row.unique.iter().map(|(space, value)| (schema::unique_key(space, value), owner.clone())));
     entries
 }

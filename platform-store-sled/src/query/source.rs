@@ -1,11 +1,7 @@
 //! Where a list's entries come from: ranges of indexes and small lists in memory, each in the list's order, and the
 //! merge of them.
 
-use std::{
-    cmp::Ordering,
-    collections::BinaryHeap,
-    ops::Bound,
-};
+use std::{cmp::Ordering, collections::BinaryHeap, ops::Bound};
 
 use platform_core::{
     store::{Position, StoreError},
@@ -55,9 +51,10 @@ enum Shape {
 }
 
 impl Source {
-    /// Puts entries in order and drops those up to the position.
+    /// Puts entries in order, each once, and drops those up to the position.
     pub(super) fn sorted(mut entries: Vec<Entry>, descending: bool, after: Option<&Position>) -> Self {
         entries.sort_unstable_by(|left, right| compare(left.place(), right.place(), descending));
+        entries.dedup_by(|right, left| right.place() == left.place());
         if let Some(after) = after {
             let after = (after.value.as_bytes(), &*after.uid);
             entries.retain(|entry| compare(entry.place(), after, descending) == Ordering::Greater);
@@ -94,7 +91,11 @@ impl Source {
                 None => {
                     let mut key = schema::order_key(prefix, after.value.as_bytes(), "");
                     // No byte of a uid is 255. Without it, the key is that of the top, which must not be passed over.
-                    if *after.uid > *top { key.push(0xff) } else { key.pop().unwrap_or_default(); }
+                    if *after.uid > *top {
+                        key.push(0xff);
+                    } else {
+                        key.pop();
+                    }
                     key
                 }
             }

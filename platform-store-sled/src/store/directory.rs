@@ -35,8 +35,7 @@ impl Directory {
             create(path, cache_bytes)?;
         }
         if !path.join("conf").is_file() || !path.join("db").is_file() {
-            let reason = "it has other files than a store's".to_owned();
-            return Err(OpenError::NotAStore { path: path.clone(), reason });
+            return Err(OpenError::NotAStore { path: path.clone(), reason: "it has other files than a store's" });
         }
         remove_half_made_snapshots(path)?;
         let db = open_sled(path, cache_bytes)?;
@@ -103,8 +102,7 @@ fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
     }
     let path = std::path::absolute(path).map_err(refused("find", path))?;
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        let reason = "a store's directory needs a name".to_owned();
-        return Err(OpenError::NotAStore { path, reason });
+        return Err(OpenError::NotAStore { path, reason: "a store's directory needs a name" });
     };
     fs::create_dir_all(parent).map_err(refused("create", parent))?;
     Ok(fs::canonicalize(parent).map_err(refused("find", parent))?.join(name))
@@ -114,8 +112,8 @@ fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
 /// its files, and it says no more than that it could not have it.
 fn lock(path: &Path) -> Result<File, OpenError> {
     let lock = beside(path, ".lock");
-    let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&lock);
-    let file = file.as_mut().map_err(|error| refused("lock", &lock)(io::Error::new(error.kind(), error.to_string())))?;
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&lock);
+    let mut file = file.map_err(refused("lock", &lock))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -128,7 +126,7 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     }
     let write = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
     write.map_err(refused("write", &lock))?;
-    file.try_clone().map_err(refused("lock", &lock))
+    Ok(file)
 }
 
 fn is_missing_or_empty(path: &Path) -> Result<bool, OpenError> {
@@ -187,8 +185,8 @@ fn open_sled(path: &Path, cache_bytes: u64) -> Result<sled::Db, OpenError> {
                 thread::sleep(Duration::from_millis(10));
             }
             Ok(Err(sled::Error::Io(source))) => return Err(refused("open", path)(source)),
-            Ok(Err(error)) => return Err(OpenError::Corrupt { path: path.to_owned(), reason: error.to_string() }),
-            Err(panic) => return Err(OpenError::Corrupt { path: path.to_owned(), reason: panic }),
+            Ok(Err(error)) => return Err(OpenError::Damaged { path: path.to_owned(), reason: error.to_string() }),
+            Err(panic) => return Err(OpenError::Damaged { path: path.to_owned(), reason: panic }),
         }
     }
 }

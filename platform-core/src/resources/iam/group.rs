@@ -308,7 +308,7 @@ async fn organisation_of(cx: &Cx<'_>) -> Result<Option<Group>> {
 async fn lookup(cx: &Cx<'_>) -> Result<Value> {
     match organisation_of(cx).await? {
         Some(group) => Ok(json!({ "group": crate::kind::canonical(&group)? })),
-        None => Err(Error::not_found(Group::KIND.name, "the organisation of your mail domain")),
+        None => Err(Error::not_found(Group::KIND, "the organisation of your mail domain")),
     }
 }
 
@@ -320,7 +320,7 @@ async fn check_eligibility(cx: &Cx<'_>) -> Result<Value> {
 async fn request_access(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let group_uid = request.get("groupUid").and_then(Value::as_str).unwrap_or_default();
     let group = organisation_of(cx).await?.filter(|group| &*group.uid == group_uid);
-    let group = group.ok_or_else(|| Error::not_found(Group::KIND.name, group_uid))?;
+    let group = group.ok_or_else(|| Error::not_found(Group::KIND, group_uid))?;
     group_access_request::record(cx, &group.uid).await?;
     Ok(json!({}))
 }

@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 
 use bytes::Bytes;
 
+use super::Group;
 use crate::{
     access::cap,
     cx::Cx,
@@ -108,8 +109,8 @@ pub(super) async fn record(cx: &Cx<'_>, group: &Uid) -> Result<()> {
         create_time: before.create_time.or(Some(now)),
         update_time: before.update_time.max(Some(now)),
     };
-    let missing = Error::not_found("Group", group.as_str());
-    write.require(Require::Exists(Key::new("Group", group.clone())), missing);
+    let missing = Error::not_found(Group::KIND, group.as_str());
+    write.require(Require::Exists(Key::new(Group::KIND.name, group.clone())), missing);
     write.put(&request.uid, &request, Bytes::new())?;
     cx.commit(write).await.map(drop)
 }

@@ -13,6 +13,7 @@ use crate::{
     store::{Key, Require},
     timestamp::Timestamp,
     uid::Uid,
+    verbs::update::times,
     write::Write,
 };
 
@@ -139,11 +140,13 @@ async fn update(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
         }
         None => {
             write.require_still(Require::Absent(key));
-            Map::from_iter([("uid".to_owned(), json!(identity.uid)), ("createTime".to_owned(), json!(cx.now()))])
+            Map::from_iter([("uid".to_owned(), json!(identity.uid))])
         }
     };
     let mut new = mask.apply(FIELDS, &old, sent).map_err(Error::invalid)?;
-    new.insert("updateTime".to_owned(), json!(cx.now()));
+    let (create_time, update_time) = times(&old, cx.now());
+    new.insert("createTime".to_owned(), json!(create_time));
+    new.insert("updateTime".to_owned(), json!(update_time));
     let metadata: IdentityMetadata = serde_json::from_value(new.into()).map_err(Error::internal)?;
     write.put(&identity.uid, &metadata, Bytes::new())?;
     cx.commit(write).await?;

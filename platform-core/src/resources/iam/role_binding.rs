@@ -129,7 +129,7 @@ impl Resource for RoleBinding {
         methods: &[
             Method::list(&[cap("role_bindings.list")]).params(&[
                 Param::exact_of("identity", "identityUid"),
-                Param::exact("group"),
+                Param::exact_of("group", "groupUid"),
                 Param::exact_of("role", "roleUid"),
             ]),
             Method::get(&[cap("role_bindings.list")]),
@@ -152,7 +152,10 @@ impl Resource for RoleBinding {
             run: |cx, request| Box::pin(batch_create(cx, request)),
         }],
         fields: FIELDS,
-        keys: &[DerivedKey { name: "group", values: |body| group_of(body).map(KeyValue::text).into_iter().collect() }],
+        keys: &[DerivedKey {
+            name: "groupUid",
+            values: |body| group_of(body).map(KeyValue::text).into_iter().collect(),
+        }],
         unique: &[Unique {
             space: "roleBinding",
             what: "a binding of this identity to this role at the group",

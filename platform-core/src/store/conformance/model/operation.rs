@@ -29,7 +29,7 @@ pub(super) enum Operation {
 
 const KINDS: [KindName; 2] = [THING, PART];
 const NAMES: [&str; 8] = ["", "a", "A", "a b", "ab", "b", "é", "zz"];
-const COLORS: [&str; 4] = ["red", "green", "blue", ""];
+const COLORS: [&str; 6] = ["red", "red", "red", "green", "blue", ""];
 const SIZES: [&str; 3] = ["1", "2", "10"];
 const UNIQUE: [&str; 5] = ["x", "y", "z", "xx", ""];
 const EPOCHS: [&str; 3] = ["e", "f", "e/f"];
@@ -90,7 +90,7 @@ fn any_kind(random: &mut Random) -> KindName {
 
 fn any_uid(random: &mut Random) -> Uid {
     let root = ["a", "ab", "b"][random.below(3)];
-    let (few, many) = (random.below(3), random.below(120));
+    let (few, many) = (random.below(3), random.below(250));
     uid(&match random.below(10) {
         0 => root.to_owned(),
         1 => format!("{root}/{few}"),
@@ -116,14 +116,14 @@ fn any_filter_value(random: &mut Random) -> (&'static str, KeyValue) {
     if random.chance(60) { ("color", text(random.pick(&COLORS))) } else { ("size", text(random.pick(&SIZES))) }
 }
 
-fn put(random: &mut Random) -> Put {
+fn put(random: &mut Random, unique_percent: u64) -> Put {
     let name = text(random.pick(&NAMES));
     let unique =
         |random: &mut Random| UniqueKey { space: random.pick(&["name", "alias"]), value: text(random.pick(&UNIQUE)) };
     let mut filter = vec![("name", name.clone())];
     filter.extend(random.some(3, any_filter_value));
     filter.dedup();
-    let mut unique = if random.chance(15) { random.some(2, unique) } else { Vec::new() };
+    let mut unique = if random.chance(unique_percent) { random.some(2, unique) } else { Vec::new() };
     unique.sort();
     unique.dedup();
     Put {
@@ -138,8 +138,10 @@ fn put(random: &mut Random) -> Put {
 }
 
 fn commit(random: &mut Random, model: &Model) -> Commit {
-    let most = random.pick(&[1, 1, 3, 3, 40]);
-    let mut put = random.some(most, put);
+    let most = random.pick(&[1, 1, 3, 3, 3, 60]);
+    // Many at once would never succeed with values from so few.
+    let unique_percent = if most > 3 { 0 } else { 15 };
+    let mut put = random.some(most, |random| put(random, unique_percent));
     let mut keys = std::collections::BTreeSet::new();
     put.retain(|put| keys.insert(put.key.clone()));
     let require = if random.chance(40) { random.some(3, |random| require(random, model)) } else { Vec::new() };

@@ -1,0 +1,274 @@
+//! Errors as they go over the wire, and what they must not tell (`docs/api.md`, Errors and Access).
+
+use platform_core::{
+    access::Caller,
+    error::{Error, Result},
+    kind::{Needs, Verb},
+    uid::Uid,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    common::{World, refused_fields, uid_of},
+    kinds::fixtures::FIXTURES,
+};
+
+const TYPE: &str = "type.googleapis.com/google.rpc";
+
+#[track_caller]
+fn status<T: std::fmt::Debug>(world: &World, result: Result<T>) -> Value {
+    world.status(&result.expect_err("a refusal"))
+}
+
+fn info(reason: &str, domain: &str) -> Value {
+    json!({ "@type": format!("{TYPE}.ErrorInfo"), "reason": reason, "domain": format!("{domain}.platform.test") })
+}
+
+#[test]
+fn an_identity_without_anything_is_refused_for_its_name_and_its_relationship() {
+    let world = World::new();
+    let name_rule = "name must match \"^[a-z0-9 ._-]{1,}$\"";
+    for body in [json!({}), json!({ "name": "" }), json!({ "name": "A" })] {
+        assert_eq!(
+            status(&world, world.create(&world.operator, "Identity", &world.org, body)),
+            json!({
+                "code": 3,
+                "message": format!("Invalid argument: name: {name_rule}"),
+                "details": [
+                    info("INVALID_ARGUMENT", "iam"),
+                    { "@type": format!("{TYPE}.BadRequest"), "fieldViolations": [{ "field": "name", "description": name_rule }] },
+                ],
+            })
+        );
+    }
+}
+
+#[test]
+fn a_group_with_repos_is_in_the_way_of_its_own_delete() {
+    let world = World::new();
+    let group = world.group(&world.org);
+    world.repo(&group);
+    assert_eq!(
+        status(&world, world.delete(&world.operator, "Group", &group)),
+        json!({
+            "code": 9,
+            "message": "Precondition failed: cannot delete group with child repos",
+            "details": [
+                info("FAILED_PRECONDITION", "iam"),
+                {
+                    "@type": format!("{TYPE}.PreconditionFailure"),
+                    "violations": [{ "type": "RESOURCE_NOT_EMPTY", "description": "cannot delete group with child repos" }],
+                },
+            ],
+        })
+    );
+}
+
+#[test]
+fn what_does_not_exist_is_not_found_and_named_by_type_and_uid() {
+    let world = World::new();
+    let missing = format!("{}/0000000000000000", world.org);
+    assert_eq!(
+        status(&world, world.get(&world.operator, "Repo", &missing)),
+        json!({
+            "code": 5,
+            "message": format!("Repo not found: {missing}"),
+            "details": [
+                info("NOT_FOUND", "registry"),
+                { "@type": format!("{TYPE}.ResourceInfo"), "resourceType": "registry.platform.test/Repo", "resourceName": missing },
+            ],
+        })
+    );
+}
+
+#[test]
+fn a_missing_parent_is_named_by_its_own_type_whichever_service_was_asked() {
+    let world = World::new();
+    let missing = format!("{}/0000000000000000", world.org);
+    let created = world.create(&world.operator, "Repo", &missing, json!({ "name": "a" }));
+    let status = status(&world, created);
+    assert_eq!(status["details"][0], info("NOT_FOUND", "registry"));
+    assert_eq!(status["details"][1]["resourceType"], "iam.platform.test/Group");
+    assert_eq!(status["details"][1]["resourceName"], missing);
+}
+
+#[test]
+fn who_may_not_is_told_no_more() {
+    let world = World::new();
+    let nobody = world.identity(&world.org);
+    let expected =
+        json!({ "code": 7, "message": "Permission denied", "details": [info("PERMISSION_DENIED", "registry")] });
+    assert_eq!(status(&world, world.get(&nobody, "Repo", &world.repo(&world.org))), expected);
+}
+
+#[test]
+fn a_second_of_one_name_already_exists() {
+    let world = World::new();
+    let create = || world.create(&world.operator, "Repo", &world.org, json!({ "name": "nginx" }));
+    create().unwrap();
+    assert_eq!(
+        status(&world, create()),
+        json!({
+            "code": 6,
+            "message": "There is already a repo of this name in the group",
+            "details": [info("ALREADY_EXISTS", "registry")],
+        })
+    );
+}
+
+#[test]
+fn an_identity_that_does_not_exist_is_unauthenticated() {
+    let world = World::new();
+    let ghost = Caller::new(Uid::from_digest([9; 20]));
+    assert_eq!(
+        status(&world, world.list(&ghost, "Repo", &[])),
+        json!({
+            "code": 16,
+            "message": "The token's identity does not exist",
+            "details": [info("UNAUTHENTICATED", "registry")],
+        })
+    );
+}
+
+#[test]
+fn all_that_is_wrong_with_a_request_is_told_at_once_in_the_order_of_the_body() {
+    let world = World::new();
+    let body = json!({
+        "name": "A", "description": "a\tb", "catalogTier": "GOLD", "bundles": ["x"], "aliases": ["x"], "activeTags": ["-"],
+        "syncConfig": {}, "customOverlay": { "environment": { "CHAINGUARD_X": "y" }, "contents": 5 }, "nonsense": 1,
+        "custom_overlay": {},
+    });
+    let mut fields = refused_fields(world.create(&world.operator, "Repo", &world.org, body));
+    fields.sort();
+    assert_eq!(
+        fields,
+        [
+            "activeTags",
+            "aliases",
+            "bundles",
+            "catalogTier",
+            "customOverlay",
+            "customOverlay.contents",
+            "customOverlay.environment",
+            "description",
+            "name",
+            "nonsense",
+            "syncConfig.source",
+        ]
+    );
+}
+
+#[test]
+fn many_violations_are_cut_at_a_hundred() {
+    let world = World::new();
+    let body: serde_json::Map<_, _> = (0..500).map(|n| (format!("x{n}"), json!(1))).collect();
+    let created = world.create(&world.operator, "Repo", &world.org, body.into());
+    assert_eq!(refused_fields(created).len(), 100);
+}
+
+#[test]
+fn what_is_no_uid_is_refused_by_its_name_before_anything_is_decided() {
+    let world = World::new();
+    let nobody = world.identity(&world.org);
+    for bad in ["", "/", "x", "../etc", "%2e", "AA", "nginx", &format!("{}/", world.org), &format!("{}\0", world.org)] {
+        assert_eq!(refused_fields(world.get(&nobody, "Repo", bad)), ["uid"], "{bad:?}");
+        assert_eq!(refused_fields(world.update(&nobody, "Repo", bad, json!({}), None)), ["uid"], "{bad:?}");
+        assert_eq!(refused_fields(world.delete(&nobody, "Repo", bad)), ["uid"], "{bad:?}");
+        assert_eq!(refused_fields(world.create(&nobody, "Repo", bad, json!({}))), ["parent"], "{bad:?}");
+    }
+}
+
+/// What a caller who may nothing is told of a uid, by every method.
+fn told(world: &World, caller: &Caller, uid: &str) -> Vec<(String, String)> {
+    let bytes = |done: Result<()>| {
+        let error: Error = done.expect_err("a refusal");
+        let told = serde_json::to_string(&error.status("platform.test")).unwrap() + &error.to_string();
+        // The uid itself is what the caller sent.
+        told.replace(uid, "UID")
+    };
+    let mut told = Vec::new();
+    for fixture in FIXTURES {
+        let kind = world.kind(fixture.kind).kind;
+        let (name, good) = (kind.name, (world.kind(fixture.kind).example)());
+        for method in kind.methods {
+            // However sound or unsound the rest of the request is.
+            for body in [good.clone(), json!({}), json!({ "nonsense": 1 })] {
+                let done = match method.verb {
+                    Verb::List => continue,
+                    Verb::Get => world.get(caller, name, uid).map(drop),
+                    Verb::Create => world.create(caller, name, uid, body).map(drop),
+                    Verb::Update => world.update(caller, name, uid, body, Some("*")).map(drop),
+                    Verb::Delete => world.delete(caller, name, uid),
+                };
+                told.push((format!("{name} {:?}", method.verb), bytes(done)));
+            }
+        }
+        for action in kind.actions {
+            let request = match action.needs {
+                Needs::At(field, _) => json!({ field: uid }),
+                _ if action.name == "RequestGroupAccess" => json!({ "groupUid": uid }),
+                _ => continue,
+            };
+            let done = world.run(Some(caller), action.name, request).map(drop);
+            told.push((action.name.to_owned(), bytes(done)));
+        }
+    }
+    told
+}
+
+#[test]
+fn a_refusal_is_the_same_to_the_byte_whether_or_not_there_is_such_a_resource() {
+    let world = World::new();
+    let (organisation, group) = (world.organisation(), world.group(&world.org));
+    let (repo, identity) = (world.repo(&group), world.identity(&group).identity);
+    let role = world.role(&group, &["repo.list"]);
+    let binding = world.bind(&Caller::new(identity.clone()), &role, &group);
+    let tag = world.tag(&repo, "latest");
+    let person = world.person("ada", None).identity;
+    let existing = [organisation, group.clone(), repo.clone(), identity, role, binding, tag, person];
+
+    let stranger = world.member("owner", &world.organisation());
+    let nobody = world.identity(&world.org);
+    for caller in [&stranger, &nobody] {
+        for uid in &existing {
+            // As long a path, so that only what is there is another.
+            let missing = match uid.parent() {
+                Some(parent) => Uid::opaque(format!("{parent}/0000000000000000")),
+                None => Uid::from_digest([7; 20]),
+            };
+            let [of_existing, of_missing] = [uid, &missing].map(|uid| told(&world, caller, uid));
+            assert!(of_existing.len() > 60);
+            for (existing, missing) in of_existing.iter().zip(&of_missing) {
+                assert_eq!(existing, missing, "{uid} to {:?}", caller.identity);
+            }
+        }
+    }
+}
+
+#[test]
+fn names_of_other_tenants_groups_and_repos_cannot_be_probed() {
+    let world = World::new();
+    let secret = world.organisation();
+    let name = world.get(&world.operator, "Group", &secret).unwrap()["name"].clone();
+    let repo = uid_of(&world.create(&world.operator, "Repo", &secret, json!({ "name": "hidden" })).unwrap());
+    let (organisation, there) = (name.as_str().unwrap(), format!("{}/hidden", name.as_str().unwrap()));
+    let stranger = world.member("owner", &world.organisation());
+    let home = stranger.identity.parent().unwrap();
+
+    let parent = |text: &str| status(&world, world.create(&stranger, "Group", text, json!({ "name": "a" })));
+    assert_eq!(parent(organisation), parent("no such organisation"));
+    let source = |text: &str| {
+        let body = json!({ "name": "b", "syncConfig": { "source": text } });
+        status(&world, world.create(&stranger, "Repo", &home, body))
+    };
+    let missing = source(&format!("{secret}/0000000000000000"));
+    for text in [&*repo, &*there, "no such organisation/hidden", &format!("{organisation}/no such repo")] {
+        assert_eq!(source(text), missing, "{text}");
+    }
+    let bind = |role: &str| {
+        let body = json!({ "identityUid": stranger.identity, "roleUid": role });
+        status(&world, world.create(&stranger, "RoleBinding", &home, body))
+    };
+    let role = world.role(&secret, &["repo.list"]);
+    assert_eq!(bind(&role), bind(&format!("{secret}/0000000000000000")));
+}

@@ -1,0 +1,436 @@
+//! One suite for all kinds, driven by their tables: what holds for a kind because it is a kind. A new kind is covered
+//! by being listed in `KINDS`, and by a fixture that says what the table cannot.
+
+use platform_core::{
+    access::Capability,
+    error::{Code, Result},
+    kind::{Access, Field, Kind, Parent, Registered, Type, Verb},
+    uid::Uid,
+};
+use serde_json::{Value, json};
+
+use self::fixtures::{FIXTURES, Fixture, Pair, WITHOUT_METHODS, attempt};
+use crate::common::{World, code, object, refused_fields, text, uid_of};
+
+pub(crate) mod fixtures;
+mod lists;
+
+/// A world with an organisation, and what the suite needs to know of a kind.
+struct Case {
+    world: World,
+    organisation: Uid,
+    kind: &'static Kind,
+    fixture: &'static Fixture,
+}
+
+impl Case {
+    fn new(fixture: &'static Fixture) -> Self {
+        let world = World::new();
+        let organisation = uid_of(&world.create(&world.operator, "Group", "", json!({ "name": "own.test" })).unwrap());
+        let kind = world.kind(fixture.kind).kind;
+        Self { world, organisation, kind, fixture }
+    }
+
+    fn has(&self, verb: Verb) -> bool {
+        self.kind.method(verb).is_some()
+    }
+
+    fn pairs(&self) -> Vec<Pair> {
+        let example = (self.world.kind(self.kind.name).example)();
+        (self.fixture.pairs)(&self.world, &self.organisation, example)
+    }
+
+    fn create(&self, parent: &Uid, body: &Value) -> Value {
+        let created = self.world.create(&self.world.operator, self.kind.name, parent, body.clone());
+        created.unwrap_or_else(|error| panic!("{error} {:?}: {body}", error.violations()))
+    }
+
+    fn update(&self, uid: &str, body: Value, mask: Option<&str>) -> Result<Value> {
+        self.world.update(&self.world.operator, self.kind.name, uid, body, mask)
+    }
+
+    fn get(&self, uid: &str) -> Value {
+        self.world.get(&self.world.operator, self.kind.name, uid).unwrap()
+    }
+
+    /// Makes resources: some at one time, some later, some of equal values.
+    fn make_some(&self) -> Vec<Value> {
+        if let Some(make) = self.fixture.make {
+            let one = |later| {
+                self.world.clock.advance(later);
+                make(&self.world, &self.organisation)
+            };
+            let uids = [0, 0, 7].map(one);
+            return uids.iter().map(|uid| self.get(uid)).collect();
+        }
+        let mut made = Vec::new();
+        for _ in 0..2 {
+            for pair in self.pairs().into_iter().skip(usize::from(!made.is_empty() && self.kind.name == "Group")) {
+                made.push(self.create(&pair.parent, &pair.a));
+                made.push(self.create(&pair.parent, &pair.b));
+                self.world.clock.advance(7);
+            }
+        }
+        made.iter().map(|resource| self.get(text(resource, "uid"))).collect()
+    }
+}
+
+/// Runs a part of the suite for each kind that has the verb, and names the kind that it failed for.
+fn for_each_kind_with(verb: Verb, part: impl Fn(&Case)) {
+    for fixture in FIXTURES {
+        let case = Case::new(fixture);
+        if case.has(verb) {
+            println!("{}", fixture.kind);
+            part(&case);
+        }
+    }
+}
+
+fn settable(field: &Field) -> bool {
+    matches!(field.access, Access::Mutable | Access::InputOnly)
+}
+
+/// Compares all but what the server sets at each write.
+#[track_caller]
+fn assert_same(case: &Case, expected: &Value, found: &Value) {
+    for field in case.kind.fields {
+        let told = field.access != Access::OutputOnly || matches!(field.name, "uid" | "createTime");
+        if told {
+            assert_eq!(expected.get(field.name), found.get(field.name), "{}.{}", case.kind.name, field.name);
+        }
+    }
+}
+
+/// What an update without a mask makes of a message: each field that was sent is set, and clears its oneof.
+fn overlaid(fields: &[Field], old: &Value, sent: &Value) -> Value {
+    let (Value::Object(old), Value::Object(sent)) = (old, sent) else { return sent.clone() };
+    let mut new = old.clone();
+    for (name, value) in sent {
+        let field = fields.iter().find(|field| field.name == name).expect("a field");
+        if field.access == Access::OutputOnly {
+            continue;
+        }
+        for other in fields.iter().filter(|other| other.oneof.is_some() && other.oneof == field.oneof) {
+            if other.name != name {
+                new.remove(other.name);
+            }
+        }
+        let value = match (&field.ty, new.get(name)) {
+            (Type::Message(inner), Some(old)) => overlaid(inner, old, value),
+            _ => value.clone(),
+        };
+        new.insert(name.clone(), value);
+    }
+    new.into()
+}
+
+fn snake(name: &str) -> String {
+    name.chars()
+        .flat_map(|c| c.is_ascii_uppercase().then_some('_').into_iter().chain([c.to_ascii_lowercase()]))
+        .collect()
+}
+
+#[test]
+fn every_kind_has_a_fixture() {
+    let world = World::new();
+    for Registered { kind, .. } in world.platform.registered() {
+        let known = FIXTURES.iter().any(|fixture| fixture.kind == kind.name);
+        let none = WITHOUT_METHODS.contains(&kind.name);
+        assert!(known != none, "{} needs a fixture in tests/engine/kinds/fixtures.rs", kind.name);
+        assert_eq!(none, kind.methods.is_empty(), "{}", kind.name);
+    }
+}
+
+#[test]
+fn an_example_has_each_declared_field_in_order_and_in_canonical_form() {
+    let world = World::new();
+    for Registered { kind, example, .. } in world.platform.registered() {
+        let example = example();
+        let other_form = |field: &&Field| {
+            let set = |other: &Field| other.oneof == field.oneof && example.get(other.name).is_some();
+            field.oneof.is_some() && example.get(field.name).is_none() && kind.fields.iter().any(set)
+        };
+        let declared: Vec<_> = kind
+            .fields
+            .iter()
+            .filter(|field| !other_form(field) && field.access != Access::InputOnly)
+            .map(|field| field.name)
+            .collect();
+        let found = object(example);
+        assert_eq!(found.keys().collect::<Vec<_>>(), declared, "{}", kind.name);
+    }
+}
+
+#[test]
+fn the_bodies_of_a_fixture_set_every_field_that_callers_set() {
+    for_each_kind_with(Verb::Create, |case| {
+        let pairs = case.pairs();
+        for field in case.kind.fields.iter().filter(|field| field.access != Access::OutputOnly) {
+            let set = |body: &Value| body.get(field.name).is_some() || field.access == Access::InputOnly;
+            assert!(pairs.iter().any(|pair| set(&pair.a) || set(&pair.b)), "{}.{}", case.kind.name, field.name);
+        }
+    });
+}
+
+#[test]
+fn what_is_created_is_returned_and_read_back_with_what_the_server_sets() {
+    for_each_kind_with(Verb::Create, |case| {
+        for pair in case.pairs() {
+            for body in [&pair.a, &pair.b] {
+                let created = case.create(&pair.parent, body);
+                let uid = uid_of(&created);
+                assert_eq!(uid.parent().unwrap_or_default(), pair.parent);
+                assert_eq!(created, case.get(&uid));
+                for field in case.kind.fields.iter().filter(|field| field.access == Access::Mutable) {
+                    if let (Some(sent), Some(found)) = (body.get(field.name), created.get(field.name)) {
+                        let expected = match field.ty {
+                            Type::Message(inner) => overlaid(inner, found, sent),
+                            _ => sent.clone(),
+                        };
+                        assert_eq!(&expected, found, "{}.{}", case.kind.name, field.name);
+                    }
+                }
+                assert_eq!(text(&created, "createTime"), case.world.platform.now().to_string());
+                assert_eq!(created["createTime"], created["updateTime"]);
+                assert!(
+                    case.kind.fields.iter().all(|f| f.access != Access::InputOnly || created.get(f.name).is_none())
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn what_only_the_server_sets_is_ignored_in_creates_and_updates() {
+    for_each_kind_with(Verb::Update, |case| {
+        let junk = |body: &Value| {
+            let mut body = body.clone();
+            for field in case.kind.fields.iter().filter(|field| field.access == Access::OutputOnly) {
+                body[field.name] = json!([5]);
+            }
+            body
+        };
+        let outputs: Vec<_> =
+            case.kind.fields.iter().filter(|f| f.access == Access::OutputOnly).map(|f| f.name).collect();
+        for pair in case.pairs() {
+            let a = case.create(&pair.parent, &junk(&pair.a));
+            let uid = uid_of(&a);
+            case.world.clock.advance(1000);
+            let unchanged = case.update(&uid, junk(&json!({})), Some(&outputs.join(","))).unwrap();
+            assert_eq!(unchanged, a, "{}", case.kind.name);
+            assert_same(case, &a, &case.update(&uid, junk(&pair.a), Some("*")).unwrap());
+            assert_same(case, &a, &case.update(&uid, junk(&json!({})), None).unwrap());
+        }
+    });
+}
+
+#[test]
+fn each_field_that_callers_set_is_updated_without_a_mask_with_one_and_leaves_the_others() {
+    for_each_kind_with(Verb::Update, |case| {
+        let now = || case.world.platform.now().to_string();
+        for pair in case.pairs() {
+            let (a, b) = (case.create(&pair.parent, &pair.a), case.create(&pair.parent, &pair.b));
+            let uid = uid_of(&a);
+            if case.has(Verb::Delete) {
+                // What b has to itself, a must be able to take.
+                case.world.delete(&case.world.operator, case.kind.name, text(&b, "uid")).unwrap();
+            }
+            for field in case.kind.fields.iter().filter(|field| settable(field) && pair.b.get(field.name).is_some()) {
+                let name = field.name;
+                let Type::Message(inner) = field.ty else {
+                    check(case, &a, &uid, json!({ name: b[name] }), None, name, b[name].clone(), &pair);
+                    check(case, &a, &uid, pair.b.clone(), Some(name), name, b[name].clone(), &pair);
+                    check(case, &a, &uid, pair.b.clone(), Some(&snake(name)), name, b[name].clone(), &pair);
+                    continue;
+                };
+                let merged = overlaid(inner, &a[name], &b[name]);
+                check(case, &a, &uid, json!({ name: pair.b[name] }), None, name, merged, &pair);
+                check(case, &a, &uid, pair.b.clone(), Some(name), name, b[name].clone(), &pair);
+            }
+            case.world.clock.advance(1000);
+            let replaced = case.update(&uid, pair.b.clone(), Some("*")).unwrap();
+            let mut expected = b.clone();
+            for field in case.kind.fields.iter().filter(|f| f.access == Access::Immutable || f.name == "uid") {
+                expected[field.name] = a[field.name].clone();
+            }
+            expected["createTime"] = a["createTime"].clone();
+            assert_same(case, &expected, &replaced);
+            assert_eq!(replaced, case.get(&uid));
+            assert_eq!(text(&replaced, "updateTime"), now());
+        }
+    });
+}
+
+/// Updates `a`, expects that one field alone changed, and puts it back.
+#[allow(clippy::too_many_arguments, reason = "one sentence of the suite")]
+#[track_caller]
+fn check(case: &Case, a: &Value, uid: &Uid, body: Value, mask: Option<&str>, name: &str, value: Value, pair: &Pair) {
+    case.world.clock.advance(1000);
+    let updated = case.update(uid, body, mask).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let mut expected = a.clone();
+    expected[name] = value;
+    assert_same(case, &expected, &updated);
+    assert_eq!(updated, case.get(uid), "{name}");
+    assert_eq!(text(&updated, "updateTime"), case.world.platform.now().to_string(), "{name}");
+    let back = case.update(uid, pair.a.clone(), Some("*")).unwrap();
+    assert_same(case, a, &back);
+}
+
+#[test]
+fn a_field_that_the_mask_names_and_the_body_lacks_is_cleared_unless_it_is_required() {
+    for_each_kind_with(Verb::Update, |case| {
+        let Some(pair) = case.pairs().pop() else { return };
+        let uid = uid_of(&case.create(&pair.parent, &pair.a));
+        for field in case.kind.fields.iter().filter(|field| settable(field) && field.oneof.is_none()) {
+            let cleared = case.update(&uid, json!({}), Some(field.name));
+            let needed = field.required || (case.kind.name, field.name) == ("Role", "capabilities");
+            if needed {
+                assert_eq!(refused_fields(cleared), [field.name], "{}", case.kind.name);
+            } else {
+                let left = cleared.unwrap().get(field.name).cloned();
+                let empty = [None, Some(json!(false)), Some(json!(0))];
+                assert!(empty.contains(&left), "{}.{}: {left:?}", case.kind.name, field.name);
+            }
+            case.update(&uid, pair.a.clone(), Some("*")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_singleton_is_there_from_the_start_and_updated_without_a_create() {
+    for fixture in FIXTURES {
+        let case = Case::new(fixture);
+        let (Parent::Singleton(..), Some(make)) = (case.kind.parent, fixture.make) else { continue };
+        let uid = make(&case.world, &case.organisation);
+        assert_eq!(object(case.get(&uid)).keys().collect::<Vec<_>>(), ["uid"]);
+        let example = (case.world.kind(fixture.kind).example)();
+        let written = case.update(&uid, example.clone(), None).unwrap();
+        for field in case.kind.fields.iter().filter(|field| settable(field)) {
+            assert_eq!(written[field.name], example[field.name]);
+        }
+        assert_eq!(written, case.get(&uid));
+        case.world.delete(&case.world.operator, case.kind.parent.kind().unwrap(), &uid).unwrap();
+        assert_eq!(code(case.world.get(&case.world.operator, fixture.kind, &uid)), Code::NotFound);
+    }
+}
+
+#[test]
+fn an_immutable_field_is_refused_another_value_and_may_be_repeated() {
+    let mut seen = 0;
+    for_each_kind_with(Verb::Update, |case| {
+        for field in case.kind.fields.iter().filter(|field| field.access == Access::Immutable) {
+            let pair = case.pairs().remove(0);
+            let a = case.create(&pair.parent, &pair.a);
+            let uid = uid_of(&a);
+            let name = field.name;
+            for mask in [None, Some(name), Some("*")] {
+                let mut other = pair.a.clone();
+                other[name] = json!("another");
+                assert_eq!(refused_fields(case.update(&uid, other, mask)), [name], "{mask:?}");
+                assert_same(case, &a, &case.update(&uid, pair.a.clone(), mask).unwrap());
+            }
+            assert_same(case, &a, &case.update(&uid, json!({}), Some(name)).unwrap());
+        }
+    });
+    FIXTURES.iter().for_each(|fixture| {
+        let case = Case::new(fixture);
+        seen += case.kind.fields.iter().filter(|field| field.access == Access::Immutable).count();
+    });
+    assert!(seen > 0, "some kind has an immutable field");
+}
+
+#[test]
+fn what_is_deleted_is_gone_and_named_by_type_and_uid() {
+    for_each_kind_with(Verb::Delete, |case| {
+        let world = &case.world;
+        for resource in case.make_some() {
+            let uid = text(&resource, "uid");
+            world.delete(&world.operator, case.kind.name, uid).unwrap();
+            let gone = [
+                world.get(&world.operator, case.kind.name, uid).map(drop),
+                world.delete(&world.operator, case.kind.name, uid),
+            ];
+            for gone in gone {
+                // With an organisation went what allowed to know of it.
+                let expected = if case.kind.name == "Group" && !uid.contains('/') {
+                    Code::PermissionDenied
+                } else {
+                    Code::NotFound
+                };
+                let error = gone.expect_err("it is gone");
+                assert_eq!(error.code(), expected);
+                if expected == Code::NotFound {
+                    let info = &world.status(&error)["details"][1];
+                    assert_eq!(info["@type"], "type.googleapis.com/google.rpc.ResourceInfo");
+                    assert_eq!(info["resourceType"], case.kind.resource_type("platform.test"));
+                    assert_eq!(info["resourceName"], uid);
+                }
+            }
+            let left = world.walk(&world.operator, case.kind.name, &[]);
+            assert!(left.iter().all(|item| text(item, "uid") != uid));
+        }
+    });
+}
+
+#[test]
+fn each_method_needs_each_of_its_capabilities_and_no_other() {
+    for fixture in FIXTURES {
+        let case = Case::new(fixture);
+        let world = &case.world;
+        for method in case.kind.methods {
+            let needed: Vec<_> = method.capabilities.iter().map(|capability| capability.name()).collect();
+            let all: Vec<_> = needed.iter().chain(fixture.besides).copied().collect();
+            let able = world.holder(&case.organisation, &all);
+            assert!(
+                attempt(world, fixture, &case.organisation, &able, method.verb),
+                "{}: {:?} with {all:?}",
+                fixture.kind,
+                method.verb
+            );
+            for missing in &needed {
+                let others: Vec<_> = Capability::all()
+                    .filter(|capability| !capability.is_internal() && capability.name() != *missing)
+                    .filter(owner_holds)
+                    .map(Capability::name)
+                    .collect();
+                let unable = world.holder(&case.organisation, &others);
+                assert!(
+                    !attempt(world, fixture, &case.organisation, &unable, method.verb),
+                    "{}: {:?} without {missing}",
+                    fixture.kind,
+                    method.verb
+                );
+            }
+        }
+    }
+}
+
+fn owner_holds(capability: &Capability) -> bool {
+    use platform_core::resources::iam::role;
+    let roles = role::built_in(platform_core::timestamp::Timestamp::EPOCH);
+    roles.iter().any(|role| role.name == "owner" && role.capabilities.contains(capability))
+}
+
+#[test]
+fn keys_and_parameters_that_a_kind_does_not_have_are_refused_by_name() {
+    for fixture in FIXTURES {
+        let case = Case::new(fixture);
+        let (world, kind) = (&case.world, case.kind.name);
+        if case.has(Verb::List) {
+            let listed = world.list(&world.operator, kind, &[("nonsense", "1")]).map(drop);
+            assert_eq!(refused_fields(listed), ["nonsense"]);
+        }
+        for pair in case.pairs() {
+            let mut body = pair.a.clone();
+            body["nonsense"] = json!(1);
+            assert_eq!(refused_fields(world.create(&world.operator, kind, &pair.parent, body)), ["nonsense"]);
+            let uid = uid_of(&case.create(&pair.parent, &pair.a));
+            if case.has(Verb::Update) {
+                for mask in [None, Some("*"), Some(case.kind.fields[1].name)] {
+                    assert_eq!(refused_fields(case.update(&uid, json!({ "nonsense": 1 }), mask)), ["nonsense"]);
+                }
+                assert_eq!(refused_fields(case.update(&uid, json!({}), Some("nonsense"))), ["update_mask"]);
+            }
+        }
+    }
+}

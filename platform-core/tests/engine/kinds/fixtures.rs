@@ -1,0 +1,234 @@
+//! What the suite cannot tell from a kind's table: where its resources hang, and what their references refer to.
+
+use platform_core::{access::Caller, error::Code, kind::Verb, uid::Uid};
+use serde_json::{Value, json};
+
+use crate::common::{ISSUER, World, built_in, digest, text, uid_of};
+
+/// How the suite makes resources of a kind.
+pub(crate) struct Fixture {
+    pub(crate) kind: &'static str,
+    /// Pairs of bodies, made for an organisation. All of them together set every field that callers can set.
+    /// The first body is the kind's example, but for its references; the last pair is one that an owner of the
+    /// organisation may create.
+    pub(crate) pairs: fn(&World, &Uid, Value) -> Vec<Pair>,
+    /// Makes a resource of a kind without a create, in or of an organisation.
+    pub(crate) make: Option<fn(&World, &Uid) -> Uid>,
+    /// Whether the kind's resources lie in organisations and in no folder.
+    pub(crate) in_organisations_only: bool,
+    /// What a caller must hold besides a method's capabilities, to give it away or to refer to it.
+    pub(crate) besides: &'static [&'static str],
+}
+
+/// Two bodies that can be created under a parent and updated into each other; both have the same form of each oneof.
+pub(crate) struct Pair {
+    pub(crate) parent: Uid,
+    pub(crate) a: Value,
+    pub(crate) b: Value,
+}
+
+impl Pair {
+    fn new(parent: &Uid, a: Value, b: Value) -> Self {
+        Self { parent: parent.clone(), a, b }
+    }
+}
+
+/// Kinds without standard methods, of which the suite has nothing to ask.
+pub(crate) const WITHOUT_METHODS: &[&str] = &["IdentityMetadata", "Ping"];
+
+pub(crate) const FIXTURES: &[Fixture] = &[
+    Fixture {
+        kind: "Group",
+        pairs: |world, organisation, example| {
+            let verified = json!({ "name": "b", "description": "B", "verified": true, "kind": "ORG_KIND_DEV" });
+            vec![
+                Pair::new(&Uid::default(), example, verified),
+                Pair::new(
+                    &world.group(organisation),
+                    json!({ "name": "a", "description": "A" }),
+                    json!({ "name": "b" }),
+                ),
+            ]
+        },
+        make: None,
+        in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "GroupAccessRequest",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, organisation| {
+            let verified = json!({ "verified": true, "kind": "ORG_KIND_DEV" });
+            let domain = world.update(&world.operator, "Group", organisation, verified, None).unwrap();
+            let subject = format!("asker {}", world.serial());
+            let asker = world.person(&subject, Some(&format!("a@{}", text(&domain, "name"))));
+            world.run(Some(&asker), "RequestGroupAccess", json!({ "groupUid": organisation })).unwrap();
+            uid_of(&world.walk(&world.operator, "GroupAccessRequest", &[("identity", &asker.identity)])[0])
+        }),
+        in_organisations_only: true,
+        besides: &[],
+    },
+    Fixture {
+        kind: "Identity",
+        pairs: |world, organisation, example| {
+            let named = |name: &str| json!({ "name": name, "description": name, "company": name });
+            let with = |name: &str, form: &str, value: Value| {
+                let mut body = named(name);
+                body[form] = value;
+                body
+            };
+            let keys = |subject: &str| {
+                let keys = r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#;
+                let (issuer, until) = (ISSUER, "2026-06-01T00:00:00.000Z");
+                json!({ "issuer": issuer, "subject": subject, "issuerKeys": keys, "expirationTime": until, "audiences": ["a"] })
+            };
+            let aws = |user: &str| json!({ "awsAccount": "123456789012", "arnPattern": "arn:.*", "userId": user });
+            let claims = json!({
+                "issuerPattern": "https://.*", "subjectPattern": "repo:.*", "audiencePattern": ".*",
+                "claims": { "a": "b" }, "claimPatterns": { "c": "d.*" },
+            });
+            let group = world.group(organisation);
+            vec![
+                Pair::new(&group, example, with("b", "claimMatch", claims)),
+                Pair::new(&group, with("a", "staticKeys", keys("a")), with("b", "staticKeys", keys("b"))),
+                Pair::new(&group, with("a", "awsIdentity", aws("a")), with("b", "awsIdentity", aws("b"))),
+                Pair::new(
+                    &group,
+                    with("a", "servicePrincipal", "SERVICE_PRINCIPAL_INGESTER".into()),
+                    with("b", "servicePrincipal", "SERVICE_PRINCIPAL_SKILLS".into()),
+                ),
+            ]
+        },
+        make: None,
+        in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "Role",
+        pairs: |world, organisation, example| {
+            let b = json!({ "name": "b", "capabilities": ["CAP_IAM_GROUPS_LIST"] });
+            vec![Pair::new(&world.group(organisation), example, b)]
+        },
+        make: None,
+        in_organisations_only: false,
+        besides: &["groups.list", "repo.list", "tag.list"],
+    },
+    Fixture {
+        kind: "RoleBinding",
+        pairs: |world, organisation, mut example| {
+            let group = world.group(organisation);
+            let bound = |capability| {
+                let (identity, role) = (world.identity(&group).identity, world.role(&group, &[capability]));
+                json!({ "identityUid": identity, "roleUid": role })
+            };
+            let a = bound("groups.list");
+            example["identityUid"] = a["identityUid"].clone();
+            example["roleUid"] = built_in("actions.viewer").into();
+            vec![Pair::new(&group, example, bound("tag.list")), Pair::new(&group, a, bound("groups.list"))]
+        },
+        make: None,
+        in_organisations_only: false,
+        besides: &["groups.list"],
+    },
+    Fixture {
+        kind: "Repo",
+        pairs: |world, organisation, mut example| {
+            let group = world.group(organisation);
+            let inherited = ["catalogTier", "bundles", "aliases", "activeTags"];
+            let source = || {
+                let mut body = json!({ "name": format!("source {}", world.serial()), "description": "A source" });
+                inherited.iter().for_each(|field| body[*field] = example[*field].clone());
+                uid_of(&world.create(&world.operator, "Repo", &group, body).unwrap())
+            };
+            let [first, second] = [source(), source()];
+            example["syncConfig"]["source"] = json!(first);
+            let synced = json!({
+                "name": "synced", "syncConfig": { "source": second, "google": "g", "amazon": "a", "azure": "z" },
+                "customOverlay": { "environment": { "A": "b" } },
+            });
+            let plain = |name: &str, tier: &str, bundle: &str| {
+                json!({
+                    "name": name, "description": name, "catalogTier": tier, "bundles": [bundle],
+                    "aliases": [format!("{name}:1")], "activeTags": [name],
+                    "customOverlay": { "contents": { "packages": [name] }, "accounts": { "runAs": name } },
+                })
+            };
+            vec![
+                Pair::new(&group, example, synced),
+                Pair::new(&group, plain("a", "CATALOG_TIER_BASE", "base"), plain("b", "CATALOG_TIER_FIPS", "fips")),
+            ]
+        },
+        make: None,
+        in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "RepoReadme",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, organisation| world.repo(organisation)),
+        in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "Tag",
+        pairs: |world, organisation, example| {
+            let repo = world.repo(organisation);
+            let b = json!({ "name": "b", "digest": digest('b'), "deprecated": false, "bundles": ["fips"] });
+            vec![Pair::new(&repo, example, b)]
+        },
+        make: None,
+        in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "Sample",
+        pairs: |world, organisation, mut example| {
+            example["code"] = format!("code {}", world.serial()).into();
+            let b = json!({
+                "name": "b", "labels": ["green", "blue"], "size": "-9000000000", "weight": 4, "enabled": false,
+                "due": "2027-01-01T00:00:00.000Z",
+            });
+            vec![Pair::new(&world.group(organisation), example, b)]
+        },
+        make: None,
+        in_organisations_only: false,
+        besides: &[],
+    },
+];
+
+/// Tries a method at a resource that the operator makes in a group; tells whether it was allowed.
+pub(crate) fn attempt(world: &World, fixture: &Fixture, group: &Uid, caller: &Caller, verb: Verb) -> bool {
+    let kind = world.kind(fixture.kind);
+    let pair = (fixture.pairs)(world, group, (kind.example)()).pop();
+    let existing = || match (&pair, fixture.make) {
+        (_, Some(make)) => make(world, group),
+        (Some(pair), None) => {
+            uid_of(&world.create(&world.operator, fixture.kind, &pair.parent, pair.a.clone()).unwrap())
+        }
+        (None, None) => panic!("{} can be made", fixture.kind),
+    };
+    let done = match verb {
+        Verb::List => {
+            let uid = existing();
+            return world.walk(caller, fixture.kind, &[]).iter().any(|item| text(item, "uid") == &*uid);
+        }
+        Verb::Get => world.get(caller, fixture.kind, &existing()).map(drop),
+        Verb::Create => {
+            let pair = pair.as_ref().expect("a body");
+            world.create(caller, fixture.kind, &pair.parent, pair.a.clone()).map(drop)
+        }
+        Verb::Update => {
+            let uid = existing();
+            let body = pair.as_ref().map_or_else(|| (kind.example)(), |pair| pair.b.clone());
+            world.update(caller, fixture.kind, &uid, body, Some("*")).map(drop)
+        }
+        Verb::Delete => world.delete(caller, fixture.kind, &existing()),
+    };
+    match done {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(error.code(), Code::PermissionDenied, "{} {verb:?}: {error}", fixture.kind);
+            false
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The engine's tests, over the memory store: each file is a topic, each test a rule of `docs/api.md`.
+//!
+//! One binary for all of them, so that what they share is compiled and linked once.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+mod sample;
+mod snapshot;
+
+mod access_matrix;
+mod errors;
+mod filters;
+mod kinds;
+mod lists;
+mod live_grants;
+mod oracle;
+mod persons;
+mod registry_of_kinds;
+mod surface;
+mod updates;

@@ -1,0 +1,250 @@
+//! What must hold over the table of all kinds, and that it is the published interface.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use platform_core::{
+    kind::{Access, By, Field, Kind, Needs, Parent, Type, Verb},
+    request::LIST_FIELDS,
+    resources::KINDS,
+};
+
+use crate::surface::rows;
+
+fn kinds() -> impl Iterator<Item = &'static Kind> {
+    KINDS.iter().map(|registered| registered.kind)
+}
+
+#[track_caller]
+fn assert_unique<T: Ord + std::fmt::Debug>(values: impl IntoIterator<Item = T>) {
+    let mut seen = BTreeSet::new();
+    for value in values {
+        let shown = format!("{value:?}");
+        assert!(seen.insert(value), "{shown} is there twice");
+    }
+}
+
+#[test]
+fn names_plurals_rpcs_and_routes_are_each_given_once() {
+    assert_unique(kinds().map(|kind| kind.name));
+    assert_unique(kinds().map(|kind| (kind.domain.0, kind.plural)));
+    assert_unique(kinds().flat_map(rows).map(|row| row.rpc));
+    assert_unique(kinds().flat_map(rows).map(|row| row.http));
+}
+
+#[test]
+fn a_name_is_in_the_case_that_its_place_asks_for() {
+    let camel = |name: &str| name.chars().all(char::is_alphanumeric) && name.starts_with(char::is_lowercase);
+    for kind in kinds() {
+        assert!(kind.name.chars().all(char::is_alphanumeric) && kind.name.starts_with(char::is_uppercase));
+        assert!(camel(kind.plural) && kind.service.ends_with("Service"), "{}", kind.name);
+        for field in all_fields(kind) {
+            assert!(camel(field.name), "{}.{}", kind.name, field.name);
+        }
+    }
+}
+
+/// Every field of a kind, its messages, its parameters and its actions.
+fn all_fields(kind: &'static Kind) -> Vec<&'static Field> {
+    fn add(fields: &'static [Field], all: &mut Vec<&'static Field>) {
+        assert_unique(fields.iter().map(|field| field.name));
+        for field in fields {
+            all.push(field);
+            if let Some(inner) = message(&field.ty) {
+                add(inner, all);
+            }
+        }
+    }
+    let mut all = Vec::new();
+    add(kind.fields, &mut all);
+    kind.actions.iter().flat_map(|action| [action.request, action.response]).for_each(|fields| add(fields, &mut all));
+    all.extend(kind.methods.iter().flat_map(|method| method.params).map(|param| &param.field));
+    all
+}
+
+fn message(ty: &'static Type) -> Option<&'static [Field]> {
+    match ty {
+        Type::Message(fields) => Some(fields),
+        Type::List(element) | Type::Map(element) => message(element),
+        _ => None,
+    }
+}
+
+#[test]
+fn the_parameters_of_a_list_have_names_of_their_own_and_keys_that_are_there() {
+    for kind in kinds() {
+        for method in kind.methods {
+            assert!(
+                method.verb == Verb::List || (method.params.is_empty() && method.narrow.is_none()),
+                "{}",
+                kind.name
+            );
+            assert_unique(method.params.iter().map(|param| param.field.name).chain(LIST_FIELDS.iter().map(|f| f.name)));
+            for param in method.params {
+                match param.by {
+                    By::Value(key) | By::Above(key) => {
+                        let field = kind.field(key).is_some();
+                        let derived = kind.keys.iter().any(|derived| derived.name == key);
+                        assert!(field != derived, "{}?{} filters by {key}", kind.name, param.field.name);
+                    }
+                    By::Narrow => assert!(method.narrow.is_some(), "{}?{}", kind.name, param.field.name),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_sort_names_and_unique_spaces_are_each_given_once() {
+    for kind in kinds() {
+        assert_unique(kind.fields.iter().flat_map(|field| field.sort));
+        assert_unique(kind.fields.iter().map(|field| field.name).chain(kind.keys.iter().map(|key| key.name)));
+        assert_unique(kind.methods.iter().map(|method| method.verb as u8));
+    }
+    assert_unique(kinds().flat_map(|kind| kind.unique).map(|unique| unique.space));
+}
+
+#[test]
+fn a_listed_kind_has_a_uid_and_times_to_order_by_and_an_order_that_it_knows() {
+    for kind in kinds() {
+        let Some(list) = kind.method(Verb::List) else { continue };
+        for name in ["uid", "createTime", "createdAt", "updateTime", "updatedAt"] {
+            assert!(kind.fields.iter().any(|field| field.sort.contains(&name)), "{} by {name}", kind.name);
+        }
+        assert!(platform_core::aip::order_by::parse(list.order, kind.fields).is_ok(), "{}", kind.name);
+    }
+}
+
+#[test]
+fn every_kind_with_methods_has_a_uid_and_times_that_only_the_server_sets() {
+    for kind in kinds().filter(|kind| !kind.methods.is_empty()) {
+        for name in ["uid", "createTime", "updateTime"] {
+            let field = kind.field(name).unwrap_or_else(|| panic!("{}.{name}", kind.name));
+            assert_eq!(field.access, Access::OutputOnly, "{}.{name}", kind.name);
+        }
+    }
+}
+
+#[test]
+fn every_method_needs_a_capability_and_none_an_internal_one() {
+    for kind in kinds() {
+        for method in kind.methods {
+            assert!(!method.capabilities.is_empty(), "{} {:?}", kind.name, method.verb);
+            assert!(method.capabilities.iter().all(|capability| !capability.is_internal()), "{}", kind.name);
+        }
+        for action in kind.actions {
+            if let Needs::At(field, _) = action.needs {
+                assert!(action.request.iter().any(|known| known.name == field), "{}", action.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_parent_is_a_kind_and_a_child_without_a_delete_goes_with_it() {
+    for kind in kinds() {
+        if let Some(parent) = kind.parent.kind() {
+            assert!(kinds().any(|other| other.name == parent), "{} in {parent}", kind.name);
+        }
+        if matches!(kind.parent, Parent::Singleton(..)) {
+            let own = [Verb::List, Verb::Create, Verb::Delete].iter().filter_map(|verb| kind.method(*verb)).count();
+            assert_eq!(own, 0, "{} is always there", kind.name);
+        }
+        if kind.method(Verb::Delete).is_none() && kind.parent.kind().is_some() {
+            let goes = kind.when_parent_goes == platform_core::kind::WhenParentGoes::Goes;
+            assert!(goes, "nobody could ever delete the parent of a {}", kind.name);
+        }
+    }
+}
+
+#[test]
+fn an_event_is_recorded_for_every_change_and_named_for_its_service() {
+    for kind in kinds() {
+        for method in kind.methods {
+            match (method.verb, method.event) {
+                (Verb::List | Verb::Get, event) => assert_eq!(event, None),
+                (_, Some(event)) => assert!(event.ends_with(".v1") && event.contains(kind.domain.0), "{event}"),
+                // Ours, which the published events do not know.
+                (_, None) => assert_eq!(kind.name, "GroupAccessRequest"),
+            }
+        }
+    }
+}
+
+const CONTRACT: &str = include_str!("../contract.txt");
+
+/// The lines of the contract that have this mark.
+fn contract(mark: fn(&str) -> bool) -> BTreeSet<String> {
+    CONTRACT
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#') && mark(line))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What is ours and not of the contract.
+const OURS: &[&str] = &["GroupAccessRequest"];
+
+fn of_contract() -> impl Iterator<Item = &'static Kind> {
+    kinds().filter(|kind| !OURS.contains(&kind.name))
+}
+
+#[test]
+fn the_services_have_the_methods_of_the_contract_with_their_paths_capabilities_and_events_and_no_others() {
+    let found: BTreeSet<_> = of_contract().flat_map(rows).map(|row| row.to_string()).collect();
+    assert_same(&contract(|line| line.contains(" | ")), &found);
+}
+
+#[test]
+fn the_kinds_have_the_fields_of_the_contract_with_their_types_and_no_others() {
+    let mut found = BTreeSet::new();
+    for kind in of_contract() {
+        describe(kind.name, kind.fields, false, &mut found);
+    }
+    assert_same(&contract(|line| !line.contains(" | ") && !line.contains('?')), &found);
+}
+
+#[test]
+fn the_lists_have_the_parameters_of_the_contract_and_no_others() {
+    let params = |kind: &'static Kind| kind.method(Verb::List).map_or(&[][..], |list| list.params).iter();
+    let row = |kind: &Kind, field: &Field| format!("{}?{} {}", kind.name, field.name, name_of(&field.ty));
+    let found = of_contract().flat_map(|kind| params(kind).map(move |param| row(kind, &param.field))).collect();
+    assert_same(&contract(|line| line.contains('?') && !line.contains(" | ")), &found);
+}
+
+fn describe(prefix: &str, fields: &'static [Field], output: bool, found: &mut BTreeSet<String>) {
+    for field in fields.iter().filter(|field| !field.rest_only) {
+        let path = format!("{prefix}.{}", field.name);
+        let output = output || field.access == Access::OutputOnly;
+        let only = if output { " output-only" } else { "" };
+        let oneof = field.oneof.map(|oneof| format!(" of {oneof}")).unwrap_or_default();
+        found.insert(format!("{path} {}{only}{oneof}", name_of(&field.ty)));
+        if let Some(inner) = message(&field.ty) {
+            describe(&path, inner, output, found);
+        }
+    }
+}
+
+fn name_of(ty: &Type) -> String {
+    match ty {
+        Type::String => "string".to_owned(),
+        Type::Bool => "bool".to_owned(),
+        Type::Int32 => "int32".to_owned(),
+        Type::Int64 => "int64".to_owned(),
+        Type::Bytes => "bytes".to_owned(),
+        Type::Timestamp => "timestamp".to_owned(),
+        Type::Duration => "duration".to_owned(),
+        Type::Enum(_) => "enum".to_owned(),
+        Type::Capability => "capability".to_owned(),
+        Type::FieldMask => "mask".to_owned(),
+        Type::Message(_) => "message".to_owned(),
+        Type::List(element) => format!("list of {}", name_of(element)),
+        Type::Map(element) => format!("map of {}", name_of(element)),
+    }
+}
+
+#[track_caller]
+fn assert_same(contract: &BTreeSet<String>, found: &BTreeSet<String>) {
+    let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect::<Vec<_>>();
+    let difference = BTreeMap::from([("contract", only(contract, found)), ("found", only(found, contract))]);
+    assert!(contract == found, "{difference:#?}");
+}

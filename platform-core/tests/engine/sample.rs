@@ -1,0 +1,89 @@
+//! A kind of an embedder's own that has what the kinds of the contract do not use yet, so that the suites see every
+//! column of the tables.
+
+use platform_core::{
+    access::cap,
+    kind::{By, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, WhenParentGoes},
+    store::KeyValue,
+    timestamp::Timestamp,
+    uid::Uid,
+};
+use serde::{Deserialize, Serialize};
+
+/// A thing with a field of every sort.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Sample {
+    pub(crate) uid: Uid,
+    pub(crate) name: String,
+    pub(crate) code: String,
+    pub(crate) secret: String,
+    pub(crate) labels: Vec<String>,
+    pub(crate) size: String,
+    pub(crate) weight: i32,
+    pub(crate) enabled: bool,
+    pub(crate) due: Option<Timestamp>,
+    pub(crate) create_time: Option<Timestamp>,
+    pub(crate) update_time: Option<Timestamp>,
+}
+
+impl Resource for Sample {
+    const KIND: &'static Kind = &Kind {
+        name: "Sample",
+        plural: "samples",
+        service: "SamplesService",
+        domain: Domain("things"),
+        parent: Parent::Group,
+        methods: &[
+            Method::list(&[cap("repo.list")]).order("createTime desc").params(&[
+                Param::exact("name"),
+                Param { field: Field::strings("labels"), by: By::Value("labels") },
+                Param { field: Field::bool("enabled"), by: By::Value("enabled") },
+                Param { field: Field::new("size", Type::Int64), by: By::Value("size") },
+                Param { field: Field::timestamp("dueAfter"), by: By::Above("due") },
+            ]),
+            Method::get(&[cap("repo.list")]),
+            Method::create(&[cap("repo.create"), cap("tag.create")]),
+            Method::update(&[cap("repo.update"), cap("tag.update")]),
+            Method::delete(&[cap("repo.delete")]),
+        ],
+        actions: &[],
+        fields: &[
+            Field::UID,
+            Field::string("name").required().sort(&["name", "title"]),
+            Field::string("code").immutable(),
+            Field::string("secret").input_only(),
+            Field::strings("labels"),
+            Field::new("size", Type::Int64).sort(&["size"]),
+            Field::new("weight", Type::Int32).sort(&["weight"]),
+            Field::bool("enabled").sort(&["enabled"]),
+            Field::timestamp("due").sort(&["due"]),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME,
+        ],
+        keys: &[],
+        unique: &[Unique {
+            space: "sample.code",
+            what: "a sample of this code",
+            value: |body| body.get("code")?.as_str().map(KeyValue::text),
+        }],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Blocks,
+    };
+
+    fn example() -> Self {
+        Self {
+            uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
+            name: "sample".to_owned(),
+            code: "code".to_owned(),
+            secret: String::new(),
+            labels: vec!["red".to_owned(), "blue".to_owned()],
+            size: "10".to_owned(),
+            weight: -3,
+            enabled: true,
+            due: Some(Timestamp::EPOCH),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The whole interface, a method a line, made from the kind tables: a new method cannot come without a line in
+//! `tests/surface.txt`.
+
+use std::fmt;
+
+use platform_core::{
+    kind::{Http, Kind, Method, Needs, Parent, Verb},
+    resources::KINDS,
+};
+
+use crate::snapshot::assert_snapshot;
+
+/// A method of a service.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) rpc: String,
+    pub(crate) http: String,
+    pub(crate) needs: String,
+    pub(crate) event: &'static str,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} | {} | {}", self.rpc, self.http, self.needs)?;
+        if self.event.is_empty() { Ok(()) } else { write!(f, " | {}", self.event) }
+    }
+}
+
+/// Returns the methods of a kind, sorted by their names.
+pub(crate) fn rows(kind: &Kind) -> Vec<Row> {
+    let names = |capabilities: &[platform_core::access::Capability]| {
+        capabilities.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(" ")
+    };
+    let methods = kind.methods.iter().map(|method| Row {
+        rpc: format!("{}.{}", kind.service, rpc(kind, method)),
+        http: format!("{} /{}/v2/{}", http(method.verb), kind.domain.0, path(kind, method.verb)),
+        needs: names(method.capabilities),
+        event: method.event.unwrap_or_default(),
+    });
+    let actions = kind.actions.iter().map(|action| Row {
+        rpc: format!("{}.{}", kind.service, action.name),
+        http: format!(
+            "{} /{}/v2/{}",
+            match action.http {
+                Http::Get => "GET",
+                Http::Post => "POST",
+                Http::Patch => "PATCH",
+            },
+            kind.domain.0,
+            action.path
+        ),
+        needs: match action.needs {
+            Needs::Nothing => "nothing".to_owned(),
+            Needs::Caller => "a token".to_owned(),
+            Needs::At(_, capabilities) | Needs::Somewhere(capabilities) => names(capabilities),
+        },
+        event: action.event.unwrap_or_default(),
+    });
+    let mut rows: Vec<_> = methods.chain(actions).collect();
+    rows.sort_by(|a, b| a.rpc.cmp(&b.rpc));
+    rows
+}
+
+fn rpc(kind: &Kind, method: &Method) -> String {
+    let noun = if method.verb == Verb::List { kind.plural } else { kind.name };
+    let (first, rest) = noun.split_at(1);
+    format!("{}{}{rest}", method.verb.name(), first.to_uppercase())
+}
+
+fn http(verb: Verb) -> &'static str {
+    match verb {
+        Verb::List | Verb::Get => "GET",
+        Verb::Create => "POST",
+        Verb::Update => "PATCH",
+        Verb::Delete => "DELETE",
+    }
+}
+
+fn path(kind: &Kind, verb: Verb) -> String {
+    if let Parent::Singleton(parent, name) = kind.parent {
+        let parent = KINDS.iter().find(|registered| registered.kind.name == parent).expect("the parent's kind");
+        return format!("{}/{{uid=**}}/{name}", parent.kind.plural);
+    }
+    match verb {
+        Verb::List => kind.plural.to_owned(),
+        Verb::Create => format!("{}/{{parent=**}}", kind.plural),
+        Verb::Get | Verb::Update | Verb::Delete => format!("{}/{{uid=**}}", kind.plural),
+    }
+}
+
+#[test]
+fn the_surface_is_the_committed_one() {
+    let mut found = String::from("# Every method: RPC | HTTP method and path | what a caller must hold | the event.\n");
+    for registered in KINDS {
+        found.push_str(&format!("\n## {}\n\n", registered.kind.name));
+        rows(registered.kind).iter().for_each(|row| found.push_str(&format!("{row}\n")));
+    }
+    assert_snapshot("surface.txt", &found);
+}

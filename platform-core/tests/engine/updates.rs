@@ -1,0 +1,264 @@
+//! Updates by mask (`docs/api.md`, Updates and Times).
+
+use std::thread;
+
+use platform_core::{error::Code, uid::Uid};
+use serde_json::{Value, json};
+
+use crate::common::{BEGIN, ISSUER, World, code, digest, object, refused_fields, text, uid_of};
+
+fn world_with_a_repo() -> (World, Uid) {
+    let world = World::new();
+    let body = json!({
+        "name": "nginx", "description": "a web server", "bundles": ["base"], "activeTags": ["1"],
+        "customOverlay": { "environment": { "A": "b" }, "accounts": { "runAs": "web" } },
+    });
+    let repo = uid_of(&world.create(&world.operator, "Repo", &world.org, body).unwrap());
+    (world, repo)
+}
+
+fn without_times(repo: &Value) -> Value {
+    let mut repo = object(repo.clone());
+    for name in ["uid", "createTime", "updateTime"] {
+        repo.remove(name);
+    }
+    repo.into()
+}
+
+#[test]
+fn without_a_mask_the_fields_that_the_body_has_are_set_and_the_others_left() {
+    let (world, repo) = world_with_a_repo();
+    let body = json!({ "description": "b", "custom_overlay": { "accounts": { "runAs": "root" } } });
+    let updated = world.update(&world.operator, "Repo", &repo, body, None).unwrap();
+    assert_eq!(
+        without_times(&updated),
+        json!({
+            "name": "nginx", "description": "b", "bundles": ["base"], "activeTags": ["1"],
+            "customOverlay": { "environment": { "A": "b" }, "accounts": { "runAs": "root" } },
+        })
+    );
+}
+
+#[test]
+fn an_explicit_empty_value_or_null_clears_a_field() {
+    for empty in [json!(""), Value::Null] {
+        let (world, repo) = world_with_a_repo();
+        let body = json!({ "description": empty, "bundles": [], "customOverlay": { "environment": null } });
+        let updated = world.update(&world.operator, "Repo", &repo, body, None).unwrap();
+        assert_eq!(
+            without_times(&updated),
+            json!({ "name": "nginx", "activeTags": ["1"], "customOverlay": { "accounts": { "runAs": "web" } } })
+        );
+    }
+    let (world, repo) = world_with_a_repo();
+    let updated = world.update(&world.operator, "Repo", &repo, json!({ "customOverlay": null }), None).unwrap();
+    assert_eq!(updated.get("customOverlay"), None);
+}
+
+#[test]
+fn with_a_mask_only_its_fields_are_set_and_the_rest_of_the_body_is_ignored() {
+    let (world, repo) = world_with_a_repo();
+    let body = json!({ "name": "Not A Name", "description": "b", "bundles": ["no bundle"] });
+    let updated = world.update(&world.operator, "Repo", &repo, body, Some("description")).unwrap();
+    assert_eq!((&updated["name"], &updated["description"]), (&json!("nginx"), &json!("b")));
+    let body = json!({ "customOverlay": { "environment": { "C": "d" }, "accounts": { "runAs": "root" } } });
+    let updated = world.update(&world.operator, "Repo", &repo, body, Some("custom_overlay.environment")).unwrap();
+    assert_eq!(updated["customOverlay"], json!({ "environment": { "C": "d" }, "accounts": { "runAs": "web" } }));
+}
+
+#[test]
+fn a_mask_of_a_message_replaces_it_and_a_star_replaces_all_that_callers_set() {
+    let (world, repo) = world_with_a_repo();
+    let body = json!({ "name": "httpd", "customOverlay": { "environment": { "C": "d" } } });
+    let updated = world.update(&world.operator, "Repo", &repo, body.clone(), Some("customOverlay")).unwrap();
+    assert_eq!((&updated["name"], &updated["customOverlay"]), (&json!("nginx"), &body["customOverlay"]));
+    let updated = world.update(&world.operator, "Repo", &repo, body.clone(), Some("*")).unwrap();
+    assert_eq!(without_times(&updated), body);
+}
+
+#[test]
+fn a_mask_that_names_no_field_or_a_star_among_others_is_refused_with_every_wrong_path() {
+    let (world, repo) = world_with_a_repo();
+    for (mask, wrong) in [
+        ("nam", 1),
+        ("name.x", 1),
+        ("*,name", 1),
+        ("customOverlay.x,y,name", 2),
+        ("uid.x", 1),
+        ("customOverlay.environment.A", 1),
+    ] {
+        let updated = world.update(&world.operator, "Repo", &repo, json!({ "name": "a" }), Some(mask));
+        assert_eq!(refused_fields(updated), vec!["update_mask"; wrong], "{mask}");
+    }
+}
+
+#[test]
+fn a_mask_of_output_only_fields_changes_nothing_not_even_the_time() {
+    let (world, repo) = world_with_a_repo();
+    let before = world.get(&world.operator, "Repo", &repo).unwrap();
+    world.clock.advance(1_000);
+    let body = json!({ "uid": "x", "createTime": "2020-01-01T00:00:00Z", "name": "httpd" });
+    for mask in ["uid,createTime,update_time", "syncConfig.uniqueTags"] {
+        assert_eq!(world.update(&world.operator, "Repo", &repo, body.clone(), Some(mask)).unwrap(), before);
+    }
+    assert_eq!(world.update(&world.operator, "Repo", &repo, json!({}), None).unwrap(), before);
+}
+
+#[test]
+fn the_uid_of_the_path_counts_and_never_the_bodys() {
+    let (world, repo) = world_with_a_repo();
+    let other = world.repo(&world.org);
+    let body = json!({ "uid": other, "description": "mine" });
+    let updated = world.update(&world.operator, "Repo", &repo, body, None).unwrap();
+    assert_eq!(uid_of(&updated), repo);
+    assert_eq!(world.get(&world.operator, "Repo", &other).unwrap().get("description"), None);
+}
+
+#[test]
+fn what_the_mask_sets_must_pass_every_rule_and_nothing_is_written_when_it_does_not() {
+    let (world, repo) = world_with_a_repo();
+    let before = world.get(&world.operator, "Repo", &repo).unwrap();
+    let body = json!({ "name": "A", "description": "a\nb", "bundles": ["x"], "customOverlay": { "environment": { "CHAINGUARD_A": "" } } });
+    let all = ["name", "description", "bundles", "customOverlay.environment"];
+    assert_eq!(refused_fields(world.update(&world.operator, "Repo", &repo, body.clone(), None)).len(), all.len());
+    for mask in all {
+        assert_eq!(
+            refused_fields(world.update(&world.operator, "Repo", &repo, body.clone(), Some(mask))).len(),
+            1,
+            "{mask}"
+        );
+    }
+    assert_eq!(refused_fields(world.update(&world.operator, "Repo", &repo, json!({}), Some("name"))), ["name"]);
+    assert_eq!(world.get(&world.operator, "Repo", &repo).unwrap(), before);
+}
+
+#[test]
+fn setting_one_form_of_a_oneof_clears_the_others_at_every_level() {
+    let world = World::new();
+    let identity = world.identity(&world.org).identity;
+    let update = |body: Value, mask: Option<&str>| world.update(&world.operator, "Identity", &identity, body, mask);
+    let pattern = update(json!({ "claimMatch": { "issuerPattern": "https://.*" } }), None).unwrap();
+    assert_eq!(pattern["claimMatch"].get("issuer"), None);
+    assert_eq!(text(&pattern["claimMatch"], "issuerPattern"), "https://.*");
+
+    let aws = json!({ "awsAccount": "123456789012", "arn": "a", "userId": "u" });
+    let switched = update(json!({ "awsIdentity": aws }), None).unwrap();
+    assert_eq!((switched.get("claimMatch"), &switched["awsIdentity"]), (None, &aws));
+
+    let principal = json!({ "servicePrincipal": "SERVICE_PRINCIPAL_SKILLS" });
+    let switched = update(principal, Some("service_principal")).unwrap();
+    assert_eq!(switched.get("awsIdentity"), None);
+
+    let back = json!({ "name": "back", "claimMatch": { "issuer": ISSUER, "subject": "s" } });
+    let switched = update(back.clone(), Some("*")).unwrap();
+    assert_eq!((switched.get("servicePrincipal"), &switched["claimMatch"]), (None, &back["claimMatch"]));
+}
+
+#[test]
+fn two_forms_of_a_oneof_in_one_body_are_refused_and_so_is_none() {
+    let world = World::new();
+    let identity = world.identity(&world.org).identity;
+    let update = |body: Value, mask| world.update(&world.operator, "Identity", &identity, body, mask);
+    let aws = json!({ "awsAccount": "123456789012", "arn": "a", "userId": "u" });
+    let both = json!({ "claimMatch": { "issuer": "i", "subject": "s" }, "awsIdentity": aws });
+    assert_eq!(refused_fields(update(both, None)), ["awsIdentity"]);
+    let both = json!({ "claimMatch": { "issuer": "i", "issuerPattern": "p" } });
+    assert_eq!(refused_fields(update(both, None)), ["claimMatch.issuerPattern"]);
+    assert_eq!(refused_fields(update(json!({}), Some("claimMatch"))), ["relationship"]);
+}
+
+#[test]
+fn an_update_of_what_is_not_there_is_not_found() {
+    let world = World::new();
+    let missing = format!("{}/0000000000000000", world.org);
+    for mask in [None, Some("*"), Some("description")] {
+        let updated = world.update(&world.operator, "Repo", &missing, json!({ "name": "a" }), mask);
+        assert_eq!(code(updated), Code::NotFound);
+    }
+}
+
+#[test]
+fn the_update_time_never_goes_back_with_the_clock_and_the_create_time_never_changes() {
+    let (world, repo) = world_with_a_repo();
+    let created = BEGIN.to_string();
+    for (now, updated_at) in [(5_000, 5_000), (-3_600_000, 5_000), (4_000, 5_000), (6_000, 6_000)] {
+        world.clock.set(BEGIN.plus_millis(now));
+        let updated = world.update(&world.operator, "Repo", &repo, json!({ "description": "d" }), None).unwrap();
+        assert_eq!(text(&updated, "createTime"), created);
+        assert_eq!(text(&updated, "updateTime"), BEGIN.plus_millis(updated_at).to_string());
+    }
+}
+
+#[test]
+fn what_is_written_again_without_an_update_keeps_its_times_in_order_too() {
+    let (world, repo) = world_with_a_repo();
+    let ada = world.person("ada", None);
+    let write = || {
+        let body = json!({ "name": "latest", "digest": digest('1') });
+        let tag = world.create(&world.operator, "Tag", &repo, body).unwrap();
+        let readme = world.update(&world.operator, "RepoReadme", &repo, json!({ "content": "a" }), None).unwrap();
+        let body = json!({ "identityMetadata": { "company": "c" } });
+        let metadata = world.run(Some(&ada), "UpdateIdentityMetadata", body).unwrap();
+        [tag, readme, metadata]
+    };
+    let first = write();
+    for (now, updated_at) in [(5_000, 5_000), (-5_000, 5_000), (6_000, 6_000)] {
+        world.clock.set(BEGIN.plus_millis(now));
+        for (written, first) in write().iter().zip(&first) {
+            assert_eq!(written["createTime"], first["createTime"]);
+            assert_eq!(text(written, "updateTime"), BEGIN.plus_millis(updated_at).to_string(), "{written}");
+        }
+    }
+}
+
+#[test]
+fn updates_of_different_fields_at_the_same_time_are_all_kept() {
+    let (world, repo) = world_with_a_repo();
+    type Sent = fn(usize) -> Value;
+    let fields: [(&str, Sent); 8] = [
+        ("description", |n| json!(format!("d{n}"))),
+        ("aliases", |n| json!([format!("a:{n}")])),
+        ("activeTags", |n| json!([format!("t{n}")])),
+        ("catalogTier", |n| json!(["CATALOG_TIER_BASE", "CATALOG_TIER_FIPS"][n % 2])),
+        ("customOverlay.environment", |n| json!({ "E": n.to_string() })),
+        ("customOverlay.annotations", |n| json!({ "a": n.to_string() })),
+        ("customOverlay.accounts.runAs", |n| json!(format!("u{n}"))),
+        ("customOverlay.certificates.providers", |n| json!([format!("p{n}")])),
+    ];
+    let nested = |path: &str, value: Value| path.rsplit('.').fold(value, |value, name| json!({ name: value }));
+    let pointer = |path: &str| format!("/{}", path.replace('.', "/"));
+    thread::scope(|scope| {
+        for (path, value) in &fields {
+            let (world, repo) = (&world, &repo);
+            scope.spawn(move || {
+                for n in 1..=8 {
+                    let updated = world.update(&world.operator, "Repo", repo, nested(path, value(n)), None).unwrap();
+                    assert_eq!(updated.pointer(&pointer(path)), Some(&value(n)));
+                    let read = world.get(&world.operator, "Repo", repo).unwrap();
+                    assert_eq!(read.pointer(&pointer(path)), Some(&value(n)), "{path}");
+                }
+            });
+        }
+    });
+    let left = world.get(&world.operator, "Repo", &repo).unwrap();
+    for (path, value) in &fields {
+        assert_eq!(left.pointer(&pointer(path)), Some(&value(8)), "{path}");
+    }
+    assert_eq!((&left["name"], &left["bundles"]), (&json!("nginx"), &json!(["base"])));
+}
+
+#[test]
+fn sixty_four_updates_of_one_resource_at_once_all_come_through() {
+    let (world, repo) = world_with_a_repo();
+    thread::scope(|scope| {
+        for n in 0..64 {
+            let (world, repo) = (&world, &repo);
+            scope.spawn(move || {
+                let (field, value) = if n % 2 == 0 { ("description", json!("x")) } else { ("aliases", json!(["a:b"])) };
+                world.update(&world.operator, "Repo", repo, json!({ field: value }), None).unwrap();
+            });
+        }
+    });
+    let left = world.get(&world.operator, "Repo", &repo).unwrap();
+    assert_eq!((&left["description"], &left["aliases"]), (&json!("x"), &json!(["a:b"])));
+}

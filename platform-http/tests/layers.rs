@@ -1,0 +1,86 @@
+//! What stands around the API, and the API within an axum app.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use axum::{Router, routing::get};
+use bytes::Bytes;
+use http::{HeaderMap, Request};
+use http_body_util::Full;
+use platform_http::{Layers, Limits};
+use support::{Answer, OPERATOR, ORG};
+use tower::ServiceExt;
+
+async fn send(layers: &Layers, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    let rest = support::rest(Limits::default()).await;
+    for n in 0..20 {
+        let body = serde_json::json!({ "name": format!("repo-{n}"), "description": "much the same in all" });
+        support::post(&rest, &format!("/registry/v2/repos/{ORG}"), body).await.ok();
+    }
+    let app = Router::new().route("/healthz", get(async || "fine")).fallback_service(rest);
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(Bytes::new())).unwrap();
+    Answer::of(layers.around(app).oneshot(request).await.unwrap()).await
+}
+
+#[tokio::test]
+async fn an_axum_app_has_the_api_beside_routes_of_its_own() {
+    let layers = Layers::default();
+    assert_eq!(send(&layers, "GET", "/healthz", &[]).await.body, "fine");
+    let list = send(&layers, "GET", "/registry/v2/repos", &[("authorization", OPERATOR)]).await;
+    assert_eq!(list.ok()["totalCount"], "20");
+    assert_eq!(send(&layers, "GET", "/nosuch", &[]).await.refusal().0, 404);
+}
+
+#[tokio::test]
+async fn answers_are_compressed_for_who_asks_and_when_it_is_worth_it() {
+    let layers = Layers::default();
+    let gzip = ("accept-encoding", "gzip");
+    let list = send(&layers, "GET", "/registry/v2/repos", &[("authorization", OPERATOR), gzip]).await;
+    assert_eq!((&list.headers["content-encoding"], &list.body[..2]), (&"gzip".parse().unwrap(), &b"\x1f\x8b"[..]));
+    let plain = send(&layers, "GET", "/registry/v2/repos", &[("authorization", OPERATOR)]).await;
+    assert!(!plain.headers.contains_key("content-encoding") && plain.body.len() > 2 * list.body.len());
+    assert!(!send(&layers, "GET", "/ping/v2/ping", &[gzip]).await.headers.contains_key("content-encoding"));
+}
+
+#[tokio::test]
+async fn every_answer_has_a_request_id_which_is_the_clients_if_it_sent_one() {
+    let layers = Layers::default();
+    assert_eq!(send(&layers, "GET", "/ping/v2/ping", &[("x-request-id", "abc")]).await.headers["x-request-id"], "abc");
+    let (one, two) = (send(&layers, "GET", "/nosuch", &[]).await, send(&layers, "GET", "/nosuch", &[]).await);
+    assert_ne!(one.headers["x-request-id"], two.headers["x-request-id"]);
+}
+
+fn allowed_origin(headers: &HeaderMap) -> Option<&str> {
+    headers.get("access-control-allow-origin").map(|origin| origin.to_str().unwrap())
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_may_not_call_unless_they_are_configured() {
+    let (off, on) = (Layers::default(), Layers { origins: vec!["https://console.example.com".parse().unwrap()] });
+    for (layers, origin, allowed) in [
+        (&off, "https://console.example.com", None),
+        (&off, "null", None),
+        (&on, "https://console.example.com", Some("https://console.example.com")),
+        (&on, "https://console.example.com.evil.example", None),
+        (&on, "http://console.example.com", None),
+        (&on, "null", None),
+    ] {
+        let simple = send(layers, "GET", "/ping/v2/ping", &[("origin", origin)]).await;
+        assert_eq!(allowed_origin(&simple.headers), allowed, "{origin}");
+        let preflight = [("origin", origin), ("access-control-request-method", "PATCH")];
+        let preflight = send(layers, "OPTIONS", "/registry/v2/repos", &preflight).await;
+        assert_eq!(allowed_origin(&preflight.headers), allowed, "{origin}");
+        assert!(!preflight.headers.contains_key("access-control-allow-credentials"));
+    }
+}

@@ -1,0 +1,291 @@
+//! The flows of `docs/api.md` over HTTP, on the memory store.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use platform_http::{Limits, Rest};
+use serde_json::{Value, json};
+use support::{OPERATOR, ORG, call_as, delete, get, patch, post};
+
+async fn api() -> Rest {
+    support::rest(Limits::default()).await
+}
+
+async fn repo(api: &Rest, name: &str) -> String {
+    let repo = post(api, &format!("/registry/v2/repos/{ORG}"), json!({ "name": name })).await.ok();
+    repo["uid"].as_str().unwrap().to_owned()
+}
+
+fn names(list: &Value, plural: &str) -> Vec<String> {
+    list[plural].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_list_is_walked_page_by_page_in_the_order_that_was_asked_for() {
+    let api = api().await;
+    for name in ["nginx", "redis", "curl", "bash", "jq"] {
+        repo(&api, name).await;
+    }
+    let first = format!("/registry/v2/repos?uidp.descendants_of={ORG}&order_by=name%20desc&page_size=2");
+    let (mut path, mut seen) = (first.clone(), Vec::new());
+    loop {
+        let page = get(&api, &path).await.ok();
+        assert_eq!((&page["totalCount"], &page["skipped"]), (&json!("5"), &json!(0)));
+        seen.extend(names(&page, "repos"));
+        let Some(token) = page["nextPageToken"].as_str() else { break };
+        path = format!("{first}&page_token={token}");
+    }
+    assert_eq!(seen, ["redis", "nginx", "jq", "curl", "bash"]);
+
+    let page = get(&api, "/registry/v2/repos?order_by=name+desc&skip=3&page_size=50").await.ok();
+    assert_eq!((names(&page, "repos"), &page["skipped"]), (vec!["curl".to_owned(), "bash".to_owned()], &json!(3)));
+    assert!(page.get("nextPageToken").is_none());
+    let none = get(&api, "/registry/v2beta1/repos/?name=nosuch&pageSize=1").await.ok();
+    assert_eq!(none, json!({ "repos": [], "totalCount": "0", "skipped": 0 }));
+}
+
+#[tokio::test]
+async fn an_identity_is_created_bound_and_then_sees_what_its_role_allows() {
+    let api = api().await;
+    repo(&api, "nginx").await;
+    let body = json!({
+        "name": "ci", "claimMatch": { "issuer": "https://issuer.example.com", "subject": "repo:acme/app" },
+    });
+    let identity = post(&api, &format!("/iam/v2/identities/{ORG}"), body).await.ok();
+    assert_eq!(identity["claimMatch"]["subject"], "repo:acme/app");
+    assert!(identity["lastSeenTime"].is_string() && identity["createTime"].is_string());
+    let ci = identity["uid"].as_str().unwrap();
+    let repos = || call_as(&api, Some(ci), Method::GET, "/registry/v2/repos", "");
+    assert_eq!(repos().await.ok()["totalCount"], "0");
+
+    let roles = get(&api, "/iam/v2/roles?name=viewer").await.ok();
+    let viewer = roles["roles"][0]["uid"].as_str().unwrap();
+    let body = json!({ "identityUid": ci, "roleUid": viewer });
+    let binding = post(&api, &format!("/iam/v2/roleBindings/{ORG}"), body).await.ok();
+    assert_eq!((&binding["identity"]["uid"], &binding["role"]["name"]), (&json!(ci), &json!("viewer")));
+    assert_eq!(binding["group"], json!({ "uid": ORG, "name": "acme" }));
+    assert_eq!(names(&repos().await.ok(), "repos"), ["nginx"]);
+
+    let gone = delete(&api, &format!("/iam/v2/roleBindings/{}", binding["uid"].as_str().unwrap())).await;
+    assert_eq!((gone.status, gone.body.len()), (StatusCode::OK, 0));
+    assert_eq!(repos().await.ok()["totalCount"], "0");
+    let refused = call_as(&api, Some(ci), Method::POST, &format!("/registry/v2/repos/{ORG}"), "{\"name\":\"x\"}").await;
+    assert_eq!(refused.refusal(), (403, 7, "Permission denied".to_owned()));
+}
+
+#[tokio::test]
+async fn a_tag_that_is_created_again_moves_to_the_new_digest() {
+    let api = api().await;
+    let repo = repo(&api, "nginx").await;
+    let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
+    let tags = format!("/registry/v2/tags/{repo}");
+    let first = post(&api, &tags, json!({ "name": "latest", "digest": digest("a") })).await.ok();
+    let moved = post(&api, &tags, json!({ "name": "latest", "digest": digest("b") })).await.ok();
+    assert_eq!((&moved["uid"], &moved["createTime"]), (&first["uid"], &first["createTime"]));
+    let list = get(&api, &format!("/registry/v2/tags?uidp.childrenOf={repo}")).await.ok();
+    assert_eq!((&list["totalCount"], &list["tags"][0]["digest"]), (&json!("1"), &json!(digest("b"))));
+}
+
+#[tokio::test]
+async fn an_update_sets_what_its_mask_lists_or_without_one_what_the_body_has() {
+    let api = api().await;
+    let path = &format!("/registry/v2/repos/{}", repo(&api, "nginx").await);
+    let both = json!({ "name": "other", "description": "a web server" });
+    let updated = patch(&api, &format!("{path}?updateMask=description"), both).await.ok();
+    assert_eq!((&updated["name"], &updated["description"]), (&json!("nginx"), &json!("a web server")));
+    let cleared = patch(&api, path, json!({ "description": "" })).await.ok();
+    assert!(cleared.get("description").is_none() && cleared["name"] == "nginx");
+    let replaced = patch(&api, &format!("{path}?update_mask=*"), json!({ "name": "nginx", "uid": ORG })).await.ok();
+    assert_eq!(*path, format!("/registry/v2/repos/{}", replaced["uid"].as_str().unwrap()));
+
+    for query in ["updateMask=name&update_mask=name", "updateMask=nosuch", "mask=name", "updateMask=%zz"] {
+        let refused = patch(&api, &format!("{path}?{query}"), json!({ "name": "x" })).await;
+        assert_eq!((refused.status.as_u16(), refused.refusal().1), (400, 3), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_readme_is_read_and_written_behind_its_repo() {
+    let api = api().await;
+    let repo = repo(&api, "nginx").await;
+    let path = format!("/registry/v2/repos/{}/readme", repo.replace('/', "%2F"));
+    assert_eq!(get(&api, &path).await.ok()["uid"], repo.as_str());
+    patch(&api, &path, json!({ "content": "# nginx" })).await.ok();
+    assert_eq!(get(&api, &format!("/registry/v2/repos/{repo}/readme")).await.ok()["content"], "# nginx");
+    assert_eq!(delete(&api, &path).await.refusal().0, 405);
+}
+
+#[tokio::test]
+async fn refusals_say_what_is_wrong_in_details_that_programs_branch_on() {
+    let api = api().await;
+    let invalid = post(&api, &format!("/iam/v2/identities/{ORG}"), json!({ "name": "NO" })).await;
+    let (status, code, message) = invalid.refusal();
+    assert!((status, code) == (400, 3) && message.starts_with("Invalid argument: name: "), "{message}");
+    assert_eq!(invalid.json()["details"][0]["domain"], "iam.platform.test");
+    assert_eq!(post(&api, &format!("/iam/v2/identities/{ORG}"), json!({})).await.fields()[0], "name");
+
+    repo(&api, "nginx").await;
+    let blocked = delete(&api, &format!("/iam/v2/groups/{ORG}")).await;
+    assert_eq!((blocked.refusal().0, blocked.refusal().1), (400, 9));
+    assert_eq!(blocked.json()["details"][1]["violations"][0]["type"], "RESOURCE_NOT_EMPTY");
+
+    let missing = get(&api, &format!("/registry/v2/repos/{ORG}/0123456789abcdef")).await;
+    assert_eq!((missing.refusal().0, missing.refusal().1), (404, 5));
+    assert_eq!(
+        missing.json()["details"][1],
+        json!({
+            "@type": "type.googleapis.com/google.rpc.ResourceInfo",
+            "resourceType": "registry.platform.test/Repo", "resourceName": format!("{ORG}/0123456789abcdef"),
+        })
+    );
+    let twice = post(&api, &format!("/registry/v2/repos/{ORG}"), json!({ "name": "nginx" })).await;
+    assert_eq!((twice.refusal().0, twice.refusal().1), (409, 6));
+}
+
+#[tokio::test]
+async fn who_has_no_token_learns_nothing_but_the_paths() {
+    let api = api().await;
+    assert_eq!(call_as(&api, None, Method::GET, "/ping/v2/ping", "").await.ok(), json!({ "response": "pong" }));
+    for (method, path) in [
+        (Method::GET, "/registry/v2/repos?nosuch=1".to_owned()),
+        (Method::GET, format!("/iam/v2/groups/{ORG}")),
+        (Method::GET, "/iam/v2/groups:lookupGroup".to_owned()),
+        (Method::POST, "/iam/v2/roleBindings:batchCreate".to_owned()),
+        (Method::PATCH, "/registry/v2/repos/..".to_owned()),
+    ] {
+        for token in [None, Some("no-uid")] {
+            let refused = call_as(&api, token, method.clone(), &path, "not json").await;
+            assert_eq!((refused.refusal().0, refused.refusal().1), (401, 16), "{path}");
+            assert_eq!(refused.headers["www-authenticate"], "Bearer");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_action_reads_path_query_and_body_and_refuses_when_they_disagree() {
+    let api = api().await;
+    let uid = get(&api, "/iam/v2/identities:lookupIdentity?issuer=https%3A%2F%2Fa.example&subject=b").await.ok();
+    assert_eq!(uid["uid"].as_str().unwrap().len(), 40);
+    let missing = get(&api, "/iam/v2/identities:lookupIdentity?issuer=https%3A%2F%2Fa.example").await;
+    assert_eq!(missing.fields(), ["subject"]);
+    let twice = get(&api, "/iam/v2/identities:lookupIdentity?issuer=a&issuer=b&subject=c").await;
+    assert_eq!(twice.fields(), ["issuer"]);
+
+    let path = format!("/iam/v2/groups/{ORG}:requestGroupAccess");
+    let refused = post(&api, &path, json!({ "group_uid": OPERATOR })).await;
+    assert_eq!((refused.refusal().0, refused.fields()), (400, vec!["groupUid".to_owned()]));
+    assert_eq!(post(&api, &format!("{path}?x=1"), json!({})).await.fields(), ["x"]);
+}
+
+#[tokio::test]
+async fn a_path_is_never_normalised() {
+    let api = api().await;
+    for (path, status) in [
+        ("/iam/v2//groups", 404),
+        ("//iam/v2/groups", 404),
+        ("/iam/v2/../v2/groups", 404),
+        ("/iam/v2/%2e%2e/groups", 404),
+        ("/nosuch/v2/groups", 404),
+        ("/", 404),
+        ("/iam/v2/groups/..", 400),
+        ("/iam/v2/groups/%2e%2e%2fgroups", 400),
+        ("/iam/v2/groups//", 400),
+        ("/iam/v2/groups/a%00b", 400),
+        ("/iam/v2/groups/%ff", 400),
+        ("/iam/v2/groups/%zz", 400),
+        ("/iam/v2/groups/%", 400),
+        ("/iam/v2/groups/%252e", 400),
+        ("/iam/v2/groups/;a=b", 400),
+        ("/registry/v2/repos//readme", 400),
+    ] {
+        let refused = get(&api, path).await;
+        assert_eq!(refused.refusal().0, status, "{path}");
+    }
+    let organisation = get(&api, &format!("/iam/v2beta1/groups/%36{}", &ORG[1..])).await.ok();
+    assert_eq!(organisation["name"], "acme");
+}
+
+#[tokio::test]
+async fn a_method_that_a_path_lacks_is_named_with_those_that_it_has() {
+    let api = api().await;
+    let put = support::call(&api, Method::PUT, "/registry/v2/repos", "{}").await;
+    assert_eq!(
+        (put.refusal().0, put.refusal().1, &put.headers["allow"]),
+        (405, 12, &"GET, POST, HEAD, OPTIONS".parse().unwrap())
+    );
+    let options = support::call_as(&api, None, Method::OPTIONS, "/registry/v2/repos", "").await;
+    assert_eq!((options.status, options.body.len()), (StatusCode::OK, 0));
+    assert_eq!(options.headers["allow"], "GET, POST, HEAD, OPTIONS");
+
+    let full = get(&api, "/registry/v2/repos").await;
+    let head = support::call(&api, Method::HEAD, "/registry/v2/repos", "").await;
+    assert_eq!((head.status, head.body.len()), (StatusCode::OK, 0));
+    assert_eq!(head.headers["content-length"], full.body.len().to_string());
+}
+
+#[tokio::test]
+async fn a_body_is_json_whatever_it_calls_itself_and_each_limit_holds_to_the_byte() {
+    let limits = Limits { body: 1000, path: 200, query: 100, depth: 4, ..Limits::default() };
+    let api = support::rest(limits).await;
+    let path = &format!("/registry/v2/repos/{ORG}");
+    let sized = |size: usize| {
+        let body = json!({ "name": "nginx", "uid": "" }).to_string();
+        format!("{body}{}", " ".repeat(size - body.len()))
+    };
+    let send = |body: String| support::call(&api, Method::POST, path, body);
+    send(sized(1000)).await.ok();
+    let (status, code, message) = send(sized(1001)).await.refusal();
+    assert_eq!((status, code, message.as_str()), (413, 3, "Invalid argument: body: is larger than 1000 bytes"));
+    assert_eq!(send(String::new()).await.fields(), ["name"]);
+
+    for (body, says) in [
+        ("{\"name\":", "line 1 column"),
+        ("[]", "must be a JSON object"),
+        ("name=nginx", "line 1 column"),
+        ("{\"name\":\"a\",\"name\":\"b\"}", "given twice"),
+        ("{\"name\":[[[[[]]]]]}", "nested too deep"),
+    ] {
+        let (status, code, message) = send(body.to_owned()).await.refusal();
+        assert!((status, code) == (400, 3) && message.contains(says), "{message}");
+    }
+    let at = |base: &str, size: usize| format!("{base}{}", "a".repeat(size - base.len()));
+    assert_eq!(get(&api, &at("/registry/v2/repos/", 200)).await.refusal().0, 400);
+    assert_eq!(get(&api, &at("/registry/v2/repos/", 201)).await.refusal().0, 414);
+    get(&api, &format!("/registry/v2/repos?{}", at("name=", 100))).await.ok();
+    assert_eq!(get(&api, &format!("/registry/v2/repos?{}", at("name=", 101))).await.refusal().0, 414);
+}
+
+#[tokio::test]
+async fn an_unknown_parameter_is_refused_by_every_method() {
+    let api = api().await;
+    let repo = repo(&api, "nginx").await;
+    let one = &format!("/registry/v2/repos/{repo}?nosuch=1&other=2");
+    assert_eq!(get(&api, one).await.fields(), ["nosuch", "other"]);
+    assert_eq!(patch(&api, one, json!({})).await.fields(), ["nosuch", "other"]);
+    assert_eq!(delete(&api, one).await.fields(), ["nosuch", "other"]);
+    assert_eq!(post(&api, &format!("/registry/v2/repos/{ORG}?a%20b=1"), json!({})).await.fields(), ["a b"]);
+    assert_eq!(get(&api, "/registry/v2/repos?nosuch=1").await.fields(), ["nosuch"]);
+    assert_eq!(get(&api, "/registry/v2/repos?page_size=1&pageSize=1").await.fields(), ["page_size"]);
+}
+
+#[tokio::test]
+async fn a_panic_or_a_stall_in_any_layer_is_an_answer_and_tells_no_secret() {
+    let api = api().await;
+    let panicked = call_as(&api, Some("panic"), Method::GET, "/iam/v2/groups", "").await;
+    assert_eq!(panicked.refusal(), (500, 13, "Internal error".to_owned()));
+    get(&api, "/iam/v2/groups").await.ok();
+
+    let hasty = support::rest(Limits { request_time: Duration::from_millis(50), ..Limits::default() }).await;
+    let stalled = call_as(&hasty, Some("stall"), Method::GET, "/iam/v2/groups", "").await;
+    assert_eq!((stalled.refusal().0, stalled.refusal().1), (504, 4));
+}

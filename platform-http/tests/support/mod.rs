@@ -1,0 +1,196 @@
+//! What the tests share: a platform on the memory store, whose tokens are uids, and a client of few words.
+
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode, header::AUTHORIZATION};
+use http_body_util::{BodyExt, Full};
+use platform_core::{
+    access::{Authenticator, Caller},
+    clock::Clock,
+    entropy::Entropy,
+    error::{Error, Result},
+    platform::{Bootstrap, Platform, Settings},
+    store::memory::MemoryStore,
+    timestamp::Timestamp,
+    uid::Uid,
+};
+use platform_http::{Limits, Rest, serve};
+use serde_json::Value;
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+use tower::{Service, ServiceExt};
+
+/// The uid of the organisation that every test platform has.
+pub const ORG: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
+/// The uid of its operator.
+pub const OPERATOR: &str = "7f0c2b1d44617e3f2603851537be0123af4a57d8";
+
+/// A second passes at each reading.
+#[derive(Debug)]
+struct Ticking(AtomicI64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.fetch_add(1000, Ordering::Relaxed))
+    }
+}
+
+/// A counter, spread over the bytes.
+#[derive(Debug)]
+struct Counting(AtomicU64);
+
+impl Entropy for Counting {
+    fn fill(&self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            let next = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            let next = (next ^ (next >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            chunk.copy_from_slice(&next.to_be_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+/// A token is the uid of the identity that it proves.
+#[derive(Debug)]
+struct UidIsToken;
+
+#[async_trait]
+impl Authenticator for UidIsToken {
+    async fn authenticate(&self, token: &str) -> Result<Caller> {
+        match token {
+            "panic" => panic!("a secret of the authenticator"),
+            "stall" => std::future::pending().await,
+            token => {
+                Ok(Caller::new(Uid::parse(token).map_err(|_| Error::unauthenticated("The token proves no identity"))?))
+            }
+        }
+    }
+}
+
+/// Returns the REST API of a platform with one organisation and its operator.
+pub async fn rest(limits: Limits) -> Rest {
+    let settings = Settings {
+        service_domain: "platform.test".to_owned(),
+        operators: [Uid::parse(OPERATOR).unwrap()].into(),
+        ..Settings::default()
+    };
+    let (clock, entropy) = (Ticking(AtomicI64::new(1_700_000_000_000)), Counting(AtomicU64::new(1)));
+    let platform = Platform::builder(Arc::new(MemoryStore::new()), clock, entropy).settings(settings).build();
+    let first = Bootstrap {
+        organisation: Uid::parse(ORG).unwrap(),
+        organisation_name: "acme".to_owned(),
+        operator: Uid::parse(OPERATOR).unwrap(),
+    };
+    platform.bootstrap(&first).await.unwrap();
+    Rest::new(Arc::new(platform), Arc::new(UidIsToken), limits).unwrap()
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Answer {
+    pub async fn of<B: http_body::Body<Error: std::fmt::Debug>>(response: Response<B>) -> Self {
+        let (head, body) = response.into_parts();
+        Self { status: head.status, headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+    }
+
+    /// Returns the JSON of a success.
+    pub fn ok(self) -> Value {
+        assert_eq!(self.status, StatusCode::OK, "{self:?}");
+        self.json()
+    }
+
+    /// Returns status, code and message of a refusal, whose form is checked.
+    pub fn refusal(&self) -> (u16, i64, String) {
+        let body = self.json();
+        assert_eq!(self.headers["content-type"], "application/json");
+        assert_eq!(body["details"][0]["@type"], "type.googleapis.com/google.rpc.ErrorInfo", "{body}");
+        let message = body["message"].as_str().unwrap().to_owned();
+        (self.status.as_u16(), body["code"].as_i64().unwrap(), message)
+    }
+
+    /// Returns the fields that the refusal names.
+    pub fn fields(&self) -> Vec<String> {
+        let violations = self.json()["details"][1]["fieldViolations"].clone();
+        violations.as_array().unwrap().iter().map(|one| one["field"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+/// Calls a service as the operator.
+pub async fn call<S>(service: &S, method: Method, path: &str, body: impl Into<Bytes>) -> Answer
+where
+    S: Service<Request<Full<Bytes>>, Response = platform_http::Reply, Error = Infallible> + Clone,
+{
+    call_as(service, Some(OPERATOR), method, path, body).await
+}
+
+/// Calls a service with this token.
+pub async fn call_as<S>(service: &S, token: Option<&str>, method: Method, path: &str, body: impl Into<Bytes>) -> Answer
+where
+    S: Service<Request<Full<Bytes>>, Response = platform_http::Reply, Error = Infallible> + Clone,
+{
+    let mut request = Request::builder().method(method).uri(path);
+    if let Some(token) = token {
+        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request.body(Full::new(body.into())).unwrap();
+    Answer::of(service.clone().oneshot(request).await.unwrap()).await
+}
+
+pub async fn get(service: &Rest, path: &str) -> Answer {
+    call(service, Method::GET, path, "").await
+}
+
+pub async fn post(service: &Rest, path: &str, body: Value) -> Answer {
+    call(service, Method::POST, path, body.to_string()).await
+}
+
+pub async fn patch(service: &Rest, path: &str, body: Value) -> Answer {
+    call(service, Method::PATCH, path, body.to_string()).await
+}
+
+pub async fn delete(service: &Rest, path: &str) -> Answer {
+    call(service, Method::DELETE, path, "").await
+}
+
+/// A service that listens on a free port of the loopback until it is dropped or stopped.
+pub struct Listening {
+    pub address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    done: JoinHandle<std::io::Result<()>>,
+}
+
+impl Listening {
+    pub async fn new(limits: Limits) -> Self {
+        let rest = rest(limits.clone()).await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let done = tokio::spawn(async move { serve(listener, rest, &limits, async { drop(stopped.await) }).await });
+        Self { address, stop, done }
+    }
+
+    /// Begins to stop; returns the server's end.
+    pub fn stop(self) -> JoinHandle<std::io::Result<()>> {
+        let _ = self.stop.send(());
+        self.done
+    }
+}
