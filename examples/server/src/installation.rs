@@ -4,11 +4,11 @@ use std::{
     fs,
     io::{Write, stderr},
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use platform_core::{
     aip::page_token::PageKeys,
     platform::{self, Platform, Settings},
@@ -89,7 +89,15 @@ impl Installation {
 }
 
 fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
-    Ok(match (&config.store, store_path(config)) {
+    let path = store_path(config);
+    // A directory that is made for a mistyped path would hide the mistake.
+    if let Some(directory) = path.as_deref().and_then(Path::parent)
+        && !directory.as_os_str().is_empty()
+        && !directory.is_dir()
+    {
+        bail!("there is no directory {} for the store: make it first", directory.display());
+    }
+    Ok(match (&config.store, path) {
         (config::Store::Sqlite(_), Some(path)) => Arc::new(SqliteStore::open(path)?),
         (config::Store::Sled(_), Some(path)) => Arc::new(SledStore::open(path)?),
         _ => Arc::new(MemoryStore::new()),

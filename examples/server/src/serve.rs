@@ -54,7 +54,7 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
     let service = layers.around(well_known(&issuer).fallback_service(rest));
 
-    announce(config, &url);
+    announce(config, &installation::url_of(address), &url);
     serve(listener, service, &limits, stopped).await.context("cannot serve")
 }
 
@@ -114,7 +114,8 @@ fn stopped() -> Result<impl Future<Output = ()>> {
 }
 
 /// Tells a newcomer what to do next. The first line is for scripts that wait for the server.
-fn announce(config: &Config, url: &str) {
+fn announce(config: &Config, address: &str, url: &str) {
+    let public = if url == address { String::new() } else { format!("\n  public URL: {url}") };
     let store = match store_path(config) {
         None => "memory, which ends with this process".to_owned(),
         Some(path) => path.display().to_string(),
@@ -128,7 +129,7 @@ fn announce(config: &Config, url: &str) {
     // A server whose output nobody reads goes on.
     let _ = writeln!(
         stdout(),
-        "Listening on {url}\n  store: {store}\n\nIn another terminal, paste:\n\n  \
+        "Listening on {address}{public}\n  store: {store}\n\nIn another terminal, paste:\n\n  \
          eval \"$({env})\"\n  \
          curl -s -H \"Authorization: Bearer $TOKEN\" \"$API/iam/v2/groups\"\n  \
          curl -s -H \"Authorization: Bearer $TOKEN\" -d '{{\"name\":\"my repo\"}}' \"$API/registry/v2/repos/$ORG_ID\"\n"

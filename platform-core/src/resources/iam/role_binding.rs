@@ -354,7 +354,8 @@ async fn batch_create(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
         created.push(prepared.body);
         all.append(prepared.write);
     }
-    cx.commit(all).await?;
+    // Before the commit, as what reads after it can be stale, and all of it would be done again.
     let bindings = (registered.render)(cx, created).await?;
+    cx.commit(all).await?;
     Ok(json!({ "roleBindings": bindings }))
 }
