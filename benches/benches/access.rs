@@ -1,6 +1,6 @@
 //! One decision, beside bare probes of a map.
 
-#![allow(missing_docs, reason = "criterion's macros")]
+#![allow(missing_docs, clippy::expect_used, reason = "criterion's macros; what fails ends a bench")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use platform_benches::figures::access::Sides;

@@ -1,6 +1,6 @@
 //! Pages of a store of a million, beside those of one of ten thousand.
 
-#![allow(missing_docs, reason = "criterion's macros")]
+#![allow(missing_docs, clippy::expect_used, reason = "criterion's macros; what fails ends a bench")]
 
 use std::{hint::black_box, sync::Arc};
 

@@ -1,6 +1,6 @@
 //! A page of 50 repos with its total, beside hand-written rusqlite. The `ratio` program compares them in one run.
 
-#![allow(missing_docs, reason = "criterion's macros")]
+#![allow(missing_docs, clippy::expect_used, reason = "criterion's macros; what fails ends a bench")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use platform_benches::{

@@ -1,6 +1,6 @@
 //! A page with the exact total, beside one without.
 
-#![allow(missing_docs, reason = "criterion's macros")]
+#![allow(missing_docs, clippy::expect_used, reason = "criterion's macros; what fails ends a bench")]
 
 use std::{hint::black_box, sync::Arc};
 

@@ -1,6 +1,6 @@
 //! A page beside a writer that commits groups of 64 as fast as it can, and at rest.
 
-#![allow(missing_docs, reason = "criterion's macros")]
+#![allow(missing_docs, clippy::expect_used, reason = "criterion's macros; what fails ends a bench")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use platform_benches::figures::writers::{Written, stores};

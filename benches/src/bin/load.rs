@@ -34,7 +34,7 @@ use axum::{
 use futures_util::future::join_all;
 use platform_benches::{
     data::{self, Data},
-    figures::LARGE,
+    figures::{Figure, LARGE},
     hand::HandCreates,
     measure::{Goal, Line, median},
 };
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         runtime.block_on(serve(what, rest));
         return ExitCode::SUCCESS;
     }
-    let figures: [(&str, fn() -> Vec<Line>); 4] =
+    let figures: [Figure; 4] =
         [("list-sqlite", list_sqlite), ("list-memory", list_memory), ("get", gets), ("creates", creates)];
     println!("{}", Line::heads());
     for (name, lines) in figures {
