@@ -85,7 +85,12 @@ impl HandReads {
         let select = "SELECT uid, name, description, tier, bundles, tags, created, updated FROM repo WHERE uid = ?";
         let mut select = self.0.prepare_cached(select).unwrap();
         let mut json = Vec::with_capacity(400);
-        select.query_row([uid], |row| Ok(render(&mut json, row))).unwrap();
+        select
+            .query_row([uid], |row| {
+                render(&mut json, row);
+                Ok(())
+            })
+            .unwrap();
         json
     }
 }

@@ -75,8 +75,11 @@ impl Drop for Written {
     }
 }
 
+/// A store, its name and what it should reach.
+type Named = (&'static str, Goal, Arc<dyn Store>);
+
 /// Returns a memory store and a SQLite store of their own, and what has to be kept with them.
-pub fn stores() -> ([(&'static str, Goal, Arc<dyn Store>); 2], tempfile::TempDir) {
+pub fn stores() -> ([Named; 2], tempfile::TempDir) {
     let data = Data::One(REPOS);
     let kept = tempfile::tempdir_in(crate::data::directory()).unwrap();
     let path = kept.path().join("platform.sqlite");
