@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{Write, stderr},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -91,11 +91,12 @@ impl Installation {
 fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
     let path = store_path(config);
     // A directory that is made for a mistyped path would hide the mistake.
-    if let Some(directory) = path.as_deref().and_then(Path::parent)
+    if let Some(path) = &path
+        && let Some(directory) = path.parent()
         && !directory.as_os_str().is_empty()
         && !directory.is_dir()
     {
-        bail!("there is no directory {} for the store: make it first", directory.display());
+        bail!("there is no directory {} for the store {}: make it first", directory.display(), path.display());
     }
     Ok(match (&config.store, path) {
         (config::Store::Sqlite(_), Some(path)) => Arc::new(SqliteStore::open(path)?),
