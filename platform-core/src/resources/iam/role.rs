@@ -87,6 +87,10 @@ impl Resource for Role {
         if self.capabilities.is_empty() {
             violations.add("capabilities", "must have at least one capability");
         }
+        let internal = self.capabilities.iter().any(|capability| capability.is_internal());
+        if internal && !self.capabilities.contains(&cap("internal")) {
+            violations.add("capabilities", "must have CAP_INTERNAL beside capabilities that are internal");
+        }
     }
 
     fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {

@@ -349,12 +349,22 @@ async fn batch_create(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
     let registered = Registered::of::<RoleBinding>();
     let mut all = Write::default();
     let mut created = Vec::new();
-    for body in &bodies {
-        let prepared = verbs::create::prepare(cx, &registered, &parent, body).await?;
-        created.push(prepared.body);
-        all.append(prepared.write);
+    let mut violations = Violations::default();
+    for (index, body) in bodies.iter().enumerate() {
+        match verbs::create::prepare(cx, &registered, &parent, body).await {
+            Ok(prepared) => {
+                created.push(prepared.body);
+                all.append(prepared.write);
+            }
+            Err(error) if error.violations().is_empty() => return Err(error),
+            Err(error) => error.violations().iter().for_each(|violation| {
+                let field = format!("requests[{index}].roleBinding.{}", violation.field);
+                violations.add(field, violation.description.clone());
+            }),
+        }
     }
-    // Before the commit, as what reads after it can be stale, and all of it would be done again.
+    violations.none_or(())?;
+    // Before the commit, which may change what the caller holds: what is read afterwards would be decided anew.
     let bindings = (registered.render)(cx, created).await?;
     cx.commit(all).await?;
     Ok(json!({ "roleBindings": bindings }))

@@ -1,0 +1,178 @@
+//! Roles: built-in ones, custom ones, and what nobody puts into one (`docs/api.md`, Roles).
+
+use platform_core::{
+    access::{Caller, Capability},
+    error::{Code, Result},
+};
+use serde_json::{Value, json};
+
+use crate::common::{World, built_in, code, refused_fields, text, uid_of};
+
+fn ids(names: &[&str]) -> Vec<&'static str> {
+    names.iter().map(|name| Capability::by_name(name).unwrap().id()).collect()
+}
+
+fn create(world: &World, caller: &Caller, capabilities: &[&str]) -> Result<Value> {
+    let body = json!({ "name": format!("role {}", world.serial()), "capabilities": ids(capabilities) });
+    world.create(caller, "Role", &world.org, body)
+}
+
+fn capabilities(role: &Value) -> Vec<&str> {
+    role["capabilities"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect()
+}
+
+#[test]
+fn whoever_lists_roles_anywhere_sees_the_built_in_ones() {
+    let world = World::new();
+    let lister = world.holder(&world.group(&world.org), &["roles.list"]);
+    let listed = world.list(&lister, "Role", &[("name", "viewer")]).unwrap();
+    let viewer = &listed.items[0];
+    assert_eq!(text(viewer, "uid"), "63921b2c44617e3f2603851537be0123af4a57d7");
+    assert_eq!(text(viewer, "description"), "Viewer Role (built-in)");
+    assert_eq!(capabilities(viewer).len(), 51);
+    assert_eq!(&world.get(&lister, "Role", text(viewer, "uid")).unwrap(), viewer);
+    let roots = world.list(&lister, "Role", &[("uidp.in_root", "true")]).unwrap();
+    assert_eq!(roots.total, 19);
+    assert_eq!(world.list(&lister, "Role", &[("uidp.children_of", "/")]).unwrap().total, 19);
+    // Its own custom role is the one more.
+    assert_eq!(world.list(&lister, "Role", &[]).unwrap().total, 20);
+}
+
+#[test]
+fn who_lists_roles_nowhere_sees_none() {
+    let world = World::new();
+    for caller in [world.identity(&world.org), world.holder(&world.org, &["repo.list"]), world.person("ada", None)] {
+        assert_eq!(world.list(&caller, "Role", &[]).unwrap().total, 0);
+        assert_eq!(code(world.get(&caller, "Role", &built_in("viewer"))), Code::PermissionDenied);
+    }
+}
+
+#[test]
+fn built_in_roles_cannot_be_changed_or_deleted_by_anyone() {
+    let world = World::new();
+    for caller in [&world.operator, &world.member("owner", &world.org)] {
+        let viewer = built_in("viewer");
+        let changed = world.update(caller, "Role", &viewer, json!({ "description": "mine" }), None);
+        assert_eq!(code(changed), Code::PermissionDenied);
+        assert_eq!(code(world.delete(caller, "Role", &viewer)), Code::PermissionDenied);
+    }
+}
+
+#[test]
+fn a_role_has_at_least_one_capability_each_once_in_the_order_of_their_numbers() {
+    let world = World::new();
+    assert_eq!(refused_fields(create(&world, &world.operator, &[])), ["capabilities"]);
+    let role = create(&world, &world.operator, &["tag.list", "groups.list", "repo.list", "tag.list"]).unwrap();
+    assert_eq!(capabilities(&role), ids(&["groups.list", "repo.list", "tag.list"]));
+    let body = json!({ "name": "numbered", "capabilities": [1605, "CAP_IAM_GROUPS_LIST"] });
+    let role = world.create(&world.operator, "Role", &world.org, body).unwrap();
+    assert_eq!(capabilities(&role), ids(&["groups.list", "repo.list"]));
+}
+
+#[test]
+fn what_is_no_capability_is_refused_by_its_place() {
+    let world = World::new();
+    for bad in [json!("repo.list"), json!("UNKNOWN"), json!(0), json!(1), json!(99999), json!(null), json!(true)] {
+        let body = json!({ "name": "a", "capabilities": ["CAP_REPO_LIST", bad] });
+        let created = world.create(&world.operator, "Role", &world.org, body);
+        assert_eq!(refused_fields(created), ["capabilities[1]"], "{bad}");
+    }
+}
+
+#[test]
+fn nobody_puts_into_a_role_what_they_do_not_hold_themselves() {
+    let world = World::new();
+    let caller = world.holder(&world.org, &["roles.create", "roles.update", "repo.list"]);
+    let role = uid_of(&create(&world, &caller, &["repo.list"]).unwrap());
+    for capability in Capability::all().map(Capability::name) {
+        let held = ["roles.create", "roles.update", "repo.list"].contains(&capability);
+        let internal = Capability::by_name(capability).unwrap().is_internal();
+        let expected = match (held, internal) {
+            (true, _) => None,
+            (_, true) => Some(Code::InvalidArgument),
+            _ => Some(Code::PermissionDenied),
+        };
+        let created = create(&world, &caller, &[capability]).map_err(|error| error.code());
+        assert_eq!(created.err(), expected, "{capability}");
+        let body = json!({ "capabilities": ids(&["repo.list", capability]) });
+        let updated = world.update(&caller, "Role", &role, body, None).map_err(|error| error.code());
+        assert_eq!(updated.err(), expected, "{capability}");
+    }
+}
+
+#[test]
+fn what_a_role_has_already_may_be_kept_or_taken_away_by_one_who_does_not_hold_it() {
+    let world = World::new();
+    let role = uid_of(&create(&world, &world.operator, &["repo.list", "repo.delete", "tag.list"]).unwrap());
+    let caller = world.holder(&world.org, &["roles.update"]);
+    let update = |body: Value| world.update(&caller, "Role", &role, body, None);
+    update(json!({ "description": "d" })).unwrap();
+    let fewer = update(json!({ "capabilities": ids(&["repo.delete", "tag.list"]) })).unwrap();
+    assert_eq!(capabilities(&fewer), ids(&["repo.delete", "tag.list"]));
+    assert_eq!(code(update(json!({ "capabilities": ids(&["repo.delete", "repo.list"]) }))), Code::PermissionDenied);
+    assert_eq!(refused_fields(update(json!({ "capabilities": [] }))), ["capabilities"]);
+}
+
+#[test]
+fn what_is_held_elsewhere_or_beyond_ones_reach_or_past_the_token_gives_nothing_here() {
+    use platform_core::access::Narrowing;
+    let world = World::new();
+    let folder = world.group(&world.org);
+    let cut = world.identity(&folder);
+    world.bind(&cut, &built_in("owner"), &world.org);
+    let here = |caller: &Caller, group: &str| {
+        let body = json!({ "name": format!("role {}", world.serial()), "capabilities": ids(&["repo.delete"]) });
+        world.create(caller, "Role", group, body).map(drop)
+    };
+    here(&cut, &folder).unwrap();
+    assert_eq!(code(here(&cut, &world.org)), Code::PermissionDenied);
+
+    let below = world.holder(&world.org, &["roles.create"]);
+    world.bind(&below, &built_in("owner"), &folder);
+    here(&below, &folder).unwrap();
+    assert_eq!(code(here(&below, &world.org)), Code::PermissionDenied);
+
+    let owner = world.member("owner", &world.org);
+    let only = |names: &[&str]| names.iter().map(|name| Capability::by_name(name).unwrap()).collect();
+    let narrowed = owner.narrowed(Narrowing::new([(world.org.clone(), only(&["roles.create"]))]));
+    assert_eq!(code(here(&narrowed, &world.org)), Code::PermissionDenied);
+}
+
+#[test]
+fn internal_capabilities_are_the_operators_to_give_and_stand_beside_internal_itself() {
+    let world = World::new();
+    let owner = world.member("owner", &world.org);
+    for capabilities in [&["internal", "repo.internal.admin"][..], &["internal"], &["repo.internal.admin", "repo.list"]]
+    {
+        assert_eq!(refused_fields(create(&world, &owner, capabilities)), ["capabilities"], "{capabilities:?}");
+    }
+    assert_eq!(refused_fields(create(&world, &world.operator, &["repo.internal.admin"])), ["capabilities"]);
+    let role = uid_of(&create(&world, &world.operator, &["internal", "repo.internal.admin"]).unwrap());
+    // Nor does an owner bind what the operator made.
+    let body = json!({ "identityUid": owner.identity, "roleUid": role });
+    assert_eq!(refused_fields(world.create(&owner, "RoleBinding", &world.org, body.clone())), ["roleUid"]);
+    world.create(&world.operator, "RoleBinding", &world.org, body).unwrap();
+}
+
+#[test]
+fn roles_of_one_group_have_names_of_their_own() {
+    let world = World::new();
+    let body = || json!({ "name": "reader", "capabilities": ["CAP_REPO_LIST"] });
+    world.create(&world.operator, "Role", &world.org, body()).unwrap();
+    assert_eq!(code(world.create(&world.operator, "Role", &world.org, body())), Code::AlreadyExists);
+    world.create(&world.operator, "Role", &world.group(&world.org), body()).unwrap();
+}
+
+#[test]
+fn a_role_that_is_bound_anywhere_cannot_be_deleted() {
+    let world = World::new();
+    let (folder, role) = (world.group(&world.org), world.role(&world.org, &["repo.list"]));
+    let binding = world.bind(&world.person("ada", None), &role, &folder);
+    let error = world.delete(&world.operator, "Role", &role).unwrap_err();
+    let status = world.status(&error);
+    assert_eq!(status["code"], 9);
+    let violation = json!({ "type": "RESOURCE_IN_USE", "description": "cannot delete role that is still bound" });
+    assert_eq!(status["details"][1]["violations"], json!([violation]));
+    world.delete(&world.operator, "RoleBinding", &binding).unwrap();
+    world.delete(&world.operator, "Role", &role).unwrap();
+}
