@@ -169,7 +169,7 @@ fn position(stored: &Stored<'_>, order: NameId) -> Position {
 }
 
 /// Returns the sources of a query that lists are kept for: any scopes, and no filter or one [`Filter::AnyOf`].
-fn kept(sources: Sources<'_>, names: &Names, query: &Query, budget: Budget) -> Result<Option<Vec<Source>>, StoreError> {
+fn kept(sources: Sources<'_>, names: &Names, query: &Query) -> Result<Option<Vec<Source>>, StoreError> {
     let filters = match &*query.filters {
         [] => vec![None],
         [Filter::AnyOf { key, values }] => {
