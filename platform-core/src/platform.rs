@@ -338,7 +338,7 @@ impl Platform {
         operation: impl for<'c> Fn(&'c Cx<'a>) -> BoxFuture<'c, Result<T>>,
     ) -> Result<T> {
         for _ in 0..ATTEMPTS {
-            let cx = Cx::new(self, caller, self.grants_of(&caller.identity).await?);
+            let cx = Cx::new(self, caller, self.grants(&caller.identity).await?);
             let done = operation(&cx).await;
             // What was answered without a look at the store may rest on grants that have changed since.
             let still = if cx.is_confirmed() { Ok(()) } else { cx.confirm().await };
@@ -353,7 +353,14 @@ impl Platform {
         Err(Error::busy())
     }
 
-    async fn grants_of(&self, identity: &Uid) -> Result<Arc<Grants>> {
+    /// Returns what an identity holds, as it was last read: from memory, or from the store when it is not there.
+    ///
+    /// What has changed since is noticed by whoever reads or commits with it, as every operation does, and not here:
+    /// decide by it what to show, and leave it to the operation to refuse.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED when there is no such identity, and those of the store.
+    pub async fn grants(&self, identity: &Uid) -> Result<Arc<Grants>> {
         if let Some(grants) = self.grants.get(identity) {
             return Ok(grants);
         }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     aip::order_by,
-    error::{Error, Result, Violations},
+    error::{Result, Violations},
     fields::{self, is_named},
     kind::{By, Field, Kind, Method, Param, Type, Verb},
     scope::{Parent, UidpFilter},

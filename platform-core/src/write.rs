@@ -108,6 +108,12 @@ impl Write {
         self.commit.put.is_empty() && self.commit.delete.is_empty()
     }
 
+    /// Returns the commit as a store takes it, for who fills a store without the platform's checks: to import, to
+    /// restore, to measure. Its caller vouches for what the verbs would have checked.
+    pub fn into_commit(self) -> Commit {
+        self.commit
+    }
+
     /// Returns the commit, and what its conflicts mean.
     pub(crate) fn into_parts(self) -> (Commit, Meaning) {
         (self.commit, Meaning { otherwise: self.otherwise, taken: self.taken })

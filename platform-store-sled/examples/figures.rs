@@ -2,7 +2,12 @@
 //!
 //! It loads records into one group, half of them a level deeper, and prints what pages, totals, gets and commits
 //! cost. Compare figures of one run only.
-#![allow(clippy::print_stdout, clippy::indexing_slicing, reason = "it is an example, whose output this is")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::indexing_slicing,
+    reason = "it is an example, whose output this is"
+)]
 
 use std::{path::Path, time::Instant};
 

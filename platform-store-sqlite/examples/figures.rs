@@ -1,7 +1,9 @@
 //! Measures a store of a given size: `cargo run --release -p platform-store-sqlite --example figures -- 1000000`.
 //!
-//! All records are in one group, with bodies of about 300 bytes, three sort keys and two filter keys. Times are
-//! medians in microseconds. An optional second argument names a directory for the file, which is deleted at the end.
+//! All records are in one group, with bodies of about 300 bytes, three sort keys and a filter key that tells them
+//! apart. With `TIERS=1` in the environment each also has one of four values under a second filter key, so that each
+//! is in a second kept list; with `CHECK=1` the store is checked at the end, and with `KEEP=1` only loaded and kept.
+//! Times are medians in microseconds. An optional second argument names a directory for the file.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, reason = "a program that measures")]
 
@@ -32,6 +34,12 @@ fn main() {
     let store = Arc::new(SqliteStore::open(&path).unwrap());
     load(&store, rows);
     report_sizes(&path, rows);
+    if std::env::var_os("KEEP").is_some() {
+        drop(store);
+        std::mem::forget(directory);
+        println!("{}", path.display());
+        return;
+    }
     reads(&store, rows);
     gets(&store, &path, rows);
     report_memory("after reads");
@@ -54,14 +62,22 @@ fn uid(number: u64) -> Uid {
     Uid::opaque(format!("{GROUP}/{:016x}", mix(number)))
 }
 
+fn has_tiers() -> bool {
+    std::env::var_os("TIERS").is_some()
+}
+
 fn put(number: u64) -> Put {
     let name = KeyValue::text(&format!("repo-{:08x}", mix(number + 7) >> 32));
     let time = KeyValue::integer(1_760_000_000_000 + number.cast_signed());
     let body = format!("{{\"uid\":\"{}\",\"number\":{number},\"text\":\"{}\"}}", uid(number), "x".repeat(210));
+    let mut filter = vec![("name", name.clone())];
+    if has_tiers() {
+        filter.push(("tier", KeyValue::text(["base", "app", "fips", "ai"][(number % 4) as usize])));
+    }
     Put {
         key: Key::new(KIND, uid(number)),
-        sort: vec![("name", name.clone()), ("createTime", time.clone()), ("updateTime", time)],
-        filter: vec![("name", name), ("tier", KeyValue::text(["base", "app", "fips", "ai"][(number % 4) as usize]))],
+        sort: vec![("name", name), ("createTime", time.clone()), ("updateTime", time)],
+        filter,
         unique: Vec::new(),
         rendering: 1,
         body: body.into(),
@@ -78,8 +94,15 @@ fn load(store: &SqliteStore, rows: u64) {
     for batch in 0..rows.div_ceil(5_000) {
         commit(store, (batch * 5_000..rows.min((batch + 1) * 5_000)).map(put).collect());
     }
-    println!("load: {rows} rows in {:.1?}", start.elapsed());
+    println!("load: {rows} rows in {:.1?}, of which {:.1} s of the processor", start.elapsed(), processor_seconds());
     report_memory("after load");
+}
+
+/// Returns how long this process has had a processor.
+fn processor_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let ticks = stat.split(' ').skip(13).take(2).filter_map(|ticks| ticks.parse::<f64>().ok());
+    ticks.sum::<f64>() / 100.0
 }
 
 fn report_sizes(path: &Path, rows: u64) {
@@ -126,6 +149,7 @@ fn reads(store: &SqliteStore, rows: u64) {
         .into_iter()
         .map(|by| (by, vec![], scopes[0].clone()))
         .chain([(orders[0], vec![], scopes[1].clone()), (orders[0], vec![filter], scopes[0].clone())])
+        .filter(|(_, filters, _)| filters.is_empty() || has_tiers())
     {
         for descending in [false, true] {
             let mut query = Query { filters: filters.clone(), scopes: vec![scope.clone()], ..query() };

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use platform_core::{store::StoreError, uid};
-use rusqlite::Connection;
+use rusqlite::{Connection, Params};
 
 use crate::{
     commit::has_below,
@@ -148,7 +148,6 @@ impl Memory {
                 *changed = false;
             }
         }
-        self.lists.retain(|_, slot| !matches!(slot, Slot::Kept { list, .. } if list.is_empty()));
         if self.lists.len() > REMEMBERED {
             self.lists = HashMap::new();
         }
@@ -176,7 +175,7 @@ pub(crate) struct Change<'a> {
 impl<'a> Change<'a> {
     /// Changes all lists that the record is in, or was, or is now. The tables have been changed already.
     pub(crate) fn apply(self, connection: &Connection, memory: &mut Memory) -> Result<(), StoreError> {
-        let mut upkeep = Upkeep { connection, memory };
+        let mut upkeep = Upkeep { connection, memory: &mut *memory };
         // A new record with nothing below it is in no list of its own place: such a list would be empty.
         let own = self.old.is_some() || has_below(connection, self.kind, self.uid)?;
         upkeep.change(self, None, own)?;
@@ -190,7 +189,7 @@ impl<'a> Change<'a> {
             let new = self.new.filter(|_| is.contains(filter));
             upkeep.change(Change { old, new, ..self }, Some(*filter), own)?;
         }
-        Ok(())
+        memory.nodes.trim(connection)
     }
 }
 
@@ -228,6 +227,11 @@ impl Upkeep<'_> {
             Some(Slot::Kept { list, changed }) => {
                 list.change(change, place, &mut EditedNodes { connection: self.connection, cache: nodes })?;
                 *changed = true;
+                if list.is_empty() {
+                    // At once, since nothing else will put a record into it that is alone at its place.
+                    key.save(list, self.connection)?;
+                    lists.remove(&key);
+                }
                 return Ok(true);
             }
             Some(Slot::Short(at_most)) => *at_most + u64::from(is_new),
@@ -251,12 +255,12 @@ impl Upkeep<'_> {
             self.memory.lists.insert(key, Slot::Short(members.len() as u64));
             return Ok(false);
         }
-        self.keep(key, place, &members)?;
+        self.keep(key, place, &members, change.id)?;
         Ok(true)
     }
 
-    /// Makes a list of its members, which the tables have.
-    fn keep(&mut self, key: ListKey, place: Place<'_>, members: &[i64]) -> Result<(), StoreError> {
+    /// Makes a list of its members, which the tables have, the newest among them.
+    fn keep(&mut self, key: ListKey, place: Place<'_>, members: &[i64], newest: i64) -> Result<(), StoreError> {
         let mut list = List::default();
         if place == Place::All {
             // What was remembered of the value's lists is from before it had few members.
@@ -272,7 +276,8 @@ impl Upkeep<'_> {
             let new = Some(Version { revision, keys: Keys(&keys) });
             let change = Change { kind: key.kind, uid: &uid, id: *id, old: None, new };
             list.change(change, place, &mut nodes)?;
-            if place == Place::All {
+            // The newest will be put into that list after this.
+            if place == Place::All && *id != newest {
                 roots.change(change, Place::Roots, &mut nodes)?;
             }
         }
@@ -287,28 +292,32 @@ impl Upkeep<'_> {
     /// Returns the members of a list that is not kept: at most one more than a short list has, beside the record of
     /// the place itself.
     fn members(&self, key: &ListKey, place: Place<'_>) -> Result<Vec<i64>, StoreError> {
-        let limit = LIST_LEN as i64 + 1;
-        let (from, to) = match place {
-            Place::At(uid) => below(uid),
-            Place::All | Place::Roots => (String::new(), String::new()),
-        };
-        let at = if let Place::At(uid) = place { uid } else { "" };
-        let sql = match (place, key.filter()) {
-            (Place::At(_), None) => {
-                "SELECT id FROM record WHERE kind = ?1 AND uid = ?4 UNION ALL SELECT id FROM \
-                 (SELECT id FROM record WHERE kind = ?1 AND uid > ?5 AND uid < ?6 LIMIT ?7) WHERE ?2 = 0 AND ?3 = x''"
+        let ListKey { kind, key: name, value, .. } = key;
+        let limit = LIST_LEN.cast_signed() + 1;
+        match (place, key.filter()) {
+            (Place::At(uid), None) => {
+                let (from, to) = below(uid);
+                let select = "SELECT id FROM record WHERE kind = ?1 AND uid = ?2 UNION ALL SELECT id FROM \
+                              (SELECT id FROM record WHERE kind = ?1 AND uid > ?3 AND uid < ?4 LIMIT ?5)";
+                self.ids(select, (kind, uid, from, to, limit))
             }
-            (Place::At(_), Some(_)) => {
-                "SELECT record FROM member WHERE kind = ?1 AND key = ?2 AND value = ?3 AND uid = ?4 UNION ALL \
-                 SELECT record FROM (SELECT record FROM member \
-                 WHERE kind = ?1 AND key = ?2 AND value = ?3 AND uid > ?5 AND uid < ?6 LIMIT ?7)"
+            (Place::At(uid), Some(_)) => {
+                let (from, to) = below(uid);
+                let select = "SELECT record FROM member WHERE kind = ?1 AND key = ?2 AND value = ?3 AND uid = ?4 \
+                              UNION ALL SELECT record FROM (SELECT record FROM member \
+                              WHERE kind = ?1 AND key = ?2 AND value = ?3 AND uid > ?5 AND uid < ?6 LIMIT ?7)";
+                self.ids(select, (kind, name, value, uid, from, to, limit))
             }
-            _ => {
-                "SELECT record FROM member WHERE kind = ?1 AND key = ?2 AND value = ?3 AND ?4 = ?5 AND ?5 = ?6 LIMIT ?7"
+            (Place::All | Place::Roots, _) => {
+                let select = "SELECT record FROM member WHERE kind = ? AND key = ? AND value = ? LIMIT ?";
+                self.ids(select, (kind, name, value, limit))
             }
-        };
-        let mut select = self.connection.prepare_cached(sql).map_err(store_error)?;
-        let rows = select.query_map((key.kind, key.key, &key.value, at, from, to, limit), |row| row.get(0));
+        }
+    }
+
+    fn ids(&self, select: &str, params: impl Params) -> Result<Vec<i64>, StoreError> {
+        let mut select = self.connection.prepare_cached(select).map_err(store_error)?;
+        let rows = select.query_map(params, |row| row.get(0));
         rows.and_then(Iterator::collect).map_err(store_error)
     }
 }

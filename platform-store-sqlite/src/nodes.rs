@@ -11,8 +11,8 @@ use crate::{
     tree::{Node, Nodes, write::NodesMut},
 };
 
-/// What the writer remembers of unchanged nodes from one group to the next, in bytes.
-const REMEMBERED: usize = 4 << 20;
+/// How many nodes the writer has in memory, at most, beside those that one record changes; each has about a page.
+const REMEMBERED: usize = 2_000;
 
 /// The nodes that a connection sees.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +62,15 @@ impl NodeCache {
         Ok(())
     }
 
+    /// Writes what was changed and forgets it, if it is much.
+    pub(crate) fn trim(&mut self, connection: &Connection) -> Result<(), StoreError> {
+        if self.nodes.len() > REMEMBERED {
+            self.flush(connection)?;
+            self.nodes.clear();
+        }
+        Ok(())
+    }
+
     /// Writes what was changed.
     pub(crate) fn flush(&mut self, connection: &Connection) -> Result<(), StoreError> {
         let mut delete = connection.prepare_cached("DELETE FROM node WHERE id = ?").map_err(store_error)?;
@@ -76,9 +85,6 @@ impl NodeCache {
             let sum = node_checksum(*id, &node.bytes);
             insert.execute((id.cast_signed(), sum, &node.bytes)).map_err(store_error)?;
             node.changed = false;
-        }
-        if self.nodes.values().map(|node| node.bytes.capacity()).sum::<usize>() > REMEMBERED {
-            self.nodes = HashMap::new();
         }
         Ok(())
     }

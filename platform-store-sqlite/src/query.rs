@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use self::{
     merge::Merge,
     scan::scan,
-    source::{Point, Source, Sources, distinct},
+    source::{Entry, Point, Source, Sources, distinct},
 };
 use crate::{
     commit,
@@ -86,7 +86,12 @@ fn page(
     if let ([Scope::All], [], OrderBy::Uid | OrderBy::Sequence) = (&*query.scopes, &*query.filters, query.order.by) {
         return all::page(sources, query, budget);
     }
-    let found = match kept(sources, names, query, budget)? {
+    let values =
+        query.filters.iter().map(|filter| if let Filter::AnyOf { values, .. } = filter { values.len() } else { 1 });
+    if query.scopes.len().saturating_mul(values.max().unwrap_or(1)) > budget.places {
+        return Ok(Err(Unfinished));
+    }
+    let found = match kept(sources, names, query)? {
         Some(found) => found,
         None => match scan(sources, names, query, budget.candidates)? {
             Ok(rows) => vec![Source::Sorted(rows)],
@@ -102,21 +107,60 @@ fn page(
     if most > budget.records {
         return Ok(Err(Unfinished));
     }
-    let mut items = Vec::with_capacity(usize::try_from(most).unwrap_or(0));
+    let mut items = Items::with_capacity(usize::try_from(most).unwrap_or(0));
     let mut last = None;
-    merge.page(begin, most, |source, entry| {
-        let is_last = items.len() as u64 + 1 == most && most < left;
-        let (item, belongs) = record::at(sources.connection, entry.id, |stored| {
-            if is_last {
-                last = Some(position(&stored, sources.order));
-            }
-            let belongs = stored.kind == sources.kind && source.has(&entry, &stored, sources.order);
-            (stored.item(Bytes::copy_from_slice(stored.body)), belongs)
-        })?;
-        items.push(item);
-        if belongs { Ok(()) } else { Err(record::misplaced(entry.id)) }
+    let entries = merge.page(begin, most)?;
+    let ids: Vec<i64> = entries.iter().map(|(_, entry)| entry.id).collect();
+    record::each(sources.connection, &ids, |place, stored| {
+        items.push(&stored);
+        if items.len() as u64 == most && most < left {
+            last = Some(position(&stored, sources.order));
+        }
+        let is_here = |(source, entry): &(&Source, Entry)| source.has(entry, &stored, sources.order);
+        let belongs = stored.kind == sources.kind && entries.get(place).is_some_and(is_here);
+        if belongs { Ok(()) } else { Err(record::misplaced(stored.id)) }
     })?;
-    Ok(Ok(Page { items, next: last, total: query.count.then_some(total), epochs: Vec::new() }))
+    Ok(Ok(Page { items: items.finish(), next: last, total: query.count.then_some(total), epochs: Vec::new() }))
+}
+
+/// The records of a page, whose bodies share one buffer.
+#[derive(Debug)]
+struct Items {
+    items: Vec<Item>,
+    bodies: Vec<u8>,
+    /// Where each body ends.
+    ends: Vec<usize>,
+}
+
+impl Items {
+    fn with_capacity(len: usize) -> Self {
+        Self { items: Vec::with_capacity(len), bodies: Vec::new(), ends: Vec::with_capacity(len) }
+    }
+
+    fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn push(&mut self, stored: &Stored<'_>) {
+        if self.bodies.is_empty() {
+            // Records of one kind tend to be of one length.
+            self.bodies.reserve(stored.body.len() * self.items.capacity().min(100) * 5 / 4);
+        }
+        self.bodies.extend_from_slice(stored.body);
+        self.ends.push(self.bodies.len());
+        self.items.push(stored.item());
+    }
+
+    fn finish(self) -> Vec<Item> {
+        let Self { mut items, bodies, ends } = self;
+        let bodies = Bytes::from(bodies);
+        let mut start = 0;
+        for (item, end) in items.iter_mut().zip(ends) {
+            item.body = bodies.slice(start..end);
+            start = end;
+        }
+        items
+    }
 }
 
 fn position(stored: &Stored<'_>, order: NameId) -> Position {
@@ -125,7 +169,7 @@ fn position(stored: &Stored<'_>, order: NameId) -> Position {
 }
 
 /// Returns the sources of a query that lists are kept for: any scopes, and no filter or one [`Filter::AnyOf`].
-fn kept(sources: Sources<'_>, names: &Names, query: &Query, budget: Budget) -> Result<Option<Vec<Source>>, StoreError> {
+fn kept(sources: Sources<'_>, names: &Names, query: &Query) -> Result<Option<Vec<Source>>, StoreError> {
     let filters = match &*query.filters {
         [] => vec![None],
         [Filter::AnyOf { key, values }] => {
@@ -139,9 +183,6 @@ fn kept(sources: Sources<'_>, names: &Names, query: &Query, budget: Budget) -> R
         }
         _ => return Ok(None),
     };
-    if query.scopes.len().saturating_mul(filters.len()) > budget.places {
-        return Ok(None);
-    }
     let mut found = Vec::new();
     for scope in &query.scopes {
         for filter in &filters {

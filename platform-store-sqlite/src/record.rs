@@ -1,9 +1,11 @@
 //! Records as rows: how their keys are written, and that what is read is what was written.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use platform_core::store::{Item, Key, KeyName, KeyValue, Put, Record, StoreError};
 use platform_core::uid::Uid;
-use rusqlite::{CachedStatement, Connection, Params, Row};
+use rusqlite::{CachedStatement, Connection, Params, Row, params_from_iter};
 
 use crate::{
     error::{corrupt, store_error},
@@ -74,7 +76,9 @@ impl<'a> Stored<'a> {
         self.keys.value(order, self.revision)
     }
 
-    pub(crate) fn item(&self, body: Bytes) -> Item {
+    /// Returns the record as lists have it, without its body.
+    pub(crate) fn item(&self) -> Item {
+        let body = Bytes::new();
         Item { uid: Uid::opaque(self.uid), revision: self.revision, rendering: self.rendering, body }
     }
 
@@ -113,19 +117,66 @@ pub(crate) fn find<T>(
     if stored.kind == kind && stored.uid == uid { Ok(Some(use_record(stored))) } else { Err(misplaced(stored.id)) }
 }
 
+/// Finds records by their numbers, which indexes have.
+pub(crate) struct Finder<'c>(CachedStatement<'c>);
+
+impl<'c> Finder<'c> {
+    pub(crate) fn new(connection: &'c Connection) -> Result<Self, StoreError> {
+        let select = concat!("SELECT ", columns!(), " FROM record WHERE id = ?");
+        connection.prepare_cached(select).map(Self).map_err(store_error)
+    }
+
+    /// Calls the function with the record of that number.
+    pub(crate) fn at<T>(&mut self, id: i64, use_record: impl FnOnce(Stored<'_>) -> T) -> Result<T, StoreError> {
+        let mut rows = self.0.query([id]).map_err(store_error)?;
+        match rows.next().map_err(store_error)? {
+            Some(row) => Ok(use_record(Stored::read(row)?)),
+            None => Err(missing(id)),
+        }
+    }
+}
+
+/// How many records one statement finds by their numbers.
+const BATCH: usize = 64;
+
+/// The statement that does: its parameters are a table, which is read in order.
+static SELECT_BATCH: LazyLock<String> = LazyLock::new(|| {
+    let ids = ["(?)"; BATCH].join(", ");
+    let columns = columns!();
+    format!("SELECT {columns} FROM (VALUES {ids}) AS wanted CROSS JOIN record ON record.id = wanted.column1")
+});
+
+/// Calls the function with the place in the slice and the record of each number, in their order.
+pub(crate) fn each(
+    connection: &Connection,
+    ids: &[i64],
+    mut use_record: impl FnMut(usize, Stored<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut select = connection.prepare_cached(&SELECT_BATCH).map_err(store_error)?;
+    for (batch, ids) in ids.chunks(BATCH).enumerate() {
+        let wanted = ids.iter().copied().map(Some).chain(std::iter::repeat(None)).take(BATCH);
+        let mut rows = select.query(params_from_iter(wanted)).map_err(store_error)?;
+        for (place, id) in ids.iter().enumerate() {
+            let row = rows.next().map_err(store_error)?;
+            let stored = row.map(Stored::read).transpose()?.filter(|stored| stored.id == *id);
+            let stored = stored.ok_or_else(|| missing(*id))?;
+            use_record(batch * BATCH + place, stored)?;
+        }
+    }
+    Ok(())
+}
+
+fn missing(id: i64) -> StoreError {
+    corrupt(format!("an index has record {id}, which does not exist"))
+}
+
 /// Calls the function with the record of that number, which an index has.
 pub(crate) fn at<T>(
     connection: &Connection,
     id: i64,
     use_record: impl FnOnce(Stored<'_>) -> T,
 ) -> Result<T, StoreError> {
-    let select = concat!("SELECT ", columns!(), " FROM record WHERE id = ?");
-    let mut select = connection.prepare_cached(select).map_err(store_error)?;
-    let mut rows = select.query([id]).map_err(store_error)?;
-    match rows.next().map_err(store_error)? {
-        Some(row) => Ok(use_record(Stored::read(row)?)),
-        None => Err(corrupt(format!("an index has record {id}, which does not exist"))),
-    }
+    Finder::new(connection)?.at(id, use_record)
 }
 
 pub(crate) fn misplaced(id: i64) -> StoreError {

@@ -205,6 +205,17 @@ pub(crate) fn order_key(value: &[u8], rest: &str) -> Vec<u8> {
     key
 }
 
+/// Tells whether [`order_key`] makes this key of these.
+pub(crate) fn is_order_key(key: &[u8], value: &[u8], rest: &str) -> bool {
+    let Some((escaped, tail)) = key.len().checked_sub(rest.len()).and_then(|at| key.split_at_checked(at)) else {
+        return false;
+    };
+    if value.contains(&0) {
+        return key == order_key(value, rest);
+    }
+    tail == rest.as_bytes() && escaped.strip_prefix(value) == Some(&[0, 0])
+}
+
 // ---- places ----
 
 /// The place that a list is of, as the `place` column has it.
@@ -238,7 +249,7 @@ impl<'a> Place<'a> {
 
     /// Returns which part of the place the uid is in, and what the orders there keep of it; `None` when it is
     /// elsewhere.
-    pub(crate) fn part_of<'b>(self, uid: &'b str) -> Option<(Part, &'b str)> {
+    pub(crate) fn part_of(self, uid: &str) -> Option<(Part, &str)> {
         match self {
             Self::All => Some((Part::Direct, uid)),
             Self::Roots => (!uid.contains('/')).then_some((Part::Direct, uid)),

@@ -1,5 +1,14 @@
 //! Disks that are full, files that are not what they should be, and two stores on one file.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "these are tests"
+)]
+
 use std::{fs, path::Path};
 
 use platform_core::{

@@ -1,6 +1,15 @@
 //! A bit that is flipped in a closed store's file gives the true bytes, an error, or a finding of the check, and
 //! never another value.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "these are tests"
+)]
+
 use std::{path::Path, sync::Arc, thread};
 
 use platform_core::{
@@ -25,7 +34,7 @@ fn put(number: usize, body: &str) -> Put {
     Put {
         key: Key::new("Thing", uid(number)),
         sort: vec![("name", name.clone()), ("rank", KeyValue::integer(number as i64 % 7))],
-        filter: vec![("name", name), ("color", KeyValue::text(if number % 10 == 0 { "blue" } else { "red" }))],
+        filter: vec![("name", name), ("color", KeyValue::text(if number.is_multiple_of(10) { "blue" } else { "red" }))],
         unique: vec![UniqueKey { space: "number", value: KeyValue::integer(number as i64) }],
         rendering: 3,
         body: format!("{body} {number}").into(),
@@ -132,5 +141,5 @@ fn no_flipped_bit_of_a_closed_file_gives_another_value() {
     };
     let threads: Vec<_> = (0..4).map(run).collect();
     let outcomes: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-    println!("{} bytes, {outcomes:?}", whole.len());
+    println!("in {} bytes: {outcomes:?}", whole.len());
 }

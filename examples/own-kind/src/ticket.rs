@@ -26,15 +26,17 @@ pub(crate) struct Ticket {
 
 /// How far a ticket is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum State {
     /// Nobody said.
     #[default]
-    StateUnspecified,
+    #[serde(rename = "STATE_UNSPECIFIED")]
+    Unspecified,
     /// To be done.
-    StateOpen,
+    #[serde(rename = "STATE_OPEN")]
+    Open,
     /// Done.
-    StateDone,
+    #[serde(rename = "STATE_DONE")]
+    Done,
 }
 
 const STATES: &[&str] = &["STATE_UNSPECIFIED", "STATE_OPEN", "STATE_DONE"];
@@ -68,6 +70,6 @@ impl Resource for Ticket {
     };
 
     fn example() -> Self {
-        Self { title: "water the plants".to_owned(), state: State::StateOpen, ..Self::default() }
+        Self { title: "water the plants".to_owned(), state: State::Open, ..Self::default() }
     }
 }

@@ -1,6 +1,10 @@
 //! `platform-server check`: proves the store.
 
-use std::process::ExitCode;
+use std::{
+    io::{Write, stderr, stdout},
+    path::Path,
+    process::ExitCode,
+};
 
 use anyhow::{Context, Result, bail};
 use platform_store_sled::SledStore;
@@ -12,30 +16,36 @@ use crate::{
 };
 
 pub(crate) fn run(config: &Config) -> Result<ExitCode> {
-    let path = store_path(config);
+    let Some(path) = store_path(config) else {
+        bail!("a memory store ends with its server: there is nothing to check");
+    };
     if !path.exists() {
         bail!("there is no store at {}: name it with --data-dir or --store", path.display());
     }
-    let findings: Vec<String> = match &config.store {
-        Store::Sqlite(_) => {
-            let store = SqliteStore::open(&path)?;
-            store.check().context("the check did not come to its end")?.iter().map(ToString::to_string).collect()
-        }
-        Store::Sled(_) => {
-            let store = SledStore::open(&path)?;
-            store.check().context("the check did not come to its end")?.iter().map(ToString::to_string).collect()
-        }
-        Store::Memory => bail!("a memory store ends with its server: there is nothing to check"),
-    };
-    #[expect(clippy::print_stdout, reason = "the command's output")]
+    let findings = findings(&config.store, &path).context("the check did not come to its end")?;
     for finding in &findings {
-        println!("{finding}");
+        writeln!(stdout(), "{finding}")?;
     }
     let (count, path) = (findings.len(), path.display());
-    #[expect(clippy::print_stderr, reason = "the command's verdict, apart from its output")]
     match count {
-        0 => eprintln!("{path} is sound"),
-        _ => eprintln!("{path} is damaged: {count} findings"),
+        0 => writeln!(stderr(), "{path} is sound")?,
+        _ => writeln!(stderr(), "{path} is damaged: {count} findings")?,
     }
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns what does not agree, and what to do about it.
+fn findings(store: &Store, path: &Path) -> Result<Vec<String>> {
+    let line = |what: &str, advice: &str| format!("{what}; {advice}");
+    Ok(match store {
+        Store::Sqlite(_) => {
+            let found = SqliteStore::open(path)?.check()?;
+            found.iter().map(|finding| line(&finding.what, finding.advice)).collect()
+        }
+        Store::Sled(_) => {
+            let found = SledStore::open(path)?.check()?;
+            found.iter().map(|finding| line(&finding.what, finding.advice)).collect()
+        }
+        Store::Memory => Vec::new(),
+    })
 }

@@ -1,6 +1,10 @@
 //! `platform-server env`: the variables that the documentation's curl lines use.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    io::{Write, stdout},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::Result;
 
@@ -14,17 +18,20 @@ use crate::{
 const TTL: Duration = Duration::from_secs(12 * 60 * 60);
 
 pub(crate) fn run(config: &Config) -> Result<ExitCode> {
-    let installation = Installation::open(config)?;
+    let installation = Installation::open_standing(config)?;
     let url = known_url(config);
     let bootstrap = &installation.bootstrap;
     let token = token::issue(&installation, &url, &bootstrap.operator, TTL)?;
     for (name, value) in [("API", url.as_str()), ("ORG_ID", &bootstrap.organization), ("TOKEN", &token)] {
-        #[expect(clippy::print_stdout, reason = "the command's output")]
-        {
-            println!("export {name}={}", quoted(value));
-        }
+        writeln!(stdout(), "export {name}={}", quoted(value))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns one word of a command line, quoted where that is needed.
+pub(crate) fn word(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%".contains(&byte);
+    if !text.is_empty() && text.bytes().all(plain) { text.to_owned() } else { quoted(text) }
 }
 
 /// Quotes for any POSIX shell.
@@ -39,8 +46,10 @@ mod tests {
     #[test]
     fn a_shell_reads_back_what_was_quoted() {
         for text in ["plain", "with 'quotes'", "$HOME `x` \\ \"", ""] {
-            let shell = std::process::Command::new("sh").arg("-c").arg(format!("printf %s {}", quoted(text))).output();
-            assert_eq!(String::from_utf8(shell.unwrap().stdout).unwrap(), text);
+            for quoted in [quoted(text), word(text)] {
+                let shell = std::process::Command::new("sh").arg("-c").arg(format!("printf %s {quoted}")).output();
+                assert_eq!(String::from_utf8(shell.unwrap().stdout).unwrap(), text);
+            }
         }
     }
 }

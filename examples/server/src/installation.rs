@@ -1,8 +1,14 @@
 //! A data directory: keys, the first organisation and operator, the address of the last server, and the store.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    io::{Write, stderr},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use platform_core::{
     aip::page_token::PageKeys,
     platform::{self, Platform, Settings},
@@ -35,21 +41,31 @@ impl Installation {
         Ok(Self { keys: Arc::new(keys), bootstrap })
     }
 
+    /// Opens the directory for a command that has no server to start; tells the user when there was none before, as
+    /// that may mean the wrong directory.
+    pub(crate) fn open_standing(config: &Config) -> Result<Self> {
+        let is_new = !config.data_dir.exists();
+        let installation = Self::open(config)?;
+        if is_new {
+            let dir = config.data_dir.display();
+            writeln!(stderr(), "platform-server: made {dir}, which no server has used yet; --data-dir names another")?;
+        }
+        Ok(installation)
+    }
+
     /// Returns the issuer of this server's own tokens, under the URL that clients know it by.
     pub(crate) fn issuer(&self, url: &str) -> Result<Issuer> {
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-        let issuer = Issuer::new(url, Arc::clone(&self.keys), clock, entropy);
-        issuer.map_err(|rule| anyhow::anyhow!("the public URL `{url}`: {rule}"))
+        Issuer::new(url, Arc::clone(&self.keys), clock, entropy).with_context(|| format!("the public URL `{url}`"))
     }
 
     /// Puts the platform together over the configured store and writes what a new installation begins with.
     pub(crate) async fn platform(&self, config: &Config) -> Result<Platform> {
         let store = open_store(config)?;
-        let mut operators: std::collections::HashSet<_> = config.operators.iter().cloned().collect();
-        operators.insert(self.bootstrap.operator.clone());
+        let operators = std::iter::once(&self.bootstrap.operator).chain(&config.operator);
         let settings = Settings {
             service_domain: config.service_domain.clone(),
-            operators,
+            operators: operators.cloned().collect(),
             open_organisations: config.open_organisations,
             ..Settings::default()
         };
@@ -73,20 +89,28 @@ impl Installation {
 }
 
 fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
-    Ok(match &config.store {
-        config::Store::Sqlite(_) => Arc::new(SqliteStore::open(store_path(config))?),
-        config::Store::Sled(_) => Arc::new(SledStore::open(store_path(config))?),
-        config::Store::Memory => Arc::new(MemoryStore::new()),
+    let path = store_path(config);
+    // A directory that is made for a mistyped path would hide the mistake.
+    if let Some(path) = &path
+        && let Some(directory) = path.parent()
+        && !directory.as_os_str().is_empty()
+        && !directory.is_dir()
+    {
+        bail!("there is no directory {} for the store {}: make it first", directory.display(), path.display());
+    }
+    Ok(match (&config.store, path) {
+        (config::Store::Sqlite(_), Some(path)) => Arc::new(SqliteStore::open(path)?),
+        (config::Store::Sled(_), Some(path)) => Arc::new(SledStore::open(path)?),
+        _ => Arc::new(MemoryStore::new()),
     })
 }
 
-/// Returns the file or directory of the configured store; the data directory's own for a store without a path.
-pub(crate) fn store_path(config: &Config) -> PathBuf {
+/// Returns the file or directory of the configured store, by default in the data directory; none for memory.
+pub(crate) fn store_path(config: &Config) -> Option<PathBuf> {
     match &config.store {
-        config::Store::Sqlite(Some(path)) | config::Store::Sled(Some(path)) => path.clone(),
-        config::Store::Sqlite(None) => config.data_dir.join("platform.sqlite"),
-        config::Store::Sled(None) => config.data_dir.join("platform.sled"),
-        config::Store::Memory => PathBuf::new(),
+        config::Store::Sqlite(path) => Some(path.clone().unwrap_or_else(|| config.data_dir.join("platform.sqlite"))),
+        config::Store::Sled(path) => Some(path.clone().unwrap_or_else(|| config.data_dir.join("platform.sled"))),
+        config::Store::Memory => None,
     }
 }
 
@@ -94,19 +118,22 @@ pub(crate) fn store_path(config: &Config) -> PathBuf {
 pub(crate) fn record_url(config: &Config, url: &str) -> Result<()> {
     let path = config.data_dir.join(ADDRESS_FILE);
     let new = config.data_dir.join(format!("{ADDRESS_FILE}.new"));
-    fs::write(&new, url)
-        .and_then(|()| fs::rename(&new, &path))
-        .with_context(|| format!("cannot write {}", path.display()))
+    let write = || {
+        fs::write(&new, format!("{url}\n"))?;
+        fs::rename(&new, &path)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Returns the URL that this configuration says, or else that of the last server of the data directory.
 pub(crate) fn known_url(config: &Config) -> String {
-    let said = config.public_url.clone().or_else(|| config.listen_given.then(|| url_of(config.listen)));
+    let said = config.public_url.clone().or_else(|| config.listen_given().map(url_of));
     let recorded = || fs::read_to_string(config.data_dir.join(ADDRESS_FILE)).ok();
-    said.or_else(recorded).unwrap_or_else(|| url_of(config.listen))
+    let recorded = || recorded().map(|url| url.trim().to_owned()).filter(|url| !url.is_empty());
+    said.or_else(recorded).unwrap_or_else(|| url_of(config.listen()))
 }
 
 /// Returns the URL of an address on this machine.
-pub(crate) fn url_of(address: std::net::SocketAddr) -> String {
+pub(crate) fn url_of(address: SocketAddr) -> String {
     format!("http://{address}")
 }

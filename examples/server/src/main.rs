@@ -1,36 +1,43 @@
 //! `platform-server`: what an operator runs and a newcomer starts.
 //!
-//! [`cli`] has the commands and their flags, [`config`] puts flags, environment and file together, [`installation`] is
-//! a data directory with its keys, first organisation and store; each command has a module of its own.
+//! [`cli`] has the commands, [`config`] their options from flags, environment and file, [`installation`] is a data
+//! directory with its keys, first organisation and store; each command has a module of its own.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-mod check;
 mod cli;
 mod config;
-mod env;
 mod installation;
+
+mod check;
+mod env;
 mod serve;
 mod token;
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
-    let done = cli.options.resolve().and_then(|config| match cli.command.unwrap_or_default() {
-        cli::Command::Serve => serve::run(&config),
-        cli::Command::Env => env::run(&config),
-        cli::Command::Token(token) => token::run(&config, &token),
-        cli::Command::Check => check::run(&config),
-    });
-    match done {
+    match run() {
         Ok(code) => code,
         Err(error) => {
+            let error = match error.downcast::<clap::Error>() {
+                Ok(usage) => usage.exit(),
+                Err(error) => error,
+            };
             #[expect(clippy::print_stderr, reason = "a command tells its user why it failed")]
             {
                 eprintln!("platform-server: {error:#}");
             }
             ExitCode::FAILURE
         }
+    }
+}
+
+fn run() -> anyhow::Result<ExitCode> {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let cli::Cli { command, config } = config::read(&arguments)?;
+    match command.unwrap_or_default() {
+        cli::Command::Serve => serve::run(&config),
+        cli::Command::Env => env::run(&config),
+        cli::Command::Token(token) => token::run(&config, &token),
+        cli::Command::Check => check::run(&config),
     }
 }

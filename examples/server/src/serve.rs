@@ -1,14 +1,20 @@
 //! `platform-server serve`: REST on one port, until a signal says stop.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    io::{ErrorKind, IsTerminal, Write, stderr, stdout},
+    net::SocketAddr,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use axum::{
     Router,
     http::{HeaderValue, header::CONTENT_TYPE},
     routing::get,
 };
-use platform_http::{Layers, Limits, Rest, SystemClock, serve};
+use platform_http::{Layers, Rest, SystemClock, serve};
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, TrustedIssuer, Verifier, VerifierOptions};
 use tokio::{
     net::TcpListener,
@@ -17,7 +23,8 @@ use tokio::{
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    config::{Config, LogFormat, Store},
+    config::{Config, LogFormat},
+    env::word,
     installation::{self, Installation, store_path},
 };
 
@@ -31,9 +38,9 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
 }
 
 async fn serve_until_stopped(config: &Config) -> Result<()> {
+    let stopped = stopped()?;
     let installation = Installation::open(config)?;
-    let listener =
-        TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
+    let listener = listen(config.listen()).await?;
     let address = listener.local_addr().context("cannot tell the address")?;
     let url = config.public_url.clone().unwrap_or_else(|| installation::url_of(address));
     let platform = Arc::new(installation.platform(config).await?);
@@ -41,14 +48,23 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
 
     let issuer = Arc::new(installation.issuer(&url)?);
     let verifier = Arc::new(verifier(config, &url, Arc::clone(&issuer))?);
-    let limits = limits(config);
+    let limits = config.limits.limits();
     let rest = Rest::new(platform, verifier, limits.clone())?;
-    let origins = config.cors_origins.iter().map(|origin| HeaderValue::from_str(origin));
+    let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
     let service = layers.around(well_known(&issuer).fallback_service(rest));
 
-    announce(config, &url);
-    serve(listener, service, &limits, stopped()?).await.context("cannot serve")
+    announce(config, &installation::url_of(address), &url);
+    serve(listener, service, &limits, stopped).await.context("cannot serve")
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => {
+            anyhow!("another program listens on {address}: stop it, or choose another with --listen")
+        }
+        _ => anyhow!("cannot listen on {address}: {error}"),
+    })
 }
 
 /// Returns the routes by which others learn of this server's tokens (OpenID Connect Discovery 1.0).
@@ -63,11 +79,11 @@ fn well_known(issuer: &Arc<Issuer>) -> Router {
 fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier> {
     let fetch = Arc::new(HttpFetch::new().context("cannot set up TLS")?);
     let options = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
-    let trusted = config.trusted_issuers.iter().map(|url| {
+    let trusted = config.trusted_issuer.iter().map(|url| {
         TrustedIssuer::new(url, options.clone(), fetch.clone(), Arc::new(SystemClock))
-            .map_err(|rule| anyhow::anyhow!("the trusted issuer `{url}`: {rule}"))
+            .with_context(|| format!("the trusted issuer `{url}`"))
     });
-    let audiences = std::iter::once(url.to_owned()).chain(config.audiences.iter().cloned()).collect();
+    let audiences = std::iter::once(url.to_owned()).chain(config.audience.iter().cloned()).collect();
     let options = VerifierOptions {
         own: Some(issuer),
         trusted: trusted.collect::<Result<_>>()?,
@@ -75,16 +91,6 @@ fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier>
         cache_bytes: VerifierOptions::CACHE_BYTES,
     };
     Verifier::new(options, Arc::new(SystemClock)).context("the issuers or audiences of the configuration")
-}
-
-fn limits(config: &Config) -> Limits {
-    let default = Limits::default();
-    Limits {
-        body: config.max_body.unwrap_or(default.body),
-        connections: config.max_connections.unwrap_or(default.connections),
-        request_time: config.request_timeout.map_or(default.request_time, Duration::from_secs),
-        ..default
-    }
 }
 
 /// Returns when the first SIGTERM or SIGINT comes; the second ends the process at once.
@@ -108,29 +114,31 @@ fn stopped() -> Result<impl Future<Output = ()>> {
 }
 
 /// Tells a newcomer what to do next. The first line is for scripts that wait for the server.
-fn announce(config: &Config, url: &str) {
-    let store = match &config.store {
-        Store::Memory => "memory, which ends with this process".to_owned(),
-        _ => store_path(config).display().to_string(),
+fn announce(config: &Config, address: &str, url: &str) {
+    let public = if url == address { String::new() } else { format!("\n  public URL: {url}") };
+    let store = match store_path(config) {
+        None => "memory, which ends with this process".to_owned(),
+        Some(path) => path.display().to_string(),
     };
-    let mut command = "cargo run --release --quiet -- env".to_owned();
-    if config.data_dir != std::path::Path::new("platform-data") {
-        command = format!("{command} --data-dir '{}'", config.data_dir.display());
-    }
-    #[expect(clippy::print_stdout, reason = "what a newcomer reads first")]
-    {
-        println!(
-            "Listening on {url}\n  store: {store}\n\nIn another terminal, paste:\n\n  \
-             eval \"$({command})\"\n  \
-             curl -s -H \"Authorization: Bearer $TOKEN\" \"$API/iam/v2/groups\"\n  \
-             curl -s -H \"Authorization: Bearer $TOKEN\" -d '{{\"name\":\"my repo\"}}' \"$API/registry/v2/repos/$ORG_ID\"\n"
-        );
-    }
+    let program = std::env::args().next().unwrap_or_else(|| "platform-server".to_owned());
+    let dir = match config.data_dir.to_string_lossy() {
+        dir if dir == Config::DATA_DIR => String::new(),
+        dir => format!(" --data-dir {}", word(&dir)),
+    };
+    let env = format!("{} env{dir}", word(&program));
+    // A server whose output nobody reads goes on.
+    let _ = writeln!(
+        stdout(),
+        "Listening on {address}{public}\n  store: {store}\n\nIn another terminal, paste:\n\n  \
+         eval \"$({env})\"\n  \
+         curl -s -H \"Authorization: Bearer $TOKEN\" \"$API/iam/v2/groups\"\n  \
+         curl -s -H \"Authorization: Bearer $TOKEN\" -d '{{\"name\":\"my repo\"}}' \"$API/registry/v2/repos/$ORG_ID\"\n"
+    );
 }
 
 fn log_to_stderr(config: &Config) -> Result<()> {
     let filter = EnvFilter::try_new(&config.log).context("the log filter")?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(stderr().is_terminal());
     match config.log_format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),

@@ -133,6 +133,7 @@ impl World {
     }
 
     /// A world whose operator decided some things otherwise.
+    #[allow(dead_code, reason = "for the suites to come")]
     pub(crate) fn with_settings(change: impl FnOnce(&mut Settings)) -> Self {
         Self::over(Arc::new(MemoryStore::new()), change)
     }

@@ -111,7 +111,7 @@ fn what_a_follower_has_from_its_source_cannot_be_set_to_anything_else() {
     });
     for (field, value) in object(other.clone()) {
         let updated = world.update(&world.operator, "Repo", uid, json!({ &field: value }), None);
-        assert_eq!(refused_fields(updated), [field.clone()]);
+        assert_eq!(refused_fields(updated), std::slice::from_ref(&field));
         let body = json!({ "name": "x", "syncConfig": { "source": source }, &field: value });
         assert_eq!(refused_fields(create(&world, &world.operator, &world.org, body)), [field]);
     }

@@ -43,7 +43,7 @@ fn a_binding_shows_the_names_of_what_it_binds_as_they_are_now() {
     }
     let read = world.get(&world.operator, "RoleBinding", text(&created, "uid")).unwrap();
     let listed = world.list(&world.operator, "RoleBinding", &[("role", &*role)]).unwrap();
-    assert_eq!(listed.items, [read.clone()]);
+    assert_eq!(listed.items, std::slice::from_ref(&read));
     for part in ["identity", "group", "role"] {
         assert_eq!((text(&read[part], "name"), text(&read[part], "description")), ("new", "d"), "{part}");
     }

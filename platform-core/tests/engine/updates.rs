@@ -19,7 +19,9 @@ fn world_with_a_repo() -> (World, Uid) {
 
 fn without_times(repo: &Value) -> Value {
     let mut repo = object(repo.clone());
-    ["uid", "createTime", "updateTime"].map(|name| repo.remove(name));
+    for name in ["uid", "createTime", "updateTime"] {
+        repo.remove(name);
+    }
     repo.into()
 }
 
@@ -212,7 +214,8 @@ fn what_is_written_again_without_an_update_keeps_its_times_in_order_too() {
 #[test]
 fn updates_of_different_fields_at_the_same_time_are_all_kept() {
     let (world, repo) = world_with_a_repo();
-    let fields: [(&str, fn(usize) -> Value); 8] = [
+    type Sent = fn(usize) -> Value;
+    let fields: [(&str, Sent); 8] = [
         ("description", |n| json!(format!("d{n}"))),
         ("aliases", |n| json!([format!("a:{n}")])),
         ("activeTags", |n| json!([format!("t{n}")])),

@@ -1,10 +1,9 @@
 //! All records of a kind, by uid or by sequence, from the table's own indexes.
 
-use bytes::Bytes;
 use platform_core::store::{Page, Position, Query, StoreError};
 use rusqlite::{Connection, Params, types::Value};
 
-use super::{Budget, Unfinished, position, source::Sources};
+use super::{Budget, Items, Unfinished, position, source::Sources};
 use crate::{
     error::store_error,
     record::{self, columns, sequence_value},
@@ -78,12 +77,14 @@ fn collect(
 ) -> Result<(u64, Option<Position>), StoreError> {
     let mut select = connection.prepare_cached(select).map_err(store_error)?;
     let (mut last, mut last_but_one) = (None, None);
+    let mut items = Items::with_capacity(0);
     record::for_each(&mut select, params, |stored| {
-        page.items.push(stored.item(Bytes::copy_from_slice(stored.body)));
+        items.push(&stored);
         last_but_one = last.take();
         last = Some(position(&stored, order));
         Ok(())
     })?;
+    page.items = items.finish();
     Ok((page.items.len() as u64, last_but_one))
 }
 

@@ -103,16 +103,13 @@ impl<'a> Merge<'a> {
         Ok(entries)
     }
 
-    /// Hands the records from the places on to the function, at most that many.
-    pub(super) fn page(
-        &self,
-        places: Vec<u64>,
-        most: u64,
-        mut take: impl FnMut(&Source, Entry) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    /// Returns the records from the places on, at most that many, each with its source.
+    pub(super) fn page(&self, places: Vec<u64>, most: u64) -> Result<Vec<(&Source, Entry)>, StoreError> {
         if let ([source], [place]) = (&*self.sources, &*places) {
-            return self.slice(source, *place, most)?.into_iter().try_for_each(|entry| take(source, entry));
+            let entries = self.slice(source, *place, most)?;
+            return Ok(entries.into_iter().map(|entry| (source, entry)).collect());
         }
+        let mut page = Vec::new();
         // Each source is read a share of the page at a time.
         let share = most / (self.sources.len() as u64).max(1) + 4;
         let mut heads: Vec<_> = self
@@ -132,13 +129,13 @@ impl<'a> Merge<'a> {
                     best = Some((index, point));
                 }
             }
-            let Some((index, _)) = best else { return Ok(()) };
-            let Some(head) = heads.get_mut(index) else { return Ok(()) };
+            let Some((index, _)) = best else { break };
+            let Some(head) = heads.get_mut(index) else { break };
             if let Some((_, entry)) = head.ready.pop_front() {
-                take(head.source, entry)?;
+                page.push((head.source, entry));
             }
         }
-        Ok(())
+        Ok(page)
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::store_error,
-    record::{self, Stored, columns},
+    record::{self, Finder, Stored, columns},
     schema::{BY_UID, LIST_LEN, NameId, Names},
 };
 
@@ -51,10 +51,11 @@ pub(super) fn scan(
     let connection = sources.connection;
     match range {
         Range::Sources(ranges) => {
+            let mut finder = Finder::new(connection)?;
             for range in ranges {
                 for from in (0..range.count()).step_by(1_000) {
                     for entry in range.slice(connection, from, 1_000)? {
-                        record::at(connection, entry.id, &mut look)??;
+                        finder.at(entry.id, &mut look)??;
                     }
                 }
             }

@@ -11,7 +11,7 @@ use crate::{
     lists::{FilterValue, List, ListKey},
     nodes::StoredNodes,
     record::{self, Stored, columns},
-    schema::{NameId, Place, below, push_escaped},
+    schema::{NameId, Place, below, is_order_key, push_escaped},
     tree,
 };
 
@@ -119,10 +119,8 @@ impl Source {
     /// Tells whether an entry of this source is where the record belongs.
     pub(super) fn has(&self, entry: &Entry, stored: &Stored<'_>, order: NameId) -> bool {
         let Self::Kept { top, .. } = self else { return true };
-        let mut key = Vec::with_capacity(entry.key.len());
-        push_escaped(&mut key, stored.value(order).as_bytes());
         let rest = stored.uid.strip_prefix(top.as_str());
-        rest.is_some_and(|rest| entry.key.strip_prefix(&*key) == Some(rest.as_bytes()))
+        rest.is_some_and(|rest| is_order_key(&entry.key, stored.value(order).as_bytes(), rest))
     }
 }
 

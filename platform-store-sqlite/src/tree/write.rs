@@ -239,7 +239,10 @@ mod tests {
             // First growing, then shrinking; keys of very different lengths.
             let growing = number % 10 < if round < 20_000 { 7 } else { 2 };
             let mut key = (number % 4_000).to_be_bytes().to_vec();
-            key.resize(8 + (number % 4_000 * 37 % 60) as usize + if number % 4_000 % 97 == 0 { 2_400 } else { 0 }, 7);
+            key.resize(
+                8 + (number % 4_000 * 37 % 60) as usize + if (number % 4_000).is_multiple_of(97) { 2_400 } else { 0 },
+                7,
+            );
             if growing && !model.contains_key(&key) {
                 root = insert(&mut nodes, root, &key, round).unwrap();
                 model.insert(key, round);

@@ -7,10 +7,14 @@
 
 use std::{ops::Range, sync::Arc};
 
+/// Leaves have room for a multiple of so many entries, so that what one gives back to the allocator fits another.
+const STEP: usize = 32;
+/// What the step is less by in every leaf: the room that an [`Arc`]'s two counts take from an allocation.
+const COUNTS: usize = 4;
 /// The most entries of a leaf: a copy of one costs about as much as the search that led to it.
-const LEAF: usize = 256;
+const LEAF: usize = 8 * STEP - COUNTS;
 /// The most children of an inner node. Copying one touches every child's reference count, so it is small.
-const FAN: usize = 24;
+const FAN: usize = 16;
 
 /// A persistent sequence of small entries.
 #[derive(Debug, Clone)]
@@ -20,9 +24,16 @@ pub(super) struct Counted<E> {
 
 #[derive(Debug, Clone)]
 enum Node<E> {
-    /// As long as it needs to be and no longer: memory is the point of it.
-    Leaf(Arc<[E]>),
+    Leaf(Leaf<E>),
     Inner(Arc<[Child<E>]>),
+}
+
+/// Entries, with room for a few more.
+#[derive(Debug, Clone)]
+struct Leaf<E> {
+    /// Behind the entries, anything.
+    room: Arc<[E]>,
+    len: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -34,7 +45,7 @@ struct Child<E> {
 
 impl<E> Default for Counted<E> {
     fn default() -> Self {
-        Self { root: Node::Leaf(Arc::new([])) }
+        Self { root: Node::Leaf(Leaf { room: Arc::new([]), len: 0 }) }
     }
 }
 
@@ -54,7 +65,7 @@ impl<E: Copy> Counted<E> {
         let (mut node, mut rank) = (&self.root, 0);
         loop {
             match node {
-                Node::Leaf(entries) => return rank + entries.partition_point(|entry| passes(*entry)),
+                Node::Leaf(leaf) => return rank + leaf.entries().partition_point(|entry| passes(*entry)),
                 Node::Inner(children) => {
                     let passing = children.partition_point(|child| passes(child.first));
                     let Some((last, before)) = children.get(..passing).and_then(<[_]>::split_last) else { return rank };
@@ -68,7 +79,7 @@ impl<E: Copy> Counted<E> {
     /// Puts an entry where the rank says, before what stands there.
     pub(super) fn insert(&mut self, rank: usize, entry: E) {
         if let Some(right) = self.root.insert(rank.min(self.len()), entry) {
-            let left = std::mem::replace(&mut self.root, Node::Leaf(Arc::new([])));
+            let left = std::mem::take(self).root;
             self.root = Node::Inner([Child::of(left), Some(right)].into_iter().flatten().collect());
         }
     }
@@ -125,7 +136,7 @@ impl<E: Copy> Counted<E> {
         let mut node = &self.root;
         loop {
             match node {
-                Node::Leaf(entries) => return Some((entries, rank)),
+                Node::Leaf(leaf) => return Some((leaf.entries(), rank)),
                 Node::Inner(children) => {
                     node = &children
                         .iter()
@@ -147,7 +158,8 @@ impl<E: Copy> Counted<E> {
 impl<E: Copy> FromIterator<E> for Counted<E> {
     fn from_iter<I: IntoIterator<Item = E>>(entries: I) -> Self {
         let entries: Vec<E> = entries.into_iter().collect();
-        let mut nodes: Vec<Node<E>> = entries.chunks(LEAF - LEAF / 8).map(|leaf| Node::Leaf(leaf.into())).collect();
+        let leaf = |entries: &[E]| Node::Leaf(Leaf::new(entries.iter().copied(), entries.len()));
+        let mut nodes: Vec<Node<E>> = entries.chunks(LEAF - STEP).map(leaf).collect();
         while nodes.len() > 1 {
             let children: Vec<Child<E>> = nodes.into_iter().filter_map(Child::of).collect();
             nodes = children.chunks(FAN - FAN / 8).map(|inner| Node::Inner(inner.into())).collect();
@@ -163,17 +175,78 @@ impl<E: Copy> Child<E> {
     }
 }
 
+impl<E: Copy> Leaf<E> {
+    /// Returns a leaf with these entries, which are so many.
+    fn new(mut entries: impl Iterator<Item = E>, len: usize) -> Self {
+        let Some(first) = entries.next() else { return Self { room: Arc::new([]), len: 0 } };
+        let room = (len + COUNTS).next_multiple_of(STEP) - COUNTS;
+        let mut room: Arc<[E]> = std::iter::repeat_n(first, room).collect();
+        for (slot, entry) in Arc::make_mut(&mut room).iter_mut().skip(1).zip(entries) {
+            *slot = entry;
+        }
+        Self { room, len: len as u32 }
+    }
+
+    fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    fn entries(&self) -> &[E] {
+        self.room.get(..self.len()).unwrap_or_default()
+    }
+
+    /// Inserts, and returns what had to be split off to the right for it: the half, or the new entry alone if it is
+    /// the last, so that leaves that are only appended to are full.
+    fn insert(&mut self, rank: usize, entry: E) -> Option<Self> {
+        let len = self.len();
+        if len < self.room.len()
+            && let Some(room) = Arc::get_mut(&mut self.room)
+        {
+            room.copy_within(rank..len, rank + 1);
+            if let Some(slot) = room.get_mut(rank) {
+                *slot = entry;
+            }
+            self.len += 1;
+            return None;
+        }
+        let (before, after) = self.entries().split_at_checked(rank)?;
+        let longer = before.iter().chain([&entry]).chain(after).copied();
+        if len < LEAF {
+            *self = Self::new(longer, len + 1);
+            return None;
+        }
+        let left = if rank == len { len } else { len.div_ceil(2) };
+        let right = Self::new(longer.clone().skip(left), len + 1 - left);
+        *self = Self::new(longer.take(left), left);
+        Some(right)
+    }
+
+    fn remove(&mut self, rank: usize) {
+        let len = self.len();
+        match Arc::get_mut(&mut self.room) {
+            Some(room) if len + 2 * STEP > room.len() => {
+                room.copy_within(rank + 1..len, rank);
+                self.len -= 1;
+            }
+            _ => {
+                let kept = self.entries().iter().enumerate().filter(|(at, _)| *at != rank);
+                *self = Self::new(kept.map(|(_, entry)| *entry), len - 1);
+            }
+        }
+    }
+}
+
 impl<E: Copy> Node<E> {
     fn len(&self) -> usize {
         match self {
-            Self::Leaf(entries) => entries.len(),
+            Self::Leaf(leaf) => leaf.len(),
             Self::Inner(children) => children.iter().map(|child| child.len).sum(),
         }
     }
 
     fn first(&self) -> Option<E> {
         match self {
-            Self::Leaf(entries) => entries.first().copied(),
+            Self::Leaf(leaf) => leaf.entries().first().copied(),
             Self::Inner(children) => children.first().map(|child| child.first),
         }
     }
@@ -181,13 +254,7 @@ impl<E: Copy> Node<E> {
     /// Inserts, and returns what had to be split off to the right for it.
     fn insert(&mut self, rank: usize, entry: E) -> Option<Child<E>> {
         match self {
-            Self::Leaf(entries) => {
-                let (left, right) = entries.split_at_checked(rank)?;
-                let longer: Arc<[E]> = left.iter().chain([&entry]).chain(right).copied().collect();
-                let (kept, split) = split(longer, LEAF, rank);
-                *entries = kept;
-                Child::of(Self::Leaf(split?))
-            }
+            Self::Leaf(leaf) => Child::of(Self::Leaf(leaf.insert(rank, entry)?)),
             Self::Inner(children) => {
                 let (at, rank) = Self::child_to_insert(children, rank);
                 let child = Arc::make_mut(children).get_mut(at)?;
@@ -197,9 +264,14 @@ impl<E: Copy> Node<E> {
                 let right = split_off?;
                 let (before, after) = children.split_at_checked(at + 1)?;
                 let longer: Arc<[Child<E>]> = before.iter().chain([&right]).chain(after).cloned().collect();
-                let (kept, split) = split(longer, FAN, at + 1);
-                *children = kept;
-                Child::of(Self::Inner(split?))
+                if longer.len() <= FAN {
+                    *children = longer;
+                    return None;
+                }
+                let left = if at + 2 == longer.len() { at + 1 } else { longer.len() / 2 };
+                let (left, right) = longer.split_at(left);
+                *children = left.into();
+                Child::of(Self::Inner(right.into()))
             }
         }
     }
@@ -220,10 +292,7 @@ impl<E: Copy> Node<E> {
 
     fn remove(&mut self, mut rank: usize) {
         match self {
-            Self::Leaf(entries) => {
-                let kept = entries.iter().enumerate().filter(|(at, _)| *at != rank);
-                *entries = kept.map(|(_, entry)| *entry).collect();
-            }
+            Self::Leaf(leaf) => leaf.remove(rank),
             Self::Inner(children) => {
                 let found = Arc::make_mut(children).iter_mut().enumerate().find(|(_, child)| {
                     let found = rank < child.len;
@@ -267,7 +336,8 @@ impl<E: Copy> Node<E> {
     fn join(&self, right: &Self) -> Option<Self> {
         match (self, right) {
             (Self::Leaf(left), Self::Leaf(right)) if left.len() + right.len() <= LEAF * 3 / 4 => {
-                Some(Self::Leaf(left.iter().chain(&**right).copied().collect()))
+                let entries = left.entries().iter().chain(right.entries()).copied();
+                Some(Self::Leaf(Leaf::new(entries, left.len() + right.len())))
             }
             (Self::Inner(left), Self::Inner(right)) if left.len() + right.len() <= FAN * 3 / 4 => {
                 Some(Self::Inner(left.iter().chain(&**right).cloned().collect()))
@@ -275,17 +345,6 @@ impl<E: Copy> Node<E> {
             _ => None,
         }
     }
-}
-
-/// Splits what has grown too long: in the middle, or where the entry was added if that is the end, so that what is
-/// only appended to is full.
-fn split<T: Clone>(items: Arc<[T]>, most: usize, inserted: usize) -> (Arc<[T]>, Option<Arc<[T]>>) {
-    if items.len() <= most {
-        return (items, None);
-    }
-    let at = if inserted + 1 == items.len() { inserted } else { items.len() / 2 };
-    let (left, right) = items.split_at(at);
-    (left.into(), Some(right.into()))
 }
 
 #[cfg(test)]
@@ -303,8 +362,9 @@ mod tests {
         fn height(&self) -> usize {
             fn height<E: Copy>(node: &Node<E>) -> usize {
                 match node {
-                    Node::Leaf(entries) => {
-                        assert!(entries.len() <= LEAF);
+                    Node::Leaf(leaf) => {
+                        assert!(leaf.len() <= leaf.room.len() && leaf.room.len() <= LEAF);
+                        assert!(leaf.room.len() < leaf.len() + 3 * STEP);
                         0
                     }
                     Node::Inner(children) => {

@@ -202,32 +202,35 @@ impl Kind {
 
     fn put_in(&mut self, change: &Change<'_>, records: &Records) {
         let Some(now) = change.now else { return };
+        // The filters that the record is new under, with records that stand far to both sides of it there.
+        let mut joined: Vec<(Option<FilterValue<'_>>, [Option<u32>; 2])> = Vec::new();
         if change.before.is_none() {
             let rank = By::Uid.rank(&self.by_uid, records, By::Uid.place(now));
             self.by_uid.insert(rank, change.id);
+            joined.push((None, far_from(rank).map(|rank| self.by_uid.get(rank?))));
         }
         if change.has_other_filters() {
             for (place, (name, value)) in now.filters().enumerate() {
-                if let Some(index) = self.filters.get_mut(name as usize) {
-                    let rank = rank_of(&index.postings, value, now.uid(), records);
-                    index.postings.insert(rank, Posting { id: change.id, place: place as u32 });
-                    index.plural += usize::from(is_second(now, name, place));
-                }
+                let Some(index) = self.filters.get_mut(name as usize) else { continue };
+                let rank = rank_of(&index.postings, value, now.uid(), records);
+                index.postings.insert(rank, Posting { id: change.id, place: place as u32 });
+                index.plural += usize::from(is_second(now, name, place));
+                joined.push((Some((name, value)), far_from(rank).map(|rank| Some(index.postings.get(rank?)?.id))));
             }
         }
         for filter in filters_of(now) {
             let stayed = change.before.is_some_and(|before| has(before, filter));
-            let mut far = None;
+            let far = joined.iter().find(|(own, _)| *own == filter && !stayed).map_or([None; 2], |(_, far)| *far);
             for top in change.tops() {
                 let spot = Spot::new(top, filter);
+                // A long range reaches far to one side of the record at least, which costs less to see than its ends.
+                let reaches = || {
+                    let far = far.into_iter().flatten().filter_map(|id| records.get(id));
+                    far.into_iter().any(|other| is_below(other.uid(), top) && has(other, filter))
+                };
                 if self.crowds.contains_key(&spot) {
                     self.join_crowd(&spot, filter, stayed, change, records);
-                    continue;
-                }
-                // A long range reaches far to one side of the record at least, which costs less to see than its ends.
-                let far = far.get_or_insert_with(|| self.far_from(filter, now, records));
-                let reaches = far.iter().any(|other| is_below(other.uid(), top) && has(other, filter));
-                if !stayed && reaches && self.below(top, filter, records).len() > CROWDED {
+                } else if reaches() && self.below(top, filter, records).len() > CROWDED {
                     let crowd = Arc::new(self.gather(top, filter, records));
                     self.crowds.insert_mut(spot, crowd);
                 }
@@ -261,23 +264,6 @@ impl Kind {
         let moved = Moved { before: change.before.filter(|_| stayed), now: change.now };
         crowd.orders_of(change, &spot.top).for_each(|orders| orders.insert(change.id, moved, records));
         crowd.len += usize::from(!stayed);
-    }
-
-    /// Returns the records that stand as far to both sides of this as every long range reaches to one.
-    fn far_from<'a>(&self, filter: Option<FilterValue<'_>>, now: &Packed, records: &'a Records) -> Vec<&'a Packed> {
-        let around = |rank: usize| [rank.checked_sub(CROWDED / 2), rank.checked_add(CROWDED / 2)].into_iter().flatten();
-        let far: Vec<u32> = match filter {
-            None => {
-                let rank = By::Uid.rank(&self.by_uid, records, By::Uid.place(now));
-                around(rank).filter_map(|rank| self.by_uid.get(rank)).collect()
-            }
-            Some((name, value)) => {
-                let Some(postings) = self.postings(name) else { return Vec::new() };
-                let rank = rank_of(postings, value, now.uid(), records);
-                around(rank).filter_map(|rank| postings.get(rank)).map(|posting| posting.id).collect()
-            }
-        };
-        far.into_iter().filter_map(|id| records.get(id)).collect()
     }
 
     /// Sorts a range's records in every order.
@@ -340,6 +326,11 @@ pub(super) fn has(record: &Packed, filter: Option<FilterValue<'_>>) -> bool {
 /// Tells whether the value at this place is the record's second under the name.
 fn is_second(record: &Packed, name: NameId, place: usize) -> bool {
     record.filters().take(place).filter(|(other, _)| *other == name).count() == 1
+}
+
+/// Returns the ranks as far to both sides of this as every long range around it reaches to one.
+fn far_from(rank: usize) -> [Option<usize>; 2] {
+    [rank.checked_sub(CROWDED / 2), rank.checked_add(CROWDED / 2)]
 }
 
 fn rank_of(postings: &Counted<Posting>, value: &[u8], uid: &[u8], records: &Records) -> usize {

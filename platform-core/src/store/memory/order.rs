@@ -38,7 +38,12 @@ impl By {
 
     /// Returns how many of the sorted numbers are of records before the place.
     pub(super) fn rank(self, sorted: &Counted<u32>, records: &Records, place: Place<'_>) -> usize {
-        sorted.partition_point(|id| records.get(id).is_some_and(|record| self.compare(record, place).is_lt()))
+        let is_before = |id| records.get(id).is_some_and(|record| self.compare(record, place).is_lt());
+        // What is ordered by time is mostly added at the end.
+        match sorted.len().checked_sub(1).and_then(|last| sorted.get(last)) {
+            Some(last) if is_before(last) => sorted.len(),
+            _ => sorted.partition_point(is_before),
+        }
     }
 
     /// Sorts numbers of records.

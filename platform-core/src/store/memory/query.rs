@@ -6,8 +6,10 @@
 
 use std::{future::poll_fn, task::Poll};
 
+use bytes::Bytes;
+
 use super::{
-    super::{Filter, KeyValue, OrderBy, Page, Position, Query, Scope},
+    super::{Filter, Item, KeyValue, OrderBy, Page, Position, Query, Scope},
     kind::{FilterValue, Kind, has, is_child},
     order::{By, Orders, Records},
     part::{Merge, Part},
@@ -18,6 +20,8 @@ use crate::uid::Uid;
 
 /// How many records are gone through or sorted before others get their turn.
 const STRIDE: usize = 4_096;
+/// The longest body that is copied into a page, in bytes.
+const SMALL_BODY: usize = 4_096;
 
 /// Returns the page that answers the query.
 pub(super) async fn list(state: &State, query: &Query) -> Page {
@@ -49,8 +53,23 @@ fn cut(list: &Merge<'_>, query: &Query) -> Page {
         value: KeyValue::from_bytes(list.by.value(record)),
         uid: Uid::opaque(record.uid_text()),
     });
-    let items = page.iter().map(|record| record.item()).collect();
-    Page { items, next, total: query.count.then_some(total as u64), epochs: Vec::new() }
+    Page { items: items(&page), next, total: query.count.then_some(total as u64), epochs: Vec::new() }
+}
+
+/// Returns the records as items. The bodies of most are copied into one allocation for all of them, which costs less
+/// than one for each to keep its record alive; large ones are shared.
+fn items(page: &[&Packed]) -> Vec<Item> {
+    let is_small = |record: &&&Packed| record.body().len() <= SMALL_BODY;
+    let mut copied = Vec::with_capacity(page.iter().filter(is_small).map(|record| record.body().len()).sum());
+    page.iter().filter(is_small).for_each(|record| copied.extend_from_slice(record.body()));
+    let mut copied = Bytes::from(copied);
+    let item = |record: &&Packed| Item {
+        uid: Uid::opaque(record.uid_text()),
+        revision: record.revision(),
+        rendering: record.rendering(),
+        body: if is_small(&record) { copied.split_to(record.body().len()) } else { record.shared_body() },
+    };
+    page.iter().map(item).collect()
 }
 
 /// Returns all that the query matches.

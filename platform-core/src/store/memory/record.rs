@@ -1,7 +1,7 @@
 //! A record, packed into one allocation: a million of them are kept, so a byte here is a megabyte.
 //!
 //! Behind a small header stand the uid, the sort values, the filter values, the unique keys, the private part and
-//! the body. A filter value that is also a sort value, as names are, is written as a reference to it; so is the
+//! the body, each but the last behind its length. A filter value that is also a sort value, as names are, is written as a reference to it; so is the
 //! part of a unique key that repeats the uid or a sort value.
 
 use std::cmp::Ordering;
@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use bytes::Bytes;
 use triomphe::ThinArc;
 
-use super::super::{Item, Key, KeyName, KeyValue, KindName, Put, Record, UniqueKey};
+use super::super::{Key, KeyName, KeyValue, KindName, Put, Record, UniqueKey};
 use crate::uid::Uid;
 
 /// A record as the memory store keeps it. Clones share it.
@@ -21,12 +21,16 @@ struct Header {
     /// The revision as [`KeyValue::integer`] writes it, so that it is a value to order by like the others.
     revision: [u8; 8],
     rendering: u16,
-    /// Where each part ends; the body is the rest.
-    uid_end: u32,
-    sort_end: u32,
-    filter_end: u32,
-    unique_end: u32,
-    private_end: u32,
+}
+
+/// The parts, each behind its length; what is left after them is the body.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Uid,
+    Sort,
+    Filter,
+    Unique,
+    Private,
 }
 
 /// The place of a name in a list of names.
@@ -44,32 +48,28 @@ impl Packed {
         space_id: impl FnMut(&'static str) -> NameId,
     ) -> Self {
         let sort: Vec<&[u8]> = sort.iter().map(|name| sort_value(put, name)).collect();
-        let mut bytes = Writer(put.key.uid.as_bytes().to_vec());
-        let uid_end = bytes.end();
-        for value in &sort {
-            bytes.value(value);
-        }
-        let sort_end = bytes.end();
-        bytes.filters(&put.filter, &sort, filter_id);
-        let filter_end = bytes.end();
-        bytes.uniques(&put.unique, &put.key.uid, &sort, space_id);
-        let unique_end = bytes.end();
-        bytes.0.extend_from_slice(&put.private);
-        let private_end = bytes.end();
+        let mut part = Writer::default();
+        let mut bytes = Writer(Vec::with_capacity(put.key.uid.len() + put.private.len() + put.body.len() + 128));
+        bytes.value(put.key.uid.as_bytes());
+        sort.iter().for_each(|value| part.value(value));
+        bytes.part(&mut part);
+        part.filters(&put.filter, &sort, filter_id);
+        bytes.part(&mut part);
+        part.uniques(&put.unique, &put.key.uid, &sort, space_id);
+        bytes.part(&mut part);
+        bytes.value(&put.private);
         bytes.0.extend_from_slice(&put.body);
         let revision = (i64::try_from(sequence).unwrap_or(i64::MAX) ^ i64::MIN).to_be_bytes();
-        let header =
-            Header { revision, rendering: put.rendering, uid_end, sort_end, filter_end, unique_end, private_end };
-        Self(ThinArc::from_header_and_slice(header, &bytes.0))
+        Self(ThinArc::from_header_and_slice(Header { revision, rendering: put.rendering }, &bytes.0))
     }
 
     pub(super) fn revision(&self) -> u64 {
-        (i64::from_be_bytes(self.header().revision) ^ i64::MIN).unsigned_abs()
+        (i64::from_be_bytes(self.0.header.header.revision) ^ i64::MIN).unsigned_abs()
     }
 
     /// Returns the uid's bytes, whose order is the order of uids.
     pub(super) fn uid(&self) -> &[u8] {
-        self.part(0, self.header().uid_end)
+        self.part(Part::Uid)
     }
 
     pub(super) fn uid_text(&self) -> &str {
@@ -78,12 +78,12 @@ impl Packed {
 
     /// Returns the revision as a value to order by.
     pub(super) fn sequence_value(&self) -> &[u8] {
-        &self.header().revision
+        &self.0.header.header.revision
     }
 
     /// Returns the sort value at this place among the kind's sort keys, or the empty value.
     pub(super) fn sort_value(&self, place: usize) -> &[u8] {
-        let mut values = Reader(self.part(self.header().uid_end, self.header().sort_end));
+        let mut values = Reader(self.part(Part::Sort));
         for _ in 0..place {
             values.value();
         }
@@ -92,7 +92,7 @@ impl Packed {
 
     /// Returns the filter keys, in the order in which they were put.
     pub(super) fn filters(&self) -> impl Iterator<Item = (NameId, &[u8])> {
-        let mut values = Reader(self.part(self.header().sort_end, self.header().filter_end));
+        let mut values = Reader(self.part(Part::Filter));
         std::iter::from_fn(move || {
             (!values.0.is_empty()).then(|| (values.number(), self.referred(values.number(), &mut values)))
         })
@@ -105,11 +105,11 @@ impl Packed {
 
     /// Returns the unique keys, in the order in which they were put.
     pub(super) fn uniques(&self) -> impl Iterator<Item = Unique<'_>> {
-        let mut values = Reader(self.part(self.header().filter_end, self.header().unique_end));
+        let mut values = Reader(self.part(Part::Unique));
         std::iter::from_fn(move || {
             (!values.0.is_empty()).then(|| {
                 let space = values.number();
-                let shared = self.part(0, values.number());
+                let shared = self.uid().get(..values.number() as usize).unwrap_or_default();
                 let end = values.number();
                 let middle = values.value();
                 let end = end.checked_sub(1).map_or(&[][..], |place| self.sort_value(place as usize));
@@ -128,32 +128,40 @@ impl Packed {
         self.filters().eq(other.filters())
     }
 
-    pub(super) fn item(&self) -> Item {
-        let body = self.shared(self.header().private_end, u32::MAX);
-        Item { uid: Uid::opaque(self.uid_text()), revision: self.revision(), rendering: self.header().rendering, body }
+    pub(super) fn rendering(&self) -> u16 {
+        self.0.header.header.rendering
+    }
+
+    pub(super) fn body(&self) -> &[u8] {
+        self.from(Part::Private).after_value()
+    }
+
+    /// Returns the body as bytes that keep the record alive, copying nothing.
+    pub(super) fn shared_body(&self) -> Bytes {
+        shared(self.clone(), Self::body)
     }
 
     pub(super) fn record(&self, kind: KindName) -> Record {
-        let Item { uid, revision, rendering, body } = self.item();
-        let private = self.shared(self.header().unique_end, self.header().private_end);
-        Record { key: Key::new(kind, uid), revision, rendering, body, private }
-    }
-
-    fn header(&self) -> &Header {
-        &self.0.header.header
-    }
-
-    fn part(&self, start: u32, end: u32) -> &[u8] {
-        let bytes = &self.0.slice;
-        bytes.get(start as usize..(end as usize).min(bytes.len())).unwrap_or_default()
-    }
-
-    /// Returns a part as bytes that keep the record alive, copying nothing.
-    fn shared(&self, start: u32, end: u32) -> Bytes {
-        if self.part(start, end).is_empty() {
-            return Bytes::new();
+        Record {
+            key: Key::new(kind, Uid::opaque(self.uid_text())),
+            revision: self.revision(),
+            rendering: self.rendering(),
+            body: self.shared_body(),
+            private: shared(self.clone(), |record| record.part(Part::Private)),
         }
-        Bytes::from_owner(Part { record: self.clone(), start, end })
+    }
+
+    fn part(&self, part: Part) -> &[u8] {
+        self.from(part).value()
+    }
+
+    /// Returns what stands from this part on.
+    fn from(&self, part: Part) -> Reader<'_> {
+        let mut bytes = Reader(&self.0.slice);
+        for _ in 0..part as usize {
+            bytes.value();
+        }
+        bytes
     }
 
     /// Returns the value that follows, or the sort value that is referred to instead.
@@ -170,16 +178,15 @@ fn sort_value<'a>(put: &'a Put, name: &str) -> &'a [u8] {
     found.map_or(&[], |(_, value)| value.as_bytes())
 }
 
-struct Part {
-    record: Packed,
-    start: u32,
-    end: u32,
-}
-
-impl AsRef<[u8]> for Part {
-    fn as_ref(&self) -> &[u8] {
-        self.record.part(self.start, self.end)
+/// Returns a part of the record as bytes that keep it alive.
+fn shared(record: Packed, part: fn(&Packed) -> &[u8]) -> Bytes {
+    struct Owner(Packed, fn(&Packed) -> &[u8]);
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            (self.1)(&self.0)
+        }
     }
+    if part(&record).is_empty() { Bytes::new() } else { Bytes::from_owner(Owner(record, part)) }
 }
 
 /// A unique key of a packed record: the place of its space, and its value in parts.
@@ -217,11 +224,14 @@ impl Unique<'_> {
 }
 
 /// Writes numbers in seven bits a byte, and values behind their length.
+#[derive(Default)]
 struct Writer(Vec<u8>);
 
 impl Writer {
-    fn end(&self) -> u32 {
-        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    /// Writes what the other has written, and clears it.
+    fn part(&mut self, other: &mut Self) {
+        self.value(&other.0);
+        other.0.clear();
     }
 
     fn number(&mut self, mut number: u32) {
@@ -303,6 +313,11 @@ impl<'a> Reader<'a> {
         self.0 = rest;
         value
     }
+
+    fn after_value(mut self) -> &'a [u8] {
+        self.value();
+        self.0
+    }
 }
 
 #[cfg(test)]
@@ -341,7 +356,7 @@ mod tests {
         let record = packed.record("Thing");
         assert_eq!((record.key, record.revision, record.rendering), (put.key.clone(), 7, 513));
         assert_eq!((record.body, record.private), (put.body.clone(), put.private.clone()));
-        assert_eq!(packed.item().body, put.body);
+        assert_eq!((packed.body(), packed.uid_text()), (&put.body[..], "ab/c"));
         assert_eq!(packed.sequence_value(), KeyValue::integer(7).as_bytes());
         for (place, (_, value)) in put.sort.iter().enumerate() {
             assert_eq!(packed.sort_value(place), value.as_bytes());

@@ -75,9 +75,10 @@ impl State {
             return Err(StoreError::Conflict(Conflict::Require(index)));
         }
         let deleted: BTreeSet<(KindName, u32)> = commit.delete.iter().flat_map(|delete| self.doomed(delete)).collect();
+        let standing: Vec<Option<u32>> = commit.put.iter().map(|put| self.find(&put.key)).collect();
         // Their unique keys are given up before any is taken, so that records can exchange theirs.
-        let replaced = commit.put.iter().filter_map(|put| self.find(&put.key));
-        let given_up: BTreeSet<u32> = deleted.iter().map(|(_, id)| *id).chain(replaced).collect();
+        let given_up: BTreeSet<u32> =
+            deleted.iter().map(|(_, id)| *id).chain(standing.iter().copied().flatten()).collect();
         self.check_unique(&commit.put, &given_up).map_err(StoreError::Conflict)?;
         if !numbers.has(commit.put.len()) {
             return Err(StoreError::Full("there are no numbers left for records".into()));
@@ -88,12 +89,18 @@ impl State {
         for id in given_up {
             next.forget_unique(id);
         }
-        for (kind, id) in deleted {
-            next.change(kind, id, None);
-            numbers.free.push(id);
+        for (kind, id) in &deleted {
+            next.change(kind, *id, None);
+            numbers.free.push(*id);
         }
-        for put in &commit.put {
-            next.put(put, numbers);
+        // Of two puts of one key, which the contract does not allow, the last stands.
+        let last: BTreeMap<&Key, usize> = commit.put.iter().map(|put| &put.key).zip(0..).collect();
+        for ((place, put), standing) in commit.put.iter().enumerate().zip(standing) {
+            if last.get(&put.key) != Some(&place) {
+                continue;
+            }
+            let id = standing.filter(|id| !deleted.contains(&(put.key.kind, *id)));
+            next.put(put, id.unwrap_or_else(|| numbers.take()));
         }
         for epoch in &commit.raise {
             next.epochs.insert_mut(epoch.clone(), next.sequence);
@@ -191,8 +198,7 @@ impl State {
         }
     }
 
-    fn put(&mut self, put: &Put, numbers: &mut Numbers) {
-        let id = self.find(&put.key).unwrap_or_else(|| numbers.take());
+    fn put(&mut self, put: &Put, id: u32) {
         let kind = Arc::make_mut(self.kinds.entry(put.key.kind).or_default());
         let spaces = &mut self.spaces;
         let space_id = |space| {

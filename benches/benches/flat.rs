@@ -1,0 +1,53 @@
+//! Pages of a store of a million, beside those of one of ten thousand.
+
+#![allow(missing_docs, clippy::expect_used, reason = "criterion's macros; what fails ends a bench")]
+
+use std::{hint::black_box, sync::Arc};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use platform_benches::{
+    data::Data,
+    figures::{
+        LARGE, SMALL,
+        flat::{Place, cases},
+    },
+    world::World,
+};
+use platform_core::store::Store;
+use platform_store_sled::SledStore;
+use platform_store_sqlite::SqliteStore;
+
+type Open = fn(Data) -> Arc<dyn Store>;
+
+const STORES: [(&str, Open); 3] = [
+    ("memory", |data| Arc::new(data.memory())),
+    ("sqlite", |data| Arc::new(SqliteStore::open(data.sqlite()).expect("the store opens"))),
+    ("sled", |data| Arc::new(SledStore::open(data.sled()).expect("the store opens"))),
+];
+
+fn flat(criterion: &mut Criterion) {
+    for (store, open) in STORES {
+        let mut group = criterion.benchmark_group(format!("flat/{store}"));
+        for repos in [SMALL, LARGE] {
+            let world = World::over(open(Data::One(repos)));
+            for case in cases() {
+                for place in [Place::First, Place::Token, Place::Skip] {
+                    // On sled a skip may cost its length.
+                    if (store, place) != ("sled", Place::Skip) {
+                        let query = case.query(&world, place);
+                        let name = format!("{} {place:?}/{repos}", case.name);
+                        group.bench_function(name, |bench| bench.iter(|| black_box(world.list(&query))));
+                    }
+                }
+            }
+        }
+        group.finish();
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(20);
+    targets = flat
+}
+criterion_main!(benches);

@@ -1,0 +1,360 @@
+//! Loads a server over HTTP and prints what a request costs it: `load [figure...]`, all of them without arguments.
+//!
+//! `A` is the release build of `platform-server`, started with a data directory of its own; `B` is an axum server of
+//! this program, in a process of its own. Both are up at once and are loaded turn about over connections that are
+//! kept open. What is judged is the processor time of the server's process for each request.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program that measures"
+)]
+
+use std::{
+    cell::RefCell,
+    env, fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{
+    Router,
+    http::{HeaderValue, header::CONTENT_TYPE},
+    routing::{get, post},
+};
+use futures_util::future::join_all;
+use platform_benches::{
+    data::{self, Data},
+    figures::{Figure, LARGE},
+    hand::HandCreates,
+    measure::{Goal, Line, median},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    runtime::Builder,
+};
+
+/// How many connections there are.
+const CONNECTIONS: usize = 64;
+/// How often each side has its turn.
+const TURNS: usize = 5;
+/// How long a turn is.
+const TURN: Duration = Duration::from_secs(2);
+/// How many repos the memory server gets, over HTTP.
+const IN_MEMORY: u64 = 50_000;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    if let [child, what, rest @ ..] = &*arguments
+        && child == "child"
+    {
+        let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
+        runtime.block_on(serve(what, rest));
+        return ExitCode::SUCCESS;
+    }
+    let figures: [Figure; 4] =
+        [("list-sqlite", list_sqlite), ("list-memory", list_memory), ("get", gets), ("creates", creates)];
+    println!("{}", Line::heads());
+    for (name, lines) in figures {
+        if arguments.is_empty() || arguments.iter().any(|wanted| wanted == name) {
+            lines().iter().for_each(|line| println!("{line}"));
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+// ---- the figures ----
+
+fn list_sqlite() -> Vec<Line> {
+    let store = format!("sqlite:{}", Data::One(LARGE).sqlite().display());
+    let server = Server::platform(&store);
+    let path = "/registry/v2/repos?order_by=name&uidp.descendants_of=".to_owned() + &data::organisation(0);
+    beside_static(&server, &path, "http list: SQLite of 1M / static", Goal::AtMost(5.0, 3.0))
+}
+
+fn list_memory() -> Vec<Line> {
+    let server = Server::platform("memory");
+    let next = AtomicU64::new(0);
+    let request = |_: usize| create(&server, next.fetch_add(1, Ordering::Relaxed));
+    while next.load(Ordering::Relaxed) < IN_MEMORY {
+        run(&server, TURN, &request);
+    }
+    beside_static(&server, "/registry/v2/repos?order_by=name", "http list: memory / static", Goal::AtMost(3.0, 1.5))
+}
+
+fn gets() -> Vec<Line> {
+    let data = Data::One(LARGE);
+    let server = Server::platform(&format!("sqlite:{}", data.sqlite().display()));
+    let requests: Vec<_> = (0..1_000)
+        .map(|number| server.get(&format!("/registry/v2/repos/{}", data.repo(data::mix(number) % LARGE).uid)))
+        .collect();
+    let ping = Server::child(&["ping"]);
+    let ping_request = ping.get("/");
+    let next = |of: usize| requests[of % requests.len()].clone();
+    let turns = turns(|| run(&server, TURN, &next), || run(&ping, TURN, &|_| ping_request.clone()));
+    lines("http get: SQLite of 1M / axum ping", &turns, Goal::AtMost(3.0, 2.0))
+}
+
+fn creates() -> Vec<Line> {
+    let directory = tempfile::tempdir_in(data::directory()).unwrap();
+    let server = Server::platform(&format!("sqlite:{}", directory.path().join("platform.sqlite").display()));
+    let hand = Server::child(&["creates", &directory.path().join("hand.sqlite").display().to_string()]);
+    let next = AtomicU64::new(0);
+    let creates = |server: &Server| run(server, TURN, &|_| create(server, next.fetch_add(1, Ordering::Relaxed)));
+    let turns = turns(|| creates(&server), || creates(&hand));
+    let rate = |side: fn(&(Load, Load)) -> f64| median(turns.iter().map(side).collect());
+    let (a, b) = (rate(|(a, _)| a.rate), rate(|(_, b)| b.rate));
+    let line = Line {
+        name: "http creates: 64 clients / one transaction each".to_owned(),
+        sides: (format!("{a:.0}/s"), format!("{b:.0}/s")),
+        value: rate(|(a, b)| a.rate / b.rate),
+        cpu: Some(rate(|(a, b)| a.cpu / b.cpu)),
+        goal: Goal::AtLeast(4.0, 10.0),
+    };
+    let p99 = rate(|(a, _)| a.p99);
+    vec![
+        line,
+        Line {
+            name: "http creates: p99, ms".to_owned(),
+            value: p99 / 1e3,
+            cpu: None,
+            goal: Goal::None,
+            sides: Default::default(),
+        },
+    ]
+}
+
+fn beside_static(server: &Server, path: &str, name: &str, goal: Goal) -> Vec<Line> {
+    let request = server.get(path);
+    let answer = one(server, &request);
+    let file = data::directory().join(format!("page-{}.json", std::process::id()));
+    fs::write(&file, &answer).unwrap();
+    eprintln!("a page has {} bytes: ...{}", answer.len(), String::from_utf8_lossy(&answer[answer.len() - 60..]));
+    let same = Server::child(&["static", &file.display().to_string()]);
+    let same_request = same.get("/");
+    assert_eq!(one(&same, &same_request), answer);
+    let turns = turns(|| run(server, TURN, &|_| request.clone()), || run(&same, TURN, &|_| same_request.clone()));
+    let _ = fs::remove_file(file);
+    lines(name, &turns, goal)
+}
+
+fn turns(mut a: impl FnMut() -> Load, mut b: impl FnMut() -> Load) -> Vec<(Load, Load)> {
+    // To have both warm.
+    let _ = (a(), b());
+    (0..TURNS).map(|_| (a(), b())).collect()
+}
+
+/// Makes the line that is judged, of processor time, and one of requests a second.
+fn lines(name: &str, turns: &[(Load, Load)], goal: Goal) -> Vec<Line> {
+    let of = |side: fn(&(Load, Load)) -> f64| median(turns.iter().map(side).collect());
+    let cpu = Line {
+        name: format!("{name}, server CPU"),
+        sides: (format!("{:.1} us", of(|(a, _)| a.cpu)), format!("{:.1} us", of(|(_, b)| b.cpu))),
+        value: of(|(a, b)| a.cpu / b.cpu),
+        cpu: None,
+        goal,
+    };
+    let rate = Line {
+        name: format!("{name}, requests"),
+        sides: (format!("{:.0}/s", of(|(a, _)| a.rate)), format!("{:.0}/s", of(|(_, b)| b.rate))),
+        value: of(|(a, b)| a.rate / b.rate),
+        cpu: None,
+        goal: Goal::None,
+    };
+    vec![cpu, rate]
+}
+
+// ---- the client ----
+
+/// What a turn of load showed.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    /// Requests a second.
+    rate: f64,
+    /// Microseconds of the server's process for each request.
+    cpu: f64,
+    /// Microseconds that 99 of 100 requests take at most.
+    p99: f64,
+}
+
+/// Sends requests over [`CONNECTIONS`] connections, one at a time on each, for a while.
+fn run(server: &Server, time: Duration, request: &dyn Fn(usize) -> Arc<[u8]>) -> Load {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let spent = RefCell::new(Vec::new());
+    let (start, cpu) = (Instant::now(), server.cpu_micros());
+    let client = async |connection: usize| {
+        let mut stream = TcpStream::connect(&server.address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (mut buffer, mut number) = (vec![0; 256 * 1024], connection);
+        while start.elapsed() < time {
+            let begun = Instant::now();
+            stream.write_all(&request(number)).await.unwrap();
+            let (status, _) = answer(&mut stream, &mut buffer).await;
+            assert_eq!(status, 200, "{}", String::from_utf8_lossy(&buffer[..500]));
+            spent.borrow_mut().push(begun.elapsed().as_nanos() as f64 / 1e3);
+            number += CONNECTIONS;
+        }
+    };
+    runtime.block_on(join_all((0..CONNECTIONS).map(client)));
+    let (seconds, cpu) = (start.elapsed().as_secs_f64(), server.cpu_micros() - cpu);
+    let mut spent = spent.into_inner();
+    spent.sort_by(f64::total_cmp);
+    Load { rate: spent.len() as f64 / seconds, cpu: cpu / spent.len() as f64, p99: spent[spent.len() * 99 / 100] }
+}
+
+/// Reads one answer; returns its status, and where in the buffer its body is.
+async fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> (u16, std::ops::Range<usize>) {
+    let mut read = 0;
+    loop {
+        let more = stream.read(&mut buffer[read..]).await.unwrap();
+        assert!(more > 0, "the server closed the connection");
+        read += more;
+        let Some(head) = buffer[..read].windows(4).position(|end| end == b"\r\n\r\n") else { continue };
+        let text = std::str::from_utf8(&buffer[..head]).unwrap();
+        let length = text.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().unwrap())
+        });
+        let (status, end) = (text[9..12].parse().unwrap(), head + 4 + length.unwrap());
+        while read < end {
+            read += stream.read(&mut buffer[read..]).await.unwrap();
+        }
+        return (status, head + 4..end);
+    }
+}
+
+/// Sends one request, and returns the body of its answer.
+fn one(server: &Server, request: &[u8]) -> Vec<u8> {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut stream = TcpStream::connect(&server.address).await.unwrap();
+        stream.write_all(request).await.unwrap();
+        let mut buffer = vec![0; 256 * 1024];
+        let (status, body) = answer(&mut stream, &mut buffer).await;
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&buffer[body]));
+        buffer[body].to_vec()
+    })
+}
+
+fn create(server: &Server, number: u64) -> Arc<[u8]> {
+    let name = format!("{:08x}-{number}", data::mix(number) >> 32);
+    let body = format!("{{\"name\":\"{name}\",\"description\":\"An image\",\"activeTags\":[\"latest\"]}}");
+    let path = format!("/registry/v2/repos/{}", data::organisation(0));
+    server.request("POST", &path, &body)
+}
+
+// ---- the servers ----
+
+/// A server in a process of its own, which ends with this value.
+#[derive(Debug)]
+struct Server {
+    process: Child,
+    address: String,
+    token: String,
+    _data_dir: Option<tempfile::TempDir>,
+}
+
+impl Server {
+    /// Starts `platform-server` over a store, in a fresh data directory with the first organisation of the data.
+    fn platform(store: &str) -> Self {
+        let program = env::current_exe().unwrap().with_file_name("platform-server");
+        assert!(program.exists(), "build it first: cargo build --release -p platform-server");
+        let data_dir = tempfile::tempdir_in(data::directory()).unwrap();
+        let bootstrap = platform_oidc::Bootstrap::new(data::organisation(0), data::operator());
+        platform_oidc::Bootstrap::read_or_create(data_dir.path(), || bootstrap).unwrap();
+        let command = |arguments: &[&str]| {
+            let mut command = Command::new(&program);
+            command.args(arguments).arg("--data-dir").arg(data_dir.path()).args(["--store", store]);
+            command
+        };
+        let log = env::var("BENCH_LOG").unwrap_or_else(|_| "warn".to_owned());
+        let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--log", &log]);
+        let (process, address) = start(serve.stderr(Stdio::null()));
+        let token = command(&["token"]).output().unwrap();
+        let token = String::from_utf8(token.stdout).unwrap().trim().to_owned();
+        Self { process, address, token, _data_dir: Some(data_dir) }
+    }
+
+    /// Starts this program as one of the servers of the other side.
+    fn child(what: &[&str]) -> Self {
+        let (process, address) = start(Command::new(env::current_exe().unwrap()).arg("child").args(what));
+        Self { process, address, token: "none".to_owned(), _data_dir: None }
+    }
+
+    fn get(&self, path: &str) -> Arc<[u8]> {
+        self.request("GET", path, "")
+    }
+
+    fn request(&self, method: &str, path: &str, body: &str) -> Arc<[u8]> {
+        let (address, token, length) = (&self.address, &self.token, body.len());
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\ncontent-length: {length}\r\n\r\n{body}"
+        );
+        request.into_bytes().into()
+    }
+
+    /// Returns how long the process was on processors, in microseconds, in steps of 10,000.
+    fn cpu_micros(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
+        // The name, in parentheses, may have spaces; user and system time are the 12th and 13th behind it.
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) * 10_000.0
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Starts a server that says in its first line where it listens.
+fn start(command: &mut Command) -> (Child, String) {
+    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    // It may say more, and must not be kept from it.
+    std::thread::spawn(move || lines.for_each(drop));
+    (process, first.rsplit('/').next().unwrap().to_owned())
+}
+
+/// Serves one of the other sides.
+async fn serve(what: &str, arguments: &[String]) {
+    let json = |body: bytes::Bytes| ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body);
+    let app = match what {
+        "ping" => Router::new().route("/", get(async || "ok")),
+        "static" => {
+            let page = bytes::Bytes::from(fs::read(PathBuf::from(&arguments[0])).unwrap());
+            Router::new().route("/", get(async move || json(page)))
+        }
+        "creates" => {
+            let hand = Arc::new(Mutex::new(HandCreates::open(Path::new(&arguments[0]))));
+            let next = Arc::new(AtomicU64::new(0));
+            let create = async move |body: String| {
+                let create = move || {
+                    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+                    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    hand.lock().unwrap().create(number, body["name"].as_str().unwrap(), now)
+                };
+                json(tokio::task::spawn_blocking(create).await.unwrap().into())
+            };
+            Router::new().route("/{*path}", post(create))
+        }
+        other => panic!("no side `{other}`"),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("Listening on http://{}", listener.local_addr().unwrap());
+    axum::serve(listener, app).await.unwrap();
+}

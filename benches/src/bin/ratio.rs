@@ -1,0 +1,31 @@
+//! Prints the figures, both sides of each interleaved: `ratio [figure...]`, all of them without arguments.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that measures")]
+
+use std::process::ExitCode;
+
+use platform_benches::{
+    figures::{ALL, memory},
+    measure::Line,
+};
+
+fn main() -> ExitCode {
+    if let Ok(which) = std::env::var(memory::CHILD) {
+        memory::child(&which);
+        return ExitCode::SUCCESS;
+    }
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let known = |name: &String| ALL.iter().any(|(figure, _)| figure == name);
+    if let Some(unknown) = wanted.iter().find(|name| !known(name)) {
+        let names: Vec<_> = ALL.iter().map(|(name, _)| *name).collect();
+        eprintln!("there is no figure `{unknown}`; there are: {}", names.join(", "));
+        return ExitCode::FAILURE;
+    }
+    println!("{}", Line::heads());
+    for (name, lines) in ALL {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            lines().iter().for_each(|line| println!("{line}"));
+        }
+    }
+    ExitCode::SUCCESS
+}

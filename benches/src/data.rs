@@ -1,0 +1,187 @@
+//! The data that figures are measured with, which a rerun finds again in `target/bench-data`.
+//!
+//! A repo has about 330 bytes of JSON. Of those of one organisation, half lie directly in it and half in ten folders,
+//! so that there are subtrees and children of several sizes.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+use bytes::Bytes;
+use platform_core::{
+    platform::{Bootstrap, Platform},
+    resources::{
+        iam::Group,
+        registry::{Repo, repo::CatalogTier},
+    },
+    store::{Commit, Put, Store, memory::MemoryStore},
+    timestamp::Timestamp,
+    uid::Uid,
+    write::Write,
+};
+use platform_http::{SystemClock, SystemEntropy};
+use platform_store_sled::SledStore;
+use platform_store_sqlite::SqliteStore;
+
+/// How many records one commit writes while data is made.
+const BATCH: u64 = 5_000;
+
+/// How many folders an organisation has.
+const FOLDERS: u64 = 10;
+
+/// Which data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Data {
+    /// So many repos in one organisation.
+    One(u64),
+    /// So many organisations with a thousand repos each.
+    Many(u64),
+}
+
+impl Data {
+    /// Returns how many repos there are.
+    pub const fn repos(self) -> u64 {
+        match self {
+            Self::One(repos) => repos,
+            Self::Many(organisations) => organisations * 1_000,
+        }
+    }
+
+    /// Returns a repo by its number, which is below [`Data::repos`].
+    pub fn repo(self, number: u64) -> Repo {
+        let parent = match self {
+            Self::Many(_) => organisation(number / 1_000),
+            Self::One(_) if number.is_multiple_of(2) => organisation(0),
+            Self::One(_) => folder(number / 2 % FOLDERS),
+        };
+        let spread = mix(number);
+        let subject = ["nginx", "python", "postgres", "redis", "node", "go", "kafka", "ruby"][(spread % 8) as usize];
+        let created = Timestamp::from_millis(1_760_000_000_000 + (number * 7_919 % 1_000_003).cast_signed() * 1_000);
+        Repo {
+            uid: Uid::opaque(format!("{parent}/{spread:016x}")),
+            // The first digits put names in another order than numbers.
+            name: format!("{:05x}-{subject}-{number}", spread >> 44),
+            description: format!("A minimal image of {subject}, rebuilt every night from source"),
+            catalog_tier: [CatalogTier::CatalogTierApplication, CatalogTier::CatalogTierBase][(spread % 2) as usize],
+            bundles: vec!["application".to_owned()],
+            active_tags: vec!["latest".to_owned(), "1.29".to_owned()],
+            create_time: Some(created),
+            update_time: Some(created.plus_millis(86_400_000)),
+            ..Repo::default()
+        }
+    }
+
+    /// Returns the records that a store has, but for those of an installation's start.
+    fn puts(self) -> impl Iterator<Item = Put> {
+        let groups: Vec<(Uid, String)> = match self {
+            Self::One(_) => (0..FOLDERS).map(|number| (folder(number), format!("folder {number}"))).collect(),
+            Self::Many(many) => (1..many).map(|number| (organisation(number), format!("org {number}"))).collect(),
+        };
+        let groups = groups.into_iter().map(|(uid, name)| {
+            let now = Some(Timestamp::from_millis(1_760_000_000_000));
+            put(&Group { uid: uid.clone(), name, create_time: now, update_time: now, ..Group::default() }, &uid)
+        });
+        groups.chain((0..self.repos()).map(move |number| repo_put(&self.repo(number))))
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::One(repos) => format!("one-{repos}"),
+            Self::Many(organisations) => format!("many-{organisations}"),
+        }
+    }
+
+    /// Returns a memory store with this data. Made anew each time.
+    pub fn memory(self) -> MemoryStore {
+        let store = Arc::new(MemoryStore::new());
+        pollster::block_on(self.fill(store.clone()));
+        Arc::into_inner(store).unwrap()
+    }
+
+    /// Returns the file of a SQLite store with this data, made when it is missing.
+    pub fn sqlite(self) -> PathBuf {
+        let make = |path: &Path| pollster::block_on(self.fill(Arc::new(SqliteStore::open(path).unwrap())));
+        self.cached("sqlite", make)
+    }
+
+    /// Returns the directory of a sled store with this data, made when it is missing.
+    pub fn sled(self) -> PathBuf {
+        self.cached("sled", |path| pollster::block_on(self.fill(Arc::new(SledStore::open(path).unwrap()))))
+    }
+
+    /// Returns the path of something of this data, made when it is missing: first under another name, so that what
+    /// is there is whole.
+    pub fn cached(self, what: &str, make: impl FnOnce(&Path)) -> PathBuf {
+        let path = directory().join(format!("{}.{what}", self.name()));
+        if !path.exists() {
+            let new = path.with_extension(format!("{what}-new"));
+            let _ = fs::remove_file(&new).or_else(|_| fs::remove_dir_all(&new));
+            let start = Instant::now();
+            eprintln!("making {}", path.display());
+            make(&new);
+            fs::rename(&new, &path).unwrap();
+            eprintln!("made in {:.0?}", start.elapsed());
+        }
+        path
+    }
+
+    async fn fill(self, store: Arc<dyn Store>) {
+        let platform = Platform::builder(Arc::clone(&store), SystemClock, SystemEntropy).build();
+        let first =
+            Bootstrap { organisation: organisation(0), organisation_name: "platform".to_owned(), operator: operator() };
+        platform.bootstrap(&first).await.unwrap();
+        let mut puts = self.puts();
+        loop {
+            let put: Vec<_> = puts.by_ref().take(BATCH as usize).collect();
+            if put.is_empty() {
+                return;
+            }
+            store.commit(Commit { put, ..Commit::default() }).await.unwrap();
+        }
+    }
+}
+
+/// Returns where data is kept.
+pub fn directory() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("target"), PathBuf::from);
+    let directory = target.join("bench-data");
+    fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+/// Returns a number that looks random and is not: another one for each number.
+pub fn mix(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// Returns the uid of an organisation, of which the first is the operator's.
+pub fn organisation(number: u64) -> Uid {
+    Uid::opaque(format!("{:016x}{:024x}", mix(number + 1), number))
+}
+
+/// Returns the uid of a folder of the first organisation.
+pub fn folder(number: u64) -> Uid {
+    Uid::opaque(format!("{}/{:016x}", organisation(0), mix(number + 77)))
+}
+
+/// Returns the uid of the operator, who owns the first organisation and nothing else.
+pub fn operator() -> Uid {
+    Uid::from_digest([0x0f; 20])
+}
+
+/// Returns the record that creating the repo would write.
+pub fn repo_put(repo: &Repo) -> Put {
+    put(repo, &repo.uid)
+}
+
+/// Returns the record that creating the resource would write.
+pub fn put<R: platform_core::kind::Resource>(resource: &R, uid: &Uid) -> Put {
+    let mut write = Write::default();
+    write.put(uid, resource, Bytes::new()).unwrap();
+    write.into_commit().put.pop().unwrap()
+}

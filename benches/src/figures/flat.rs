@@ -1,0 +1,107 @@
+//! The same page of a store of a million and of one of ten thousand: what grows with the data would show here.
+
+use std::sync::Arc;
+
+use platform_core::store::Store;
+use platform_store_sled::SledStore;
+use platform_store_sqlite::SqliteStore;
+
+use super::{LARGE, SMALL};
+use crate::{
+    data::{Data, folder, organisation},
+    measure::{Goal, Line, Times, compare},
+    world::{World, pairs},
+};
+
+/// A list in one order of one scope, and places in it.
+#[derive(Debug)]
+pub struct Case {
+    /// What it is, for people.
+    pub name: String,
+    order: String,
+    scope: (&'static str, String),
+}
+
+/// Where a page is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// At the beginning.
+    First,
+    /// In the middle, by a page token.
+    Token,
+    /// In the middle, by `skip`.
+    Skip,
+}
+
+/// Returns each order both ways of the whole organisation, and one order of the other scopes.
+pub fn cases() -> Vec<Case> {
+    let orders = ["name", "createTime", "updateTime", "uid"];
+    let all = |order: String| Case {
+        name: format!("by {order}"),
+        order,
+        scope: ("uidp.descendants_of", organisation(0).to_string()),
+    };
+    let both = orders.iter().flat_map(|order| [(*order).to_owned(), format!("{order} desc")]);
+    let scope = |name: &str, key, uid: String| Case { name: name.to_owned(), order: "name".into(), scope: (key, uid) };
+    both.map(all)
+        .chain([
+            scope("of a folder's subtree", "uidp.descendants_of", folder(0).to_string()),
+            scope("of children", "uidp.children_of", organisation(0).to_string()),
+            scope("of a folder's children", "uidp.children_of", folder(0).to_string()),
+        ])
+        .collect()
+}
+
+impl Case {
+    /// Returns the query for a page, as the pairs of a query string.
+    pub fn query(&self, world: &World, place: Place) -> Vec<(String, String)> {
+        let first = pairs([("order_by", &self.order), (self.scope.0, &self.scope.1)]);
+        let middle = (world.list(&first).total_count / 2).to_string();
+        let with = |key: &str, value: &str| first.iter().cloned().chain(pairs([(key, value)])).collect();
+        match place {
+            Place::First => first,
+            Place::Skip => with("skip", &middle),
+            Place::Token => {
+                let reply = world.list(&with("skip", &middle));
+                with("page_token", &reply.next_page_token.unwrap())
+            }
+        }
+    }
+}
+
+/// Measures every case in two worlds, the large one first.
+pub fn compared(store: &str, large: &World, small: &World, skip: Option<Goal>) -> Vec<Line> {
+    let times = Times { operations: 300, ..Times::default() };
+    let places = [
+        ("first page", Place::First, Some(Goal::AtMost(1.5, 1.1))),
+        ("middle by token", Place::Token, Some(Goal::AtMost(1.5, 1.1))),
+        ("middle by skip", Place::Skip, skip),
+    ];
+    let mut lines = Vec::new();
+    for case in cases() {
+        for (what, place, goal) in places {
+            let Some(goal) = goal else { continue };
+            let (a, b) = (case.query(large, place), case.query(small, place));
+            let compared = compare(times, |_| drop(large.list(&a)), |_| drop(small.list(&b)));
+            lines.push(Line::ratio(format!("flat: {store}, {what} {}", case.name), compared, goal));
+        }
+    }
+    lines
+}
+
+/// Measures the figure for the memory store and for SQLite. Every page has its total.
+pub fn lines() -> Vec<Line> {
+    let world = |store: Arc<dyn Store>| World::over(store);
+    let memory = [LARGE, SMALL].map(|repos| world(Arc::new(Data::One(repos).memory())));
+    let mut lines = compared("memory", &memory[0], &memory[1], Some(Goal::AtMost(1.5, 1.3)));
+    drop(memory);
+    let sqlite = [LARGE, SMALL].map(|repos| world(Arc::new(SqliteStore::open(Data::One(repos).sqlite()).unwrap())));
+    lines.extend(compared("SQLite", &sqlite[0], &sqlite[1], Some(Goal::AtMost(5.0, 1.5))));
+    lines
+}
+
+/// Measures the figure for sled, whose `skip` may cost its length.
+pub fn sled_lines() -> Vec<Line> {
+    let open = |repos| World::over(Arc::new(SledStore::open(Data::One(repos).sled()).unwrap()));
+    compared("sled", &open(LARGE), &open(SMALL), None)
+}

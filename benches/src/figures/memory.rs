@@ -1,0 +1,65 @@
+//! How much memory a million repos take: in the memory store, beyond their bodies and uids; and of a process that
+//! serves them from SQLite.
+//!
+//! Each is measured in a process of its own, since memory that was given back is not always seen to be.
+
+use std::{env, fs, process::Command, sync::Arc};
+
+use platform_store_sqlite::SqliteStore;
+
+use super::LARGE;
+use crate::{
+    data::Data,
+    measure::{Goal, Line},
+    world::{World, pairs},
+};
+
+/// Names, in the environment, which of the two a process shall measure and print.
+pub const CHILD: &str = "PLATFORM_BENCHES_MEMORY";
+
+/// Measures the figure.
+pub fn lines() -> Vec<Line> {
+    let measured = |which: &str| -> f64 {
+        let output = Command::new(env::current_exe().unwrap()).env(CHILD, which).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+    };
+    let line =
+        |name: &str, value, goal| Line { name: name.to_owned(), sides: Default::default(), value, cpu: None, goal };
+    Data::One(LARGE).sqlite();
+    vec![
+        line("memory: bytes a repo beyond body and uid, 1M", measured("memory"), Goal::AtMost(210.0, 120.0)),
+        line("memory: SQLite process heap after reads, MB, 1M", measured("sqlite"), Goal::AtMost(64.0, 32.0)),
+    ]
+}
+
+/// Measures what the environment names, and prints it; for the processes that [`lines`] starts.
+pub fn child(which: &str) {
+    let data = Data::One(LARGE);
+    let before = anonymous_bytes();
+    if which == "memory" {
+        let store = Arc::new(data.memory());
+        let beyond = anonymous_bytes() - before;
+        let own: u64 = (0..data.repos())
+            .map(|number| {
+                let put = crate::data::repo_put(&data.repo(number));
+                (put.key.uid.len() + put.body.len()) as u64
+            })
+            .sum();
+        drop(store);
+        println!("{}", beyond.saturating_sub(own) as f64 / data.repos() as f64);
+    } else {
+        let world = World::over(Arc::new(SqliteStore::open(data.sqlite()).unwrap()));
+        for place in 0..2_000_u64 {
+            let skip = (place * 499 % data.repos()).to_string();
+            drop(world.list(&pairs([("order_by", "name"), ("skip", &skip)])));
+        }
+        println!("{}", anonymous_bytes() as f64 / 1e6);
+    }
+}
+
+/// Returns how much memory this process has that no file has.
+fn anonymous_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+}

@@ -1,0 +1,36 @@
+//! What the exact total costs: a page with it, beside the same page without.
+
+use std::sync::Arc;
+
+use platform_core::store::{OrderBy, Page, Query, Scope, Store};
+use platform_store_sqlite::SqliteStore;
+use pollster::block_on;
+
+use super::LARGE;
+use crate::{
+    data::{Data, organisation},
+    measure::{Goal, Line, Times, compare},
+};
+
+/// Lists a page of the organisation by name, with the total or without.
+pub fn list(store: &dyn Store, count: bool) -> Page {
+    let mut query = Query::new("Repo", Scope::Subtree(organisation(0)));
+    query.order.by = OrderBy::Key("name");
+    query.limit = 50;
+    query.count = count;
+    block_on(store.list(&query)).unwrap()
+}
+
+/// Measures the figure.
+pub fn lines() -> Vec<Line> {
+    let data = Data::One(LARGE);
+    let memory: (_, Arc<dyn Store>) = ("memory", Arc::new(data.memory()));
+    let sqlite: (_, Arc<dyn Store>) = ("SQLite", Arc::new(SqliteStore::open(data.sqlite()).unwrap()));
+    let line = |(name, store): (&str, Arc<dyn Store>)| {
+        assert_eq!(list(&*store, true).total, Some(data.repos()));
+        let times = Times { operations: 2_000, ..Times::default() };
+        let compared = compare(times, |_| drop(list(&*store, true)), |_| drop(list(&*store, false)));
+        Line::ratio(format!("total: {name}, with / without, of 1M"), compared, Goal::AtMost(1.15, 1.05))
+    };
+    [memory, sqlite].map(line).into()
+}

@@ -1,0 +1,112 @@
+//! A platform over a store, a caller with a token, and the calls that a transport makes for them.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use platform_core::{
+    access::{Authenticator, Caller},
+    kind::{Registered, Resource},
+    platform::{ListReply, Platform, Settings},
+    request::ListRequest,
+    resources::registry::Repo,
+    store::Store,
+};
+use platform_http::{SystemClock, SystemEntropy};
+use platform_oidc::{AccessToken, Algorithm, Issuer, Keys, Verifier, VerifierOptions};
+use pollster::block_on;
+
+use crate::data::{directory, operator};
+
+const URL: &str = "http://127.0.0.1:8080";
+
+/// A platform whose caller owns the first organisation.
+#[derive(Debug)]
+pub struct World {
+    /// The platform.
+    pub platform: Platform,
+    /// The caller, as their token proves them.
+    pub caller: Caller,
+    repos: Registered,
+    verifier: Verifier,
+    token: String,
+}
+
+impl World {
+    /// Begins a platform over a store that has data.
+    pub fn over(store: Arc<dyn Store>) -> Self {
+        Self::with(store, Settings::default())
+    }
+
+    /// Begins a platform over a store that has data, with settings.
+    pub fn with(store: Arc<dyn Store>, settings: Settings) -> Self {
+        let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+        let keys = directory().join("keys");
+        std::fs::create_dir_all(&keys).unwrap();
+        let keys = Keys::read_or_create(&keys, Algorithm::Rs256, &SystemClock, &SystemEntropy).unwrap();
+        let issuer = Arc::new(Issuer::new(URL, Arc::new(keys), clock.clone(), entropy).unwrap());
+        let request = AccessToken {
+            subject: &operator(),
+            audiences: &[URL],
+            ttl: Duration::from_secs(24 * 60 * 60),
+            claims: serde_json::Map::new(),
+        };
+        let token = issuer.access_token(&request).unwrap().token;
+        let options = VerifierOptions {
+            own: Some(issuer),
+            trusted: Vec::new(),
+            audiences: vec![URL.to_owned()],
+            cache_bytes: VerifierOptions::CACHE_BYTES,
+        };
+        let verifier = Verifier::new(options, clock).unwrap();
+        let platform = Platform::builder(store, SystemClock, SystemEntropy).settings(settings).build();
+        let repos = *platform.registered().iter().find(|registered| registered.kind.name == Repo::KIND.name).unwrap();
+        let caller = block_on(verifier.authenticate(&token)).unwrap();
+        Self { platform, caller, repos, verifier, token }
+    }
+
+    /// Lists repos as REST does: the bearer token is checked, then the query string's pairs, access, page token.
+    pub fn list(&self, pairs: &[(String, String)]) -> ListReply {
+        let list = async {
+            let caller = self.verifier.authenticate(&self.token).await.unwrap();
+            let request = ListRequest::from_query(self.repos.kind, pairs).unwrap();
+            self.platform.list_erased(&caller, &self.repos, &request).await.unwrap()
+        };
+        block_on(list)
+    }
+
+    /// Lists repos and puts them into one buffer, as the answer's body has them.
+    pub fn page(&self, pairs: &[(String, String)]) -> Vec<u8> {
+        let reply = self.list(pairs);
+        let mut json = Vec::with_capacity(20_000);
+        json.extend_from_slice(b"{\"repos\":[");
+        for (place, item) in reply.items.iter().enumerate() {
+            if place > 0 {
+                json.push(b',');
+            }
+            json.extend_from_slice(item);
+        }
+        let token = reply.next_page_token.map(|token| format!("\"nextPageToken\":\"{token}\",")).unwrap_or_default();
+        let tail = format!("],{token}\"totalCount\":\"{}\",\"skipped\":{}}}", reply.total_count, reply.skipped);
+        json.extend_from_slice(tail.as_bytes());
+        json
+    }
+
+    /// Gets a repo, its caller being known.
+    pub fn get(&self, uid: &str) -> Bytes {
+        block_on(self.platform.get_erased(&self.caller, &self.repos, uid)).unwrap()
+    }
+
+    /// Checks the bearer token, and gets a repo.
+    pub fn get_with_token(&self, uid: &str) -> Bytes {
+        let get = async {
+            let caller = self.verifier.authenticate(&self.token).await.unwrap();
+            self.platform.get_erased(&caller, &self.repos, uid).await.unwrap()
+        };
+        block_on(get)
+    }
+}
+
+/// Makes the pairs of a query string.
+pub fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> Vec<(String, String)> {
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}

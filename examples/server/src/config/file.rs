@@ -1,0 +1,158 @@
+//! The file: its keys are the options' long names.
+
+use std::{ffi::OsString, path::Path};
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{CommandFactory, FromArgMatches};
+
+use crate::cli::Cli;
+
+/// Reads the command line, the environment, and the file that they may name.
+///
+/// # Errors
+/// A [`clap::Error`] when flags or variables are wrong or help is asked for, and others when the file is.
+pub(crate) fn read(arguments: &[OsString]) -> Result<Cli> {
+    let given = parse(Cli::command(), arguments)?;
+    let cli = match &given.config.config {
+        None => given,
+        Some(path) => {
+            let at_fault = |error: clap::Error| {
+                let text = error.to_string();
+                let line = text.lines().next().unwrap_or_default();
+                anyhow!("{}: {}", path.display(), line.trim_start_matches("error: "))
+            };
+            // Flags and variables have been parsed before: what is wrong now is the file.
+            parse(with_defaults_of(path)?, arguments).map_err(at_fault)?
+        }
+    };
+    cli.config.checked()?;
+    Ok(cli)
+}
+
+fn parse(command: clap::Command, arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
+}
+
+/// Returns the command line whose defaults are what the file says.
+fn with_defaults_of(path: &Path) -> Result<clap::Command> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let table: toml::Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
+    let mut command = Cli::command();
+    for (key, value) in table {
+        let named = |argument: &&clap::Arg| argument.get_long() == Some(&key) && key != "config";
+        let Some(id) = command.get_arguments().find(named).map(|argument| argument.get_id().clone()) else {
+            bail!("{}: there is no option `{key}`", path.display());
+        };
+        let values = values(value).with_context(|| format!("{}: the option `{key}`", path.display()))?;
+        command = command.mut_arg(id, |argument| argument.default_values(values));
+    }
+    Ok(command)
+}
+
+/// Returns values as the command line would have them.
+fn values(value: toml::Value) -> Result<Vec<String>> {
+    Ok(match value {
+        toml::Value::String(text) => vec![text],
+        toml::Value::Integer(number) => vec![number.to_string()],
+        toml::Value::Boolean(truth) => vec![truth.to_string()],
+        toml::Value::Array(several) => several.into_iter().map(values).collect::<Result<Vec<_>>>()?.concat(),
+        _ => bail!("must be a text, a whole number, true or false, or an array of these"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use platform_http::Limits;
+
+    use super::*;
+    use crate::config::{Config, LogFormat, Store};
+
+    fn read_with(arguments: &[&str]) -> Result<Config> {
+        let arguments: Vec<_> = ["platform-server"].iter().chain(arguments).map(OsString::from).collect();
+        read(&arguments).map(|cli| cli.config)
+    }
+
+    fn read_file(text: &str, arguments: &[&str]) -> Result<Config> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("platform.toml");
+        std::fs::write(&file, text).unwrap();
+        read_with(&[&["--config", file.to_str().unwrap()], arguments].concat())
+    }
+
+    #[test]
+    fn every_option_has_the_variable_of_its_name() {
+        for argument in Cli::command().get_arguments() {
+            let long = argument.get_long().unwrap_or_else(|| panic!("{argument} has no long name"));
+            let variable = format!("PLATFORM_{}", long.replace('-', "_").to_uppercase());
+            assert_eq!(argument.get_env(), Some(std::ffi::OsStr::new(&variable)), "--{long}");
+            assert!(argument.is_global_set(), "--{long} stands before and after the command");
+            assert_eq!(argument.get_short(), None);
+        }
+    }
+
+    #[test]
+    fn every_option_but_the_file_is_a_key_of_the_file() {
+        let some = |long: &str| match long {
+            "listen" => "'127.0.0.1:1'",
+            "store" => "'memory'",
+            "operator" => "['00000000000000000000000000000000000000aa']",
+            "log-format" => "'json'",
+            "trusted-issuer" | "audience" | "cors-origin" => "['a', 'b']",
+            name if name.starts_with("max-") => "7",
+            name if name.ends_with("-timeout") => "'7s'",
+            "allow-http-issuers" | "open-organisations" => "true",
+            _ => "'text'",
+        };
+        for argument in Cli::command().get_arguments() {
+            let long = argument.get_long().unwrap();
+            let read = read_file(&format!("{long} = {}", some(long)), &[]);
+            assert_eq!(read.is_ok(), long != "config", "{long}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let file = "listen = '127.0.0.1:1'\nstore = 'memory'\nopen-organisations = true\naudience = ['a', 'b']\n\
+                    request-timeout = '2m'\n";
+        let config = read_file(file, &["--listen", "127.0.0.1:2"]).unwrap();
+        assert_eq!((config.listen().port(), &config.store, config.open_organisations), (2, &Store::Memory, true));
+        assert_eq!((config.data_dir, config.audience), (PathBuf::from("platform-data"), vec!["a".into(), "b".into()]));
+        assert_eq!(config.limits.limits().request_time.as_secs(), 120);
+        let config = read_file(file, &["env", "--audience", "c", "--open-organisations=false"]).unwrap();
+        assert_eq!((config.audience, config.open_organisations), (vec!["c".into()], false));
+    }
+
+    #[test]
+    fn without_options_all_is_as_documented() {
+        let config = read_with(&[]).unwrap();
+        assert_eq!(config.listen().to_string(), "127.0.0.1:8080");
+        assert_eq!((config.store, config.log_format), (Store::Sqlite(None), LogFormat::Text));
+        assert_eq!(config.limits.limits(), Limits::default());
+        assert!(!config.open_organisations && !config.allow_http_issuers);
+    }
+
+    #[test]
+    fn what_is_wrong_in_the_file_is_told_with_its_name() {
+        for (text, told) in [
+            ("lisen = '127.0.0.1:1'", "there is no option `lisen`"),
+            ("config = 'other.toml'", "there is no option `config`"),
+            ("listen = 'here'", "invalid value 'here' for '--listen <IP:PORT>'"),
+            ("listen = 1.5", "the option `listen`: must be a text"),
+            ("max-body = -1", "invalid value '-1' for '--max-body <BYTES>'"),
+            ("listen", "is not TOML"),
+        ] {
+            let error = read_file(text, &[]).unwrap_err();
+            let error = format!("{error:#}");
+            assert!(error.contains(told) && error.contains("platform.toml"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_server_for_other_machines_must_be_told_its_name() {
+        assert!(read_with(&["--listen", "0.0.0.0:80"]).is_err());
+        let config = read_with(&["--listen", "0.0.0.0:80", "--public-url", "https://api.example.com/"]).unwrap();
+        assert_eq!(config.public_url.as_deref(), Some("https://api.example.com"));
+    }
+}

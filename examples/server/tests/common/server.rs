@@ -1,0 +1,120 @@
+//! A server process.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::NamedTempFile;
+
+use super::{Ran, program};
+
+/// How long a server may take to start or to stop.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    /// The lines of its output; closed when it ends.
+    lines: Receiver<String>,
+    log: NamedTempFile,
+    /// Where it listens.
+    pub(crate) url: String,
+}
+
+impl Server {
+    /// Starts `serve` in this directory on a free port and waits until it listens.
+    #[track_caller]
+    pub(crate) fn start(dir: &Path, arguments: &[&str]) -> Self {
+        let mut command = program(dir, &["serve", "--listen", "127.0.0.1:0"]);
+        Self::of(command.args(arguments)).unwrap_or_else(|ran| panic!("it does not start: {ran:?}"))
+    }
+
+    /// Starts a server by this command and waits until it listens, or returns what it said before it ended.
+    pub(crate) fn of(command: &mut Command) -> Result<Self, Ran> {
+        let mut server = Self::spawn(command);
+        let first = server.next_line();
+        match first.as_deref().and_then(|line| line.strip_prefix("Listening on ")) {
+            Some(url) => {
+                server.url = url.to_owned();
+                Ok(server)
+            }
+            None => Err(server.ended(first)),
+        }
+    }
+
+    /// Starts a server by this command, and does not wait.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let log = NamedTempFile::new().unwrap();
+        let stderr = log.reopen().unwrap();
+        let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn();
+        let mut child = spawned.unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Self { child, lines, log, url: String::new() }
+    }
+
+    /// Returns the next line of output, or none when the process has closed it.
+    #[track_caller]
+    pub(crate) fn next_line(&self) -> Option<String> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("the server said nothing for {PATIENCE:?}: {}", self.log()),
+        }
+    }
+
+    /// Returns what the process logged so far.
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap()).into_owned()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) {
+        let kill = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.pid())]).status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// Ends the process by SIGKILL, with no chance to finish anything, and returns its log.
+    pub(crate) fn kill(mut self) -> String {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.log()
+    }
+
+    /// Waits for the process to end by itself.
+    #[track_caller]
+    pub(crate) fn wait(self) -> Ran {
+        self.ended(None)
+    }
+
+    #[track_caller]
+    fn ended(mut self, first: Option<String>) -> Ran {
+        let begun = Instant::now();
+        let mut stdout: Vec<_> = first.into_iter().collect();
+        while let Some(line) = self.next_line() {
+            stdout.push(line);
+            assert!(begun.elapsed() < PATIENCE, "the server goes on and on: {stdout:?}");
+        }
+        let status = self.child.wait().unwrap();
+        Ran { code: status.code(), stdout: stdout.join("\n"), stderr: self.log() }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
