@@ -186,11 +186,14 @@ impl<'a> Cx<'a> {
     ///
     /// # Errors
     /// What was said to answer when a requirement does not hold, and those of the store.
-    pub async fn commit(&self, mut write: Write) -> Result<u64> {
+    pub async fn commit(&self, write: Write) -> Result<u64> {
+        // First of all, so that nothing else is told to who may no longer know.
+        let mut whole = Write::default();
         for (epoch, value) in self.grants.epochs.iter().zip(&self.grants.as_of) {
-            write.require_still(Require::Epoch(Arc::clone(epoch), *value));
+            whole.require_still(Require::Epoch(Arc::clone(epoch), *value));
         }
-        let (commit, meaning) = write.into_parts();
+        whole.append(write);
+        let (commit, meaning) = whole.into_parts();
         match self.platform.store().commit(commit).await {
             Ok(committed) => {
                 self.confirmed.store(true, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::{
     error::{Error, Result},
     fields,
-    kind::{Kind, Resource},
+    kind::{Kind, Resource, Verb},
     store::{Commit, Conflict, Delete, Epoch, Put, Require, StoreError, UniqueKey},
     uid::Uid,
 };
@@ -22,7 +22,16 @@ pub const COMPUTED: u16 = 0;
 pub struct Write {
     commit: Commit,
     otherwise: Vec<Option<Error>>,
-    taken: Vec<Vec<&'static str>>,
+    taken: Vec<Taken>,
+}
+
+/// What it means that a unique key of a put is another's.
+#[derive(Debug)]
+enum Taken {
+    /// There is already one of these; what each key is, for people.
+    Refused(Vec<&'static str>),
+    /// It was created in between, and is to be replaced.
+    Again,
 }
 
 impl Write {
@@ -70,7 +79,8 @@ impl Write {
         let unique = kind.unique.iter().filter_map(|unique| Some((unique, (unique.value)(body)?)));
         let (unique, what) =
             unique.map(|(unique, value)| (UniqueKey { space: unique.space, value }, unique.what)).unzip();
-        self.taken.push(what);
+        let replaces = kind.method(Verb::Create).is_some_and(|create| create.upsert.is_some());
+        self.taken.push(if replaces { Taken::Again } else { Taken::Refused(what) });
         self.commit.put.push(Put {
             key: crate::store::Key::new(kind.name, uid.clone()),
             sort: fields::sort_keys(kind, body),
@@ -114,7 +124,7 @@ impl Write {
 #[derive(Debug)]
 pub(crate) struct Meaning {
     otherwise: Vec<Option<Error>>,
-    taken: Vec<Vec<&'static str>>,
+    taken: Vec<Taken>,
 }
 
 impl Meaning {
@@ -124,10 +134,14 @@ impl Meaning {
             StoreError::Conflict(Conflict::Require(index)) => {
                 self.otherwise.get_mut(index).and_then(Option::take).unwrap_or_else(Error::stale)
             }
-            StoreError::Conflict(Conflict::Unique { put, unique }) => {
-                let what = self.taken.get(put).and_then(|spaces| spaces.get(unique));
-                Error::already_exists(format!("There is already {}", what.unwrap_or(&"one like it")))
-            }
+            StoreError::Conflict(Conflict::Unique { put, unique }) => match self.taken.get(put) {
+                Some(Taken::Again) => Error::stale(),
+                Some(Taken::Refused(what)) => {
+                    let what = what.get(unique).unwrap_or(&"one like it");
+                    Error::already_exists(format!("There is already {what}"))
+                }
+                None => Error::already_exists("There is already one like it"),
+            },
             other => other.into(),
         }
     }

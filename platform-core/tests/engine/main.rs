@@ -11,6 +11,7 @@
 )]
 
 mod common;
+mod paused;
 mod sample;
 mod snapshot;
 
@@ -24,6 +25,7 @@ mod lists;
 mod live_grants;
 mod oracle;
 mod persons;
+mod races;
 mod registry;
 mod registry_of_kinds;
 mod role_bindings;
