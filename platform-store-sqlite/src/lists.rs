@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use platform_core::{store::StoreError, uid};
-use rusqlite::Connection;
+use rusqlite::{Connection, Params};
 
 use crate::{
     commit::has_below,
@@ -292,28 +292,32 @@ impl Upkeep<'_> {
     /// Returns the members of a list that is not kept: at most one more than a short list has, beside the record of
     /// the place itself.
     fn members(&self, key: &ListKey, place: Place<'_>) -> Result<Vec<i64>, StoreError> {
-        let limit = LIST_LEN as i64 + 1;
-        let (from, to) = match place {
-            Place::At(uid) => below(uid),
-            Place::All | Place::Roots => (String::new(), String::new()),
-        };
-        let at = if let Place::At(uid) = place { uid } else { "" };
-        let sql = match (place, key.filter()) {
-            (Place::At(_), None) => {
-                "SELECT id FROM record WHERE kind = ?1 AND uid = ?4 UNION ALL SELECT id FROM \
-                 (SELECT id FROM record WHERE kind = ?1 AND uid > ?5 AND uid < ?6 LIMIT ?7) WHERE ?2 = 0 AND ?3 = x''"
+        let ListKey { kind, key: name, value, .. } = key;
+        let limit = LIST_LEN.cast_signed() + 1;
+        match (place, key.filter()) {
+            (Place::At(uid), None) => {
+                let (from, to) = below(uid);
+                let select = "SELECT id FROM record WHERE kind = ?1 AND uid = ?2 UNION ALL SELECT id FROM \
+                              (SELECT id FROM record WHERE kind = ?1 AND uid > ?3 AND uid < ?4 LIMIT ?5)";
+                self.ids(select, (kind, uid, from, to, limit))
             }
-            (Place::At(_), Some(_)) => {
-                "SELECT record FROM member WHERE kind = ?1 AND key = ?2 AND value = ?3 AND uid = ?4 UNION ALL \
-                 SELECT record FROM (SELECT record FROM member \
-                 WHERE kind = ?1 AND key = ?2 AND value = ?3 AND uid > ?5 AND uid < ?6 LIMIT ?7)"
+            (Place::At(uid), Some(_)) => {
+                let (from, to) = below(uid);
+                let select = "SELECT record FROM member WHERE kind = ?1 AND key = ?2 AND value = ?3 AND uid = ?4 \
+                              UNION ALL SELECT record FROM (SELECT record FROM member \
+                              WHERE kind = ?1 AND key = ?2 AND value = ?3 AND uid > ?5 AND uid < ?6 LIMIT ?7)";
+                self.ids(select, (kind, name, value, uid, from, to, limit))
             }
-            _ => {
-                "SELECT record FROM member WHERE kind = ?1 AND key = ?2 AND value = ?3 AND ?4 = ?5 AND ?5 = ?6 LIMIT ?7"
+            (Place::All | Place::Roots, _) => {
+                let select = "SELECT record FROM member WHERE kind = ? AND key = ? AND value = ? LIMIT ?";
+                self.ids(select, (kind, name, value, limit))
             }
-        };
-        let mut select = self.connection.prepare_cached(sql).map_err(store_error)?;
-        let rows = select.query_map((key.kind, key.key, &key.value, at, from, to, limit), |row| row.get(0));
+        }
+    }
+
+    fn ids(&self, select: &str, params: impl Params) -> Result<Vec<i64>, StoreError> {
+        let mut select = self.connection.prepare_cached(select).map_err(store_error)?;
+        let rows = select.query_map(params, |row| row.get(0));
         rows.and_then(Iterator::collect).map_err(store_error)
     }
 }

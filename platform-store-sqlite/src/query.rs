@@ -86,7 +86,12 @@ fn page(
     if let ([Scope::All], [], OrderBy::Uid | OrderBy::Sequence) = (&*query.scopes, &*query.filters, query.order.by) {
         return all::page(sources, query, budget);
     }
-    let found = match kept(sources, names, query, budget)? {
+    let values =
+        query.filters.iter().map(|filter| if let Filter::AnyOf { values, .. } = filter { values.len() } else { 1 });
+    if query.scopes.len().saturating_mul(values.max().unwrap_or(1)) > budget.places {
+        return Ok(Err(Unfinished));
+    }
+    let found = match kept(sources, names, query)? {
         Some(found) => found,
         None => match scan(sources, names, query, budget.candidates)? {
             Ok(rows) => vec![Source::Sorted(rows)],
@@ -164,7 +169,7 @@ fn position(stored: &Stored<'_>, order: NameId) -> Position {
 }
 
 /// Returns the sources of a query that lists are kept for: any scopes, and no filter or one [`Filter::AnyOf`].
-fn kept(sources: Sources<'_>, names: &Names, query: &Query, budget: Budget) -> Result<Option<Vec<Source>>, StoreError> {
+fn kept(sources: Sources<'_>, names: &Names, query: &Query) -> Result<Option<Vec<Source>>, StoreError> {
     let filters = match &*query.filters {
         [] => vec![None],
         [Filter::AnyOf { key, values }] => {
@@ -178,9 +183,6 @@ fn kept(sources: Sources<'_>, names: &Names, query: &Query, budget: Budget) -> R
         }
         _ => return Ok(None),
     };
-    if query.scopes.len().saturating_mul(filters.len()) > budget.places {
-        return Ok(None);
-    }
     let mut found = Vec::new();
     for scope in &query.scopes {
         for filter in &filters {

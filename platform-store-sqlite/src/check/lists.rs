@@ -164,13 +164,19 @@ impl Check<'_> {
                 }
             }
         };
-        let sql = match filter {
-            None => "SELECT uid FROM record WHERE kind = ?1 AND ?2 IS NULL AND ?3 IS NULL",
-            Some(_) => "SELECT uid FROM member WHERE kind = ?1 AND key = ?2 AND value = ?3",
-        };
-        let mut select = self.connection.prepare_cached(sql).map_err(store_error)?;
-        let (key, value) = filter.unzip();
-        let mut rows = select.query((kind, key, value)).map_err(store_error)?;
+        let mut select;
+        let mut rows = match filter {
+            None => {
+                select = self.connection.prepare("SELECT uid FROM record WHERE kind = ?").map_err(store_error)?;
+                select.query([kind])
+            }
+            Some((key, value)) => {
+                let members = "SELECT uid FROM member WHERE kind = ? AND key = ? AND value = ?";
+                select = self.connection.prepare(members).map_err(store_error)?;
+                select.query((kind, key, value))
+            }
+        }
+        .map_err(store_error)?;
         while let Some(row) = rows.next().map_err(store_error)? {
             let uid = row.get_ref(0).map_err(store_error)?.as_str().map_err(|error| corrupt(error.to_string()))?;
             count(uid);
