@@ -107,7 +107,7 @@ impl Builder {
     /// # Errors
     /// [`OpenError`] says why, and what to do.
     pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore, OpenError> {
-        let path = path.as_ref();
+        let path = &resolved(path.as_ref())?;
         let lock = lock(path)?;
         let connection = self.connect(path).map_err(|error| open_error(path, error))?;
         prepare(path, &connection)?;
@@ -168,21 +168,34 @@ impl Builder {
     }
 }
 
+/// Returns the path without links in it, so that all paths to a file lead to one lock.
+fn resolved(path: &Path) -> Result<PathBuf, OpenError> {
+    if !path.exists() {
+        // Empty, as SQLite would make it; a link may lead to where it is to be.
+        OpenOptions::new().create(true).truncate(false).write(true).open(path).map_err(refused(path))?;
+    }
+    path.canonicalize().map_err(refused(path))
+}
+
 /// Takes the lock that one store at a time has on a file.
 fn lock(path: &Path) -> Result<File, OpenError> {
     let mut name = path.as_os_str().to_owned();
     name.push("-lock");
     let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(name);
-    let file = file.map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            OpenError::ReadOnly { path: path.to_owned() }
-        }
-        _ => OpenError::Other { path: path.to_owned(), cause: error.into() },
-    })?;
+    let file = file.map_err(refused(path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
         Err(TryLockError::Error(error)) => Err(OpenError::Other { path: path.to_owned(), cause: error.into() }),
+    }
+}
+
+fn refused(path: &Path) -> impl Fn(io::Error) -> OpenError {
+    move |error| match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            OpenError::ReadOnly { path: path.to_owned() }
+        }
+        _ => OpenError::Other { path: path.to_owned(), cause: error.into() },
     }
 }
 

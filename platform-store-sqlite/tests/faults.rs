@@ -130,6 +130,12 @@ fn a_second_store_on_one_file_is_refused() {
     let error = SqliteStore::open(&path).unwrap_err();
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
     assert!(error.to_string().contains("stop the other server"));
+    #[cfg(unix)]
+    {
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(matches!(SqliteStore::open(&link).unwrap_err(), OpenError::InUse { .. }));
+    }
     drop(first);
     SqliteStore::open(&path).unwrap();
 }

@@ -83,20 +83,21 @@ impl Installation {
             organisation_name: ORGANISATION.to_owned(),
             operator: self.bootstrap.operator.clone(),
         };
-        platform.bootstrap(&first).await.context("cannot write the first organisation")?;
+        let path = store_path(config).unwrap_or_default();
+        platform.bootstrap(&first).await.with_context(|| format!("cannot use the store at {}", path.display()))?;
         Ok(platform)
     }
 }
 
 fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
     let path = store_path(config);
-    // A directory that is made for a mistyped path would hide the mistake.
     if let Some(path) = &path
         && let Some(directory) = path.parent()
         && !directory.as_os_str().is_empty()
         && !directory.is_dir()
     {
-        bail!("there is no directory {} for the store {}: make it first", directory.display(), path.display());
+        // One that is made for a mistyped path would hide the mistake.
+        bail!("cannot put a store at {}: there is no directory {}", path.display(), directory.display());
     }
     Ok(match (&config.store, path) {
         (config::Store::Sqlite(_), Some(path)) => Arc::new(SqliteStore::open(path)?),

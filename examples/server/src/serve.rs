@@ -1,6 +1,7 @@
 //! `platform-server serve`: REST on one port, until a signal says stop.
 
 use std::{
+    backtrace::{Backtrace, BacktraceStatus},
     io::{ErrorKind, IsTerminal, Write, stderr, stdout},
     net::SocketAddr,
     process::ExitCode,
@@ -143,5 +144,13 @@ fn log_to_stderr(config: &Config) -> Result<()> {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),
     }
+    // Panics are caught where they can be, and belong in the log like anything that an operator must know.
+    std::panic::set_hook(Box::new(|panic| {
+        let backtrace = Backtrace::capture();
+        match backtrace.status() {
+            BacktraceStatus::Captured => tracing::error!(%backtrace, "{panic}"),
+            _ => tracing::error!("{panic}"),
+        }
+    }));
     Ok(())
 }

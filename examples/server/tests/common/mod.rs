@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 
 mod api;
+mod disk;
 mod server;
 
 use std::{
@@ -12,6 +13,7 @@ use std::{
 
 pub(crate) use self::{
     api::{Answer, Api},
+    disk::Disk,
     server::Server,
 };
 
