@@ -33,7 +33,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// Begins with a store of [`REPOS`] repos and a writer at rest.
+    /// Begins with a store of `REPOS` repos and a writer at rest.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let (writing, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (is_writing, is_over, writes) = (Arc::clone(&writing), Arc::clone(&stop), Arc::clone(&store));

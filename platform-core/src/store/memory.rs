@@ -7,9 +7,9 @@
 //! for nobody. Commits wait for each other.
 //!
 //! Within a state, a record is one packed allocation under a number, and every index is a counted sequence
-//! of such numbers ([`counted`]): what stands at a rank and how many come before a place are found by one search, so
-//! that totals, cursors and `skip` cost the same at any size. [`kind`] tells which indexes there are,
-//! [`query`] how they answer.
+//! of such numbers (`counted`): what stands at a rank and how many come before a place are found by one search, so
+//! that totals, cursors and `skip` cost the same at any size. `kind` tells which indexes there are,
+//! `query` how they answer.
 //!
 //! # What it guarantees
 //! All of the contract but durability: nothing outlives the store's last clone. It has no limit of its own but
