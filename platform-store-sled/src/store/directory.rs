@@ -23,7 +23,14 @@ pub(crate) struct Directory {
     log: File,
     mark: File,
     /// Held open and thereby locked.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Closing would do, but for a process that is just being started by this one and still has the file.
+        let _ = self.lock.unlock();
+    }
 }
 
 impl Directory {
@@ -47,7 +54,7 @@ impl Directory {
         };
         let log = file("db", &mut OpenOptions::new())?;
         let mark = file("mark", OpenOptions::new().write(true).create(true).truncate(false))?;
-        Ok((Self { path: path.clone(), log, mark, _lock: lock }, db))
+        Ok((Self { path: path.clone(), log, mark, lock }, db))
     }
 
     pub(crate) fn path(&self) -> &Path {
