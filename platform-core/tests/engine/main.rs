@@ -31,4 +31,5 @@ mod registry_of_kinds;
 mod role_bindings;
 mod roles;
 mod surface;
+mod tidy;
 mod updates;
