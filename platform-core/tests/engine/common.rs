@@ -89,7 +89,13 @@ impl Dice {
 
 /// Randomness that a test can repeat.
 #[derive(Debug)]
-struct Seeded(Mutex<Dice>);
+pub(crate) struct Seeded(Mutex<Dice>);
+
+impl Seeded {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Mutex::new(Dice::new(seed)))
+    }
+}
 
 impl Entropy for Seeded {
     fn fill(&self, bytes: &mut [u8]) {
@@ -129,28 +135,33 @@ impl Page {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self::over(Arc::new(MemoryStore::new()), |_| {})
+        Self::over(Arc::new(MemoryStore::new()))
     }
 
     /// A world whose operator decided some things otherwise.
     #[allow(dead_code, reason = "for the suites to come")]
     pub(crate) fn with_settings(change: impl FnOnce(&mut Settings)) -> Self {
-        Self::over(Arc::new(MemoryStore::new()), change)
+        let mut settings = settings();
+        change(&mut settings);
+        Self::build(Arc::new(MemoryStore::new()), |builder| builder.settings(settings))
+    }
+
+    /// A world with more kinds of an embedder's own.
+    pub(crate) fn with_kinds(add: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::build(Arc::new(MemoryStore::new()), add)
     }
 
     /// A world over a store, which has to be empty.
-    pub(crate) fn over(store: Arc<dyn Store>, change: impl FnOnce(&mut Settings)) -> Self {
+    pub(crate) fn over(store: Arc<dyn Store>) -> Self {
+        Self::build(store, |builder| builder)
+    }
+
+    fn build(store: Arc<dyn Store>, change: impl FnOnce(Builder) -> Builder) -> Self {
         let operator = person_uid(ISSUER, "operator");
         let org = Uid::from_digest([0xaa; 20]);
-        let mut settings = Settings {
-            service_domain: SERVICE_DOMAIN.to_owned(),
-            operators: [operator.clone()].into(),
-            ..Settings::default()
-        };
-        change(&mut settings);
         let clock = TestClock(Arc::new(AtomicI64::new(BEGIN.millis())));
-        let builder: Builder = Platform::builder(store, clock.clone(), Seeded(Mutex::new(Dice::new(1))));
-        let platform = builder.kind::<Sample>().settings(settings).build();
+        let builder = Platform::builder(store, clock.clone(), Seeded::new(1)).kind::<Sample>().settings(settings());
+        let platform = change(builder).build();
         let first = Bootstrap {
             organisation: org.clone(),
             organisation_name: "first organisation".to_owned(),
@@ -301,6 +312,15 @@ impl World {
     /// Returns an error as it goes over the wire.
     pub(crate) fn status(&self, error: &Error) -> Value {
         serde_json::to_value(error.status(SERVICE_DOMAIN)).unwrap()
+    }
+}
+
+/// What the operator of a world decided.
+fn settings() -> Settings {
+    Settings {
+        service_domain: SERVICE_DOMAIN.to_owned(),
+        operators: [person_uid(ISSUER, "operator")].into(),
+        ..Settings::default()
     }
 }
 

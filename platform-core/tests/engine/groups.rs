@@ -33,6 +33,9 @@ fn the_operator_alone_creates_organisations_and_owns_what_it_created() {
     }
     let organisation = create(&world, &world.operator, "", json!({ "name": "a" })).unwrap();
     assert_eq!(text(&organisation, "status"), "ORG_STATUS_READY");
+    let all = Narrowing::new([(world.org.clone(), CapabilitySet::ALL)]);
+    let narrowed = world.operator.clone().narrowed(all);
+    assert_eq!(code(create(&world, &narrowed, "", json!({ "name": "b" }))), Code::PermissionDenied);
     let binding = &world.walk(&world.operator, "RoleBinding", &[("uidp.children_of", text(&organisation, "uid"))])[0];
     assert_eq!((text(binding, "identityUid"), text(&binding["role"], "name")), (&*world.operator.identity, "owner"));
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use platform_core::{
     access::{Caller, Capability, Narrowing},
     error::{Code, Result},
+    store::memory::MemoryStore,
     uid::Uid,
 };
 use serde_json::{Value, json};
@@ -46,7 +47,7 @@ impl Scene {
     fn new() -> Self {
         let store = Paused::default();
         let gate = store.gate();
-        let world = World::over(Arc::new(store), |_| {});
+        let world = World::over(Arc::new(store));
         let group = world.group(&world.org);
         let role = world.role(&world.org, HELD);
         let caller = world.identity(&world.org);
@@ -210,7 +211,7 @@ fn a_request_in_flight_is_refused_by_a_revocation_that_comes_before_any_of_its_c
 fn who_loses_what_they_would_give_in_the_middle_of_giving_it_gives_nothing() {
     let store = Paused::default();
     let gate = store.gate();
-    let world = World::over(Arc::new(store), |_| {});
+    let world = World::over(Arc::new(store));
     let (giver, friend) = (world.identity(&world.org), world.identity(&world.org));
     let role = world.role(&world.org, &["repo.delete"]);
     world.bind(&giver, &world.role(&world.org, &["role_bindings.create"]), &world.org);
@@ -228,7 +229,7 @@ fn who_loses_what_they_would_give_in_the_middle_of_giving_it_gives_nothing() {
 fn a_role_that_grows_while_it_is_bound_is_not_given_by_one_who_does_not_hold_the_more() {
     let store = Paused::default();
     let gate = store.gate();
-    let world = World::over(Arc::new(store), |_| {});
+    let world = World::over(Arc::new(store));
     let friend = world.identity(&world.org);
     let giver = world.holder(&world.org, &["role_bindings.create", "repo.list"]);
     let role = world.role(&world.org, &["repo.list"]);
@@ -278,4 +279,17 @@ fn a_token_takes_away_and_never_gives() {
     let elsewhere = narrowed(&world.organisation(), &["repo.list"]);
     assert_eq!(world.list(&elsewhere, "Repo", &[]).unwrap().total, 0);
     assert_eq!(text(&world.get(&viewer, "Repo", &in_beside).unwrap(), "uid"), &*in_beside);
+}
+
+#[test]
+fn what_one_server_revokes_another_over_the_same_store_allows_no_more() {
+    let store = Arc::new(MemoryStore::new());
+    let [one, other] = [World::over(store.clone()), World::over(store)];
+    let ada = one.person("ada", None);
+    let binding = one.bind(&ada, &built_in("viewer"), &one.org);
+    other.get(&ada, "Group", &other.org).unwrap();
+    one.delete(&one.operator, "RoleBinding", &binding).unwrap();
+    assert_eq!(code(other.get(&ada, "Group", &other.org)), Code::PermissionDenied);
+    one.bind(&ada, &built_in("viewer"), &one.org);
+    other.get(&ada, "Group", &other.org).unwrap();
 }

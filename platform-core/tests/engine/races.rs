@@ -91,7 +91,7 @@ fn of_many_creators_of_one_tag_all_move_it_and_there_is_one() {
 fn a_tag_that_someone_else_creates_in_between_is_moved() {
     let store = Paused::default();
     let gate = store.gate();
-    let world = World::over(Arc::new(store), |_| {});
+    let world = World::over(Arc::new(store));
     let repo = world.repo(&world.org);
     let create = |digit| {
         let body = json!({ "name": "latest", "digest": digest(digit) });
@@ -147,7 +147,7 @@ fn a_delete_beside_the_create_of_a_child_leaves_no_orphan() {
 fn each_order_of_a_delete_and_the_create_of_a_child_has_its_answer() {
     let store = Paused::default();
     let gate = store.gate();
-    let world = World::over(Arc::new(store), |_| {});
+    let world = World::over(Arc::new(store));
     let group = world.group(&world.org);
     let create = || world.create(&world.operator, "Repo", &group, json!({ "name": "a" }));
     let delete = || world.delete(&world.operator, "Group", &group);

@@ -324,3 +324,16 @@ fn a_tag_lies_in_a_repo_and_in_nothing_else() {
     assert_eq!(code(world.create(&world.operator, "Tag", &tag, body())), Code::NotFound);
     assert_eq!(code(world.create(&world.operator, "Repo", &tag, json!({ "name": "a" }))), Code::NotFound);
 }
+
+#[test]
+fn a_follower_outlives_its_source_and_shows_what_is_its_own() {
+    let (world, _, source) = world_with_a_source();
+    let repo = follower(&world, &world.operator, &source).unwrap();
+    let uid = text(&repo, "uid");
+    world.delete(&world.operator, "Repo", &source).unwrap();
+    let left = world.get(&world.operator, "Repo", uid).unwrap();
+    assert_eq!((&left["syncConfig"], left.get("catalogTier")), (&repo["syncConfig"], None));
+    assert_eq!(world.get(&world.operator, "RepoReadme", uid).unwrap().get("content"), None);
+    world.update(&world.operator, "Repo", uid, json!({ "description": "alone" }), None).unwrap();
+    world.delete(&world.operator, "Repo", uid).unwrap();
+}

@@ -2,8 +2,11 @@
 //! column of the tables.
 
 use platform_core::{
+    BoxFuture,
     access::cap,
-    kind::{By, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, WhenParentGoes},
+    cx::Cx,
+    error::Result,
+    kind::{By, Change, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, WhenParentGoes},
     store::KeyValue,
     timestamp::Timestamp,
     uid::Uid,
@@ -18,6 +21,8 @@ pub(crate) struct Sample {
     pub(crate) name: String,
     pub(crate) code: String,
     pub(crate) secret: String,
+    /// What the secret, which is not kept, was like.
+    pub(crate) secret_length: i32,
     pub(crate) labels: Vec<String>,
     pub(crate) size: String,
     pub(crate) weight: i32,
@@ -53,6 +58,7 @@ impl Resource for Sample {
             Field::string("name").required().sort(&["name", "title"]),
             Field::string("code").immutable(),
             Field::string("secret").input_only(),
+            Field::new("secretLength", Type::Int32).output_only(),
             Field::strings("labels"),
             Field::new("size", Type::Int64).sort(&["size"]),
             Field::new("weight", Type::Int32).sort(&["weight"]),
@@ -77,6 +83,7 @@ impl Resource for Sample {
             name: "sample".to_owned(),
             code: "code".to_owned(),
             secret: String::new(),
+            secret_length: 0,
             labels: vec!["red".to_owned(), "blue".to_owned()],
             size: "10".to_owned(),
             weight: -3,
@@ -85,5 +92,14 @@ impl Resource for Sample {
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
         }
+    }
+
+    fn prepare<'a>(_: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            if let Some(sample) = change.new.as_mut().filter(|sample| !sample.secret.is_empty()) {
+                sample.secret_length = i32::try_from(sample.secret.len()).unwrap();
+            }
+            Ok(())
+        })
     }
 }

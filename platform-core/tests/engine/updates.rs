@@ -129,6 +129,7 @@ fn what_the_mask_sets_must_pass_every_rule_and_nothing_is_written_when_it_does_n
         );
     }
     assert_eq!(refused_fields(world.update(&world.operator, "Repo", &repo, json!({}), Some("name"))), ["name"]);
+    assert_eq!(refused_fields(world.update(&world.operator, "Repo", &repo, json!({ "name": null }), None)), ["name"]);
     assert_eq!(world.get(&world.operator, "Repo", &repo).unwrap(), before);
 }
 

@@ -1,0 +1,167 @@
+//! Kinds of an embedder's own that hang in each other in ways that the contract's do not yet.
+
+use platform_core::{
+    access::cap,
+    error::Code,
+    kind::{Domain, Field, Kind, Method, Parent, Resource, Roots, WhenParentGoes},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::common::{World, code, uid_of};
+
+const FIELDS: &[Field] = &[Field::UID, Field::string("name"), Field::CREATE_TIME, Field::UPDATE_TIME];
+
+const METHODS: &[Method] = &[
+    Method::list(&[cap("repo.list")]),
+    Method::get(&[cap("repo.list")]),
+    Method::create(&[cap("repo.create")]),
+    Method::delete(&[cap("repo.delete")]),
+];
+
+const fn kind(name: &'static str, plural: &'static str, parent: Parent, when_parent_goes: WhenParentGoes) -> Kind {
+    Kind {
+        name,
+        plural,
+        service: "LibraryService",
+        domain: Domain("library"),
+        parent,
+        methods: METHODS,
+        actions: &[],
+        fields: FIELDS,
+        keys: &[],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes,
+    }
+}
+
+/// In a group, and goes with it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Shelf {
+    uid: Uid,
+    name: String,
+    create_time: Option<Timestamp>,
+    update_time: Option<Timestamp>,
+}
+
+impl Resource for Shelf {
+    const KIND: &'static Kind = &kind("Shelf", "shelves", Parent::Group, WhenParentGoes::Goes);
+
+    fn example() -> Self {
+        Self::default()
+    }
+}
+
+/// On a shelf, and goes with it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Book {
+    uid: Uid,
+    name: String,
+    create_time: Option<Timestamp>,
+    update_time: Option<Timestamp>,
+}
+
+impl Resource for Book {
+    const KIND: &'static Kind = &kind("Book", "books", Parent::Of("Shelf"), WhenParentGoes::Goes);
+
+    fn example() -> Self {
+        Self::default()
+    }
+}
+
+/// Of a book, and in the way of its end.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Loan {
+    uid: Uid,
+    name: String,
+    create_time: Option<Timestamp>,
+    update_time: Option<Timestamp>,
+}
+
+impl Resource for Loan {
+    const KIND: &'static Kind = &kind("Loan", "loans", Parent::Of("Book"), WhenParentGoes::Blocks);
+
+    fn example() -> Self {
+        Self::default()
+    }
+}
+
+/// The one of a book, under the book's uid.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Cover {
+    uid: Uid,
+    name: String,
+    create_time: Option<Timestamp>,
+    update_time: Option<Timestamp>,
+}
+
+impl Resource for Cover {
+    const KIND: &'static Kind = &kind("Cover", "covers", Parent::Sole("Book"), WhenParentGoes::Goes);
+
+    fn example() -> Self {
+        Self::default()
+    }
+}
+
+fn library() -> World {
+    World::with_kinds(|builder| builder.kind::<Shelf>().kind::<Book>().kind::<Loan>().kind::<Cover>())
+}
+
+fn make(world: &World, kind: &str, parent: &str) -> Uid {
+    uid_of(&world.create(&world.operator, kind, parent, json!({ "name": "a" })).unwrap())
+}
+
+#[test]
+fn what_goes_takes_with_it_what_hangs_on_it_at_every_depth() {
+    for gone in ["Group", "Shelf", "Book"] {
+        let world = library();
+        let group = world.group(&world.org);
+        let shelf = make(&world, "Shelf", &group);
+        let book = make(&world, "Book", &shelf);
+        let cover = make(&world, "Cover", &book);
+        assert_eq!(cover, book);
+        let uid = [("Group", &group), ("Shelf", &shelf), ("Book", &book)].into_iter().find(|(kind, _)| *kind == gone);
+        world.delete(&world.operator, gone, uid.unwrap().1).unwrap();
+        for (kind, uid) in [("Book", &book), ("Cover", &cover)] {
+            assert_eq!(code(world.get(&world.operator, kind, uid)), Code::NotFound, "{kind} with {gone}");
+        }
+    }
+}
+
+#[test]
+fn what_is_in_the_way_is_in_the_way_at_every_depth() {
+    for gone in ["Group", "Shelf", "Book"] {
+        let world = library();
+        let group = world.group(&world.org);
+        let shelf = make(&world, "Shelf", &group);
+        let book = make(&world, "Book", &shelf);
+        let loan = make(&world, "Loan", &book);
+        let uid = [("Group", &group), ("Shelf", &shelf), ("Book", &book)].into_iter().find(|(kind, _)| *kind == gone);
+        let delete = || world.delete(&world.operator, gone, uid.unwrap().1);
+        let error = delete().unwrap_err();
+        assert_eq!(error.code(), Code::FailedPrecondition, "{gone}");
+        assert!(error.message().ends_with("with child loans"), "{}", error.message());
+        world.get(&world.operator, "Loan", &loan).unwrap();
+        world.delete(&world.operator, "Loan", &loan).unwrap();
+        delete().unwrap();
+    }
+}
+
+#[test]
+fn there_is_at_most_one_of_what_shares_its_parents_uid() {
+    let world = library();
+    let book = make(&world, "Book", &make(&world, "Shelf", &world.org));
+    let create = || world.create(&world.operator, "Cover", &book, json!({ "name": "a" }));
+    create().unwrap();
+    assert_eq!(code(create()), Code::AlreadyExists);
+    world.delete(&world.operator, "Cover", &book).unwrap();
+    create().unwrap();
+    world.get(&world.operator, "Book", &book).unwrap();
+}
