@@ -90,8 +90,8 @@ impl Layers {
 }
 
 fn span<B>(request: &Request<B>) -> Span {
-    let id = request.extensions().get::<RequestId>().map(RequestId::header_value);
-    tracing::info_span!("request", method = %request.method(), path = request.uri().path(), id = ?id)
+    let id = request.extensions().get::<RequestId>().and_then(|id| id.header_value().to_str().ok());
+    tracing::info_span!("request", method = %request.method(), path = request.uri().path(), id)
 }
 
 fn answered<B>(response: &Response<B>, latency: Duration, _: &Span) {

@@ -15,6 +15,8 @@ use crate::{
     installation::store_path,
 };
 
+const UNFINISHED: &str = "the check did not come to its end";
+
 pub(crate) fn run(config: &Config) -> Result<ExitCode> {
     let Some(path) = store_path(config) else {
         bail!("a memory store ends with its server: there is nothing to check");
@@ -22,7 +24,7 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
     if !path.exists() {
         bail!("there is no store at {}: name it with --data-dir or --store", path.display());
     }
-    let findings = findings(&config.store, &path).context("the check did not come to its end")?;
+    let findings = findings(&config.store, &path)?;
     for finding in &findings {
         writeln!(stdout(), "{finding}")?;
     }
@@ -39,11 +41,11 @@ fn findings(store: &Store, path: &Path) -> Result<Vec<String>> {
     let line = |what: &str, advice: &str| format!("{what}; {advice}");
     Ok(match store {
         Store::Sqlite(_) => {
-            let found = SqliteStore::open(path)?.check()?;
+            let found = SqliteStore::open(path)?.check().context(UNFINISHED)?;
             found.iter().map(|finding| line(&finding.what, finding.advice)).collect()
         }
         Store::Sled(_) => {
-            let found = SledStore::open(path)?.check()?;
+            let found = SledStore::open(path)?.check().context(UNFINISHED)?;
             found.iter().map(|finding| line(&finding.what, finding.advice)).collect()
         }
         Store::Memory => Vec::new(),

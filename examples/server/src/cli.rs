@@ -10,8 +10,8 @@ use crate::config::{self, Config};
 /// An open implementation of Platform API v2
 ///
 /// Every option `--some-thing` is also the variable PLATFORM_SOME_THING and the key `some-thing` of the file that
-/// --config names. Flags win over variables, variables over the file. What can be repeated is separated by commas in a
-/// variable and an array in the file.
+/// --config names. Flags win over variables, variables over the file; an empty variable counts as none. What can be
+/// repeated is separated by commas in a variable and an array in the file.
 #[derive(Debug, Parser)]
 #[command(name = "platform-server", version, max_term_width = 100)]
 pub(crate) struct Cli {

@@ -108,6 +108,17 @@ fn flags_win_over_variables_and_variables_over_the_file() {
 }
 
 #[test]
+fn an_empty_variable_counts_as_none() {
+    let dir = tempdir().unwrap();
+    let mut command = program(dir.path(), &["--listen", "127.0.0.1:0", "--store", "memory"]);
+    for variable in ["CONFIG", "DATA_DIR", "PUBLIC_URL", "AUDIENCE", "OPERATOR", "CORS_ORIGIN", "MAX_BODY", "LOG"] {
+        command.env(format!("PLATFORM_{variable}"), "");
+    }
+    let server = Server::of(&mut command).unwrap();
+    assert_eq!(api(dir.path(), &[]).0.url, server.url);
+}
+
+#[test]
 fn what_can_be_repeated_is_repeated_by_flag_comma_and_array() {
     let dir = tempdir().unwrap();
     let (one, two) = ("https://one.example", "https://two.example");

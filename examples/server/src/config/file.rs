@@ -12,7 +12,7 @@ use crate::cli::Cli;
 /// # Errors
 /// A [`clap::Error`] when flags or variables are wrong or help is asked for, and others when the file is.
 pub(crate) fn read(arguments: &[OsString]) -> Result<Cli> {
-    let given = parse(Cli::command(), arguments)?;
+    let given = parse(command(), arguments)?;
     let cli = match &given.config.config {
         None => given,
         Some(path) => {
@@ -29,6 +29,14 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Cli> {
     Ok(cli)
 }
 
+/// Returns the command line. A variable that is set to nothing counts as none, as it does to shells and compose files.
+fn command() -> clap::Command {
+    Cli::command().mut_args(|argument| {
+        let value = argument.get_env().and_then(std::env::var_os);
+        if value.is_some_and(|value| value.is_empty()) { argument.env(None::<&str>) } else { argument }
+    })
+}
+
 fn parse(command: clap::Command, arguments: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
 }
@@ -37,7 +45,7 @@ fn parse(command: clap::Command, arguments: &[OsString]) -> Result<Cli, clap::Er
 fn with_defaults_of(path: &Path) -> Result<clap::Command> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let table: toml::Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
-    let mut command = Cli::command();
+    let mut command = command();
     for (key, value) in table {
         let named = |argument: &&clap::Arg| argument.get_long() == Some(&key) && key != "config";
         let Some(id) = command.get_arguments().find(named).map(|argument| argument.get_id().clone()) else {
