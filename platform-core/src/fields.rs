@@ -11,26 +11,37 @@ mod read;
 
 pub(crate) use read::{Input, exclusive, read, read_with, require};
 
-/// Takes out of a body what the API leaves out: empty texts, lists and maps, unspecified enums and what is unset.
-/// Messages that are set but empty stay, and so do numbers and truth values.
+/// Takes out of a body what the API leaves out: what is empty, as [`prune_empty`] does, and what is only put in.
 pub(crate) fn prune(fields: &[Field], body: &mut Value) {
+    take_out(fields, body, |field, value| is_empty(&field.ty, value) || field.access == Access::InputOnly);
+}
+
+/// Takes out of a body empty texts, lists and maps, unspecified enums and what is unset. Messages that are set but
+/// empty stay, and so do numbers and truth values.
+pub(crate) fn prune_empty(fields: &[Field], body: &mut Value) {
+    take_out(fields, body, |field, value| is_empty(&field.ty, value));
+}
+
+fn take_out(fields: &[Field], body: &mut Value, goes: fn(&Field, &Value) -> bool) {
     let Value::Object(object) = body else { return };
     for field in fields {
         if let Some(value) = object.get_mut(field.name) {
-            prune_value(&field.ty, value);
-            if is_empty(&field.ty, value) || field.access == Access::InputOnly {
+            take_out_of(&field.ty, value, goes);
+            if goes(field, value) {
                 object.shift_remove(field.name);
             }
         }
     }
 }
 
-fn prune_value(ty: &Type, value: &mut Value) {
+fn take_out_of(ty: &Type, value: &mut Value, goes: fn(&Field, &Value) -> bool) {
     match (ty, value) {
-        (Type::Message(fields), value) => prune(fields, value),
-        (Type::List(element), Value::Array(values)) => values.iter_mut().for_each(|value| prune_value(element, value)),
+        (Type::Message(fields), value) => take_out(fields, value, goes),
+        (Type::List(element), Value::Array(values)) => {
+            values.iter_mut().for_each(|value| take_out_of(element, value, goes));
+        }
         (Type::Map(element), Value::Object(values)) => {
-            values.values_mut().for_each(|value| prune_value(element, value));
+            values.values_mut().for_each(|value| take_out_of(element, value, goes));
         }
         _ => {}
     }

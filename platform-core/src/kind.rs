@@ -21,7 +21,7 @@ mod resource;
 
 pub use field::{Access, Check, Field, Type};
 pub use resource::{Change, Registered, Resource};
-pub(crate) use resource::{canonical, typed};
+pub(crate) use resource::{canonical, sent, typed};
 
 /// Everything the platform knows about a kind that is not behaviour.
 #[derive(Debug)]

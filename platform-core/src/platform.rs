@@ -15,7 +15,7 @@ use crate::{
     cx::{ATTEMPTS, Cx},
     entropy::Entropy,
     error::{Error, Result},
-    kind::{Action, Kind, Needs, Registered, Resource, canonical, typed},
+    kind::{Action, Kind, Needs, Registered, Resource, sent, typed},
     request::ListRequest,
     resources::KINDS,
     store::Store,
@@ -302,7 +302,7 @@ impl Platform {
     /// # Errors
     /// PERMISSION_DENIED, INVALID_ARGUMENT with all violations, NOT_FOUND for the parent, ALREADY_EXISTS.
     pub async fn create<R: Resource>(&self, caller: &Caller, parent: &str, resource: &R) -> Result<R> {
-        let body = object(canonical(resource)?)?;
+        let body = sent(resource)?;
         let body = self.create_erased(caller, self.registered_of::<R>()?, parent, &body).await?;
         serde_json::from_slice(&body).map_err(Error::internal)
     }
@@ -312,7 +312,7 @@ impl Platform {
     /// # Errors
     /// PERMISSION_DENIED, INVALID_ARGUMENT with all violations, NOT_FOUND.
     pub async fn update<R: Resource>(&self, caller: &Caller, uid: &str, resource: &R, mask: &str) -> Result<R> {
-        let body = object(canonical(resource)?)?;
+        let body = sent(resource)?;
         let body = self.update_erased(caller, self.registered_of::<R>()?, uid, &body, Some(mask)).await?;
         typed(serde_json::from_slice(&body).map_err(Error::internal)?)
     }
@@ -380,11 +380,4 @@ pub struct List<R> {
     pub next_page_token: Option<String>,
     /// How many match on all pages, of those that the caller may see.
     pub total_count: u64,
-}
-
-fn object(value: Value) -> Result<Map<String, Value>> {
-    match value {
-        Value::Object(object) => Ok(object),
-        _ => Err(Error::internal("a resource that is no JSON object")),
-    }
 }

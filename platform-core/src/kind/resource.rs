@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Kind, Verb};
 use crate::{
@@ -160,4 +160,14 @@ pub(crate) fn canonical<R: Resource>(resource: &R) -> Result<Value> {
     let mut body = serde_json::to_value(resource).map_err(Error::internal)?;
     fields::prune(R::KIND.fields, &mut body);
     Ok(body)
+}
+
+/// Writes the resource as a client would send it, with what is only put in.
+pub(crate) fn sent<R: Resource>(resource: &R) -> Result<Map<String, Value>> {
+    let mut body = serde_json::to_value(resource).map_err(Error::internal)?;
+    fields::prune_empty(R::KIND.fields, &mut body);
+    match body {
+        Value::Object(object) => Ok(object),
+        _ => Err(Error::internal("a resource that is no JSON object")),
+    }
 }

@@ -38,26 +38,38 @@ pub(crate) async fn delete(cx: &Cx<'_>, registered: &Registered, uid: &str) -> R
     Ok(())
 }
 
-/// Takes with it what goes with a resource of this kind, and requires that nothing else hangs on it.
+/// Takes with it what goes with a resource of this kind, and requires that nothing stands in the way of any of it: of
+/// what hangs on the resource, and on what goes with it, at every depth.
 fn what_hangs_on(cx: &Cx<'_>, kind: &Kind, uid: &Uid, write: &mut Write) {
-    let mut going = Vec::new();
-    for child in cx.platform().kinds().filter(|child| child.parent.kind() == Some(kind.name)) {
-        match (child.when_parent_goes, child.parent.shares_uid()) {
-            (WhenParentGoes::Blocks, shares_uid) => {
-                let require = match shares_uid {
-                    true => Require::Absent(Key::new(child.name, uid.clone())),
-                    false => Require::NoneBelow(uid.clone(), vec![child.name]),
-                };
-                let (kind, children) = (spoken(kind.name), spoken(child.plural));
-                let why = format!("cannot delete {kind} with child {children}");
-                write.require(require, Error::blocked("RESOURCE_NOT_EMPTY", why));
+    let mut below = Vec::new();
+    // The kinds that go, and whether all the way down to them uids are the resource's own.
+    let mut going = vec![(kind.name, true)];
+    let mut next = 0;
+    while let Some((parent, same_uid)) = going.get(next).copied() {
+        next += 1;
+        for child in cx.platform().kinds().filter(|child| child.parent.kind() == Some(parent)) {
+            let same_uid = same_uid && child.parent.shares_uid();
+            match (child.when_parent_goes, same_uid) {
+                (WhenParentGoes::Blocks, _) => {
+                    let require = match same_uid {
+                        true => Require::Absent(Key::new(child.name, uid.clone())),
+                        false => Require::NoneBelow(uid.clone(), vec![child.name]),
+                    };
+                    let (kind, children) = (spoken(kind.name), spoken(child.plural));
+                    let why = format!("cannot delete {kind} with child {children}");
+                    write.require(require, Error::blocked("RESOURCE_NOT_EMPTY", why));
+                }
+                (WhenParentGoes::Goes, true) => write.delete(Delete::Key(Key::new(child.name, uid.clone()))),
+                (WhenParentGoes::Goes, false) => below.push(child.name),
             }
-            (WhenParentGoes::Goes, true) => write.delete(Delete::Key(Key::new(child.name, uid.clone()))),
-            (WhenParentGoes::Goes, false) => going.push(child.name),
+            let is_new = going.iter().all(|(name, _)| *name != child.name);
+            if child.when_parent_goes == WhenParentGoes::Goes && is_new {
+                going.push((child.name, same_uid));
+            }
         }
     }
-    if !going.is_empty() {
-        write.delete(Delete::Below(uid.clone(), going));
+    if !below.is_empty() {
+        write.delete(Delete::Below(uid.clone(), below));
     }
 }
 

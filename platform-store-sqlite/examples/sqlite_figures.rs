@@ -1,4 +1,4 @@
-//! Measures a store of a given size: `cargo run --release -p platform-store-sqlite --example figures -- 1000000`.
+//! Measures a store of a given size: `cargo run --release -p platform-store-sqlite --example sqlite_figures -- 1000000`.
 //!
 //! All records are in one group, with bodies of about 300 bytes, three sort keys and a filter key that tells them
 //! apart. With `TIERS=1` in the environment each also has one of four values under a second filter key, so that each

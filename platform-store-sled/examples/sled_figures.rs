@@ -1,4 +1,4 @@
-//! Measures the store: `cargo run --release -p platform-store-sled --example figures [RECORDS] [DIRECTORY]`.
+//! Measures the store: `cargo run --release -p platform-store-sled --example sled_figures [RECORDS] [DIRECTORY]`.
 //!
 //! It loads records into one group, half of them a level deeper, and prints what pages, totals, gets and commits
 //! cost. Compare figures of one run only.
