@@ -196,11 +196,10 @@ fn a_damaged_file_shows_nothing_that_was_not_written(store: &str, file: &str) {
                 let mut all_true = true;
                 for (path, expected) in &truth {
                     let answer = api.get(path);
-                    if answer.status == 200 {
-                        assert_eq!(answer.text, expected.text, "{path} with damage {damage} of {seed}");
-                    } else {
-                        all_true = false;
-                        assert_structured(&answer);
+                    all_true &= answer.status == 200 && answer.text == expected.text;
+                    match answer.status {
+                        200 => assert_true_as_far_as_it_goes(&answer, expected, &format!("{path}, {damage} of {seed}")),
+                        _ => assert_structured(&answer),
                     }
                 }
                 let write = write(&api, &organisation, 9_999);
@@ -223,6 +222,18 @@ fn a_damaged_file_shows_nothing_that_was_not_written(store: &str, file: &str) {
         let checked = run(dir.path(), &["check", "--store", store, "--data-dir", &data_dir(dir.path())]);
         assert!(matches!(checked.code, Some(0 | 1)), "damage {damage} of {seed}: {checked:?}");
         assert!(true_answers || checked.code == Some(1), "a check misses damage {damage} of {seed}: {checked:?}");
+    }
+}
+
+/// A list may miss what no index leads to any more, which a check finds; what it has is as it was written.
+fn assert_true_as_far_as_it_goes(answer: &Answer, expected: &Answer, what: &str) {
+    let (answer, expected) = (answer.json(), expected.json());
+    let list = |body: &Value| body.as_object().and_then(|body| body.values().find_map(|value| value.as_array().cloned()));
+    match (expected.get("totalCount"), list(&answer), list(&expected)) {
+        (Some(_), Some(shown), Some(written)) => {
+            assert!(shown.iter().all(|item| written.contains(item)), "{what}: {answer}");
+        }
+        _ => assert_eq!(answer, expected, "{what}"),
     }
 }
 
