@@ -18,6 +18,7 @@ use crate::{
     kind::{Action, Kind, Needs, Registered, Resource, sent, typed},
     request::ListRequest,
     resources::KINDS,
+    seal::SealKeys,
     store::Store,
     timestamp::Timestamp,
     uid::Uid,
@@ -41,6 +42,7 @@ pub struct Platform {
     entropy: Arc<dyn Entropy>,
     kinds: Vec<Registered>,
     page_keys: ArcSwap<PageKeys>,
+    seal_keys: SealKeys,
     grants: Cache<Uid, Arc<Grants>>,
     settings: Settings,
 }
@@ -81,6 +83,7 @@ pub struct Builder {
     entropy: Arc<dyn Entropy>,
     kinds: Vec<Registered>,
     page_keys: Option<PageKeys>,
+    seal_keys: Option<SealKeys>,
     settings: Settings,
 }
 
@@ -99,6 +102,14 @@ impl Builder {
         self
     }
 
+    /// Sets the keys that secrets are sealed by in the store. Without this they are drawn anew, so that what was
+    /// sealed can no longer be read when the process ends.
+    #[must_use]
+    pub fn seal_keys(mut self, keys: SealKeys) -> Self {
+        self.seal_keys = Some(keys);
+        self
+    }
+
     /// Sets what the installation decides for itself.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Self {
@@ -108,11 +119,13 @@ impl Builder {
 
     /// Returns the platform.
     pub fn build(self) -> Platform {
-        let page_keys = self.page_keys.unwrap_or_else(|| {
+        let draw = || {
             let mut key = [0; 32];
             self.entropy.fill(&mut key);
-            PageKeys::new([(1, key)])
-        });
+            [(1, key)]
+        };
+        let page_keys = self.page_keys.unwrap_or_else(|| PageKeys::new(draw()));
+        let seal_keys = self.seal_keys.unwrap_or_else(|| SealKeys::new(draw()));
         Platform {
             grants: Cache::new(self.settings.cached_grants),
             store: self.store,
@@ -120,6 +133,7 @@ impl Builder {
             entropy: self.entropy,
             kinds: self.kinds,
             page_keys: ArcSwap::from_pointee(page_keys),
+            seal_keys,
             settings: self.settings,
         }
     }
@@ -134,6 +148,7 @@ impl Platform {
             entropy: Arc::new(entropy),
             kinds: KINDS.to_vec(),
             page_keys: None,
+            seal_keys: None,
             settings: Settings::default(),
         }
     }
@@ -181,6 +196,10 @@ impl Platform {
     /// Replaces the keys of page tokens, after a rotation.
     pub fn set_page_keys(&self, keys: PageKeys) {
         self.page_keys.store(Arc::new(keys));
+    }
+
+    pub(crate) fn seal_keys(&self) -> &SealKeys {
+        &self.seal_keys
     }
 
     pub(crate) fn page_keys(&self) -> arc_swap::Guard<Arc<PageKeys>> {

@@ -16,6 +16,7 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<iam::IdentityMetadata>(),
     Registered::of::<iam::Role>(),
     Registered::of::<iam::RoleBinding>(),
+    Registered::of::<iam::AccountAssociation>(),
     Registered::of::<registry::Repo>(),
     Registered::of::<registry::RepoReadme>(),
     Registered::of::<registry::Tag>(),

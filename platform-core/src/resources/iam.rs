@@ -1,5 +1,6 @@
 //! Groups, identities, roles, and the bindings between them.
 
+pub mod account_association;
 pub mod group;
 pub mod group_access_request;
 pub mod identity;
@@ -8,6 +9,7 @@ mod person;
 pub mod role;
 pub mod role_binding;
 
+pub use account_association::AccountAssociation;
 pub use group::{Group, OrgKind, OrgStatus};
 pub use group_access_request::GroupAccessRequest;
 pub use identity::{AwsIdentity, ClaimMatch, Identity, ServicePrincipal, StaticKeys};
