@@ -28,6 +28,7 @@ use crate::{
 pub use crate::verbs::list::ListReply;
 
 mod bootstrap;
+mod presented;
 
 pub use bootstrap::Bootstrap;
 
@@ -52,6 +53,8 @@ pub struct Platform {
 pub struct Settings {
     /// The suffix of error domains and resource types, such as `example.com`.
     pub service_domain: String,
+    /// The URL by which clients reach the server, which URLs in replies begin with.
+    pub public_url: String,
     /// Who has the operator's powers (`docs/api.md`, The operator).
     pub operators: HashSet<Uid>,
     /// Whether every registered person may create organisations, or the operator alone.
@@ -67,6 +70,7 @@ impl Default for Settings {
         let shared = ["gmail.com", "outlook.com", "hotmail.com", "yahoo.com", "icloud.com", "proton.me", "gmx.net"];
         Self {
             service_domain: "platform.local".to_owned(),
+            public_url: String::new(),
             operators: HashSet::new(),
             open_organisations: false,
             shared_mail_domains: shared.map(str::to_owned).into(),
