@@ -17,7 +17,7 @@ use crate::{
     error::{Error, Result},
     kind::{Action, Kind, Needs, Registered, Resource, sent, typed},
     request::ListRequest,
-    resources::KINDS,
+    resources::{KINDS, iam::TermsDocument},
     seal::SealKeys,
     store::Store,
     timestamp::Timestamp,
@@ -61,6 +61,8 @@ pub struct Settings {
     pub open_organisations: bool,
     /// Mail domains that tell nothing of an organisation, for LookupGroup.
     pub shared_mail_domains: HashSet<String>,
+    /// The documents that groups can accept.
+    pub terms: Vec<TermsDocument>,
     /// Of how many identities the grants are kept in memory.
     pub cached_grants: usize,
 }
@@ -74,6 +76,7 @@ impl Default for Settings {
             operators: HashSet::new(),
             open_organisations: false,
             shared_mail_domains: shared.map(str::to_owned).into(),
+            terms: TermsDocument::published(),
             cached_grants: 10_000,
         }
     }

@@ -20,6 +20,7 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<iam::IdentityProvider>(),
     Registered::of::<iam::ExternalGroupRoleMapping>(),
     Registered::of::<iam::AccountAssociation>(),
+    Registered::of::<iam::TermsAcceptance>(),
     Registered::of::<registry::Repo>(),
     Registered::of::<registry::RepoReadme>(),
     Registered::of::<registry::Tag>(),

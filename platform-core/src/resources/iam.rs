@@ -11,6 +11,7 @@ pub mod identity_provider;
 mod person;
 pub mod role;
 pub mod role_binding;
+pub mod terms_acceptance;
 
 pub use account_association::AccountAssociation;
 pub use external_group_role_mapping::ExternalGroupRoleMapping;
@@ -23,3 +24,4 @@ pub use identity_provider::{CorrelationRule, CredentialState, IdentityProvider, 
 pub use person::{normalize_issuer, person_uid};
 pub use role::Role;
 pub use role_binding::RoleBinding;
+pub use terms_acceptance::{TermsAcceptance, TermsDocument};
