@@ -121,6 +121,22 @@ fn request(world: &World, action: &str, group: &Uid) -> Value {
                 json!({ "identityUid": world.identity(group).identity, "roleUid": built_in("actions.viewer") });
             json!({ "parent": group, "requests": [{ "roleBinding": binding }] })
         }
+        "CheckAccountAssociation" => json!({ "uid": group, "providerType": "ACCOUNT_PROVIDER_TYPE_AMAZON" }),
+        "AcceptTerms" => json!({ "group": group, "documentIds": ["skills-tos.v1"] }),
+        "ListTermsAcceptances" => json!({ "group": group }),
+        "BatchDeleteExternalGroupRoleMappings" => {
+            let provider = format!("{group}/0000000000000000");
+            json!({ "parent": provider, "names": [format!("{provider}/0000000000000000")] })
+        }
+        "GenerateScimToken" | "RevokeScimToken" => {
+            json!({ "identityProviderUid": format!("{group}/0000000000000000") })
+        }
+        "RegenerateScimToken" => {
+            json!({ "identityProviderUid": format!("{group}/0000000000000000"), "etag": "e" })
+        }
+        "SetScimEnabled" => {
+            json!({ "identityProviderUid": format!("{group}/0000000000000000"), "enabled": true, "etag": "e" })
+        }
         other => panic!("{other} needs a request in tests/engine/access_matrix.rs"),
     }
 }
