@@ -14,6 +14,12 @@ pub(crate) async fn delete(cx: &Cx<'_>, registered: &Registered, uid: &str) -> R
     let kind = registered.kind;
     let uid = uid_in("uid", uid)?;
     cx.demand_method(kind, Verb::Delete, &uid)?;
+    delete_allowed(cx, registered, &uid).await
+}
+
+/// Deletes what the caller was found to be allowed to delete.
+pub(crate) async fn delete_allowed(cx: &Cx<'_>, registered: &Registered, uid: &Uid) -> Result<()> {
+    let (kind, uid) = (registered.kind, uid.clone());
     let Some(record) = cx.record(kind, &uid).await? else {
         return Err(Error::not_found(kind, uid.as_str()));
     };
