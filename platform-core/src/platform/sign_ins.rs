@@ -7,7 +7,7 @@ use crate::{
     access::{Caller, identity_epoch},
     error::{Error, Result},
     kind::{Registered, Resource},
-    resources::iam::{ClaimMatch, Identity, NewSignIn, Presented, SignIn, sign_in},
+    resources::iam::{ClaimMatch, Identity, IdentityProvider, NewSignIn, Presented, SignIn, sign_in},
     store::{Key, Require},
     uid::Uid,
     verbs,
@@ -123,6 +123,14 @@ impl Platform {
     /// Those of the store.
     pub async fn identity(&self, uid: &Uid) -> Result<Option<Identity>> {
         self.as_nobody(async |cx| cx.read::<Identity>(uid).await).await
+    }
+
+    /// Returns an identity provider as it is stored; none when there is none. Regardless of who asks.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn identity_provider(&self, uid: &Uid) -> Result<Option<IdentityProvider>> {
+        self.as_nobody(async |cx| cx.read::<IdentityProvider>(uid).await).await
     }
 
     /// Notes that an identity got a token: sets `lastSeenTime`, at most once an hour, and nothing else. When the
