@@ -1,8 +1,11 @@
 //! What is issued for a proof: narrowed, told and signed.
 
+use std::{collections::HashMap, time::Duration};
+
 use platform_core::{
     access::{CapabilitySet, Grants, Narrow, Narrowing},
     error::{Error, Result},
+    timestamp::Timestamp,
     uid::Uid,
 };
 use serde_json::{Map, Value};
@@ -35,9 +38,9 @@ impl Sts {
         claims.extend(cap.map(|cap| ("cap".to_owned(), cap)));
         claims.extend(private::internal(told, caller.session.as_deref()).map(|said| ("internal".to_owned(), said)));
 
-        let left = |until: platform_core::timestamp::Timestamp| until.seconds() - self.clock.now().seconds();
+        let left = |until: Timestamp| until.seconds() - self.clock.now().seconds();
         let most = proof.until.map_or(i64::MAX, left);
-        let ttl = ACCESS_TOKEN_TTL.min(std::time::Duration::from_secs(u64::try_from(most).unwrap_or_default()));
+        let ttl = ACCESS_TOKEN_TTL.min(Duration::from_secs(u64::try_from(most).unwrap_or_default()));
         if ttl.is_zero() {
             return Err(refused());
         }
@@ -63,14 +66,14 @@ fn held(grants: &Grants, base: Option<&Narrowing>, narrow: &Narrow) -> Vec<(Uid,
     };
     groups.sort();
     groups.dedup();
-    let bound: std::collections::HashMap<&Uid, CapabilitySet> = grants.bound().collect();
+    let bound: HashMap<&str, CapabilitySet> = grants.bound().map(|(group, held)| (group.as_str(), held)).collect();
     let at = |group: &Uid| {
         let mut all = CapabilitySet::EMPTY;
         for (step, above) in group.ancestry().enumerate() {
-            if step > 0 && groups.contains(&above) {
+            if step > 0 && groups.iter().any(|group| **group == *above) {
                 break;
             }
-            all = all.union(bound.get(&above).copied().unwrap_or_default());
+            all = all.union(bound.get(above).copied().unwrap_or_default());
         }
         let all = base.map_or(all, |base| {
             // What is bound further up counts here as far as the bearer's own token names this group.
