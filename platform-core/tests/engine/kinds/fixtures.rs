@@ -1,6 +1,7 @@
 //! What the suite cannot tell from a kind's table: where its resources hang, and what their references refer to.
 
-use platform_core::{access::Caller, error::Code, kind::Verb, uid::Uid};
+use platform_core::{access::Caller, error::Code, kind::Verb, resources::iam::DirectoryUser, uid::Uid};
+use pollster::block_on;
 use serde_json::{Value, json};
 
 use crate::common::{ISSUER, World, built_in, digest, text, uid_of};
@@ -34,7 +35,7 @@ impl Pair {
 }
 
 /// Kinds without standard methods, of which the suite has nothing to ask.
-pub(crate) const WITHOUT_METHODS: &[&str] = &["IdentityMetadata", "TermsAcceptance", "Ping"];
+pub(crate) const WITHOUT_METHODS: &[&str] = &["IdentityMetadata", "TermsAcceptance", "SignIn", "Ping"];
 
 pub(crate) const FIXTURES: &[Fixture] = &[
     Fixture {
@@ -100,6 +101,18 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             ]
         },
         make: None,
+        in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "DirectoryUser",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, organisation| {
+            let provider = world.provider(organisation);
+            let user_name = format!("user {}", world.serial());
+            let user = DirectoryUser { user_name, active: true, ..DirectoryUser::default() };
+            block_on(world.platform.create_directory_user(&provider, user)).unwrap().uid
+        }),
         in_organisations_only: false,
         besides: &[],
     },
