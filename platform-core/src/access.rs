@@ -16,7 +16,8 @@ pub use caller::{Caller, Narrowing, Session};
 pub use capability::{Capability, CapabilitySet, cap};
 pub use grants::Grants;
 pub(crate) use grants::topmost;
-pub use tokens::{
-    Exchange, GroupCapabilities, Issued, Narrow, Profile, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI,
-};
 pub(crate) use resolve::{GRANTS_EPOCH, identity_epoch, provider_epoch, resolve};
+pub use tokens::{
+    Exchange, GroupCapabilities, Issued, Narrow, Profile, RawToken, Refresh, Register, Registration, TokenPair,
+    TokenService, WhoAmI,
+};

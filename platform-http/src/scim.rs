@@ -213,7 +213,9 @@ impl Place<'_> {
         let mut users = DirectoryUsers::All;
         let (mut start, mut count) = (1_i64, None);
         for (name, value) in request::pairs(query)? {
-            let number = || value.parse::<i64>().map_err(|_| Refused::invalid("invalidValue", format!("{name} must be a number")));
+            let number = || {
+                value.parse::<i64>().map_err(|_| Refused::invalid("invalidValue", format!("{name} must be a number")))
+            };
             match name.as_str() {
                 "filter" => users = filter(&value).ok_or_else(|| Refused::invalid("invalidFilter", FILTERS))?,
                 "startIndex" => start = number()?,
@@ -332,7 +334,9 @@ mod tests {
     #[test]
     fn a_path_has_the_providers_uid_and_what_is_asked_of_it() {
         let provider = format!("{}/{}", "a".repeat(40), "b".repeat(16));
-        let found = |rest: &str| find(&format!("{provider}{rest}")).map(|(uid, endpoint)| format!("{} {endpoint:?}", uid == provider));
+        let found = |rest: &str| {
+            find(&format!("{provider}{rest}")).map(|(uid, endpoint)| format!("{} {endpoint:?}", uid == provider))
+        };
         assert_eq!(found("/Users").as_deref(), Some("true Users"));
         assert_eq!(found("/Users/").as_deref(), Some("true Users"));
         assert_eq!(found("/Users/0123456789abcdef").as_deref(), Some("true User(\"0123456789abcdef\")"));

@@ -32,7 +32,8 @@ pub(crate) fn provider_epoch(provider: &str) -> Epoch {
 pub(crate) async fn resolve(store: &dyn Store, caller: &Caller, operator: bool) -> Result<Grants> {
     let (uid, session) = (&caller.identity, caller.session.as_deref());
     let own = [GRANTS_EPOCH.into(), identity_epoch(uid)];
-    let epochs: Arc<[Epoch]> = own.into_iter().chain(session.map(|session| provider_epoch(&session.provider))).collect();
+    let epochs: Arc<[Epoch]> =
+        own.into_iter().chain(session.map(|session| provider_epoch(&session.provider))).collect();
     // Each read tells the epochs of its state; what was read belongs together when they all tell the same.
     for _ in 0..crate::cx::ATTEMPTS {
         let mut reads = Reads { store, epochs: &epochs, as_of: None, torn: false };
@@ -52,7 +53,9 @@ pub(crate) async fn resolve(store: &dyn Store, caller: &Caller, operator: bool) 
         roles.sort();
         roles.dedup();
         let mut capabilities: HashMap<Uid, CapabilitySet> = HashMap::new();
-        for record in reads.get(roles.into_iter().map(|role| Key::new(Role::KIND.name, role))).await?.into_iter().flatten() {
+        for record in
+            reads.get(roles.into_iter().map(|role| Key::new(Role::KIND.name, role))).await?.into_iter().flatten()
+        {
             let role: Role = parse(&record.body)?;
             capabilities.insert(record.key.uid, role.capabilities.into_iter().collect());
         }

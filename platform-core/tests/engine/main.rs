@@ -25,6 +25,7 @@ mod lists;
 mod live_grants;
 mod oracle;
 mod own_kinds;
+mod patterns;
 mod persons;
 mod races;
 mod registry;

@@ -182,7 +182,7 @@ fn contract(mark: fn(&str) -> bool) -> BTreeSet<String> {
 }
 
 /// What is ours and not of the contract.
-const OURS: &[&str] = &["GroupAccessRequest"];
+const OURS: &[&str] = &["DirectoryUser", "GroupAccessRequest", "SignIn"];
 
 fn of_contract() -> impl Iterator<Item = &'static Kind> {
     kinds().filter(|kind| !OURS.contains(&kind.name))

@@ -190,7 +190,13 @@ mod tests {
         let user = user();
         assert!(user.active && user.email == "a@example.com" && user.given_name == "Ada");
         assert!(!read(&json!({ "USERNAME": "a", "active": "False" })).unwrap().active);
-        for bad in [json!({}), json!({ "userName": "" }), json!({ "userName": 1 }), json!({ "userName": "a", "active": 1 }), json!({ "userName": "a", "emails": [1] })] {
+        for bad in [
+            json!({}),
+            json!({ "userName": "" }),
+            json!({ "userName": 1 }),
+            json!({ "userName": "a", "active": 1 }),
+            json!({ "userName": "a", "emails": [1] }),
+        ] {
             assert!(read(&bad).is_err(), "{bad}");
         }
     }

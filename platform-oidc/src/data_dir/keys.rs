@@ -250,7 +250,13 @@ impl KeysFile {
         let page_tokens = secrets(self.page_tokens, "it has no page-token key", short)?;
         let short = "a sealing key in it does not have 32 bytes";
         let sealing = secrets(self.sealing, "it has no sealing key", short)?;
-        Ok(Keys { signing: current?, previous: signing.collect::<Result<_, _>>()?, signing_created, page_tokens, sealing })
+        Ok(Keys {
+            signing: current?,
+            previous: signing.collect::<Result<_, _>>()?,
+            signing_created,
+            page_tokens,
+            sealing,
+        })
     }
 }
 

@@ -61,7 +61,11 @@ impl Sts {
 /// than `base` allows.
 fn held(grants: &Grants, base: Option<&Narrowing>, narrow: &Narrow) -> Vec<(Uid, CapabilitySet)> {
     let mut groups: Vec<Uid> = match narrow.scopes.as_slice() {
-        [] => grants.bound().map(|(group, _)| group.clone()).chain(base.into_iter().flat_map(|base| base.groups().cloned())).collect(),
+        [] => grants
+            .bound()
+            .map(|(group, _)| group.clone())
+            .chain(base.into_iter().flat_map(|base| base.groups().cloned()))
+            .collect(),
         scopes => scopes.to_vec(),
     };
     groups.sort();

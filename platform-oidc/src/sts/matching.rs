@@ -26,7 +26,10 @@ pub(super) fn fits(asked: &ClaimMatch, claims: &Claims, default: &[String]) -> b
             (literal, pattern) => claims.audiences.iter().any(|audience| one(literal, pattern, audience)),
         }
         && asked.claims.iter().all(|(name, value)| claim(claims, name).is_some_and(|found| found == *value))
-        && asked.claim_patterns.iter().all(|(name, pattern)| claim(claims, name).is_some_and(|found| matches(pattern, &found)))
+        && asked
+            .claim_patterns
+            .iter()
+            .all(|(name, pattern)| claim(claims, name).is_some_and(|found| matches(pattern, &found)))
 }
 
 /// Tells whether a token is of the issuer and subject of static keys, and for their audience or, without one, for one
@@ -125,7 +128,8 @@ mod tests {
         ] {
             let token = token(json!({ "aud": aud }));
             assert_eq!(fits(&asked(json!({})), &token, &default), fit, "{aud}");
-            let keys = StaticKeys { issuer: "https://a".into(), subject: "repo:org/app".into(), ..StaticKeys::default() };
+            let keys =
+                StaticKeys { issuer: "https://a".into(), subject: "repo:org/app".into(), ..StaticKeys::default() };
             assert_eq!(fits_keys(&keys, &token, &default), fit, "{aud}");
             assert!(!fits(&asked(json!({})), &token, &[]), "no default is not any");
             let keys = StaticKeys { audiences: vec!["other".to_owned()], ..keys };

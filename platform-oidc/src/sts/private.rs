@@ -138,7 +138,11 @@ mod tests {
             assert!(narrowing(&bad).is_err(), "{bad}");
         }
         assert_eq!(narrowing(&json!({})), Ok(Narrowing::default()));
-        for bad in [json!({ "internal": 1 }), json!({ "internal": { "session": {} } }), json!({ "internal": { "session": { "identityProvider": GROUP, "issuer": "i", "x": 1 } } })] {
+        for bad in [
+            json!({ "internal": 1 }),
+            json!({ "internal": { "session": {} } }),
+            json!({ "internal": { "session": { "identityProvider": GROUP, "issuer": "i", "x": 1 } } }),
+        ] {
             assert!(read(bad.as_object().unwrap()).is_err(), "{bad}");
         }
     }

@@ -37,7 +37,8 @@ async fn trap_t5_the_answer_for_an_unknown_identity_is_that_for_one_that_the_tok
     let setting = Setting::new().await;
     let alice = setting.alice().await;
     let bob = setting.identity(&setting.org, json!({ "claimMatch": { "issuer": TRUSTED, "subject": "bob" } })).await;
-    let other = setting.identity(&setting.org, json!({ "claimMatch": { "issuer": "https://o", "subject": "alice" } })).await;
+    let other =
+        setting.identity(&setting.org, json!({ "claimMatch": { "issuer": "https://o", "subject": "alice" } })).await;
     let service = setting.identity(&setting.org, json!({ "servicePrincipal": "SERVICE_PRINCIPAL_INGESTER" })).await;
     let aws = json!({ "awsIdentity": { "awsAccount": "123456789012", "arnPattern": ".*", "userIdPattern": ".*" } });
     let aws = setting.identity(&setting.org, aws).await;
@@ -150,7 +151,11 @@ async fn trap_c12_static_keys_are_good_for_their_one_identity_and_never_an_issue
     assert_eq!(code(setting.exchange(&forged, json!({ "aud": [API] })).await), Code::Unauthenticated);
     assert!(setting.verifier.verify(&forged).await.is_err());
     setting.assume(&token(&theirs, json!({"iss": google, "sub": "robot"})), &real).await.unwrap();
-    for claims in [json!({"iss": google, "sub": "other"}), json!({"sub": "robot"}), json!({"iss": google, "sub": "robot", "aud": "x"})] {
+    for claims in [
+        json!({"iss": google, "sub": "other"}),
+        json!({"sub": "robot"}),
+        json!({"iss": google, "sub": "robot", "aud": "x"}),
+    ] {
         assert_eq!(code(setting.assume(&token(&mine, claims), &robot).await), Code::Unauthenticated);
     }
 }

@@ -28,7 +28,8 @@ async fn scopes_name_what_is_held_there_and_above_unless_a_group_above_is_named_
         let request = json!({ "aud": [API], "identity": ci, "scopes": scopes });
         setting.exchange(&upstream, request).await.unwrap().token.expose().to_owned()
     };
-    let (both, inner, outer) = (scoped(json!([foo, bar])).await, scoped(json!([bar])).await, scoped(json!([foo])).await);
+    let (both, inner, outer) =
+        (scoped(json!([foo, bar])).await, scoped(json!([bar])).await, scoped(json!([foo])).await);
     assert_eq!(groups(&said(&both)), [foo.to_string(), bar.to_string()]);
     assert_eq!(groups(&said(&inner)), [bar.to_string()]);
     assert_ne!(said(&both)["cap"][bar.as_str()], said(&inner)["cap"][bar.as_str()], "with what is held above it");

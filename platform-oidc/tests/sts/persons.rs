@@ -34,7 +34,10 @@ async fn an_unregistered_person_is_told_so_and_a_registered_one_gets_a_token() {
         let who = setting.sts.who_am_i(reply.token.expose()).await.unwrap();
         assert_eq!((who.issuer.as_str(), who.subject.as_str()), (OWN, person.as_str()));
         let profile = who.profile.unwrap();
-        assert_eq!((profile.name.as_str(), profile.picture.as_str(), profile.given_name.as_str()), ("Alice", "https://a/p.png", "A"));
+        assert_eq!(
+            (profile.name.as_str(), profile.picture.as_str(), profile.given_name.as_str()),
+            ("Alice", "https://a/p.png", "A")
+        );
     }
     assert_eq!(setting.sts.who_am_i(&upstream).await.unwrap().subject, "alice");
 }
@@ -68,7 +71,11 @@ async fn trap_c19_an_invite_is_for_a_verified_address_and_only_such_a_one() {
     let with = |verified: serde_json::Value, email: &str| {
         setting.upstream(json!({"email": email, "email_verified": verified}))
     };
-    for token in [with(json!(false), "alice@example.com"), with(json!("true"), "alice@example.com"), with(json!(true), "bob@example.com")] {
+    for token in [
+        with(json!(false), "alice@example.com"),
+        with(json!("true"), "alice@example.com"),
+        with(json!(true), "bob@example.com"),
+    ] {
         let error = setting.sts.register(&token, &register).await.unwrap_err();
         assert_eq!((error.code(), error.violations()[0].field.as_str()), (Code::InvalidArgument, "code"));
     }
@@ -119,7 +126,10 @@ async fn a_person_ends_themselves_and_nobody_else() {
     setting.sts.unregister(reply.token.expose(), &person).await.unwrap();
     assert!(!setting.sees(reply.token.expose(), &setting.org).await);
     assert_eq!(code(setting.exchange(&upstream, json!({ "aud": [API] })).await), Code::NotFound);
-    assert_eq!(code(setting.refresh(reply.refresh_token.expose(), json!({ "aud": [API] })).await), Code::Unauthenticated);
+    assert_eq!(
+        code(setting.refresh(reply.refresh_token.expose(), json!({ "aud": [API] })).await),
+        Code::Unauthenticated
+    );
     // Who comes back has nothing of what they had.
     setting.sts.register(&upstream, &Register::default()).await.unwrap();
     let back = setting.exchange(&upstream, json!({ "aud": [API] })).await.unwrap();

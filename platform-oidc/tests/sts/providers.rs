@@ -3,7 +3,9 @@
 use platform_core::{
     access::{Exchange, TokenService},
     error::Code,
-    resources::iam::{DirectoryUser, ExternalGroupRoleMapping, IdentityProvider, person_uid, provider_person_uid, role},
+    resources::iam::{
+        DirectoryUser, ExternalGroupRoleMapping, IdentityProvider, person_uid, provider_person_uid, role,
+    },
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -65,7 +67,12 @@ async fn a_person_of_a_provider_has_its_default_role_and_what_their_groups_are_m
     assert!(setting.sees(access, &tenant.org).await && !setting.sees(access, &setting.org).await);
     let may_create = async || {
         let repo = platform_core::resources::registry::Repo { name: "r".to_owned(), ..Default::default() };
-        setting.platform.create(&setting.caller(access).await, &tenant.org, &repo).await.map(drop).map_err(|error| error.code())
+        setting
+            .platform
+            .create(&setting.caller(access).await, &tenant.org, &repo)
+            .await
+            .map(drop)
+            .map_err(|error| error.code())
     };
     assert_eq!(may_create().await, Err(Code::PermissionDenied));
     let mapping = |group: &str| ExternalGroupRoleMapping {
@@ -103,11 +110,7 @@ async fn trap_c13_persons_of_one_provider_are_nobody_elses_whatever_their_issuer
         claims.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         token(&two.key, claims)
     };
-    let mut uids = vec![
-        person_uid(TENANT, "alice"),
-        person_uid(evil, "alice"),
-        setting.operator.identity.clone(),
-    ];
+    let mut uids = vec![person_uid(TENANT, "alice"), person_uid(evil, "alice"), setting.operator.identity.clone()];
     for (token, tenant) in [(one.token(json!({})), &one), (by_two(json!({})), &two)] {
         let reply = setting.exchange(&token, tenant.request()).await.unwrap();
         uids.push(Uid::parse(said(reply.token.expose())["sub"].as_str().unwrap()).unwrap());
@@ -130,7 +133,10 @@ async fn trap_c13_persons_of_one_provider_are_nobody_elses_whatever_their_issuer
         assert_eq!(code(setting.exchange(&token, tenant.request()).await), Code::Unauthenticated);
     }
     // Nor does a provider vouch without being named, or for whom one asks.
-    assert_eq!(code(setting.exchange(&one.token(json!({ "aud": API })), json!({ "aud": [API] })).await), Code::Unauthenticated);
+    assert_eq!(
+        code(setting.exchange(&one.token(json!({ "aud": API })), json!({ "aud": [API] })).await),
+        Code::Unauthenticated
+    );
     for identity in [&uids[0], &uids[1], &setting.operator.identity] {
         let mut request = two.request();
         request["identity"] = json!(identity);
@@ -146,7 +152,8 @@ async fn trap_c13_persons_of_one_provider_are_nobody_elses_whatever_their_issuer
 #[tokio::test]
 async fn trap_t12_a_mail_address_links_no_accounts() {
     let setting = Setting::new().await;
-    let (one, two) = (tenant(&setting, TENANT, json!({})).await, tenant(&setting, "https://evil.example", json!({})).await);
+    let (one, two) =
+        (tenant(&setting, TENANT, json!({})).await, tenant(&setting, "https://evil.example", json!({})).await);
     let email = json!({"email": "ceo@tenant.example", "email_verified": true});
     setting.exchange(&one.token(email.clone()), one.request()).await.unwrap();
     let mut claims = json!({"iss": "https://evil.example", "aud": "client", "sub": "mallory"});
@@ -174,7 +181,8 @@ async fn enable(setting: &Setting, tenant: &Tenant) {
 #[tokio::test]
 async fn whom_the_directory_deactivates_or_deletes_loses_access_at_once() {
     let setting = Setting::new().await;
-    let tenant = tenant(&setting, TENANT, json!({ "correlationRule": "CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID" })).await;
+    let tenant =
+        tenant(&setting, TENANT, json!({ "correlationRule": "CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID" })).await;
     let plain = setting.exchange(&tenant.token(json!({"sub": "early"})), tenant.request()).await.unwrap();
     assert!(setting.sees(plain.token.expose(), &tenant.org).await);
     enable(&setting, &tenant).await;
@@ -189,7 +197,10 @@ async fn whom_the_directory_deactivates_or_deletes_loses_access_at_once() {
     };
     let user = setting.platform.create_directory_user(&tenant.provider, told(true)).await.unwrap();
     let id = user.uid.rsplit('/').next().unwrap().to_owned();
-    assert_eq!(code(setting.exchange(&tenant.token(json!({"sub": "7"})), tenant.request()).await), Code::Unauthenticated);
+    assert_eq!(
+        code(setting.exchange(&tenant.token(json!({"sub": "7"})), tenant.request()).await),
+        Code::Unauthenticated
+    );
     let reply = setting.exchange(&alice, tenant.request()).await.unwrap();
     let (access, refresh) = (reply.token.expose(), reply.refresh_token.expose());
     assert!(setting.sees(access, &tenant.org).await);

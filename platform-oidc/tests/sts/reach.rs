@@ -37,10 +37,31 @@ async fn trap_t13_an_issuer_that_a_tenant_names_is_not_looked_for_on_this_machin
     let fetch: Arc<dyn Fetch> = Arc::new(HttpFetch::public_only().unwrap().with_timeout(Duration::from_secs(5)));
     let setting = Setting::with(Some(fetch.clone())).await;
     let hosts = [
-        "127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.1", "017700000001", "0177.0.0.1", "localhost",
-        "localhost.", "LOCALHOST", "0", "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
-        "[0:0:0:0:0:ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "169.254.169.254", "10.0.0.1", "192.168.0.1",
-        "[fd00:ec2::254]", "[fe80::1]",
+        "127.0.0.1",
+        "127.1",
+        "127.0.1",
+        "2130706433",
+        "0x7f000001",
+        "0x7f.1",
+        "017700000001",
+        "0177.0.0.1",
+        "localhost",
+        "localhost.",
+        "LOCALHOST",
+        "0",
+        "0.0.0.0",
+        "[::1]",
+        "[::]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[0:0:0:0:0:ffff:7f00:1]",
+        "[64:ff9b::7f00:1]",
+        "[2002:7f00:1::]",
+        "169.254.169.254",
+        "10.0.0.1",
+        "192.168.0.1",
+        "[fd00:ec2::254]",
+        "[fe80::1]",
     ];
     for host in hosts {
         for scheme in ["http", "https"] {
@@ -48,13 +69,18 @@ async fn trap_t13_an_issuer_that_a_tenant_names_is_not_looked_for_on_this_machin
             assert!(fetch.get(&url, 1000).await.is_err(), "{url}");
         }
         let issuer = format!("http://{host}:{port}");
-        let named = setting.identity(&setting.org, json!({ "claimMatch": { "issuer": issuer, "subject": "alice" } })).await;
+        let named =
+            setting.identity(&setting.org, json!({ "claimMatch": { "issuer": issuer, "subject": "alice" } })).await;
         let refused = setting.assume(&setting.upstream(json!({ "iss": issuer })), &named).await;
         assert!(matches!(code(refused), Code::Unavailable | Code::Unauthenticated), "{issuer}");
     }
     assert_eq!(connected.load(Ordering::SeqCst), 0);
     // The same place is reached by whom the operator lets.
-    let _ = HttpFetch::new().unwrap().with_timeout(Duration::from_millis(200)).get(&format!("http://127.0.0.1:{port}/"), 10).await;
+    let _ = HttpFetch::new()
+        .unwrap()
+        .with_timeout(Duration::from_millis(200))
+        .get(&format!("http://127.0.0.1:{port}/"), 10)
+        .await;
     assert_eq!(connected.load(Ordering::SeqCst), 1);
 }
 
@@ -79,7 +105,10 @@ async fn a_token_sends_this_server_nowhere_but_to_the_issuer_that_the_identity_n
             assert_eq!(code(setting.assume(&setting.upstream(claims.clone()), identity).await), Code::Unauthenticated);
         }
     }
-    assert_eq!(setting.assume(&setting.upstream(json!({ "iss": tenant })), &fixed).await.unwrap_err().code(), Code::Unauthenticated);
+    assert_eq!(
+        setting.assume(&setting.upstream(json!({ "iss": tenant })), &fixed).await.unwrap_err().code(),
+        Code::Unauthenticated
+    );
     assert_eq!(setting.stub.asked(), Vec::<String>::new());
     // What the header names is never looked at.
     let header = json!({

@@ -20,7 +20,9 @@ use platform_oidc::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::common::{API, Stub, TRUSTED, TestClock, TestEntropy, claims, clock, entropy, key, own_issuer, trusted, verifier};
+use crate::common::{
+    API, Stub, TRUSTED, TestClock, TestEntropy, claims, clock, entropy, key, own_issuer, trusted, verifier,
+};
 
 #[derive(Debug)]
 struct SharedClock(Arc<TestClock>);
@@ -71,11 +73,8 @@ impl Setting {
         let platform = Platform::builder(store.clone(), SharedClock(clock.clone()), SharedEntropy(dice.clone()));
         let platform = Arc::new(platform.settings(settings).build());
         let org = Uid::new_root(&*dice);
-        let first = Bootstrap {
-            organisation: org.clone(),
-            organisation_name: "acme".to_owned(),
-            operator: operator.clone(),
-        };
+        let first =
+            Bootstrap { organisation: org.clone(), organisation_name: "acme".to_owned(), operator: operator.clone() };
         platform.bootstrap(&first).await.unwrap();
         let issuer = own_issuer(Algorithm::Rs256, &clock);
         let verifier = Arc::new(verifier(Some(issuer.clone()), vec![trusted(&stub, &clock)], &clock));
@@ -122,8 +121,7 @@ impl Setting {
 
     /// Creates an identity that tokens of the trusted issuer for `alice` match, bound as viewer.
     pub async fn alice(&self) -> Uid {
-        let alice =
-            self.identity(&self.org, json!({ "claimMatch": { "issuer": TRUSTED, "subject": "alice" } })).await;
+        let alice = self.identity(&self.org, json!({ "claimMatch": { "issuer": TRUSTED, "subject": "alice" } })).await;
         self.bind(&alice, VIEWER, &self.org).await;
         alice
     }

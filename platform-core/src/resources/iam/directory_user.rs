@@ -218,7 +218,10 @@ fn check(user: &DirectoryUser) -> Result<()> {
         ("emails.value", &user.email),
     ] {
         if value.len() > MAX_TEXT || value.contains(char::is_control) {
-            return Err(Error::invalid_field(name, format!("must have at most {MAX_TEXT} bytes and no control characters")));
+            return Err(Error::invalid_field(
+                name,
+                format!("must have at most {MAX_TEXT} bytes and no control characters"),
+            ));
         }
     }
     Ok(())

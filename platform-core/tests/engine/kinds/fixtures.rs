@@ -109,8 +109,8 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         pairs: |_, _, _| Vec::new(),
         make: Some(|world, organisation| {
             let provider = world.provider(organisation);
-            let user_name = format!("user {}", world.serial());
-            let user = DirectoryUser { user_name, active: true, ..DirectoryUser::default() };
+            let (user_name, external_id) = (format!("user {}", world.serial()), format!("id {}", world.serial()));
+            let user = DirectoryUser { user_name, external_id, active: true, ..DirectoryUser::default() };
             block_on(world.platform.create_directory_user(&provider, user)).unwrap().uid
         }),
         in_organisations_only: false,
@@ -198,10 +198,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             let provider = uid_of(&world.create(&world.operator, "IdentityProvider", &group, provider).unwrap());
             example["scope"] = root.into();
             let mapped = |group: &str| json!({ "externalGroupId": group, "roleUid": role, "scope": root });
-            vec![
-                Pair::new(&provider, example, mapped("a")),
-                Pair::new(&provider, mapped("b"), mapped("c")),
-            ]
+            vec![Pair::new(&provider, example, mapped("a")), Pair::new(&provider, mapped("b"), mapped("c"))]
         },
         make: None,
         in_organisations_only: false,
