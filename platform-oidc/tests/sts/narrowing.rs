@@ -19,9 +19,9 @@ async fn scopes_name_what_is_held_there_and_above_unless_a_group_above_is_named_
     let bar = setting.group(&foo, "bar").await;
     let beside = setting.group(&setting.org, "beside").await;
     let ci = setting.alice().await;
-    let editor = role::built_in(platform_core::timestamp::Timestamp::EPOCH);
-    let editor = editor.iter().find(|role| role.name == "editor").unwrap().uid.clone();
-    setting.bind(&ci, &editor, &bar).await;
+    let push = role::built_in(platform_core::timestamp::Timestamp::EPOCH);
+    let push = push.iter().find(|role| role.name == "registry.push").unwrap().uid.clone();
+    setting.bind(&ci, &push, &bar).await;
     let groups = |claims: &Value| -> Vec<String> { claims["cap"].as_object().unwrap().keys().cloned().collect() };
     let upstream = setting.upstream(json!({}));
     let scoped = async |scopes: Value| {
