@@ -200,7 +200,10 @@ mod tests {
     fn a_document_is_an_id_a_label_and_a_url() {
         let read = |text| terms_document(text).map(|document| [document.id, document.label, document.url]);
         for (text, parts) in [
-            ("tos.v1,Terms of Service,https://example.com/tos", ["tos.v1", "Terms of Service", "https://example.com/tos"]),
+            (
+                "tos.v1,Terms of Service,https://example.com/tos",
+                ["tos.v1", "Terms of Service", "https://example.com/tos"],
+            ),
             ("dpa, Data, Privacy & more ,https://a", ["dpa", "Data, Privacy & more", "https://a"]),
             ("tos", ["tos", "tos", ""]),
         ] {

@@ -189,10 +189,7 @@ impl Resource for AccountAssociation {
             name: "example".to_owned(),
             description: "The accounts of the example organisation".to_owned(),
             amazon: Some(Amazon { account: "123456789012".to_owned() }),
-            google: Some(Google {
-                project_id: "example-project".to_owned(),
-                project_number: "123456789".to_owned(),
-            }),
+            google: Some(Google { project_id: "example-project".to_owned(), project_number: "123456789".to_owned() }),
             chainguard: Some(ServiceBindings {
                 service_bindings: [("INGESTER".to_owned(), format!("{group}/0123456789abcdef"))].into(),
             }),

@@ -21,8 +21,8 @@ use crate::{
 
 mod scim;
 
-pub use scim::{CredentialState, Scim, ScimAccess};
 pub(crate) use scim::verify as verify_scim_token;
+pub use scim::{CredentialState, Scim, ScimAccess};
 
 /// An OIDC issuer that vouches for the persons of a group. Whoever signs in by it has the default role at the group.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -329,8 +329,18 @@ mod tests {
         for good in ["https://a.example", "http://localhost:8080", "https://a.example/tenant/v2.0"] {
             assert_eq!(issuer(&good.into()), Ok(()), "{good}");
         }
-        for bad in ["", "a.example", "https://", "https://a b", "https://a@b", "https://a?b", "https://a#b", "https://:1", "ftp://a", "https://a\\b"]
-        {
+        for bad in [
+            "",
+            "a.example",
+            "https://",
+            "https://a b",
+            "https://a@b",
+            "https://a?b",
+            "https://a#b",
+            "https://:1",
+            "ftp://a",
+            "https://a\\b",
+        ] {
             assert!(issuer(&bad.into()).is_err(), "{bad}");
         }
     }

@@ -10,9 +10,7 @@ use crate::{
     access::cap,
     cx::Cx,
     error::{Error, Result, Violations},
-    kind::{
-        Action, Domain, Field, Http, Kind, Needs, Parent, Registered, Resource, Roots, Type, WhenParentGoes,
-    },
+    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Registered, Resource, Roots, Type, WhenParentGoes},
     request::ListRequest,
     scope::Scopes,
     store::{Key, Require, Scope},

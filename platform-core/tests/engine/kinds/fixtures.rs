@@ -185,10 +185,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             let provider = uid_of(&world.create(&world.operator, "IdentityProvider", &group, provider).unwrap());
             example["scope"] = root.into();
             let mapped = |group: &str| json!({ "externalGroupId": group, "roleUid": role, "scope": root });
-            vec![
-                Pair::new(&provider, example, mapped("a")),
-                Pair::new(&provider, mapped("b"), mapped("c")),
-            ]
+            vec![Pair::new(&provider, example, mapped("a")), Pair::new(&provider, mapped("b"), mapped("c"))]
         },
         make: None,
         in_organisations_only: false,

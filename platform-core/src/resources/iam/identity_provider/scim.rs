@@ -184,10 +184,7 @@ impl Scim {
     }
 
     fn is_good(&self) -> bool {
-        matches!(
-            self.credential_state,
-            CredentialState::CredentialStateLive | CredentialState::CredentialStateRotating
-        )
+        matches!(self.credential_state, CredentialState::CredentialStateLive | CredentialState::CredentialStateRotating)
     }
 }
 
