@@ -8,8 +8,10 @@ use crate::{
 };
 
 mod read;
+mod sound;
 
 pub(crate) use read::{Input, exclusive, read, read_with, require};
+pub(crate) use sound::sound;
 
 /// Takes out of a body what the API leaves out: what is empty, as [`prune_empty`] does, and what is only put in.
 pub(crate) fn prune(fields: &[Field], body: &mut Value) {

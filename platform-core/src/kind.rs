@@ -17,9 +17,12 @@ use crate::{
 };
 
 mod field;
+mod imported;
 mod resource;
 
 pub use field::{Access, Check, Field, Type};
+pub use imported::Imported;
+pub(crate) use imported::{Whole, derived_uid, escaped, opaque_uid};
 pub use resource::{Change, Registered, Resource};
 pub(crate) use resource::{canonical, sent, typed};
 

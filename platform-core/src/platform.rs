@@ -27,8 +27,10 @@ use crate::{
 pub use crate::verbs::list::ListReply;
 
 mod bootstrap;
+mod put;
 
 pub use bootstrap::Bootstrap;
+pub use put::{PutReply, Refused};
 
 /// A resource API over a store.
 ///

@@ -14,6 +14,12 @@ pub(crate) async fn delete(cx: &Cx<'_>, registered: &Registered, uid: &str) -> R
     let kind = registered.kind;
     let uid = uid_in("uid", uid)?;
     cx.demand_method(kind, Verb::Delete, &uid)?;
+    carry_out(cx, registered, uid).await
+}
+
+/// Deletes a resource that the caller may delete.
+pub(crate) async fn carry_out(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> Result<()> {
+    let kind = registered.kind;
     let Some(record) = cx.record(kind, &uid).await? else {
         return Err(Error::not_found(kind, uid.as_str()));
     };
