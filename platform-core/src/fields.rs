@@ -89,7 +89,10 @@ pub(crate) fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
     kind.fields
         .iter()
         .filter(|field| !field.sort.is_empty() && field.name != "uid")
-        .map(|field| (field.name, field.ty.key(body.get(field.name))))
+        .map(|field| {
+            let own = || field.ty.key(body.get(field.name));
+            (field.name, field.place.map_or_else(own, |place| place(body)))
+        })
         .collect()
 }
 

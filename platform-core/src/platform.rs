@@ -15,7 +15,7 @@ use crate::{
     cx::{ATTEMPTS, Cx},
     entropy::Entropy,
     error::{Error, Result},
-    kind::{Action, Kind, Needs, Registered, Resource, sent, typed},
+    kind::{Action, Kind, Needs, Registered, Resource, Verb, sent, typed},
     request::ListRequest,
     resources::KINDS,
     store::Store,
@@ -192,14 +192,18 @@ impl Platform {
     /// Lists resources of a kind: [`Platform::list`] with the type erased.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT on `page_token`; never PERMISSION_DENIED: a list has what the caller may see.
+    /// INVALID_ARGUMENT on `page_token`; never PERMISSION_DENIED: a list has what the caller may see. NOT_FOUND for what
+    /// the list is of, where it is of something.
     pub async fn list_erased(
         &self,
         caller: &Caller,
         registered: &Registered,
         request: &ListRequest,
     ) -> Result<ListReply> {
-        let done = self.settle(caller, |cx| Box::pin(verbs::list::list(cx, registered, request))).await;
+        let done = match registered.kind.method(Verb::List).is_some_and(|list| list.open) {
+            true => verbs::list::list(&Cx::new(self, &nobody(), Arc::new(Grants::none())), registered, request).await,
+            false => self.settle(caller, |cx| Box::pin(verbs::list::list(cx, registered, request))).await,
+        };
         done.map_err(|error| error.of_domain(registered.kind.domain.0))
     }
 
@@ -267,8 +271,7 @@ impl Platform {
     ) -> Result<Value> {
         let done = match (caller, action.needs) {
             (_, Needs::Nothing) => {
-                let (nobody, grants) = (Caller::new(Uid::default()), Arc::new(Grants::none()));
-                verbs::action::run(&Cx::new(self, &nobody, grants), action, request).await
+                verbs::action::run(&Cx::new(self, &nobody(), Arc::new(Grants::none())), action, request).await
             }
             (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
             (Some(caller), _) => self.settle(caller, |cx| Box::pin(verbs::action::run(cx, action, request))).await,
@@ -371,6 +374,11 @@ impl Platform {
         self.grants.insert(identity.clone(), Arc::clone(&grants));
         Ok(grants)
     }
+}
+
+/// Returns the caller of what is open to all.
+fn nobody() -> Caller {
+    Caller::new(Uid::default())
 }
 
 /// A page of resources.

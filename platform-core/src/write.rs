@@ -76,28 +76,15 @@ impl Write {
         computed: bool,
         private: Bytes,
     ) -> Result<()> {
-        self.put_found_by(kind, uid, body, body, computed, private)
-    }
-
-    /// Writes a body that is found by the keys of another, which has more than is shown.
-    pub(crate) fn put_found_by(
-        &mut self,
-        kind: &'static Kind,
-        uid: &Uid,
-        keys: &Value,
-        body: &Value,
-        computed: bool,
-        private: Bytes,
-    ) -> Result<()> {
-        let unique = kind.unique.iter().filter_map(|unique| Some((unique, (unique.value)(keys)?)));
+        let unique = kind.unique.iter().filter_map(|unique| Some((unique, (unique.value)(body)?)));
         let (unique, what) =
             unique.map(|(unique, value)| (UniqueKey { space: unique.space, value }, unique.what)).unzip();
         let replaces = kind.method(Verb::Create).is_some_and(|create| create.upsert.is_some());
         self.taken.push(if replaces { Taken::Again } else { Taken::Refused(what) });
         self.commit.put.push(Put {
             key: crate::store::Key::new(kind.name, uid.clone()),
-            sort: fields::sort_keys(kind, keys),
-            filter: fields::filter_keys(kind, keys),
+            sort: fields::sort_keys(kind, body),
+            filter: fields::filter_keys(kind, body),
             unique,
             rendering: if computed { COMPUTED } else { RENDERING },
             body: serde_json::to_vec(body).map_err(Error::internal)?.into(),

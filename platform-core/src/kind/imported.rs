@@ -1,21 +1,14 @@
 //! Kinds that come from data and not from callers: found again by what they are, and written many at once.
 
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::{Access, Kind, Resource};
-use crate::{
-    access::Capability,
-    error::{Error, Result, Violations},
-    fields,
-    uid::Uid,
-};
+use super::Resource;
+use crate::{access::Capability, error::Violations, store::Delete, uid::Uid};
 
 /// A kind of which [`Platform::put`](crate::platform::Platform::put) writes what a source says.
 ///
-/// Its fields with [`Access::InputOnly`] are kept with a resource, and lists can filter by them, but no reply shows
-/// them.
+/// Its fields with [`Access::InputOnly`](super::Access::InputOnly) are kept with a resource, and lists can filter by
+/// them, but no reply shows them.
 pub trait Imported: Resource {
     /// What a caller must hold, all of it, at or above the parent to write; nothing means that the operator alone may.
     const WRITE: &'static [Capability];
@@ -29,42 +22,10 @@ pub trait Imported: Resource {
 
     /// Takes its uid, completes what the source says and adds the rules that it breaks.
     fn complete(&mut self, uid: Uid, violations: &mut Violations);
-}
 
-/// A resource of an imported kind with everything that is known of it, taken apart.
-#[derive(Debug)]
-pub(crate) struct Whole {
-    /// All of it, by which it is found.
-    pub(crate) all: Value,
-    /// What is shown.
-    pub(crate) shown: Value,
-    /// What is not.
-    pub(crate) hidden: Vec<u8>,
-}
-
-impl Whole {
-    /// Takes a resource's JSON, which may have empty fields, apart.
-    pub(crate) fn of(kind: &Kind, mut all: Value) -> Result<Self> {
-        fields::prune_empty(kind.fields, &mut all);
-        let (mut shown, mut hidden) = (all.clone(), Map::new());
-        if let Value::Object(shown) = &mut shown {
-            for field in kind.fields.iter().filter(|field| field.access == Access::InputOnly) {
-                hidden.extend(shown.shift_remove_entry(field.name));
-            }
-        }
-        let hidden =
-            if hidden.is_empty() { Vec::new() } else { serde_json::to_vec(&hidden).map_err(Error::internal)? };
-        Ok(Self { all, shown, hidden })
-    }
-
-    /// Puts a stored resource together again.
-    pub(crate) fn read<R: DeserializeOwned>(shown: &[u8], hidden: &[u8]) -> Result<R> {
-        if hidden.is_empty() {
-            return serde_json::from_slice(shown).map_err(Error::internal);
-        }
-        let mut all: Map<String, Value> = serde_json::from_slice(shown).map_err(Error::internal)?;
-        all.extend(serde_json::from_slice::<Map<String, Value>>(hidden).map_err(Error::internal)?);
-        serde_json::from_value(all.into()).map_err(Error::internal)
+    /// Returns what goes with a resource that is removed, besides what hangs on it.
+    fn goes_with(_uid: &Uid) -> Option<Delete> {
+        None
     }
 }
 

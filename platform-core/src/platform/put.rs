@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::Platform;
@@ -10,7 +11,7 @@ use crate::{
     cx::Cx,
     error::{Error, Result, Violations},
     fields,
-    kind::{Imported, Kind, Parent, Whole},
+    kind::{Access, Field, Imported, Kind, Parent},
     store::{Key, KeyValue, Record, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -53,7 +54,8 @@ pub struct Refused {
 #[derive(Debug)]
 struct Entry {
     uid: Uid,
-    all: Value,
+    /// All of it, with what is kept and not shown.
+    body: Value,
     bytes: usize,
     computed: bool,
 }
@@ -111,7 +113,7 @@ impl Platform {
         let removed = self.settle(caller, |cx| {
             Box::pin(async move {
                 demand::<R>(cx, &uid.parent().unwrap_or_default())?;
-                verbs::delete::carry_out(cx, registered, uid.clone()).await
+                verbs::delete::carry_out(cx, registered, uid.clone(), R::goes_with(uid)).await
             })
         });
         removed.await.map_err(|error| error.of_domain(R::KIND.domain.0))
@@ -167,20 +169,24 @@ fn checked<R: Imported>(mut resource: R, parent: &Uid) -> Result<Entry> {
     let mut violations = Violations::default();
     resource.complete(uid.clone(), &mut violations);
     resource.validate(&mut violations);
-    let all = serde_json::to_value(&resource).map_err(Error::internal)?;
-    if let Value::Object(object) = &all {
+    let mut body = serde_json::to_value(&resource).map_err(Error::internal)?;
+    if let Value::Object(object) = &body {
         fields::sound(kind.fields, object, "", &mut violations);
     }
+    fields::prune_empty(kind.fields, &mut body);
     if uid.len() > MAX_UID {
         violations.add("uid", format!("would be longer than {MAX_UID} bytes"));
     }
-    let keys = fields::sort_keys(kind, &all).into_iter().chain(fields::filter_keys(kind, &all));
+    let keys = fields::sort_keys(kind, &body).into_iter().chain(fields::filter_keys(kind, &body));
     for (name, _) in keys.filter(|(_, value)| value.as_bytes().len() > KeyValue::MAX_LEN) {
         violations.add(name, format!("must be at most {} bytes long", KeyValue::MAX_LEN));
     }
     violations.none_or(())?;
-    let bytes = serde_json::to_vec(&all).map_err(Error::internal)?.len();
-    Ok(Entry { uid, all, bytes, computed: resource.computed() })
+    // What is kept and not shown is taken out by the rendering.
+    let hides = |field: &Field| field.access == Access::InputOnly && body.get(field.name).is_some();
+    let computed = resource.computed() || kind.fields.iter().any(hides);
+    let bytes = serde_json::to_vec(&body).map_err(Error::internal)?.len();
+    Ok(Entry { uid, body, bytes, computed })
 }
 
 /// Compares resources with what stands, and writes what differs.
@@ -195,7 +201,7 @@ async fn write<R: Imported>(cx: &Cx<'_>, parent: &Uid, batch: &[&Entry]) -> Resu
         write.require(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
     }
     for ((entry, key), standing) in batch.iter().zip(keys).zip(standing) {
-        let Some(whole) = changed(kind, entry, standing.as_ref(), cx.now())? else {
+        let Some(body) = changed(entry, standing.as_ref(), cx.now())? else {
             reply.unchanged += 1;
             continue;
         };
@@ -209,7 +215,7 @@ async fn write<R: Imported>(cx: &Cx<'_>, parent: &Uid, batch: &[&Entry]) -> Resu
                 write.require_still(Require::Absent(key));
             }
         }
-        write.put_found_by(kind, &entry.uid, &whole.all, &whole.shown, entry.computed, whole.hidden.into())?;
+        write.put_body(kind, &entry.uid, &body, entry.computed, Bytes::new())?;
     }
     if !write.is_empty() {
         R::EPOCH.into_iter().for_each(|epoch| write.raise(epoch.into()));
@@ -219,27 +225,25 @@ async fn write<R: Imported>(cx: &Cx<'_>, parent: &Uid, batch: &[&Entry]) -> Resu
 }
 
 /// Returns what is to be written; `None` when it would be what stands.
-fn changed(kind: &Kind, entry: &Entry, standing: Option<&Record>, now: Timestamp) -> Result<Option<Whole>> {
+fn changed(entry: &Entry, standing: Option<&Record>, now: Timestamp) -> Result<Option<Value>> {
     let Some(record) = standing else {
-        return with_times(kind, entry, now, now, Timestamp::MIN).map(Some);
+        return Ok(Some(with_times(entry, now, now, Timestamp::MIN)));
     };
-    let old = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-    let (created, updated) = verbs::update::times(&old, Timestamp::MIN);
-    let same = with_times(kind, entry, created, updated, updated)?;
-    let shown = serde_json::to_vec(&same.shown).map_err(Error::internal)?;
-    if shown == record.body && same.hidden == record.private {
+    let old: Value = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+    let (created, updated) = old.as_object().map_or((now, now), |old| verbs::update::times(old, Timestamp::MIN));
+    if with_times(entry, created, updated, updated) == old {
         return Ok(None);
     }
-    with_times(kind, entry, created, now.max(updated), updated).map(Some)
+    Ok(Some(with_times(entry, created, now.max(updated), updated)))
 }
 
 /// Returns the resource with its own times, or these where it has none; updated no earlier than `floor`.
-fn with_times(kind: &Kind, entry: &Entry, created: Timestamp, updated: Timestamp, floor: Timestamp) -> Result<Whole> {
-    let own = |name: &str| entry.all.get(name).and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
-    let mut all = entry.all.clone();
-    if let Value::Object(object) = &mut all {
+fn with_times(entry: &Entry, created: Timestamp, updated: Timestamp, floor: Timestamp) -> Value {
+    let own = |name: &str| entry.body.get(name).and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
+    let mut body = entry.body.clone();
+    if let Value::Object(object) = &mut body {
         object.insert("createTime".to_owned(), json!(own("createTime").unwrap_or(created)));
         object.insert("updateTime".to_owned(), json!(own("updateTime").unwrap_or(updated).max(floor)));
     }
-    Whole::of(kind, all)
+    body
 }

@@ -8,7 +8,8 @@ use crate::{
     error::{Error, Result},
     kind::{Registered, Verb},
     request::ListRequest,
-    store::Query,
+    scope::Scopes,
+    store::{Query, Scope},
 };
 
 /// A page of a list, each resource as its JSON.
@@ -36,11 +37,23 @@ pub(crate) async fn list(cx: &Cx<'_>, registered: &Registered, request: &ListReq
             .open(now, binding.as_bytes(), token)
             .map_err(|rule| Error::invalid_field("page_token", rule.to_string()))?,
     };
-    let scopes = request.uidp.scopes().and(&cx.visible(kind, method.capabilities));
+    let visible = match method.open {
+        true => Scopes::disjoint([Scope::Roots]),
+        false => cx.visible(kind, method.capabilities),
+    };
+    let scopes = request.uidp.scopes().and(&visible).into_vec();
+    // Who may see nothing learns nothing.
+    if let (Some((_, of)), Some(uid), false) = (method.of, &request.of, scopes.is_empty()) {
+        let of = platform.kinds().find(|kind| kind.name == of);
+        let of = of.ok_or_else(|| Error::internal("a list of a kind that the platform was not given"))?;
+        if cx.record(of, uid).await?.is_none() {
+            return Err(Error::not_found(of, uid.as_str()));
+        }
+    }
     let page = cx
         .page(Query {
             kind: kind.name,
-            scopes: scopes.into_vec(),
+            scopes,
             filters: request.filters.clone(),
             order: request.order,
             after,

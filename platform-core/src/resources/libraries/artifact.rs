@@ -1,11 +1,18 @@
 //! Artifacts of language ecosystems (`docs/api.md`, Libraries).
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
+use super::{ArtifactVersion, order};
 use crate::{
     access::{Capability, cap},
-    error::Violations,
-    kind::{Domain, Field, Imported, Kind, Method, Parent, Resource, Roots, Type, WhenParentGoes, opaque_uid},
+    cx::Cx,
+    error::{Result, Violations},
+    kind::{
+        Action, By, DerivedKey, Domain, Field, Http, Imported, Kind, Method, Needs, Param, Parent, Resource, Roots,
+        Type, WhenParentGoes, opaque_uid,
+    },
+    store::{Delete, Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -62,6 +69,25 @@ impl Ecosystem {
             Self::EcosystemPython => "python",
         }
     }
+
+    /// Returns the ecosystem that a uid beginning with this word is of.
+    pub fn of_word(word: &str) -> Option<Self> {
+        [Self::EcosystemJava, Self::EcosystemPython].into_iter().find(|ecosystem| ecosystem.word() == word)
+    }
+
+    /// Returns the name that the API gives it.
+    pub fn api_name(self) -> &'static str {
+        match self {
+            Self::EcosystemUnspecified => "ECOSYSTEM_UNSPECIFIED",
+            Self::EcosystemJava => "ECOSYSTEM_JAVA",
+            Self::EcosystemPython => "ECOSYSTEM_PYTHON",
+        }
+    }
+
+    /// Returns these versions of it from the newest to the oldest.
+    pub fn newest_first(self, versions: &mut [String]) {
+        versions.sort_by_cached_key(|version| std::cmp::Reverse(order::key(self, version)));
+    }
 }
 
 impl Artifact {
@@ -78,8 +104,17 @@ impl Resource for Artifact {
         service: "ArtifactsService",
         domain: Domain::LIBRARIES,
         parent: Parent::None,
-        methods: &[Method::list(&[cap("libraries.artifacts.list")]).order("name")],
-        actions: &[],
+        methods: &[Method::list(LIST).order("name").params(PARAMS).narrow(narrow)],
+        actions: &[Action {
+            name: "GetArtifactCount",
+            http: Http::Get,
+            path: "artifacts/count",
+            request: &[ECOSYSTEMS_PARAM],
+            response: &[Field::new("counts", Type::List(&Type::Message(COUNT)))],
+            needs: Needs::Narrowed(LIST),
+            event: None,
+            run: |cx, request| Box::pin(count(cx, request)),
+        }],
         fields: &[
             Field::UID,
             Field::string("name").output_only().sort(&["name"]),
@@ -92,7 +127,10 @@ impl Resource for Artifact {
             Field::strings("cudaVersions").input_only().rest_only(),
             Field::bool("remediated").input_only().rest_only(),
         ],
-        keys: &[],
+        keys: &[
+            DerivedKey { name: "remediatedIn", values: |body| if is_remediated(body) { ecosystem(body) } else { vec![] } },
+            DerivedKey { name: "search", values: |body| vec![KeyValue::text(&text(body, "name").to_lowercase())] },
+        ],
         unique: &[],
         roots: Roots::Shared,
         when_parent_goes: WhenParentGoes::Goes,
@@ -117,6 +155,10 @@ impl Resource for Artifact {
 impl Imported for Artifact {
     const WRITE: &'static [Capability] = &[];
 
+    fn goes_with(uid: &Uid) -> Option<Delete> {
+        Some(Delete::With(ArtifactVersion::KIND.name, "artifact", KeyValue::text(uid)))
+    }
+
     fn uid_in(&self, _: &Uid) -> Uid {
         Self::uid_of(self.ecosystem, &self.name)
     }
@@ -130,4 +172,65 @@ impl Imported for Artifact {
             violations.add("ecosystem", "is required");
         }
     }
+}
+
+const LIST: &[Capability] = &[cap("libraries.artifacts.list")];
+
+const ECOSYSTEMS_PARAM: Field = Field::new("ecosystems", Type::List(&Type::Enum(ECOSYSTEMS))).required().check(specified);
+
+const PARAMS: &[Param] = &[
+    Param { field: ECOSYSTEMS_PARAM, by: By::Narrow },
+    Param { field: Field::string("query"), by: By::Narrow },
+    Param { field: Field::string("cudaVersion"), by: By::Value("cudaVersions") },
+    Param { field: Field::bool("remediated"), by: By::Narrow },
+];
+
+const COUNT: &[Field] = &[Field::enumeration("ecosystem", ECOSYSTEMS), Field::new("totalCount", Type::Int64)];
+
+fn specified(ecosystems: &Value) -> std::result::Result<(), String> {
+    let unspecified = |name: &Value| name.as_str() == Some(Ecosystem::EcosystemUnspecified.api_name());
+    match ecosystems.as_array().is_some_and(|names| names.iter().any(unspecified)) {
+        true => Err("must each be an ecosystem".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Artifacts of the ecosystems, of which the remediated ones have an index of their own; and a part of the name,
+/// whatever the case.
+fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
+    let names = params.get("ecosystems").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let remediated = params.get("remediated").and_then(Value::as_bool).unwrap_or_default();
+    let key = if remediated { "remediatedIn" } else { "ecosystem" };
+    let ecosystems = Filter::AnyOf { key, values: names.map(KeyValue::text).collect() };
+    let query = params.get("query").and_then(Value::as_str);
+    let query = query.map(|query| Filter::Contains { keys: vec!["search"], bytes: KeyValue::text(&query.to_lowercase()) });
+    [ecosystems].into_iter().chain(query).collect()
+}
+
+/// Counts the artifacts of each ecosystem that was asked for, in that order.
+async fn count(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let mut counts = Vec::new();
+    let scopes = cx.visible(Artifact::KIND, LIST).into_vec();
+    for ecosystem in request.get("ecosystems").and_then(Value::as_array).into_iter().flatten() {
+        let filters = vec![Filter::AnyOf { key: "ecosystem", values: vec![KeyValue::text(ecosystem.as_str().unwrap_or_default())] }];
+        let query = Query { scopes: scopes.clone(), filters, limit: 0, count: true, ..Query::new(Artifact::KIND.name, Scope::Roots) };
+        let total = cx.page(query).await?.total.unwrap_or_default();
+        let counted = json!({ "ecosystem": ecosystem, "totalCount": total.to_string() });
+        if !counts.contains(&counted) {
+            counts.push(counted);
+        }
+    }
+    Ok(json!({ "counts": counts }))
+}
+
+fn text<'a>(body: &'a Value, name: &str) -> &'a str {
+    body.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn is_remediated(body: &Value) -> bool {
+    body.get("remediated").and_then(Value::as_bool).unwrap_or_default()
+}
+
+fn ecosystem(body: &Value) -> Vec<KeyValue> {
+    vec![KeyValue::text(text(body, "ecosystem"))]
 }

@@ -2,18 +2,24 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Severity, severity::SEVERITY};
+use super::{super::advisory::vulnerability_metadata::Severities, Severity, severity::SEVERITY};
 use crate::{
+    BoxFuture,
     access::{Capability, cap},
-    error::Violations,
+    cx::Cx,
+    error::{Result, Violations},
     kind::{Domain, Field, Imported, Kind, Method, Parent, Resource, Roots, Type, WhenParentGoes, derived_uid},
     timestamp::Timestamp,
     uid::Uid,
 };
 
 pub mod event;
+mod filters;
 
 pub use event::{AdvisoryEvent, EventType, ReviewState};
+
+/// Raised by every write of advisories, for what is kept that was made of them.
+pub(crate) const ADVISORIES_EPOCH: &str = "advisories";
 
 /// What is known of a vulnerability in a component of an artifact, and what was done about it.
 ///
@@ -68,7 +74,10 @@ impl Resource for Advisory {
         service: "AdvisoriesService",
         domain: Domain::VULNERABILITIES,
         parent: Parent::Group,
-        methods: &[Method::list(&[cap("advisories.list")]), Method::get(&[cap("advisories.list")])],
+        methods: &[
+            Method::list(&[cap("advisories.list")]).params(filters::PARAMS).narrow(filters::narrow),
+            Method::get(&[cap("advisories.list")]),
+        ],
         actions: &[],
         fields: &[
             Field::UID,
@@ -90,7 +99,7 @@ impl Resource for Advisory {
             Field::string("origin").input_only().rest_only(),
             Field::string("packageNamespace").input_only().rest_only(),
         ],
-        keys: &[],
+        keys: filters::KEYS,
         unique: &[],
         roots: Roots::Granted,
         when_parent_goes: WhenParentGoes::Blocks,
@@ -118,10 +127,39 @@ impl Resource for Advisory {
             package_namespace: "wolfi".to_owned(),
         }
     }
+
+    fn computed(&self) -> bool {
+        true
+    }
+
+    /// Looks up how severe it is, by its aliases and its own id.
+    fn render<'a>(cx: &'a Cx<'a>, advisories: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let found = Severities::look_up(cx, advisories.iter().flat_map(Self::names)).await?;
+            for advisory in advisories {
+                advisory.severities = found.of(advisory.names());
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Advisory {
+    /// Returns the names of the vulnerability: its aliases, then its own id.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.aliases.iter().chain([&self.advisory_id]).map(String::as_str)
+    }
+
+    /// Returns the most recent event that is agreed upon; of two at one time, the later in the list.
+    pub fn latest_event(&self) -> Option<&AdvisoryEvent> {
+        self.events.iter().filter(|event| event.is_approved()).max_by_key(|event| event.create_time)
+    }
 }
 
 impl Imported for Advisory {
     const WRITE: &'static [Capability] = &[cap("advisories.create"), cap("advisories.update")];
+
+    const EPOCH: Option<&'static str> = Some(ADVISORIES_EPOCH);
 
     fn uid_in(&self, group: &Uid) -> Uid {
         derived_uid(group, &[&self.artifact_name, &self.advisory_id])

@@ -91,6 +91,32 @@ pub enum EventType {
 }
 
 impl EventType {
+    /// All of them, as the contract numbers them.
+    pub const ALL: [Self; 8] = [
+        Self::Detection,
+        Self::TruePositiveDetermination,
+        Self::Fixed,
+        Self::FalsePositiveDetermination,
+        Self::AnalysisNotPlanned,
+        Self::FixNotPlanned,
+        Self::PendingUpstreamFix,
+        Self::Patched,
+    ];
+
+    /// Returns the field of an event that has what it says.
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::Detection => "detection",
+            Self::TruePositiveDetermination => "truePositiveDetermination",
+            Self::Fixed => "fixed",
+            Self::FalsePositiveDetermination => "falsePositiveDetermination",
+            Self::AnalysisNotPlanned => "analysisNotPlanned",
+            Self::FixNotPlanned => "fixNotPlanned",
+            Self::PendingUpstreamFix => "pendingUpstreamFix",
+            Self::Patched => "patched",
+        }
+    }
+
     /// Returns the name by which lists filter.
     pub const fn filter_name(self) -> &'static str {
         match self {
