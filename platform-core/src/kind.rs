@@ -20,7 +20,7 @@ mod field;
 mod imported;
 mod resource;
 
-pub use field::{Access, Check, Field, Type};
+pub use field::{Access, Check, Field, InQuery, Place, Type};
 pub use imported::Imported;
 pub(crate) use imported::{derived_uid, escaped, opaque_uid};
 pub use resource::{Change, Registered, Resource};

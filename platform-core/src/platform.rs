@@ -27,9 +27,12 @@ use crate::{
 pub use crate::verbs::list::ListReply;
 
 mod bootstrap;
+mod kept;
 mod put;
 
 pub use bootstrap::Bootstrap;
+pub use kept::Rendered;
+pub(crate) use kept::Kept;
 pub use put::{PutReply, Refused};
 
 /// A resource API over a store.
@@ -44,6 +47,7 @@ pub struct Platform {
     kinds: Vec<Registered>,
     page_keys: ArcSwap<PageKeys>,
     grants: Cache<Uid, Arc<Grants>>,
+    documents: Kept,
     settings: Settings,
 }
 
@@ -58,6 +62,8 @@ pub struct Settings {
     pub open_organisations: bool,
     /// Mail domains that tell nothing of an organisation, for LookupGroup.
     pub shared_mail_domains: HashSet<String>,
+    /// The groups whose advisories, at or below them, everybody may read as documents.
+    pub public_advisory_groups: HashSet<Uid>,
     /// Of how many identities the grants are kept in memory.
     pub cached_grants: usize,
 }
@@ -70,6 +76,7 @@ impl Default for Settings {
             operators: HashSet::new(),
             open_organisations: false,
             shared_mail_domains: shared.map(str::to_owned).into(),
+            public_advisory_groups: HashSet::new(),
             cached_grants: 10_000,
         }
     }
@@ -121,6 +128,7 @@ impl Builder {
             clock: self.clock,
             entropy: self.entropy,
             kinds: self.kinds,
+            documents: Kept::default(),
             page_keys: ArcSwap::from_pointee(page_keys),
             settings: self.settings,
         }
@@ -269,14 +277,36 @@ impl Platform {
         action: &'static Action,
         request: &Map<String, Value>,
     ) -> Result<Value> {
+        match self.run_rendered(caller, kind, action, request).await? {
+            Answer::Value(value) => Ok(value),
+            Answer::Rendered(rendered) => serde_json::from_slice(&rendered.body).map_err(Error::internal),
+        }
+    }
+
+    /// Runs an action as [`Platform::run`], and returns what it answers as it is: some answers are kept ready.
+    ///
+    /// # Errors
+    /// As [`Platform::run`].
+    pub async fn run_rendered(
+        &self,
+        caller: Option<&Caller>,
+        kind: &Kind,
+        action: &'static Action,
+        request: &Map<String, Value>,
+    ) -> Result<Answer> {
         let done = match (caller, action.needs) {
             (_, Needs::Nothing) => {
-                verbs::action::run(&Cx::new(self, &nobody(), Arc::new(Grants::none())), action, request).await
+                answer(&Cx::new(self, &nobody(), Arc::new(Grants::none())), action, request).await
             }
             (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
-            (Some(caller), _) => self.settle(caller, |cx| Box::pin(verbs::action::run(cx, action, request))).await,
+            (Some(caller), _) => self.settle(caller, |cx| Box::pin(answer(cx, action, request))).await,
         };
         done.map_err(|error| error.of_domain(kind.domain.0))
+    }
+
+    /// Returns the public documents of advisories as they were last made.
+    pub(crate) fn documents(&self) -> &Kept {
+        &self.documents
     }
 
     /// Lists resources of a kind that the caller may see, a page of them.
@@ -374,6 +404,21 @@ impl Platform {
         self.grants.insert(identity.clone(), Arc::clone(&grants));
         Ok(grants)
     }
+}
+
+/// What an action answers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// A JSON object.
+    Value(Value),
+    /// The bytes of one.
+    Rendered(Rendered),
+}
+
+/// Runs an action, and takes what it left in its context rather than return it.
+async fn answer(cx: &Cx<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Answer> {
+    let value = verbs::action::run(cx, action, request).await?;
+    Ok(cx.take_rendered().map_or(Answer::Value(value), Answer::Rendered))
 }
 
 /// Returns the caller of what is open to all.

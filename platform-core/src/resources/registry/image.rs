@@ -1,16 +1,22 @@
 //! Images: what is known of the content that tags name (`docs/api.md`, Images).
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use crate::{
     access::{Capability, cap},
-    error::Violations,
-    kind::{Domain, Field, Imported, Kind, Parent, Resource, Roots, Type, WhenParentGoes, derived_uid},
+    cx::Cx,
+    error::{Error, Result, Violations},
+    kind::{
+        Action, Domain, Field, Http, Imported, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes, derived_uid,
+    },
     timestamp::Timestamp,
     uid::Uid,
 };
 
-use super::super::check;
+use super::{super::check, Repo};
 
 /// An image of a repo, of one machine architecture or of several. Our own kind: the contract has what is asked of
 /// images and not how they come to be known.
@@ -82,7 +88,28 @@ impl Resource for Image {
         domain: Domain::REGISTRY,
         parent: Parent::Of("Repo"),
         methods: &[],
-        actions: &[],
+        actions: &[
+            Action {
+                name: "GetArchitectures",
+                http: Http::Get,
+                path: "repos/{repoUid=**}/digests/{digest}/architectures",
+                request: &[REPO, DIGEST],
+                response: &[Field::strings("architectures")],
+                needs: Needs::At("repoUid", READ),
+                event: None,
+                run: |cx, request| Box::pin(architectures(cx, request)),
+            },
+            Action {
+                name: "GetSize",
+                http: Http::Get,
+                path: "repos/{repoUid=**}/digests/{digest}/size",
+                request: &[REPO, DIGEST, Field::string("architecture")],
+                response: &[Field::new("size", Type::Int64), Field::string("architecture")],
+                needs: Needs::At("repoUid", READ),
+                event: None,
+                run: |cx, request| Box::pin(size(cx, request)),
+            },
+        ],
         fields: &[
             Field::UID,
             Field::string("digest").required().check(check::digest),
@@ -145,5 +172,50 @@ impl Imported for Image {
             platform.packages.sort();
             platform.packages.dedup();
         }
+    }
+}
+
+const READ: &[Capability] = &[cap("repo.list"), cap("manifest.metadata.list")];
+
+const REPO: Field = Field::string("repoUid").required();
+
+const DIGEST: Field = Field::string("digest").required().check(check::digest);
+
+/// The architecture that is meant when none is named.
+const DEFAULT_ARCHITECTURE: &str = "amd64";
+
+/// Returns the architectures of an index, in its order.
+async fn architectures(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let image = find(cx, &request).await?;
+    if !image.index {
+        return Err(Error::invalid_field("digest", "must be of an index"));
+    }
+    let mut names: Vec<_> = image.platforms.into_iter().map(|platform| platform.architecture).collect();
+    let mut seen = HashSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    Ok(json!({ "architectures": names }))
+}
+
+/// Returns the size of an image for one architecture.
+async fn size(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let image = find(cx, &request).await?;
+    let wanted = request.get("architecture").and_then(Value::as_str).unwrap_or(DEFAULT_ARCHITECTURE);
+    let platform = image.platforms.iter().find(|platform| platform.architecture == wanted);
+    let platform = platform.ok_or_else(|| Error::not_found(Image::KIND, format!("{}/{wanted}", image.digest)))?;
+    Ok(json!({ "size": platform.size.to_string(), "architecture": wanted }))
+}
+
+/// Returns the image that a request names.
+///
+/// # Errors
+/// NOT_FOUND for the repo, then for the image.
+async fn find(cx: &Cx<'_>, request: &Map<String, Value>) -> Result<Image> {
+    let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (repo, digest) = (Uid::opaque(text("repoUid")), text("digest"));
+    let image = cx.read::<Image>(&Image::uid_of(&repo, digest)).await?.filter(|image| image.digest == digest);
+    match image {
+        Some(image) => Ok(image),
+        None if cx.read::<Repo>(&repo).await?.is_none() => Err(Error::not_found(Repo::KIND, repo.as_str())),
+        None => Err(Error::not_found(Image::KIND, digest)),
     }
 }
