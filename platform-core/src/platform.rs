@@ -31,8 +31,8 @@ mod kept;
 mod put;
 
 pub use bootstrap::Bootstrap;
-pub use kept::Rendered;
 pub(crate) use kept::Kept;
+pub use kept::Rendered;
 pub use put::{PutReply, Refused};
 
 /// A resource API over a store.
@@ -295,9 +295,7 @@ impl Platform {
         request: &Map<String, Value>,
     ) -> Result<Answer> {
         let done = match (caller, action.needs) {
-            (_, Needs::Nothing) => {
-                answer(&Cx::new(self, &nobody(), Arc::new(Grants::none())), action, request).await
-            }
+            (_, Needs::Nothing) => answer(&Cx::new(self, &nobody(), Arc::new(Grants::none())), action, request).await,
             (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
             (Some(caller), _) => self.settle(caller, |cx| Box::pin(answer(cx, action, request))).await,
         };
