@@ -1,16 +1,18 @@
 //! Artifacts and their versions, and what is known of images (`docs/api.md`, Libraries and Images).
 
 use platform_core::{
+    access::Caller,
     error::Code,
     resources::{
         libraries::{Artifact, ArtifactVersion, Ecosystem},
         registry::{Image, image::ImagePlatform},
     },
     timestamp::Timestamp,
+    uid::Uid,
 };
 use serde_json::{Value, json};
 
-use crate::common::{World, code, digest, refused_fields, text};
+use crate::common::{World, block_on, code, digest, refused_fields, text};
 
 const BOTH: [(&str, &str); 2] = [("ecosystems", "ECOSYSTEM_JAVA"), ("ecosystems", "ECOSYSTEM_PYTHON")];
 
@@ -64,15 +66,15 @@ fn a_list_of_artifacts_says_of_which_ecosystems() {
 fn artifacts_are_counted_by_ecosystem_for_who_may_list_them() {
     let world = world();
     let request = || json!({ "ecosystems": ["ECOSYSTEM_PYTHON", "ECOSYSTEM_JAVA", "ECOSYSTEM_PYTHON"] });
-    let count = |caller| world.run(Some(caller), "GetArtifactCount", request()).unwrap();
+    let count = |caller: Caller| world.run(Some(&caller), "GetArtifactCount", request()).unwrap();
     let counts = |python: &str, java: &str| {
         json!({ "counts": [
             { "ecosystem": "ECOSYSTEM_PYTHON", "totalCount": python },
             { "ecosystem": "ECOSYSTEM_JAVA", "totalCount": java },
         ] })
     };
-    assert_eq!(count(&world.member("viewer", &world.org)), counts("2", "1"));
-    assert_eq!(count(&world.identity(&world.org)), counts("0", "0"));
+    assert_eq!(count(world.member("viewer", &world.org)), counts("2", "1"));
+    assert_eq!(count(world.identity(&world.org)), counts("0", "0"));
 }
 
 #[test]
@@ -122,8 +124,7 @@ fn an_artifact_that_is_removed_takes_its_versions_with_it() {
     let put =
         || world.put("", ArtifactVersion { artifact: uid.clone(), version: "1".to_owned(), ..Default::default() });
     put();
-    let removed = world.platform.remove::<Artifact>(&world.operator, &platform_core::uid::Uid::opaque(uid.as_str()));
-    crate::common::block_on(removed).unwrap();
+    block_on(world.platform.remove::<Artifact>(&world.operator, &Uid::opaque(uid.as_str()))).unwrap();
     artifact(&world, Ecosystem::EcosystemJava, "g:a", &[], false);
     assert_eq!(world.list(&world.operator, "ArtifactVersion", &[("artifactId", &uid)]).unwrap().total, 0);
 }

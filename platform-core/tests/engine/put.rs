@@ -6,13 +6,14 @@ use platform_core::{
     platform::PutReply,
     resources::{
         advisory::VulnerabilityMetadata,
+        registry::{Image, image::ImagePlatform},
         vulnerabilities::{Advisory, AdvisoryEvent, advisory::ReviewState},
     },
     timestamp::Timestamp,
     uid::Uid,
 };
 
-use crate::common::{BEGIN, World, block_on, code, text};
+use crate::common::{BEGIN, World, block_on, code, digest, text};
 
 fn advisory(name: &str, id: &str) -> Advisory {
     Advisory { artifact_name: name.to_owned(), advisory_id: id.to_owned(), ..Advisory::default() }
@@ -126,26 +127,41 @@ fn events_keep_their_uids_when_others_come_before_them() {
 #[test]
 fn only_the_operator_and_who_holds_the_capabilities_may_put_and_remove() {
     let world = World::new();
-    let group = world.group(&world.org);
-    let writer = world.holder(&group, &["advisories.create", "advisories.update"]);
-    let creator = world.holder(&group, &["advisories.create"]);
-    let try_put = |caller, parent: &str| block_on(world.platform.put(caller, parent, [advisory("a", "CGA-1")]));
-    assert_eq!(counts(&try_put(&writer, &group).unwrap()), (1, 0, 0, 0));
-    assert_eq!(code(try_put(&creator, &group)), Code::PermissionDenied);
-    assert_eq!(code(try_put(&writer, &world.org)), Code::PermissionDenied);
-    assert_eq!(code(try_put(&world.operator, "nonsense")), Code::InvalidArgument);
-    assert_eq!(code(try_put(&world.operator, &format!("{}/0000000000000000", world.org))), Code::NotFound);
+    let repo = world.repo(&world.org);
+    let image = || {
+        let platform = ImagePlatform { architecture: "amd64".to_owned(), digest: digest('0'), ..Default::default() };
+        Image { digest: digest('0'), platforms: vec![platform], ..Image::default() }
+    };
+    let writer = world.holder(&world.org, &["manifest.create", "manifest.update"]);
+    let creator = world.holder(&world.org, &["manifest.create"]);
+    let try_put = |caller, parent: &str| block_on(world.platform.put(caller, parent, [image()]));
+    assert_eq!(counts(&try_put(&writer, &repo).unwrap()), (1, 0, 0, 0));
+    assert_eq!(code(try_put(&creator, &repo)), Code::PermissionDenied);
+    assert_eq!(code(try_put(&writer, &world.repo(&world.organisation()))), Code::PermissionDenied);
+    assert_eq!(code(try_put(&writer, &format!("{}/0000000000000000", world.org))), Code::NotFound);
+    let uid = image().uid_in(&repo);
+    let remove = |caller| block_on(world.platform.remove::<Image>(caller, &uid));
+    assert_eq!(code(remove(&creator)), Code::PermissionDenied);
+    remove(&writer).unwrap();
+    assert_eq!(code(remove(&writer)), Code::NotFound);
+
     let metadata = || VulnerabilityMetadata { id: "CVE-1".to_owned(), ..Default::default() };
     let owner = world.member("owner", &world.org);
     assert_eq!(code(block_on(world.platform.put(&owner, "", [metadata()]))), Code::PermissionDenied);
     assert_eq!(counts(&block_on(world.platform.put(&world.operator, "", [metadata()])).unwrap()), (1, 0, 0, 0));
-    assert_eq!(code(block_on(world.platform.put(&world.operator, &world.org, [metadata()]))), Code::InvalidArgument);
+    let somewhere = block_on(world.platform.put(&world.operator, &world.org, [metadata()]));
+    assert_eq!(code(somewhere), Code::InvalidArgument);
+    let nonsense = block_on(world.platform.put(&world.operator, "nonsense", [advisory("a", "CGA-1")]));
+    assert_eq!(code(nonsense), Code::InvalidArgument);
+}
 
-    let uid = advisory("a", "CGA-1").uid_in(&group);
+#[test]
+fn an_advisory_stands_in_the_way_of_its_groups_delete_until_it_is_removed() {
+    let world = World::new();
+    let group = world.group(&world.org);
+    let uid = world.put(&group, advisory("a", "CGA-1"));
     assert_eq!(code(world.delete(&world.operator, "Group", &group)), Code::FailedPrecondition);
-    let remove = |caller| block_on(world.platform.remove::<Advisory>(caller, &uid));
-    assert_eq!(code(remove(&creator)), Code::PermissionDenied);
-    remove(&writer).unwrap();
-    assert_eq!(code(remove(&writer)), Code::NotFound);
+    block_on(world.platform.remove::<Advisory>(&world.operator, &uid)).unwrap();
     assert_eq!(world.list(&world.operator, "Advisory", &[]).unwrap().total, 0);
+    world.delete(&world.operator, "Group", &group).unwrap();
 }

@@ -140,6 +140,7 @@ impl Resource for Artifact {
             Field::bool("remediated").input_only().rest_only(),
         ],
         keys: &[
+            DerivedKey { name: "in", values: ecosystem },
             DerivedKey {
                 name: "remediatedIn",
                 values: |body| if is_remediated(body) { ecosystem(body) } else { vec![] },
@@ -216,7 +217,7 @@ fn specified(ecosystems: &Value) -> std::result::Result<(), String> {
 fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
     let names = params.get("ecosystems").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let remediated = params.get("remediated").and_then(Value::as_bool).unwrap_or_default();
-    let key = if remediated { "remediatedIn" } else { "ecosystem" };
+    let key = if remediated { "remediatedIn" } else { "in" };
     let ecosystems = Filter::AnyOf { key, values: names.map(KeyValue::text).collect() };
     let query = params.get("query").and_then(Value::as_str);
     let query =
@@ -229,10 +230,8 @@ async fn count(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let mut counts = Vec::new();
     let scopes = cx.visible(Artifact::KIND, LIST).into_vec();
     for ecosystem in request.get("ecosystems").and_then(Value::as_array).into_iter().flatten() {
-        let filters = vec![Filter::AnyOf {
-            key: "ecosystem",
-            values: vec![KeyValue::text(ecosystem.as_str().unwrap_or_default())],
-        }];
+        let filters =
+            vec![Filter::AnyOf { key: "in", values: vec![KeyValue::text(ecosystem.as_str().unwrap_or_default())] }];
         let query = Query {
             scopes: scopes.clone(),
             filters,

@@ -204,10 +204,11 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         kind: "Advisory",
         pairs: |_, _, _| Vec::new(),
         make: Some(|world, organisation| {
-            let [package, component] = [format!("package {}", world.serial()), format!("component {}", world.serial())];
-            let author = format!("author {}", world.serial());
-            let form = if world.serial() % 2 == 0 { "fixed" } else { "detection" };
-            let state = if world.serial() % 3 == 0 { "REVIEW_STATE_PENDING" } else { "REVIEW_STATE_APPROVED" };
+            let serial = world.serial();
+            let [package, component, author] =
+                ["package", "component", "author"].map(|word| format!("{word} {serial}"));
+            let form = if serial % 2 == 0 { "fixed" } else { "detection" };
+            let state = if serial % 2 == 0 { "REVIEW_STATE_PENDING" } else { "REVIEW_STATE_APPROVED" };
             let events = json!([
                 { "createTime": "2026-01-01T00:00:00Z", "author": author, "reviewer": author, "reviewState": state, form: {} },
                 { "createTime": "2026-01-02T00:00:00Z", "reviewState": "REVIEW_STATE_APPROVED", form: {} },
@@ -215,7 +216,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             world.put(
                 organisation,
                 Advisory {
-                    advisory_id: format!("CGA-{}", world.serial()),
+                    advisory_id: format!("CGA-{serial}"),
                     legacy_advisory_id: package.clone(),
                     artifact_name: package.clone(),
                     artifact_type: package.clone(),
