@@ -4,7 +4,7 @@
 use platform_core::{
     access::{Caller, CapabilitySet, Narrowing},
     error::{Code, Detail},
-    kind::{Parent, WhenParentGoes},
+    kind::{Parent, Verb, WhenParentGoes},
     resources::KINDS,
     uid::Uid,
 };

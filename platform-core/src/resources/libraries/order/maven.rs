@@ -83,7 +83,7 @@ fn trim(tokens: &mut Vec<Token>) {
     let nothing = |token: &Token| match token {
         Token::Number(digits) => digits.is_empty(),
         Token::Qualifier(text) => text.is_empty(),
-        Token::List => false,
+        Token::List => true,
     };
     while tokens.last().is_some_and(nothing) {
         tokens.pop();
