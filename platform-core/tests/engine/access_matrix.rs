@@ -129,6 +129,22 @@ fn request(world: &World, action: &str, group: &Uid) -> Value {
             let at = "2026-01-01T00:00:00Z";
             json!({ "imageRefs": [{ "repo": "nginx" }], "startTime": at, "endTime": at })
         }
+        "CheckAccountAssociation" => json!({ "uid": group, "providerType": "ACCOUNT_PROVIDER_TYPE_AMAZON" }),
+        "AcceptTerms" => json!({ "group": group, "documentIds": ["skills-tos.v1"] }),
+        "ListTermsAcceptances" => json!({ "group": group }),
+        "BatchDeleteExternalGroupRoleMappings" => {
+            let provider = format!("{group}/0000000000000000");
+            json!({ "parent": provider, "names": [format!("{provider}/0000000000000000")] })
+        }
+        "GenerateScimToken" | "RevokeScimToken" => {
+            json!({ "identityProviderUid": format!("{group}/0000000000000000") })
+        }
+        "RegenerateScimToken" => {
+            json!({ "identityProviderUid": format!("{group}/0000000000000000"), "etag": "e" })
+        }
+        "SetScimEnabled" => {
+            json!({ "identityProviderUid": format!("{group}/0000000000000000"), "enabled": true, "etag": "e" })
+        }
         other => panic!("{other} needs a request in tests/engine/access_matrix.rs"),
     }
 }

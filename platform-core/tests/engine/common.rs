@@ -142,7 +142,6 @@ impl World {
     }
 
     /// A world whose operator decided some things otherwise.
-    #[allow(dead_code, reason = "for the suites to come")]
     pub(crate) fn with_settings(change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = settings();
         change(&mut settings);
@@ -157,6 +156,11 @@ impl World {
     /// A world over a store, which has to be empty.
     pub(crate) fn over(store: Arc<dyn Store>) -> Self {
         Self::build(store, |builder| builder)
+    }
+
+    /// A world over a store that may have one, put together otherwise.
+    pub(crate) fn over_with(store: Arc<dyn Store>, change: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::build(store, change)
     }
 
     fn build(store: Arc<dyn Store>, change: impl FnOnce(Builder) -> Builder) -> Self {

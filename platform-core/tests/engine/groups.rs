@@ -234,7 +234,7 @@ fn each_kind_that_blocks_stands_in_the_way_of_the_groups_delete_until_it_is_gone
         world.delete(&world.operator, "Group", &group).unwrap();
         seen.push(kind.name);
     }
-    assert_eq!(seen, ["Group", "Identity", "Role", "Repo"]);
+    assert_eq!(seen, ["Group", "Identity", "Role", "IdentityProvider", "Repo"]);
 }
 
 #[test]

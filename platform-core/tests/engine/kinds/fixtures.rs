@@ -46,7 +46,8 @@ impl Pair {
 }
 
 /// Kinds without standard methods, of which the suite has nothing to ask.
-pub(crate) const WITHOUT_METHODS: &[&str] = &["IdentityMetadata", "Image", "Document", "ResolvedVulnsReport", "Ping"];
+pub(crate) const WITHOUT_METHODS: &[&str] =
+    &["IdentityMetadata", "TermsAcceptance", "Image", "Document", "ResolvedVulnsReport", "Ping"];
 
 pub(crate) const FIXTURES: &[Fixture] = &[
     Fixture {
@@ -146,6 +147,94 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         query: &[],
         in_organisations_only: false,
         besides: &["groups.list"],
+    },
+    Fixture {
+        kind: "GroupInvite",
+        pairs: |world, organisation, mut example| {
+            example["roleUid"] = built_in("actions.viewer").into();
+            example["ttl"] = "604800s".into();
+            let group = world.group(organisation);
+            let role = world.role(&group, &["groups.list"]);
+            let plain = json!({ "roleUid": role, "ttl": "0.5s" });
+            vec![
+                Pair::new(&group, example, plain.clone()),
+                Pair::new(&group, plain, json!({ "roleUid": role, "ttl": "3600s", "singleUse": true })),
+            ]
+        },
+        make: None,
+        query: &[],
+        in_organisations_only: false,
+        besides: &["groups.list"],
+    },
+    Fixture {
+        kind: "IdentityProvider",
+        pairs: |world, organisation, mut example| {
+            example["defaultRole"] = built_in("actions.viewer").into();
+            let group = world.group(organisation);
+            let role = world.role(organisation, &["groups.list"]);
+            let oidc = |client: &str| json!({ "issuer": ISSUER, "clientId": client, "pkceEnabled": true });
+            let full = json!({
+                "name": "b", "description": "B", "defaultRole": role,
+                "oidc": {
+                    "issuer": "http://localhost:1", "clientId": "b", "additionalScopes": ["b", "a"], "pkceEnabled": true,
+                    "groupsClaim": "roles", "correlationRule": "CORRELATION_RULE_SUB_EQUALS_EXTERNAL_ID",
+                },
+            });
+            vec![
+                Pair::new(&group, example, full),
+                Pair::new(
+                    &group,
+                    json!({ "name": "a", "defaultRole": role, "oidc": oidc("a") }),
+                    json!({ "name": "b", "defaultRole": role, "oidc": oidc("b") }),
+                ),
+            ]
+        },
+        make: None,
+        query: &[],
+        in_organisations_only: false,
+        besides: &["groups.list"],
+    },
+    Fixture {
+        kind: "ExternalGroupRoleMapping",
+        pairs: |world, organisation, mut example| {
+            let root = organisation.root();
+            let role = world.role(root, &["groups.list"]);
+            let oidc = json!({ "issuer": ISSUER, "clientId": "a", "pkceEnabled": true });
+            let provider = json!({ "name": "a", "defaultRole": role, "oidc": oidc });
+            let group = world.group(organisation);
+            let provider = uid_of(&world.create(&world.operator, "IdentityProvider", &group, provider).unwrap());
+            example["scope"] = root.into();
+            let mapped = |group: &str| json!({ "externalGroupId": group, "roleUid": role, "scope": root });
+            vec![Pair::new(&provider, example, mapped("a")), Pair::new(&provider, mapped("b"), mapped("c"))]
+        },
+        make: None,
+        query: &[],
+        in_organisations_only: false,
+        besides: &["groups.list", "role_bindings.create"],
+    },
+    Fixture {
+        kind: "AccountAssociation",
+        pairs: |world, organisation, mut example| {
+            let group = world.group(organisation);
+            let service = |principal: &str| {
+                let body = json!({ "name": "a", "servicePrincipal": format!("SERVICE_PRINCIPAL_{principal}") });
+                uid_of(&world.create(&world.operator, "Identity", &group, body).unwrap())
+            };
+            example["chainguard"]["serviceBindings"]["INGESTER"] = json!(service("INGESTER"));
+            let installed = json!({ "installations": [{ "installationId": "1", "name": "b" }] });
+            let b = json!({
+                "name": "b", "description": "B", "amazon": { "account": "210987654321" },
+                "google": { "projectId": "b", "projectNumber": "2" },
+                "azure": { "tenantId": "b", "clientIds": { "b": "c", "d": "e" } },
+                "chainguard": { "serviceBindings": { "COSIGNED": service("COSIGNED") } },
+                "github": { "appInstallations": { "1": installed } },
+            });
+            vec![Pair::new(&group, example, b)]
+        },
+        make: None,
+        query: &[],
+        in_organisations_only: false,
+        besides: &[],
     },
     Fixture {
         kind: "Repo",
