@@ -14,6 +14,12 @@ pub(crate) async fn delete(cx: &Cx<'_>, registered: &Registered, uid: &str) -> R
     let kind = registered.kind;
     let uid = uid_in("uid", uid)?;
     cx.demand_method(kind, Verb::Delete, &uid)?;
+    carry_out(cx, registered, uid, None).await
+}
+
+/// Deletes a resource that the caller may delete, with what hangs on it and something besides.
+pub(crate) async fn carry_out(cx: &Cx<'_>, registered: &Registered, uid: Uid, besides: Option<Delete>) -> Result<()> {
+    let kind = registered.kind;
     let Some(record) = cx.record(kind, &uid).await? else {
         return Err(Error::not_found(kind, uid.as_str()));
     };
@@ -22,6 +28,7 @@ pub(crate) async fn delete(cx: &Cx<'_>, registered: &Registered, uid: &str) -> R
     write.require_still(Require::Revision(key.clone(), record.revision));
     what_hangs_on(cx, kind, &uid, &mut write);
     write.delete(Delete::Key(key));
+    besides.into_iter().for_each(|besides| write.delete(besides));
 
     let old = serde_json::from_slice(&record.body).map_err(Error::internal)?;
     let mut change = Change {
