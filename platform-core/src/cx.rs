@@ -10,13 +10,14 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use crate::{
     access::{Caller, Capability, CapabilitySet, Grants, topmost},
     error::{Error, Result},
     kind::{Kind, Resource, Roots, Verb},
-    platform::Platform,
+    platform::{Platform, Rendered},
     scope::Scopes,
     store::{Item, Key, Page, Query, Record, Require, Scope},
     timestamp::Timestamp,
@@ -36,11 +37,12 @@ pub struct Cx<'a> {
     caller: &'a Caller,
     grants: Arc<Grants>,
     confirmed: AtomicBool,
+    rendered: Mutex<Option<Rendered>>,
 }
 
 impl<'a> Cx<'a> {
     pub(crate) fn new(platform: &'a Platform, caller: &'a Caller, grants: Arc<Grants>) -> Self {
-        Self { platform, caller, grants, confirmed: AtomicBool::new(false) }
+        Self { platform, caller, grants, confirmed: AtomicBool::new(false), rendered: Mutex::default() }
     }
 
     /// Returns the platform.
@@ -51,6 +53,15 @@ impl<'a> Cx<'a> {
     /// Returns the caller.
     pub fn caller(&self) -> &'a Caller {
         self.caller
+    }
+
+    /// Answers an action with bytes that are made already, in place of the value that it returns.
+    pub fn reply_with(&self, rendered: Rendered) {
+        *self.rendered.lock() = Some(rendered);
+    }
+
+    pub(crate) fn take_rendered(&self) -> Option<Rendered> {
+        self.rendered.lock().take()
     }
 
     /// Returns what the caller's identity holds, regardless of what the token narrows it to.

@@ -10,8 +10,10 @@ use crate::{
 };
 
 mod read;
+mod sound;
 
 pub(crate) use read::{Input, exclusive, read, read_with, require};
+pub(crate) use sound::sound;
 
 /// Takes out of a body what the API leaves out: what is empty, as [`prune_empty`] does, and what is only put in.
 pub(crate) fn prune(fields: &[Field], body: &mut Value) {
@@ -102,7 +104,10 @@ pub(crate) fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
     kind.fields
         .iter()
         .filter(|field| !field.sort.is_empty() && field.name != "uid")
-        .map(|field| (field.name, field.ty.key(body.get(field.name))))
+        .map(|field| {
+            let own = || field.ty.key(body.get(field.name));
+            (field.name, field.place.map_or_else(own, |place| place(body)))
+        })
         .collect()
 }
 

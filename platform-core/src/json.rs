@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 
 use crate::error::{Code, Error, Result};
 
+pub mod int64;
+
 /// Reads one JSON object of at most `depth` nested levels.
 ///
 /// # Errors

@@ -17,9 +17,12 @@ use crate::{
 };
 
 mod field;
+mod imported;
 mod resource;
 
-pub use field::{Access, Check, Field, Type};
+pub use field::{Access, Check, Field, InQuery, Place, Type};
+pub use imported::Imported;
+pub(crate) use imported::{derived_uid, escaped, opaque_uid};
 pub use resource::{Change, Registered, Resource};
 pub(crate) use resource::{canonical, sent, typed};
 
@@ -183,6 +186,12 @@ pub struct Method {
     pub params: &'static [Param],
     /// For a list: filters that its parameters make together, run even when none was sent.
     pub narrow: Option<Narrow>,
+    /// For a list: its path behind domain and version, where that is not the plural. Its variables are parameters.
+    pub path: Option<&'static str>,
+    /// For a list: a parameter that is the uid of a resource of this kind, which must be there.
+    pub of: Option<(&'static str, KindName)>,
+    /// For a list: whether anybody may call it, without a token.
+    pub open: bool,
     /// For a create: the name of the field by which a standing resource of the same parent is replaced.
     pub upsert: Option<&'static str>,
 }
@@ -192,7 +201,18 @@ pub type Narrow = fn(&Map<String, Value>) -> Vec<store::Filter>;
 
 impl Method {
     const fn new(verb: Verb, capabilities: &'static [Capability]) -> Self {
-        Self { verb, capabilities, event: None, order: "uid", params: &[], narrow: None, upsert: None }
+        Self {
+            verb,
+            capabilities,
+            event: None,
+            order: "uid",
+            params: &[],
+            narrow: None,
+            path: None,
+            of: None,
+            open: false,
+            upsert: None,
+        }
     }
 
     /// A list by uid.
@@ -241,6 +261,24 @@ impl Method {
     /// Filters by what this makes of the parameters together.
     pub const fn narrow(mut self, narrow: Narrow) -> Self {
         self.narrow = Some(narrow);
+        self
+    }
+
+    /// Is at this path.
+    pub const fn at(mut self, path: &'static str) -> Self {
+        self.path = Some(path);
+        self
+    }
+
+    /// Lists what is of the resource of a kind whose uid is this parameter; NOT_FOUND when there is none.
+    pub const fn of(mut self, param: &'static str, kind: KindName) -> Self {
+        self.of = Some((param, kind));
+        self
+    }
+
+    /// Needs no token and shows all.
+    pub const fn open(mut self) -> Self {
+        self.open = true;
         self
     }
 
@@ -327,6 +365,8 @@ pub enum Needs {
     At(&'static str, &'static [Capability]),
     /// Who holds all of these anywhere; the action narrows its answer to where.
     Somewhere(&'static [Capability]),
+    /// Any authenticated caller; the action narrows its answer to where they hold all of these, as lists do.
+    Narrowed(&'static [Capability]),
 }
 
 /// An index key that is computed of the body and not one field's value.

@@ -15,7 +15,7 @@ use crate::{
     cx::{ATTEMPTS, Cx},
     entropy::Entropy,
     error::{Error, Result},
-    kind::{Action, Kind, Needs, Registered, Resource, sent, typed},
+    kind::{Action, Kind, Needs, Registered, Resource, Verb, sent, typed},
     request::ListRequest,
     resources::{KINDS, iam::TermsDocument},
     seal::SealKeys,
@@ -29,10 +29,15 @@ pub use crate::verbs::list::ListReply;
 
 mod bootstrap;
 mod directory;
+mod kept;
 mod presented;
+mod put;
 mod sign_ins;
 
 pub use bootstrap::Bootstrap;
+pub(crate) use kept::Kept;
+pub use kept::Rendered;
+pub use put::{PutReply, Refused};
 pub use sign_ins::Person;
 
 /// A resource API over a store.
@@ -50,6 +55,7 @@ pub struct Platform {
     grants: Cache<Uid, Arc<Grants>>,
     /// Those of persons who signed in by an organisation's own provider.
     sessions: Cache<(Uid, Arc<Session>), Arc<Grants>>,
+    documents: Kept,
     settings: Settings,
 }
 
@@ -66,6 +72,8 @@ pub struct Settings {
     pub open_organisations: bool,
     /// Mail domains that tell nothing of an organisation, for LookupGroup.
     pub shared_mail_domains: HashSet<String>,
+    /// The groups whose advisories, at or below them, everybody may read as documents.
+    pub public_advisory_groups: HashSet<Uid>,
     /// The documents that groups can accept.
     pub terms: Vec<TermsDocument>,
     /// Of how many identities the grants are kept in memory.
@@ -81,6 +89,7 @@ impl Default for Settings {
             operators: HashSet::new(),
             open_organisations: false,
             shared_mail_domains: shared.map(str::to_owned).into(),
+            public_advisory_groups: HashSet::new(),
             terms: TermsDocument::published(),
             cached_grants: 10_000,
         }
@@ -145,6 +154,7 @@ impl Builder {
             clock: self.clock,
             entropy: self.entropy,
             kinds: self.kinds,
+            documents: Kept::default(),
             page_keys: ArcSwap::from_pointee(page_keys),
             seal_keys,
             settings: self.settings,
@@ -222,14 +232,18 @@ impl Platform {
     /// Lists resources of a kind: [`Platform::list`] with the type erased.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT on `page_token`; never PERMISSION_DENIED: a list has what the caller may see.
+    /// INVALID_ARGUMENT on `page_token`; never PERMISSION_DENIED: a list has what the caller may see. NOT_FOUND for what
+    /// the list is of, where it is of something.
     pub async fn list_erased(
         &self,
         caller: &Caller,
         registered: &Registered,
         request: &ListRequest,
     ) -> Result<ListReply> {
-        let done = self.settle(caller, |cx| Box::pin(verbs::list::list(cx, registered, request))).await;
+        let done = match registered.kind.method(Verb::List).is_some_and(|list| list.open) {
+            true => verbs::list::list(&Cx::new(self, &nobody(), Arc::new(Grants::none())), registered, request).await,
+            false => self.settle(caller, |cx| Box::pin(verbs::list::list(cx, registered, request))).await,
+        };
         done.map_err(|error| error.of_domain(registered.kind.domain.0))
     }
 
@@ -295,15 +309,34 @@ impl Platform {
         action: &'static Action,
         request: &Map<String, Value>,
     ) -> Result<Value> {
+        match self.run_rendered(caller, kind, action, request).await? {
+            Answer::Value(value) => Ok(value),
+            Answer::Rendered(rendered) => serde_json::from_slice(&rendered.body).map_err(Error::internal),
+        }
+    }
+
+    /// Runs an action as [`Platform::run`], and returns what it answers as it is: some answers are kept ready.
+    ///
+    /// # Errors
+    /// As [`Platform::run`].
+    pub async fn run_rendered(
+        &self,
+        caller: Option<&Caller>,
+        kind: &Kind,
+        action: &'static Action,
+        request: &Map<String, Value>,
+    ) -> Result<Answer> {
         let done = match (caller, action.needs) {
-            (_, Needs::Nothing) => {
-                let (nobody, grants) = (Caller::new(Uid::default()), Arc::new(Grants::none()));
-                verbs::action::run(&Cx::new(self, &nobody, grants), action, request).await
-            }
+            (_, Needs::Nothing) => answer(&Cx::new(self, &nobody(), Arc::new(Grants::none())), action, request).await,
             (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
-            (Some(caller), _) => self.settle(caller, |cx| Box::pin(verbs::action::run(cx, action, request))).await,
+            (Some(caller), _) => self.settle(caller, |cx| Box::pin(answer(cx, action, request))).await,
         };
         done.map_err(|error| error.of_domain(kind.domain.0))
+    }
+
+    /// Returns the public documents of advisories as they were last made.
+    pub(crate) fn documents(&self) -> &Kept {
+        &self.documents
     }
 
     /// Lists resources of a kind that the caller may see, a page of them.
@@ -444,6 +477,26 @@ impl Platform {
             Some(session) => drop(self.sessions.remove(&(caller.identity.clone(), Arc::clone(session)))),
         }
     }
+}
+
+/// What an action answers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// A JSON object.
+    Value(Value),
+    /// The bytes of one.
+    Rendered(Rendered),
+}
+
+/// Runs an action, and takes what it left in its context rather than return it.
+async fn answer(cx: &Cx<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Answer> {
+    let value = verbs::action::run(cx, action, request).await?;
+    Ok(cx.take_rendered().map_or(Answer::Value(value), Answer::Rendered))
+}
+
+/// Returns the caller of what is open to all.
+fn nobody() -> Caller {
+    Caller::new(Uid::default())
 }
 
 /// A page of resources.

@@ -8,7 +8,7 @@ use crate::{
     aip::order_by,
     error::{Result, Violations},
     fields::{self, is_named},
-    kind::{By, Field, Kind, Method, Param, Type, Verb},
+    kind::{self, By, Field, Kind, Method, Param, Type, Verb},
     scope::{Parent, UidpFilter},
     store::{Filter, KeyName, KeyValue, Order, OrderBy},
     uid::Uid,
@@ -38,6 +38,14 @@ pub const LIST_FIELDS: &[Field] = &[
     Field::new("skip", Type::Int32),
 ];
 
+/// Returns all parameters of a kind's list: those that every list has, then its own. Only where resources lie in a
+/// hierarchy are there hierarchy filters.
+pub fn list_fields(kind: &'static Kind) -> impl Iterator<Item = &'static Field> {
+    let own = kind.method(Verb::List).map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
+    let flat = kind.parent == kind::Parent::None;
+    LIST_FIELDS.iter().filter(move |field| !(flat && field.name == "uidp")).chain(own)
+}
+
 /// A request for a page of a list, checked.
 #[derive(Debug, Clone)]
 pub struct ListRequest {
@@ -47,6 +55,8 @@ pub struct ListRequest {
     pub(crate) page_size: usize,
     pub(crate) page_token: String,
     pub(crate) skip: u64,
+    /// The uid of what the list is of, as [`Method::of`] says.
+    pub(crate) of: Option<Uid>,
     /// All that a page token is bound to, but for the caller.
     pub(crate) canonical: String,
 }
@@ -101,20 +111,26 @@ impl ListRequest {
             violations.add("order_by", rule);
             Order { by: OrderBy::Uid, descending: false }
         });
+        if violations.is_empty() {
+            let own = method.map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
+            own.filter(|field| field.required && !values.contains_key(field.name))
+                .for_each(|field| violations.add(field.name, "is required"));
+        }
         violations.none_or(())?;
 
         let page_token = text("pageToken").to_owned();
         let filters = method.map(|list| filters(list, &values)).unwrap_or_default();
         // What was understood, not how it was written, so that a list in other words is the same list.
         let canonical = format!("{}\n{order:?}\n{uidp:?}\n{filters:?}", kind.name);
-        Ok(Self { uidp, filters, order, page_size, page_token, skip, canonical })
+        let of = method.and_then(|list| list.of).map(|(param, _)| text(param)).filter(|uid| !uid.is_empty());
+        let of = of.map(Uid::opaque);
+        Ok(Self { uidp, filters, order, page_size, page_token, skip, of, canonical })
     }
 }
 
 /// Returns a parameter of the kind's list by either spelling of its name.
 fn lookup(kind: &'static Kind, key: &str) -> Option<&'static Field> {
-    let own = kind.method(Verb::List).map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
-    LIST_FIELDS.iter().chain(own).find(|field| is_named(key, field.name))
+    list_fields(kind).find(|field| is_named(key, field.name))
 }
 
 /// Returns the name by which the documentation calls a parameter that every list has.
@@ -218,11 +234,11 @@ fn insert(object: &mut Map<String, Value>, path: &[&'static str], field: &Field,
         [] => false,
         [name] => match (&field.ty, object.get_mut(*name)) {
             (Type::List(element), None) => {
-                object.insert((*name).to_owned(), vec![from_text(element, text)].into());
+                object.insert((*name).to_owned(), vec![element_from_text(field, element, text)].into());
                 true
             }
             (Type::List(element), Some(Value::Array(values))) => {
-                values.push(from_text(element, text));
+                values.push(element_from_text(field, element, text));
                 true
             }
             (_, Some(_)) => false,
@@ -236,6 +252,10 @@ fn insert(object: &mut Map<String, Value>, path: &[&'static str], field: &Field,
             _ => false,
         },
     }
+}
+
+fn element_from_text(field: &Field, element: &Type, text: &str) -> Value {
+    field.in_query.map_or_else(|| from_text(element, text), |in_query| in_query(text))
 }
 
 fn from_text(ty: &Type, text: &str) -> Value {

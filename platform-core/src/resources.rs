@@ -4,9 +4,12 @@ use crate::kind::Registered;
 
 mod check;
 
+pub mod advisory;
 pub mod iam;
+pub mod libraries;
 pub mod ping;
 pub mod registry;
+pub mod vulnerabilities;
 
 /// The one list of kinds. Routes, RPCs, access, events, indexes and the tests over all kinds are loops over it.
 pub const KINDS: &[Registered] = &[
@@ -26,5 +29,12 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<registry::Repo>(),
     Registered::of::<registry::RepoReadme>(),
     Registered::of::<registry::Tag>(),
+    Registered::of::<registry::Image>(),
+    Registered::of::<vulnerabilities::Advisory>(),
+    Registered::of::<advisory::Document>(),
+    Registered::of::<advisory::VulnerabilityMetadata>(),
+    Registered::of::<advisory::ResolvedVulnsReport>(),
+    Registered::of::<libraries::Artifact>(),
+    Registered::of::<libraries::ArtifactVersion>(),
     Registered::of::<ping::Ping>(),
 ];

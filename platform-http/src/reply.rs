@@ -4,13 +4,13 @@ use std::{error::Error as _, fmt::Write as _};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{
-    HeaderValue, Response, StatusCode,
-    header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
+    HeaderMap, HeaderValue, Response, StatusCode,
+    header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use http_body_util::Full;
 use platform_core::{
     error::{Code, Detail, Error, Result},
-    platform::ListReply,
+    platform::{ListReply, Rendered},
 };
 use serde_json::Value;
 
@@ -29,6 +29,27 @@ pub(crate) fn json(body: impl Into<Bytes>) -> Reply {
 /// Returns what an action said.
 pub(crate) fn value(value: &Value) -> Result<Reply> {
     serde_json::to_vec(value).map(json).map_err(Error::internal)
+}
+
+/// Returns bytes that are kept ready, or 304 to a client that has them (RFC 9110, 13.1.2).
+pub(crate) fn rendered(rendered: Rendered, request: &HeaderMap) -> Reply {
+    let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let has_it = known
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .any(|tag| tag == "*" || tag.trim_start_matches("W/") == rendered.etag.trim_start_matches("W/"));
+    let mut reply = match has_it {
+        true => empty(),
+        false => json(rendered.body),
+    };
+    if has_it {
+        *reply.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    if let Ok(etag) = HeaderValue::from_str(&rendered.etag) {
+        reply.headers_mut().insert(ETAG, etag);
+        reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    }
+    reply
 }
 
 /// Returns an answer without a body.

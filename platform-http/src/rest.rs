@@ -16,8 +16,9 @@ use platform_core::{
     access::{Authenticator, Caller, TokenService},
     error::{Error, Result},
     kind::{Action, Domain, Http, Kind, Needs, Registered, Verb},
-    platform::Platform,
+    platform::{Answer, Platform},
     request::{ListRequest, from_query},
+    uid::Uid,
 };
 use tower::Service;
 
@@ -142,13 +143,17 @@ impl Inner {
         };
         let token = request::bearer(&head.headers)?;
         let (kind, done) = match endpoint {
-            Endpoint::Standard(verb, registered) => {
+            Endpoint::Standard(Verb::List, registered, names) => {
+                let variables = names.iter().map(String::as_str).zip(variables);
+                (registered.kind, self.list(registered, token, variables, query).await)
+            }
+            Endpoint::Standard(verb, registered, _) => {
                 let uid = variables.first().copied().unwrap_or_default();
                 (registered.kind, self.standard(*verb, registered, token, uid, query, body).await)
             }
             Endpoint::Action(kind, action, names) => {
                 let variables = names.iter().map(String::as_str).zip(variables);
-                (*kind, self.action(kind, action, token, variables, query, body).await)
+                (*kind, self.action(kind, action, head, token, variables, query, body).await)
             }
         };
         done.map_err(|refusal| refusal.of_domain(kind.domain.0))
@@ -174,7 +179,27 @@ impl Inner {
         done.map_err(|refusal| refusal.of_domain(Domain::IAM.0))
     }
 
-    /// Answers a standard method. `uid` is not decoded; for a create it is the parent's, and may be empty.
+    /// Answers a list. The variables of its path are parameters.
+    async fn list<'v>(
+        &self,
+        registered: &Registered,
+        token: Option<&str>,
+        variables: impl Iterator<Item = (&'v str, &'v str)>,
+        query: &str,
+    ) -> Result<Reply, Refusal> {
+        let kind = registered.kind;
+        let open = kind.method(Verb::List).is_some_and(|list| list.open);
+        let caller = if open { Caller::new(Uid::default()) } else { self.caller(token).await? };
+        let mut pairs = Vec::new();
+        for (name, raw) in variables {
+            pairs.push((name.to_owned(), request::variable(name, raw)?));
+        }
+        pairs.extend(request::pairs(query)?);
+        let list = ListRequest::from_query(kind, &pairs)?;
+        Ok(reply::list(kind.plural, &self.platform.list_erased(&caller, registered, &list).await?))
+    }
+
+    /// Answers a standard method but a list. `uid` is not decoded; for a create it is the parent's, and may be empty.
     async fn standard<B>(
         &self,
         verb: Verb,
@@ -188,14 +213,12 @@ impl Inner {
         B: Body,
         B::Error: Into<BoxError>,
     {
-        let (platform, kind) = (&self.platform, registered.kind);
+        let platform = &self.platform;
         let caller = &self.caller(token).await?;
         let uid = &request::variable(if verb == Verb::Create { "parent" } else { "uid" }, uid)?;
         match verb {
-            Verb::List => {
-                let list = ListRequest::from_query(kind, &request::pairs(query)?)?;
-                Ok(reply::list(kind.plural, &platform.list_erased(caller, registered, &list).await?))
-            }
+            // Lists have no uid.
+            Verb::List => Err(Refusal::no_path()),
             Verb::Get => {
                 request::no_pairs(query)?;
                 Ok(reply::json(platform.get_erased(caller, registered, uid).await?))
@@ -218,10 +241,12 @@ impl Inner {
         }
     }
 
+    #[allow(clippy::too_many_arguments, reason = "what a request is made of")]
     async fn action<'v, B>(
         &self,
         kind: &Kind,
         action: &'static Action,
+        head: &Parts,
         token: Option<&str>,
         variables: impl Iterator<Item = (&'v str, &'v str)>,
         query: &str,
@@ -233,7 +258,7 @@ impl Inner {
     {
         let caller = match action.needs {
             Needs::Nothing => None,
-            Needs::Caller | Needs::At(..) | Needs::Somewhere(_) => Some(self.caller(token).await?),
+            Needs::Caller | Needs::At(..) | Needs::Somewhere(_) | Needs::Narrowed(_) => Some(self.caller(token).await?),
         };
         let mut sent = match action.http {
             Http::Get => from_query(action.request, &request::pairs(query)?)?,
@@ -245,7 +270,10 @@ impl Inner {
         for (name, raw) in variables {
             request::bind(&mut sent, name, request::variable(name, raw)?)?;
         }
-        Ok(reply::value(&self.platform.run(caller.as_ref(), kind, action, &sent).await?)?)
+        match self.platform.run_rendered(caller.as_ref(), kind, action, &sent).await? {
+            Answer::Value(value) => Ok(reply::value(&value)?),
+            Answer::Rendered(rendered) => Ok(reply::rendered(rendered, &head.headers)),
+        }
     }
 
     async fn caller(&self, token: Option<&str>) -> Result<Caller> {

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use http::Method;
-use platform_core::kind::{Action, Http, Kind, Parent, Registered, Verb};
+use platform_core::kind::{self as standard, Action, Http, Kind, Parent, Registered, Verb};
 
 use crate::template::{Captured, Template};
 
@@ -25,8 +25,9 @@ pub struct BadRoute {
 /// What a request is for.
 #[derive(Debug, Clone)]
 pub(crate) enum Endpoint {
-    /// A standard method, with the uid or the parent as the path's only variable, or none.
-    Standard(Verb, Registered),
+    /// A standard method, with the uid or the parent as the path's only variable, or none; for a list the names of
+    /// the path's variables, which are parameters.
+    Standard(Verb, Registered, Vec<String>),
     /// An action, with the names of the path's variables.
     Action(&'static Kind, &'static Action, Vec<String>),
 }
@@ -68,9 +69,9 @@ impl Routes {
         for registered in kinds {
             let kind = registered.kind;
             for method in kind.methods {
-                let endpoint = Endpoint::Standard(method.verb, *registered);
-                for path in standard_paths(kind, kinds, method.verb) {
-                    routes.add(kind, http_method(method.verb), &path, |_| endpoint.clone())?;
+                for path in standard_paths(kind, kinds, method) {
+                    let endpoint = |names| Endpoint::Standard(method.verb, *registered, names);
+                    routes.add(kind, http_method(method.verb), &path, endpoint)?;
                 }
             }
             for action in kind.actions {
@@ -155,21 +156,21 @@ impl Route {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Standard(verb, registered) => write!(f, "{}{}", verb.name(), registered.kind.name),
+            Self::Standard(verb, registered, _) => write!(f, "{}{}", verb.name(), registered.kind.name),
             Self::Action(_, action, _) => f.write_str(action.name),
         }
     }
 }
 
 /// Returns the paths of a standard method behind domain and version. A create may leave out its parent.
-fn standard_paths(kind: &Kind, kinds: &[Registered], verb: Verb) -> Vec<String> {
+fn standard_paths(kind: &Kind, kinds: &[Registered], method: &standard::Method) -> Vec<String> {
     if let Parent::Singleton(parent, segment) = kind.parent {
         let parent = kinds.iter().map(|registered| registered.kind).find(|kind| kind.name == parent);
         return parent.map(|parent| format!("{}/{{uid=**}}/{segment}", parent.plural)).into_iter().collect();
     }
     let (collection, resource) = (kind.plural.to_owned(), format!("{}/{{uid=**}}", kind.plural));
-    match verb {
-        Verb::List => vec![collection],
+    match method.verb {
+        Verb::List => vec![method.path.map_or(collection, str::to_owned)],
         Verb::Create => vec![collection, resource],
         Verb::Get | Verb::Update | Verb::Delete => vec![resource],
     }
@@ -239,6 +240,17 @@ mod tests {
             (&post, "/iam/v2/roleBindings:batchCreate", "BatchCreateRoleBindings []"),
             (&patch, "/iam/v2/identities:updateIdentityMetadata", "UpdateIdentityMetadata []"),
             (&get, "/ping/v2/ping", "Ping []"),
+            (&get, "/registry/v2/repos/a/b/digests/sha256:0/architectures", "GetArchitectures [\"a/b\", \"sha256:0\"]"),
+            (&get, "/registry/v2/repos/a/b/digests/sha256%3A0/size", "GetSize [\"a/b\", \"sha256%3A0\"]"),
+            (&get, "/vulnerabilities/v2/advisories/a/b", "GetAdvisory [\"a/b\"]"),
+            (&post, "/vulnerabilities/v2/advisories/a", "405 GET, HEAD, OPTIONS"),
+            (&get, "/advisory/v2/metadata", "ListVulnerabilityMetadata []"),
+            (&get, "/advisory/v2/vulnerabilityMetadata", "404"),
+            (&get, "/advisory/v2/images/resolvedVulns", "ListResolvedVulnsReports []"),
+            (&get, "/libraries/v2beta1/artifacts", "ListArtifact []"),
+            (&get, "/libraries/v2/artifacts/count", "GetArtifactCount []"),
+            (&get, "/libraries/v2/artifacts/python:a/versions", "ListArtifactVersion [\"python:a\"]"),
+            (&get, "/libraries/v2/artifacts/python:a", "404"),
             (&get, "/iam/v2//groups", "404"),
             (&get, "//iam/v2/groups", "404"),
             (&get, "/iam/v3/groups", "404"),

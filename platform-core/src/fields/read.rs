@@ -243,7 +243,7 @@ fn integer(value: &Value) -> Option<i64> {
 }
 
 /// Standard or URL-safe base64, padded or not.
-fn decode(text: &str) -> Option<Vec<u8>> {
+pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let config = engine::GeneralPurposeConfig::new().with_decode_padding_mode(engine::DecodePaddingMode::Indifferent);
     let standard = engine::GeneralPurpose::new(&alphabet::STANDARD, config);
     let url_safe = engine::GeneralPurpose::new(&alphabet::URL_SAFE, config);

@@ -19,6 +19,10 @@ pub struct Field {
     pub multiline: bool,
     /// The names by which `order_by` knows it, in camelCase; none when lists are not ordered by it.
     pub sort: &'static [&'static str],
+    /// The index key that lists are ordered by, where the value's own order is not the one that is meant.
+    pub place: Option<Place>,
+    /// How a query string writes it, where it is a list of messages.
+    pub in_query: Option<InQuery>,
     /// Fields of one name exclude each other.
     pub oneof: Option<&'static str>,
     /// Whether protobuf has no such field (`docs/api.md`, Times).
@@ -33,6 +37,12 @@ pub struct Field {
 
 /// A rule for a field's value, which it gets in canonical form. A refusal says what must hold, as a phrase.
 pub type Check = fn(&Value) -> Result<(), String>;
+
+/// Makes a sort key of a whole canonical body.
+pub type Place = fn(&Value) -> KeyValue;
+
+/// Makes an element of a list from text.
+pub type InQuery = fn(&str) -> Value;
 
 /// Who sets a field (AIP-203).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +105,8 @@ impl Field {
             required: false,
             multiline: false,
             sort: &[],
+            place: None,
+            in_query: None,
             oneof: None,
             rest_only: false,
             once: false,
@@ -171,6 +183,18 @@ impl Field {
     /// Lists can be ordered by it, under these names.
     pub const fn sort(mut self, names: &'static [&'static str]) -> Self {
         self.sort = names;
+        self
+    }
+
+    /// Lists that are ordered by it are ordered by this key.
+    pub const fn place(mut self, place: Place) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    /// A query string writes each of its elements as a text, of which this makes the element.
+    pub const fn in_query(mut self, in_query: InQuery) -> Self {
+        self.in_query = Some(in_query);
         self
     }
 

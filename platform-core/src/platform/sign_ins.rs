@@ -113,7 +113,8 @@ impl Platform {
         if !caller.identity.is_root() || caller.narrowing.is_some() {
             return Err(Error::denied());
         }
-        let done = self.settle(caller, |cx| Box::pin(verbs::delete::delete_allowed(cx, &IDENTITY, &caller.identity)));
+        let done =
+            self.settle(caller, |cx| Box::pin(verbs::delete::carry_out(cx, &IDENTITY, caller.identity.clone(), None)));
         done.await.map_err(|error| error.of_domain(Identity::KIND.domain.0))
     }
 

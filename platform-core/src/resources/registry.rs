@@ -1,9 +1,11 @@
-//! Container repos, their readmes and tags.
+//! Container repos, their readmes, tags and images.
 
+pub mod image;
 pub mod repo;
 pub mod repo_readme;
 pub mod tag;
 
+pub use image::Image;
 pub use repo::Repo;
 pub use repo_readme::RepoReadme;
 pub use tag::Tag;

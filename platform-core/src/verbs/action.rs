@@ -12,7 +12,7 @@ use crate::{
 
 pub(crate) async fn run(cx: &Cx<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Value> {
     match action.needs {
-        Needs::Nothing | Needs::Caller => {}
+        Needs::Nothing | Needs::Caller | Needs::Narrowed(_) => {}
         Needs::Somewhere(capabilities) => {
             if cx.nodes(capabilities).is_empty() {
                 return Err(Error::denied());

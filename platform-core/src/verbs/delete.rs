@@ -14,12 +14,12 @@ pub(crate) async fn delete(cx: &Cx<'_>, registered: &Registered, uid: &str) -> R
     let kind = registered.kind;
     let uid = uid_in("uid", uid)?;
     cx.demand_method(kind, Verb::Delete, &uid)?;
-    delete_allowed(cx, registered, &uid).await
+    carry_out(cx, registered, uid, None).await
 }
 
-/// Deletes what the caller was found to be allowed to delete.
-pub(crate) async fn delete_allowed(cx: &Cx<'_>, registered: &Registered, uid: &Uid) -> Result<()> {
-    let (kind, uid) = (registered.kind, uid.clone());
+/// Deletes a resource that the caller may delete, with what hangs on it and something besides.
+pub(crate) async fn carry_out(cx: &Cx<'_>, registered: &Registered, uid: Uid, besides: Option<Delete>) -> Result<()> {
+    let kind = registered.kind;
     let Some(record) = cx.record(kind, &uid).await? else {
         return Err(Error::not_found(kind, uid.as_str()));
     };
@@ -28,6 +28,7 @@ pub(crate) async fn delete_allowed(cx: &Cx<'_>, registered: &Registered, uid: &U
     write.require_still(Require::Revision(key.clone(), record.revision));
     what_hangs_on(cx, kind, &uid, &mut write);
     write.delete(Delete::Key(key));
+    besides.into_iter().for_each(|besides| write.delete(besides));
 
     let old = serde_json::from_slice(&record.body).map_err(Error::internal)?;
     let mut change = Change {

@@ -12,7 +12,7 @@ use crate::{
     kind::{Kind, Registered, Verb},
     request::ListRequest,
     scope::Scopes,
-    store::Query,
+    store::{Query, Scope},
 };
 
 /// A page of a list, each resource as its JSON.
@@ -31,7 +31,19 @@ pub struct ListReply {
 pub(crate) async fn list(cx: &Cx<'_>, registered: &Registered, request: &ListRequest) -> Result<ListReply> {
     let kind = registered.kind;
     let Some(method) = kind.method(Verb::List) else { return Err(Error::denied()) };
-    let scopes = request.uidp.scopes().and(&cx.visible(kind, method.capabilities));
+    let visible = match method.open {
+        true => Scopes::disjoint([Scope::Roots]),
+        false => cx.visible(kind, method.capabilities),
+    };
+    let scopes = request.uidp.scopes().and(&visible);
+    // Who may see nothing learns nothing.
+    if let (Some((_, of)), Some(uid), false) = (method.of, &request.of, scopes.is_empty()) {
+        let of = cx.platform().kinds().find(|kind| kind.name == of);
+        let of = of.ok_or_else(|| Error::internal("a list of a kind that the platform was not given"))?;
+        if cx.record(of, uid).await?.is_none() {
+            return Err(Error::not_found(of, uid.as_str()));
+        }
+    }
     list_in(cx, registered, request, scopes).await
 }
 

@@ -65,6 +65,13 @@ impl Case {
                 make(&self.world, &self.organisation)
             };
             let uids = [0, 0, 7].map(one);
+            if !self.has(Verb::Get) {
+                let all = self.world.walk(&self.world.operator, self.kind.name, self.fixture.query);
+                return uids
+                    .iter()
+                    .filter_map(|uid| all.iter().find(|one| text(one, "uid") == &**uid).cloned())
+                    .collect();
+            }
             return uids.iter().map(|uid| self.get(uid)).collect();
         }
         let mut made = Vec::new();
@@ -399,7 +406,7 @@ fn each_method_needs_each_of_its_capabilities_and_no_other() {
     for fixture in FIXTURES {
         let case = Case::new(fixture);
         let world = &case.world;
-        for method in case.kind.methods {
+        for method in case.kind.methods.iter().filter(|method| !method.open) {
             let needed: Vec<_> = method.capabilities.iter().map(|capability| capability.name()).collect();
             let all: Vec<_> = needed.iter().chain(fixture.besides).copied().collect();
             let able = world.holder(&case.organisation, &all);

@@ -195,11 +195,10 @@ async fn list(cx: &Cx<'_>, mut request: Map<String, Value>) -> Result<Value> {
     let registered = Registered::of::<TermsAcceptance>();
     let page = verbs::list::list_in(cx, &registered, &request, Scopes::disjoint(above)).await?;
     let items = page.items.iter().map(|item| serde_json::from_slice(item).map_err(Error::internal));
-    let mut reply = json!({ "termsAcceptances": items.collect::<Result<Vec<Value>>>()? });
-    if let Some(next) = page.next_page_token {
-        reply["nextPageToken"] = next.into();
-    }
-    reply["totalCount"] = page.total_count.to_string().into();
-    reply["skipped"] = page.skipped.into();
-    Ok(reply)
+    let mut reply = Map::new();
+    reply.insert("termsAcceptances".to_owned(), items.collect::<Result<Vec<Value>>>()?.into());
+    reply.extend(page.next_page_token.map(|next| ("nextPageToken".to_owned(), next.into())));
+    reply.insert("totalCount".to_owned(), page.total_count.to_string().into());
+    reply.insert("skipped".to_owned(), page.skipped.into());
+    Ok(reply.into())
 }

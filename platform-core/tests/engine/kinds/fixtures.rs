@@ -1,6 +1,17 @@
 //! What the suite cannot tell from a kind's table: where its resources hang, and what their references refer to.
 
-use platform_core::{access::Caller, error::Code, kind::Verb, resources::iam::DirectoryUser, uid::Uid};
+use platform_core::{
+    access::Caller,
+    error::Code,
+    kind::Verb,
+    resources::{
+        advisory::VulnerabilityMetadata,
+        iam::DirectoryUser,
+        libraries::{Artifact, ArtifactVersion, Ecosystem},
+        vulnerabilities::Advisory,
+    },
+    uid::Uid,
+};
 use pollster::block_on;
 use serde_json::{Value, json};
 
@@ -15,6 +26,8 @@ pub(crate) struct Fixture {
     pub(crate) pairs: fn(&World, &Uid, Value) -> Vec<Pair>,
     /// Makes a resource of a kind without a create, in or of an organisation.
     pub(crate) make: Option<fn(&World, &Uid) -> Uid>,
+    /// What a list of the kind must be asked.
+    pub(crate) query: &'static [(&'static str, &'static str)],
     /// Whether the kind's resources lie in organisations and in no folder.
     pub(crate) in_organisations_only: bool,
     /// What a caller must hold besides a method's capabilities, to give it away or to refer to it.
@@ -35,7 +48,8 @@ impl Pair {
 }
 
 /// Kinds without standard methods, of which the suite has nothing to ask.
-pub(crate) const WITHOUT_METHODS: &[&str] = &["IdentityMetadata", "TermsAcceptance", "SignIn", "Ping"];
+pub(crate) const WITHOUT_METHODS: &[&str] =
+    &["IdentityMetadata", "TermsAcceptance", "SignIn", "Image", "Document", "ResolvedVulnsReport", "Ping"];
 
 pub(crate) const FIXTURES: &[Fixture] = &[
     Fixture {
@@ -52,6 +66,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             ]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &[],
     },
@@ -66,6 +81,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             world.run(Some(&asker), "RequestGroupAccess", json!({ "groupUid": organisation })).unwrap();
             uid_of(&world.walk(&world.operator, "GroupAccessRequest", &[("identity", &asker.identity)])[0])
         }),
+        query: &[],
         in_organisations_only: true,
         besides: &[],
     },
@@ -101,6 +117,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             ]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &[],
     },
@@ -123,6 +140,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&world.group(organisation), example, b)]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &["groups.list", "repo.list", "tag.list"],
     },
@@ -140,6 +158,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&group, example, bound("tag.list")), Pair::new(&group, a, bound("groups.list"))]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &["groups.list"],
     },
@@ -157,6 +176,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             ]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &["groups.list"],
     },
@@ -184,6 +204,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             ]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &["groups.list"],
     },
@@ -201,6 +222,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&provider, example, mapped("a")), Pair::new(&provider, mapped("b"), mapped("c"))]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &["groups.list", "role_bindings.create"],
     },
@@ -224,6 +246,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&group, example, b)]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &[],
     },
@@ -256,6 +279,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             ]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &[],
     },
@@ -263,6 +287,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         kind: "RepoReadme",
         pairs: |_, _, _| Vec::new(),
         make: Some(|world, organisation| world.repo(organisation)),
+        query: &[],
         in_organisations_only: false,
         besides: &[],
     },
@@ -274,7 +299,85 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&repo, example, b)]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "Advisory",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, organisation| {
+            let serial = world.serial();
+            let [package, component, author] =
+                ["package", "component", "author"].map(|word| format!("{word} {serial}"));
+            let form = if serial % 2 == 0 { "fixed" } else { "detection" };
+            let state = if serial % 2 == 0 { "REVIEW_STATE_PENDING" } else { "REVIEW_STATE_APPROVED" };
+            let events = json!([
+                { "createTime": "2026-01-01T00:00:00Z", "author": author, "reviewer": author, "reviewState": state, form: {} },
+                { "createTime": "2026-01-02T00:00:00Z", "reviewState": "REVIEW_STATE_APPROVED", form: {} },
+            ]);
+            world.put(
+                organisation,
+                Advisory {
+                    advisory_id: format!("CGA-{serial}"),
+                    legacy_advisory_id: package.clone(),
+                    artifact_name: package.clone(),
+                    artifact_type: package.clone(),
+                    artifact_architecture: package.clone(),
+                    component_name: component.clone(),
+                    component_type: component.clone(),
+                    component_location: component.clone(),
+                    aliases: vec!["CVE-1".to_owned(), format!("GHSA-{package}")],
+                    events: serde_json::from_value(events).unwrap(),
+                    ..Advisory::default()
+                },
+            )
+        }),
+        query: &[],
+        in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "VulnerabilityMetadata",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, _| {
+            world.put("", VulnerabilityMetadata { id: format!("CVE-{}", world.serial()), ..Default::default() })
+        }),
+        query: &[],
+        in_organisations_only: true,
+        besides: &[],
+    },
+    Fixture {
+        kind: "Artifact",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, _| {
+            let serial = world.serial();
+            let ecosystem = if serial % 2 == 0 { Ecosystem::EcosystemJava } else { Ecosystem::EcosystemPython };
+            let cuda_versions = vec![format!("12.{serial}")];
+            world.put(
+                "",
+                Artifact { name: format!("name {}", serial / 2), ecosystem, cuda_versions, ..Artifact::default() },
+            )
+        }),
+        query: &[("ecosystems", "ECOSYSTEM_JAVA"), ("ecosystems", "ECOSYSTEM_PYTHON")],
+        in_organisations_only: true,
+        besides: &[],
+    },
+    Fixture {
+        kind: "ArtifactVersion",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, _| {
+            let serial = world.serial();
+            let artifact = Artifact {
+                name: format!("name {}", serial % 2),
+                ecosystem: Ecosystem::EcosystemJava,
+                ..Artifact::default()
+            };
+            let artifact = world.put("", artifact).to_string();
+            world.put("", ArtifactVersion { version: format!("1.{}", serial / 2), artifact, ..Default::default() })
+        }),
+        query: &[],
+        in_organisations_only: true,
         besides: &[],
     },
     Fixture {
@@ -288,6 +391,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&world.group(organisation), example, b)]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &[],
     },
@@ -307,7 +411,7 @@ pub(crate) fn attempt(world: &World, fixture: &Fixture, group: &Uid, caller: &Ca
     let done = match verb {
         Verb::List => {
             let uid = existing();
-            return world.walk(caller, fixture.kind, &[]).iter().any(|item| text(item, "uid") == &*uid);
+            return world.walk(caller, fixture.kind, fixture.query).iter().any(|item| text(item, "uid") == &*uid);
         }
         Verb::Get => world.get(caller, fixture.kind, &existing()).map(drop),
         Verb::Create => {

@@ -273,7 +273,7 @@ async fn generate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     }
     let (token, scim) = standing.issue(cx, &request)?;
     let scim = standing.put(cx, scim).await?;
-    Ok(issued(&request, token, &scim))
+    Ok(issued(&request, token, &scim).into())
 }
 
 /// Issues a token in place of the one that stands, which stays good beside it for a while.
@@ -295,9 +295,10 @@ async fn regenerate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     }
     let scim = standing.put(cx, scim).await?;
     let mut reply = issued(&request, token, &scim);
-    reply["previousTokenExpireTime"] = json!(scim.previous_token_expire_time);
-    reply["requestedOverlap"] = request.get("overlap").cloned().unwrap_or_else(|| "3600s".into());
-    Ok(without_null(reply))
+    let requested = request.get("overlap").cloned().unwrap_or_else(|| "3600s".into());
+    reply.extend(scim.previous_token_expire_time.map(|until| ("previousTokenExpireTime".to_owned(), json!(until))));
+    reply.insert("requestedOverlap".to_owned(), requested);
+    Ok(reply.into())
 }
 
 /// Ends both tokens at once. Needs no etag, and doing it again changes nothing.
@@ -314,7 +315,7 @@ async fn revoke(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
         return Ok(json!({ "identityProviderUid": uid, "enabled": false }));
     };
     if scim.credential_state == CredentialState::CredentialStateRevoked {
-        return Ok(told(&scim, standing.private.revoke_time));
+        return Ok(told(&scim, standing.private.revoke_time).into());
     }
     scim.credential_state = CredentialState::CredentialStateRevoked;
     scim.previous_token_expire_time = None;
@@ -322,7 +323,7 @@ async fn revoke(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     standing.private.previous_token_hash.clear();
     standing.private.revoke_time = Some(now);
     let scim = standing.put(cx, scim).await?;
-    Ok(told(&scim, Some(now)))
+    Ok(told(&scim, Some(now)).into())
 }
 
 /// Lets the directory tell of users, or no longer. Its token stays as it is.
@@ -354,7 +355,7 @@ async fn owners(cx: &Cx<'_>, organisation: &Uid) -> Result<u64> {
     Ok(cx.page(query).await?.total.unwrap_or_default())
 }
 
-fn issued(request: &Map<String, Value>, token: String, scim: &Scim) -> Value {
+fn issued(request: &Map<String, Value>, token: String, scim: &Scim) -> Map<String, Value> {
     without_null(json!({
         "token": token,
         "endpointUrl": scim.endpoint_url,
@@ -364,11 +365,10 @@ fn issued(request: &Map<String, Value>, token: String, scim: &Scim) -> Value {
     }))
 }
 
-fn without_null(mut reply: Value) -> Value {
-    if let Value::Object(fields) = &mut reply {
-        fields.retain(|_, value| !value.is_null());
-    }
-    reply
+fn without_null(reply: Value) -> Map<String, Value> {
+    let Value::Object(mut fields) = reply else { return Map::new() };
+    fields.retain(|_, value| !value.is_null());
+    fields
 }
 
 fn text<'a>(request: &'a Map<String, Value>, name: &str) -> &'a str {

@@ -1,0 +1,73 @@
+//! Answers that are made of many resources and kept until one of these changes.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use async_lock::Mutex;
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use crate::{
+    error::Result,
+    store::{Epoch, Store},
+};
+
+/// The bytes of an answer, and what tells them from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// A JSON object.
+    pub body: Bytes,
+    /// What HTTP calls a weak entity tag, quotes included: the same for the same bytes.
+    pub etag: Arc<str>,
+}
+
+impl Rendered {
+    /// Returns these bytes with their tag.
+    pub fn new(body: impl Into<Bytes>) -> Self {
+        let body = body.into();
+        let hash = Sha256::digest(&body);
+        let etag = format!("W/\"{}\"", hex::encode(hash.get(..16).unwrap_or_default())).into();
+        Self { body, etag }
+    }
+}
+
+/// One answer, and the value that its epoch had before it was made.
+///
+/// However many ask at once, one of them makes it, and it serves all who came before it was begun.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    last: ArcSwapOption<(u64, Rendered)>,
+    making: Mutex<()>,
+}
+
+impl Kept {
+    /// Returns the answer as of now, or of any time since.
+    ///
+    /// # Errors
+    /// Those of the store and of `make`.
+    pub(crate) async fn get(
+        &self,
+        store: &dyn Store,
+        epoch: &Epoch,
+        make: impl Future<Output = Result<Rendered>> + Send,
+    ) -> Result<Rendered> {
+        let came_at = value_of(store, epoch).await?;
+        let fresh = || self.last.load_full().filter(|last| last.0 >= came_at).map(|last| last.1.clone());
+        if let Some(rendered) = fresh() {
+            return Ok(rendered);
+        }
+        let _turn = self.making.lock().await;
+        if let Some(rendered) = fresh() {
+            return Ok(rendered);
+        }
+        let begun_at = value_of(store, epoch).await?;
+        let rendered = make.await?;
+        self.last.store(Some(Arc::new((begun_at, rendered.clone()))));
+        Ok(rendered)
+    }
+}
+
+async fn value_of(store: &dyn Store, epoch: &Epoch) -> Result<u64> {
+    let read = store.get(&[], std::slice::from_ref(epoch)).await?;
+    Ok(read.epochs.first().copied().unwrap_or_default())
+}

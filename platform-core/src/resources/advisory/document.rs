@@ -1,0 +1,322 @@
+//! Public documents of advisories, one for each package that others are built from (`docs/api.md`, Documents).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{
+    super::vulnerabilities::{
+        Advisory, AdvisoryEvent,
+        advisory::{
+            ADVISORIES_EPOCH,
+            event::{self, FalsePositiveDetermination, Manual, Note, Nvdapi},
+        },
+    },
+    public_groups,
+};
+use crate::{
+    cx::Cx,
+    error::{Error, Result},
+    fields,
+    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
+    platform::Rendered,
+    store::{Filter, KeyValue, Position, Query, Scope},
+    timestamp::Timestamp,
+};
+
+/// The advisories of a package and of what its build makes besides.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Document {
+    /// The package's name.
+    pub id: String,
+    /// By their ids.
+    pub advisories: Vec<DocumentAdvisory>,
+}
+
+/// An advisory of a document.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DocumentAdvisory {
+    /// Its public id.
+    pub id: String,
+    /// What is agreed upon of what was found and done.
+    pub events: Vec<DocumentEvent>,
+    /// Other ids of the vulnerability.
+    pub aliases: Vec<String>,
+    /// The distribution, such as `wolfi`.
+    pub package_namespace: String,
+}
+
+/// An event of an advisory, in one of seven forms.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "as in an event of an advisory")]
+pub struct DocumentEvent {
+    pub timestamp: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub true_positive_determination: Option<Note>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub false_positive_determination: Option<FalsePositiveDetermination>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<DocumentFixed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detection: Option<DocumentDetection>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub analysis_not_planned: Option<Note>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix_not_planned: Option<Note>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending_upstream_fix: Option<Note>,
+}
+
+/// A version without the vulnerability.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub struct DocumentFixed {
+    pub fixed_version: String,
+    pub scanner_version: String,
+    pub grype_db_built: String,
+    pub grype_db_checksum: String,
+}
+
+/// How the vulnerability was found.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "as in an event of an advisory")]
+pub struct DocumentDetection {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvdapi: Option<Nvdapi>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manual: Option<Manual>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scanv1: Option<DocumentScanV1>,
+}
+
+/// What a scanner found.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub struct DocumentScanV1 {
+    pub scanner: String,
+    pub subpackage_name: String,
+    pub component_id: String,
+    pub component_name: String,
+    pub component_version: String,
+    pub component_type: String,
+    pub component_location: String,
+    pub artifact_version: String,
+    pub scanner_version: String,
+    pub grype_db_built: String,
+    pub grype_db_checksum: String,
+}
+
+const NOTE: &[Field] = &[Field::string("note").multiline()];
+
+const DETECTION: &[Field] = &[
+    Field::message("nvdapi", &[Field::string("cpeSearched"), Field::string("cpeFound")]).oneof("type"),
+    Field::message("manual", &[]).oneof("type"),
+    Field::message(
+        "scanv1",
+        &[
+            Field::string("scanner"),
+            Field::string("subpackageName"),
+            Field::string("componentId"),
+            Field::string("componentName"),
+            Field::string("componentVersion"),
+            Field::string("componentType"),
+            Field::string("componentLocation"),
+            Field::string("artifactVersion"),
+            Field::string("scannerVersion"),
+            Field::string("grypeDbBuilt"),
+            Field::string("grypeDbChecksum"),
+        ],
+    )
+    .oneof("type"),
+];
+
+const EVENT: &[Field] = &[
+    Field::timestamp("timestamp"),
+    Field::message("truePositiveDetermination", NOTE).oneof("data"),
+    Field::message(
+        "falsePositiveDetermination",
+        &[Field::enumeration("type", event::FALSE_POSITIVE_TYPES), Field::string("note").multiline()],
+    )
+    .oneof("data"),
+    Field::message(
+        "fixed",
+        &[
+            Field::string("fixedVersion"),
+            Field::string("scannerVersion"),
+            Field::string("grypeDbBuilt"),
+            Field::string("grypeDbChecksum"),
+        ],
+    )
+    .oneof("data"),
+    Field::message("detection", DETECTION).oneof("data"),
+    Field::message("analysisNotPlanned", NOTE).oneof("data"),
+    Field::message("fixNotPlanned", NOTE).oneof("data"),
+    Field::message("pendingUpstreamFix", NOTE).oneof("data"),
+];
+
+const ADVISORY: &[Field] = &[
+    Field::string("id"),
+    Field::new("events", Type::List(&Type::Message(EVENT))),
+    Field::strings("aliases"),
+    Field::string("packageNamespace"),
+];
+
+const FIELDS: &[Field] =
+    &[Field::string("id").output_only(), Field::new("advisories", Type::List(&Type::Message(ADVISORY))).output_only()];
+
+impl Resource for Document {
+    const KIND: &'static Kind = &Kind {
+        name: "Document",
+        plural: "documents",
+        service: "SecurityAdvisoryService",
+        domain: Domain::ADVISORY,
+        parent: Parent::None,
+        methods: &[],
+        actions: &[Action {
+            name: "ListDocuments",
+            http: Http::Get,
+            path: "documents",
+            request: &[Field::string("id"), Field::strings("cves")],
+            response: &[Field::new("documents", Type::List(&Type::Message(FIELDS)))],
+            needs: Needs::Nothing,
+            event: None,
+            run: |cx, request| Box::pin(list(cx, request)),
+        }],
+        fields: FIELDS,
+        keys: &[],
+        unique: &[],
+        roots: Roots::Shared,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        Self { id: "openssl".to_owned(), advisories: vec![DocumentAdvisory::of(&Advisory::example())] }
+    }
+}
+
+impl DocumentAdvisory {
+    /// Returns what documents show of an advisory.
+    fn of(advisory: &Advisory) -> Self {
+        Self {
+            id: advisory.advisory_id.clone(),
+            events: advisory.events.iter().filter(|event| event.is_approved()).filter_map(DocumentEvent::of).collect(),
+            aliases: advisory.aliases.clone(),
+            package_namespace: advisory.package_namespace.clone(),
+        }
+    }
+}
+
+impl DocumentEvent {
+    /// Returns what documents show of an event; nothing of what is in none of their forms.
+    fn of(event: &AdvisoryEvent) -> Option<Self> {
+        if event.patched.is_some() || event.event_type().is_none() {
+            return None;
+        }
+        Some(Self {
+            timestamp: event.create_time,
+            true_positive_determination: event.true_positive_determination.clone(),
+            false_positive_determination: event.false_positive_determination.clone(),
+            fixed: event.fixed.clone().map(|fixed| DocumentFixed {
+                fixed_version: fixed.fixed_version,
+                scanner_version: fixed.scanner_version,
+                grype_db_built: fixed.grype_db_built,
+                grype_db_checksum: fixed.grype_db_checksum,
+            }),
+            detection: event.detection.clone().map(|found| DocumentDetection {
+                nvdapi: found.nvdapi,
+                manual: found.manual,
+                scanv1: found.scanv1.map(|scan| DocumentScanV1 {
+                    scanner: scan.scanner,
+                    subpackage_name: scan.subpackage,
+                    component_id: scan.component_id,
+                    component_name: scan.component,
+                    component_version: scan.component_version,
+                    component_type: scan.component_type,
+                    component_location: scan.component_location,
+                    artifact_version: scan.artifact_version,
+                    scanner_version: scan.scanner_version,
+                    grype_db_built: scan.grype_db_built,
+                    grype_db_checksum: scan.grype_db_checksum,
+                }),
+            }),
+            analysis_not_planned: event.analysis_not_planned.clone(),
+            fix_not_planned: event.fix_not_planned.clone(),
+            pending_upstream_fix: event.pending_upstream_fix.clone(),
+        })
+    }
+}
+
+/// Answers with all documents, which are kept ready, or with those of a package and of vulnerabilities.
+async fn list(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let mut filters = Vec::new();
+    if let Some(id) = request.get("id").and_then(Value::as_str) {
+        filters.push(Filter::AnyOf { key: "madeBy", values: vec![KeyValue::text(id)] });
+    }
+    if let Some(cves) = request.get("cves").and_then(Value::as_array) {
+        let values = cves.iter().filter_map(Value::as_str).map(KeyValue::text).collect();
+        filters.push(Filter::AnyOf { key: "alias", values });
+    }
+    let rendered = match filters.is_empty() {
+        true => {
+            let all = vec![Filter::AnyOf { key: "live", values: vec![KeyValue::boolean(true)] }];
+            let platform = cx.platform();
+            platform.documents().get(platform.store(), &ADVISORIES_EPOCH.into(), render(cx, all)).await?
+        }
+        false => render(cx, filters).await?,
+    };
+    cx.reply_with(rendered);
+    Ok(Value::Null)
+}
+
+/// How many advisories are read at once.
+const PAGE: usize = 500;
+
+/// Makes the documents of the public advisories that pass these filters.
+async fn render(cx: &Cx<'_>, filters: Vec<Filter>) -> Result<Rendered> {
+    // Advisories as they are written, by package and id; no more than the answer is kept of them.
+    let mut documents: BTreeMap<String, BTreeMap<(String, String), Vec<u8>>> = BTreeMap::new();
+    let mut query = Query::new(Advisory::KIND.name, Scope::Roots);
+    query.scopes = public_groups(cx).into_vec();
+    query.filters = filters;
+    query.limit = PAGE;
+    loop {
+        let page = cx.page(query.clone()).await?;
+        for item in &page.items {
+            let advisory: Advisory = serde_json::from_slice(&item.body).map_err(Error::internal)?;
+            if advisory.events.iter().any(AdvisoryEvent::is_approved) {
+                let mut shown = serde_json::to_value(DocumentAdvisory::of(&advisory)).map_err(Error::internal)?;
+                fields::prune_empty(ADVISORY, &mut shown);
+                let shown = serde_json::to_vec(&shown).map_err(Error::internal)?;
+                let place = (advisory.advisory_id, item.uid.to_string());
+                documents.entry(advisory.origin).or_default().insert(place, shown);
+            }
+        }
+        query.after = page.next;
+        match query.after {
+            Some(Position { .. }) => {}
+            None => break,
+        }
+    }
+    let mut body = b"{\"documents\":[".to_vec();
+    for (place, (id, advisories)) in documents.into_iter().enumerate() {
+        body.extend_from_slice(if place > 0 { b",{\"id\":" } else { b"{\"id\":" });
+        serde_json::to_writer(&mut body, &id).map_err(Error::internal)?;
+        body.extend_from_slice(b",\"advisories\":[");
+        for (place, advisory) in advisories.into_values().enumerate() {
+            if place > 0 {
+                body.push(b',');
+            }
+            body.extend_from_slice(&advisory);
+        }
+        body.extend_from_slice(b"]}");
+    }
+    body.extend_from_slice(b"]}");
+    Ok(Rendered::new(body))
+}

@@ -1,0 +1,272 @@
+//! What was resolved in images, a report a day (`docs/api.md`, Resolved vulnerabilities).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{
+    super::{
+        registry::{Image, Repo, Tag, image::ImagePackage},
+        vulnerabilities::{Advisory, Severity, advisory::EventType, severity::SEVERITY},
+    },
+    public_groups,
+    vulnerability_metadata::Severities,
+};
+use crate::{
+    access::{Capability, cap},
+    cx::Cx,
+    error::{Error, Result, Violations},
+    fields,
+    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
+    scope::Scopes,
+    store::{Filter, KeyValue, Query, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+mod apk;
+
+/// What was resolved in the images that were asked for on one day.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResolvedVulnsReport {
+    /// The day's beginning, in UTC.
+    pub date: Option<Timestamp>,
+    /// By their ids; none on most days.
+    pub resolved_vulns: Vec<ResolvedVuln>,
+}
+
+/// A vulnerability of which a version without it was released, and is installed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResolvedVuln {
+    /// The advisory's.
+    pub id: String,
+    /// Other ids of the vulnerability.
+    pub aliases: Vec<String>,
+    /// How severe it is.
+    pub cvss_severities: Vec<Severity>,
+}
+
+const VULN: &[Field] = &[
+    Field::string("id"),
+    Field::strings("aliases"),
+    Field::new("cvssSeverities", Type::List(&Type::Message(SEVERITY))),
+];
+
+const FIELDS: &[Field] = &[
+    Field::timestamp("date").output_only(),
+    Field::new("resolvedVulns", Type::List(&Type::Message(VULN))).output_only(),
+];
+
+const IMAGE_REF: &[Field] = &[Field::string("repo").required(), Field::strings("tags")];
+
+const READ: &[Capability] = &[cap("apk.list"), cap("repo.list"), cap("manifest.metadata.list"), cap("tag.list")];
+
+/// The most days of a request; our choice.
+const MAX_DAYS: i64 = 366;
+
+/// The most images of a request, all tags counted; our choice.
+const MAX_IMAGES: usize = 100;
+
+/// The tag that is meant when none is named.
+const DEFAULT_TAG: &str = "latest";
+
+const DAY: i64 = 24 * 60 * 60 * 1000;
+
+impl Resource for ResolvedVulnsReport {
+    const KIND: &'static Kind = &Kind {
+        name: "ResolvedVulnsReport",
+        plural: "resolvedVulnsReports",
+        service: "SecurityAdvisoryService",
+        domain: Domain::ADVISORY,
+        parent: Parent::None,
+        methods: &[],
+        actions: &[Action {
+            name: "ListResolvedVulnsReports",
+            http: Http::Get,
+            path: "images/resolvedVulns",
+            request: &[
+                Field::new("imageRefs", Type::List(&Type::Message(IMAGE_REF))).required().in_query(image_ref),
+                Field::timestamp("startTime").required(),
+                Field::timestamp("endTime").required(),
+            ],
+            response: &[Field::new("resolvedVulnsReports", Type::List(&Type::Message(FIELDS)))],
+            needs: Needs::Narrowed(READ),
+            event: None,
+            run: |cx, request| Box::pin(list(cx, request)),
+        }],
+        fields: FIELDS,
+        keys: &[],
+        unique: &[],
+        roots: Roots::Shared,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        Self {
+            date: Some(Timestamp::EPOCH),
+            resolved_vulns: vec![ResolvedVuln {
+                id: "CGA-3gfc-9462-mc8m".to_owned(),
+                aliases: vec!["CVE-2022-4203".to_owned()],
+                cvss_severities: vec![Severity::default()],
+            }],
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request {
+    image_refs: Vec<ImageRef>,
+    start_time: Timestamp,
+    end_time: Timestamp,
+}
+
+/// Images by the names that tags give them.
+#[derive(Deserialize)]
+struct ImageRef {
+    /// A uid or a name.
+    repo: String,
+    #[serde(default)]
+    tags: Vec<String>,
+}
+
+/// Reads `repo` or `repo:tag`.
+fn image_ref(text: &str) -> Value {
+    match text.rsplit_once(':') {
+        Some((repo, tag)) => json!({ "repo": repo, "tags": [tag] }),
+        None => json!({ "repo": text }),
+    }
+}
+
+/// Reports what was resolved on each day from the first to the last, both included.
+async fn list(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let request: Request = serde_json::from_value(request.into()).map_err(Error::internal)?;
+    let day = |at: Timestamp| at.millis().div_euclid(DAY);
+    let (first, last) = (day(request.start_time), day(request.end_time));
+    let mut violations = Violations::default();
+    if request.end_time < request.start_time {
+        violations.add("endTime", "must not be before startTime");
+    } else if last - first >= MAX_DAYS {
+        violations.add("endTime", format!("must be at most {MAX_DAYS} days after startTime"));
+    }
+    if request.image_refs.iter().map(|image| image.tags.len().max(1)).sum::<usize>() > MAX_IMAGES {
+        violations.add("imageRefs", format!("must be at most {MAX_IMAGES} images"));
+    }
+    violations.none_or(())?;
+
+    let installed = installed(cx, &request.image_refs).await?;
+    let mut days: BTreeMap<i64, BTreeMap<String, Advisory>> =
+        (first..=last).map(|day| (day, BTreeMap::new())).collect();
+    for advisory in fixed(cx, &installed).await? {
+        let resolved = advisory.events.iter().filter(|event| event.is_approved()).filter_map(|event| {
+            let (at, fixed) = (event.create_time?, event.fixed.as_ref()?);
+            let asked = (request.start_time..=request.end_time).contains(&at);
+            (asked && installed.has(&advisory.artifact_name, &fixed.fixed_version)).then(|| day(at))
+        });
+        for day in resolved.collect::<BTreeSet<_>>() {
+            days.entry(day).or_default().insert(advisory.advisory_id.clone(), advisory.clone());
+        }
+    }
+    let names = days.values().flat_map(BTreeMap::values).flat_map(Advisory::names);
+    let severities = Severities::look_up(cx, names).await?;
+    let reports = days.into_iter().map(|(day, resolved)| {
+        let resolved_vulns = resolved.into_values().map(|advisory| ResolvedVuln {
+            cvss_severities: severities.of(advisory.names()),
+            id: advisory.advisory_id,
+            aliases: advisory.aliases,
+        });
+        let date = Some(Timestamp::from_millis(day.saturating_mul(DAY)));
+        let report = ResolvedVulnsReport { date, resolved_vulns: resolved_vulns.collect() };
+        let mut report = serde_json::to_value(report).map_err(Error::internal)?;
+        fields::prune_empty(FIELDS, &mut report);
+        Ok(report)
+    });
+    Ok(json!({ "resolvedVulnsReports": reports.collect::<Result<Vec<Value>>>()? }))
+}
+
+/// The versions that are installed, by the names of packages and of those whose builds made them.
+#[derive(Default)]
+struct Installed(HashMap<String, BTreeSet<String>>);
+
+impl Installed {
+    fn add(&mut self, package: ImagePackage) {
+        let made_by = Some(package.origin).filter(|origin| !origin.is_empty() && *origin != package.name);
+        for name in made_by.into_iter().chain([package.name]) {
+            self.0.entry(name).or_default().insert(package.version.clone());
+        }
+    }
+
+    /// Tells whether the package is installed in this version or a later one.
+    fn has(&self, package: &str, fixed: &str) -> bool {
+        self.0.get(package).is_some_and(|versions| versions.iter().any(|version| apk::is_at_least(version, fixed)))
+    }
+}
+
+/// Reads what is installed in the images, as far as the caller may see them.
+async fn installed(cx: &Cx<'_>, images: &[ImageRef]) -> Result<Installed> {
+    let visible = Scopes::disjoint(cx.nodes(READ).iter().cloned().map(Scope::Subtree));
+    let mut uids = BTreeMap::new();
+    for image in images {
+        for repo in repos(cx, &visible, &image.repo).await? {
+            let tags = if image.tags.is_empty() { vec![DEFAULT_TAG.to_owned()] } else { image.tags.clone() };
+            let names = Filter::AnyOf { key: "name", values: tags.iter().map(|tag| KeyValue::text(tag)).collect() };
+            let query = Query { filters: vec![names], ..Query::new(Tag::KIND.name, Scope::Children(repo.clone())) };
+            for tag in cx.find::<Tag>(query).await? {
+                uids.insert(Image::uid_of(&repo, &tag.digest), tag.digest);
+            }
+        }
+    }
+    let found = cx.read_all::<Image>(uids.keys().cloned()).await?;
+    let mut installed = Installed::default();
+    for image in found.into_iter().flatten().filter(|image| uids.get(&image.uid) == Some(&image.digest)) {
+        image.platforms.into_iter().flat_map(|platform| platform.packages).for_each(|package| installed.add(package));
+    }
+    Ok(installed)
+}
+
+/// Returns the repos of a name or uid among these places; none when there is none.
+async fn repos(cx: &Cx<'_>, visible: &Scopes, named: &str) -> Result<Vec<Uid>> {
+    let mut query = Query::new(Repo::KIND.name, Scope::Roots);
+    query.limit = MAX_IMAGES;
+    match Uid::parse(named) {
+        Ok(uid) => query.scopes = visible.and(&Scopes::disjoint([Scope::Exact(uid)])).into_vec(),
+        Err(_) => {
+            query.scopes = visible.clone().into_vec();
+            query.filters = vec![Filter::AnyOf { key: "name", values: vec![KeyValue::text(named)] }];
+        }
+    }
+    Ok(cx.page(query).await?.items.into_iter().map(|item| item.uid).collect())
+}
+
+/// How many packages are looked up at once.
+const NAMES: usize = 200;
+
+/// Returns the advisories with fixes of what is installed: those that are public, and those of the groups in which the
+/// caller may read what is installed.
+async fn fixed(cx: &Cx<'_>, installed: &Installed) -> Result<Vec<Advisory>> {
+    let own = cx.nodes(READ);
+    let public = public_groups(cx).into_vec();
+    let places: BTreeSet<_> = own.iter().cloned().map(Scope::Subtree).chain(public).collect();
+    let lies_in_another = |place: &Scope| match place {
+        Scope::Subtree(uid) => uid.ancestry().skip(1).any(|above| places.contains(&Scope::Subtree(Uid::opaque(above)))),
+        _ => false,
+    };
+    let scopes: Vec<_> = places.iter().filter(|place| !lies_in_another(place)).cloned().collect();
+    let mut names: Vec<_> = installed.0.keys().map(|name| KeyValue::text(name)).collect();
+    names.sort();
+    let mut found = Vec::new();
+    for names in names.chunks(NAMES) {
+        let mut query = Query::new(Advisory::KIND.name, Scope::Roots);
+        query.scopes.clone_from(&scopes);
+        query.filters = vec![
+            Filter::AnyOf { key: "artifact", values: names.to_vec() },
+            Filter::AnyOf { key: "eventType", values: vec![KeyValue::text(EventType::Fixed.filter_name())] },
+        ];
+        found.extend(cx.find::<Advisory>(query).await?);
+    }
+    Ok(found)
+}

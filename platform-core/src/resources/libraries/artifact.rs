@@ -1,0 +1,261 @@
+//! Artifacts of language ecosystems (`docs/api.md`, Libraries).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{ArtifactVersion, order};
+use crate::{
+    access::{Capability, cap},
+    cx::Cx,
+    error::{Result, Violations},
+    kind::{
+        Action, By, DerivedKey, Domain, Field, Http, Imported, Kind, Method, Needs, Param, Parent, Resource, Roots,
+        Type, WhenParentGoes, opaque_uid,
+    },
+    store::{Delete, Filter, KeyValue, Query, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// A library of a language ecosystem. It lies in no group.
+///
+/// Written by [`Platform::put`](crate::platform::Platform::put), by the operator: one for an ecosystem and a name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Artifact {
+    /// One opaque segment, which follows from the ecosystem and the name: `python:requests`. Set when it is written.
+    pub uid: Uid,
+    /// As its ecosystem names it, such as `requests` or `org.apache.commons:commons-lang3`.
+    pub name: String,
+    /// The newest version's.
+    pub description: String,
+    /// Whose versions its are.
+    pub ecosystem: Ecosystem,
+    /// The newest, by the ecosystem's order.
+    pub latest_version: String,
+    /// How many there are.
+    pub version_count: i32,
+    /// When its first version was published.
+    pub create_time: Option<Timestamp>,
+    /// When its most recent version was published.
+    pub update_time: Option<Timestamp>,
+    /// The CUDA versions that it was built for, such as `12.8`: Python only. Lists filter by them; artifacts do not
+    /// show them.
+    pub cuda_versions: Vec<String>,
+    /// Whether it has versions without known vulnerabilities. Lists filter by it; artifacts do not show it.
+    pub remediated: bool,
+}
+
+/// A language ecosystem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub enum Ecosystem {
+    #[default]
+    EcosystemUnspecified,
+    EcosystemJava,
+    EcosystemPython,
+}
+
+/// The names of [`Ecosystem`].
+pub const ECOSYSTEMS: &[&str] = &["ECOSYSTEM_UNSPECIFIED", "ECOSYSTEM_JAVA", "ECOSYSTEM_PYTHON"];
+
+impl Ecosystem {
+    /// Returns the word that uids begin with.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::EcosystemUnspecified => "",
+            Self::EcosystemJava => "java",
+            Self::EcosystemPython => "python",
+        }
+    }
+
+    /// Returns the ecosystem that a uid beginning with this word is of.
+    pub fn of_word(word: &str) -> Option<Self> {
+        [Self::EcosystemJava, Self::EcosystemPython].into_iter().find(|ecosystem| ecosystem.word() == word)
+    }
+
+    /// Returns the name that the API gives it.
+    pub fn api_name(self) -> &'static str {
+        match self {
+            Self::EcosystemUnspecified => "ECOSYSTEM_UNSPECIFIED",
+            Self::EcosystemJava => "ECOSYSTEM_JAVA",
+            Self::EcosystemPython => "ECOSYSTEM_PYTHON",
+        }
+    }
+}
+
+impl Artifact {
+    /// Sums up an artifact's versions, which are all that it has: the newest by the ecosystem's order, how many there
+    /// are, when the first and the most recent were published. What lists filter by is left to the caller.
+    pub fn of(ecosystem: Ecosystem, name: &str, versions: &[ArtifactVersion]) -> Self {
+        let newest = versions.iter().max_by_key(|version| order::key(ecosystem, &version.version));
+        let published = || versions.iter().filter_map(|version| version.create_time);
+        Self {
+            name: name.to_owned(),
+            ecosystem,
+            description: newest.map(|newest| newest.description.clone()).unwrap_or_default(),
+            latest_version: newest.map(|newest| newest.version.clone()).unwrap_or_default(),
+            version_count: i32::try_from(versions.len()).unwrap_or(i32::MAX),
+            create_time: published().min(),
+            update_time: published().max(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the uid of an ecosystem's artifact.
+    pub fn uid_of(ecosystem: Ecosystem, name: &str) -> Uid {
+        opaque_uid(&[ecosystem.word(), name])
+    }
+}
+
+impl Resource for Artifact {
+    const KIND: &'static Kind = &Kind {
+        name: "Artifact",
+        plural: "artifacts",
+        service: "ArtifactsService",
+        domain: Domain::LIBRARIES,
+        parent: Parent::None,
+        methods: &[Method::list(LIST).order("name").params(PARAMS).narrow(narrow)],
+        actions: &[Action {
+            name: "GetArtifactCount",
+            http: Http::Get,
+            path: "artifacts/count",
+            request: &[ECOSYSTEMS_PARAM],
+            response: &[Field::new("counts", Type::List(&Type::Message(COUNT)))],
+            needs: Needs::Narrowed(LIST),
+            event: None,
+            run: |cx, request| Box::pin(count(cx, request)),
+        }],
+        fields: &[
+            Field::UID,
+            Field::string("name").output_only().sort(&["name"]),
+            Field::string("description").output_only().multiline(),
+            Field::enumeration("ecosystem", ECOSYSTEMS).output_only(),
+            Field::string("latestVersion").output_only(),
+            Field::new("versionCount", Type::Int32).output_only(),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME,
+            Field::strings("cudaVersions").input_only().rest_only(),
+            Field::bool("remediated").input_only().rest_only(),
+        ],
+        keys: &[
+            DerivedKey { name: "in", values: ecosystem },
+            DerivedKey {
+                name: "remediatedIn",
+                values: |body| if is_remediated(body) { ecosystem(body) } else { vec![] },
+            },
+            DerivedKey { name: "search", values: |body| vec![KeyValue::text(&text(body, "name").to_lowercase())] },
+        ],
+        unique: &[],
+        roots: Roots::Shared,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        Self {
+            uid: Self::uid_of(Ecosystem::EcosystemPython, "requests"),
+            name: "requests".to_owned(),
+            description: "Python HTTP for humans".to_owned(),
+            ecosystem: Ecosystem::EcosystemPython,
+            latest_version: "2.32.5".to_owned(),
+            version_count: 158,
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+            cuda_versions: vec!["12.8".to_owned()],
+            remediated: true,
+        }
+    }
+}
+
+impl Imported for Artifact {
+    const WRITE: &'static [Capability] = &[];
+
+    fn goes_with(uid: &Uid) -> Option<Delete> {
+        Some(Delete::With(ArtifactVersion::KIND.name, "artifact", KeyValue::text(uid)))
+    }
+
+    fn uid_in(&self, _: &Uid) -> Uid {
+        Self::uid_of(self.ecosystem, &self.name)
+    }
+
+    fn complete(&mut self, uid: Uid, violations: &mut Violations) {
+        self.uid = uid;
+        if self.name.is_empty() {
+            violations.add("name", "is required");
+        }
+        if self.ecosystem == Ecosystem::EcosystemUnspecified {
+            violations.add("ecosystem", "is required");
+        }
+    }
+}
+
+const LIST: &[Capability] = &[cap("libraries.artifacts.list")];
+
+const ECOSYSTEMS_PARAM: Field =
+    Field::new("ecosystems", Type::List(&Type::Enum(ECOSYSTEMS))).required().check(specified);
+
+const PARAMS: &[Param] = &[
+    Param { field: ECOSYSTEMS_PARAM, by: By::Narrow },
+    Param { field: Field::string("query"), by: By::Narrow },
+    Param { field: Field::string("cudaVersion"), by: By::Value("cudaVersions") },
+    Param { field: Field::bool("remediated"), by: By::Narrow },
+];
+
+const COUNT: &[Field] = &[Field::enumeration("ecosystem", ECOSYSTEMS), Field::new("totalCount", Type::Int64)];
+
+fn specified(ecosystems: &Value) -> std::result::Result<(), String> {
+    let unspecified = |name: &Value| name.as_str() == Some(Ecosystem::EcosystemUnspecified.api_name());
+    match ecosystems.as_array().is_some_and(|names| names.iter().any(unspecified)) {
+        true => Err("must each be an ecosystem".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Artifacts of the ecosystems, of which the remediated ones have an index of their own; and a part of the name,
+/// whatever the case.
+fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
+    let names = params.get("ecosystems").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let remediated = params.get("remediated").and_then(Value::as_bool).unwrap_or_default();
+    let key = if remediated { "remediatedIn" } else { "in" };
+    let ecosystems = Filter::AnyOf { key, values: names.map(KeyValue::text).collect() };
+    let query = params.get("query").and_then(Value::as_str);
+    let query =
+        query.map(|query| Filter::Contains { keys: vec!["search"], bytes: KeyValue::text(&query.to_lowercase()) });
+    [ecosystems].into_iter().chain(query).collect()
+}
+
+/// Counts the artifacts of each ecosystem that was asked for, in that order.
+async fn count(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let mut counts = Vec::new();
+    let scopes = cx.visible(Artifact::KIND, LIST).into_vec();
+    for ecosystem in request.get("ecosystems").and_then(Value::as_array).into_iter().flatten() {
+        let filters =
+            vec![Filter::AnyOf { key: "in", values: vec![KeyValue::text(ecosystem.as_str().unwrap_or_default())] }];
+        let query = Query {
+            scopes: scopes.clone(),
+            filters,
+            limit: 0,
+            count: true,
+            ..Query::new(Artifact::KIND.name, Scope::Roots)
+        };
+        let total = cx.page(query).await?.total.unwrap_or_default();
+        let counted = json!({ "ecosystem": ecosystem, "totalCount": total.to_string() });
+        if !counts.contains(&counted) {
+            counts.push(counted);
+        }
+    }
+    Ok(json!({ "counts": counts }))
+}
+
+fn text<'a>(body: &'a Value, name: &str) -> &'a str {
+    body.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn is_remediated(body: &Value) -> bool {
+    body.get("remediated").and_then(Value::as_bool).unwrap_or_default()
+}
+
+fn ecosystem(body: &Value) -> Vec<KeyValue> {
+    vec![KeyValue::text(text(body, "ecosystem"))]
+}

@@ -1,0 +1,180 @@
+//! Maven's order of versions, as its documentation of `ComparableVersion` has it: digits and letters are parts of their
+//! own, qualifiers have an order, a hyphen goes one level deeper, and what is missing counts as zero or as a release.
+
+/// The qualifiers that have a place of their own, in order; the empty one is a release.
+const QUALIFIERS: [&str; 7] = ["alpha", "beta", "milestone", "rc", "snapshot", "", "sp"];
+
+/// The place of a release among qualifiers, and of the end of a version among tokens.
+const RELEASE: u8 = 5;
+/// Qualifiers that have no place of their own come after those that have, in the order of their text.
+const OTHER: u8 = 7;
+/// A hyphen or a qualifier before a number: before numbers behind points, and after qualifiers.
+const LIST: u8 = 8;
+/// A number.
+const NUMBER: u8 = 9;
+
+/// A part of a version.
+#[derive(Debug, PartialEq, Eq)]
+enum Token {
+    Qualifier(String),
+    List,
+    /// Its digits, without leading zeros.
+    Number(String),
+}
+
+/// Returns the place of a version in Maven's order.
+pub(super) fn key(version: &str) -> Vec<u8> {
+    let mut key = Vec::new();
+    for token in tokens(&version.to_lowercase()) {
+        match token {
+            Token::Qualifier(text) => match QUALIFIERS.iter().position(|known| *known == text) {
+                Some(place) => key.push(u8::try_from(place).unwrap_or(OTHER)),
+                None => {
+                    key.push(OTHER);
+                    key.extend(text.bytes());
+                    key.push(0);
+                }
+            },
+            Token::List => key.push(LIST),
+            Token::Number(digits) => {
+                key.push(NUMBER);
+                // More digits are a greater number.
+                key.extend(u16::try_from(digits.len()).unwrap_or(u16::MAX).to_be_bytes());
+                key.extend(digits.bytes());
+            }
+        }
+    }
+    key.push(RELEASE);
+    key
+}
+
+/// Takes a version apart, without the parts at the end of each level that say nothing.
+fn tokens(version: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut rest = version;
+    while !rest.is_empty() {
+        let digits = rest.starts_with(|c: char| c.is_ascii_digit());
+        let end =
+            rest.find(|c: char| matches!(c, '.' | '-' | '_') || c.is_ascii_digit() != digits).unwrap_or(rest.len());
+        let (part, behind) = rest.split_at(end);
+        let separator = behind.chars().next().filter(|c| matches!(c, '.' | '-' | '_'));
+        let before_digit = behind.starts_with(|c: char| c.is_ascii_digit());
+        tokens.push(match digits {
+            true => Token::Number(part.trim_start_matches('0').to_owned()),
+            false => Token::Qualifier(qualifier(part, before_digit).to_owned()),
+        });
+        rest = separator.map_or(behind, |separator| behind.get(separator.len_utf8()..).unwrap_or_default());
+        let goes_deeper = separator != Some('.') && !rest.is_empty();
+        let qualified = rest.starts_with(|c: char| !c.is_ascii_digit());
+        if goes_deeper || qualified {
+            trim(&mut tokens);
+        }
+        // A qualifier is the same behind a point and a hyphen.
+        if goes_deeper && !qualified {
+            tokens.push(Token::List);
+        }
+    }
+    trim(&mut tokens);
+    tokens
+}
+
+/// Takes zeros, releases and empty levels from the end.
+fn trim(tokens: &mut Vec<Token>) {
+    let nothing = |token: &Token| match token {
+        Token::Number(digits) => digits.is_empty(),
+        Token::Qualifier(text) => text.is_empty(),
+        Token::List => true,
+    };
+    while tokens.last().is_some_and(nothing) {
+        tokens.pop();
+    }
+}
+
+/// Returns the qualifier that a text stands for. `a`, `b` and `m` are short forms before a digit.
+fn qualifier(text: &str, before_digit: bool) -> &str {
+    match text {
+        "a" if before_digit => "alpha",
+        "b" if before_digit => "beta",
+        "m" if before_digit => "milestone",
+        "ga" | "final" | "release" => "",
+        "cr" => "rc",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        Ecosystem::EcosystemJava,
+        tests::{assert_ascending, assert_equal},
+    };
+
+    #[test]
+    fn qualifiers_have_their_order_and_unknown_ones_come_after_a_release() {
+        let ascending = [
+            "1-alpha2snapshot",
+            "1-alpha2",
+            "1-alpha-123",
+            "1-beta-2",
+            "1-beta123",
+            "1-m2",
+            "1-m11",
+            "1-rc",
+            "1-cr2",
+            "1-rc123",
+            "1-snapshot",
+            "1",
+            "1-sp",
+            "1-sp2",
+            "1-sp123",
+            "1-abc",
+            "1-def",
+            "1-pom-1",
+            "1-1-snapshot",
+            "1-1",
+            "1-2",
+            "1-123",
+        ];
+        assert_ascending(EcosystemJava, &ascending);
+    }
+
+    #[test]
+    fn numbers_are_compared_as_numbers() {
+        let ascending = [
+            "2.0",
+            "2.0.a",
+            "2-1",
+            "2.0.2",
+            "2.0.123",
+            "2.1.0",
+            "2.1-a",
+            "2.1b",
+            "2.1-c",
+            "2.1-1",
+            "2.1.0.1",
+            "2.2",
+            "2.123",
+            "11.a2",
+            "11.b2",
+            "11.m2",
+            "11",
+            "11.a",
+            "11b",
+            "11c",
+            "11m",
+            "99999999999999999999",
+            "100000000000000000000",
+        ];
+        assert_ascending(EcosystemJava, &ascending);
+        assert_ascending(EcosystemJava, &["3.12.0", "3.12.0.1", "3.18.0", "20030203.000550"]);
+        assert_ascending(EcosystemJava, &["31.0-jre", "31.0.1-android", "31.0.1-jre", "32.0.0-android"]);
+        assert_ascending(EcosystemJava, &["5.0.0.Alpha1", "5.0.0.CR2", "5.0.0.Final", "5.0.1.Final"]);
+    }
+
+    #[test]
+    fn what_says_nothing_changes_nothing() {
+        assert_equal(EcosystemJava, &["1", "1.0", "1.0.0", "1-0", "1.0-0", "1-ga", "1.ga", "1-final", "1.0.Final"]);
+        assert_equal(EcosystemJava, &["1a1", "1-a1", "1-alpha-1"]);
+        assert_equal(EcosystemJava, &["1X", "1x", "1-x"]);
+    }
+}

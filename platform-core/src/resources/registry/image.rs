@@ -1,0 +1,221 @@
+//! Images: what is known of the content that tags name (`docs/api.md`, Images).
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    access::{Capability, cap},
+    cx::Cx,
+    error::{Error, Result, Violations},
+    kind::{
+        Action, Domain, Field, Http, Imported, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes, derived_uid,
+    },
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+use super::{super::check, Repo};
+
+/// An image of a repo, of one machine architecture or of several. Our own kind: the contract has what is asked of
+/// images and not how they come to be known.
+///
+/// Written by [`Platform::put`](crate::platform::Platform::put) below the repo's uid: one for a digest.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Image {
+    /// The repo's and a segment, which follows from the digest. Set when it is written.
+    pub uid: Uid,
+    /// Of the index or manifest: `sha256:` and 64 hex digits.
+    pub digest: String,
+    /// Whether the digest is of an index of images of several architectures, and not of a single image's manifest.
+    pub index: bool,
+    /// The image for each architecture; one when this is no index.
+    pub platforms: Vec<ImagePlatform>,
+    /// When it was first written.
+    pub create_time: Option<Timestamp>,
+    /// When it was last written with a change.
+    pub update_time: Option<Timestamp>,
+}
+
+/// An image for one architecture.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImagePlatform {
+    /// The machine, as OCI names it: `amd64`, `arm64`.
+    pub architecture: String,
+    /// Of the manifest: `sha256:` and 64 hex digits.
+    pub digest: String,
+    /// The bytes of its layers and its config.
+    #[serde(with = "crate::json::int64")]
+    pub size: i64,
+    /// What is installed in it, as its bill of materials says; empty when there is none.
+    pub packages: Vec<ImagePackage>,
+}
+
+/// A package that is installed in an image.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImagePackage {
+    /// The package.
+    pub name: String,
+    /// Its version, such as `3.1.0-r0`.
+    pub version: String,
+    /// The package whose build made it; empty when that is itself or not known.
+    pub origin: String,
+}
+
+const PLATFORM: &[Field] = &[
+    Field::string("architecture").required(),
+    Field::string("digest").check(check::digest),
+    Field::new("size", Type::Int64),
+    Field::new(
+        "packages",
+        Type::List(&Type::Message(&[
+            Field::string("name").required(),
+            Field::string("version"),
+            Field::string("origin"),
+        ])),
+    ),
+];
+
+impl Resource for Image {
+    const KIND: &'static Kind = &Kind {
+        name: "Image",
+        plural: "images",
+        service: "ImagesService",
+        domain: Domain::REGISTRY,
+        parent: Parent::Of("Repo"),
+        methods: &[],
+        actions: &[
+            Action {
+                name: "GetArchitectures",
+                http: Http::Get,
+                path: "repos/{repoUid=**}/digests/{digest}/architectures",
+                request: &[REPO, DIGEST],
+                response: &[Field::strings("architectures")],
+                needs: Needs::At("repoUid", READ),
+                event: None,
+                run: |cx, request| Box::pin(architectures(cx, request)),
+            },
+            Action {
+                name: "GetSize",
+                http: Http::Get,
+                path: "repos/{repoUid=**}/digests/{digest}/size",
+                request: &[REPO, DIGEST, Field::string("architecture")],
+                response: &[Field::new("size", Type::Int64), Field::string("architecture")],
+                needs: Needs::At("repoUid", READ),
+                event: None,
+                run: |cx, request| Box::pin(size(cx, request)),
+            },
+        ],
+        fields: &[
+            Field::UID,
+            Field::string("digest").required().check(check::digest),
+            Field::bool("index"),
+            Field::new("platforms", Type::List(&Type::Message(PLATFORM))),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME,
+        ],
+        keys: &[],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
+        Self {
+            uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef/fedcba9876543210"),
+            digest: digest.clone(),
+            index: true,
+            platforms: vec![ImagePlatform {
+                architecture: "amd64".to_owned(),
+                digest,
+                size: 10_485_760,
+                packages: vec![ImagePackage {
+                    name: "libcrypto3".to_owned(),
+                    version: "3.1.0-r0".to_owned(),
+                    origin: "openssl".to_owned(),
+                }],
+            }],
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+        }
+    }
+}
+
+impl Image {
+    /// Returns the uid of a repo's image with this digest.
+    pub fn uid_of(repo: &Uid, digest: &str) -> Uid {
+        derived_uid(repo, &[digest])
+    }
+}
+
+impl Imported for Image {
+    const WRITE: &'static [Capability] = &[cap("manifest.create"), cap("manifest.update")];
+
+    fn uid_in(&self, repo: &Uid) -> Uid {
+        Self::uid_of(repo, &self.digest)
+    }
+
+    fn complete(&mut self, uid: Uid, violations: &mut Violations) {
+        self.uid = uid;
+        if self.platforms.is_empty() || (!self.index && self.platforms.len() > 1) {
+            violations.add("platforms", "must be one, or at least one for an index");
+        }
+        for (at, platform) in self.platforms.iter_mut().enumerate() {
+            if platform.size < 0 {
+                violations.add(format!("platforms[{at}].size"), "must not be negative");
+            }
+            platform.packages.sort();
+            platform.packages.dedup();
+        }
+    }
+}
+
+const READ: &[Capability] = &[cap("repo.list"), cap("manifest.metadata.list")];
+
+const REPO: Field = Field::string("repoUid").required();
+
+const DIGEST: Field = Field::string("digest").required().check(check::digest);
+
+/// The architecture that is meant when none is named.
+const DEFAULT_ARCHITECTURE: &str = "amd64";
+
+/// Returns the architectures of an index, in its order.
+async fn architectures(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let image = find(cx, &request).await?;
+    if !image.index {
+        return Err(Error::invalid_field("digest", "must be of an index"));
+    }
+    let mut names: Vec<_> = image.platforms.into_iter().map(|platform| platform.architecture).collect();
+    let mut seen = HashSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    Ok(json!({ "architectures": names }))
+}
+
+/// Returns the size of an image for one architecture.
+async fn size(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let image = find(cx, &request).await?;
+    let wanted = request.get("architecture").and_then(Value::as_str).unwrap_or(DEFAULT_ARCHITECTURE);
+    let platform = image.platforms.iter().find(|platform| platform.architecture == wanted);
+    let platform = platform.ok_or_else(|| Error::not_found(Image::KIND, format!("{}/{wanted}", image.digest)))?;
+    Ok(json!({ "size": platform.size.to_string(), "architecture": wanted }))
+}
+
+/// Returns the image that a request names.
+///
+/// # Errors
+/// NOT_FOUND for the repo, then for the image.
+async fn find(cx: &Cx<'_>, request: &Map<String, Value>) -> Result<Image> {
+    let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (repo, digest) = (Uid::opaque(text("repoUid")), text("digest"));
+    let image = cx.read::<Image>(&Image::uid_of(&repo, digest)).await?.filter(|image| image.digest == digest);
+    match image {
+        Some(image) => Ok(image),
+        None if cx.read::<Repo>(&repo).await?.is_none() => Err(Error::not_found(Repo::KIND, repo.as_str())),
+        None => Err(Error::not_found(Image::KIND, digest)),
+    }
+}

@@ -1,0 +1,181 @@
+//! Advisories (`docs/api.md`, Advisories).
+
+use serde::{Deserialize, Serialize};
+
+use super::{super::advisory::vulnerability_metadata::Severities, Severity, severity::SEVERITY};
+use crate::{
+    BoxFuture,
+    access::{Capability, cap},
+    cx::Cx,
+    error::{Result, Violations},
+    kind::{Domain, Field, Imported, Kind, Method, Parent, Resource, Roots, Type, WhenParentGoes, derived_uid},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+pub mod event;
+mod filters;
+
+pub use event::{AdvisoryEvent, EventType, ReviewState};
+
+/// Raised by every write of advisories, for what is kept that was made of them.
+pub(crate) const ADVISORIES_EPOCH: &str = "advisories";
+
+/// What is known of a vulnerability in a component of an artifact, and what was done about it.
+///
+/// Written by [`Platform::put`](crate::platform::Platform::put): one in a group for an artifact's name and an
+/// advisory's id. What its source does not say stays empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Advisory {
+    /// The group's and a segment, which follows from `artifact_name` and `advisory_id`. Set when it is written.
+    pub uid: Uid,
+    /// The public id, such as `CGA-3gfc-9462-mc8m`.
+    pub advisory_id: String,
+    /// When it was first known; when it was first written, if its source does not say.
+    pub create_time: Option<Timestamp>,
+    /// When it last changed; when it was last written with a change, if its source does not say.
+    pub update_time: Option<Timestamp>,
+    /// When it was withdrawn. Lists hide it from then on.
+    pub delete_time: Option<Timestamp>,
+    /// Who wrote it.
+    pub author: String,
+    /// The package, image or library.
+    pub artifact_name: String,
+    /// What that is, such as `apk`, `image` or `library`.
+    pub artifact_type: String,
+    /// For which machines, such as `x86_64` or `aarch64`.
+    pub artifact_architecture: String,
+    /// The vulnerable part of it.
+    pub component_name: String,
+    /// Where in the artifact that is.
+    pub component_location: String,
+    /// What it is, such as `go-module`.
+    pub component_type: String,
+    /// Other ids of the same vulnerability, such as `CVE-2022-4203`.
+    pub aliases: Vec<String>,
+    /// What was found and done, oldest first.
+    pub events: Vec<AdvisoryEvent>,
+    /// The id that it had in a repository of advisories.
+    pub legacy_advisory_id: String,
+    /// How severe it is. Looked up through the aliases at each read and never stored.
+    pub severities: Vec<Severity>,
+    /// The package whose build made the artifact, which for most is the artifact itself. Lists filter by it and
+    /// documents are named for it; advisories do not show it. Empty means `artifact_name`.
+    pub origin: String,
+    /// The distribution of packages that the artifact is of, such as `wolfi`. Documents show it, advisories do not.
+    pub package_namespace: String,
+}
+
+impl Resource for Advisory {
+    const KIND: &'static Kind = &Kind {
+        name: "Advisory",
+        plural: "advisories",
+        service: "AdvisoriesService",
+        domain: Domain::VULNERABILITIES,
+        parent: Parent::Group,
+        methods: &[
+            Method::list(&[cap("advisories.list")]).params(filters::PARAMS).narrow(filters::narrow),
+            Method::get(&[cap("advisories.list")]),
+        ],
+        actions: &[],
+        fields: &[
+            Field::UID,
+            Field::string("advisoryId").output_only(),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME,
+            Field::timestamp("deleteTime").output_only(),
+            Field::string("author"),
+            Field::string("artifactName"),
+            Field::string("artifactType"),
+            Field::string("artifactArchitecture"),
+            Field::string("componentName"),
+            Field::string("componentLocation"),
+            Field::string("componentType"),
+            Field::strings("aliases"),
+            Field::new("events", Type::List(&Type::Message(event::FIELDS))),
+            Field::string("legacyAdvisoryId").output_only(),
+            Field::new("severities", Type::List(&Type::Message(SEVERITY))).output_only(),
+            Field::string("origin").input_only().rest_only(),
+            Field::string("packageNamespace").input_only().rest_only(),
+        ],
+        keys: filters::KEYS,
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Blocks,
+    };
+
+    fn example() -> Self {
+        Self {
+            uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
+            advisory_id: "CGA-3gfc-9462-mc8m".to_owned(),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+            delete_time: Some(Timestamp::EPOCH),
+            author: "ada@example.com".to_owned(),
+            artifact_name: "openssl".to_owned(),
+            artifact_type: "apk".to_owned(),
+            artifact_architecture: "x86_64".to_owned(),
+            component_name: "libcrypto".to_owned(),
+            component_location: "/usr/lib/libcrypto.so.3".to_owned(),
+            component_type: "apk".to_owned(),
+            aliases: vec!["CVE-2022-4203".to_owned(), "GHSA-w67w-mw4j-8qrv".to_owned()],
+            events: vec![AdvisoryEvent::example()],
+            legacy_advisory_id: "CVE-2022-4203".to_owned(),
+            severities: vec![Severity::default()],
+            origin: "openssl".to_owned(),
+            package_namespace: "wolfi".to_owned(),
+        }
+    }
+
+    fn computed(&self) -> bool {
+        true
+    }
+
+    /// Looks up how severe it is, by its aliases and its own id.
+    fn render<'a>(cx: &'a Cx<'a>, advisories: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let found = Severities::look_up(cx, advisories.iter().flat_map(Self::names)).await?;
+            for advisory in advisories {
+                advisory.severities = found.of(advisory.names());
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Advisory {
+    /// Returns the names of the vulnerability: its aliases, then its own id.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.aliases.iter().chain([&self.advisory_id]).map(String::as_str)
+    }
+
+    /// Returns the most recent event that is agreed upon; of two at one time, the later in the list.
+    pub fn latest_event(&self) -> Option<&AdvisoryEvent> {
+        self.events.iter().filter(|event| event.is_approved()).max_by_key(|event| event.create_time)
+    }
+}
+
+impl Imported for Advisory {
+    const WRITE: &'static [Capability] = &[cap("advisories.create"), cap("advisories.update")];
+
+    const EPOCH: Option<&'static str> = Some(ADVISORIES_EPOCH);
+
+    fn uid_in(&self, group: &Uid) -> Uid {
+        derived_uid(group, &[&self.artifact_name, &self.advisory_id])
+    }
+
+    fn complete(&mut self, uid: Uid, violations: &mut Violations) {
+        self.uid = uid;
+        for (field, value) in [("artifactName", &self.artifact_name), ("advisoryId", &self.advisory_id)] {
+            if value.is_empty() {
+                violations.add(field, "is required");
+            }
+        }
+        self.severities.clear();
+        if self.origin.is_empty() {
+            self.origin.clone_from(&self.artifact_name);
+        }
+        event::number(&mut self.events, &self.uid);
+    }
+}

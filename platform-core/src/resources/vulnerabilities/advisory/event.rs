@@ -1,0 +1,371 @@
+//! Events of advisories: what was found and done, by whom, and whether somebody agreed.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    kind::{Field, Type, derived_uid},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// Something that was found or done about a vulnerability: one of the eight kinds of events, which exclude each other.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AdvisoryEvent {
+    /// The advisory's and a segment. Set when the advisory is written.
+    pub uid: Uid,
+    /// When it happened.
+    pub create_time: Option<Timestamp>,
+    /// What tools reported: JSON, in standard base64.
+    pub findings: String,
+    /// Who recorded it.
+    pub author: String,
+    /// Who reviewed it.
+    pub reviewer: String,
+    /// Whether it is agreed upon. Only approved events count as what became of an advisory.
+    pub review_state: ReviewState,
+    /// Where it is discussed.
+    pub issue: String,
+    /// The vulnerability was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detection: Option<Detection>,
+    /// A version without it was released.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<Fixed>,
+    /// The artifact is not vulnerable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub false_positive_determination: Option<FalsePositiveDetermination>,
+    /// Nobody will look further.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub analysis_not_planned: Option<Note>,
+    /// Nobody will fix it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix_not_planned: Option<Note>,
+    /// Whoever makes the component has to fix it first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending_upstream_fix: Option<Note>,
+    /// The artifact is vulnerable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub true_positive_determination: Option<Note>,
+    /// Released versions were patched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patched: Option<Patched>,
+}
+
+/// Whether an event is agreed upon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub enum ReviewState {
+    #[default]
+    ReviewStateUnspecified,
+    ReviewStatePending,
+    ReviewStateApproved,
+    ReviewStateRequestChanges,
+    ReviewStateRejected,
+}
+
+/// The names of [`ReviewState`].
+pub const REVIEW_STATES: &[&str] = &[
+    "REVIEW_STATE_UNSPECIFIED",
+    "REVIEW_STATE_PENDING",
+    "REVIEW_STATE_APPROVED",
+    "REVIEW_STATE_REQUEST_CHANGES",
+    "REVIEW_STATE_REJECTED",
+];
+
+/// Which of the eight kinds of events one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub enum EventType {
+    Detection,
+    TruePositiveDetermination,
+    Fixed,
+    FalsePositiveDetermination,
+    AnalysisNotPlanned,
+    FixNotPlanned,
+    PendingUpstreamFix,
+    Patched,
+}
+
+impl EventType {
+    /// All of them, as the contract numbers them.
+    pub const ALL: [Self; 8] = [
+        Self::Detection,
+        Self::TruePositiveDetermination,
+        Self::Fixed,
+        Self::FalsePositiveDetermination,
+        Self::AnalysisNotPlanned,
+        Self::FixNotPlanned,
+        Self::PendingUpstreamFix,
+        Self::Patched,
+    ];
+
+    /// Returns the field of an event that has what it says.
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::Detection => "detection",
+            Self::TruePositiveDetermination => "truePositiveDetermination",
+            Self::Fixed => "fixed",
+            Self::FalsePositiveDetermination => "falsePositiveDetermination",
+            Self::AnalysisNotPlanned => "analysisNotPlanned",
+            Self::FixNotPlanned => "fixNotPlanned",
+            Self::PendingUpstreamFix => "pendingUpstreamFix",
+            Self::Patched => "patched",
+        }
+    }
+
+    /// Returns the name by which lists filter.
+    pub const fn filter_name(self) -> &'static str {
+        match self {
+            Self::Detection => "EVENT_TYPE_FILTER_DETECTION",
+            Self::TruePositiveDetermination => "EVENT_TYPE_FILTER_TRUE_POSITIVE_DETERMINATION",
+            Self::Fixed => "EVENT_TYPE_FILTER_FIXED",
+            Self::FalsePositiveDetermination => "EVENT_TYPE_FILTER_FALSE_POSITIVE_DETERMINATION",
+            Self::AnalysisNotPlanned => "EVENT_TYPE_FILTER_ANALYSIS_NOT_PLANNED",
+            Self::FixNotPlanned => "EVENT_TYPE_FILTER_FIX_NOT_PLANNED",
+            Self::PendingUpstreamFix => "EVENT_TYPE_FILTER_PENDING_UPSTREAM_FIX",
+            Self::Patched => "EVENT_TYPE_FILTER_PATCHED",
+        }
+    }
+}
+
+/// The names by which lists filter, as the contract numbers them.
+pub const EVENT_TYPE_FILTERS: &[&str] = &[
+    "EVENT_TYPE_FILTER_UNSPECIFIED",
+    EventType::Detection.filter_name(),
+    EventType::TruePositiveDetermination.filter_name(),
+    EventType::Fixed.filter_name(),
+    EventType::FalsePositiveDetermination.filter_name(),
+    EventType::AnalysisNotPlanned.filter_name(),
+    EventType::FixNotPlanned.filter_name(),
+    EventType::PendingUpstreamFix.filter_name(),
+    EventType::Patched.filter_name(),
+];
+
+/// How a vulnerability was found: one of these.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Detection {
+    /// In the national vulnerability database.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvdapi: Option<Nvdapi>,
+    /// By somebody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manual: Option<Manual>,
+    /// By a scanner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scanv1: Option<ScanV1>,
+}
+
+/// What the national vulnerability database was asked and answered.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Nvdapi {
+    /// The CPE that was searched for.
+    pub cpe_searched: String,
+    /// The CPE that was found.
+    pub cpe_found: String,
+}
+
+/// Somebody found it; there is no more to say.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Manual {}
+
+/// What a scanner found.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub struct ScanV1 {
+    pub scanner: String,
+    pub subpackage: String,
+    pub component_id: String,
+    pub component: String,
+    pub component_version: String,
+    pub component_type: String,
+    pub component_location: String,
+    pub artifact_version: String,
+    pub scanner_version: String,
+    pub grype_db_built: String,
+    pub grype_db_checksum: String,
+}
+
+/// A version without the vulnerability.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub struct Fixed {
+    pub fixed_version: String,
+    pub note: String,
+    pub scanner_version: String,
+    pub grype_db_built: String,
+    pub grype_db_checksum: String,
+}
+
+/// Why the artifact is not vulnerable.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FalsePositiveDetermination {
+    /// The reason.
+    #[serde(rename = "type")]
+    pub reason: FalsePositiveType,
+    /// In words.
+    pub note: String,
+}
+
+/// The reasons why an artifact is not vulnerable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub enum FalsePositiveType {
+    #[default]
+    TypeUnspecified,
+    TypeVulnerabilityRecordAnalysisContested,
+    TypeComponentVulnerabilityMismatch,
+    TypeVulnerableCodeVersionNotUsed,
+    TypeVulnerableCodeNotIncludedInPackage,
+    TypeVulnerableCodeNotInExecutionPath,
+    TypeVulnerableCodeCannotBeControlledByAdversary,
+    TypeInlineMitigationsExist,
+}
+
+/// The names of [`FalsePositiveType`].
+pub const FALSE_POSITIVE_TYPES: &[&str] = &[
+    "TYPE_UNSPECIFIED",
+    "TYPE_VULNERABILITY_RECORD_ANALYSIS_CONTESTED",
+    "TYPE_COMPONENT_VULNERABILITY_MISMATCH",
+    "TYPE_VULNERABLE_CODE_VERSION_NOT_USED",
+    "TYPE_VULNERABLE_CODE_NOT_INCLUDED_IN_PACKAGE",
+    "TYPE_VULNERABLE_CODE_NOT_IN_EXECUTION_PATH",
+    "TYPE_VULNERABLE_CODE_CANNOT_BE_CONTROLLED_BY_ADVERSARY",
+    "TYPE_INLINE_MITIGATIONS_EXIST",
+];
+
+/// An event that has nothing to it but words.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Note {
+    /// The words.
+    pub note: String,
+}
+
+/// Released versions that were patched.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub struct Patched {
+    pub patched_versions: Vec<String>,
+    pub note: String,
+}
+
+impl AdvisoryEvent {
+    /// Returns which kind of event it is; none when no form is set.
+    pub fn event_type(&self) -> Option<EventType> {
+        let forms = [
+            (self.detection.is_some(), EventType::Detection),
+            (self.true_positive_determination.is_some(), EventType::TruePositiveDetermination),
+            (self.fixed.is_some(), EventType::Fixed),
+            (self.false_positive_determination.is_some(), EventType::FalsePositiveDetermination),
+            (self.analysis_not_planned.is_some(), EventType::AnalysisNotPlanned),
+            (self.fix_not_planned.is_some(), EventType::FixNotPlanned),
+            (self.pending_upstream_fix.is_some(), EventType::PendingUpstreamFix),
+            (self.patched.is_some(), EventType::Patched),
+        ];
+        forms.into_iter().find_map(|(set, form)| set.then_some(form))
+    }
+
+    /// Tells whether it is agreed upon.
+    pub fn is_approved(&self) -> bool {
+        self.review_state == ReviewState::ReviewStateApproved
+    }
+
+    pub(super) fn example() -> Self {
+        Self {
+            uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef/fedcba9876543210"),
+            create_time: Some(Timestamp::EPOCH),
+            findings: "e30=".to_owned(),
+            author: "ada@example.com".to_owned(),
+            reviewer: "grace@example.com".to_owned(),
+            review_state: ReviewState::ReviewStateApproved,
+            issue: "https://example.com/issues/1".to_owned(),
+            fixed: Some(Fixed {
+                fixed_version: "3.1.0-r0".to_owned(),
+                note: "released".to_owned(),
+                scanner_version: "0.1".to_owned(),
+                grype_db_built: "2026-01-01".to_owned(),
+                grype_db_checksum: "sha256:0".to_owned(),
+            }),
+            ..Self::default()
+        }
+    }
+}
+
+/// Gives each event its uid below the advisory, which follows from when it happened and what it is, so that an event
+/// keeps its uid when others are added before it.
+pub(super) fn number(events: &mut [AdvisoryEvent], advisory: &Uid) {
+    let mut alike: HashMap<(Option<Timestamp>, Option<&str>), usize> = HashMap::new();
+    for event in events {
+        let what = event.event_type().map(EventType::filter_name);
+        let nth = alike.entry((event.create_time, what)).or_default();
+        let at = event.create_time.map(|at| at.to_string()).unwrap_or_default();
+        event.uid = derived_uid(advisory, &[&at, what.unwrap_or_default(), &nth.to_string()]);
+        *nth += 1;
+    }
+}
+
+const NOTE: &[Field] = &[Field::string("note").multiline()];
+
+const DETECTION: &[Field] = &[
+    Field::message("nvdapi", &[Field::string("cpeSearched"), Field::string("cpeFound")]).oneof("type"),
+    Field::message("manual", &[]).oneof("type"),
+    Field::message(
+        "scanv1",
+        &[
+            Field::string("scanner"),
+            Field::string("subpackage"),
+            Field::string("componentId"),
+            Field::string("component"),
+            Field::string("componentVersion"),
+            Field::string("componentType"),
+            Field::string("componentLocation"),
+            Field::string("artifactVersion"),
+            Field::string("scannerVersion"),
+            Field::string("grypeDbBuilt"),
+            Field::string("grypeDbChecksum"),
+        ],
+    )
+    .oneof("type"),
+];
+
+const FIXED: &[Field] = &[
+    Field::string("fixedVersion"),
+    Field::string("note").multiline(),
+    Field::string("scannerVersion"),
+    Field::string("grypeDbBuilt"),
+    Field::string("grypeDbChecksum"),
+];
+
+/// The fields of an [`AdvisoryEvent`].
+pub const FIELDS: &[Field] = &[
+    Field::string("uid").output_only(),
+    Field::timestamp("createTime").output_only(),
+    Field::new("findings", Type::Bytes),
+    Field::string("author"),
+    Field::string("reviewer"),
+    Field::enumeration("reviewState", REVIEW_STATES),
+    Field::string("issue"),
+    Field::message("detection", DETECTION).oneof("type"),
+    Field::message("fixed", FIXED).oneof("type"),
+    Field::message(
+        "falsePositiveDetermination",
+        &[Field::enumeration("type", FALSE_POSITIVE_TYPES), Field::string("note").multiline()],
+    )
+    .oneof("type"),
+    Field::message("analysisNotPlanned", NOTE).oneof("type"),
+    Field::message("fixNotPlanned", NOTE).oneof("type"),
+    Field::message("pendingUpstreamFix", NOTE).oneof("type"),
+    Field::message("truePositiveDetermination", NOTE).oneof("type"),
+    Field::message("patched", &[Field::strings("patchedVersions"), Field::string("note").multiline()]).oneof("type"),
+];

@@ -1,0 +1,159 @@
+//! What lists of advisories filter by (`docs/api.md`, Advisories).
+//!
+//! A withdrawn advisory has none of these keys, so that a filter by any of them passes it by without asking; only
+//! lists without such a filter ask for what is there.
+
+use serde_json::{Map, Value};
+
+use super::event::{EVENT_TYPE_FILTERS, EventType, REVIEW_STATES};
+use crate::{
+    kind::{By, DerivedKey, Field, Param, Type},
+    store::{Filter, KeyName, KeyValue},
+    timestamp::Timestamp,
+};
+
+const fn any_of(name: &'static str, key: KeyName) -> Param {
+    Param { field: Field::strings(name), by: By::Value(key) }
+}
+
+const fn any_event_type(name: &'static str, key: KeyName) -> Param {
+    let field = Field::new(name, Type::List(&Type::Enum(EVENT_TYPE_FILTERS))).check(specified);
+    Param { field, by: By::Value(key) }
+}
+
+/// The parameters.
+pub(super) const PARAMS: &[Param] = &[
+    any_of("advisoryIds", "id"),
+    any_of("legacyAdvisoryIds", "legacyId"),
+    Param { field: Field::strings("artifactNames"), by: By::Narrow },
+    any_of("artifactTypes", "ofType"),
+    any_of("artifactArchitectures", "architecture"),
+    any_of("componentNames", "component"),
+    any_of("componentTypes", "componentOfType"),
+    any_of("componentLocations", "location"),
+    any_of("aliases", "alias"),
+    Param { field: Field::string("origin"), by: By::Narrow },
+    Param {
+        field: Field::new("eventReviewStates", Type::List(&Type::Enum(REVIEW_STATES))).check(specified),
+        by: By::Value("eventReviewState"),
+    },
+    any_of("eventAuthors", "eventAuthor"),
+    Param { field: Field::strings("excludeEventAuthors"), by: By::Narrow },
+    any_of("eventReviewers", "eventReviewer"),
+    any_event_type("eventTypes", "eventType"),
+    Param { field: Field::enumeration("latestEventType", EVENT_TYPE_FILTERS), by: By::Value("latestEvent") },
+    Param { field: Field::string("query"), by: By::Narrow },
+];
+
+/// The keys.
+pub(super) const KEYS: &[DerivedKey] = &[
+    DerivedKey { name: "live", values: |body| if is_live(body) { vec![KeyValue::boolean(true)] } else { vec![] } },
+    DerivedKey { name: "id", values: |body| one(body, "advisoryId") },
+    DerivedKey { name: "legacyId", values: |body| one(body, "legacyAdvisoryId") },
+    DerivedKey { name: "artifact", values: |body| one(body, "artifactName") },
+    DerivedKey { name: "ofType", values: |body| one(body, "artifactType") },
+    DerivedKey { name: "architecture", values: |body| one(body, "artifactArchitecture") },
+    DerivedKey { name: "component", values: |body| one(body, "componentName") },
+    DerivedKey { name: "componentOfType", values: |body| one(body, "componentType") },
+    DerivedKey { name: "location", values: |body| one(body, "componentLocation") },
+    DerivedKey { name: "alias", values: |body| live(body, aliases(body).map(KeyValue::text)) },
+    DerivedKey { name: "madeBy", values: |body| one(body, "origin") },
+    DerivedKey { name: "eventReviewState", values: |body| of_events(body, "reviewState") },
+    DerivedKey { name: "eventAuthor", values: |body| of_events(body, "author") },
+    DerivedKey { name: "eventReviewer", values: |body| of_events(body, "reviewer") },
+    DerivedKey { name: "eventType", values: |body| live(body, events(body).filter_map(event_type)) },
+    DerivedKey { name: "latestEvent", values: |body| live(body, latest(body).and_then(event_type)) },
+    DerivedKey { name: "search", values: searched },
+];
+
+/// Filters by what its parameters make together: `origin` in place of `artifactNames`, what must not be, what the text
+/// must have; and by what is not withdrawn, unless another filter does that already.
+pub(super) fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
+    let text = |name: &str| params.get(name).and_then(Value::as_str);
+    let values = |name: &str| -> Vec<KeyValue> {
+        let values = params.get(name).and_then(Value::as_array).into_iter().flatten();
+        values.filter_map(Value::as_str).map(KeyValue::text).collect()
+    };
+    let mut filters = Vec::new();
+    match (text("origin"), values("artifactNames")) {
+        (Some(origin), _) => filters.push(Filter::AnyOf { key: "madeBy", values: vec![KeyValue::text(origin)] }),
+        (None, names) if !names.is_empty() => filters.push(Filter::AnyOf { key: "artifact", values: names }),
+        _ => {}
+    }
+    let by_value = |param: &Param| matches!(param.by, By::Value(_)) && params.contains_key(param.field.name);
+    if filters.is_empty() && !PARAMS.iter().any(by_value) {
+        filters.push(Filter::AnyOf { key: "live", values: vec![KeyValue::boolean(true)] });
+    }
+    let excluded = values("excludeEventAuthors");
+    if !excluded.is_empty() {
+        filters.push(Filter::NoneOf { key: "eventAuthor", values: excluded });
+    }
+    if let Some(query) = text("query") {
+        filters.push(Filter::Contains { keys: vec!["search"], bytes: KeyValue::text(&query.to_lowercase()) });
+    }
+    filters
+}
+
+/// No element is the unspecified name of its enum.
+fn specified(values: &Value) -> Result<(), String> {
+    let unspecified = |name: &str| name.ends_with("_UNSPECIFIED");
+    match values.as_array().into_iter().flatten().filter_map(Value::as_str).any(unspecified) {
+        true => Err("must each be specified".to_owned()),
+        false => Ok(()),
+    }
+}
+
+fn is_live(body: &Value) -> bool {
+    body.get("deleteTime").is_none()
+}
+
+/// Returns these values, each once, unless the advisory is withdrawn.
+fn live(body: &Value, values: impl IntoIterator<Item = KeyValue>) -> Vec<KeyValue> {
+    if !is_live(body) {
+        return Vec::new();
+    }
+    let mut values: Vec<_> = values.into_iter().collect();
+    values.sort();
+    values.dedup();
+    values
+}
+
+fn one(body: &Value, field: &str) -> Vec<KeyValue> {
+    live(body, body.get(field).and_then(Value::as_str).filter(|text| !text.is_empty()).map(KeyValue::text))
+}
+
+fn aliases(body: &Value) -> impl Iterator<Item = &str> {
+    body.get("aliases").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn events(body: &Value) -> impl Iterator<Item = &Value> {
+    body.get("events").and_then(Value::as_array).into_iter().flatten()
+}
+
+fn of_events(body: &Value, field: &str) -> Vec<KeyValue> {
+    live(
+        body,
+        events(body).filter_map(|event| event.get(field)?.as_str()).filter(|text| !text.is_empty()).map(KeyValue::text),
+    )
+}
+
+fn event_type(event: &Value) -> Option<KeyValue> {
+    let form = EventType::ALL.into_iter().find(|form| event.get(form.field()).is_some());
+    form.map(|form| KeyValue::text(form.filter_name()))
+}
+
+/// Returns the most recent event that is agreed upon; of two at one time, the later in the list.
+fn latest(body: &Value) -> Option<&Value> {
+    let approved =
+        events(body).filter(|event| event.get("reviewState").and_then(Value::as_str) == Some("REVIEW_STATE_APPROVED"));
+    approved.max_by_key(|event| Timestamp::parse(event.get("createTime")?.as_str()?).ok())
+}
+
+/// The texts that `query` looks in, in lower case: a value each, so that nothing is found across two.
+fn searched(body: &Value) -> Vec<KeyValue> {
+    let names = ["artifactName", "componentName"].into_iter().filter_map(|field| body.get(field)?.as_str());
+    live(
+        body,
+        names.chain(aliases(body)).filter(|text| !text.is_empty()).map(|text| KeyValue::text(&text.to_lowercase())),
+    )
+}

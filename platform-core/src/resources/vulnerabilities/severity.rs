@@ -1,0 +1,37 @@
+//! How severe a vulnerability is, by one of the public scales.
+
+use serde::{Deserialize, Serialize};
+
+use crate::kind::Field;
+
+/// A score of a vulnerability.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Severity {
+    /// The scale.
+    #[serde(rename = "type")]
+    pub scale: SeverityType,
+    /// The score on it: for CVSS its vector, such as `CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H`.
+    pub score: String,
+}
+
+/// The scales that the API tells apart; any other is unspecified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub enum SeverityType {
+    #[default]
+    TypeUnspecified,
+    #[serde(rename = "TYPE_CVSS_V2")]
+    TypeCvssV2,
+    #[serde(rename = "TYPE_CVSS_V3")]
+    TypeCvssV3,
+    #[serde(rename = "TYPE_CVSS_V4")]
+    TypeCvssV4,
+}
+
+/// The fields of a [`Severity`].
+pub const SEVERITY: &[Field] = &[
+    Field::enumeration("type", &["TYPE_UNSPECIFIED", "TYPE_CVSS_V2", "TYPE_CVSS_V3", "TYPE_CVSS_V4"]),
+    Field::string("score"),
+];
