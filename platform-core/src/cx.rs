@@ -69,6 +69,10 @@ impl<'a> Cx<'a> {
         &self.grants
     }
 
+    pub(crate) fn shared_grants(&self) -> Arc<Grants> {
+        Arc::clone(&self.grants)
+    }
+
     /// Tells whether the caller is the installation's operator, with a token that is not narrowed.
     pub fn is_operator(&self) -> bool {
         self.grants.operator && self.caller.narrowing.is_none()

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     BoxFuture,
-    access::{Caller, Grants, resolve},
+    access::{Caller, Grants, Session, resolve},
     aip::page_token::PageKeys,
     clock::Clock,
     cx::{ATTEMPTS, Cx},
@@ -28,14 +28,17 @@ use crate::{
 pub use crate::verbs::list::ListReply;
 
 mod bootstrap;
+mod directory;
 mod kept;
 mod presented;
 mod put;
+mod sign_ins;
 
 pub use bootstrap::Bootstrap;
 pub(crate) use kept::Kept;
 pub use kept::Rendered;
 pub use put::{PutReply, Refused};
+pub use sign_ins::Person;
 
 /// A resource API over a store.
 ///
@@ -50,6 +53,8 @@ pub struct Platform {
     page_keys: ArcSwap<PageKeys>,
     seal_keys: SealKeys,
     grants: Cache<Uid, Arc<Grants>>,
+    /// Those of persons who signed in by an organisation's own provider.
+    sessions: Cache<(Uid, Arc<Session>), Arc<Grants>>,
     documents: Kept,
     settings: Settings,
 }
@@ -144,6 +149,7 @@ impl Builder {
         let seal_keys = self.seal_keys.unwrap_or_else(|| SealKeys::new(draw()));
         Platform {
             grants: Cache::new(self.settings.cached_grants),
+            sessions: Cache::new(self.settings.cached_grants),
             store: self.store,
             clock: self.clock,
             entropy: self.entropy,
@@ -397,13 +403,13 @@ impl Platform {
         operation: impl for<'c> Fn(&'c Cx<'a>) -> BoxFuture<'c, Result<T>>,
     ) -> Result<T> {
         for _ in 0..ATTEMPTS {
-            let cx = Cx::new(self, caller, self.grants(&caller.identity).await?);
+            let cx = Cx::new(self, caller, self.grants_of(caller).await?);
             let done = operation(&cx).await;
             // What was answered without a look at the store may rest on grants that have changed since.
             let still = if cx.is_confirmed() { Ok(()) } else { cx.confirm().await };
             match (done, still) {
                 (Err(error), _) | (_, Err(error)) if error.is_stale() => {
-                    self.grants.remove(&caller.identity);
+                    self.forget(caller);
                 }
                 (_, Err(error)) => return Err(error),
                 (done, Ok(())) => return done,
@@ -412,21 +418,64 @@ impl Platform {
         Err(Error::busy())
     }
 
-    /// Returns what an identity holds, as it was last read: from memory, or from the store when it is not there.
+    /// Returns what an identity holds by what is bound; [`Platform::grants_of`] for one without a sign-in.
+    ///
+    /// # Errors
+    /// As [`Platform::grants_of`].
+    pub async fn grants(&self, identity: &Uid) -> Result<Arc<Grants>> {
+        if let Some(grants) = self.grants.get(identity) {
+            return Ok(grants);
+        }
+        self.grants_of(&Caller::new(identity.clone())).await
+    }
+
+    /// Returns what a caller's identity holds, and their sign-in gives, as it was last read: from memory, or from the
+    /// store when it is not there. What a token narrows it to is not looked at.
     ///
     /// What has changed since is noticed by whoever reads or commits with it, as every operation does, and not here:
     /// decide by it what to show, and leave it to the operation to refuse.
     ///
     /// # Errors
-    /// UNAUTHENTICATED when there is no such identity, and those of the store.
-    pub async fn grants(&self, identity: &Uid) -> Result<Arc<Grants>> {
-        if let Some(grants) = self.grants.get(identity) {
+    /// UNAUTHENTICATED when there is no such identity or its sign-in has ended, and those of the store.
+    pub async fn grants_of(&self, caller: &Caller) -> Result<Arc<Grants>> {
+        let known = match &caller.session {
+            None => self.grants.get(&caller.identity),
+            Some(session) => self.sessions.get(&(caller.identity.clone(), Arc::clone(session))),
+        };
+        if let Some(grants) = known {
             return Ok(grants);
         }
-        let operator = self.settings.operators.contains(identity);
-        let grants = Arc::new(resolve(self.store(), identity, operator).await?);
-        self.grants.insert(identity.clone(), Arc::clone(&grants));
+        let operator = self.settings.operators.contains(&caller.identity);
+        let grants = Arc::new(resolve(self.store(), caller, operator).await?);
+        match &caller.session {
+            None => self.grants.insert(caller.identity.clone(), Arc::clone(&grants)),
+            Some(session) => {
+                let key = (caller.identity.clone(), Arc::clone(session));
+                self.sessions.insert(key, Arc::clone(&grants));
+            }
+        }
         Ok(grants)
+    }
+
+    /// Returns what a caller's identity holds and their sign-in gives, as it stands now.
+    ///
+    /// # Errors
+    /// As [`Platform::grants_of`].
+    pub async fn current_grants(&self, caller: &Caller) -> Result<Arc<Grants>> {
+        self.settle(caller, |cx| {
+            Box::pin(async move {
+                cx.confirm().await?;
+                Ok(cx.shared_grants())
+            })
+        })
+        .await
+    }
+
+    fn forget(&self, caller: &Caller) {
+        match &caller.session {
+            None => drop(self.grants.remove(&caller.identity)),
+            Some(session) => drop(self.sessions.remove(&(caller.identity.clone(), Arc::clone(session)))),
+        }
     }
 }
 

@@ -17,6 +17,8 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<iam::GroupAccessRequest>(),
     Registered::of::<iam::Identity>(),
     Registered::of::<iam::IdentityMetadata>(),
+    Registered::of::<iam::DirectoryUser>(),
+    Registered::of::<iam::SignIn>(),
     Registered::of::<iam::Role>(),
     Registered::of::<iam::RoleBinding>(),
     Registered::of::<iam::GroupInvite>(),

@@ -28,6 +28,9 @@ mod rest;
 mod routes;
 mod template;
 
+mod scim;
+mod tokens;
+
 mod reply;
 mod request;
 pub mod status;

@@ -144,6 +144,19 @@ impl Refusal {
         Error::new(Code::DeadlineExceeded, message).into()
     }
 
+    /// Returns the status and the message, for answers of another form.
+    pub(crate) fn told(&self) -> (StatusCode, &str) {
+        (self.status, self.error.message())
+    }
+
+    /// Logs a fault of ours with its causes.
+    pub(crate) fn log(&self) {
+        let Self { error, status, .. } = self;
+        if status.is_server_error() {
+            tracing::error!(code = error.code().reason(), message = error.message(), causes = causes(error), "failed");
+        }
+    }
+
     /// Says which domain the error is of.
     pub(crate) fn of_domain(self, domain: &'static str) -> Self {
         Self { error: self.error.of_domain(domain), ..self }
@@ -151,10 +164,8 @@ impl Refusal {
 
     /// Returns the answer in the form of AIP-193. Faults of ours are logged here with their causes.
     pub(crate) fn into_reply(self, service_domain: &str) -> Reply {
+        self.log();
         let Self { error, status, allow } = self;
-        if status.is_server_error() {
-            tracing::error!(code = error.code().reason(), message = error.message(), causes = causes(&error), "failed");
-        }
         let body = serde_json::to_vec(&error.status(service_domain)).unwrap_or_default();
         let mut reply = json(body);
         *reply.status_mut() = status;

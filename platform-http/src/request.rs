@@ -116,12 +116,25 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
+    Ok(parsed(&bytes(body, limits).await?, limits)?)
+}
+
+/// Reads a body as it is.
+///
+/// # Errors
+/// As [`object`].
+pub(crate) async fn bytes<B>(body: B, limits: &Limits) -> Result<Bytes, Refusal>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
     let read = tokio::time::timeout(limits.body_time, collect(body, limits.body)).await;
-    let bytes = read.unwrap_or_else(|_| Err(Refusal::deadline("The body took too long to arrive")))?;
-    if bytes.is_empty() {
-        return Ok(Map::new());
-    }
-    Ok(json::read_object(&bytes, limits.depth)?)
+    read.unwrap_or_else(|_| Err(Refusal::deadline("The body took too long to arrive")))
+}
+
+/// Reads a JSON object. Nothing at all is an empty one.
+pub(crate) fn parsed(bytes: &[u8], limits: &Limits) -> Result<Map<String, Value>> {
+    if bytes.is_empty() { Ok(Map::new()) } else { json::read_object(bytes, limits.depth) }
 }
 
 /// Reads a body of at most `most` bytes.

@@ -13,9 +13,9 @@ use http::{Method, Request, header::HOST, request::Parts};
 use http_body::Body;
 use platform_core::{
     BoxFuture,
-    access::{Authenticator, Caller},
+    access::{Authenticator, Caller, TokenService},
     error::{Error, Result},
-    kind::{Action, Http, Kind, Needs, Registered, Verb},
+    kind::{Action, Domain, Http, Kind, Needs, Registered, Verb},
     platform::{Answer, Platform},
     request::{ListRequest, from_query},
     uid::Uid,
@@ -28,6 +28,7 @@ use crate::{
     reply::{self, Refusal, Reply},
     request,
     routes::{BadRoute, Endpoint, Found, Routes},
+    scim, tokens,
 };
 
 /// The REST API of a platform, as one tower service. Clones are handles of one and the same.
@@ -38,10 +39,11 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Rest(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Inner {
     platform: Arc<Platform>,
     authenticator: Arc<dyn Authenticator>,
+    tokens: Option<Arc<dyn TokenService>>,
     routes: Routes,
     limits: Limits,
 }
@@ -57,7 +59,14 @@ impl Rest {
         limits: Limits,
     ) -> Result<Self, BadRoute> {
         let routes = Routes::of(platform.registered())?;
-        Ok(Self(Arc::new(Inner { platform, authenticator, routes, limits })))
+        Ok(Self(Arc::new(Inner { platform, authenticator, tokens: None, routes, limits })))
+    }
+
+    /// Answers the paths of the token services too, `/sts/…` and `/auth/v1/…`.
+    #[must_use]
+    pub fn with_tokens(mut self, tokens: Arc<dyn TokenService>) -> Self {
+        Arc::make_mut(&mut self.0).tokens = Some(tokens);
+        self
     }
 
     /// Returns the platform.
@@ -120,6 +129,12 @@ impl Inner {
         if head.headers.get_all(HOST).iter().nth(1).is_some() {
             return Err(Error::invalid_field("host", "is given twice").into());
         }
+        if let (Some(endpoint), Some(service)) = (tokens::Endpoint::find(path), &self.tokens) {
+            return self.token_service(&**service, endpoint, head, query, body).await;
+        }
+        if let Some(path) = path.strip_prefix(scim::PREFIX) {
+            return Ok(scim::answer(&self.platform, head, path, query, body, &self.limits).await);
+        }
         let (endpoint, variables) = match self.routes.find(&head.method, path) {
             Found::Endpoint(endpoint, variables) => (endpoint, variables),
             Found::OtherMethods(allow) if head.method == Method::OPTIONS => return Ok(reply::options(&allow)),
@@ -142,6 +157,26 @@ impl Inner {
             }
         };
         done.map_err(|refusal| refusal.of_domain(kind.domain.0))
+    }
+
+    async fn token_service<B>(
+        &self,
+        service: &dyn TokenService,
+        endpoint: tokens::Endpoint<'_>,
+        head: &Parts,
+        query: &str,
+        body: B,
+    ) -> Result<Reply, Refusal>
+    where
+        B: Body,
+        B::Error: Into<BoxError>,
+    {
+        if let Some(reply) = endpoint.check_method(&head.method)? {
+            return Ok(reply);
+        }
+        let credential = request::bearer(&head.headers)?;
+        let done = tokens::answer(service, endpoint, credential, query, body, &self.limits).await;
+        done.map_err(|refusal| refusal.of_domain(Domain::IAM.0))
     }
 
     /// Answers a list. The variables of its path are parameters.

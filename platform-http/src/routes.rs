@@ -33,19 +33,19 @@ pub(crate) enum Endpoint {
 }
 
 /// All paths.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Routes {
     domains: Vec<(&'static str, Vec<Collection>)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Collection {
     name: String,
     routes: Vec<Route>,
 }
 
 /// One template and what each HTTP method does there.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Route {
     template: Template,
     methods: Vec<(Method, Endpoint)>,

@@ -58,6 +58,16 @@ impl Claims {
     /// # Errors
     /// [`TokenError::Expired`], [`TokenError::NotYetValid`], [`TokenError::Audience`].
     pub(crate) fn check(&self, clock: &dyn Clock, audiences: &[String]) -> Result<(), TokenError> {
+        self.check_times(clock)?;
+        let ours = self.audiences.iter().any(|audience| audiences.contains(audience));
+        if ours { Ok(()) } else { Err(TokenError::Audience) }
+    }
+
+    /// Checks that the token is good now.
+    ///
+    /// # Errors
+    /// [`TokenError::Expired`], [`TokenError::NotYetValid`].
+    pub(crate) fn check_times(&self, clock: &dyn Clock) -> Result<(), TokenError> {
         let now = clock.now();
         if now >= self.good_until() {
             return Err(TokenError::Expired);
@@ -65,8 +75,7 @@ impl Claims {
         if now < self.good_from() {
             return Err(TokenError::NotYetValid);
         }
-        let ours = self.audiences.iter().any(|audience| audiences.contains(audience));
-        if ours { Ok(()) } else { Err(TokenError::Audience) }
+        Ok(())
     }
 
     /// Returns the first moment at which the token is good, leeway included.
@@ -86,7 +95,7 @@ fn required<'a>(all: &'a Map<String, Value>, name: &'static str) -> Result<&'a s
 }
 
 /// Tells whether a text is short enough and free of control characters.
-fn is_plain(text: &str, max: usize) -> bool {
+pub(crate) fn is_plain(text: &str, max: usize) -> bool {
     text.len() <= max && !text.contains(char::is_control)
 }
 

@@ -13,6 +13,8 @@ use hyper_util::{
 };
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
+use crate::reach::{self, Resolver};
+
 /// Gets documents over the network; tests put their own in its place.
 #[async_trait]
 pub trait Fetch: fmt::Debug + Send + Sync + 'static {
@@ -49,8 +51,9 @@ pub enum FetchError {
 /// Asks for no proxy and reads no environment. Installs no process-wide provider. Whether `http` is allowed is for
 /// [`crate::TrustedIssuer`] to say, which checks each URL.
 pub struct HttpFetch {
-    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector<Resolver>>, Empty<Bytes>>,
     timeout: Duration,
+    public_only: bool,
 }
 
 impl HttpFetch {
@@ -62,8 +65,17 @@ impl HttpFetch {
     /// # Errors
     /// When the cryptographic library supports no common version of TLS.
     pub fn new() -> Result<Self, rustls::Error> {
-        let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-        Self::with_roots(roots)
+        Self::with_roots(mozilla())
+    }
+
+    /// As [`HttpFetch::new`], for places that others than the operator name: connects to addresses of the public
+    /// network alone, and to none when a name stands for another as well. Decided at each connection, by the address
+    /// that is connected to.
+    ///
+    /// # Errors
+    /// As [`HttpFetch::new`].
+    pub fn public_only() -> Result<Self, rustls::Error> {
+        Self::build(mozilla(), true)
     }
 
     /// Trusts these certificate authorities, such as an organisation's own.
@@ -71,17 +83,24 @@ impl HttpFetch {
     /// # Errors
     /// As [`HttpFetch::new`].
     pub fn with_roots(roots: RootCertStore) -> Result<Self, rustls::Error> {
+        Self::build(roots, false)
+    }
+
+    fn build(roots: RootCertStore, public_only: bool) -> Result<Self, rustls::Error> {
         let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+        let mut http = HttpConnector::new_with_resolver(Resolver::new(public_only));
+        http.enforce_http(false);
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http);
         // Documents are fetched minutes apart: a connection is not worth keeping.
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(0)
             .http1_max_buf_size(64 * 1024)
             .build(connector);
-        Ok(Self { client, timeout: Self::TIMEOUT })
+        Ok(Self { client, timeout: Self::TIMEOUT, public_only })
     }
 
     /// Returns the same with another bound on the time of one document.
@@ -91,7 +110,11 @@ impl HttpFetch {
     }
 
     async fn get_in_time(&self, url: &str, max_bytes: usize) -> Result<Bytes, FetchError> {
-        let request = Request::get(url.parse::<Uri>().map_err(transport)?)
+        let url: Uri = url.parse().map_err(transport)?;
+        if self.public_only {
+            reach::check_host(url.host().unwrap_or_default()).map_err(transport)?;
+        }
+        let request = Request::get(url)
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
             .body(Empty::new())
@@ -106,6 +129,10 @@ impl HttpFetch {
             Err(error) => Err(FetchError::Transport(error)),
         }
     }
+}
+
+fn mozilla() -> RootCertStore {
+    RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }
 }
 
 /// Returns an error's message and those of its causes: the outermost one alone says no more than "client error".

@@ -39,13 +39,14 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The map, in reading order: [`verifier`] is what a request meets; [`jws`], [`key`] and [`jwks`] are tokens and keys
+//! The map, in reading order: [`verifier`] is what a request meets; [`sts`] exchanges tokens; [`jws`], [`key`] and [`jwks`] are tokens and keys
 //! by themselves; [`discovery`] and [`fetch`] get the keys of trusted issuers; [`issuer`] is the server's own;
 //! [`data_dir`] keeps its keys.
 //!
 //! No `CryptoProvider` or other process-wide state is installed, and none is needed.
 
 mod authenticator;
+pub mod sts;
 pub mod verifier;
 
 mod claims;
@@ -57,6 +58,8 @@ pub mod key;
 
 pub mod discovery;
 pub mod fetch;
+mod issuers;
+mod reach;
 mod url;
 
 pub mod data_dir;
@@ -71,6 +74,7 @@ pub use self::{
     fetch::{Fetch, HttpFetch},
     issuer::{AccessToken, Issuer},
     jws::Algorithm,
+    sts::{Sts, StsOptions},
     url::InvalidIssuer,
     verifier::{Verified, Verifier, VerifierOptions},
 };

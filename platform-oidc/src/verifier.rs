@@ -9,7 +9,7 @@ use std::{
 };
 
 use platform_core::{
-    access::Narrowing,
+    access::{Caller, Narrowing, Session},
     clock::Clock,
     resources::iam::{normalize_issuer, person_uid},
     timestamp::Timestamp,
@@ -20,13 +20,13 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    authenticator::narrowing,
     claims::Claims,
     discovery::TrustedIssuer,
     error::TokenError,
     issuer::{ACCESS_TOKEN_TYPE, Issuer, WEBHOOK_AUDIENCE, WEBHOOK_SUBJECT},
     jws::{Jws, MAX_TOKEN},
     key::VerifyingKey,
+    sts::private,
 };
 
 /// Tells whether a bearer token is to be believed, and whose it is.
@@ -97,8 +97,10 @@ pub struct Verified {
     pub email_unverified: Option<String>,
     /// Whether the server itself issued the token.
     pub own: bool,
-    /// What an own token's claim `cap` narrows it to; none when it has no such claim.
+    /// What an own token's claim `cap` narrows it to; none when it has no such claim, or one that only tells.
     pub narrowing: Option<Arc<Narrowing>>,
+    /// The sign-in by an organisation's own identity provider that an own token tells of.
+    pub session: Option<Arc<Session>>,
     /// All claims, those above included.
     pub claims: Map<String, Value>,
 }
@@ -190,6 +192,22 @@ impl Verifier {
         Ok(verified)
     }
 
+    /// Returns the server as an issuer, if it issues tokens.
+    pub fn own(&self) -> Option<&Arc<Issuer>> {
+        self.own.as_ref()
+    }
+
+    /// Returns the names of this service.
+    pub fn audiences(&self) -> &[String] {
+        &self.audiences
+    }
+
+    /// Returns the issuer of this name, if the operator trusts it.
+    pub(crate) fn trusted(&self, iss: &str) -> Option<&TrustedIssuer> {
+        let iss = normalize_issuer(iss);
+        self.trusted.iter().find(|issuer| issuer.url() == iss)
+    }
+
     /// Returns how many signatures were checked so far: a token that is remembered adds none.
     pub fn signature_checks(&self) -> u64 {
         self.signature_checks.load(Ordering::Relaxed)
@@ -225,7 +243,7 @@ impl Verifier {
 
 impl Verified {
     fn new(claims: Claims, principal: Uid, own: bool) -> Result<Self, TokenError> {
-        let narrowing = claims.all.get("cap").filter(|_| own).map(narrowing).transpose()?.map(Arc::new);
+        let (narrowing, session) = if own { private::read(&claims.all)? } else { (None, None) };
         let (email, email_unverified) = if claims.email_verified { (claims.email, None) } else { (None, claims.email) };
         Ok(Self {
             principal,
@@ -237,15 +255,21 @@ impl Verified {
             email,
             email_unverified,
             own,
-            narrowing,
+            narrowing: narrowing.map(Arc::new),
+            session: session.map(Arc::new),
             claims: claims.all,
         })
+    }
+
+    /// Returns whom the token lets its bearer act as, and how far.
+    pub fn caller(&self) -> Caller {
+        Caller { identity: self.principal.clone(), narrowing: self.narrowing.clone(), session: self.session.clone() }
     }
 }
 
 /// Checks the header's `typ` (RFC 8725 section 3.11): the own issuer's access tokens all say what they are; others
 /// may say nothing, or that they are a JWT.
-fn check_kind(typ: Option<&str>, own: bool) -> Result<(), TokenError> {
+pub(crate) fn check_kind(typ: Option<&str>, own: bool) -> Result<(), TokenError> {
     let typ = typ.map(|typ| typ.strip_prefix("application/").unwrap_or(typ));
     let is_access_token = typ.is_some_and(|typ| typ.eq_ignore_ascii_case(ACCESS_TOKEN_TYPE));
     let may_be_one = !own && typ.is_none_or(|typ| typ.eq_ignore_ascii_case("JWT"));

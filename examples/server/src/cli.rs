@@ -36,10 +36,26 @@ pub(crate) enum Command {
     Env,
     /// Print a token for an identity
     Token(Token),
+    /// Show or replace the keys of the data directory
+    ///
+    /// They sign tokens, authenticate page tokens and seal secrets in the store.
+    #[command(subcommand)]
+    Keys(Keys),
     /// Prove the store: every row, index entry, counter and key
     ///
     /// No server may run on it. Prints what is wrong; exits with 0 when nothing is.
     Check,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Keys {
+    /// List the keys, the newest of each sort first, without their secrets
+    List,
+    /// Put a new key of each sort in front
+    ///
+    /// Tokens that the keys before signed are good until they expire, and page tokens for their three days. A server
+    /// that runs on the directory goes over to the new keys within seconds.
+    Rotate,
 }
 
 #[derive(Debug, Args)]

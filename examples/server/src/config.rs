@@ -45,10 +45,14 @@ pub(crate) struct Config {
     /// An OIDC issuer whose tokens are believed, for registered persons; may be repeated
     #[arg(long, global = true, env = "PLATFORM_TRUSTED_ISSUER", value_name = "URL", value_delimiter = ',')]
     pub(crate) trusted_issuer: Vec<String>,
-    /// Allow trusted issuers over http, which anybody on the way can forge
+    /// Allow issuers over http, which anybody on the way can forge
     #[arg(long, global = true, env = "PLATFORM_ALLOW_HTTP_ISSUERS", default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) allow_http_issuers: bool,
+    /// Let identities and identity providers name issuers of private networks, of this machine among them
+    #[arg(long, global = true, env = "PLATFORM_ALLOW_PRIVATE_ISSUERS", default_value = "false",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) allow_private_issuers: bool,
     /// Another audience that tokens may be for; may be repeated
     #[arg(long, global = true, env = "PLATFORM_AUDIENCE", value_delimiter = ',')]
     pub(crate) audience: Vec<String>,

@@ -93,7 +93,7 @@ impl Installation {
     }
 }
 
-fn numbered(key: &SecretKey) -> (u64, [u8; 32]) {
+pub(crate) fn numbered(key: &SecretKey) -> (u64, [u8; 32]) {
     (u64::from_str_radix(key.id(), 16).unwrap_or_default(), *key.secret())
 }
 

@@ -11,6 +11,7 @@ mod installation;
 
 mod check;
 mod env;
+mod keys;
 mod serve;
 mod token;
 
@@ -42,6 +43,7 @@ fn run() -> anyhow::Result<ExitCode> {
         cli::Command::Serve => serve::run(&config),
         cli::Command::Env => env::run(&config),
         cli::Command::Token(token) => token::run(&config, &token),
+        cli::Command::Keys(keys) => keys::run(&config, &keys),
         cli::Command::Check => check::run(&config),
     }
 }

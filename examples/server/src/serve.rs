@@ -15,8 +15,9 @@ use axum::{
     http::{HeaderValue, header::CONTENT_TYPE},
     routing::get,
 };
+use platform_core::platform::Platform;
 use platform_http::{Layers, Rest, SystemClock, serve};
-use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, TrustedIssuer, Verifier, VerifierOptions};
+use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -27,6 +28,7 @@ use crate::{
     config::{Config, LogFormat},
     env::word,
     installation::{self, Installation, store_path},
+    keys,
 };
 
 pub(crate) fn run(config: &Config) -> Result<ExitCode> {
@@ -50,7 +52,9 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let issuer = Arc::new(installation.issuer(&url)?);
     let verifier = Arc::new(verifier(config, &url, Arc::clone(&issuer))?);
     let limits = config.limits.limits();
-    let rest = Rest::new(platform, verifier, limits.clone())?;
+    let tokens = Arc::new(tokens(config, Arc::clone(&platform), Arc::clone(&verifier))?);
+    keys::follow(config.data_dir.clone(), Arc::clone(&issuer), Arc::clone(&platform), Arc::clone(&installation.keys));
+    let rest = Rest::new(platform, verifier, limits.clone())?.with_tokens(tokens);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
     let service = layers.around(well_known(&issuer).fallback_service(rest));
@@ -92,6 +96,16 @@ fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier>
         cache_bytes: VerifierOptions::CACHE_BYTES,
     };
     Verifier::new(options, Arc::new(SystemClock)).context("the issuers or audiences of the configuration")
+}
+
+/// Returns the token service. Issuers that tenants name are looked for on the public network alone, unless the operator
+/// says otherwise.
+fn tokens(config: &Config, platform: Arc<Platform>, verifier: Arc<Verifier>) -> Result<Sts> {
+    let fetch = if config.allow_private_issuers { HttpFetch::new() } else { HttpFetch::public_only() };
+    let fetch = Arc::new(fetch.context("cannot set up TLS")?);
+    let discovery = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
+    let options = StsOptions { platform, verifier, fetch, discovery, clock: Arc::new(SystemClock) };
+    Sts::new(options).context("the token service")
 }
 
 /// Returns when the first SIGTERM or SIGINT comes; the second ends the process at once.

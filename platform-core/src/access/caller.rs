@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 use super::CapabilitySet;
 use crate::uid::{self, Uid};
 
@@ -12,18 +14,44 @@ pub struct Caller {
     pub identity: Uid,
     /// What the token allows of what the identity may do; none when all of it.
     pub narrowing: Option<Arc<Narrowing>>,
+    /// The sign-in by an organisation's own identity provider that gives more than what is bound; none otherwise.
+    pub session: Option<Arc<Session>>,
+}
+
+/// A person's sign-in by an organisation's own identity provider, as a token of ours tells of it. What it gives is
+/// worked out from the provider as it stands (`docs/api.md`, Sign-in by an identity provider).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Session {
+    /// The uid of the provider.
+    #[serde(rename = "identityProvider")]
+    pub provider: Uid,
+    /// The issuer that the provider had, which vouched for the person.
+    pub issuer: String,
+    /// The person's entry in the provider's directory; none where the directory does not tell of users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<Uid>,
+    /// The external groups that the issuer says the person is in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
 }
 
 impl Caller {
     /// Returns the identity as a caller, not narrowed.
     pub const fn new(identity: Uid) -> Self {
-        Self { identity, narrowing: None }
+        Self { identity, narrowing: None, session: None }
     }
 
     /// Returns the caller with what a token narrows it to.
     #[must_use]
     pub fn narrowed(self, narrowing: Narrowing) -> Self {
         Self { narrowing: Some(Arc::new(narrowing)), ..self }
+    }
+
+    /// Returns the caller with the sign-in that a token tells of.
+    #[must_use]
+    pub fn signed_in(self, session: Session) -> Self {
+        Self { session: Some(Arc::new(session)), ..self }
     }
 }
 
@@ -38,13 +66,13 @@ impl Narrowing {
     }
 
     /// Returns what is allowed at a uid: what its group and all above it allow.
-    pub(crate) fn at(&self, uid: &str) -> CapabilitySet {
+    pub fn at(&self, uid: &str) -> CapabilitySet {
         let above = std::iter::successors(Some(uid), |uid| uid::parent(uid));
         above.filter_map(|group| self.0.get(group)).fold(CapabilitySet::EMPTY, |all, set| all.union(*set))
     }
 
     /// Returns the groups that it names.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = &Uid> {
+    pub fn groups(&self) -> impl Iterator<Item = &Uid> {
         self.0.keys()
     }
 }

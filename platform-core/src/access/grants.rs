@@ -56,6 +56,11 @@ impl Grants {
         above.filter_map(|group| self.by_group.get(group)).fold(CapabilitySet::EMPTY, |all, held| all.union(*held))
     }
 
+    /// Returns what is bound at each group, without what is bound above it, in no order.
+    pub fn bound(&self) -> impl Iterator<Item = (&Uid, CapabilitySet)> {
+        self.by_group.iter().map(|(group, held)| (group, *held))
+    }
+
     /// Returns the groups that something is bound at.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &Uid> {
         self.by_group.keys()

@@ -7,7 +7,7 @@ use crate::{
     access::{Caller, Grants, identity_epoch},
     cx::Cx,
     error::Result,
-    resources::iam::{ClaimMatch, Group, Identity, OrgStatus, RoleBinding, role},
+    resources::iam::{Group, Identity, OrgStatus, RoleBinding, role},
     store::{Key, Require},
     uid::Uid,
     write::Write,
@@ -95,42 +95,5 @@ impl Platform {
         write.put(&owner.uid, &owner, Bytes::new())?;
         write.raise(identity_epoch(&first.operator));
         cx.commit(write).await.map(drop)
-    }
-
-    /// Registers a person, whom tokens of this issuer with this subject then act as. `uid` is derived from both by
-    /// whoever verifies tokens. A person who is registered already stays as they are.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn register_person(&self, uid: &Uid, issuer: &str, subject: &str, email: Option<&str>) -> Result<()> {
-        let (nobody, grants) = (Caller::new(Uid::default()), Arc::new(Grants::none()));
-        let cx = Cx::new(self, &nobody, grants);
-        if cx.read::<Identity>(uid).await?.is_some() {
-            return Ok(());
-        }
-        let now = Some(self.now());
-        let person = Identity {
-            uid: uid.clone(),
-            name: "registered person".to_owned(),
-            email: email.unwrap_or_default().to_owned(),
-            claim_match: Some(ClaimMatch {
-                issuer: issuer.to_owned(),
-                subject: subject.to_owned(),
-                ..ClaimMatch::default()
-            }),
-            last_seen_time: now,
-            create_time: now,
-            update_time: now,
-            ..Identity::default()
-        };
-        let mut write = Write::default();
-        write.require_still(Require::Absent(Key::new(Identity::KIND.name, uid.clone())));
-        write.put(uid, &person, Bytes::new())?;
-        write.raise(identity_epoch(uid));
-        match cx.commit(write).await {
-            // Somebody else registered them at the same time.
-            Err(error) if error.is_stale() => Ok(()),
-            done => done.map(drop),
-        }
     }
 }

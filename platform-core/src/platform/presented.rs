@@ -67,7 +67,7 @@ impl Platform {
     }
 
     /// Reads regardless of who calls.
-    async fn as_nobody<T>(&self, read: impl AsyncFnOnce(&Cx<'_>) -> Result<T>) -> Result<T> {
+    pub(super) async fn as_nobody<T>(&self, read: impl AsyncFnOnce(&Cx<'_>) -> Result<T>) -> Result<T> {
         let (nobody, grants) = (Caller::new(Uid::default()), Arc::new(Grants::none()));
         read(&Cx::new(self, &nobody, grants)).await
     }

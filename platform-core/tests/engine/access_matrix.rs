@@ -112,7 +112,7 @@ fn attempt_action(world: &World, kind: &Kind, action: &'static Action, group: &U
 /// A request of an action at a group.
 fn request(world: &World, action: &str, group: &Uid) -> Value {
     match action {
-        "LookupGroup" | "CheckEligibility" | "Ping" | "ListDocuments" => json!({}),
+        "LookupGroup" | "CheckEligibility" | "EndSignIns" | "Ping" | "ListDocuments" => json!({}),
         "RequestGroupAccess" => json!({ "groupUid": group }),
         "LookupIdentity" => json!({ "issuer": "i", "subject": "s" }),
         "UpdateIdentityMetadata" => json!({ "identityMetadata": { "company": "c" } }),

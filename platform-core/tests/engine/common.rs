@@ -276,6 +276,14 @@ impl World {
         Caller::new(uid_of(&self.create(&self.operator, "Identity", group, body).unwrap()))
     }
 
+    /// Creates an identity provider in a group, whose users get a built-in role.
+    pub(crate) fn provider(&self, group: &str) -> Uid {
+        let oidc = json!({ "issuer": ISSUER, "clientId": "client", "groupsClaim": "groups", "pkceEnabled": true });
+        let name = format!("provider {}", self.serial());
+        let body = json!({ "name": name, "defaultRole": built_in("actions.viewer"), "oidc": oidc });
+        uid_of(&self.create(&self.operator, "IdentityProvider", group, body).unwrap())
+    }
+
     /// Creates a role with these capabilities.
     pub(crate) fn role(&self, group: &str, capabilities: &[&str]) -> Uid {
         let ids: Vec<_> =

@@ -32,6 +32,7 @@ mod lists;
 mod live_grants;
 mod oracle;
 mod own_kinds;
+mod patterns;
 mod persons;
 mod put;
 mod races;

@@ -183,7 +183,7 @@ fn contract(mark: fn(&str) -> bool) -> BTreeSet<String> {
 }
 
 /// What is ours and not of the contract.
-const OURS: &[&str] = &["GroupAccessRequest"];
+const OURS: &[&str] = &["DirectoryUser", "GroupAccessRequest", "SignIn"];
 
 /// Kinds of ours behind services of the contract.
 const OUR_FIELDS: &[&str] = &["Image"];

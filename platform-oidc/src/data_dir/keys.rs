@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     DataDirError,
-    files::{change, malformed, read_or_create},
+    files::{change, malformed, read, read_or_create},
 };
 use crate::{
     issuer::MAX_TTL,
@@ -32,6 +32,8 @@ pub const PAGE_TOKEN_KEY_KEPT: Duration = DAY.saturating_mul(4);
 pub struct Keys {
     signing: SigningKey,
     previous: Vec<SigningKey>,
+    /// When each of the signing keys was made, newest first.
+    signing_created: Vec<Timestamp>,
     page_tokens: Vec<SecretKey>,
     sealing: Vec<SecretKey>,
 }
@@ -76,6 +78,15 @@ impl Keys {
         file.into_keys(&path)
     }
 
+    /// Returns the keys in `keys.json` of this directory; none when there is no such file.
+    ///
+    /// # Errors
+    /// As [`Keys::read_or_create`].
+    pub fn read(data_dir: &Path) -> Result<Option<Self>, DataDirError> {
+        let path = data_dir.join(FILE);
+        read::<KeysFile>(&path)?.map(|file| file.into_keys(&path)).transpose()
+    }
+
     /// Puts a new key of each sort in front and drops those that nothing can need any more, which of those that seal
     /// is none.
     ///
@@ -116,6 +127,11 @@ impl Keys {
     /// Returns the public halves of all signing keys, newest first.
     pub fn verifying(&self) -> impl Iterator<Item = &VerifyingKey> {
         std::iter::once(&self.signing).chain(&self.previous).map(SigningKey::verifying)
+    }
+
+    /// Returns the public halves of all signing keys, newest first, each with when it was made.
+    pub fn signing_keys(&self) -> impl Iterator<Item = (&VerifyingKey, Timestamp)> {
+        self.verifying().zip(self.signing_created.iter().copied())
     }
 
     /// Returns the page-token keys, newest first and never none.
@@ -222,6 +238,7 @@ impl KeysFile {
             return Err(malformed(path, "another version wrote it"));
         }
         let unusable = |UnusableKey(reason)| malformed(path, reason);
+        let signing_created = self.signing.iter().map(|entry| entry.created).collect();
         let mut signing = self.signing.iter().map(|entry| entry.to_key().map_err(unusable));
         let Some(current) = signing.next() else { return Err(malformed(path, "it has no signing key")) };
         let secrets = |entries: Vec<SecretEntry>, none, short| {
@@ -233,7 +250,13 @@ impl KeysFile {
         let page_tokens = secrets(self.page_tokens, "it has no page-token key", short)?;
         let short = "a sealing key in it does not have 32 bytes";
         let sealing = secrets(self.sealing, "it has no sealing key", short)?;
-        Ok(Keys { signing: current?, previous: signing.collect::<Result<_, _>>()?, page_tokens, sealing })
+        Ok(Keys {
+            signing: current?,
+            previous: signing.collect::<Result<_, _>>()?,
+            signing_created,
+            page_tokens,
+            sealing,
+        })
     }
 }
 

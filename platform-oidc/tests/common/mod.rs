@@ -103,6 +103,11 @@ impl Stub {
         self.asked.lock().iter().filter(|url| **url == configuration()).count()
     }
 
+    /// All that was asked for, in order.
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().clone()
+    }
+
     pub fn close_gate(&self) {
         self.gate.forget_permits(usize::MAX);
     }

@@ -111,7 +111,7 @@ mod tests {
             name if name.starts_with("max-") => "7",
             name if name.ends_with("-timeout") => "'7s'",
             "terms-document" => "['a,b,c']",
-            "allow-http-issuers" | "open-organisations" => "true",
+            "allow-http-issuers" | "allow-private-issuers" | "open-organisations" => "true",
             _ => "'text'",
         };
         for argument in Cli::command().get_arguments() {
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(config.listen().to_string(), "127.0.0.1:8080");
         assert_eq!((config.store, config.log_format), (Store::Sqlite(None), LogFormat::Text));
         assert_eq!(config.limits.limits(), Limits::default());
-        assert!(!config.open_organisations && !config.allow_http_issuers);
+        assert!(!config.open_organisations && !config.allow_http_issuers && !config.allow_private_issuers);
     }
 
     #[test]

@@ -35,12 +35,17 @@ impl Api {
     /// # Panics
     /// When the server hangs.
     pub(crate) fn try_send(&self, method: &str, path: &str, body: Option<&Value>) -> Option<Answer> {
+        self.try_send_text(method, path, body.map(ToString::to_string).as_deref())
+    }
+
+    /// As [`Api::try_send`], with any text as the body.
+    pub(crate) fn try_send_text(&self, method: &str, path: &str, body: Option<&str>) -> Option<Answer> {
         let request = Request::builder()
             .method(Method::from_bytes(method.as_bytes()).unwrap())
             .uri(format!("{}{path}", self.url))
             .header("authorization", format!("Bearer {}", self.token));
         let done = match body {
-            Some(body) => self.agent.run(request.body(body.to_string()).unwrap()),
+            Some(body) => self.agent.run(request.body(body.to_owned()).unwrap()),
             None => self.agent.run(request.body(()).unwrap()),
         };
         let read = |mut answer: ureq::http::Response<ureq::Body>| {
@@ -57,6 +62,17 @@ impl Api {
     #[track_caller]
     pub(crate) fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
         self.try_send(method, path, body).unwrap_or_else(|| panic!("{method} {path}: no answer"))
+    }
+
+    /// Returns the same client with another token.
+    pub(crate) fn with_token(&self, token: &str) -> Self {
+        Self { token: token.to_owned(), ..self.clone() }
+    }
+
+    /// Sends a form.
+    #[track_caller]
+    pub(crate) fn form(&self, path: &str, form: &str) -> Answer {
+        self.try_send_text("POST", path, Some(form)).unwrap_or_else(|| panic!("{path}: no answer"))
     }
 
     #[track_caller]

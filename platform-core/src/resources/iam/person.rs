@@ -24,8 +24,21 @@ pub fn normalize_issuer(issuer: &str) -> &str {
 /// bytes as 64 bits big-endian: no two pairs give the same input, wherever the border between them lies. Both are
 /// compared bytewise. Our choice: the contract says only that the uid is determined by the two.
 pub fn person_uid(issuer: &str, subject: &str) -> Uid {
+    digest([normalize_issuer(issuer), subject])
+}
+
+/// Returns the one-segment uid of the person whom `issuer` calls `subject` and for whom an organisation's own identity
+/// provider vouches.
+///
+/// As [`person_uid`] over three parts, the provider's uid first: whatever two organisations' issuers are called, and
+/// whatever they call their persons, no person of one is a person of another or of the installation's issuers.
+pub fn provider_person_uid(provider: &Uid, issuer: &str, subject: &str) -> Uid {
+    digest([provider, normalize_issuer(issuer), subject])
+}
+
+fn digest<const N: usize>(parts: [&str; N]) -> Uid {
     let mut hash = Sha256::new();
-    for part in [normalize_issuer(issuer), subject] {
+    for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }

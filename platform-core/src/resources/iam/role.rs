@@ -19,6 +19,7 @@ use crate::{
 
 mod built_in;
 
+pub(crate) use built_in::built_in_name;
 pub use built_in::{built_in, owner_uid};
 
 /// A set of capabilities under a name. Built-in roles lie in no group and cannot be changed; others can be bound in

@@ -6,11 +6,13 @@ use platform_core::{
     kind::Verb,
     resources::{
         advisory::VulnerabilityMetadata,
+        iam::DirectoryUser,
         libraries::{Artifact, ArtifactVersion, Ecosystem},
         vulnerabilities::Advisory,
     },
     uid::Uid,
 };
+use pollster::block_on;
 use serde_json::{Value, json};
 
 use crate::common::{ISSUER, World, built_in, digest, text, uid_of};
@@ -47,7 +49,7 @@ impl Pair {
 
 /// Kinds without standard methods, of which the suite has nothing to ask.
 pub(crate) const WITHOUT_METHODS: &[&str] =
-    &["IdentityMetadata", "TermsAcceptance", "Image", "Document", "ResolvedVulnsReport", "Ping"];
+    &["IdentityMetadata", "TermsAcceptance", "SignIn", "Image", "Document", "ResolvedVulnsReport", "Ping"];
 
 pub(crate) const FIXTURES: &[Fixture] = &[
     Fixture {
@@ -116,6 +118,18 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         },
         make: None,
         query: &[],
+        in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "DirectoryUser",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, organisation| {
+            let provider = world.provider(organisation);
+            let (user_name, external_id) = (format!("user {}", world.serial()), format!("id {}", world.serial()));
+            let user = DirectoryUser { user_name, external_id, active: true, ..DirectoryUser::default() };
+            block_on(world.platform.create_directory_user(&provider, user)).unwrap().uid
+        }),
         in_organisations_only: false,
         besides: &[],
     },

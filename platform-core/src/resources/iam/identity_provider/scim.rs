@@ -10,6 +10,7 @@ use subtle::ConstantTimeEq;
 
 use super::{IdentityProvider, Private, SCIM_CAPABILITIES, check};
 use crate::{
+    access::provider_epoch,
     cx::Cx,
     entropy::Entropy,
     error::{Code, Error, Result},
@@ -235,6 +236,8 @@ impl Standing {
         scim.etag = hex::encode(etag);
         self.provider.update_time = self.provider.update_time.max(Some(cx.now()));
         self.provider.scim = Some(scim.clone());
+        // Whether the directory tells of users decides who may act by a sign-in.
+        self.write.raise(provider_epoch(&self.provider.uid));
         self.write.put(&self.provider.uid.clone(), &self.provider, self.private.write()?)?;
         cx.commit(self.write).await?;
         Ok(scim)

@@ -27,6 +27,14 @@ pub fn built_in(now: Timestamp) -> Vec<Role> {
         .collect()
 }
 
+/// Returns the name of the built-in role that has exactly these capabilities.
+pub(crate) fn built_in_name(held: CapabilitySet) -> Option<&'static str> {
+    let mut roles = ROLES.iter();
+    let found =
+        roles.find(|(_, sets)| sets.iter().flat_map(|set| set.iter().copied()).collect::<CapabilitySet>() == held);
+    found.map(|(name, _)| *name)
+}
+
 /// Returns the uid of the role `owner`, which whoever creates an organisation is bound to.
 pub fn owner_uid() -> Uid {
     uid("owner")

@@ -1,0 +1,78 @@
+//! `platform-server keys`: the keys of a data directory, shown and replaced; and a server that follows them.
+
+use std::{
+    io::{Write, stdout},
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use platform_core::{aip::page_token::PageKeys, platform::Platform};
+use platform_http::{SystemClock, SystemEntropy};
+use platform_oidc::{Algorithm, Issuer, Keys};
+
+use crate::{
+    cli,
+    config::Config,
+    installation::{Installation, numbered},
+};
+
+/// How often a server looks whether its keys were replaced.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(config: &Config, command: &cli::Keys) -> Result<ExitCode> {
+    let standing = Installation::open_standing(config)?.keys;
+    let keys = match command {
+        cli::Keys::List => standing,
+        cli::Keys::Rotate => {
+            let keys = Keys::rotate(&config.data_dir, Algorithm::Rs256, &SystemClock, &SystemEntropy);
+            Arc::new(keys.context("cannot rotate the keys")?)
+        }
+    };
+    let mut out = stdout().lock();
+    for (place, (key, created)) in keys.signing_keys().enumerate() {
+        let (algorithm, kid) = (key.algorithm().name(), key.kid().unwrap_or_default());
+        writeln!(out, "signing  {:<7}  {created}  {algorithm}  {kid}", state(place))?;
+    }
+    for (sort, keys) in [("page", keys.page_tokens()), ("seal", keys.sealing())] {
+        for (place, key) in keys.iter().enumerate() {
+            writeln!(out, "{sort:<7}  {:<7}  {}  {}", state(place), key.created(), key.id())?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+const fn state(place: usize) -> &'static str {
+    if place == 0 { "in use" } else { "known" }
+}
+
+/// Lets a server go over to the keys of its data directory whenever they were replaced. Secrets are sealed by the keys
+/// of its start until it starts again, and open by all.
+pub(crate) fn follow(data_dir: PathBuf, issuer: Arc<Issuer>, platform: Arc<Platform>, keys: Arc<Keys>) {
+    tokio::spawn(async move {
+        let mut current = keys.signing().kid().to_owned();
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            let dir = data_dir.clone();
+            let read = tokio::task::spawn_blocking(move || Keys::read(&dir)).await;
+            let keys = match read {
+                Ok(Ok(Some(keys))) if keys.signing().kid() != current => keys,
+                Ok(Ok(_)) => continue,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "cannot look for new keys");
+                    continue;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot look for new keys");
+                    continue;
+                }
+            };
+            keys.signing().kid().clone_into(&mut current);
+            platform.set_page_keys(PageKeys::new(keys.page_tokens().iter().map(numbered)));
+            issuer.replace_keys(Arc::new(keys));
+            tracing::info!(kid = current, "went over to new keys");
+        }
+    });
+}

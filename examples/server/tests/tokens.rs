@@ -1,0 +1,328 @@
+//! Tokens as clients over HTTP meet them: exchange, refresh, registration, directories, keys that rotate.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
+
+mod common;
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{Answer, Api, Server, api, run};
+use platform_core::clock::Clock;
+use platform_http::{SystemClock, SystemEntropy};
+use platform_oidc::{Algorithm, Issuer, Keys, person_uid};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+/// An OIDC issuer on this machine.
+struct Stub {
+    url: String,
+    keys: Arc<Keys>,
+}
+
+impl Stub {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let keys = Arc::new(Keys::generate(Algorithm::Es256, &SystemClock, &SystemEntropy).unwrap());
+        let issuer = Issuer::new(url.clone(), keys.clone(), Arc::new(SystemClock), Arc::new(SystemEntropy)).unwrap();
+        thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+                let first = lines.next().unwrap_or_default();
+                let _ = lines.take_while(|line| !line.is_empty()).count();
+                let body = match first.split(' ').nth(1) {
+                    Some("/.well-known/openid-configuration") => issuer.discovery_document(),
+                    _ => issuer.jwks(),
+                };
+                let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            }
+        });
+        Self { url, keys }
+    }
+
+    fn token(&self, subject: &str, audience: &str, more: Value) -> String {
+        let now = SystemClock.now().seconds();
+        let mut claims = json!({"iss": self.url, "sub": subject, "aud": audience, "iat": now, "exp": now + 600});
+        claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.keys.signing().sign("JWT", claims.as_object().unwrap()).unwrap()
+    }
+}
+
+const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
+
+/// A server that trusts the stub, and its operator's client.
+fn start(dir: &Path, stub: &Stub) -> (Server, Api, String) {
+    let arguments = ["--trusted-issuer", &stub.url, "--allow-http-issuers"];
+    let server = Server::start(dir, &arguments);
+    let (api, organisation) = api(dir, &[]);
+    (server, api, organisation)
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_else(|| panic!("{name} in {value}"))
+}
+
+#[test]
+fn a_person_registers_signs_in_refreshes_asks_who_they_are_and_goes() {
+    let (dir, stub) = (tempdir().unwrap(), Stub::start());
+    let (server, operator, organisation) = start(dir.path(), &stub);
+    let upstream = stub.token("ada", &operator.url, json!({"email": "ada@example.com", "email_verified": true}));
+    let ada = operator.with_token(&upstream);
+    let exchange = format!("/sts/exchange?aud={}", operator.url);
+    ada.get(&exchange).error(404);
+    ada.get("/auth/v1/ok").error(401);
+
+    let invite = json!({ "roleUid": VIEWER, "ttl": "3600s", "singleUse": true, "email": "ada@example.com" });
+    let invite = operator.post(&format!("/iam/v2/groupInvites/{organisation}"), &invite).ok();
+    let session = ada.post("/auth/v1/register", &json!({ "code": text(&invite, "code") })).ok();
+    let person = person_uid(&stub.url, "ada").to_string();
+    assert_eq!(session, json!({ "identity": person, "group": organisation }));
+    ada.post("/auth/v1/register", &json!({ "code": text(&invite, "code") })).error(400);
+
+    // By query, by form, by JSON: the same.
+    let form = format!("aud={}&scope={organisation}&cap=groups.list", operator.url);
+    for (answer, narrowed) in [
+        (ada.get(&exchange), false),
+        (ada.post(&exchange, &json!({})), false),
+        (ada.form("/sts/exchange", &form), true),
+        (ada.form(&exchange, "cap=groups.list"), true),
+        (ada.post("/sts/exchange", &json!({ "aud": [operator.url], "cap": ["groups.list"] })), true),
+    ] {
+        let reply = answer.ok();
+        assert!(text(&reply, "expiry").ends_with('Z') && reply["refreshToken"].is_string());
+        let access = operator.with_token(text(&reply, "token"));
+        access.get(&format!("/iam/v2/groups/{organisation}")).ok();
+        let repos = access.get(&format!("/registry/v2/repos?uidp.descendants_of={organisation}")).ok();
+        assert_eq!(repos["repos"], json!([]));
+        let who = access.get("/auth/v1/ok").ok();
+        assert_eq!((text(&who, "subject"), text(&who, "email")), (person.as_str(), "ada@example.com"));
+        let held = match narrowed {
+            true => json!([{ "group": organisation, "capabilities": ["groups.list"] }]),
+            false => json!([{ "group": organisation, "role": "viewer" }]),
+        };
+        assert_eq!(who["capabilities"], held);
+    }
+    let both = ada.post(&exchange, &json!({ "aud": [operator.url] })).error(400);
+    assert_eq!(both["details"][1]["fieldViolations"][0]["field"], "aud");
+    ada.get("/sts/exchange").error(400);
+    assert_eq!(ada.send("DELETE", "/sts/exchange", None).status, 405);
+
+    let first = ada.get(&exchange).ok();
+    let refresh =
+        |token: &str| operator.with_token(token).form("/sts/exchange_refresh_token", &format!("aud={}", operator.url));
+    let pair = refresh(text(&first, "refreshToken")).ok();
+    let (access, next) = (text(&pair["token"], "token"), text(&pair["refreshToken"], "token"));
+    operator.with_token(access).get("/auth/v1/ok").ok();
+    refresh(text(&first, "refreshToken")).error(401);
+    refresh(next).error(401);
+
+    let headless = ada.get("/sts/headless_sessions?code=x").error(501);
+    assert!(text(&headless, "message").contains("no page to sign in"), "{headless}");
+    let access = operator.with_token(access);
+    let gone = format!("/auth/v1/delete/{person}");
+    operator.delete(&gone).error(403);
+    let deleted = access.delete(&gone);
+    assert_eq!((deleted.status, deleted.text.as_str()), (200, ""));
+    access.get("/auth/v1/ok").error(401);
+    ada.get(&exchange).error(404);
+
+    let log = server.kill();
+    for secret in [&upstream, &access.token, text(&first, "refreshToken"), next, text(&invite, "code")] {
+        assert!(!log.contains(secret), "a secret is in the log");
+    }
+    let store = std::fs::read(dir.path().join("platform-data/platform.sqlite")).unwrap();
+    let wal = std::fs::read(dir.path().join("platform-data/platform.sqlite-wal")).unwrap_or_default();
+    let stored = String::from_utf8_lossy(&store) + String::from_utf8_lossy(&wal);
+    for secret in [next, text(&first, "refreshToken"), text(&invite, "code")] {
+        assert!(!stored.contains(secret), "a secret is in the store");
+    }
+}
+
+#[test]
+fn an_identity_is_assumed_by_a_token_that_matches_and_private_issuers_only_where_the_operator_says_so() {
+    let (dir, stub) = (tempdir().unwrap(), Stub::start());
+    let identity = |operator: &Api, organisation: &str| {
+        let body = json!({ "name": "ci", "claimMatch": { "issuer": stub.url, "subjectPattern": "repo:org/.*" } });
+        let ci = operator.post(&format!("/iam/v2/identities/{organisation}"), &body).ok();
+        let binding = json!({ "identityUid": ci["uid"], "roleUid": VIEWER });
+        operator.post(&format!("/iam/v2/roleBindings/{organisation}"), &binding).ok();
+        text(&ci, "uid").to_owned()
+    };
+    let assume = |operator: &Api, ci: &str| -> Answer {
+        let upstream = operator.with_token(&stub.token("repo:org/app", &operator.url, json!({})));
+        upstream.form("/sts/exchange", &format!("aud={}&identity={ci}", operator.url))
+    };
+    for (arguments, status) in [
+        (&["--store", "memory"][..], 401),
+        (&["--store", "memory", "--allow-http-issuers"][..], 503),
+        (&["--store", "memory", "--allow-http-issuers", "--allow-private-issuers"][..], 200),
+    ] {
+        let _server = Server::start(dir.path(), arguments);
+        let (operator, organisation) = api(dir.path(), &[]);
+        let ci = identity(&operator, &organisation);
+        let answer = assume(&operator, &ci);
+        assert_eq!(answer.status, status, "{arguments:?}: {answer:?}");
+        if status == 200 {
+            let reply = answer.ok();
+            assert!(reply.get("refreshToken").is_none());
+            operator.with_token(text(&reply, "token")).get(&format!("/iam/v2/groups/{organisation}")).ok();
+            let aws =
+                json!({ "name": "a", "awsIdentity": { "awsAccount": "123456789012", "arn": "a", "userId": "u" } });
+            let aws = operator.post(&format!("/iam/v2/identities/{organisation}"), &aws).ok();
+            // `POST /?Action=GetCallerIdentity HTTP/1.1` in base64url.
+            let signed = operator.with_token("UE9TVCAvP0FjdGlvbj1HZXRDYWxsZXJJZGVudGl0eSBIVFRQLzEuMQ");
+            let told = signed.form("/sts/exchange", &format!("aud=a&identity={}", text(&aws, "uid"))).error(501);
+            assert!(text(&told, "message").contains("AWS"), "{told}");
+        }
+    }
+}
+
+#[test]
+fn keys_rotate_under_a_server_that_runs_and_tokens_and_page_tokens_of_before_are_still_good() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let (operator, organisation) = api(dir.path(), &[]);
+    for name in ["a", "b"] {
+        operator.post(&format!("/registry/v2/repos/{organisation}"), &json!({ "name": name })).ok();
+    }
+    let page = operator.get("/registry/v2/repos?page_size=1").ok();
+    let list = || run(dir.path(), &["keys", "list"]).ok();
+    let before = list();
+    assert_eq!(before.lines().filter(|line| line.contains("in use")).count(), 3, "{before}");
+    let rotated = run(dir.path(), &["keys", "rotate"]).ok();
+    assert_eq!(rotated.lines().count(), 6, "{rotated}");
+    assert_eq!(rotated, list());
+    let kid = rotated.lines().next().unwrap().split_whitespace().last().unwrap().to_owned();
+    assert!(!before.contains(&kid));
+    let begun = Instant::now();
+    while !operator.get("/.well-known/jwks.json").text.contains(&kid) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the server does not follow: {}", server.log());
+        thread::yield_now();
+    }
+    let next = format!("/registry/v2/repos?page_size=1&page_token={}", text(&page, "nextPageToken"));
+    assert_eq!(operator.get(&next).ok()["repos"].as_array().unwrap().len(), 1);
+    let (fresh, _) = api(dir.path(), &[]);
+    assert_ne!(fresh.token.split('.').next(), operator.token.split('.').next(), "another key signs");
+    fresh.get("/iam/v2/groups").ok();
+    let secrets = std::fs::read_to_string(dir.path().join("platform-data/keys.json")).unwrap();
+    let secrets: Value = serde_json::from_str(&secrets).unwrap();
+    for secret in secrets["signing"].as_array().unwrap().iter().map(|key| text(key, "pkcs8")) {
+        assert!(!rotated.contains(secret));
+    }
+}
+
+/// A provider of the organisation whose directory may tell of users: its uid, its endpoint and its token.
+fn directory(operator: &Api, organisation: &str, stub: &Stub) -> (String, String, String) {
+    let oidc = json!({ "issuer": stub.url, "clientId": "client", "pkceEnabled": true });
+    let provider = json!({ "name": "sign-in", "defaultRole": VIEWER, "oidc": oidc });
+    let provider = operator.post(&format!("/iam/v2/identityProviders/{organisation}"), &provider).ok();
+    let uid = text(&provider, "uid").to_owned();
+    let second = operator.with_token(&stub.token("second owner", &operator.url, json!({})));
+    let second = second.post("/auth/v1/register", &json!({})).ok();
+    let roles = operator.get("/iam/v2/roles?name=owner").ok();
+    let binding = json!({ "identityUid": second["identity"], "roleUid": roles["roles"][0]["uid"] });
+    operator.post(&format!("/iam/v2/roleBindings/{organisation}"), &binding).ok();
+    let issued = operator.post(&format!("/iam/v2/identityProviders/{uid}:generateScimToken"), &json!({})).ok();
+    let endpoint = text(&issued, "endpointUrl").strip_prefix(&operator.url).unwrap().to_owned();
+    let scim = operator.with_token(text(&issued, "token"));
+    assert_eq!(scim.get(&format!("{endpoint}/Users")).status, 403, "not enabled yet");
+    let enable = json!({ "enabled": true, "etag": issued["etag"] });
+    operator.post(&format!("/iam/v2/identityProviders/{uid}:setScimEnabled"), &enable).ok();
+    (uid, endpoint, scim.token)
+}
+
+#[test]
+fn a_directory_tells_of_users_by_scim_who_then_sign_in_until_it_says_otherwise() {
+    let (dir, stub) = (tempdir().unwrap(), Stub::start());
+    let (_server, operator, organisation) = start(dir.path(), &stub);
+    let (provider, endpoint, token) = directory(&operator, &organisation, &stub);
+    let scim = operator.with_token(&token);
+    let sign_in = || {
+        let upstream = operator.with_token(&stub.token("00u1", "client", json!({})));
+        upstream.form("/sts/exchange", &format!("aud={}&identity_provider={provider}", operator.url))
+    };
+    sign_in().error(401);
+
+    let users = format!("{endpoint}/Users");
+    let ada = json!({
+        "schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": "Ada@example.com", "externalId": "00u1",
+        "name": { "givenName": "Ada", "familyName": "L" }, "emails": [{ "value": "ada@example.com", "primary": true }],
+        "active": true,
+    });
+    let created = scim.post(&users, &ada);
+    assert_eq!(created.status, 201, "{created:?}");
+    let user = created.json();
+    assert_eq!((text(&user, "userName"), &user["active"]), ("Ada@example.com", &json!(true)));
+    assert_eq!(text(&user["meta"], "location"), format!("{}{users}/{}", operator.url, text(&user, "id")));
+    let one = format!("{users}/{}", text(&user, "id"));
+    assert_eq!(scim.get(&one).ok(), user);
+    let twice = scim.post(&users, &json!({ "userName": "ADA@EXAMPLE.COM" }));
+    assert_eq!((twice.status, text(&twice.json(), "scimType")), (409, "uniqueness"), "{twice:?}");
+    for bad in [json!({}), json!({ "userName": 1 }), json!({ "userName": "x".repeat(300) })] {
+        let refused = scim.post(&users, &bad);
+        assert_eq!((refused.status, text(&refused.json(), "status")), (400, "400"), "{refused:?}");
+        assert_eq!(refused.json()["schemas"], json!(["urn:ietf:params:scim:api:messages:2.0:Error"]));
+    }
+    for (query, total) in [
+        ("", 1),
+        ("?filter=userName%20eq%20%22ada@example.com%22", 1),
+        ("?filter=userName+eq+%22bob%22", 0),
+        ("?filter=externalId%20eq%20%2200u1%22", 1),
+        ("?startIndex=2", 1),
+        ("?count=0", 1),
+    ] {
+        let found = scim.get(&format!("{users}{query}")).ok();
+        assert_eq!(found["totalResults"], json!(total), "{query}");
+        let shown = if query.starts_with("?startIndex") || query.starts_with("?count") { 0 } else { total };
+        assert_eq!(found["Resources"].as_array().unwrap().len(), shown, "{query}");
+    }
+    assert_eq!(text(&scim.get(&format!("{users}?filter=active%20eq%20true")).json(), "scimType"), "invalidFilter");
+    assert_eq!(scim.get(&format!("{endpoint}/ServiceProviderConfig")).ok()["patch"]["supported"], json!(true));
+
+    let access = operator.with_token(text(&sign_in().ok(), "token"));
+    let group = format!("/iam/v2/groups/{organisation}");
+    access.get(&group).ok();
+    let patch = |active: Value| {
+        let operation = json!({ "op": "replace", "path": "active", "value": active });
+        scim.patch(
+            &one,
+            &json!({ "schemas": ["urn:ietf:params:scim:api:messages:2.0:PatchOp"], "Operations": [operation] }),
+        )
+    };
+    assert_eq!(patch(json!(false)).ok()["active"], json!(false));
+    access.get(&group).error(401);
+    sign_in().error(401);
+    assert_eq!(patch(json!("True")).ok()["active"], json!(true));
+    access.get(&group).ok();
+    let listed = operator.get(&format!("/iam/v2/directoryUsers?uidp.children_of={provider}")).ok();
+    assert_eq!(listed["directoryUsers"][0]["userName"], "Ada@example.com");
+
+    let replaced = scim.send("PUT", &one, Some(&json!({ "userName": "ada", "externalId": "00u1" }))).ok();
+    assert_eq!((text(&replaced, "userName"), replaced.get("name")), ("ada", None));
+    let deleted = scim.delete(&one);
+    assert_eq!((deleted.status, deleted.text.as_str()), (204, ""));
+    assert_eq!(scim.delete(&one).status, 404);
+    assert_eq!(patch(json!(false)).status, 404);
+    access.get(&group).error(401);
+
+    // A SCIM token is for its endpoint, and nothing else is.
+    for path in [group.as_str(), "/auth/v1/ok", "/sts/exchange?aud=a", "/iam/v2/directoryUsers"] {
+        scim.get(path).error(401);
+    }
+    let other = users.replace(&provider, &format!("{organisation}/0000000000000000"));
+    for (client, path) in [(&operator, &users), (&access, &users), (&scim, &other), (&scim.with_token("x"), &users)] {
+        let refused = client.get(path);
+        assert_eq!((refused.status, text(&refused.json(), "status")), (401, "401"), "{refused:?}");
+    }
+    assert_eq!(scim.send("DELETE", &users, None).status, 405);
+    assert_eq!(scim.get(&format!("{endpoint}/Groups")).status, 404);
+    operator.post(&format!("/iam/v2/identityProviders/{provider}:revokeScimToken"), &json!({})).ok();
+    assert_eq!(scim.get(&users).status, 401);
+}

@@ -1,0 +1,228 @@
+//! Users that an identity provider's own directory tells of by SCIM (`docs/api.md`, SCIM).
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::IdentityProvider;
+use crate::{
+    access::{cap, provider_epoch},
+    cx::Cx,
+    error::{Error, Result},
+    kind::{DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Unique, WhenParentGoes},
+    store::{Delete, Filter, Key, KeyValue, Order, OrderBy, Query, Require, Scope},
+    timestamp::Timestamp,
+    uid::{self, Uid},
+    write::Write,
+};
+
+/// A user of an identity provider's directory. Our own kind: the contract has the directory's token and not where its
+/// users are seen. Only the directory writes it, with its token.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DirectoryUser {
+    /// The provider's and a segment, which is the user's SCIM id.
+    pub uid: Uid,
+    /// The name by which the directory signs the user in; unique in it but for the case of ASCII letters.
+    pub user_name: String,
+    /// The id that the provider's tokens name the user by (`correlationRule`); unique in the directory.
+    pub external_id: String,
+    /// The name to show.
+    pub display_name: String,
+    /// The given name.
+    pub given_name: String,
+    /// The family name.
+    pub family_name: String,
+    /// The primary mail address. It links no accounts.
+    pub email: String,
+    /// Whether the user may sign in, and what they signed in to goes on.
+    pub active: bool,
+    /// When the directory first told of the user.
+    pub create_time: Option<Timestamp>,
+    /// When it last did.
+    pub update_time: Option<Timestamp>,
+}
+
+impl Resource for DirectoryUser {
+    const KIND: &'static Kind = &Kind {
+        name: "DirectoryUser",
+        plural: "directoryUsers",
+        service: "DirectoryUsersService",
+        domain: Domain::IAM,
+        parent: Parent::Of("IdentityProvider"),
+        methods: &[
+            Method::list(&[cap("identity_providers.list")])
+                .params(&[Param::exact("userName"), Param::exact("externalId")]),
+            Method::get(&[cap("identity_providers.list")]),
+        ],
+        actions: &[],
+        fields: &[
+            Field::UID,
+            Field::string("userName").output_only(),
+            Field::string("externalId").output_only(),
+            Field::string("displayName").output_only(),
+            Field::string("givenName").output_only(),
+            Field::string("familyName").output_only(),
+            Field::string("email").output_only(),
+            Field::bool("active").output_only(),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME,
+        ],
+        keys: &[DerivedKey { name: "foldedUserName", values: |body| vec![folded(body)] }],
+        unique: &[
+            Unique {
+                space: "directoryUser.userName",
+                what: "a user of this name in the directory",
+                value: |body| Some(of_provider(body, folded(body).as_bytes())),
+            },
+            Unique {
+                space: "directoryUser.externalId",
+                what: "a user of this external id in the directory",
+                value: |body| {
+                    let id = text(body, "externalId");
+                    (!id.is_empty()).then(|| of_provider(body, id.as_bytes()))
+                },
+            },
+        ],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        Self {
+            uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef/fedcba9876543210"),
+            user_name: "ada@example.com".to_owned(),
+            external_id: "00u1a2b3".to_owned(),
+            display_name: "Ada Lovelace".to_owned(),
+            given_name: "Ada".to_owned(),
+            family_name: "Lovelace".to_owned(),
+            email: "ada@example.com".to_owned(),
+            active: true,
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+        }
+    }
+}
+
+fn text<'a>(body: &'a Value, name: &str) -> &'a str {
+    body.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn folded(body: &Value) -> KeyValue {
+    KeyValue::text(&text(body, "userName").to_ascii_lowercase())
+}
+
+/// Returns a value that is unique within a provider.
+fn of_provider(body: &Value, value: &[u8]) -> KeyValue {
+    let provider = uid::parent(text(body, "uid")).unwrap_or_default();
+    KeyValue::from_bytes([provider.as_bytes(), &[0], value].concat())
+}
+
+/// Which users of a directory to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DirectoryUsers {
+    /// All.
+    All,
+    /// The one of this name, compared without regard to the case of ASCII letters.
+    Named(String),
+    /// The one of this external id.
+    External(String),
+}
+
+impl DirectoryUsers {
+    fn query(&self, provider: &Uid) -> Query {
+        let filter = match self {
+            Self::All => None,
+            Self::Named(name) => Some(("foldedUserName", name.to_ascii_lowercase())),
+            Self::External(id) => Some(("externalId", id.clone())),
+        };
+        // No stored value is longer.
+        let value = |text: &str| KeyValue::text(text.get(..KeyValue::MAX_LEN).unwrap_or(text));
+        let filter = filter.map(|(key, text)| Filter::AnyOf { key, values: vec![value(&text)] });
+        Query {
+            filters: filter.into_iter().collect(),
+            order: Order { by: OrderBy::Uid, descending: false },
+            ..Query::new(DirectoryUser::KIND.name, Scope::Children(provider.clone()))
+        }
+    }
+}
+
+/// Lists users of a directory by their uids, from the one at `skip`, and tells how many there are.
+pub(crate) async fn list(
+    cx: &Cx<'_>,
+    provider: &Uid,
+    users: &DirectoryUsers,
+    skip: u64,
+    limit: usize,
+) -> Result<(Vec<DirectoryUser>, u64)> {
+    // A store is asked for at least one record, and a directory may ask for the count alone.
+    let page = cx.page(Query { skip, limit: limit.max(1), count: true, ..users.query(provider) }).await?;
+    let found = page.items.iter().take(limit).map(|item| serde_json::from_slice(&item.body).map_err(Error::internal));
+    Ok((found.collect::<Result<_>>()?, page.total.unwrap_or_default()))
+}
+
+/// Writes a user: a new one when it has no uid, or all of one that stands. `expected` is that as it was read.
+pub(crate) async fn put(
+    cx: &Cx<'_>,
+    provider: &Uid,
+    expected: Option<(DirectoryUser, u64)>,
+    mut user: DirectoryUser,
+) -> Result<DirectoryUser> {
+    let mut write = Write::default();
+    let provider_key = Key::new(IdentityProvider::KIND.name, provider.clone());
+    write.require(Require::Exists(provider_key), Error::not_found(IdentityProvider::KIND, provider.as_str()));
+    let now = cx.now();
+    match expected {
+        None => {
+            user.uid = provider.new_child(cx.platform().entropy());
+            (user.create_time, user.update_time) = (Some(now), Some(now));
+            write.require_still(Require::Absent(Key::new(DirectoryUser::KIND.name, user.uid.clone())));
+        }
+        Some((old, revision)) => {
+            user.uid = old.uid;
+            (user.create_time, user.update_time) = (old.create_time, old.update_time.max(Some(now)));
+            write.require_still(Require::Revision(Key::new(DirectoryUser::KIND.name, user.uid.clone()), revision));
+        }
+    }
+    check(&user)?;
+    // Who may no longer sign in may no longer act by a sign-in either, from the moment that this is acknowledged.
+    write.raise(provider_epoch(provider));
+    write.put(&user.uid.clone(), &user, Bytes::new())?;
+    cx.commit(write).await?;
+    Ok(user)
+}
+
+/// Deletes a user, and ends what they signed in to.
+pub(crate) async fn delete(cx: &Cx<'_>, provider: &Uid, user: &Uid) -> Result<()> {
+    let key = Key::new(DirectoryUser::KIND.name, user.clone());
+    let mut write = Write::default();
+    write.require(Require::Exists(key.clone()), Error::not_found(DirectoryUser::KIND, user.as_str()));
+    write.raise(provider_epoch(provider));
+    write.delete(Delete::Key(key));
+    cx.commit(write).await.map(drop)
+}
+
+/// The most bytes of a user's texts; our choice. Names and ids are index keys with the provider's uid before them.
+const MAX_TEXT: usize = 256;
+
+fn check(user: &DirectoryUser) -> Result<()> {
+    if user.user_name.is_empty() {
+        return Err(Error::invalid_field("userName", "is required"));
+    }
+    for (name, value) in [
+        ("userName", &user.user_name),
+        ("externalId", &user.external_id),
+        ("displayName", &user.display_name),
+        ("name.givenName", &user.given_name),
+        ("name.familyName", &user.family_name),
+        ("emails.value", &user.email),
+    ] {
+        if value.len() > MAX_TEXT || value.contains(char::is_control) {
+            return Err(Error::invalid_field(
+                name,
+                format!("must have at most {MAX_TEXT} bytes and no control characters"),
+            ));
+        }
+    }
+    Ok(())
+}

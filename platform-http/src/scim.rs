@@ -1,0 +1,368 @@
+//! SCIM 2.0 (RFC 7643, RFC 7644): where an identity provider's own directory tells of its users.
+//!
+//! Users alone; what is read and written here becomes [`DirectoryUser`]s. A directory comes with the SCIM token that
+//! its provider was given and with nothing else, and every answer, refusals too, has SCIM's own form (`docs/api.md`,
+//! SCIM).
+
+mod user;
+
+use http::{
+    HeaderValue, Method, StatusCode,
+    header::{ALLOW, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE},
+    request::Parts,
+};
+use http_body::Body;
+use platform_core::{
+    error::{Code, Error, Result},
+    platform::Platform,
+    resources::iam::{DirectoryUser, DirectoryUsers},
+    uid::Uid,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    BoxError,
+    limits::Limits,
+    reply::{self, Refusal, Reply},
+    request,
+};
+
+/// What the paths begin with, before the provider's uid.
+pub(crate) const PREFIX: &str = "/scim/v2/";
+
+/// The most bytes of a body; our choice, as the contract has it: 256 KiB.
+const MAX_BODY: usize = 256 << 10;
+/// How many users a page has when the request does not say, and at most; our choice.
+const DEFAULT_COUNT: usize = 100;
+const MAX_COUNT: usize = 200;
+
+const ERROR: &str = "urn:ietf:params:scim:api:messages:2.0:Error";
+const LIST: &str = "urn:ietf:params:scim:api:messages:2.0:ListResponse";
+const CONFIG: &str = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig";
+const RESOURCE_TYPE: &str = "urn:ietf:params:scim:schemas:core:2.0:ResourceType";
+
+/// A refusal in SCIM's form (RFC 7644 section 3.12).
+#[derive(Debug)]
+struct Refused {
+    status: StatusCode,
+    kind: &'static str,
+    detail: String,
+    allow: &'static str,
+}
+
+impl Refused {
+    fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, kind, detail: detail.into(), allow: "" }
+    }
+
+    fn invalid(kind: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, kind, detail)
+    }
+
+    fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "", "There is no such resource")
+    }
+
+    fn into_reply(self) -> Reply {
+        let mut body = json!({ "schemas": [ERROR], "status": self.status.as_str(), "detail": self.detail });
+        if !self.kind.is_empty() {
+            body["scimType"] = self.kind.into();
+        }
+        let mut reply = scim(self.status, &body);
+        if self.status == StatusCode::UNAUTHORIZED {
+            reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if !self.allow.is_empty() {
+            reply.headers_mut().insert(ALLOW, HeaderValue::from_static(self.allow));
+        }
+        reply
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        let kind = match error.code() {
+            Code::InvalidArgument => "invalidValue",
+            Code::AlreadyExists => "uniqueness",
+            _ => "",
+        };
+        Self { kind, ..Refusal::from(error).into() }
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        let (status, message) = refusal.told();
+        let refused = Self::new(status, "", message);
+        refusal.log();
+        refused
+    }
+}
+
+/// What a path behind the provider's uid is for.
+#[derive(Debug, PartialEq, Eq)]
+enum Endpoint<'p> {
+    Users,
+    User(&'p str),
+    Config,
+    ResourceTypes,
+}
+
+/// Splits a path into the provider's uid and what is behind it.
+fn find(path: &str) -> Option<(&str, Endpoint<'_>)> {
+    let segments = path.split('/').map(str::len).take_while(|len| matches!(len, 16 | 40));
+    let length = segments.map(|len| len + 1).sum::<usize>().checked_sub(1)?;
+    let (provider, rest) = path.split_at_checked(length)?;
+    let rest = rest.strip_prefix('/')?;
+    let endpoint = match rest.split_once('/') {
+        None if rest == "Users" => Endpoint::Users,
+        None if rest == "ServiceProviderConfig" => Endpoint::Config,
+        None if rest == "ResourceTypes" => Endpoint::ResourceTypes,
+        Some(("Users", "")) => Endpoint::Users,
+        Some(("Users", id)) => Endpoint::User(id),
+        _ => return None,
+    };
+    Some((provider, endpoint))
+}
+
+/// Answers a request whose path begins with [`PREFIX`], which `path` is without.
+pub(crate) async fn answer<B>(
+    platform: &Platform,
+    head: &Parts,
+    path: &str,
+    query: &str,
+    body: B,
+    limits: &Limits,
+) -> Reply
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    handle(platform, head, path, query, body, limits).await.unwrap_or_else(Refused::into_reply)
+}
+
+async fn handle<B>(
+    platform: &Platform,
+    head: &Parts,
+    path: &str,
+    query: &str,
+    body: B,
+    limits: &Limits,
+) -> Result<Reply, Refused>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    let token = request::bearer(&head.headers)?;
+    let token = token.ok_or_else(|| Error::unauthenticated("A SCIM token is needed"))?;
+    let access = platform.verify_scim_token(token).await?;
+    let (provider, endpoint) = find(path).ok_or_else(Refused::not_found)?;
+    // A token is good at its own provider, and tells nothing of any other.
+    if *provider != *access.provider {
+        return Err(Error::unauthenticated("The SCIM token is not valid here").into());
+    }
+    if !access.enabled {
+        return Err(Refused::new(StatusCode::FORBIDDEN, "", "The directory may not tell of users; enable SCIM first"));
+    }
+    let at = Place { platform, provider: access.provider };
+    let limits = Limits { body: limits.body.min(MAX_BODY), ..limits.clone() };
+    let method = if head.method == Method::HEAD { &Method::GET } else { &head.method };
+    match (endpoint, method) {
+        (Endpoint::Users, &Method::GET) => at.list(query).await,
+        (Endpoint::Users, &Method::POST) => at.create(&request::object(body, &limits).await?.into()).await,
+        (Endpoint::User(id), &Method::GET) => {
+            let user = platform.directory_user(&at.provider, id).await?;
+            Ok(scim(StatusCode::OK, &user::written(&user, &at.base())))
+        }
+        (Endpoint::User(id), &Method::PUT) => at.replace(id, &request::object(body, &limits).await?.into()).await,
+        (Endpoint::User(id), &Method::PATCH) => at.patch(id, &request::object(body, &limits).await?.into()).await,
+        (Endpoint::User(id), &Method::DELETE) => {
+            platform.delete_directory_user(&at.provider, id).await?;
+            let mut reply = reply::empty();
+            *reply.status_mut() = StatusCode::NO_CONTENT;
+            Ok(reply)
+        }
+        (Endpoint::Config, &Method::GET) => Ok(scim(StatusCode::OK, &config(&at.base()))),
+        (Endpoint::ResourceTypes, &Method::GET) => Ok(scim(StatusCode::OK, &resource_types(&at.base()))),
+        (endpoint, _) => {
+            let allow = match endpoint {
+                Endpoint::Users => "GET, POST, HEAD",
+                Endpoint::User(_) => "GET, PUT, PATCH, DELETE, HEAD",
+                Endpoint::Config | Endpoint::ResourceTypes => "GET, HEAD",
+            };
+            let refused = Refused::new(StatusCode::METHOD_NOT_ALLOWED, "", "This path does not have this method");
+            Err(Refused { allow, ..refused })
+        }
+    }
+}
+
+/// The directory of a provider.
+struct Place<'a> {
+    platform: &'a Platform,
+    provider: Uid,
+}
+
+impl Place<'_> {
+    /// Returns the URL that the directory was given.
+    fn base(&self) -> String {
+        let url = self.platform.settings().public_url.trim_end_matches('/');
+        format!("{url}{PREFIX}{}", self.provider)
+    }
+
+    async fn list(&self, query: &str) -> Result<Reply, Refused> {
+        let mut users = DirectoryUsers::All;
+        let (mut start, mut count) = (1_i64, None);
+        for (name, value) in request::pairs(query)? {
+            let number = || {
+                value.parse::<i64>().map_err(|_| Refused::invalid("invalidValue", format!("{name} must be a number")))
+            };
+            match name.as_str() {
+                "filter" => users = filter(&value).ok_or_else(|| Refused::invalid("invalidFilter", FILTERS))?,
+                "startIndex" => start = number()?,
+                "count" => count = Some(number()?),
+                // What else a list may be asked for changes nothing of what it must have.
+                _ => {}
+            }
+        }
+        let skip = u64::try_from(start.max(1) - 1).unwrap_or_default();
+        let count = count.map_or(DEFAULT_COUNT, |count| usize::try_from(count.max(0)).unwrap_or(MAX_COUNT));
+        let (found, total) = self.platform.directory_users(&self.provider, &users, skip, count.min(MAX_COUNT)).await?;
+        let base = self.base();
+        let resources: Vec<_> = found.iter().map(|user| user::written(user, &base)).collect();
+        let body = json!({
+            "schemas": [LIST],
+            "totalResults": total,
+            "startIndex": skip + 1,
+            "itemsPerPage": resources.len(),
+            "Resources": resources,
+        });
+        Ok(scim(StatusCode::OK, &body))
+    }
+
+    async fn create(&self, body: &Value) -> Result<Reply, Refused> {
+        let user = user::read(body)?;
+        let user = self.platform.create_directory_user(&self.provider, user).await?;
+        let base = self.base();
+        let mut reply = scim(StatusCode::CREATED, &user::written(&user, &base));
+        if let Ok(location) = HeaderValue::from_str(&user::location(&user, &base)) {
+            reply.headers_mut().insert(LOCATION, location);
+        }
+        Ok(reply)
+    }
+
+    async fn replace(&self, id: &str, body: &Value) -> Result<Reply, Refused> {
+        let sent = user::read(body)?;
+        let change = |standing: DirectoryUser| {
+            Ok(DirectoryUser {
+                uid: standing.uid,
+                create_time: standing.create_time,
+                update_time: standing.update_time,
+                ..sent.clone()
+            })
+        };
+        let user = self.platform.update_directory_user(&self.provider, id, change).await?;
+        Ok(scim(StatusCode::OK, &user::written(&user, &self.base())))
+    }
+
+    async fn patch(&self, id: &str, body: &Value) -> Result<Reply, Refused> {
+        let operations = user::operations(body)?;
+        let change = |standing| user::patched(standing, &operations);
+        let user = self.platform.update_directory_user(&self.provider, id, change).await?;
+        Ok(scim(StatusCode::OK, &user::written(&user, &self.base())))
+    }
+}
+
+/// What a filter may be.
+const FILTERS: &str = "a filter must be userName eq \"…\" or externalId eq \"…\"";
+
+/// Reads a filter: an attribute, `eq`, and a JSON string. Names and operators are of either case (RFC 7644 section
+/// 3.4.2.2).
+fn filter(text: &str) -> Option<DirectoryUsers> {
+    let (attribute, rest) = text.trim().split_once(' ')?;
+    let (operator, value) = rest.trim_start().split_once(' ')?;
+    let value: String = serde_json::from_str(value.trim()).ok()?;
+    match attribute.rsplit(':').next()?.to_ascii_lowercase().as_str() {
+        _ if !operator.eq_ignore_ascii_case("eq") => None,
+        "username" => Some(DirectoryUsers::Named(value)),
+        "externalid" => Some(DirectoryUsers::External(value)),
+        _ => None,
+    }
+}
+
+fn scim(status: StatusCode, body: &Value) -> Reply {
+    let mut reply = reply::json(body.to_string());
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/scim+json"));
+    reply
+}
+
+fn config(base: &str) -> Value {
+    let (yes, no) = (json!({ "supported": true }), json!({ "supported": false }));
+    json!({
+        "schemas": [CONFIG],
+        "patch": yes,
+        "bulk": { "supported": false, "maxOperations": 0, "maxPayloadSize": 0 },
+        "filter": { "supported": true, "maxResults": MAX_COUNT },
+        "changePassword": no,
+        "sort": no,
+        "etag": no,
+        "authenticationSchemes": [{
+            "type": "oauthbearertoken",
+            "name": "SCIM token",
+            "description": "The token that the identity provider was given, as a bearer token",
+        }],
+        "meta": { "resourceType": "ServiceProviderConfig", "location": format!("{base}/ServiceProviderConfig") },
+    })
+}
+
+fn resource_types(base: &str) -> Value {
+    let user = json!({
+        "schemas": [RESOURCE_TYPE],
+        "id": "User",
+        "name": "User",
+        "endpoint": "/Users",
+        "schema": user::SCHEMA,
+        "meta": { "resourceType": "ResourceType", "location": format!("{base}/ResourceTypes/User") },
+    });
+    json!({ "schemas": [LIST], "totalResults": 1, "startIndex": 1, "itemsPerPage": 1, "Resources": [user] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_the_providers_uid_and_what_is_asked_of_it() {
+        let provider = format!("{}/{}", "a".repeat(40), "b".repeat(16));
+        let found = |rest: &str| {
+            find(&format!("{provider}{rest}")).map(|(uid, endpoint)| format!("{} {endpoint:?}", uid == provider))
+        };
+        assert_eq!(found("/Users").as_deref(), Some("true Users"));
+        assert_eq!(found("/Users/").as_deref(), Some("true Users"));
+        assert_eq!(found("/Users/0123456789abcdef").as_deref(), Some("true User(\"0123456789abcdef\")"));
+        assert_eq!(found("/ServiceProviderConfig").as_deref(), Some("true Config"));
+        for other in ["", "/", "/users", "/Groups", "/Bulk"] {
+            assert_eq!(found(other), None, "{other}");
+        }
+        assert_eq!(find("Users"), None);
+    }
+
+    #[test]
+    fn a_filter_is_an_equation_of_a_name_or_an_external_id() {
+        let named = |text: &str| Some(DirectoryUsers::Named(text.to_owned()));
+        for (text, expected) in [
+            (r#"userName eq "ada@example.com""#, named("ada@example.com")),
+            (r#"USERNAME EQ "a \"b\" c""#, named("a \"b\" c")),
+            (r#"urn:ietf:params:scim:schemas:core:2.0:User:userName eq "a""#, named("a")),
+            (r#"externalId eq "7""#, Some(DirectoryUsers::External("7".to_owned()))),
+            (r#"userName eq ada"#, None),
+            (r#"userName co "ada""#, None),
+            (r#"userName eq "a" or userName eq "b""#, None),
+            (r#"active eq "true""#, None),
+            ("userName pr", None),
+            ("", None),
+        ] {
+            assert_eq!(filter(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The paths of the contract's token services, which are no kinds: exchange and refresh of tokens, and persons who
+//! register, ask who they are, and go (`docs/api.md`, Token exchange).
+//!
+//! What is here reads and writes HTTP; a [`TokenService`] does the rest.
+
+use http::{
+    HeaderValue, Method,
+    header::{CACHE_CONTROL, HeaderName},
+};
+use http_body::Body;
+use platform_core::{
+    access::{Exchange, Refresh, Register, TokenService},
+    error::{Code, Error, Result},
+    kind::Field,
+    request::from_query,
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::{
+    BoxError,
+    limits::Limits,
+    reply::{self, Refusal, Reply},
+    request,
+};
+
+/// What a path is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Endpoint<'p> {
+    Exchange,
+    Refresh,
+    HeadlessSession,
+    WhoAmI,
+    Register,
+    /// With the person's uid, not decoded.
+    Unregister(&'p str),
+}
+
+impl<'p> Endpoint<'p> {
+    /// Finds what a path is for.
+    pub(crate) fn find(path: &'p str) -> Option<Self> {
+        match path {
+            "/sts/exchange" => Some(Self::Exchange),
+            "/sts/exchange_refresh_token" => Some(Self::Refresh),
+            "/sts/headless_sessions" => Some(Self::HeadlessSession),
+            "/auth/v1/ok" => Some(Self::WhoAmI),
+            "/auth/v1/register" => Some(Self::Register),
+            path => path.strip_prefix("/auth/v1/delete/").filter(|id| !id.is_empty()).map(Self::Unregister),
+        }
+    }
+
+    const fn methods(self) -> &'static [Method] {
+        match self {
+            Self::Exchange => &[Method::GET, Method::POST],
+            Self::HeadlessSession | Self::WhoAmI => &[Method::GET],
+            Self::Refresh | Self::Register => &[Method::POST],
+            Self::Unregister(_) => &[Method::DELETE],
+        }
+    }
+
+    /// Refuses a method that the path does not have; an answer where one can be given without asking further.
+    pub(crate) fn check_method(self, method: &Method) -> Result<Option<Reply>, Refusal> {
+        let methods = self.methods();
+        let asked = if *method == Method::HEAD { &Method::GET } else { method };
+        if methods.contains(asked) {
+            return Ok(None);
+        }
+        let mut allow: Vec<_> = methods.iter().map(Method::as_str).collect();
+        if methods.contains(&Method::GET) {
+            allow.push("HEAD");
+        }
+        allow.push("OPTIONS");
+        let allow = allow.join(", ");
+        if *method == Method::OPTIONS { Ok(Some(reply::options(&allow))) } else { Err(Refusal::other_methods(allow)) }
+    }
+}
+
+/// Answers a request for one of these paths, whose method was checked.
+pub(crate) async fn answer<B>(
+    service: &dyn TokenService,
+    endpoint: Endpoint<'_>,
+    credential: Option<&str>,
+    query: &str,
+    body: B,
+    limits: &Limits,
+) -> Result<Reply, Refusal>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    if endpoint == Endpoint::HeadlessSession {
+        let why = "There is no page to sign in at, so there are no sign-ins without a browser to wait for";
+        return Err(Error::new(Code::Unimplemented, why).into());
+    }
+    let credential = credential.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
+    match endpoint {
+        Endpoint::Exchange => {
+            let request = Exchange::read(parameters(Exchange::FIELDS, query, body, limits).await?)?;
+            written(&service.exchange(credential, &request).await?)
+        }
+        Endpoint::Refresh => {
+            let request = Refresh::read(parameters(Refresh::FIELDS, query, body, limits).await?)?;
+            written(&service.refresh(credential, &request).await?)
+        }
+        Endpoint::Register => {
+            let request = Register::read(parameters(Register::FIELDS, query, body, limits).await?)?;
+            written(&service.register(credential, &request).await?)
+        }
+        Endpoint::Unregister(id) => {
+            request::no_pairs(query)?;
+            service.unregister(credential, &request::variable("id", id)?).await?;
+            Ok(reply::empty())
+        }
+        Endpoint::WhoAmI | Endpoint::HeadlessSession => {
+            request::no_pairs(query)?;
+            written(&service.who_am_i(credential).await?)
+        }
+    }
+}
+
+/// Reads parameters from the query and from the body, which is a form or a JSON object. Which of them is seen by how
+/// it begins, since clients send either under either content type.
+async fn parameters<B>(
+    fields: &'static [Field],
+    query: &str,
+    body: B,
+    limits: &Limits,
+) -> Result<Map<String, Value>, Refusal>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    let bytes = request::bytes(body, limits).await?;
+    let is_json = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+    let mut pairs = request::pairs(query)?;
+    if is_json {
+        let mut sent = request::parsed(&bytes, limits)?;
+        for (name, value) in from_query(fields, &pairs)? {
+            if sent.insert(name.clone(), value).is_some() {
+                return Err(Error::invalid_field(name, "is given twice").into());
+            }
+        }
+        return Ok(sent);
+    }
+    let form = std::str::from_utf8(&bytes).map_err(|_| Error::invalid_field("body", "is no UTF-8"))?;
+    pairs.extend(request::pairs(form.trim())?);
+    Ok(from_query(fields, &pairs)?)
+}
+
+/// Writes a reply that nobody on the way may keep.
+fn written(value: &impl Serialize) -> Result<Reply, Refusal> {
+    let body = serde_json::to_vec(value).map_err(Error::internal)?;
+    let mut reply = reply::json(body);
+    reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    reply.headers_mut().insert(HeaderName::from_static("pragma"), HeaderValue::from_static("no-cache"));
+    Ok(reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_path_is_for_one_thing_and_has_its_methods() {
+        for (path, endpoint, methods) in [
+            ("/sts/exchange", Some(Endpoint::Exchange), "GET, POST, HEAD, OPTIONS"),
+            ("/sts/exchange_refresh_token", Some(Endpoint::Refresh), "POST, OPTIONS"),
+            ("/sts/headless_sessions", Some(Endpoint::HeadlessSession), "GET, HEAD, OPTIONS"),
+            ("/auth/v1/ok", Some(Endpoint::WhoAmI), "GET, HEAD, OPTIONS"),
+            ("/auth/v1/register", Some(Endpoint::Register), "POST, OPTIONS"),
+            ("/auth/v1/delete/a", Some(Endpoint::Unregister("a")), "DELETE, OPTIONS"),
+            ("/auth/v1/delete/", None, ""),
+            ("/auth/v1/delete", None, ""),
+            ("/sts/exchange/", None, ""),
+            ("//sts/exchange", None, ""),
+            ("/sts/%65xchange", None, ""),
+            ("/auth/v2/ok", None, ""),
+        ] {
+            assert_eq!(Endpoint::find(path), endpoint, "{path}");
+            if let Some(endpoint) = endpoint {
+                let options = endpoint.check_method(&Method::OPTIONS).unwrap().unwrap();
+                assert_eq!(options.headers()["allow"], methods, "{path}");
+                assert!(endpoint.check_method(&Method::PATCH).is_err());
+            }
+        }
+    }
+}

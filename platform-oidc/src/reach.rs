@@ -1,0 +1,196 @@
+//! Where documents may be fetched from when a tenant, and not the operator, named the place.
+//!
+//! Whoever may write the name of an issuer could otherwise make this server ask whatever it can reach: the services
+//! beside it, the metadata of its machine. So a connection goes to a public address or nowhere. What is looked at is
+//! the address that is connected to, after the name was looked up and each time it is.
+
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use tower::Service;
+
+/// Says that a place is none of the public network. Names no address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the address is not one of the public network")]
+pub(crate) struct NotPublic;
+
+/// Tells whether an address is one that anybody on the public network may reach, by the special-purpose registries of
+/// IPv4 and IPv6 (RFC 6890 and its successors). Addresses that carry another are as public as the one they carry.
+pub(crate) fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let special = match address.octets() {
+        [0 | 10 | 127, ..] | [169, 254, ..] | [192, 168, ..] | [198, 18 | 19, ..] | [224..=255, ..] => true,
+        [100, second, ..] => (64..128).contains(&second),
+        [172, second, ..] => (16..32).contains(&second),
+        [192, 0, 0 | 2, _] | [192, 88, 99, _] | [198, 51, 100, _] | [203, 0, 113, _] => true,
+        _ => false,
+    };
+    !special
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let carried = |high: u16, low: u16| is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
+    match address.segments() {
+        // IPv4-mapped, and NAT64's well-known prefix.
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => carried(high, low),
+        // 6to4.
+        [0x2002, high, low, ..] => carried(high, low),
+        // Protocol assignments, with Teredo and benchmarks among them; documentation.
+        [0x2001, second, ..] if second < 0x200 || second == 0xdb8 => false,
+        [0x3fff, second, ..] if second < 0x1000 => false,
+        // Of all else only global unicast.
+        [first, ..] => (0x2000..0x4000).contains(&first),
+    }
+}
+
+/// Checks a host that may be an address, which no resolver is asked about.
+pub(crate) fn check_host(host: &str) -> Result<(), NotPublic> {
+    let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    match literal.parse::<IpAddr>() {
+        Ok(address) if !is_public(address) => Err(NotPublic),
+        _ => Ok(()),
+    }
+}
+
+/// The system's resolver, whose answers are refused whole when one of them is not public and that matters.
+#[derive(Debug, Clone)]
+pub(crate) struct Resolver {
+    system: GaiResolver,
+    public_only: bool,
+}
+
+impl Resolver {
+    pub(crate) fn new(public_only: bool) -> Self {
+        Self { system: GaiResolver::new(), public_only }
+    }
+}
+
+impl Service<Name> for Resolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.system.poll_ready(cx)
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let (found, public_only) = (self.system.call(name), self.public_only);
+        Box::pin(async move {
+            let addresses: Vec<SocketAddr> = found.await?.collect();
+            if public_only && !addresses.iter().all(|address| is_public(address.ip())) {
+                return Err(io::Error::other(NotPublic));
+            }
+            Ok(addresses.into_iter())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_the_public_network_are_public() {
+        for public in [
+            "1.1.1.1",
+            "8.8.8.8",
+            "9.255.255.255",
+            "11.0.0.0",
+            "100.63.255.255",
+            "100.128.0.0",
+            "126.1.1.1",
+            "128.0.0.1",
+            "169.253.1.1",
+            "172.15.255.255",
+            "172.32.0.0",
+            "192.0.1.1",
+            "192.167.1.1",
+            "192.169.1.1",
+            "198.17.1.1",
+            "198.20.1.1",
+            "223.255.255.255",
+            "2606:4700:4700::1111",
+            "2001:4860:4860::8888",
+            "2a00:1450::1",
+            "::ffff:8.8.8.8",
+            "64:ff9b::8.8.8.8",
+            "2002:808:808::1",
+        ] {
+            assert!(is_public(public.parse().unwrap()), "{public}");
+        }
+        for special in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "10.0.0.1",
+            "10.255.255.255",
+            "100.64.0.1",
+            "100.127.255.255",
+            "127.0.0.1",
+            "127.255.255.254",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.1",
+            "192.0.2.1",
+            "192.88.99.1",
+            "192.168.0.1",
+            "198.18.0.1",
+            "198.19.255.255",
+            "198.51.100.1",
+            "203.0.113.1",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::127.0.0.1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::127.0.0.1",
+            "64:ff9b::a00:1",
+            "64:ff9b:1::1",
+            "2002:7f00:1::",
+            "2002:a00:1::1",
+            "2002:c0a8:1::1",
+            "2001::1",
+            "2001:2::1",
+            "2001:10::1",
+            "2001:db8::1",
+            "3fff::1",
+            "100::1",
+            "fc00::1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "5f00::1",
+            "4000::1",
+        ] {
+            assert!(!is_public(special.parse().unwrap()), "{special}");
+        }
+    }
+
+    #[test]
+    fn an_address_in_place_of_a_name_is_looked_at_too() {
+        for host in ["127.0.0.1", "[::1]", "[::ffff:10.0.0.1]", "169.254.169.254"] {
+            assert_eq!(check_host(host), Err(NotPublic), "{host}");
+        }
+        for host in ["1.1.1.1", "[2606:4700::1]", "example.com", "localhost"] {
+            assert_eq!(check_host(host), Ok(()), "{host}");
+        }
+    }
+}
