@@ -130,6 +130,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             let user = DirectoryUser { user_name, external_id, active: true, ..DirectoryUser::default() };
             block_on(world.platform.create_directory_user(&provider, user)).unwrap().uid
         }),
+        query: &[],
         in_organisations_only: false,
         besides: &[],
     },
