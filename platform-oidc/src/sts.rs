@@ -1,7 +1,7 @@
 //! The security token service: upstream tokens in, this platform's tokens out (`docs/api.md`, Token exchange).
 //!
-//! An exchange has three steps. [`proof`] finds out whom the upstream token lets its bearer act as; [`grant`] narrows
-//! and signs; [`refresh`] keeps persons signed in. Whatever a token says, it is the identity that was asked for which
+//! An exchange has three steps. `proof` finds out whom the upstream token lets its bearer act as; `grant` narrows and
+//! signs; `refresh` keeps persons signed in. Whatever a token says, it is the identity that was asked for which
 //! decides where keys come from; an exchange checks one signature and makes one.
 
 pub(crate) mod private;

@@ -53,26 +53,26 @@ const fn state(place: usize) -> &'static str {
 pub(crate) fn follow(data_dir: PathBuf, issuer: Arc<Issuer>, platform: Arc<Platform>, keys: Arc<Keys>) {
     tokio::spawn(async move {
         let mut current = keys.signing().kid().to_owned();
+        let mut told = String::new();
         loop {
             tokio::time::sleep(INTERVAL).await;
             let dir = data_dir.clone();
-            let read = tokio::task::spawn_blocking(move || Keys::read(&dir)).await;
-            let keys = match read {
-                Ok(Ok(Some(keys))) if keys.signing().kid() != current => keys,
-                Ok(Ok(_)) => continue,
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "cannot look for new keys");
-                    continue;
+            let read = tokio::task::spawn_blocking(move || Keys::read(&dir).map_err(|error| error.to_string())).await;
+            match read.unwrap_or_else(|error| Err(error.to_string())) {
+                Ok(Some(keys)) if keys.signing().kid() != current => {
+                    keys.signing().kid().clone_into(&mut current);
+                    platform.set_page_keys(PageKeys::new(keys.page_tokens().iter().map(numbered)));
+                    issuer.replace_keys(Arc::new(keys));
+                    tracing::info!(kid = current, "went over to new keys");
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot look for new keys");
-                    continue;
+                // Said once, and not every second.
+                Err(error) if error != told => {
+                    tracing::warn!(error, "cannot look for new keys");
+                    told = error;
                 }
-            };
-            keys.signing().kid().clone_into(&mut current);
-            platform.set_page_keys(PageKeys::new(keys.page_tokens().iter().map(numbered)));
-            issuer.replace_keys(Arc::new(keys));
-            tracing::info!(kid = current, "went over to new keys");
+                Ok(_) => told.clear(),
+                Err(_) => {}
+            }
         }
     });
 }

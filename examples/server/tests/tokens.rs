@@ -113,6 +113,23 @@ fn a_person_registers_signs_in_refreshes_asks_who_they_are_and_goes() {
     assert_eq!(both["details"][1]["fieldViolations"][0]["field"], "aud");
     ada.get("/sts/exchange").error(400);
     assert_eq!(ada.send("DELETE", "/sts/exchange", None).status, 405);
+    for bad in [
+        "aud=a&identity=x&identity=y",
+        "aud=a&identity_provider=x&identityProvider=x",
+        "aud=%ff",
+        "aud=%00",
+        "aud=a&unknown=b",
+        "aud=a&identity=%2e%2e",
+        "aud=a&cap=repo.list,tag.list",
+        r#"{"aud":["a"],"aud":["b"]}"#,
+        r#"{"aud":"a"}"#,
+        r#"{"aud":["a"],"scopes":[1]}"#,
+        r#"{"aud":["a"]"#,
+        &format!("{{\"aud\":[\"{}\"]}}", "a".repeat(600)),
+        &"{\"aud\":".repeat(100),
+    ] {
+        ada.form("/sts/exchange", bad).error(400);
+    }
 
     let first = ada.get(&exchange).ok();
     let refresh =

@@ -155,18 +155,18 @@ impl Sts {
 
         let user = self.directory_entry(&provider, oidc, claims).await?;
         let groups = groups(&oidc.groups_claim, claims)?;
-        let (email, email_unverified) = match claims.email_verified {
-            true => (claims.email.as_deref(), None),
-            false => (None, claims.email.as_deref()),
-        };
-        let told = Person { uid: &person, issuer, subject: &claims.subject, email, email_unverified };
+        // What a tenant's issuer calls verified is that tenant's word and nobody else's.
+        let email_unverified = claims.email.as_deref();
+        let told = Person { uid: &person, issuer, subject: &claims.subject, email: None, email_unverified };
         self.platform.register(&told).await?;
         let identity = self.platform.identity(&person).await?.ok_or_else(refused)?;
         let session = Session { provider: uid.clone(), issuer: oidc.issuer.clone(), user, groups };
+        let mut about = about(claims);
+        about.entry("email_verified").and_modify(|verified| *verified = false.into());
         let caller = Caller::new(person).signed_in(session);
         // Groups are as fresh as the sign-in: who has some signs in again.
         let refreshable = oidc.groups_claim.is_empty();
-        Ok(Proof { caller, identity, act: act(claims), about: about(claims), until: None, refreshable })
+        Ok(Proof { caller, identity, act: act(claims), about, until: None, refreshable })
     }
 
     /// Returns the person's entry in the provider's directory, by the id that the provider's rule says and never by a

@@ -160,6 +160,10 @@ async fn trap_t12_a_mail_address_links_no_accounts() {
     claims.as_object_mut().unwrap().extend(email.as_object().unwrap().clone());
     let reply = setting.exchange(&token(&two.key, claims), two.request()).await.unwrap();
     assert!(!setting.sees(reply.token.expose(), &one.org).await);
+    let claims = said(reply.token.expose());
+    assert_eq!((&claims["email"], &claims["email_verified"]), (&json!("ceo@tenant.example"), &json!(false)));
+    let identity = setting.platform.identity(&Uid::opaque(claims["sub"].as_str().unwrap())).await.unwrap().unwrap();
+    assert_eq!((identity.email.as_str(), identity.email_unverified.as_str()), ("", "ceo@tenant.example"));
 }
 
 /// Lets the directory of a provider tell of its users.

@@ -10,7 +10,7 @@ use crate::{
     cx::Cx,
     error::{Error, Result},
     kind::{DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Unique, WhenParentGoes},
-    store::{Delete, Filter, Key, KeyValue, Order, OrderBy, Query, Require, Scope},
+    store::{Delete, Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
     write::Write,
@@ -130,20 +130,19 @@ pub enum DirectoryUsers {
 }
 
 impl DirectoryUsers {
-    fn query(&self, provider: &Uid) -> Query {
+    /// Returns the query for these users; none when there can be none, since no stored value is as long.
+    fn query(&self, provider: &Uid) -> Option<Query> {
         let filter = match self {
             Self::All => None,
             Self::Named(name) => Some(("foldedUserName", name.to_ascii_lowercase())),
             Self::External(id) => Some(("externalId", id.clone())),
         };
-        // No stored value is longer.
-        let value = |text: &str| KeyValue::text(text.get(..KeyValue::MAX_LEN).unwrap_or(text));
-        let filter = filter.map(|(key, text)| Filter::AnyOf { key, values: vec![value(&text)] });
-        Query {
-            filters: filter.into_iter().collect(),
-            order: Order { by: OrderBy::Uid, descending: false },
-            ..Query::new(DirectoryUser::KIND.name, Scope::Children(provider.clone()))
+        if filter.as_ref().is_some_and(|(_, text)| text.len() > MAX_TEXT) {
+            return None;
         }
+        let filter = filter.map(|(key, text)| Filter::AnyOf { key, values: vec![KeyValue::text(&text)] });
+        let filters = filter.into_iter().collect();
+        Some(Query { filters, ..Query::new(DirectoryUser::KIND.name, Scope::Children(provider.clone())) })
     }
 }
 
@@ -156,7 +155,8 @@ pub(crate) async fn list(
     limit: usize,
 ) -> Result<(Vec<DirectoryUser>, u64)> {
     // A store is asked for at least one record, and a directory may ask for the count alone.
-    let page = cx.page(Query { skip, limit: limit.max(1), count: true, ..users.query(provider) }).await?;
+    let Some(query) = users.query(provider) else { return Ok((Vec::new(), 0)) };
+    let page = cx.page(Query { skip, limit: limit.max(1), count: true, ..query }).await?;
     let found = page.items.iter().take(limit).map(|item| serde_json::from_slice(&item.body).map_err(Error::internal));
     Ok((found.collect::<Result<_>>()?, page.total.unwrap_or_default()))
 }
