@@ -38,6 +38,8 @@ mod listener;
 
 mod system;
 
+pub mod openapi;
+
 pub use layers::Layers;
 pub use limits::Limits;
 pub use listener::serve;

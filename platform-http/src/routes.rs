@@ -51,6 +51,19 @@ struct Route {
     methods: Vec<(Method, Endpoint)>,
 }
 
+/// A path as documents write it, with all that is there.
+#[derive(Debug)]
+pub(crate) struct Path<'r> {
+    /// Domain, version and the rest, such as `/registry/v2/repos/{uid}/readme`.
+    pub(crate) text: String,
+    /// The names of its variables, in order.
+    pub(crate) names: &'r [String],
+    /// Which of them may have slashes.
+    pub(crate) greedy: Vec<bool>,
+    /// What each HTTP method does.
+    pub(crate) methods: &'r [(Method, Endpoint)],
+}
+
 /// What a path and a method come to.
 #[derive(Debug)]
 pub(crate) enum Found<'r, 'p> {
@@ -117,6 +130,19 @@ impl Routes {
         Ok(())
     }
 
+    /// Returns all paths, domain by domain, under the first of the versions.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = Path<'_>> {
+        let [version, ..] = VERSIONS;
+        let collections = self.domains.iter().flat_map(|(domain, all)| all.iter().map(move |one| (domain, one)));
+        let routes =
+            collections.flat_map(|(domain, collection)| collection.routes.iter().map(move |one| (domain, one)));
+        routes.map(move |(domain, Route { template, methods })| {
+            let names = methods.first().map(|(_, endpoint)| endpoint.variables()).unwrap_or_default();
+            let (path, greedy) = template.documented(names);
+            Path { text: format!("/{domain}/{version}/{path}"), names, greedy, methods }
+        })
+    }
+
     /// Finds what a path and method are for. HEAD is GET.
     pub(crate) fn find<'r, 'p>(&'r self, method: &Method, path: &'p str) -> Found<'r, 'p> {
         let Some((route, captured)) = self.route(path) else { return Found::Nothing };
@@ -150,6 +176,14 @@ impl Route {
         }
         methods.push("OPTIONS");
         methods.join(", ")
+    }
+}
+
+impl Endpoint {
+    fn variables(&self) -> &[String] {
+        match self {
+            Self::Standard(_, _, names) | Self::Action(_, _, names) => names,
+        }
     }
 }
 

@@ -1,0 +1,182 @@
+//! Field tables as JSON Schemas (draft 2020-12, as OpenAPI 3.1 has them).
+
+use platform_core::{
+    access::Capability,
+    kind::{Access, Field, Kind, Type},
+};
+use serde_json::{Map, Value, json};
+
+/// What a uid looks like (`docs/api.md`, Identifiers).
+pub(crate) const UID_PATTERN: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
+
+/// What a message is for, which decides what it must have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// A reply, and the body of a create: what is required is there, and in replies what the server always writes.
+    Whole,
+    /// The body of an update: what callers may set, none of it required.
+    Update,
+}
+
+/// Makes schemas of field tables; knows the kinds, so that a message that is one refers to it.
+#[derive(Debug)]
+pub(crate) struct Schemas<'k> {
+    kinds: Vec<&'k Kind>,
+}
+
+impl<'k> Schemas<'k> {
+    /// Begins with the kinds of a platform.
+    pub(crate) fn of(kinds: impl Iterator<Item = &'k Kind>) -> Self {
+        Self { kinds: kinds.collect() }
+    }
+
+    /// Returns the schema of an object with these fields, written out.
+    pub(crate) fn object(&self, fields: &[Field], purpose: For) -> Value {
+        let mut properties = Map::new();
+        for field in fields.iter().filter(|field| purpose == For::Whole || field.access != Access::OutputOnly) {
+            properties.insert(field.name.to_owned(), self.field(field, purpose));
+        }
+        let mut object = json!({ "type": "object", "properties": properties, "additionalProperties": false });
+        let required: Vec<_> = fields.iter().filter(|field| is_required(field)).map(|field| field.name).collect();
+        if purpose == For::Whole && !required.is_empty() {
+            set(&mut object, "required", required);
+        }
+        if let Some(text) = exclusions(fields) {
+            set(&mut object, "description", text);
+        }
+        object
+    }
+
+    /// Returns the schema of what an action answers, or a message elsewhere: a reference where it is a kind.
+    pub(crate) fn message(&self, fields: &[Field], purpose: For) -> Value {
+        let is_it = |kind: &&&Kind| !fields.is_empty() && same(kind.fields, fields);
+        match self.kinds.iter().find(is_it) {
+            Some(kind) if purpose == For::Whole => reference(kind.name),
+            _ => self.object(fields, purpose),
+        }
+    }
+
+    /// Returns the schema of a field, with who sets it.
+    pub(crate) fn field(&self, field: &Field, purpose: For) -> Value {
+        let mut schema = self.of_type(&field.ty, purpose);
+        match field.access {
+            Access::OutputOnly => set(&mut schema, "readOnly", true),
+            Access::InputOnly => set(&mut schema, "writeOnly", true),
+            Access::Immutable => set(&mut schema, "description", "Set by the create; an update must not change it."),
+            Access::Mutable => {}
+        }
+        match field.name {
+            "uid" if schema.get("pattern").is_none() => set(&mut schema, "description", "The resource's identifier."),
+            "createTime" => set(&mut schema, "description", "When the resource was created."),
+            "updateTime" => set(&mut schema, "description", "When the resource was last updated."),
+            _ => {}
+        }
+        schema
+    }
+
+    /// Returns the schema of a parameter in a query or path, where messages of lists are texts.
+    pub(crate) fn parameter(&self, field: &Field) -> Value {
+        match (field.in_query, &field.ty) {
+            (Some(_), Type::List(_)) => json!({ "type": "array", "items": { "type": "string" } }),
+            (_, Type::Int32) => json!({ "type": "integer", "format": "int32" }),
+            (_, ty) => self.of_type(ty, For::Whole),
+        }
+    }
+
+    fn of_type(&self, ty: &Type, purpose: For) -> Value {
+        match ty {
+            Type::String => json!({ "type": "string" }),
+            Type::Bool => json!({ "type": "boolean" }),
+            Type::Int32 => json!({ "type": "integer", "format": "int32" }),
+            Type::Int64 => json!({ "type": "string", "format": "int64", "pattern": "^-?[0-9]{1,19}$" }),
+            Type::Bytes => json!({ "type": "string", "contentEncoding": "base64" }),
+            Type::Timestamp => json!({ "type": "string", "format": "date-time" }),
+            Type::Duration => json!({ "type": "string", "pattern": "^-?[0-9]{1,12}(\\.[0-9]{1,9})?s$" }),
+            Type::Enum(names) => json!({ "type": "string", "enum": names }),
+            Type::Capability => reference("Capability"),
+            Type::FieldMask => json!({ "type": "string", "description": "Paths, with commas between them." }),
+            Type::Message(fields) => self.message(fields, purpose),
+            Type::List(element) => json!({ "type": "array", "items": self.of_type(element, purpose) }),
+            Type::Map(element) => json!({ "type": "object", "additionalProperties": self.of_type(element, purpose) }),
+        }
+    }
+}
+
+/// Returns the enum of capabilities.
+pub(crate) fn capability() -> Value {
+    let all: Vec<_> = Capability::all().map(Capability::id).collect();
+    json!({ "type": "string", "description": "One thing that a role allows.", "enum": all })
+}
+
+/// Returns a reference to a component.
+pub(crate) fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+/// Puts a key into an object.
+pub(crate) fn set(object: &mut Value, key: &str, value: impl Into<Value>) {
+    if let Value::Object(object) = object {
+        object.insert(key.to_owned(), value.into());
+    }
+}
+
+/// Tells whether every create must have it, or every reply has it: numbers and truth values are always written
+/// (`docs/api.md`, JSON).
+fn is_required(field: &Field) -> bool {
+    let written = matches!(field.ty, Type::Bool | Type::Int32 | Type::Int64);
+    field.required || field.access == Access::OutputOnly && written
+}
+
+/// Says which fields exclude each other; JSON Schema could, but not so that people can read it.
+fn exclusions(fields: &[Field]) -> Option<String> {
+    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
+    for field in fields {
+        let Some(oneof) = field.oneof else { continue };
+        let name = format!("`{}`", field.name);
+        match groups.iter_mut().find(|(group, _)| *group == oneof) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((oneof, vec![name])),
+        }
+    }
+    let text: Vec<_> = groups.iter().map(|(_, names)| format!("At most one of {} is set.", names.join(", "))).collect();
+    (!text.is_empty()).then(|| text.join(" "))
+}
+
+/// Tells whether two tables are one; a constant has no identity.
+fn same(one: &[Field], other: &[Field]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.name == other.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &[Field] = &[
+        Field::UID,
+        Field::string("name").required(),
+        Field::new("size", Type::Int64).output_only(),
+        Field::string("secret").input_only(),
+        Field::message("one", &[Field::string("issuer").required()]).oneof("form"),
+        Field::enumeration("two", &["TWO_UNSPECIFIED", "TWO_A"]).oneof("form"),
+    ];
+
+    #[test]
+    fn a_table_is_an_object_that_says_who_sets_what() {
+        let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Whole);
+        assert_eq!(schema["required"], json!(["name", "size"]));
+        assert_eq!(schema["description"], "At most one of `one`, `two` is set.");
+        let properties = &schema["properties"];
+        assert_eq!((&properties["size"]["readOnly"], &properties["size"]["type"]), (&json!(true), &json!("string")));
+        assert_eq!(properties["secret"]["writeOnly"], true);
+        assert_eq!(properties["one"]["required"], json!(["issuer"]));
+        assert_eq!(properties["two"]["enum"], json!(["TWO_UNSPECIFIED", "TWO_A"]));
+    }
+
+    #[test]
+    fn an_update_requires_nothing_and_has_what_callers_set() {
+        let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Update);
+        let names: Vec<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
+        assert_eq!(names, ["name", "secret", "one", "two"]);
+        assert!(schema.get("required").is_none() && schema["properties"]["one"].get("required").is_none());
+    }
+}
