@@ -25,9 +25,9 @@ pub(crate) struct Schemas<'k> {
 }
 
 impl<'k> Schemas<'k> {
-    /// Begins with the kinds of a platform.
+    /// Begins with the kinds of a platform, of which those with standard methods have a schema of their own.
     pub(crate) fn of(kinds: impl Iterator<Item = &'k Kind>) -> Self {
-        Self { kinds: kinds.collect() }
+        Self { kinds: kinds.filter(|kind| !kind.methods.is_empty()).collect() }
     }
 
     /// Returns the schema of an object with these fields, written out.
