@@ -62,7 +62,10 @@ impl World {
         for (collection, body) in [
             ("iam/v2/groups", json!({ "name": "folder" })),
             ("iam/v2/roles", json!({ "name": "reader", "capabilities": ["CAP_REPO_LIST"] })),
-            ("iam/v2/identities", json!({ "name": "ci", "claimMatch": { "issuer": "https://a.example", "subject": "b" } })),
+            (
+                "iam/v2/identities",
+                json!({ "name": "ci", "claimMatch": { "issuer": "https://a.example", "subject": "b" } }),
+            ),
             ("registry/v2/repos", json!({ "name": "nginx" })),
         ] {
             let request = request("POST", format!("/{collection}/{ORG}").as_bytes(), "", body.to_string().as_bytes());
@@ -201,9 +204,40 @@ async fn paths_that_are_no_uids_are_refused_by_every_operation() {
     let deep = format!("{ORG}{}", "/0123456789abcdef".repeat(32));
     let upper = ORG.to_uppercase();
     let tricks = [
-        "..", "%2e%2e", "%2E%2E%2F%2E%2E", "../../../etc/passwd", "..%5c..%5c", ".", "%00", "a%00b", "%0a", "%ff", "%c0%af",
-        "%ed%a0%80", "%zz", "%", "%2", "%252e", "%2F", "//", ";a=b", "*", "~", "'%20OR%201=1--", "%F0%9F%92%A5", "-1", "null",
-        "9999999999999999999999999", "{}", "$(id)", "%24%7Bjndi:a%7D", "a:b:c", ":", &long, &deep, &upper,
+        "..",
+        "%2e%2e",
+        "%2E%2E%2F%2E%2E",
+        "../../../etc/passwd",
+        "..%5c..%5c",
+        ".",
+        "%00",
+        "a%00b",
+        "%0a",
+        "%ff",
+        "%c0%af",
+        "%ed%a0%80",
+        "%zz",
+        "%",
+        "%2",
+        "%252e",
+        "%2F",
+        "//",
+        ";a=b",
+        "*",
+        "~",
+        "'%20OR%201=1--",
+        "%F0%9F%92%A5",
+        "-1",
+        "null",
+        "9999999999999999999999999",
+        "{}",
+        "$(id)",
+        "%24%7Bjndi:a%7D",
+        "a:b:c",
+        ":",
+        &long,
+        &deep,
+        &upper,
     ];
     let world = World::new().await;
     world
@@ -237,9 +271,35 @@ async fn bytes_that_no_path_has_are_refused_by_every_operation() {
 #[tokio::test]
 async fn queries_are_read_strictly_by_every_operation() {
     let values = [
-        "", "%00", "a%0ab", "%ff", "%", "%zz", "-1", "0", "99999999999999999999999999", "1e309", "-9223372036854775809", "NaN",
-        "1.5", "true", "null", "[]", "%7B%7D", "..%2F..", "%F0%9F%92%A5", "%u0041", "a,b,,c", "*", "2026-13-45T99:99:99Z",
-        "99999s", "%20", "+", "name%20sideways", "uid%20desc%20desc", "/",
+        "",
+        "%00",
+        "a%0ab",
+        "%ff",
+        "%",
+        "%zz",
+        "-1",
+        "0",
+        "99999999999999999999999999",
+        "1e309",
+        "-9223372036854775809",
+        "NaN",
+        "1.5",
+        "true",
+        "null",
+        "[]",
+        "%7B%7D",
+        "..%2F..",
+        "%F0%9F%92%A5",
+        "%u0041",
+        "a,b,,c",
+        "*",
+        "2026-13-45T99:99:99Z",
+        "99999s",
+        "%20",
+        "+",
+        "name%20sideways",
+        "uid%20desc%20desc",
+        "/",
     ];
     let long = format!("a={}", "b".repeat(40_000));
     let longest = format!("a={}", "b".repeat(10_000_000));
@@ -248,9 +308,26 @@ async fn queries_are_read_strictly_by_every_operation() {
     world
         .every(|operation| {
             let mut cases: Vec<_> = [
-                "nosuch=1", "=", "=1", "a%00=1", "%ff=1", "a=%", "a=%f", "&&&nosuch", "a=b;c=d", "a[]=1", "a[b]=1", "uidp=1",
-                "uidp.=1", "uidp.ids.x=1", ".=.", "updateMask=%00", "updateMask=a&updateMask=a", "updateMask=nosuch",
-                "updateMask=name..description", "updateMask=%ff",
+                "nosuch=1",
+                "=",
+                "=1",
+                "a%00=1",
+                "%ff=1",
+                "a=%",
+                "a=%f",
+                "&&&nosuch",
+                "a=b;c=d",
+                "a[]=1",
+                "a[b]=1",
+                "uidp=1",
+                "uidp.=1",
+                "uidp.ids.x=1",
+                ".=.",
+                "updateMask=%00",
+                "updateMask=a&updateMask=a",
+                "updateMask=nosuch",
+                "updateMask=name..description",
+                "updateMask=%ff",
             ]
             .map(|query| operation.with_query(query, Expects::Refusal))
             .into();
@@ -259,7 +336,9 @@ async fn queries_are_read_strictly_by_every_operation() {
             cases.push(operation.with_query(&long, Expects::Refusal));
             for name in &operation.query {
                 cases.extend(values.map(|value| operation.with_query(format!("{name}={value}"), Expects::Manners)));
-                let snake = name.chars().map(|c| if c.is_uppercase() { format!("_{}", c.to_lowercase()) } else { c.to_string() });
+                let snake = name
+                    .chars()
+                    .map(|c| if c.is_uppercase() { format!("_{}", c.to_lowercase()) } else { c.to_string() });
                 let snake: String = snake.collect();
                 // Twice in one spelling, and in both.
                 cases.push(operation.with_query(format!("{name}=1&{name}=1"), Expects::Manners));
@@ -277,7 +356,8 @@ async fn queries_are_read_strictly_by_every_operation() {
 #[tokio::test]
 async fn bodies_that_are_no_json_object_are_refused_by_every_operation_that_has_one() {
     let nested = |open: &str, close: &str| format!("{{\"name\":{}{}}}", open.repeat(10_000), close.repeat(10_000));
-    let (arrays, objects) = (nested("[", "]"), format!("{{\"name\":{}1{}}}", "{\"a\":".repeat(10_000), "}".repeat(10_000)));
+    let (arrays, objects) =
+        (nested("[", "]"), format!("{{\"name\":{}1{}}}", "{\"a\":".repeat(10_000), "}".repeat(10_000)));
     let open = format!("{{\"name\":{}", "[".repeat(10_000));
     let utf16: Vec<u8> = "{\"name\":\"a\"}".encode_utf16().flat_map(u16::to_le_bytes).collect();
     let wide = format!("{{{}\"z\":1}}", (0..5_000).map(|n| format!("\"k{n}\":1,")).collect::<String>());
@@ -331,10 +411,32 @@ async fn bodies_that_are_no_json_object_are_refused_by_every_operation_that_has_
 async fn fields_of_another_type_are_refused_by_every_operation_that_has_a_body() {
     let long = "x".repeat(100_000);
     let values = [
-        json!(null), json!(true), json!(0), json!(-1), json!(1.5), json!(1e300), json!(u64::MAX), json!(i64::MIN), json!(""),
-        json!("\u{0}"), json!("\u{202e}a"), json!("💥"), json!("a\r\nb"), json!("999999999999999999999999"), json!("../.."),
-        json!(ORG), json!(long), json!([]), json!([null]), json!([[]]), json!([{}]), json!([1, "a"]), json!({}), json!({ "a": 1 }),
-        json!({ "uid": {} }), json!(vec!["a"; 2_000]),
+        json!(null),
+        json!(true),
+        json!(0),
+        json!(-1),
+        json!(1.5),
+        json!(1e300),
+        json!(u64::MAX),
+        json!(i64::MIN),
+        json!(""),
+        json!("\u{0}"),
+        json!("\u{202e}a"),
+        json!("💥"),
+        json!("a\r\nb"),
+        json!("999999999999999999999999"),
+        json!("../.."),
+        json!(ORG),
+        json!(long),
+        json!([]),
+        json!([null]),
+        json!([[]]),
+        json!([{}]),
+        json!([1, "a"]),
+        json!({}),
+        json!({ "a": 1 }),
+        json!({ "uid": {} }),
+        json!(vec!["a"; 2_000]),
     ];
     let world = World::new().await;
     world

@@ -26,16 +26,23 @@ impl Peer {
     }
 
     /// Sends bytes and returns the answer to them, which may come before they are all sent. None when the server
-    /// closes the connection without one.
+    /// closes a new connection without one.
     pub async fn send(&mut self, request: &[u8]) -> Option<Answer> {
-        let mut stream = match self.stream.take() {
-            Some(stream) => stream,
-            None => TcpStream::connect(self.address).await.unwrap(),
-        };
-        let answer = timeout(PATIENCE, exchange(&mut stream, request)).await.expect("the server hangs");
-        let keeps = answer.as_ref().is_some_and(|(answer, sent)| *sent && !closes(answer));
+        // A connection that was kept may have been closed meanwhile, as every client knows.
+        if let Some(stream) = self.stream.take()
+            && let Some(answer) = self.exchange(stream, request).await
+        {
+            return Some(answer);
+        }
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        self.exchange(stream, request).await
+    }
+
+    async fn exchange(&mut self, mut stream: TcpStream, request: &[u8]) -> Option<Answer> {
+        let (answer, sent) = timeout(PATIENCE, exchange(&mut stream, request)).await.expect("the server hangs")?;
+        let keeps = sent && answer.headers.get("connection").is_none_or(|value| value != "close");
         self.stream = keeps.then_some(stream);
-        answer.map(|(answer, _)| answer)
+        Some(answer)
     }
 }
 
@@ -70,8 +77,4 @@ async fn answer<R: tokio::io::AsyncBufRead + Unpin>(read: &mut R) -> Option<Answ
     let mut body = vec![0; length];
     read.read_exact(&mut body).await.ok()?;
     Some(Answer { status: StatusCode::from_u16(status).unwrap(), headers, body: Bytes::from(body) })
-}
-
-fn closes(answer: &Answer) -> bool {
-    answer.headers.get("connection").is_some_and(|value| value == "close")
 }
