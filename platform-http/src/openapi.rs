@@ -1,8 +1,8 @@
 //! The API as an OpenAPI 3.1 document, made from the kind tables: an embedder's own kinds are in it without a line of
 //! code.
 //!
-//! What a server answers at paths of its own stands beside it, written by hand: [`WELL_KNOWN`], or any other part
-//! that is [added](OpenApi::with).
+//! What a server answers at paths of its own stands beside it, written by hand: [`WELL_KNOWN`], [`TOKENS`], [`SCIM`], or any
+//! other part that is [added](OpenApi::with).
 
 mod operations;
 mod parameters;
@@ -28,6 +28,12 @@ const DESCRIPTION: &str = include_str!("openapi/description.md");
 
 /// The part for servers that publish their issuer: `/.well-known/openid-configuration` and `/.well-known/jwks.json`.
 pub const WELL_KNOWN: &str = include_str!("openapi/well_known.json");
+
+/// The part for servers with the token services: `/sts/…` and `/auth/v1/…`.
+pub const TOKENS: &str = include_str!("openapi/tokens.json");
+
+/// The part for servers that directories tell of their users: `/scim/v2/…`.
+pub const SCIM: &str = include_str!("openapi/scim.json");
 
 /// An OpenAPI document in the making.
 #[derive(Debug, Clone)]

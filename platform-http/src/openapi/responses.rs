@@ -81,6 +81,11 @@ pub(crate) const REFUSED: &[Refused] = &[
         examples: || vec![Error::new(Code::Internal, "Internal error")],
     },
     Refused {
+        status: StatusCode::NOT_IMPLEMENTED,
+        what: "This server has no such thing.",
+        examples: || vec![Error::new(Code::Unimplemented, "There is no page to sign in at")],
+    },
+    Refused {
         status: StatusCode::SERVICE_UNAVAILABLE,
         what: "The server cannot answer now.",
         examples: || vec![Error::new(Code::Unavailable, "The store is not available")],
