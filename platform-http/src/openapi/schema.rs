@@ -66,6 +66,8 @@ impl<'k> Schemas<'k> {
             Access::Mutable => {}
         }
         match field.name {
+            _ if field.once => set(&mut schema, "description", "The reply of the create has it, and no other."),
+            _ if field.unlisted => set(&mut schema, "description", "Lists leave it out."),
             "uid" if schema.get("pattern").is_none() => set(&mut schema, "description", "The resource's identifier."),
             "createTime" => set(&mut schema, "description", "When the resource was created."),
             "updateTime" => set(&mut schema, "description", "When the resource was last updated."),
@@ -124,7 +126,8 @@ pub(crate) fn set(object: &mut Value, key: &str, value: impl Into<Value>) {
 /// (`docs/api.md`, JSON).
 fn is_required(field: &Field) -> bool {
     let written = matches!(field.ty, Type::Bool | Type::Int32 | Type::Int64);
-    field.required || field.access == Access::OutputOnly && written
+    let shown = !field.once && !field.unlisted;
+    shown && (field.required || field.access == Access::OutputOnly && written)
 }
 
 /// Says which fields exclude each other; JSON Schema could, but not so that people can read it.
