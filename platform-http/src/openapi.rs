@@ -132,16 +132,18 @@ fn component_schemas(platform: &Platform, schemas: &Schemas<'_>) -> Map<String, 
     let mut all = Map::new();
     for kind in platform.kinds() {
         if !kind.methods.is_empty() {
-            all.insert(kind.name.to_owned(), schemas.object(kind.fields, For::Whole));
+            all.insert(kind.name.to_owned(), schemas.object(kind.fields, For::Reply));
         }
-        if kind.method(Verb::Update).is_some() {
-            all.insert(format!("{}Update", kind.name), schemas.object(kind.fields, For::Update));
+        for (verb, purpose) in [(Verb::Create, For::Request), (Verb::Update, For::Update)] {
+            if kind.method(verb).is_some() {
+                all.insert(operations::body_name(kind, verb), schemas.object(kind.fields, purpose));
+            }
         }
         if kind.method(Verb::List).is_some() {
             all.insert(operations::list_name(kind), page(kind.name, kind.plural));
         }
         for action in kind.actions.iter().filter(|action| action.http != Http::Get) {
-            let mut request = schemas.object(action.request, For::Whole);
+            let mut request = schemas.object(action.request, For::Request);
             // What the path says need not stand in the body.
             if let Some(required) = request.get_mut("required").and_then(Value::as_array_mut) {
                 required.retain(|name| !name.as_str().is_some_and(|name| action.path.contains(&format!("{{{name}"))));

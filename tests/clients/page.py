@@ -59,7 +59,7 @@ def look(page: webdriver.Chrome, server) -> None:
         page.execute_script("arguments[0].click()", find(selector))
 
     page.get(f"{server.url}/docs")
-    find(".opblock")
+    find(".opblock-tag")
     assert "Platform API v2" in find(".info .title").text
     operations = page.find_elements(By.CSS_SELECTOR, ".opblock-tag")
     assert len(operations) > 5, operations
@@ -79,7 +79,7 @@ def look(page: webdriver.Chrome, server) -> None:
     field.clear()
     field.send_keys(server.organisation)
     click(f"{block} .execute")
-    status = find(f"{block} .live-responses-table .response-col_status").text.split()[0]
+    status = find(f"{block} .live-responses-table tbody .response-col_status").text.split()[0]
     body = json.loads(find(f"{block} .live-responses-table .highlight-code code, {block} .live-responses-table pre").text)
     assert status == "200", status
     assert body["uid"] == server.organisation, body

@@ -8,7 +8,7 @@ pub(super) const UID: &str = "63921b2c44617e3f2603851537be0123af4a57d7/012345678
 
 /// Returns the example of a kind as a client sends it: without what only the server sets.
 pub(super) fn sent(registered: &Registered) -> Value {
-    let mut body = (registered.example)();
+    let mut body = (registered.sent)();
     take_out(registered.kind.fields, &mut body);
     body
 }

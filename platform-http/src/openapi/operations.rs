@@ -71,9 +71,8 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
     };
     set(&mut operation, "parameters", parameters);
     let body = match verb {
-        Verb::Create => Some(json!({ "schema": reference(kind.name), "example": examples::sent(registered) })),
-        Verb::Update => Some(json!({
-            "schema": reference(&format!("{}Update", kind.name)), "example": examples::sent(registered),
+        Verb::Create | Verb::Update => Some(json!({
+            "schema": reference(&body_name(kind, verb)), "example": examples::sent(registered),
         })),
         Verb::List | Verb::Get | Verb::Delete => None,
     };
@@ -103,7 +102,7 @@ fn action(schemas: &Schemas<'_>, path: &Path<'_>, kind: &Kind, action: &Action) 
         let body = reference(&format!("{}Request", action.name));
         set(&mut operation, "requestBody", json!({ "content": { "application/json": { "schema": body } } }));
     }
-    let schema = schemas.message(action.response, For::Whole);
+    let schema = schemas.message(action.response, For::Reply);
     let answer = json!({ "description": "Done.", "content": { "application/json": { "schema": schema } } });
     set(&mut operation, "responses", json!({ "200": answer }));
     operation
@@ -112,6 +111,11 @@ fn action(schemas: &Schemas<'_>, path: &Path<'_>, kind: &Kind, action: &Action) 
 /// Returns the name of the schema of a page of a list.
 pub(super) fn list_name(kind: &Kind) -> String {
     format!("{}Response", kind.rpc(Verb::List))
+}
+
+/// Returns the name of the schema of the body of a create or an update.
+pub(super) fn body_name(kind: &Kind, verb: Verb) -> String {
+    format!("{}{}", kind.name, verb.name())
 }
 
 fn begun(kind: &Kind, id: &str, summary: &str, description: &str) -> Value {

@@ -9,13 +9,34 @@ use serde_json::{Map, Value, json};
 /// What a uid looks like (`docs/api.md`, Identifiers).
 pub(crate) const UID_PATTERN: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
 
-/// What a message is for, which decides what it must have.
+/// What a message is for, which decides what it has and must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
-    /// A reply, and the body of a create: what is required is there, and in replies what the server always writes.
-    Whole,
+    /// A reply: without what is only put in; numbers and truth values are always written.
+    Reply,
+    /// The body of a create or an action: what callers may set.
+    Request,
     /// The body of an update: what callers may set, none of it required.
     Update,
+}
+
+impl For {
+    fn has(self, field: &Field) -> bool {
+        match self {
+            Self::Reply => field.access != Access::InputOnly,
+            Self::Request | Self::Update => field.access != Access::OutputOnly,
+        }
+    }
+
+    /// Tells whether it is always there (`docs/api.md`, JSON).
+    fn requires(self, field: &Field) -> bool {
+        let written = matches!(field.ty, Type::Bool | Type::Int32 | Type::Int64);
+        match self {
+            Self::Reply => (field.required || written) && !field.once && !field.unlisted,
+            Self::Request => field.required,
+            Self::Update => false,
+        }
+    }
 }
 
 /// Makes schemas of field tables; knows the kinds, so that a message that is one refers to it.
@@ -33,12 +54,13 @@ impl<'k> Schemas<'k> {
     /// Returns the schema of an object with these fields, written out.
     pub(crate) fn object(&self, fields: &[Field], purpose: For) -> Value {
         let mut properties = Map::new();
-        for field in fields.iter().filter(|field| purpose == For::Whole || field.access != Access::OutputOnly) {
+        for field in fields.iter().filter(|field| purpose.has(field)) {
             properties.insert(field.name.to_owned(), self.field(field, purpose));
         }
         let mut object = json!({ "type": "object", "properties": properties, "additionalProperties": false });
-        let required: Vec<_> = fields.iter().filter(|field| is_required(field)).map(|field| field.name).collect();
-        if purpose == For::Whole && !required.is_empty() {
+        let required = fields.iter().filter(|field| purpose.has(field) && purpose.requires(field));
+        let required: Vec<_> = required.map(|field| field.name).collect();
+        if !required.is_empty() {
             set(&mut object, "required", required);
         }
         if let Some(text) = exclusions(fields) {
@@ -51,7 +73,7 @@ impl<'k> Schemas<'k> {
     pub(crate) fn message(&self, fields: &[Field], purpose: For) -> Value {
         let is_it = |kind: &&&Kind| !fields.is_empty() && same(kind.fields, fields);
         match self.kinds.iter().find(is_it) {
-            Some(kind) if purpose == For::Whole => reference(kind.name),
+            Some(kind) if purpose == For::Reply => reference(kind.name),
             _ => self.object(fields, purpose),
         }
     }
@@ -81,7 +103,7 @@ impl<'k> Schemas<'k> {
         match (field.in_query, &field.ty) {
             (Some(_), Type::List(_)) => json!({ "type": "array", "items": { "type": "string" } }),
             (_, Type::Int32) => json!({ "type": "integer", "format": "int32" }),
-            (_, ty) => self.of_type(ty, For::Whole),
+            (_, ty) => self.of_type(ty, For::Request),
         }
     }
 
@@ -122,14 +144,6 @@ pub(crate) fn set(object: &mut Value, key: &str, value: impl Into<Value>) {
     }
 }
 
-/// Tells whether every create must have it, or every reply has it: numbers and truth values are always written
-/// (`docs/api.md`, JSON).
-fn is_required(field: &Field) -> bool {
-    let written = matches!(field.ty, Type::Bool | Type::Int32 | Type::Int64);
-    let shown = !field.once && !field.unlisted;
-    shown && (field.required || field.access == Access::OutputOnly && written)
-}
-
 /// Says which fields exclude each other; JSON Schema could, but not so that people can read it.
 fn exclusions(fields: &[Field]) -> Option<String> {
     let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
@@ -164,22 +178,26 @@ mod tests {
     ];
 
     #[test]
-    fn a_table_is_an_object_that_says_who_sets_what() {
-        let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Whole);
-        assert_eq!(schema["required"], json!(["name", "size"]));
-        assert_eq!(schema["description"], "At most one of `one`, `two` is set.");
-        let properties = &schema["properties"];
-        assert_eq!((&properties["size"]["readOnly"], &properties["size"]["type"]), (&json!(true), &json!("string")));
-        assert_eq!(properties["secret"]["writeOnly"], true);
-        assert_eq!(properties["one"]["required"], json!(["issuer"]));
-        assert_eq!(properties["two"]["enum"], json!(["TWO_UNSPECIFIED", "TWO_A"]));
+    fn each_purpose_has_the_fields_that_it_may_and_must_have() {
+        let of = |purpose| {
+            let schema = Schemas::of(std::iter::empty()).object(FIELDS, purpose);
+            let names: Vec<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
+            (names.join(" "), schema["required"].clone(), schema["properties"]["one"]["required"].clone())
+        };
+        let (all, none) = (json!(["issuer"]), Value::Null);
+        assert_eq!(of(For::Reply), ("uid name size one two".to_owned(), json!(["name", "size"]), all.clone()));
+        assert_eq!(of(For::Request), ("name secret one two".to_owned(), json!(["name"]), all));
+        assert_eq!(of(For::Update), ("name secret one two".to_owned(), none.clone(), none));
     }
 
     #[test]
-    fn an_update_requires_nothing_and_has_what_callers_set() {
-        let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Update);
-        let names: Vec<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
-        assert_eq!(names, ["name", "secret", "one", "two"]);
-        assert!(schema.get("required").is_none() && schema["properties"]["one"].get("required").is_none());
+    fn a_field_says_who_sets_it_and_a_message_what_excludes_what() {
+        let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Reply);
+        assert_eq!(schema["description"], "At most one of `one`, `two` is set.");
+        let size = &schema["properties"]["size"];
+        assert_eq!((&size["readOnly"], &size["type"]), (&json!(true), &json!("string")));
+        let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Request);
+        assert_eq!(schema["properties"]["secret"]["writeOnly"], true);
+        assert_eq!(schema["properties"]["two"]["enum"], json!(["TWO_UNSPECIFIED", "TWO_A"]));
     }
 }
