@@ -12,6 +12,7 @@ mod schema;
 mod examples;
 mod served;
 
+use http::Method;
 use platform_core::{
     kind::{Http, Verb},
     platform::Platform,
@@ -21,7 +22,7 @@ use serde_json::{Map, Value, json};
 pub use served::ServedDocument;
 
 use self::schema::{For, Schemas, reference};
-use crate::routes::{BadRoute, Routes};
+use crate::routes::{BadRoute, Endpoint, Routes};
 
 /// What a client must know besides paths and schemas.
 const DESCRIPTION: &str = include_str!("openapi/description.md");
@@ -49,15 +50,12 @@ impl OpenApi {
         let schemas = Schemas::of(platform.kinds());
         let mut paths = Map::new();
         for path in routes.paths() {
-            let mut methods = Map::new();
-            for (method, endpoint) in path.methods {
-                if let Some(operation) = operations::operation(&schemas, &path, method, endpoint) {
-                    methods.insert(method.as_str().to_ascii_lowercase(), operation);
-                }
-            }
-            if !methods.is_empty() {
-                paths.insert(path.text.clone(), methods.into());
-            }
+            let operation = |(method, endpoint): &(Method, Endpoint)| {
+                let operation = operations::operation(&schemas, &path, method, endpoint);
+                (method.as_str().to_ascii_lowercase(), operation)
+            };
+            let methods: Map<_, _> = path.methods.iter().map(operation).collect();
+            paths.insert(path.text.clone(), methods.into());
         }
         let service_domain = &platform.settings().service_domain;
         Ok(Self(json!({
@@ -177,14 +175,10 @@ fn page(kind: &str, plural: &str) -> Value {
 mod tests {
     use std::sync::Arc;
 
-    use http::Method;
     use platform_core::{kind::Registered, resources::KINDS, store::memory::MemoryStore};
 
     use super::*;
-    use crate::{
-        SystemClock, SystemEntropy,
-        routes::{Endpoint, Found},
-    };
+    use crate::{SystemClock, SystemEntropy, routes::Found};
 
     fn document() -> Value {
         let store = Arc::new(MemoryStore::new());
@@ -214,13 +208,7 @@ mod tests {
         }
         let mut routed = 0;
         for path in routes.paths() {
-            for (method, endpoint) in path.methods {
-                if let Endpoint::Standard(Verb::Create, Registered { kind, .. }, _) = endpoint
-                    && path.names.is_empty()
-                    && operations::needs_parent(kind)
-                {
-                    continue;
-                }
+            for (method, _) in path.methods {
                 let key = method.as_str().to_ascii_lowercase();
                 assert!(document["paths"][&path.text][key].is_object(), "{method} {}", path.text);
                 routed += 1;

@@ -196,7 +196,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Returns the paths of a standard method behind domain and version. A create may leave out its parent.
+/// Returns the paths of a standard method behind domain and version. A create may leave out its parent where there
+/// need be none.
 fn standard_paths(kind: &Kind, kinds: &[Registered], method: &standard::Method) -> Vec<String> {
     if let Parent::Singleton(parent, segment) = kind.parent {
         let parent = kinds.iter().map(|registered| registered.kind).find(|kind| kind.name == parent);
@@ -205,7 +206,8 @@ fn standard_paths(kind: &Kind, kinds: &[Registered], method: &standard::Method) 
     let (collection, resource) = (kind.plural.to_owned(), format!("{}/{{uid=**}}", kind.plural));
     match method.verb {
         Verb::List => vec![method.path.map_or(collection, str::to_owned)],
-        Verb::Create => vec![collection, resource],
+        Verb::Create if matches!(kind.parent, Parent::None | Parent::GroupOrNone) => vec![collection, resource],
+        Verb::Create => vec![resource],
         Verb::Get | Verb::Update | Verb::Delete => vec![resource],
     }
 }
@@ -260,8 +262,9 @@ mod tests {
             (&delete, "/registry/v2/repos/a/b/readme", "405 GET, PATCH, HEAD, OPTIONS"),
             (&post, "/registry/v2/repos/a/readme", "405 GET, PATCH, HEAD, OPTIONS"),
             (&Method::HEAD, "/registry/v2/repos", "ListRepo []"),
-            (&Method::PUT, "/registry/v2/repos", "405 GET, POST, HEAD, OPTIONS"),
-            (&delete, "/registry/v2/repos", "405 GET, POST, HEAD, OPTIONS"),
+            (&Method::PUT, "/iam/v2/groups", "405 GET, POST, HEAD, OPTIONS"),
+            (&delete, "/registry/v2/repos", "405 GET, HEAD, OPTIONS"),
+            (&post, "/registry/v2/repos", "405 GET, HEAD, OPTIONS"),
             (&post, "/iam/v2/groups", "CreateGroup []"),
             (&post, "/iam/v2/groups/", "CreateGroup []"),
             (&post, "/iam/v2/groups/acme", "CreateGroup [\"acme\"]"),

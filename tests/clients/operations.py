@@ -81,7 +81,8 @@ def main() -> None:
                 "--no-color",
             ]
             env = {**os.environ, "SCHEMATHESIS_HOOKS": "hooks", "PLATFORM_UIDS": str(uids)}
-            subprocess.run(command, env=env, check=True)
+            if subprocess.run(command, env=env).returncode:
+                raise SystemExit(f"faults were found; PLATFORM_SEED={seed} repeats them")
             # The cases of these two are the same each time.
             phases, seed = "fuzzing,stateful", seed + 1
         statuses = answered(server)

@@ -3,7 +3,7 @@
 use http::Method;
 use platform_core::{
     access::Capability,
-    kind::{Action, Http, Kind, Needs, Parent, Registered, Verb},
+    kind::{Action, Http, Kind, Needs, Registered, Verb},
 };
 use serde_json::{Value, json};
 
@@ -14,14 +14,10 @@ use super::{
 };
 use crate::routes::{Endpoint, Path};
 
-/// Returns what a method of a path does; nothing for a create without the parent that its kind needs, which has a
-/// path only to be refused in so many words.
-pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method, endpoint: &Endpoint) -> Option<Value> {
+/// Returns what a method of a path does.
+pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method, endpoint: &Endpoint) -> Value {
     let (mut operation, open) = match endpoint {
         Endpoint::Standard(verb, registered, _) => {
-            if *verb == Verb::Create && path.names.is_empty() && needs_parent(registered.kind) {
-                return None;
-            }
             let open = registered.kind.method(*verb).is_some_and(|method| method.open);
             (standard(schemas, path, *verb, registered), open)
         }
@@ -33,12 +29,7 @@ pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method,
         set(&mut operation, "security", json!([]));
     }
     refuse(&mut operation, open, [Method::POST, Method::PATCH].contains(method));
-    Some(operation)
-}
-
-/// Tells whether a create without a parent is always refused.
-pub(super) fn needs_parent(kind: &Kind) -> bool {
-    !matches!(kind.parent, Parent::None | Parent::GroupOrNone)
+    operation
 }
 
 fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Registered) -> Value {
