@@ -61,6 +61,13 @@ impl Kind {
         self.methods.iter().find(|method| method.verb == verb)
     }
 
+    /// Returns the RPC's name of a standard method, such as `ListRoleBindings` and `GetRoleBinding`.
+    pub fn rpc(&self, verb: Verb) -> String {
+        let noun = if verb == Verb::List { self.plural } else { self.name };
+        let (first, rest) = noun.split_at_checked(1).unwrap_or_default();
+        format!("{}{}{rest}", verb.name(), first.to_uppercase())
+    }
+
     /// Returns the field of that name, in camelCase.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)

@@ -210,9 +210,14 @@ impl Translation<'_> {
                     '{' => self.until('}')?,
                     letter => letter.to_string(),
                 };
-                let sound =
-                    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'^'));
-                sound.then(|| self.raw(&format!("\\{c}{{{name}}}")))?
+                // RE2 negates by a caret too.
+                let (letter, name) = match (c, name.strip_prefix('^')) {
+                    ('p', Some(name)) => ('P', name),
+                    ('P', Some(name)) => ('p', name),
+                    (c, _) => (c, name.as_str()),
+                };
+                let sound = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+                sound.then(|| self.raw(&format!("\\{letter}{{{name}}}")))?
             }
             '0'..='7' => {
                 let mut code = c.to_digit(8)?;
@@ -248,14 +253,13 @@ impl Translation<'_> {
         if self.rest.next_if_eq(&'?').is_none() {
             return Some(());
         }
-        self.out.push('?');
         if self.rest.next_if_eq(&'P').is_some() {
-            self.out.push('P');
             return (self.rest.peek() == Some(&'<')).then(|| self.name())?;
         }
         if self.rest.peek() == Some(&'<') {
             return self.name();
         }
+        self.out.push('?');
         loop {
             match self.rest.next()? {
                 c @ ('i' | 'm' | 's' | 'U' | '-') => self.out.push(c),
@@ -268,11 +272,12 @@ impl Translation<'_> {
         }
     }
 
+    /// Reads a group's name and drops it: nothing is asked of groups, and two may have the same.
     fn name(&mut self) -> Option<()> {
         self.rest.next();
         let name = self.until('>')?;
         let sound = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        sound.then(|| self.out.push_str(&format!("<{name}>")))
+        sound.then_some(())
     }
 
     /// Reads what follows an opening bracket.
@@ -281,49 +286,76 @@ impl Translation<'_> {
         if self.rest.next_if_eq(&'^').is_some() {
             self.out.push('^');
         }
-        let mut first = true;
+        let (mut first, mut before) = (true, Member::Whole);
         loop {
-            match self.rest.next()? {
+            let member = match self.rest.next()? {
                 ']' if !first => {
                     self.out.push(']');
                     return Some(());
                 }
-                '[' if self.rest.peek() == Some(&':') => {
-                    let mut ahead = self.rest.clone();
-                    ahead.next();
-                    let name: String =
-                        std::iter::from_fn(|| ahead.next_if(|c| c.is_ascii_lowercase() || *c == '^')).collect();
-                    if ahead.next() == Some(':') && ahead.next() == Some(']') {
-                        if !POSIX.contains(&name.trim_start_matches('^')) {
-                            return None;
-                        }
-                        self.rest = ahead;
-                        let _ = write!(self.out, "[:{name}:]");
-                    } else {
-                        self.literal('[');
-                    }
+                '-' if before == Member::Char && self.rest.peek() != Some(&']') => {
+                    self.out.push('-');
+                    before = Member::RangeStart;
+                    continue;
                 }
+                '[' if self.rest.peek() == Some(&':') => self.posix_class()?,
                 '\\' => {
                     let c = self.rest.next()?;
                     match class(c) {
-                        Some((class, true)) => {
-                            let _ = write!(self.out, "[^{class}]");
+                        Some((class, negated)) => {
+                            let caret = if negated { "^" } else { "" };
+                            let _ = write!(self.out, "[{caret}{class}]");
+                            Member::Whole
                         }
-                        Some((class, false)) => self.out.push_str(class),
                         None => {
                             self.escaped(c)?;
+                            if matches!(c, 'p' | 'P') { Member::Whole } else { Member::Char }
                         }
                     }
                 }
-                // A range, unless it stands at an end.
-                '-' if !first && self.rest.peek() != Some(&']') => self.out.push('-'),
                 c => {
                     self.literal(c);
+                    Member::Char
                 }
-            }
+            };
+            before = match (before, member) {
+                (Member::RangeStart, Member::Char) => Member::Whole,
+                // A range ends with a character.
+                (Member::RangeStart, _) => return None,
+                (_, member) => member,
+            };
             first = false;
         }
     }
+
+    /// Reads a class in brackets such as `[:alpha:]`, of which the first bracket has been read; where there is none
+    /// the bracket stands for itself.
+    fn posix_class(&mut self) -> Option<Member> {
+        let mut ahead = self.rest.clone();
+        ahead.next();
+        let name: String = std::iter::from_fn(|| ahead.next_if(|c| c.is_ascii_lowercase() || *c == '^')).collect();
+        if ahead.next() != Some(':') || ahead.next() != Some(']') {
+            self.literal('[');
+            return Some(Member::Char);
+        }
+        if !POSIX.contains(&name.trim_start_matches('^')) {
+            return None;
+        }
+        self.rest = ahead;
+        let _ = write!(self.out, "[:{name}:]");
+        Some(Member::Whole)
+    }
+}
+
+/// What was read last in brackets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Member {
+    /// A character, which a range may begin with.
+    Char,
+    /// The beginning of a range, with its dash.
+    RangeStart,
+    /// A class or a range.
+    Whole,
 }
 
 /// Returns the ASCII class of an escape, as it stands in brackets, and whether it is negated.
@@ -374,6 +406,9 @@ mod tests {
         ("[^]a]", &["b"], &["]", "a"]),
         ("[a-]", &["a", "-"], &["b"]),
         ("[-a]", &["a", "-"], &["b"]),
+        ("[a-c-e]", &["b", "-", "e"], &["d"]),
+        ("[--a]", &["-", "A", "a"], &["b", "+"]),
+        (r"\p{^Greek}", &["a"], &["α"]),
         ("[a&&b]", &["a", "&", "b"], &["c"]),
         ("[a~~b]", &["~"], &["c"]),
         ("[[a]", &["[", "a"], &["b"]),
@@ -430,6 +465,8 @@ mod tests {
             "[",
             "[]",
             "[b-a]",
+            "[a--b]",
+            r"[a-\d]",
             "(?x)a",
             "(?u)a",
             "(?P=x)",

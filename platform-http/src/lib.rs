@@ -41,6 +41,13 @@ mod listener;
 
 mod system;
 
+pub mod openapi;
+
+#[cfg(feature = "docs")]
+mod docs;
+
+#[cfg(feature = "docs")]
+pub use docs::Docs;
 pub use layers::Layers;
 pub use limits::Limits;
 pub use listener::serve;

@@ -51,6 +51,19 @@ struct Route {
     methods: Vec<(Method, Endpoint)>,
 }
 
+/// A path as documents write it, with all that is there.
+#[derive(Debug)]
+pub(crate) struct Path<'r> {
+    /// Domain, version and the rest, such as `/registry/v2/repos/{uid}/readme`.
+    pub(crate) text: String,
+    /// The names of its variables, in order.
+    pub(crate) names: &'r [String],
+    /// Which of them may have slashes.
+    pub(crate) greedy: Vec<bool>,
+    /// What each HTTP method does.
+    pub(crate) methods: &'r [(Method, Endpoint)],
+}
+
 /// What a path and a method come to.
 #[derive(Debug)]
 pub(crate) enum Found<'r, 'p> {
@@ -117,6 +130,19 @@ impl Routes {
         Ok(())
     }
 
+    /// Returns all paths, domain by domain, under the first of the versions.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = Path<'_>> {
+        let [version, ..] = VERSIONS;
+        let collections = self.domains.iter().flat_map(|(domain, all)| all.iter().map(move |one| (domain, one)));
+        let routes =
+            collections.flat_map(|(domain, collection)| collection.routes.iter().map(move |one| (domain, one)));
+        routes.map(move |(domain, Route { template, methods })| {
+            let names = methods.first().map(|(_, endpoint)| endpoint.variables()).unwrap_or_default();
+            let (path, greedy) = template.documented(names);
+            Path { text: format!("/{domain}/{version}/{path}"), names, greedy, methods }
+        })
+    }
+
     /// Finds what a path and method are for. HEAD is GET.
     pub(crate) fn find<'r, 'p>(&'r self, method: &Method, path: &'p str) -> Found<'r, 'p> {
         let Some((route, captured)) = self.route(path) else { return Found::Nothing };
@@ -153,6 +179,14 @@ impl Route {
     }
 }
 
+impl Endpoint {
+    fn variables(&self) -> &[String] {
+        match self {
+            Self::Standard(_, _, names) | Self::Action(_, _, names) => names,
+        }
+    }
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -162,7 +196,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Returns the paths of a standard method behind domain and version. A create may leave out its parent.
+/// Returns the paths of a standard method behind domain and version. A create may leave out its parent where there
+/// need be none.
 fn standard_paths(kind: &Kind, kinds: &[Registered], method: &standard::Method) -> Vec<String> {
     if let Parent::Singleton(parent, segment) = kind.parent {
         let parent = kinds.iter().map(|registered| registered.kind).find(|kind| kind.name == parent);
@@ -171,7 +206,8 @@ fn standard_paths(kind: &Kind, kinds: &[Registered], method: &standard::Method) 
     let (collection, resource) = (kind.plural.to_owned(), format!("{}/{{uid=**}}", kind.plural));
     match method.verb {
         Verb::List => vec![method.path.map_or(collection, str::to_owned)],
-        Verb::Create => vec![collection, resource],
+        Verb::Create if matches!(kind.parent, Parent::None | Parent::GroupOrNone) => vec![collection, resource],
+        Verb::Create => vec![resource],
         Verb::Get | Verb::Update | Verb::Delete => vec![resource],
     }
 }
@@ -226,8 +262,9 @@ mod tests {
             (&delete, "/registry/v2/repos/a/b/readme", "405 GET, PATCH, HEAD, OPTIONS"),
             (&post, "/registry/v2/repos/a/readme", "405 GET, PATCH, HEAD, OPTIONS"),
             (&Method::HEAD, "/registry/v2/repos", "ListRepo []"),
-            (&Method::PUT, "/registry/v2/repos", "405 GET, POST, HEAD, OPTIONS"),
-            (&delete, "/registry/v2/repos", "405 GET, POST, HEAD, OPTIONS"),
+            (&Method::PUT, "/iam/v2/groups", "405 GET, POST, HEAD, OPTIONS"),
+            (&delete, "/registry/v2/repos", "405 GET, HEAD, OPTIONS"),
+            (&post, "/registry/v2/repos", "405 GET, HEAD, OPTIONS"),
             (&post, "/iam/v2/groups", "CreateGroup []"),
             (&post, "/iam/v2/groups/", "CreateGroup []"),
             (&post, "/iam/v2/groups/acme", "CreateGroup [\"acme\"]"),

@@ -104,6 +104,30 @@ impl Template {
         Some(captured)
     }
 
+    /// Returns the path as OpenAPI writes it, with these names of variables, and which of them may have slashes.
+    pub(crate) fn documented(&self, names: &[String]) -> (String, Vec<bool>) {
+        let mut names = names.iter();
+        let mut variable = || format!("{{{}}}", names.next().map_or("", String::as_str));
+        let mut greedy = Vec::new();
+        let mut segments = Vec::new();
+        for part in self
+            .before
+            .iter()
+            .map(Some)
+            .chain(self.greedy.iter().flat_map(|after| std::iter::once(None).chain(after.iter().map(Some))))
+        {
+            segments.push(match part {
+                Some(Part::Literal(literal)) => literal.clone(),
+                Some(Part::One) | None => {
+                    greedy.push(part.is_none());
+                    variable()
+                }
+            });
+        }
+        let verb = self.verb.iter().map(|verb| format!(":{verb}"));
+        (segments.join("/") + &verb.collect::<String>(), greedy)
+    }
+
     /// Orders templates so that of several that match a path the first is meant: verbs, then what has more literals,
     /// then what is not greedy.
     pub(crate) fn precedence(&self) -> impl Ord + use<> {
@@ -166,6 +190,19 @@ mod tests {
             ("groups/{g=**}:requestGroupAccess", "groups/a/requestGroupAccess", None),
         ] {
             assert_eq!(matched(template, path), captured, "{template} {path}");
+        }
+    }
+
+    #[test]
+    fn a_template_is_documented_with_its_variables_by_name() {
+        for (template, path, greedy) in [
+            ("repos", "repos", &[][..]),
+            ("groups:lookupGroup", "groups:lookupGroup", &[]),
+            ("groups/{g=**}:verb", "groups/{g}:verb", &[true]),
+            ("repos/{r=**}/digests/{d}/size", "repos/{r}/digests/{d}/size", &[true, false]),
+        ] {
+            let (parsed, names) = Template::parse(template).unwrap();
+            assert_eq!(parsed.documented(&names), (path.to_owned(), greedy.to_vec()), "{template}");
         }
     }
 

@@ -16,7 +16,11 @@ use axum::{
     routing::get,
 };
 use platform_core::platform::Platform;
-use platform_http::{Layers, Rest, SystemClock, serve};
+use platform_http::{
+    Docs, Layers, Rest, SystemClock,
+    openapi::{self, OpenApi, ServedDocument},
+    serve,
+};
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
 use tokio::{
     net::TcpListener,
@@ -54,10 +58,11 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let limits = config.limits.limits();
     let tokens = Arc::new(tokens(config, Arc::clone(&platform), Arc::clone(&verifier))?);
     keys::follow(config.data_dir.clone(), Arc::clone(&issuer), Arc::clone(&platform), Arc::clone(&installation.keys));
+    let documented = documented(&platform)?;
     let rest = Rest::new(platform, verifier, limits.clone())?.with_tokens(tokens);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
-    let service = layers.around(well_known(&issuer).fallback_service(rest));
+    let service = layers.around(well_known(&issuer).merge(documented).fallback_service(rest));
 
     announce(config, &installation::url_of(address), &url);
     serve(listener, service, &limits, stopped).await.context("cannot serve")
@@ -79,6 +84,14 @@ fn well_known(issuer: &Arc<Issuer>) -> Router {
     Router::new()
         .route("/.well-known/openid-configuration", get(async move || json(document.discovery_document())))
         .route("/.well-known/jwks.json", get(async move || json(keys.jwks())))
+}
+
+/// Returns the routes by which people and programs learn what the API is.
+fn documented(platform: &Platform) -> Result<Router> {
+    let document = OpenApi::of(platform)?.with(openapi::WELL_KNOWN)?.into_value();
+    let document = ServedDocument::new(&document, &platform.settings().service_domain);
+    let docs = Docs::new("/docs", "/openapi.json");
+    Ok(Router::new().route_service("/openapi.json", document).nest_service("/docs", docs))
 }
 
 fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier> {

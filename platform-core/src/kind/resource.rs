@@ -92,6 +92,8 @@ pub struct Registered {
     pub kind: &'static Kind,
     /// A valid resource, in canonical form.
     pub example: fn() -> Value,
+    /// The same as a client sends it, with what is only put in.
+    pub sent: fn() -> Value,
     pub(crate) prepare: Prepare,
     pub(crate) render: Render,
 }
@@ -106,12 +108,22 @@ type Render = for<'a> fn(&'a Cx<'a>, Vec<Value>) -> BoxFuture<'a, Result<Vec<Val
 impl Registered {
     /// Erases a kind's type.
     pub const fn of<R: Resource>() -> Self {
-        Self { kind: R::KIND, example: example::<R>, prepare: prepare::<R>, render: render::<R> }
+        Self {
+            kind: R::KIND,
+            example: example::<R>,
+            sent: sent_example::<R>,
+            prepare: prepare::<R>,
+            render: render::<R>,
+        }
     }
 }
 
 fn example<R: Resource>() -> Value {
     canonical(&R::example()).unwrap_or_default()
+}
+
+fn sent_example<R: Resource>() -> Value {
+    sent(&R::example()).map(Value::Object).unwrap_or_default()
 }
 
 fn prepare<'a, R: Resource>(cx: &'a Cx<'a>, change: &'a mut Change<Value>) -> BoxFuture<'a, Result<bool>> {

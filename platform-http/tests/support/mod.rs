@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod peer;
+
 use std::{
     convert::Infallible,
     net::SocketAddr,

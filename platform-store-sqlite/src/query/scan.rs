@@ -6,7 +6,7 @@ use platform_core::store::{Filter, Query, Scope, StoreError};
 
 use super::{
     Compiled, Unfinished,
-    source::{Source, Sources, distinct},
+    source::{Keyed, Source, Sources, distinct},
 };
 use crate::{
     error::store_error,
@@ -26,13 +26,13 @@ enum Range<'a> {
     Above(NameId, &'a [u8]),
 }
 
-/// Returns the keys and numbers of all records that match; nothing when there are more than that many candidates.
+/// Returns all records that match; nothing when there are more than that many candidates.
 pub(super) fn scan(
     sources: Sources<'_>,
     names: &Names,
     query: &Query,
     most: u64,
-) -> Result<Result<Vec<(Vec<u8>, i64)>, Unfinished>, StoreError> {
+) -> Result<Result<Vec<Keyed>, Unfinished>, StoreError> {
     let Some((range, size)) = smallest(sources, names, query)? else { return Ok(Ok(Vec::new())) };
     if size > most {
         return Ok(Err(Unfinished));

@@ -56,9 +56,12 @@ impl<'a> Point<'a> {
 pub(super) enum Source {
     /// One part of a list that is kept.
     Kept { root: u64, count: u64, top: String },
-    /// The keys and numbers of few records, or of what a scan found, sorted here.
-    Sorted(Vec<(Vec<u8>, i64)>),
+    /// Few records, or what a scan found, sorted here.
+    Sorted(Vec<Keyed>),
 }
+
+/// A record's key in an order, with all of its uid, and its number.
+pub(super) type Keyed = (Vec<u8>, i64);
 
 /// A record's place in a source.
 #[derive(Debug)]
@@ -265,7 +268,7 @@ impl Sources<'_> {
         Ok(())
     }
 
-    fn sort(self, stored: &Stored<'_>, filter: Option<FilterValue<'_>>, rows: &mut Vec<(Vec<u8>, i64)>) {
+    fn sort(self, stored: &Stored<'_>, filter: Option<FilterValue<'_>>, rows: &mut Vec<Keyed>) {
         if filter.is_none_or(|filter| stored.keys.has(filter)) {
             rows.push((order_key(stored.value(self.order).as_bytes(), stored.uid), stored.id));
         }
@@ -284,7 +287,7 @@ impl Sources<'_> {
 }
 
 /// Adds records that are sorted here to the source that holds such, so that many small places are one source.
-pub(super) fn push_sorted(sources: &mut Vec<Source>, rows: Vec<(Vec<u8>, i64)>) {
+pub(super) fn push_sorted(sources: &mut Vec<Source>, rows: Vec<Keyed>) {
     if rows.is_empty() {
         return;
     }

@@ -1,0 +1,134 @@
+//! A page that shows the OpenAPI document and tries its operations: Swagger UI, whose files are in the binary, so that
+//! it needs no network but this server.
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderName, HeaderValue, Method, Request, StatusCode,
+    header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS},
+};
+use http_body_util::Full;
+use tower::Service;
+use utoipa_swagger_ui::Config;
+
+use crate::reply::{self, Reply};
+
+/// What the page may do: load its own files and call this server. Swagger UI has its icons in `data:` URLs.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// The files of Swagger UI that the page needs, and no others.
+const FILES: [&str; 3] = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"];
+
+/// Serves the page at a path and its files below it. Mount it with axum's `nest_service`.
+///
+/// A token is pasted into it by whoever reads it; it is kept in the page's memory and ends with it.
+#[derive(Debug, Clone)]
+pub struct Docs {
+    page: Bytes,
+    start: Bytes,
+}
+
+impl Docs {
+    /// Makes the page for this path, such as `/docs`, that shows the document at the other, such as `/openapi.json`.
+    /// Both are of the same server.
+    pub fn new(at: &str, document: &str) -> Self {
+        let page = include_str!("docs/index.html").replace("{at}", at);
+        let start = include_str!("docs/start.js").replace("{document}", document);
+        Self { page: page.into(), start: start.into() }
+    }
+
+    fn answer(&self, method: &Method, path: &str) -> Reply {
+        if ![Method::GET, Method::HEAD].contains(method) {
+            return status(StatusCode::METHOD_NOT_ALLOWED, &[(ALLOW, "GET, HEAD")]);
+        }
+        let name = path.trim_start_matches('/');
+        let (content_type, body) = match name {
+            "" => ("text/html; charset=utf-8", self.page.clone()),
+            "start.js" => ("text/javascript; charset=utf-8", self.start.clone()),
+            name => match file(name) {
+                Some((content_type, body)) => (content_type, body),
+                None => return status(StatusCode::NOT_FOUND, &[]),
+            },
+        };
+        let mut reply = Reply::new(Full::new(body));
+        set(&mut reply, CONTENT_TYPE, content_type);
+        set(&mut reply, CACHE_CONTROL, "no-cache");
+        set(&mut reply, CONTENT_SECURITY_POLICY, POLICY);
+        set(&mut reply, X_CONTENT_TYPE_OPTIONS, "nosniff");
+        set(&mut reply, REFERRER_POLICY, "no-referrer");
+        if *method == Method::HEAD { reply::without_body(reply) } else { reply }
+    }
+}
+
+/// Returns a file of Swagger UI with its type.
+fn file(name: &str) -> Option<(&'static str, Bytes)> {
+    let name = FILES.iter().find(|file| **file == name)?;
+    let found = utoipa_swagger_ui::serve(name, Arc::new(Config::default())).ok()??;
+    let content_type = match name.rsplit_once('.') {
+        Some((_, "css")) => "text/css; charset=utf-8",
+        Some((_, "js")) => "text/javascript; charset=utf-8",
+        _ => "image/png",
+    };
+    let body = match found.bytes {
+        std::borrow::Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+        std::borrow::Cow::Owned(bytes) => bytes.into(),
+    };
+    Some((content_type, body))
+}
+
+fn status(status: StatusCode, headers: &[(HeaderName, &'static str)]) -> Reply {
+    let mut reply = reply::empty();
+    *reply.status_mut() = status;
+    headers.iter().for_each(|(name, value)| set(&mut reply, name.clone(), value));
+    reply
+}
+
+fn set(reply: &mut Reply, name: HeaderName, value: &'static str) {
+    reply.headers_mut().insert(name, HeaderValue::from_static(value));
+}
+
+impl<B> Service<Request<B>> for Docs {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = Ready<Result<Reply, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        ready(Ok(self.answer(request.method(), request.uri().path())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_and_what_it_loads_are_there_and_nothing_else() {
+        let docs = Docs::new("/docs", "/openapi.json");
+        for (path, kind) in [
+            ("/", "text/html; charset=utf-8"),
+            ("/start.js", "text/javascript; charset=utf-8"),
+            ("/swagger-ui.css", "text/css; charset=utf-8"),
+            ("/swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
+            ("/favicon-32x32.png", "image/png"),
+        ] {
+            let reply = docs.answer(&Method::GET, path);
+            assert_eq!((reply.status(), &reply.headers()[CONTENT_TYPE]), (StatusCode::OK, &kind.parse().unwrap()));
+            assert!(reply.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap().starts_with("default-src 'none'"));
+        }
+        for path in ["/swagger-ui.js", "/index.html", "/../Cargo.toml", "/%2e%2e"] {
+            assert_eq!(docs.answer(&Method::GET, path).status(), StatusCode::NOT_FOUND, "{path}");
+        }
+        assert_eq!(docs.answer(&Method::POST, "/").status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
+}

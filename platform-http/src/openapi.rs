@@ -1,0 +1,244 @@
+//! The API as an OpenAPI 3.1 document, made from the kind tables: an embedder's own kinds are in it without a line of
+//! code.
+//!
+//! What a server answers at paths of its own stands beside it, written by hand: [`WELL_KNOWN`], [`TOKENS`], [`SCIM`], or any
+//! other part that is [added](OpenApi::with).
+
+mod operations;
+mod parameters;
+mod responses;
+mod schema;
+
+mod examples;
+mod served;
+
+use http::Method;
+use platform_core::{
+    kind::{Http, Verb},
+    platform::Platform,
+};
+use serde_json::{Map, Value, json};
+
+pub use served::ServedDocument;
+
+use self::schema::{For, Schemas, reference};
+use crate::routes::{BadRoute, Endpoint, Routes};
+
+/// What a client must know besides paths and schemas.
+const DESCRIPTION: &str = include_str!("openapi/description.md");
+
+/// The part for servers that publish their issuer: `/.well-known/openid-configuration` and `/.well-known/jwks.json`.
+pub const WELL_KNOWN: &str = include_str!("openapi/well_known.json");
+
+/// The part for servers with the token services: `/sts/…` and `/auth/v1/…`.
+pub const TOKENS: &str = include_str!("openapi/tokens.json");
+
+/// The part for servers that directories tell of their users: `/scim/v2/…`.
+pub const SCIM: &str = include_str!("openapi/scim.json");
+
+/// An OpenAPI document in the making.
+#[derive(Debug, Clone)]
+pub struct OpenApi(Value);
+
+impl OpenApi {
+    /// Makes the document of all kinds of a platform.
+    ///
+    /// # Errors
+    /// As [`Rest::new`](crate::Rest::new).
+    pub fn of(platform: &Platform) -> Result<Self, BadRoute> {
+        let routes = Routes::of(platform.registered())?;
+        let schemas = Schemas::of(platform.kinds());
+        let mut paths = Map::new();
+        for path in routes.paths() {
+            let operation = |(method, endpoint): &(Method, Endpoint)| {
+                let operation = operations::operation(&schemas, &path, method, endpoint);
+                (method.as_str().to_ascii_lowercase(), operation)
+            };
+            let methods: Map<_, _> = path.methods.iter().map(operation).collect();
+            paths.insert(path.text.clone(), methods.into());
+        }
+        let service_domain = &platform.settings().service_domain;
+        Ok(Self(json!({
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Platform API v2",
+                "version": env!("CARGO_PKG_VERSION"),
+                "description": DESCRIPTION,
+                "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+            },
+            "servers": [{ "url": "/" }],
+            "security": [{ "bearer": [] }],
+            "tags": tags(platform),
+            "paths": paths,
+            "components": {
+                "schemas": component_schemas(platform, &schemas),
+                "responses": responses::components(service_domain),
+                "securitySchemes": {
+                    "bearer": {
+                        "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
+                        "description": "A token of this server's issuer, or of one that it trusts.",
+                    },
+                },
+            },
+        })))
+    }
+
+    /// Adds what a server answers at other paths: an object with `paths`, and perhaps `tags` and `components`.
+    ///
+    /// # Errors
+    /// When it is no JSON object.
+    pub fn with(mut self, part: &str) -> Result<Self, serde_json::Error> {
+        let part: Map<String, Value> = serde_json::from_str(part)?;
+        merge(&mut self.0, part.into());
+        Ok(self)
+    }
+
+    /// Returns the document.
+    pub fn into_value(self) -> Value {
+        self.0
+    }
+}
+
+/// Adds what a part has: objects by their keys, lists at their ends. What is there already stays, otherwise.
+fn merge(whole: &mut Value, part: Value) {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            for (key, value) in part {
+                match whole.get_mut(&key) {
+                    Some(standing) => merge(standing, value),
+                    None => drop(whole.insert(key, value)),
+                }
+            }
+        }
+        (Value::Array(whole), Value::Array(part)) => whole.extend(part),
+        _ => {}
+    }
+}
+
+/// Returns a tag for each service, in the order of the kinds.
+fn tags(platform: &Platform) -> Vec<Value> {
+    let mut services: Vec<&str> = Vec::new();
+    for kind in platform.kinds().filter(|kind| !kind.methods.is_empty() || !kind.actions.is_empty()) {
+        if !services.contains(&kind.service) {
+            services.push(kind.service);
+        }
+    }
+    services.into_iter().map(|service| json!({ "name": service })).collect()
+}
+
+fn component_schemas(platform: &Platform, schemas: &Schemas<'_>) -> Map<String, Value> {
+    let mut all = Map::new();
+    for kind in platform.kinds() {
+        if !kind.methods.is_empty() {
+            all.insert(kind.name.to_owned(), schemas.object(kind.fields, For::Reply));
+        }
+        for (verb, purpose) in [(Verb::Create, For::Request), (Verb::Update, For::Update)] {
+            if kind.method(verb).is_some() {
+                all.insert(operations::body_name(kind, verb), schemas.object(kind.fields, purpose));
+            }
+        }
+        if kind.method(Verb::List).is_some() {
+            all.insert(operations::list_name(kind), page(kind.name, kind.plural));
+        }
+        for action in kind.actions.iter().filter(|action| action.http != Http::Get) {
+            let mut request = schemas.object(action.request, For::Request);
+            // What the path says need not stand in the body.
+            if let Some(required) = request.get_mut("required").and_then(Value::as_array_mut) {
+                required.retain(|name| !name.as_str().is_some_and(|name| action.path.contains(&format!("{{{name}"))));
+            }
+            all.insert(format!("{}Request", action.name), request);
+        }
+    }
+    all.insert("Capability".to_owned(), schema::capability());
+    all.extend(responses::schemas());
+    all
+}
+
+fn page(kind: &str, plural: &str) -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            plural: { "type": "array", "items": reference(kind) },
+            "nextPageToken": { "type": "string", "description": "Absent on the last page." },
+            "totalCount": {
+                "type": "string", "format": "int64", "pattern": "^[0-9]+$",
+                "description": "Of all that match and that the caller may see.",
+            },
+            "skipped": { "type": "integer", "format": "int64", "minimum": 0 },
+        },
+        "required": [plural, "totalCount", "skipped"],
+        "additionalProperties": false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use platform_core::{kind::Registered, resources::KINDS, store::memory::MemoryStore};
+
+    use super::*;
+    use crate::{SystemClock, SystemEntropy, routes::Found};
+
+    fn document() -> Value {
+        let store = Arc::new(MemoryStore::new());
+        let platform = Platform::builder(store, SystemClock, SystemEntropy).build();
+        OpenApi::of(&platform).unwrap().with(WELL_KNOWN).unwrap().into_value()
+    }
+
+    #[test]
+    fn every_operation_is_routed_to_what_it_says_and_every_route_is_an_operation() {
+        let (document, routes) = (document(), Routes::of(KINDS).unwrap());
+        let mut documented = 0;
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                if path.starts_with("/.well-known/") {
+                    continue;
+                }
+                let method: Method = method.to_uppercase().parse().unwrap();
+                let sent = path.replace(['{', '}'], "");
+                let Found::Endpoint(endpoint, _) = routes.find(&method, &sent) else { panic!("{method} {sent}") };
+                let id = match endpoint {
+                    Endpoint::Standard(verb, Registered { kind, .. }, _) => kind.rpc(*verb),
+                    Endpoint::Action(_, action, _) => action.name.to_owned(),
+                };
+                assert_eq!(operation["operationId"].as_str().unwrap().trim_end_matches("WithoutParent"), id);
+                documented += 1;
+            }
+        }
+        let mut routed = 0;
+        for path in routes.paths() {
+            for (method, _) in path.methods {
+                let key = method.as_str().to_ascii_lowercase();
+                assert!(document["paths"][&path.text][key].is_object(), "{method} {}", path.text);
+                routed += 1;
+            }
+        }
+        assert_eq!(documented, routed);
+    }
+
+    #[test]
+    fn operation_ids_and_references_are_sound() {
+        let document = document();
+        let mut ids: Vec<_> = find(&document, "operationId");
+        let all = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), all);
+        for reference in find(&document, "$ref") {
+            let pointer = reference.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+
+    /// Returns the texts under a key, wherever it is.
+    fn find<'v>(value: &'v Value, key: &str) -> Vec<&'v str> {
+        let here = value.get(key).and_then(Value::as_str);
+        let inner: Vec<&Value> = match value {
+            Value::Object(object) => object.values().collect(),
+            Value::Array(array) => array.iter().collect(),
+            _ => Vec::new(),
+        };
+        here.into_iter().chain(inner.into_iter().flat_map(|value| find(value, key))).collect()
+    }
+}

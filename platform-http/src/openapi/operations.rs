@@ -1,0 +1,187 @@
+//! Routes as operations: parameters, body and answer of each, from the table of its kind.
+
+use http::Method;
+use platform_core::{
+    access::Capability,
+    kind::{Action, Http, Kind, Needs, Registered, Verb},
+};
+use serde_json::{Value, json};
+
+use super::{
+    examples, parameters,
+    responses::REFUSED,
+    schema::{For, Schemas, reference, set},
+};
+use crate::routes::{Endpoint, Path};
+
+/// Returns what a method of a path does.
+pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method, endpoint: &Endpoint) -> Value {
+    let (mut operation, open) = match endpoint {
+        Endpoint::Standard(verb, registered, _) => {
+            let open = registered.kind.method(*verb).is_some_and(|method| method.open);
+            (standard(schemas, path, *verb, registered), open)
+        }
+        Endpoint::Action(kind, action, _) => {
+            (self::action(schemas, path, kind, action), matches!(action.needs, Needs::Nothing))
+        }
+    };
+    if open {
+        set(&mut operation, "security", json!([]));
+    }
+    refuse(&mut operation, open, [Method::POST, Method::PATCH].contains(method));
+    operation
+}
+
+fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Registered) -> Value {
+    let kind = registered.kind;
+    let (one, many) = (words(kind.name), words(kind.plural));
+    let without_parent = verb == Verb::Create && path.names.is_empty();
+    let mut id = kind.rpc(verb);
+    if without_parent {
+        id.push_str("WithoutParent");
+    }
+    let summary = match verb {
+        Verb::List => format!("Lists {many}"),
+        Verb::Get => format!("Gets {}", with_article(&one)),
+        Verb::Create if without_parent => format!("Creates {} that lies in nothing", with_article(&one)),
+        Verb::Create => format!("Creates {}", with_article(&one)),
+        Verb::Update => format!("Updates {}", with_article(&one)),
+        Verb::Delete => format!("Deletes {}", with_article(&one)),
+    };
+    let held = match verb {
+        Verb::List => "Shows what lies where the caller holds",
+        Verb::Create => "Needs, at the parent or above,",
+        Verb::Get | Verb::Update | Verb::Delete => "Needs, at the resource or above,",
+    };
+    let needs = kind.method(verb).map(|method| method.capabilities).unwrap_or_default();
+    let mut operation = begun(kind, &id, &summary, &capabilities(held, needs));
+
+    let parameters = match verb {
+        Verb::List => parameters::of_list(schemas, path, kind),
+        _ => parameters::of_resource(path, verb, registered),
+    };
+    set(&mut operation, "parameters", parameters);
+    let body = match verb {
+        Verb::Create | Verb::Update => Some(json!({
+            "schema": reference(&body_name(kind, verb)), "example": examples::sent(registered),
+        })),
+        Verb::List | Verb::Get | Verb::Delete => None,
+    };
+    if let Some(body) = body {
+        set(&mut operation, "requestBody", json!({ "content": { "application/json": body } }));
+    }
+    let answer = match verb {
+        Verb::List => answer(&list_name(kind), Some(examples::page(registered))),
+        Verb::Get | Verb::Create | Verb::Update => answer(kind.name, Some((registered.example)())),
+        Verb::Delete => json!({ "description": "It is gone." }),
+    };
+    set(&mut operation, "responses", json!({ "200": answer }));
+    operation
+}
+
+fn action(schemas: &Schemas<'_>, path: &Path<'_>, kind: &Kind, action: &Action) -> Value {
+    let description = match action.needs {
+        Needs::Nothing => String::new(),
+        Needs::Caller => "Any authenticated caller.".to_owned(),
+        Needs::At(field, needs) => capabilities(&format!("Needs, at the `{field}` or above,"), needs),
+        Needs::Somewhere(needs) => capabilities("Needs, anywhere,", needs),
+        Needs::Narrowed(needs) => capabilities("Shows what lies where the caller holds", needs),
+    };
+    let mut operation = begun(kind, action.name, &sentence(action.name), &description);
+    set(&mut operation, "parameters", parameters::of_action(schemas, path, action));
+    if action.http != Http::Get {
+        let body = reference(&format!("{}Request", action.name));
+        set(&mut operation, "requestBody", json!({ "content": { "application/json": { "schema": body } } }));
+    }
+    let schema = schemas.message(action.response, For::Reply);
+    let answer = json!({ "description": "Done.", "content": { "application/json": { "schema": schema } } });
+    set(&mut operation, "responses", json!({ "200": answer }));
+    operation
+}
+
+/// Returns the name of the schema of a page of a list.
+pub(super) fn list_name(kind: &Kind) -> String {
+    format!("{}Response", kind.rpc(Verb::List))
+}
+
+/// Returns the name of the schema of the body of a create or an update.
+pub(super) fn body_name(kind: &Kind, verb: Verb) -> String {
+    format!("{}{}", kind.name, verb.name())
+}
+
+fn begun(kind: &Kind, id: &str, summary: &str, description: &str) -> Value {
+    let mut operation = json!({ "tags": [kind.service], "operationId": id, "summary": summary });
+    if !description.is_empty() {
+        set(&mut operation, "description", description);
+    }
+    operation
+}
+
+fn answer(schema: &str, example: Option<Value>) -> Value {
+    let mut content = json!({ "schema": reference(schema) });
+    if let Some(example) = example {
+        set(&mut content, "example", example);
+    }
+    json!({ "description": "Done.", "content": { "application/json": content } })
+}
+
+/// Adds the statuses that refuse.
+fn refuse(operation: &mut Value, open: bool, has_body: bool) {
+    let Some(responses) = operation.get_mut("responses") else { return };
+    if open {
+        set(responses, "304", json!({ "description": "It is still what If-None-Match has the ETag of." }));
+    }
+    for refused in REFUSED {
+        let occurs = match refused.status.as_u16() {
+            413 => has_body,
+            403 => !open,
+            // No kind has a method that is not there.
+            501 => false,
+            _ => true,
+        };
+        if occurs {
+            let response = json!({ "$ref": format!("#/components/responses/{}", refused.name()) });
+            set(responses, refused.status.as_str(), response);
+        }
+    }
+}
+
+fn capabilities(held: &str, needs: &[Capability]) -> String {
+    let names: Vec<_> = needs.iter().map(|capability| format!("`{}`", capability.name())).collect();
+    if names.is_empty() { String::new() } else { format!("{held} {}.", names.join(" and ")) }
+}
+
+/// Returns a name in camelCase as words.
+fn words(camel: &str) -> String {
+    camel.chars().fold(String::new(), |mut words, c| {
+        if c.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(c.to_lowercase());
+        words
+    })
+}
+
+/// Returns the name of an RPC, an imperative, as a summary: `LookupGroup` is "Lookup group".
+fn sentence(name: &str) -> String {
+    let words = words(name);
+    let (first, rest) = words.split_at_checked(1).unwrap_or_default();
+    format!("{}{rest}", first.to_uppercase())
+}
+
+fn with_article(noun: &str) -> String {
+    let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{article} {noun}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_words() {
+        assert_eq!(words("roleBindings"), "role bindings");
+        assert_eq!(sentence("LookupGroup"), "Lookup group");
+        assert_eq!((with_article("identity"), with_article("repo")), ("an identity".to_owned(), "a repo".to_owned()));
+    }
+}

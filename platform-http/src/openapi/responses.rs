@@ -1,0 +1,215 @@
+//! What operations answer when they refuse: the shape of AIP-193, its details, and an example for each status.
+
+use http::StatusCode;
+use platform_core::error::{Code, Detail, Error, Violations};
+use serde_json::{Map, Value, json};
+
+use super::schema::reference;
+use crate::status;
+
+/// A status that operations answer, and the errors that it stands for.
+pub(crate) struct Refused {
+    /// The HTTP status.
+    pub(crate) status: StatusCode,
+    what: &'static str,
+    examples: fn() -> Vec<Error>,
+}
+
+/// All statuses that refuse, in their order.
+pub(crate) const REFUSED: &[Refused] = &[
+    Refused {
+        status: StatusCode::BAD_REQUEST,
+        what: "The request breaks a rule, or something stands in its way.",
+        examples: || {
+            let mut violations = Violations::default();
+            violations.add("name", "must match ^[a-z0-9 ._-]{1,}$");
+            violations.add("page_size", "must not be negative");
+            vec![
+                Error::invalid(violations),
+                Error::blocked("RESOURCE_NOT_EMPTY", "cannot delete group with child repos"),
+            ]
+        },
+    },
+    Refused {
+        status: StatusCode::UNAUTHORIZED,
+        what: "There is no token, or none that proves an identity.",
+        examples: || vec![Error::unauthenticated("A bearer token is needed")],
+    },
+    Refused {
+        status: StatusCode::FORBIDDEN,
+        what: "The caller may not do this there, whether or not there is such a resource.",
+        examples: || vec![Error::denied()],
+    },
+    Refused {
+        status: StatusCode::NOT_FOUND,
+        what: "There is no such resource, and the caller may know.",
+        examples: || {
+            let name = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
+            let what = Detail::ResourceInfo { domain: "registry", kind: "Repo", name: name.to_owned() };
+            vec![Error::new(Code::NotFound, format!("Repo not found: {name}")).with(what)]
+        },
+    },
+    Refused {
+        status: StatusCode::CONFLICT,
+        what: "There is one already, or too much changed at once.",
+        examples: || {
+            let busy = Error::new(Code::Aborted, "Too many changes at once; try again");
+            vec![
+                Error::already_exists("There is already a repo of this name in the group"),
+                busy.with(Detail::RetryInfo { millis: 100 }),
+            ]
+        },
+    },
+    Refused {
+        status: StatusCode::PAYLOAD_TOO_LARGE,
+        what: "The body is larger than this server takes.",
+        examples: || vec![Error::new(Code::InvalidArgument, "Invalid argument: body: is larger than 1048576 bytes")],
+    },
+    Refused {
+        status: StatusCode::URI_TOO_LONG,
+        what: "The path or the query is longer than this server takes.",
+        examples: || vec![Error::new(Code::InvalidArgument, "Invalid argument: query: is longer than 32768 bytes")],
+    },
+    Refused {
+        status: StatusCode::TOO_MANY_REQUESTS,
+        what: "A limit is reached.",
+        examples: || vec![Error::new(Code::ResourceExhausted, "The server has no room to write")],
+    },
+    Refused {
+        status: StatusCode::INTERNAL_SERVER_ERROR,
+        what: "A fault of the server, or damaged data.",
+        examples: || vec![Error::new(Code::Internal, "Internal error")],
+    },
+    Refused {
+        status: StatusCode::NOT_IMPLEMENTED,
+        what: "This server has no such thing.",
+        examples: || vec![Error::new(Code::Unimplemented, "There is no page to sign in at")],
+    },
+    Refused {
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        what: "The server cannot answer now.",
+        examples: || vec![Error::new(Code::Unavailable, "The store is not available")],
+    },
+    Refused {
+        status: StatusCode::GATEWAY_TIMEOUT,
+        what: "The request took too long. What it began may have been done.",
+        examples: || vec![Error::new(Code::DeadlineExceeded, "The request took too long")],
+    },
+];
+
+impl Refused {
+    /// Returns the name of the response among the components.
+    pub(crate) fn name(&self) -> String {
+        self.status.canonical_reason().unwrap_or_default().replace(' ', "")
+    }
+
+    fn response(&self, service_domain: &str) -> Value {
+        let mut examples = Map::new();
+        for error in (self.examples)() {
+            debug_assert!(status::of(error.code()) == self.status || error.code() == Code::InvalidArgument);
+            let name = error.code().reason();
+            let value = error.of_domain("registry").status(service_domain);
+            examples.insert(name.to_owned(), json!({ "value": value }));
+        }
+        json!({
+            "description": self.what,
+            "content": { "application/json": { "schema": reference("Status"), "examples": examples } },
+        })
+    }
+}
+
+/// Returns the responses that operations refer to.
+pub(crate) fn components(service_domain: &str) -> Map<String, Value> {
+    REFUSED.iter().map(|refused| (refused.name(), refused.response(service_domain))).collect()
+}
+
+/// Returns the schemas of errors.
+pub(crate) fn schemas() -> Map<String, Value> {
+    let mut schemas = Map::new();
+    let mut details = Vec::new();
+    for (name, what, fields) in [
+        (
+            "ErrorInfo",
+            "What happened, for programs. Every error begins with one.",
+            json!({
+                "reason": { "type": "string", "description": "The code's name.", "examples": ["INVALID_ARGUMENT"] },
+                "domain": { "type": "string", "examples": ["iam.platform.local"] },
+            }),
+        ),
+        (
+            "BadRequest",
+            "Every rule that the request breaks.",
+            json!({ "fieldViolations": items(&["field", "description"]) }),
+        ),
+        ("PreconditionFailure", "What stands in the way.", json!({ "violations": items(&["type", "description"]) })),
+        (
+            "ResourceInfo",
+            "What was not found.",
+            json!({
+                "resourceType": { "type": "string", "examples": ["registry.platform.local/Repo"] },
+                "resourceName": { "type": "string" },
+            }),
+        ),
+        (
+            "RetryInfo",
+            "When to try again.",
+            json!({ "retryDelay": { "type": "string", "pattern": "^[0-9]+\\.[0-9]{3}s$", "examples": ["0.100s"] } }),
+        ),
+    ] {
+        let mut properties = Map::new();
+        properties.insert("@type".to_owned(), json!({ "const": format!("type.googleapis.com/google.rpc.{name}") }));
+        properties.extend(fields.as_object().cloned().unwrap_or_default());
+        let required: Vec<_> = properties.keys().cloned().collect();
+        schemas.insert(
+            name.to_owned(),
+            json!({
+                "type": "object", "description": what, "properties": properties, "required": required,
+                "additionalProperties": false,
+            }),
+        );
+        details.push(reference(name));
+    }
+    let status = json!({
+        "type": "object",
+        "description": "Why a request was refused (AIP-193). Branch on the code and on the types of the details.",
+        "properties": {
+            "code": { "type": "integer", "minimum": 1, "maximum": 16, "description": "A number of google.rpc.Code." },
+            "message": { "type": "string", "description": "For people." },
+            "details": { "type": "array", "minItems": 1, "items": { "oneOf": details } },
+        },
+        "required": ["code", "message", "details"],
+        "additionalProperties": false,
+    });
+    schemas.insert("Status".to_owned(), status);
+    schemas
+}
+
+fn items(names: &[&str]) -> Value {
+    let properties: Map<_, _> = names.iter().map(|name| ((*name).to_owned(), json!({ "type": "string" }))).collect();
+    json!({
+        "type": "array",
+        "items": {
+            "type": "object", "properties": properties, "required": names, "additionalProperties": false,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_documented_status() {
+        for code in [Code::InvalidArgument, Code::NotFound, Code::Aborted, Code::DataLoss, Code::DeadlineExceeded] {
+            assert!(REFUSED.iter().any(|refused| refused.status == status::of(code)), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn each_status_has_examples_of_its_own() {
+        for (name, response) in components("platform.test") {
+            let examples = response["content"]["application/json"]["examples"].as_object().unwrap();
+            assert!(!examples.is_empty(), "{name}");
+        }
+    }
+}

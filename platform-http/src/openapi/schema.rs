@@ -1,0 +1,203 @@
+//! Field tables as JSON Schemas (draft 2020-12, as OpenAPI 3.1 has them).
+
+use platform_core::{
+    access::Capability,
+    kind::{Access, Field, Kind, Type},
+};
+use serde_json::{Map, Value, json};
+
+/// What a uid looks like (`docs/api.md`, Identifiers).
+pub(crate) const UID_PATTERN: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
+
+/// What a message is for, which decides what it has and must have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// A reply: without what is only put in; numbers and truth values are always written.
+    Reply,
+    /// The body of a create or an action: what callers may set.
+    Request,
+    /// The body of an update: what callers may set, none of it required.
+    Update,
+}
+
+impl For {
+    fn has(self, field: &Field) -> bool {
+        match self {
+            Self::Reply => field.access != Access::InputOnly,
+            Self::Request | Self::Update => field.access != Access::OutputOnly,
+        }
+    }
+
+    /// Tells whether it is always there (`docs/api.md`, JSON).
+    fn requires(self, field: &Field) -> bool {
+        let written = matches!(field.ty, Type::Bool | Type::Int32 | Type::Int64);
+        match self {
+            Self::Reply => (field.required || written) && !field.once && !field.unlisted,
+            Self::Request => field.required,
+            Self::Update => false,
+        }
+    }
+}
+
+/// Makes schemas of field tables; knows the kinds, so that a message that is one refers to it.
+#[derive(Debug)]
+pub(crate) struct Schemas<'k> {
+    kinds: Vec<&'k Kind>,
+}
+
+impl<'k> Schemas<'k> {
+    /// Begins with the kinds of a platform, of which those with standard methods have a schema of their own.
+    pub(crate) fn of(kinds: impl Iterator<Item = &'k Kind>) -> Self {
+        Self { kinds: kinds.filter(|kind| !kind.methods.is_empty()).collect() }
+    }
+
+    /// Returns the schema of an object with these fields, written out.
+    pub(crate) fn object(&self, fields: &[Field], purpose: For) -> Value {
+        let mut properties = Map::new();
+        for field in fields.iter().filter(|field| purpose.has(field)) {
+            properties.insert(field.name.to_owned(), self.field(field, purpose));
+        }
+        let mut object = json!({ "type": "object", "properties": properties, "additionalProperties": false });
+        let required = fields.iter().filter(|field| purpose.has(field) && purpose.requires(field));
+        let required: Vec<_> = required.map(|field| field.name).collect();
+        if !required.is_empty() {
+            set(&mut object, "required", required);
+        }
+        if let Some(text) = exclusions(fields) {
+            set(&mut object, "description", text);
+        }
+        object
+    }
+
+    /// Returns the schema of what an action answers, or a message elsewhere: a reference where it is a kind.
+    pub(crate) fn message(&self, fields: &[Field], purpose: For) -> Value {
+        let is_it = |kind: &&&Kind| !fields.is_empty() && same(kind.fields, fields);
+        match self.kinds.iter().find(is_it) {
+            Some(kind) if purpose == For::Reply => reference(kind.name),
+            _ => self.object(fields, purpose),
+        }
+    }
+
+    /// Returns the schema of a field, with who sets it.
+    pub(crate) fn field(&self, field: &Field, purpose: For) -> Value {
+        let mut schema = self.of_type(&field.ty, purpose);
+        match field.access {
+            Access::OutputOnly => set(&mut schema, "readOnly", true),
+            Access::InputOnly => set(&mut schema, "writeOnly", true),
+            Access::Immutable => set(&mut schema, "description", "Set by the create; an update must not change it."),
+            Access::Mutable => {}
+        }
+        match field.name {
+            _ if field.once => set(&mut schema, "description", "The reply of the create has it, and no other."),
+            _ if field.unlisted => set(&mut schema, "description", "Lists leave it out."),
+            "uid" if schema.get("pattern").is_none() => set(&mut schema, "description", "The resource's identifier."),
+            "createTime" => set(&mut schema, "description", "When the resource was created."),
+            "updateTime" => set(&mut schema, "description", "When the resource was last updated."),
+            _ => {}
+        }
+        schema
+    }
+
+    /// Returns the schema of a parameter in a query or path, where messages of lists are texts.
+    pub(crate) fn parameter(&self, field: &Field) -> Value {
+        match (field.in_query, &field.ty) {
+            (Some(_), Type::List(_)) => json!({ "type": "array", "items": { "type": "string" } }),
+            (_, Type::Int32) => json!({ "type": "integer", "format": "int32" }),
+            (_, ty) => self.of_type(ty, For::Request),
+        }
+    }
+
+    fn of_type(&self, ty: &Type, purpose: For) -> Value {
+        match ty {
+            Type::String => json!({ "type": "string" }),
+            Type::Bool => json!({ "type": "boolean" }),
+            Type::Int32 => json!({ "type": "integer", "format": "int32" }),
+            Type::Int64 => json!({ "type": "string", "format": "int64", "pattern": "^-?[0-9]{1,19}$" }),
+            Type::Bytes => json!({ "type": "string", "contentEncoding": "base64" }),
+            Type::Timestamp => json!({ "type": "string", "format": "date-time" }),
+            Type::Duration => json!({ "type": "string", "pattern": "^-?[0-9]{1,12}(\\.[0-9]{1,9})?s$" }),
+            Type::Enum(names) => json!({ "type": "string", "enum": names }),
+            Type::Capability => reference("Capability"),
+            Type::FieldMask => json!({ "type": "string", "description": "Paths, with commas between them." }),
+            Type::Message(fields) => self.message(fields, purpose),
+            Type::List(element) => json!({ "type": "array", "items": self.of_type(element, purpose) }),
+            Type::Map(element) => json!({ "type": "object", "additionalProperties": self.of_type(element, purpose) }),
+        }
+    }
+}
+
+/// Returns the enum of capabilities.
+pub(crate) fn capability() -> Value {
+    let all: Vec<_> = Capability::all().map(Capability::id).collect();
+    json!({ "type": "string", "description": "One thing that a role allows.", "enum": all })
+}
+
+/// Returns a reference to a component.
+pub(crate) fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+/// Puts a key into an object.
+pub(crate) fn set(object: &mut Value, key: &str, value: impl Into<Value>) {
+    if let Value::Object(object) = object {
+        object.insert(key.to_owned(), value.into());
+    }
+}
+
+/// Says which fields exclude each other; JSON Schema could, but not so that people can read it.
+fn exclusions(fields: &[Field]) -> Option<String> {
+    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
+    for field in fields {
+        let Some(oneof) = field.oneof else { continue };
+        let name = format!("`{}`", field.name);
+        match groups.iter_mut().find(|(group, _)| *group == oneof) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((oneof, vec![name])),
+        }
+    }
+    let text: Vec<_> = groups.iter().map(|(_, names)| format!("At most one of {} is set.", names.join(", "))).collect();
+    (!text.is_empty()).then(|| text.join(" "))
+}
+
+/// Tells whether two tables are one; a constant has no identity.
+fn same(one: &[Field], other: &[Field]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.name == other.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &[Field] = &[
+        Field::UID,
+        Field::string("name").required(),
+        Field::new("size", Type::Int64).output_only(),
+        Field::string("secret").input_only(),
+        Field::message("one", &[Field::string("issuer").required()]).oneof("form"),
+        Field::enumeration("two", &["TWO_UNSPECIFIED", "TWO_A"]).oneof("form"),
+    ];
+
+    #[test]
+    fn each_purpose_has_the_fields_that_it_may_and_must_have() {
+        let of = |purpose| {
+            let schema = Schemas::of(std::iter::empty()).object(FIELDS, purpose);
+            let names: Vec<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
+            (names.join(" "), schema["required"].clone(), schema["properties"]["one"]["required"].clone())
+        };
+        let (all, none) = (json!(["issuer"]), Value::Null);
+        assert_eq!(of(For::Reply), ("uid name size one two".to_owned(), json!(["name", "size"]), all.clone()));
+        assert_eq!(of(For::Request), ("name secret one two".to_owned(), json!(["name"]), all));
+        assert_eq!(of(For::Update), ("name secret one two".to_owned(), none.clone(), none));
+    }
+
+    #[test]
+    fn a_field_says_who_sets_it_and_a_message_what_excludes_what() {
+        let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Reply);
+        assert_eq!(schema["description"], "At most one of `one`, `two` is set.");
+        let size = &schema["properties"]["size"];
+        assert_eq!((&size["readOnly"], &size["type"]), (&json!(true), &json!("string")));
+        let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Request);
+        assert_eq!(schema["properties"]["secret"]["writeOnly"], true);
+        assert_eq!(schema["properties"]["two"]["enum"], json!(["TWO_UNSPECIFIED", "TWO_A"]));
+    }
+}

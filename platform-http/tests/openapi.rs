@@ -1,0 +1,111 @@
+//! The committed copy of the OpenAPI document, which reviewers read and clients are made from, and how it is served.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::{env, fs, path::Path};
+
+use http::{Request, StatusCode};
+use platform_core::{
+    kind::{Domain, Field, Kind, Method, Parent, Resource, Roots, WhenParentGoes},
+    platform::{Platform, Settings},
+    store::memory::MemoryStore,
+    uid::Uid,
+};
+use platform_http::{
+    SystemClock, SystemEntropy,
+    openapi::{OpenApi, ServedDocument, WELL_KNOWN},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use support::Answer;
+use tower::ServiceExt;
+
+fn platform() -> platform_core::platform::Builder {
+    Platform::builder(std::sync::Arc::new(MemoryStore::new()), SystemClock, SystemEntropy).settings(Settings::default())
+}
+
+fn document() -> Value {
+    OpenApi::of(&platform().build()).unwrap().with(WELL_KNOWN).unwrap().into_value()
+}
+
+#[test]
+fn the_document_is_the_committed_one() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openapi.json");
+    let found = serde_json::to_string_pretty(&document()).unwrap() + "\n";
+    if env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1") {
+        fs::write(&path, &found).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    if let Some((line, (expected, found))) =
+        expected.lines().zip(found.lines()).enumerate().find(|(_, (expected, found))| expected != found)
+    {
+        panic!(
+            "docs/openapi.json, line {}:\n  is    {expected}\n  found {found}\nUPDATE_EXPECT=1 accepts it",
+            line + 1
+        );
+    }
+    assert_eq!(expected.len(), found.len(), "the length of docs/openapi.json; UPDATE_EXPECT=1 accepts what was found");
+}
+
+#[tokio::test]
+async fn the_document_is_served_with_a_tag_by_which_it_is_asked_for_again() {
+    let served = ServedDocument::new(&document(), "platform.test");
+    let ask = |method: &str, etag: &str| {
+        let request = Request::builder().method(method).uri("/openapi.json").header("if-none-match", etag);
+        let served = served.clone();
+        async move { Answer::of(served.oneshot(request.body(()).unwrap()).await.unwrap()).await }
+    };
+    let first = ask("GET", "").await;
+    assert_eq!(first.headers["content-type"], "application/json");
+    let etag = first.headers["etag"].to_str().unwrap().to_owned();
+    assert_eq!(first.ok()["openapi"], "3.1.0");
+    assert_eq!(ask("GET", &etag).await.status, StatusCode::NOT_MODIFIED);
+    assert!(ask("HEAD", "").await.body.is_empty());
+    assert_eq!(ask("POST", "").await.refusal().0, 405);
+}
+
+/// A kind of an embedder's own.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Ticket {
+    uid: Uid,
+    title: String,
+}
+
+impl Resource for Ticket {
+    const KIND: &'static Kind = &Kind {
+        name: "Ticket",
+        plural: "tickets",
+        service: "TicketsService",
+        domain: Domain("desk"),
+        parent: Parent::Group,
+        methods: &[Method::get(&[]), Method::create(&[])],
+        actions: &[],
+        fields: &[Field::UID, Field::string("title").required()],
+        keys: &[],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        Self { uid: Uid::default(), title: "Broken".to_owned() }
+    }
+}
+
+#[test]
+fn a_kind_of_the_embedders_own_is_in_it() {
+    let document = OpenApi::of(&platform().kind::<Ticket>().build()).unwrap().into_value();
+    let create = &document["paths"]["/desk/v2/tickets/{uid}"]["post"];
+    assert_eq!(create["operationId"], "CreateTicket");
+    assert_eq!(create["requestBody"]["content"]["application/json"]["example"]["title"], "Broken");
+    assert_eq!(document["components"]["schemas"]["TicketCreate"]["required"], serde_json::json!(["title"]));
+}

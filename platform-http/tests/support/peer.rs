@@ -1,0 +1,80 @@
+//! A client that sends any bytes, over one connection for as long as the server keeps it.
+
+use std::{net::SocketAddr, pin::pin, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    time::timeout,
+};
+
+use super::Answer;
+
+/// How long an answer may take before the server counts as hung.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Peer {
+    address: SocketAddr,
+    stream: Option<TcpStream>,
+}
+
+impl Peer {
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, stream: None }
+    }
+
+    /// Sends bytes and returns the answer to them, which may come before they are all sent. None when the server
+    /// closes a new connection without one.
+    pub async fn send(&mut self, request: &[u8]) -> Option<Answer> {
+        // A connection that was kept may have been closed meanwhile, as every client knows.
+        if let Some(stream) = self.stream.take()
+            && let Some(answer) = self.exchange(stream, request).await
+        {
+            return Some(answer);
+        }
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        self.exchange(stream, request).await
+    }
+
+    async fn exchange(&mut self, mut stream: TcpStream, request: &[u8]) -> Option<Answer> {
+        let (answer, sent) = timeout(PATIENCE, exchange(&mut stream, request)).await.expect("the server hangs")?;
+        let keeps = sent && answer.headers.get("connection").is_none_or(|value| value != "close");
+        self.stream = keeps.then_some(stream);
+        Some(answer)
+    }
+}
+
+/// Returns the answer, and whether the whole request was sent before.
+async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Option<(Answer, bool)> {
+    let (read, mut write) = stream.split();
+    let mut read = BufReader::new(read);
+    let mut sent = false;
+    let mut sending = pin!(write.write_all(request));
+    let mut answering = pin!(answer(&mut read));
+    loop {
+        tokio::select! {
+            answer = &mut answering => return answer.map(|answer| (answer, sent)),
+            // A server that has answered need not take the rest.
+            _ = &mut sending, if !sent => sent = true,
+        }
+    }
+}
+
+async fn answer<R: tokio::io::AsyncBufRead + Unpin>(read: &mut R) -> Option<Answer> {
+    let mut line = String::new();
+    read.read_line(&mut line).await.ok()?;
+    let status: u16 = line.split(' ').nth(1)?.parse().ok()?;
+    let mut headers = HeaderMap::new();
+    loop {
+        line.clear();
+        read.read_line(&mut line).await.ok()?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        headers.append(HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_str(value).ok()?);
+    }
+    let length = headers.get("content-length").map_or(0, |length| length.to_str().unwrap().parse().unwrap());
+    let mut body = vec![0; length];
+    read.read_exact(&mut body).await.ok()?;
+    Some(Answer { status: StatusCode::from_u16(status).unwrap(), headers, body: Bytes::from(body) })
+}

@@ -1,0 +1,68 @@
+"""Hooks for schemathesis: most requests are for resources that stand, so that they get further than 404.
+
+What is made on the way is used as well. Which uid a request gets follows from what was generated, so that a seed
+repeats a run.
+"""
+
+import json
+import os
+import pathlib
+import random
+
+import schemathesis
+
+# Uids by the collection they are of; the organisation is under the empty name.
+UIDS: dict[str, list[str]] = json.loads(pathlib.Path(os.environ["PLATFORM_UIDS"]).read_text())
+
+# The collections whose resources hang in no group.
+PARENTS = {"tags": "repos"}
+
+# How many of a collection are remembered, the newest.
+REMEMBERED = 50
+
+
+def collection(operation) -> str:
+    """Returns the path's segment behind domain and version."""
+    segments = operation.path.split("/")
+    return segments[3].split(":")[0] if len(segments) > 3 else ""
+
+
+def standing(name: str, generated: object) -> str | None:
+    """Returns a uid of a collection three times in four."""
+    chance = random.Random(repr(generated))
+    uids = UIDS.get(name)
+    return chance.choice(uids) if uids and chance.random() < 0.75 else None
+
+
+@schemathesis.hook
+def map_path_parameters(context, path_parameters):
+    operation = context.operation
+    name = collection(operation)
+    if operation.method.lower() == "post":
+        name = PARENTS.get(name, "" if ":" not in operation.path else name)
+    for key in path_parameters or {}:
+        if key.lower().endswith("uid") and (uid := standing(name, path_parameters)):
+            path_parameters[key] = uid
+    return path_parameters
+
+
+@schemathesis.hook
+def map_body(context, body):
+    if isinstance(body, dict):
+        for key, name in (("identityUid", "identities"), ("roleUid", "roles"), ("parent", "")):
+            if key in body and (uid := standing(name, body)):
+                body[key] = uid
+    return body
+
+
+@schemathesis.hook
+def after_call(context, case, response):
+    if case.operation.method.lower() == "post" and response.status_code == 200:
+        try:
+            uid = response.json().get("uid")
+        except (ValueError, AttributeError):
+            return
+        if uid:
+            uids = UIDS.setdefault(collection(case.operation), [])
+            uids.append(uid)
+            del uids[1:-REMEMBERED]

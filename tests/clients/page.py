@@ -1,0 +1,102 @@
+"""Headless Chromium opens /docs, pastes a token, tries an operation and reads its answer."""
+
+import json
+import shutil
+import subprocess
+import tempfile
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+from server import ROOT, running
+
+# What Chromium needs to run alone: without a display, a network or a profile of somebody's.
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1200,1600",
+)
+
+
+def installed() -> tuple[str, str]:
+    """Returns the browser and its driver, installed when they are missing."""
+    programs = ("chromium", "chromedriver")
+    if not all(map(shutil.which, programs)):
+        subprocess.run(["apt-get", "update", "-qq"], check=True)
+        subprocess.run(["apt-get", "install", "-y", "-qq", "chromium", "chromium-driver"], check=True)
+    return tuple(shutil.which(program) for program in programs)
+
+
+def main() -> None:
+    browser, driver = installed()
+    with running() as server, tempfile.TemporaryDirectory() as profile:
+        options = webdriver.ChromeOptions()
+        options.binary_location = browser
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        page = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+        try:
+            look(page, server)
+        finally:
+            page.save_screenshot(str(ROOT / "target" / "docs.png"))
+            page.quit()
+
+
+def look(page: webdriver.Chrome, server) -> None:
+    wait = WebDriverWait(page, 60)
+
+    def find(selector: str):
+        return wait.until(lambda page: next(iter(page.find_elements(By.CSS_SELECTOR, selector)), None))
+
+    def click(selector: str) -> None:
+        page.execute_script("arguments[0].click()", find(selector))
+
+    page.get(f"{server.url}/docs")
+    find(".opblock-tag")
+    assert "Platform API v2" in find(".info .title").text
+    operations = page.find_elements(By.CSS_SELECTOR, ".opblock-tag")
+    assert len(operations) > 5, operations
+
+    click(".btn.authorize")
+    find(".auth-container input").send_keys(server.token)
+    click(".auth-btn-wrapper .btn.authorize")
+    click(".auth-btn-wrapper .btn-done")
+
+    tag, operation = "GroupsService", "GetGroup"
+    if not page.find_elements(By.ID, f"operations-{tag}-{operation}"):
+        click(f"#operations-tag-{tag}")
+    block = f"#operations-{tag}-{operation}"
+    click(f"{block} .opblock-summary-control")
+    click(f"{block} .try-out__btn")
+    field = find(f"{block} input[placeholder=uid]")
+    field.send_keys(Keys.CONTROL, "a")
+    # The page reads a field when it is left.
+    field.send_keys(server.organisation, Keys.TAB)
+    click(f"{block} .execute")
+    status = find(f"{block} .live-responses-table tbody .response-col_status").text.split()[0]
+    body = json.loads(find(f"{block} .live-responses-table .highlight-code code, {block} .live-responses-table pre").text)
+    assert status == "200", status
+    assert body["uid"] == server.organisation, body
+
+    # The content security policy refuses nothing that the page needs, and the page asks nobody else.
+    faults = [entry["message"] for entry in page.get_log("browser") if entry["level"] == "SEVERE"]
+    assert not faults, faults
+    asked = (json.loads(entry["message"])["message"] for entry in page.get_log("performance"))
+    urls = [one["params"]["request"]["url"] for one in asked if one["method"] == "Network.requestWillBeSent"]
+    # The browser's own pages do not leave it.
+    sent = [url for url in urls if not url.startswith(("chrome:", "data:"))]
+    strangers = [url for url in sent if not url.startswith(f"{server.url}/")]
+    assert not strangers, strangers
+    print(f"/docs loads, {operation} answers {status}, {len(sent)} requests and all to this server")
+
+
+if __name__ == "__main__":
+    main()

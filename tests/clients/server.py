@@ -1,0 +1,68 @@
+"""A platform-server on a memory store, for as long as a check runs."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import tempfile
+import urllib.request
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+@dataclass
+class Server:
+    """Where it listens, its organisation, a token of its operator, and its log."""
+
+    url: str
+    organisation: str
+    token: str
+    log: pathlib.Path
+
+    def call(self, method: str, path: str, body: object = None) -> dict:
+        """Calls the API as the operator; returns the JSON of a success."""
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self.token}"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return json.load(reply)
+
+
+def binary() -> pathlib.Path:
+    """Returns the server's binary, which is built unless one was named."""
+    named = os.environ.get("PLATFORM_SERVER")
+    if named:
+        return pathlib.Path(named).resolve()
+    subprocess.run(["cargo", "build", "--locked", "-p", "platform-server"], cwd=ROOT, check=True)
+    return ROOT / "target" / "debug" / "platform-server"
+
+
+@contextlib.contextmanager
+def running():
+    """Starts a server on a free port, and stops it in the end."""
+    program = binary()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        log = folder / "log"
+        options = ["--listen", "127.0.0.1:0", "--store", "memory", "--data-dir", str(folder / "data")]
+        with log.open("w") as errors:
+            process = subprocess.Popen([program, *options], stdout=subprocess.PIPE, stderr=errors, text=True)
+            try:
+                line = process.stdout.readline()
+                if not line.startswith("Listening on "):
+                    raise SystemExit(f"the server does not start: {line}{log.read_text()}")
+                env = subprocess.run(
+                    [program, "env", "--data-dir", str(folder / "data")], stdout=subprocess.PIPE, text=True, check=True
+                )
+                words = shlex.split(env.stdout)
+                values = dict(word.split("=", 1) for word in words if "=" in word)
+                yield Server(line.split()[2], values["ORG_ID"], values["TOKEN"], log)
+            finally:
+                process.terminate()
+                process.wait(timeout=30)
