@@ -1,0 +1,134 @@
+//! Artifacts of language ecosystems as NDJSON, a format of our own: one JSON object a line, one artifact each, with
+//! all of its versions.
+//!
+//! ```json
+//! {"ecosystem":"python","name":"requests","description":"HTTP for humans","cudaVersions":[],"remediated":false,
+//!  "versions":[{"version":"2.32.5","createTime":"2025-08-18T20:46:00Z","sizeBytes":64738}]}
+//! ```
+//!
+//! `ecosystem` (`java`, `python`, or the API's name for it) and `name` are required, and of a version `version`; all
+//! else may be left out. Newest version, count and times follow from the versions. A key that is not of the format is
+//! refused, since it would be a mistake.
+
+use std::collections::HashSet;
+
+use platform_core::{
+    resources::libraries::{Artifact, ArtifactVersion, Ecosystem},
+    timestamp::Timestamp,
+};
+use serde::Deserialize;
+
+use crate::{Refusal, osv::without_place};
+
+/// Returns the artifact that a line is of, and its versions.
+///
+/// # Errors
+/// Every rule that it breaks.
+pub fn line(bytes: &[u8]) -> Result<(Artifact, Vec<ArtifactVersion>), Vec<Refusal>> {
+    let line: Line = serde_json::from_slice(bytes).map_err(|error| {
+        let rule = format!("is not the JSON that is expected: {}", without_place(&error));
+        vec![Refusal::new(format!("column {}", error.column()), rule)]
+    })?;
+    let mut refused = Vec::new();
+    let ecosystem = ecosystem(&line.ecosystem);
+    if ecosystem == Ecosystem::EcosystemUnspecified {
+        refused.push(Refusal::new("ecosystem", "must be java or python"));
+    }
+    if line.name.is_empty() {
+        refused.push(Refusal::new("name", "is required"));
+    }
+    let mut time = |place: String, text: Option<String>| {
+        Timestamp::parse(text.as_deref()?).map_err(|rule| refused.push(Refusal::new(place, rule.to_string()))).ok()
+    };
+    let artifact_uid = Artifact::uid_of(ecosystem, &line.name);
+    let mut versions = Vec::with_capacity(line.versions.len());
+    for (index, version) in line.versions.into_iter().enumerate() {
+        versions.push(ArtifactVersion {
+            name: line.name.clone(),
+            version: version.version,
+            description: version.description,
+            create_time: time(format!("versions[{index}].createTime"), version.create_time),
+            update_time: time(format!("versions[{index}].updateTime"), version.update_time),
+            size_bytes: version.size_bytes,
+            artifact: artifact_uid.to_string(),
+            ..ArtifactVersion::default()
+        });
+    }
+    let mut seen = HashSet::new();
+    for (index, version) in versions.iter().enumerate() {
+        let rule = match version.version.as_str() {
+            "" => "is required",
+            text if !seen.insert(text) => "is given twice",
+            _ => continue,
+        };
+        refused.push(Refusal::new(format!("versions[{index}].version"), rule));
+    }
+    for (index, _) in versions.iter().enumerate().filter(|(_, version)| version.size_bytes < 0) {
+        refused.push(Refusal::new(format!("versions[{index}].sizeBytes"), "must not be negative"));
+    }
+    if !refused.is_empty() {
+        return Err(refused);
+    }
+    Ok((artifact(ecosystem, line.name, line.description, line.cuda_versions, line.remediated, &versions), versions))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Line {
+    ecosystem: String,
+    name: String,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    cuda_versions: Vec<String>,
+    #[serde(default)]
+    remediated: bool,
+    #[serde(default)]
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Version {
+    version: String,
+    #[serde(default)]
+    description: String,
+    create_time: Option<String>,
+    update_time: Option<String>,
+    #[serde(default, with = "platform_core::json::int64")]
+    size_bytes: i64,
+}
+
+/// Returns an artifact by what its versions say.
+fn artifact(
+    ecosystem: Ecosystem,
+    name: String,
+    description: String,
+    cuda_versions: Vec<String>,
+    remediated: bool,
+    versions: &[ArtifactVersion],
+) -> Artifact {
+    let mut names: Vec<_> = versions.iter().map(|version| version.version.clone()).collect();
+    ecosystem.newest_first(&mut names);
+    let latest = names.into_iter().next().unwrap_or_default();
+    let newest = versions.iter().find(|version| version.version == latest);
+    let published = || versions.iter().filter_map(|version| version.create_time);
+    Artifact {
+        name,
+        description: newest.map(|version| version.description.clone()).filter(|text| !text.is_empty()).unwrap_or(description),
+        ecosystem,
+        latest_version: latest,
+        version_count: i32::try_from(versions.len()).unwrap_or(i32::MAX),
+        create_time: published().min(),
+        update_time: published().max(),
+        cuda_versions,
+        remediated,
+        ..Artifact::default()
+    }
+}
+
+fn ecosystem(name: &str) -> Ecosystem {
+    let known = [Ecosystem::EcosystemJava, Ecosystem::EcosystemPython];
+    let found = known.into_iter().find(|ecosystem| ecosystem.word() == name || ecosystem.api_name() == name);
+    found.unwrap_or_default()
+}
