@@ -25,6 +25,7 @@
 
 mod rest;
 
+mod import;
 mod routes;
 mod template;
 
@@ -38,6 +39,7 @@ mod listener;
 
 mod system;
 
+pub use import::{Import, ImportReply};
 pub use layers::Layers;
 pub use limits::Limits;
 pub use listener::serve;

@@ -11,7 +11,7 @@ use http::{
 };
 use http_body_util::Full;
 use platform_core::{
-    error::{Code, Detail, Error, Result},
+    error::{Code, Detail, Error, Result, Status},
     platform::{ListReply, Rendered},
 };
 use serde_json::Value;
@@ -150,12 +150,24 @@ impl Refusal {
         Self { error: self.error.of_domain(domain), ..self }
     }
 
+    /// Returns the error in the form of AIP-193, for an answer whose status is said already. Faults of ours are logged
+    /// here with their causes.
+    pub(crate) fn status(&self, service_domain: &str) -> Status {
+        self.log_fault();
+        self.error.status(service_domain)
+    }
+
+    fn log_fault(&self) {
+        let error = &self.error;
+        if self.status.is_server_error() {
+            tracing::error!(code = error.code().reason(), message = error.message(), causes = causes(error), "failed");
+        }
+    }
+
     /// Returns the answer in the form of AIP-193. Faults of ours are logged here with their causes.
     pub(crate) fn into_reply(self, service_domain: &str) -> Reply {
+        self.log_fault();
         let Self { error, status, allow } = self;
-        if status.is_server_error() {
-            tracing::error!(code = error.code().reason(), message = error.message(), causes = causes(&error), "failed");
-        }
         let body = serde_json::to_vec(&error.status(service_domain)).unwrap_or_default();
         let mut reply = json(body);
         *reply.status_mut() = status;

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, OciLayout};
-use platform_core::resources::registry::{Image, ImagePackage, ImagePlatform};
+use platform_core::resources::registry::image::{Image, ImagePackage, ImagePlatform};
 
 use crate::{Parsed, Placed, Refusal, osv::without_place};
 

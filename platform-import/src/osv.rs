@@ -5,8 +5,8 @@
 
 use platform_core::{
     resources::{
-        advisory::{Reference, ReferenceType, VulnerabilityMetadata},
-        vulnerabilities::{Severity, SeverityType},
+        advisory::vulnerability_metadata::{Reference, ReferenceType, VulnerabilityMetadata},
+        vulnerabilities::severity::{Severity, SeverityType},
     },
     timestamp::Timestamp,
 };

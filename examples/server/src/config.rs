@@ -156,6 +156,20 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "must be a whole number and s, m, h or d, such as 15m".to_owned())
 }
 
+/// Reads a whole number of bytes, perhaps in units of 1024: `4096`, `64K`, `16M`, `4G`.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let unit = |shift: u32| (text.get(..text.len().saturating_sub(1)).unwrap_or_default(), 1_u64 << shift);
+    let (number, unit) = match text.chars().last() {
+        Some('K') => unit(10),
+        Some('M') => unit(20),
+        Some('G') => unit(30),
+        _ => (text, 1),
+    };
+    let number = Some(number).filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
+    let bytes = number.and_then(|number| number.parse::<u64>().ok()).and_then(|number| number.checked_mul(unit));
+    bytes.ok_or_else(|| "must be a whole number and perhaps K, M or G, such as 16M".to_owned())
+}
+
 fn without_slash(url: &str) -> Result<String, Infallible> {
     Ok(url.trim_end_matches('/').to_owned())
 }
@@ -177,6 +191,16 @@ mod tests {
             ("mysql", Err("must be sqlite, sqlite:PATH, sled, sled:PATH or memory".to_owned())),
         ] {
             assert_eq!(text.parse(), store, "{text}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_a_number_and_perhaps_a_unit() {
+        for (text, number) in [("0", 0), ("4096", 4096), ("64K", 65_536), ("16M", 16 << 20), ("4G", 4 << 30)] {
+            assert_eq!(bytes(text), Ok(number), "{text}");
+        }
+        for text in ["", "M", "1.5G", "-1", "+1K", "1 K", "1T", "99999999999G", "1é"] {
+            assert!(bytes(text).is_err(), "{text}");
         }
     }
 

@@ -11,6 +11,7 @@ mod installation;
 
 mod check;
 mod env;
+mod import;
 mod serve;
 mod token;
 
@@ -39,5 +40,6 @@ fn run() -> anyhow::Result<ExitCode> {
         cli::Command::Env => env::run(&config),
         cli::Command::Token(token) => token::run(&config, &token),
         cli::Command::Check => check::run(&config),
+        cli::Command::Import(import) => import::run(&config, import),
     }
 }

@@ -15,7 +15,16 @@ use axum::{
     http::{HeaderValue, header::CONTENT_TYPE},
     routing::get,
 };
-use platform_http::{Layers, Rest, SystemClock, serve};
+use platform_core::{
+    platform::Platform,
+    resources::{
+        advisory::VulnerabilityMetadata,
+        libraries::{Artifact, ArtifactVersion},
+        registry::Image,
+        vulnerabilities::Advisory,
+    },
+};
+use platform_http::{Import, Layers, Limits, Rest, SystemClock, serve};
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, TrustedIssuer, Verifier, VerifierOptions};
 use tokio::{
     net::TcpListener,
@@ -50,10 +59,11 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let issuer = Arc::new(installation.issuer(&url)?);
     let verifier = Arc::new(verifier(config, &url, Arc::clone(&issuer))?);
     let limits = config.limits.limits();
+    let import = import(&platform, &verifier, &limits);
     let rest = Rest::new(platform, verifier, limits.clone())?;
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
-    let service = layers.around(well_known(&issuer).fallback_service(rest));
+    let service = layers.around(well_known(&issuer).route_service("/import/{kind}", import).fallback_service(rest));
 
     announce(config, &installation::url_of(address), &url);
     serve(listener, service, &limits, stopped).await.context("cannot serve")
@@ -75,6 +85,16 @@ fn well_known(issuer: &Arc<Issuer>) -> Router {
     Router::new()
         .route("/.well-known/openid-configuration", get(async move || json(document.discovery_document())))
         .route("/.well-known/jwks.json", get(async move || json(keys.jwks())))
+}
+
+/// Returns the paths over which `platform-server import --api` writes.
+fn import(platform: &Arc<Platform>, verifier: &Arc<Verifier>, limits: &Limits) -> Import {
+    Import::new(Arc::clone(platform), verifier.clone(), limits.clone())
+        .kind::<Advisory>()
+        .kind::<VulnerabilityMetadata>()
+        .kind::<Image>()
+        .kind::<Artifact>()
+        .kind::<ArtifactVersion>()
 }
 
 fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier> {

@@ -2,7 +2,7 @@
 
 use oci_spec::image::Descriptor;
 use packageurl::PackageUrl;
-use platform_core::resources::registry::ImagePackage;
+use platform_core::resources::registry::image::ImagePackage;
 use serde::Deserialize;
 
 use crate::{Refusal, osv::without_place};
