@@ -10,13 +10,16 @@
 //! else may be left out. Newest version, count and times follow from the versions. A key that is not of the format is
 //! refused, since it would be a mistake.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, fmt};
 
 use platform_core::{
     resources::libraries::{Artifact, ArtifactVersion, Ecosystem},
     timestamp::Timestamp,
 };
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Unexpected, Visitor},
+};
 
 use crate::{Refusal, osv::without_place};
 
@@ -95,8 +98,35 @@ struct Version {
     description: String,
     create_time: Option<String>,
     update_time: Option<String>,
-    #[serde(default, with = "platform_core::json::int64")]
+    #[serde(default, deserialize_with = "whole_number")]
     size_bytes: i64,
+}
+
+/// Reads a number, or a text of its digits, as proto3 JSON allows for 64 bits.
+fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    struct Whole;
+
+    impl Visitor<'_> for Whole {
+        type Value = i64;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a whole number of 64 bits")
+        }
+
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<i64, E> {
+            Ok(number)
+        }
+
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<i64, E> {
+            i64::try_from(number).map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<i64, E> {
+            text.parse().map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+        }
+    }
+
+    deserializer.deserialize_any(Whole)
 }
 
 /// Returns an artifact by what its versions say.

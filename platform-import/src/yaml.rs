@@ -9,8 +9,11 @@ use serde_saphyr::{DuplicateKeyPolicy, Options};
 
 use crate::Refusal;
 
-/// The most nodes of a document, those that aliases repeat included. Our choice: real documents have some thousands.
+/// The most nodes of a document. Our choice: real documents have some thousands.
 const MAX_NODES: usize = 1_000_000;
+
+/// The most events of the parser that aliases repeat.
+const MAX_REPEATED: usize = 50_000;
 
 /// How deep a document may nest; no format here goes below 12.
 const MAX_DEPTH: usize = 32;
@@ -34,7 +37,7 @@ fn options() -> Options {
     let mut options = Options::default();
     options.duplicate_keys = DuplicateKeyPolicy::Error;
     options.with_snippet = false;
-    options.alias_limits.max_total_replayed_events = MAX_NODES;
+    options.alias_limits.max_total_replayed_events = MAX_REPEATED;
     let budget = options.budget.get_or_insert_default();
     budget.max_depth = MAX_DEPTH;
     budget.flow_nesting_limit = MAX_DEPTH;

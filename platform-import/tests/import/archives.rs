@@ -42,16 +42,13 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 fn an_archive_says_the_same_plain_and_packed() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     let long = format!("{}/c.yaml", "long".repeat(60));
-    let mut builder = Builder::new(tar(&[("./a.yaml", EntryType::Regular, &document("a", &["CGA-1"]))]));
-    builder = Builder::new({
-        let mut bytes = builder.into_inner().unwrap();
-        bytes.truncate(bytes.len() - 1024);
-        bytes
-    });
-    let text = document("c", &["CGA-1"]);
-    let mut head = Header::new_gnu();
-    head.set_size(text.len() as u64);
-    builder.append_data(&mut head, &long, text.as_bytes()).unwrap();
+    let mut builder = Builder::new(Vec::new());
+    for (name, package) in [("./a.yaml", "a"), (&long, "c")] {
+        let text = document(package, &["CGA-1"]);
+        let mut head = Header::new_gnu();
+        head.set_size(text.len() as u64);
+        builder.append_data(&mut head, name, text.as_bytes()).unwrap();
+    }
     let plain = builder.into_inner().unwrap();
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(&plain).unwrap();

@@ -14,7 +14,7 @@ use platform_core::resources::{
     vulnerabilities::Advisory,
 };
 use platform_import::{What, source::Limits};
-use support::{World, document};
+use support::{Counts, World, document};
 
 #[test]
 fn a_second_import_writes_nothing_and_a_changed_document_changes_one() {
@@ -92,7 +92,7 @@ fn lines_become_artifacts_and_versions_and_a_bad_line_is_refused_by_its_number()
     assert_eq!((done.documents, done.counts("artifacts"), done.counts("artifactVersions")), (3, (2, 0, 0), (3, 0, 0)));
     let place = file.display();
     assert!(world.refused[0].starts_with(&format!("{place}:3: ")), "{:?}", world.refused);
-    assert!(world.refused[1].starts_with(&format!("{place}:4: versions[0]: version: must be text")), "{:?}", world.refused);
+    assert!(world.refused[1].starts_with(&format!("{place}:4: versions[0]: uid: must be text")), "{:?}", world.refused);
     let versions: Vec<ArtifactVersion> = world.list(&[("artifactId", "python:a")]);
     assert_eq!(versions.iter().map(|one| one.version.as_str()).collect::<Vec<_>>(), ["1.10", "1.9"]);
     let artifacts: Vec<Artifact> = world.list(&[("ecosystems", "ECOSYSTEM_PYTHON")]);
