@@ -20,6 +20,8 @@ fn list(criterion: &mut Criterion) {
     let mut next = || round.next().unwrap_or_default();
     group.bench_function("token/sqlite", |bench| bench.iter(|| black_box(sqlite.deep(next()))));
     group.bench_function("token/memory", |bench| bench.iter(|| black_box(memory.deep(next()))));
+    group.bench_function("cold/sqlite", |bench| bench.iter(|| black_box(sqlite.cold(next()))));
+    group.bench_function("cold/hand", |bench| bench.iter(|| black_box(sqlite.hand_cold(next()))));
     group.bench_function("token/hand", |bench| bench.iter(|| black_box(sqlite.hand_deep(next()))));
     group.finish();
 }

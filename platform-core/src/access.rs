@@ -15,4 +15,4 @@ pub use caller::{Caller, Narrowing};
 pub use capability::{Capability, CapabilitySet, cap};
 pub use grants::Grants;
 pub(crate) use grants::topmost;
-pub(crate) use resolve::{GRANTS_EPOCH, identity_epoch, resolve};
+pub(crate) use resolve::{GRANTS_EPOCH, identity_epoch, provider_epoch, resolve};

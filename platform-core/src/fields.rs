@@ -1,5 +1,7 @@
 //! What the field tables do: read input, write canonical bodies, make index keys.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use crate::{
@@ -47,6 +49,19 @@ fn take_out_of(ty: &Type, value: &mut Value, goes: fn(&Field, &Value) -> bool) {
         }
         _ => {}
     }
+}
+
+/// Returns a body without those of its own fields that are such.
+pub(crate) fn without<'a>(fields: &[Field], body: &'a Value, such: fn(&Field) -> bool) -> Cow<'a, Value> {
+    let mut body = Cow::Borrowed(body);
+    for field in fields.iter().filter(|field| such(field)) {
+        if body.get(field.name).is_some()
+            && let Value::Object(object) = body.to_mut()
+        {
+            object.shift_remove(field.name);
+        }
+    }
+    body
 }
 
 /// Tells whether a value is left out when it is written.

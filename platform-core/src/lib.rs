@@ -21,6 +21,7 @@ pub mod platform;
 pub mod request;
 pub mod resources;
 pub mod scope;
+pub mod seal;
 pub mod store;
 pub mod timestamp;
 pub mod uid;

@@ -17,7 +17,8 @@ use crate::{
     error::{Error, Result},
     kind::{Action, Kind, Needs, Registered, Resource, Verb, sent, typed},
     request::ListRequest,
-    resources::KINDS,
+    resources::{KINDS, iam::TermsDocument},
+    seal::SealKeys,
     store::Store,
     timestamp::Timestamp,
     uid::Uid,
@@ -28,11 +29,12 @@ pub use crate::verbs::list::ListReply;
 
 mod bootstrap;
 mod kept;
+mod presented;
 mod put;
 
 pub use bootstrap::Bootstrap;
-pub use kept::Rendered;
 pub(crate) use kept::Kept;
+pub use kept::Rendered;
 pub use put::{PutReply, Refused};
 
 /// A resource API over a store.
@@ -46,6 +48,7 @@ pub struct Platform {
     entropy: Arc<dyn Entropy>,
     kinds: Vec<Registered>,
     page_keys: ArcSwap<PageKeys>,
+    seal_keys: SealKeys,
     grants: Cache<Uid, Arc<Grants>>,
     documents: Kept,
     settings: Settings,
@@ -56,6 +59,8 @@ pub struct Platform {
 pub struct Settings {
     /// The suffix of error domains and resource types, such as `example.com`.
     pub service_domain: String,
+    /// The URL by which clients reach the server, which URLs in replies begin with.
+    pub public_url: String,
     /// Who has the operator's powers (`docs/api.md`, The operator).
     pub operators: HashSet<Uid>,
     /// Whether every registered person may create organisations, or the operator alone.
@@ -64,6 +69,8 @@ pub struct Settings {
     pub shared_mail_domains: HashSet<String>,
     /// The groups whose advisories, at or below them, everybody may read as documents.
     pub public_advisory_groups: HashSet<Uid>,
+    /// The documents that groups can accept.
+    pub terms: Vec<TermsDocument>,
     /// Of how many identities the grants are kept in memory.
     pub cached_grants: usize,
 }
@@ -73,10 +80,12 @@ impl Default for Settings {
         let shared = ["gmail.com", "outlook.com", "hotmail.com", "yahoo.com", "icloud.com", "proton.me", "gmx.net"];
         Self {
             service_domain: "platform.local".to_owned(),
+            public_url: String::new(),
             operators: HashSet::new(),
             open_organisations: false,
             shared_mail_domains: shared.map(str::to_owned).into(),
             public_advisory_groups: HashSet::new(),
+            terms: TermsDocument::published(),
             cached_grants: 10_000,
         }
     }
@@ -90,6 +99,7 @@ pub struct Builder {
     entropy: Arc<dyn Entropy>,
     kinds: Vec<Registered>,
     page_keys: Option<PageKeys>,
+    seal_keys: Option<SealKeys>,
     settings: Settings,
 }
 
@@ -108,6 +118,14 @@ impl Builder {
         self
     }
 
+    /// Sets the keys that secrets are sealed by in the store. Without this they are drawn anew, so that what was
+    /// sealed can no longer be read when the process ends.
+    #[must_use]
+    pub fn seal_keys(mut self, keys: SealKeys) -> Self {
+        self.seal_keys = Some(keys);
+        self
+    }
+
     /// Sets what the installation decides for itself.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Self {
@@ -117,11 +135,13 @@ impl Builder {
 
     /// Returns the platform.
     pub fn build(self) -> Platform {
-        let page_keys = self.page_keys.unwrap_or_else(|| {
+        let draw = || {
             let mut key = [0; 32];
             self.entropy.fill(&mut key);
-            PageKeys::new([(1, key)])
-        });
+            [(1, key)]
+        };
+        let page_keys = self.page_keys.unwrap_or_else(|| PageKeys::new(draw()));
+        let seal_keys = self.seal_keys.unwrap_or_else(|| SealKeys::new(draw()));
         Platform {
             grants: Cache::new(self.settings.cached_grants),
             store: self.store,
@@ -130,6 +150,7 @@ impl Builder {
             kinds: self.kinds,
             documents: Kept::default(),
             page_keys: ArcSwap::from_pointee(page_keys),
+            seal_keys,
             settings: self.settings,
         }
     }
@@ -144,6 +165,7 @@ impl Platform {
             entropy: Arc::new(entropy),
             kinds: KINDS.to_vec(),
             page_keys: None,
+            seal_keys: None,
             settings: Settings::default(),
         }
     }
@@ -191,6 +213,10 @@ impl Platform {
     /// Replaces the keys of page tokens, after a rotation.
     pub fn set_page_keys(&self, keys: PageKeys) {
         self.page_keys.store(Arc::new(keys));
+    }
+
+    pub(crate) fn seal_keys(&self) -> &SealKeys {
+        &self.seal_keys
     }
 
     pub(crate) fn page_keys(&self) -> arc_swap::Guard<Arc<PageKeys>> {
@@ -295,9 +321,7 @@ impl Platform {
         request: &Map<String, Value>,
     ) -> Result<Answer> {
         let done = match (caller, action.needs) {
-            (_, Needs::Nothing) => {
-                answer(&Cx::new(self, &nobody(), Arc::new(Grants::none())), action, request).await
-            }
+            (_, Needs::Nothing) => answer(&Cx::new(self, &nobody(), Arc::new(Grants::none())), action, request).await,
             (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
             (Some(caller), _) => self.settle(caller, |cx| Box::pin(answer(cx, action, request))).await,
         };

@@ -111,6 +111,11 @@ impl ListRequest {
             violations.add("order_by", rule);
             Order { by: OrderBy::Uid, descending: false }
         });
+        if violations.is_empty() {
+            let own = method.map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
+            own.filter(|field| field.required && !values.contains_key(field.name))
+                .for_each(|field| violations.add(field.name, "is required"));
+        }
         violations.none_or(())?;
 
         let page_token = text("pageToken").to_owned();

@@ -32,6 +32,11 @@ impl Scopes {
         Self::disjoint(self.0.iter().flat_map(|a| other.0.iter().filter_map(|b| intersect(a, b))))
     }
 
+    /// Tells whether there is no place.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the places.
     pub fn into_vec(self) -> Vec<Scope> {
         self.0

@@ -76,6 +76,7 @@ impl Write {
         computed: bool,
         private: Bytes,
     ) -> Result<()> {
+        let body = &fields::without(kind.fields, body, |field| field.once);
         let unique = kind.unique.iter().filter_map(|unique| Some((unique, (unique.value)(body)?)));
         let (unique, what) =
             unique.map(|(unique, value)| (UniqueKey { space: unique.space, value }, unique.what)).unzip();
@@ -87,7 +88,7 @@ impl Write {
             filter: fields::filter_keys(kind, body),
             unique,
             rendering: if computed { COMPUTED } else { RENDERING },
-            body: serde_json::to_vec(body).map_err(Error::internal)?.into(),
+            body: serde_json::to_vec(&**body).map_err(Error::internal)?.into(),
             private,
         });
         Ok(())

@@ -5,9 +5,7 @@ use std::{error::Error as _, fmt::Write as _};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderValue, Response, StatusCode,
-    header::{
-        ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, WWW_AUTHENTICATE,
-    },
+    header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use http_body_util::Full;
 use platform_core::{
@@ -36,9 +34,10 @@ pub(crate) fn value(value: &Value) -> Result<Reply> {
 /// Returns bytes that are kept ready, or 304 to a client that has them (RFC 9110, 13.1.2).
 pub(crate) fn rendered(rendered: Rendered, request: &HeaderMap) -> Reply {
     let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let has_it = known.flat_map(|value| value.split(',')).map(str::trim).any(|tag| {
-        tag == "*" || tag.trim_start_matches("W/") == rendered.etag.trim_start_matches("W/")
-    });
+    let has_it = known
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .any(|tag| tag == "*" || tag.trim_start_matches("W/") == rendered.etag.trim_start_matches("W/"));
     let mut reply = match has_it {
         true => empty(),
         false => json(rendered.body),

@@ -289,3 +289,72 @@ async fn a_panic_or_a_stall_in_any_layer_is_an_answer_and_tells_no_secret() {
     let stalled = call_as(&hasty, Some("stall"), Method::GET, "/iam/v2/groups", "").await;
     assert_eq!((stalled.refusal().0, stalled.refusal().1), (504, 4));
 }
+
+/// Creates an identity provider and returns its uid.
+async fn provider(api: &Rest) -> String {
+    let roles = get(api, "/iam/v2/roles?name=viewer").await.ok();
+    let oidc = json!({ "issuer": "https://sign-in.example.com", "client_id": "platform", "client_secret": "hush" });
+    let body = json!({ "name": "sign-in", "default_role": roles["roles"][0]["uid"], "oidc": oidc });
+    let created = post(api, &format!("/iam/v2/identityProviders/{ORG}"), body).await.ok();
+    assert_eq!(created["scim"], json!({ "enabled": false, "credentialState": "CREDENTIAL_STATE_NOT_ISSUED" }));
+    assert!(created["oidc"]["clientId"] == "platform" && !created.to_string().contains("hush"));
+    created["uid"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_tokens_of_a_directory_are_issued_replaced_and_revoked_at_the_providers_path() {
+    let api = api().await;
+    let path = format!("/iam/v2/identityProviders/{}", provider(&api).await);
+    let issued = post(&api, &format!("{path}:generateScimToken"), json!({ "neverExpires": true })).await.ok();
+    assert!(issued["token"].as_str().unwrap().starts_with("cgscim_") && issued.get("expireTime").is_none());
+    let request = json!({ "etag": issued["etag"], "overlap": "0s", "neverExpires": true });
+    let second = post(&api, &format!("{path}:regenerateScimToken"), request.clone()).await.ok();
+    assert_ne!(issued["token"], second["token"]);
+    let stale = post(&api, &format!("{path}:regenerateScimToken"), request).await.refusal();
+    assert_eq!((stale.0, stale.1), (409, 10));
+    let enable = json!({ "enabled": true, "etag": second["etag"] });
+    let alone = post(&api, &format!("{path}:setScimEnabled"), enable).await.refusal();
+    assert_eq!((alone.0, alone.1), (400, 9), "one owner");
+    let escaped = path.replace(&format!("{ORG}/"), &format!("{ORG}%2F"));
+    let revoked = call_as(&api, Some(OPERATOR), Method::POST, &format!("{escaped}:revokeScimToken"), "").await.ok();
+    assert_eq!(get(&api, &path).await.ok()["scim"]["etag"], revoked["etag"]);
+    let listed = get(&api, "/iam/v2/identityProviders").await.ok();
+    assert!(listed["totalCount"] == "1" && listed["identityProviders"][0].get("scim").is_none());
+    let wrong = get(&api, &format!("{path}:revokeScimToken")).await;
+    assert_eq!(wrong.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn mappings_invites_associations_and_terms_are_at_the_paths_of_the_contract() {
+    let api = api().await;
+    let provider = provider(&api).await;
+    let viewer = get(&api, "/iam/v2/roles?name=viewer").await.ok()["roles"][0]["uid"].clone();
+
+    let body = json!({ "externalGroupId": "admins", "roleUid": viewer, "scope": ORG });
+    let mapping = post(&api, &format!("/iam/v2/externalGroupRoleMappings/{provider}"), body).await.ok();
+    let by_provider = format!("/iam/v2/externalGroupRoleMappings?identity_provider_uid={provider}");
+    assert_eq!(get(&api, &by_provider).await.ok()["externalGroupRoleMappings"], json!([mapping]));
+    let request = json!({ "parent": provider, "names": [mapping["uid"]] });
+    let deleted = post(&api, "/iam/v2/externalGroupRoleMappings:batchDelete", request).await.ok();
+    assert_eq!(deleted, json!({ "parent": provider, "externalGroupRoleMappings": [mapping] }));
+
+    let body = json!({ "roleUid": viewer, "ttl": "604800.5s", "singleUse": true });
+    let invite = post(&api, &format!("/iam/v2/groupInvites/{ORG}"), body).await.ok();
+    assert!(invite["code"].is_string() && invite.get("ttl").is_none());
+    let read = get(&api, &format!("/iam/v2/groupInvites/{}", invite["uid"].as_str().unwrap())).await.ok();
+    assert!(read.get("code").is_none() && read["keyId"] == invite["keyId"]);
+    assert_eq!(get(&api, "/iam/v2/groupInvites").await.ok()["groupInvites"], json!([read]));
+
+    let body = json!({ "name": "accounts", "amazon": { "account": "123456789012" } });
+    let association = post(&api, &format!("/iam/v2/accountAssociations/{ORG}"), body).await.ok();
+    assert_eq!(association["uid"], ORG);
+    let request = json!({ "providerType": "ACCOUNT_PROVIDER_TYPE_AMAZON" });
+    let path = format!("/iam/v2/accountAssociations/{ORG}:checkAccountAssociation");
+    assert_eq!(post(&api, &path, request).await.ok()["status"], "CHECK_STATUS_NOT_READY");
+
+    let accepted = post(&api, &format!("/iam/v2/terms/{ORG}"), json!({ "documentIds": ["skills-tos.v1"] })).await.ok();
+    assert_eq!(accepted, json!({ "group": ORG, "documentIds": ["skills-tos.v1"] }));
+    let terms = get(&api, &format!("/iam/v2/terms/{ORG}?page_size=1&order_by=create_time%20desc")).await.ok();
+    assert_eq!((&terms["totalCount"], &terms["termsAcceptances"][0]["docId"]), (&json!("1"), &json!("skills-tos.v1")));
+    assert_eq!(get(&api, &format!("/iam/v2/terms/{ORG}?uidp.in_root=true")).await.status, StatusCode::BAD_REQUEST);
+}

@@ -72,7 +72,12 @@ pub fn line(bytes: &[u8]) -> Result<(Artifact, Vec<ArtifactVersion>), Vec<Refusa
     if !refused.is_empty() {
         return Err(refused);
     }
-    Ok((artifact(ecosystem, line.name, line.description, line.cuda_versions, line.remediated, &versions), versions))
+    let mut artifact = Artifact::of(ecosystem, &line.name, &versions);
+    if artifact.description.is_empty() {
+        artifact.description = line.description;
+    }
+    (artifact.cuda_versions, artifact.remediated) = (line.cuda_versions, line.remediated);
+    Ok((artifact, versions))
 }
 
 #[derive(Deserialize)]
@@ -127,34 +132,6 @@ fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Er
     }
 
     deserializer.deserialize_any(Whole)
-}
-
-/// Returns an artifact by what its versions say.
-fn artifact(
-    ecosystem: Ecosystem,
-    name: String,
-    description: String,
-    cuda_versions: Vec<String>,
-    remediated: bool,
-    versions: &[ArtifactVersion],
-) -> Artifact {
-    let mut names: Vec<_> = versions.iter().map(|version| version.version.clone()).collect();
-    ecosystem.newest_first(&mut names);
-    let latest = names.into_iter().next().unwrap_or_default();
-    let newest = versions.iter().find(|version| version.version == latest);
-    let published = || versions.iter().filter_map(|version| version.create_time);
-    Artifact {
-        name,
-        description: newest.map(|version| version.description.clone()).filter(|text| !text.is_empty()).unwrap_or(description),
-        ecosystem,
-        latest_version: latest,
-        version_count: i32::try_from(versions.len()).unwrap_or(i32::MAX),
-        create_time: published().min(),
-        update_time: published().max(),
-        cuda_versions,
-        remediated,
-        ..Artifact::default()
-    }
 }
 
 fn ecosystem(name: &str) -> Ecosystem {

@@ -65,7 +65,7 @@ pub mod issuer;
 pub use platform_core::resources::iam::person_uid;
 
 pub use self::{
-    data_dir::{Bootstrap, DataDirError, Keys, PageTokenKey},
+    data_dir::{Bootstrap, DataDirError, Keys, SecretKey},
     discovery::{DiscoveryOptions, TrustedIssuer},
     error::TokenError,
     fetch::{Fetch, HttpFetch},

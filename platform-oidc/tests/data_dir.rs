@@ -114,7 +114,7 @@ fn a_file_that_others_can_read_is_refused_with_the_remedy() {
 fn a_file_that_is_not_what_was_written_is_refused_without_quoting_it() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("keys.json");
-    let changes: [fn(&mut Value); 13] = [
+    let changes: [fn(&mut Value); 14] = [
         |file| file["version"] = json!(2),
         |file| file["canary"] = json!("canary"),
         |file| file["signing"] = json!([]),
@@ -127,6 +127,7 @@ fn a_file_that_is_not_what_was_written_is_refused_without_quoting_it() {
         |file| file["signing"][0]["created"] = json!("canary"),
         |file| file["pageTokens"][0]["secret"] = json!("Y2FuYXJ5"),
         |file| file["pageTokens"][0]["secret"] = json!("canary!"),
+        |file| file["sealing"][0]["secret"] = json!("Y2FuYXJ5"),
         |file| *file = json!("canary"),
     ];
     for change in changes {
@@ -182,7 +183,23 @@ fn a_rotation_puts_new_keys_in_front_and_keeps_the_old_ones_as_long_as_they_are_
     assert_eq!(third.page_tokens().len(), 3, "the first is gone, a fourth has come");
     assert!(!third.page_tokens().contains(&first.page_tokens()[0]));
     assert_eq!(third.verifying().count(), 4, "tokens live longer than pages");
+    assert_eq!(third.sealing().len(), 4, "what the first sealed may still be stored");
+    assert_eq!(third.sealing().last(), first.sealing().last());
     assert_eq!(read_or_create(directory.path()).unwrap().page_tokens(), third.page_tokens());
+}
+
+#[test]
+fn a_file_from_before_secrets_were_sealed_gets_a_key_for_that_once_and_keeps_the_others() {
+    let directory = tempdir().unwrap();
+    let before = read_or_create(directory.path()).unwrap();
+    edit(&directory.path().join("keys.json"), |file| drop(file.as_object_mut().unwrap().remove("sealing")));
+    let after = read_or_create(directory.path()).unwrap();
+    assert_eq!((after.page_tokens(), after.sealing().len()), (before.page_tokens(), 1));
+    assert_ne!(after.sealing(), before.sealing());
+    assert_eq!(read_or_create(directory.path()).unwrap().sealing(), after.sealing());
+    edit(&directory.path().join("keys.json"), |file| drop(file.as_object_mut().unwrap().remove("sealing")));
+    let rotated = Keys::rotate(directory.path(), Algorithm::Es256, &*clock(), &*entropy()).unwrap();
+    assert_eq!(rotated.sealing().len(), 2);
 }
 
 #[test]
@@ -220,7 +237,7 @@ fn debug_shows_no_secret() {
     let file: Value = serde_json::from_slice(&fs::read(directory.path().join("keys.json")).unwrap()).unwrap();
     let shown = format!("{keys:?}");
     assert!(shown.contains(keys.page_tokens()[0].id()));
-    for secret in [&file["signing"][0]["pkcs8"], &file["pageTokens"][0]["secret"]] {
+    for secret in [&file["signing"][0]["pkcs8"], &file["pageTokens"][0]["secret"], &file["sealing"][0]["secret"]] {
         assert!(!shown.contains(secret.as_str().unwrap()));
     }
     assert!(!shown.contains(&format!("{:?}", keys.page_tokens()[0].secret())));

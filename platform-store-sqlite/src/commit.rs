@@ -6,10 +6,12 @@ use platform_core::store::{Commit, Conflict, Delete, Put, Require, StoreError};
 use rusqlite::Connection;
 
 use crate::{
+    cache::Row,
     error::{corrupt, store_error},
     lists::{Change, FilterValue, Memory, Version},
     record::{self, Keys, Stored, columns},
     schema::{NameId, Names, Table, below, checksum},
+    transaction::Transaction,
 };
 
 /// A record as it was before the commit.
@@ -205,7 +207,7 @@ fn find_deleted(
 /// What a transaction writes through.
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
-    pub(crate) connection: &'a Connection,
+    pub(crate) transaction: Transaction<'a>,
     pub(crate) names: &'a Names,
     pub(crate) memory: &'a mut Memory,
     /// The sum of the checksums of all records and epochs: it tells when one of them is not the latest, which its
@@ -216,11 +218,11 @@ pub(crate) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Carries out a commit under this sequence.
-    pub(crate) fn apply(&mut self, commit: &Commit, plan: &Plan, sequence: u64) -> Result<(), StoreError> {
+    /// Carries out a commit, under the transaction's sequence.
+    pub(crate) fn apply(&mut self, commit: &Commit, plan: &Plan) -> Result<(), StoreError> {
         for old in plan.deleted.values().chain(plan.replaced.iter().flatten()) {
             for (space, value) in Keys(&old.keys).unique() {
-                self.execute("DELETE FROM owner WHERE space = ? AND value = ?", (space, value))?;
+                self.transaction.execute("DELETE FROM owner WHERE space = ? AND value = ?", (space, value))?;
             }
         }
         for old in plan.deleted.values() {
@@ -230,23 +232,24 @@ impl Target<'_> {
         let mut puts: Vec<_> = commit.put.iter().zip(&plan.replaced).collect();
         puts.sort_unstable_by_key(|(put, _)| (put.key.kind, &put.key.uid));
         for (place, (put, old)) in (0_i64..).zip(puts) {
-            self.put(put, old.as_ref(), sequence, place)?;
+            self.put(put, old.as_ref(), place)?;
         }
-        commit.raise.iter().try_for_each(|epoch| self.raise(epoch, sequence))
+        commit.raise.iter().try_for_each(|epoch| self.raise(epoch))
     }
 
     fn delete(&mut self, old: &Old) -> Result<(), StoreError> {
-        self.execute("DELETE FROM record WHERE id = ?", [old.id])?;
+        self.change_record(old.id, (old.kind, &old.uid), "DELETE FROM record WHERE id = ?", [old.id])?;
         for filter in Keys(&old.keys).filter() {
             self.delete_member(old, filter)?;
         }
         *self.digest = self.digest.wrapping_sub(old.sum);
         let Old { id, kind, uid, .. } = old;
         let change = Change { kind: *kind, uid, id: *id, old: Some(old.version()), new: None };
-        change.apply(self.connection, self.memory)
+        change.apply(self.transaction, self.memory)
     }
 
-    fn put(&mut self, put: &Put, old: Option<&Old>, sequence: u64, place: i64) -> Result<(), StoreError> {
+    fn put(&mut self, put: &Put, old: Option<&Old>, place: i64) -> Result<(), StoreError> {
+        let sequence = self.transaction.sequence;
         let (kind, uid) = (self.names.id(put.key.kind)?, &*put.key.uid);
         let id = old.map_or(*self.next, |old| old.id);
         let keys = Keys::encode(put, self.names)?;
@@ -259,19 +262,21 @@ impl Target<'_> {
         if let Some(old) = old {
             let update = "UPDATE record SET kind = ?2, uid = ?3, revision = ?4, place = ?5, rendering = ?6, \
                           sum = ?7, keys = ?8, body = ?9, private = ?10 WHERE id = ?1";
-            self.execute(update, columns)?;
+            self.change_record(id, (kind, uid), update, columns)?;
             *self.digest = self.digest.wrapping_sub(old.sum);
         } else {
-            self.execute("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", columns)?;
+            let insert = "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+            self.change_record(id, (kind, uid), insert, columns)?;
             *self.next += 1;
         }
         *self.digest = self.digest.wrapping_add(stored.sum);
         self.put_members(&stored, old)?;
         for (space, value) in keys.unique() {
-            self.execute("INSERT INTO owner (space, value, record) VALUES (?, ?, ?)", (space, value, id))?;
+            self.transaction
+                .execute("INSERT INTO owner (space, value, record) VALUES (?, ?, ?)", (space, value, id))?;
         }
         let new = Some(Version { revision: sequence, keys });
-        Change { kind, uid, id, old: old.map(Old::version), new }.apply(self.connection, self.memory)
+        Change { kind, uid, id, old: old.map(Old::version), new }.apply(self.transaction, self.memory)
     }
 
     fn put_members(&mut self, new: &Stored<'_>, old: Option<&Old>) -> Result<(), StoreError> {
@@ -281,29 +286,37 @@ impl Target<'_> {
         }
         for (key, value) in new.keys.filter().filter(|filter| !had.contains(filter)) {
             let insert = "INSERT INTO member (kind, key, value, uid, record) VALUES (?, ?, ?, ?, ?)";
-            self.execute(insert, (new.kind, key, value, new.uid, new.id))?;
+            self.transaction.execute(insert, (new.kind, key, value, new.uid, new.id))?;
         }
         Ok(())
     }
 
     fn delete_member(&mut self, old: &Old, (key, value): FilterValue<'_>) -> Result<(), StoreError> {
         let delete = "DELETE FROM member WHERE kind = ? AND key = ? AND value = ? AND uid = ?";
-        self.execute(delete, (old.kind, key, value, &old.uid))
+        self.transaction.execute(delete, (old.kind, key, value, &old.uid))
     }
 
-    fn raise(&mut self, epoch: &str, sequence: u64) -> Result<(), StoreError> {
-        let old = self::epoch(self.connection, epoch)?.cast_signed();
+    fn raise(&mut self, epoch: &str) -> Result<(), StoreError> {
+        let old = self::epoch(self.transaction.connection, epoch)?.cast_signed();
         if old != 0 {
             *self.digest = self.digest.wrapping_sub(epoch_checksum(epoch, old));
         }
-        let value = sequence.cast_signed();
+        let value = self.transaction.sequence.cast_signed();
         let sum = epoch_checksum(epoch, value);
         *self.digest = self.digest.wrapping_add(sum);
-        self.execute("INSERT OR REPLACE INTO epoch (name, value, sum) VALUES (?, ?, ?)", (epoch, value, sum))
+        let insert = "INSERT OR REPLACE INTO epoch (name, value, sum) VALUES (?, ?, ?)";
+        self.transaction.change(Row::Epoch(epoch), insert, (epoch, value, sum))
     }
 
-    fn execute(&self, sql: &'static str, params: impl rusqlite::Params) -> Result<(), StoreError> {
-        let done = self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute(params));
-        done.map(drop).map_err(store_error)
+    /// Changes a record's row, which readers look for by its number and by its kind and uid.
+    fn change_record(
+        &self,
+        id: i64,
+        (kind, uid): (NameId, &str),
+        sql: &'static str,
+        params: impl rusqlite::Params,
+    ) -> Result<(), StoreError> {
+        self.transaction.cache.mark(Row::At(kind, uid), self.transaction.sequence);
+        self.transaction.change(Row::Record(id), sql, params)
     }
 }

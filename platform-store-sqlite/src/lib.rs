@@ -3,10 +3,14 @@
 mod store;
 
 mod query;
+mod readers;
+
+mod cache;
 
 mod commit;
 mod lists;
 mod nodes;
+mod transaction;
 mod tree;
 mod writer;
 

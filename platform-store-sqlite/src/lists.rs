@@ -11,11 +11,13 @@ use platform_core::{store::StoreError, uid};
 use rusqlite::{Connection, Params};
 
 use crate::{
+    cache::Row,
     commit::has_below,
     error::{corrupt, store_error},
     nodes::{EditedNodes, NodeCache},
     record::{self, Keys},
     schema::{BY_SEQUENCE, BY_UID, LIST_LEN, NO_KEY, NameId, Part, Place, Table, below, checksum, order_key},
+    transaction::Transaction,
     tree::write::{insert, remove},
 };
 
@@ -98,18 +100,16 @@ impl ListKey {
         list.map(Some).ok_or_else(|| corrupt("the row of a list does not pass its checksum"))
     }
 
-    fn save(&self, list: &List, connection: &Connection) -> Result<(), StoreError> {
+    fn save(&self, list: &List, transaction: Transaction<'_>) -> Result<(), StoreError> {
         let key = (self.kind, &self.place, self.key, &self.value);
         if list.is_empty() {
             let delete = "DELETE FROM list WHERE kind = ? AND place = ? AND key = ? AND value = ?";
-            connection.prepare_cached(delete).and_then(|mut delete| delete.execute(key)).map_err(store_error)?;
-            return Ok(());
+            return transaction.change(Row::List(self), delete, key);
         }
         let roots = list.encode();
         let insert = "INSERT OR REPLACE INTO list (kind, place, key, value, sum, roots) VALUES (?, ?, ?, ?, ?, ?)";
         let row = (key.0, key.1, key.2, key.3, self.checksum(&roots), &roots);
-        connection.prepare_cached(insert).and_then(|mut insert| insert.execute(row)).map_err(store_error)?;
-        Ok(())
+        transaction.change(Row::List(self), insert, row)
     }
 
     pub(crate) fn filter(&self) -> Option<FilterValue<'_>> {
@@ -141,17 +141,17 @@ impl Memory {
     }
 
     /// Writes what was changed.
-    pub(crate) fn flush(&mut self, connection: &Connection) -> Result<(), StoreError> {
+    pub(crate) fn flush(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
         for (key, slot) in &mut self.lists {
             if let Slot::Kept { list, changed: changed @ true } = slot {
-                key.save(list, connection)?;
+                key.save(list, transaction)?;
                 *changed = false;
             }
         }
         if self.lists.len() > REMEMBERED {
             self.lists = HashMap::new();
         }
-        self.nodes.flush(connection)
+        self.nodes.flush(transaction)
     }
 }
 
@@ -174,10 +174,10 @@ pub(crate) struct Change<'a> {
 
 impl<'a> Change<'a> {
     /// Changes all lists that the record is in, or was, or is now. The tables have been changed already.
-    pub(crate) fn apply(self, connection: &Connection, memory: &mut Memory) -> Result<(), StoreError> {
-        let mut upkeep = Upkeep { connection, memory: &mut *memory };
+    pub(crate) fn apply(self, transaction: Transaction<'_>, memory: &mut Memory) -> Result<(), StoreError> {
+        let mut upkeep = Upkeep { transaction, memory: &mut *memory };
         // A new record with nothing below it is in no list of its own place: such a list would be empty.
-        let own = self.old.is_some() || has_below(connection, self.kind, self.uid)?;
+        let own = self.old.is_some() || has_below(transaction.connection, self.kind, self.uid)?;
         upkeep.change(self, None, own)?;
         let filters = |version: &Option<Version<'a>>| -> Vec<FilterValue<'a>> {
             version.iter().flat_map(|version| version.keys.filter()).collect()
@@ -189,12 +189,12 @@ impl<'a> Change<'a> {
             let new = self.new.filter(|_| is.contains(filter));
             upkeep.change(Change { old, new, ..self }, Some(*filter), own)?;
         }
-        memory.nodes.trim(connection)
+        memory.nodes.trim(transaction)
     }
 }
 
 struct Upkeep<'a> {
-    connection: &'a Connection,
+    transaction: Transaction<'a>,
     memory: &'a mut Memory,
 }
 
@@ -225,18 +225,18 @@ impl Upkeep<'_> {
         let Memory { lists, nodes } = &mut *self.memory;
         let at_most = match lists.get_mut(&key) {
             Some(Slot::Kept { list, changed }) => {
-                list.change(change, place, &mut EditedNodes { connection: self.connection, cache: nodes })?;
+                list.change(change, place, &mut EditedNodes { connection: self.transaction.connection, cache: nodes })?;
                 *changed = true;
                 if list.is_empty() {
                     // At once, since nothing else will put a record into it that is alone at its place.
-                    key.save(list, self.connection)?;
+                    key.save(list, self.transaction)?;
                     lists.remove(&key);
                 }
                 return Ok(true);
             }
             Some(Slot::Short(at_most)) => *at_most + u64::from(is_new),
             None => {
-                let kept = key.load(self.connection)?;
+                let kept = key.load(self.transaction.connection)?;
                 let is_always_kept = place == Place::Roots || place == Place::All && filter.is_none();
                 if let Some(list) = kept.or_else(|| is_always_kept.then(List::default)) {
                     lists.insert(key, Slot::Kept { list, changed: false });
@@ -269,10 +269,10 @@ impl Upkeep<'_> {
         }
         // Where the list of a value begins to be kept, so does that of the roots among its members.
         let mut roots = List::default();
-        let mut nodes = EditedNodes { connection: self.connection, cache: &mut self.memory.nodes };
+        let mut nodes = EditedNodes { connection: self.transaction.connection, cache: &mut self.memory.nodes };
         for id in members {
             let copy = |r: record::Stored<'_>| (r.uid.to_owned(), r.revision, r.keys.0.to_vec());
-            let (uid, revision, keys) = record::at(self.connection, *id, copy)?;
+            let (uid, revision, keys) = record::at(self.transaction.connection, *id, copy)?;
             let new = Some(Version { revision, keys: Keys(&keys) });
             let change = Change { kind: key.kind, uid: &uid, id: *id, old: None, new };
             list.change(change, place, &mut nodes)?;
@@ -316,7 +316,7 @@ impl Upkeep<'_> {
     }
 
     fn ids(&self, select: &str, params: impl Params) -> Result<Vec<i64>, StoreError> {
-        let mut select = self.connection.prepare_cached(select).map_err(store_error)?;
+        let mut select = self.transaction.connection.prepare_cached(select).map_err(store_error)?;
         let rows = select.query_map(params, |row| row.get(0));
         rows.and_then(Iterator::collect).map_err(store_error)
     }

@@ -6,8 +6,10 @@ use platform_core::store::StoreError;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::{
+    cache::Row,
     error::{corrupt, store_error},
     schema::{Table, checksum},
+    transaction::Transaction,
     tree::{Node, Nodes, write::NodesMut},
 };
 
@@ -63,27 +65,25 @@ impl NodeCache {
     }
 
     /// Writes what was changed and forgets it, if it is much.
-    pub(crate) fn trim(&mut self, connection: &Connection) -> Result<(), StoreError> {
+    pub(crate) fn trim(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
         if self.nodes.len() > REMEMBERED {
-            self.flush(connection)?;
+            self.flush(transaction)?;
             self.nodes.clear();
         }
         Ok(())
     }
 
     /// Writes what was changed.
-    pub(crate) fn flush(&mut self, connection: &Connection) -> Result<(), StoreError> {
-        let mut delete = connection.prepare_cached("DELETE FROM node WHERE id = ?").map_err(store_error)?;
+    pub(crate) fn flush(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
         for id in self.deleted.drain(..) {
-            delete.execute([id.cast_signed()]).map_err(store_error)?;
+            transaction.change(Row::Node(id), "DELETE FROM node WHERE id = ?", [id.cast_signed()])?;
         }
         let insert = "INSERT OR REPLACE INTO node (id, sum, bytes) VALUES (?, ?, ?)";
-        let mut insert = connection.prepare_cached(insert).map_err(store_error)?;
         let mut changed: Vec<_> = self.nodes.iter_mut().filter(|(_, node)| node.changed).collect();
         changed.sort_unstable_by_key(|(id, _)| **id);
         for (id, node) in changed {
             let sum = node_checksum(*id, &node.bytes);
-            insert.execute((id.cast_signed(), sum, &node.bytes)).map_err(store_error)?;
+            transaction.change(Row::Node(*id), insert, (id.cast_signed(), sum, &node.bytes))?;
             node.changed = false;
         }
         Ok(())

@@ -5,21 +5,17 @@ mod merge;
 mod scan;
 mod source;
 
-use bytes::Bytes;
-use platform_core::store::{
-    Epoch, Filter, Item, Key, KeyValue, OrderBy, Page, Position, Query, Read, Scope, StoreError,
-};
-use rusqlite::Connection;
+use platform_core::store::{Epoch, Filter, Key, KeyValue, OrderBy, Page, Position, Query, Read, Scope, StoreError};
 
 use self::{
     merge::Merge,
     scan::scan,
-    source::{Entry, Point, Source, Sources, distinct},
+    source::{Point, Source, Sources, distinct},
 };
 use crate::{
-    commit,
+    readers::View,
     record::{self, Keys, Stored},
-    schema::{BY_UID, NameId, Names},
+    schema::{BY_UID, NameId, Names, order_key},
 };
 
 /// What a read may cost the thread that it is called on.
@@ -45,22 +41,22 @@ impl Budget {
 pub(crate) struct Unfinished;
 
 /// Answers a get.
-pub(crate) fn get(connection: &Connection, names: &Names, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
-    let record = |key: &Key| match names.get(key.kind) {
-        Some(kind) => record::find(connection, kind.id, &key.uid, |stored| stored.record(key)),
-        None => Ok(None),
+pub(crate) fn get(view: &View<'_>, names: &Names, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
+    let record = |key: &Key| {
+        let Some(kind) = names.get(key.kind) else { return Ok(None) };
+        Ok(view.find(kind.id, &key.uid)?.map(|record| record.record(key)))
     };
     let records = keys.iter().map(record).collect::<Result<_, _>>()?;
-    Ok(Read { records, epochs: self::epochs(connection, epochs)? })
+    Ok(Read { records, epochs: self::epochs(view, epochs)? })
 }
 
-fn epochs(connection: &Connection, epochs: &[Epoch]) -> Result<Vec<u64>, StoreError> {
-    epochs.iter().map(|epoch| commit::epoch(connection, epoch)).collect()
+fn epochs(view: &View<'_>, epochs: &[Epoch]) -> Result<Vec<u64>, StoreError> {
+    epochs.iter().map(|epoch| view.epoch(epoch)).collect()
 }
 
 /// Answers a list, if that does not cost more than the budget.
 pub(crate) fn list(
-    connection: &Connection,
+    view: &View<'_>,
     names: &Names,
     query: &Query,
     budget: Budget,
@@ -69,12 +65,12 @@ pub(crate) fn list(
         Some(kind) => {
             // By a key that nothing has a value of, all are equal.
             let order = names.order(query.order.by).unwrap_or(BY_UID);
-            page(Sources { connection, kind: kind.id, order }, names, query, budget)?
+            page(Sources { view, kind: kind.id, order }, names, query, budget)?
         }
         None => Ok(Page { total: query.count.then_some(0), ..Page::default() }),
     };
     let Ok(page) = page else { return Ok(Err(Unfinished)) };
-    Ok(Ok(Page { epochs: epochs(connection, &query.epochs)?, ..page }))
+    Ok(Ok(Page { epochs: epochs(view, &query.epochs)?, ..page }))
 }
 
 fn page(
@@ -98,69 +94,29 @@ fn page(
             Err(unfinished) => return Ok(Err(unfinished)),
         },
     };
-    let merge = Merge::new(sources.connection, found, query.order.descending);
-    let after = query.after.as_ref().map(|after| Point::new(after.value.as_bytes(), &after.uid));
-    let begin = merge.begin(after.as_ref(), query.skip)?;
+    let merge = Merge::new(sources.view, found, query.order.descending);
+    let after = query.after.as_ref().map(|after| order_key(after.value.as_bytes(), &after.uid));
+    let begin = merge.begin(after.as_deref().map(|key| Point { top: "", key }), query.skip)?;
     let total = merge.count();
     let left = total - begin.iter().sum::<u64>();
     let most = left.min(query.limit as u64);
     if most > budget.records {
         return Ok(Err(Unfinished));
     }
-    let mut items = Items::with_capacity(usize::try_from(most).unwrap_or(0));
-    let mut last = None;
     let entries = merge.page(begin, most)?;
-    let ids: Vec<i64> = entries.iter().map(|(_, entry)| entry.id).collect();
-    record::each(sources.connection, &ids, |place, stored| {
-        items.push(&stored);
-        if items.len() as u64 == most && most < left {
-            last = Some(position(&stored, sources.order));
+    let records = sources.view.records(entries.ids())?;
+    for (record, (source, key)) in records.iter().zip(entries.keys()) {
+        if record.kind != sources.kind || !source.has(key, &record.stored(), sources.order) {
+            return Err(record::misplaced(record.id));
         }
-        let is_here = |(source, entry): &(&Source, Entry)| source.has(entry, &stored, sources.order);
-        let belongs = stored.kind == sources.kind && entries.get(place).is_some_and(is_here);
-        if belongs { Ok(()) } else { Err(record::misplaced(stored.id)) }
-    })?;
-    Ok(Ok(Page { items: items.finish(), next: last, total: query.count.then_some(total), epochs: Vec::new() }))
-}
-
-/// The records of a page, whose bodies share one buffer.
-#[derive(Debug)]
-struct Items {
-    items: Vec<Item>,
-    bodies: Vec<u8>,
-    /// Where each body ends.
-    ends: Vec<usize>,
-}
-
-impl Items {
-    fn with_capacity(len: usize) -> Self {
-        Self { items: Vec::with_capacity(len), bodies: Vec::new(), ends: Vec::with_capacity(len) }
     }
-
-    fn len(&self) -> usize {
-        self.items.len()
-    }
-
-    fn push(&mut self, stored: &Stored<'_>) {
-        if self.bodies.is_empty() {
-            // Records of one kind tend to be of one length.
-            self.bodies.reserve(stored.body.len() * self.items.capacity().min(100) * 5 / 4);
-        }
-        self.bodies.extend_from_slice(stored.body);
-        self.ends.push(self.bodies.len());
-        self.items.push(stored.item());
-    }
-
-    fn finish(self) -> Vec<Item> {
-        let Self { mut items, bodies, ends } = self;
-        let bodies = Bytes::from(bodies);
-        let mut start = 0;
-        for (item, end) in items.iter_mut().zip(ends) {
-            item.body = bodies.slice(start..end);
-            start = end;
-        }
-        items
-    }
+    let last = records.last().filter(|_| records.len() as u64 == most && most < left);
+    Ok(Ok(Page {
+        items: records.iter().map(|record| record.item()).collect(),
+        next: last.map(|record| position(&record.stored(), sources.order)),
+        total: query.count.then_some(total),
+        epochs: Vec::new(),
+    }))
 }
 
 fn position(stored: &Stored<'_>, order: NameId) -> Position {

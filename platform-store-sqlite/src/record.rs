@@ -76,15 +76,51 @@ impl<'a> Stored<'a> {
         self.keys.value(order, self.revision)
     }
 
-    /// Returns the record as lists have it, without its body.
+    /// Returns the record with bytes of its own.
+    pub(crate) fn to_loaded(self) -> Loaded {
+        let Self { id, kind, revision, rendering, sum, keys, body, private, .. } = self;
+        let bytes = Bytes::from([keys.0, body, private].concat());
+        let (keys_end, body_end) = (keys.0.len(), keys.0.len() + body.len());
+        Loaded { id, kind, uid: Uid::opaque(self.uid), revision, rendering, sum, bytes, keys_end, body_end }
+    }
+}
+
+/// A record that was read, and passed its checksum. What it hands out shares its bytes.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) id: i64,
+    pub(crate) kind: NameId,
+    pub(crate) uid: Uid,
+    revision: u64,
+    rendering: u16,
+    sum: i64,
+    /// The keys, the body and the private part.
+    bytes: Bytes,
+    keys_end: usize,
+    body_end: usize,
+}
+
+impl Loaded {
+    /// Returns how many bytes its keys, body and private part have.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn stored(&self) -> Stored<'_> {
+        let Self { id, kind, revision, rendering, sum, .. } = *self;
+        let (keys, rest) = self.bytes.split_at_checked(self.keys_end).unwrap_or_default();
+        let (body, private) = rest.split_at_checked(self.body_end - self.keys_end).unwrap_or_default();
+        Stored { id, kind, uid: &self.uid, revision, rendering, sum, keys: Keys(keys), body, private }
+    }
+
     pub(crate) fn item(&self) -> Item {
-        let body = Bytes::new();
-        Item { uid: Uid::opaque(self.uid), revision: self.revision, rendering: self.rendering, body }
+        let body = self.bytes.slice(self.keys_end..self.body_end);
+        Item { uid: self.uid.clone(), revision: self.revision, rendering: self.rendering, body }
     }
 
     pub(crate) fn record(&self, key: &Key) -> Record {
-        let body = Bytes::copy_from_slice(self.body);
-        let private = Bytes::copy_from_slice(self.private);
+        let body = self.bytes.slice(self.keys_end..self.body_end);
+        let private = self.bytes.slice(self.body_end..);
         Record { key: key.clone(), revision: self.revision, rendering: self.rendering, body, private }
     }
 }
@@ -146,27 +182,26 @@ static SELECT_BATCH: LazyLock<String> = LazyLock::new(|| {
     format!("SELECT {columns} FROM (VALUES {ids}) AS wanted CROSS JOIN record ON record.id = wanted.column1")
 });
 
-/// Calls the function with the place in the slice and the record of each number, in their order.
+/// Calls the function with the record of each number, in their order.
 pub(crate) fn each(
     connection: &Connection,
     ids: &[i64],
-    mut use_record: impl FnMut(usize, Stored<'_>) -> Result<(), StoreError>,
+    mut use_record: impl FnMut(Stored<'_>),
 ) -> Result<(), StoreError> {
     let mut select = connection.prepare_cached(&SELECT_BATCH).map_err(store_error)?;
-    for (batch, ids) in ids.chunks(BATCH).enumerate() {
+    for ids in ids.chunks(BATCH) {
         let wanted = ids.iter().copied().map(Some).chain(std::iter::repeat(None)).take(BATCH);
         let mut rows = select.query(params_from_iter(wanted)).map_err(store_error)?;
-        for (place, id) in ids.iter().enumerate() {
+        for id in ids {
             let row = rows.next().map_err(store_error)?;
             let stored = row.map(Stored::read).transpose()?.filter(|stored| stored.id == *id);
-            let stored = stored.ok_or_else(|| missing(*id))?;
-            use_record(batch * BATCH + place, stored)?;
+            use_record(stored.ok_or_else(|| missing(*id))?);
         }
     }
     Ok(())
 }
 
-fn missing(id: i64) -> StoreError {
+pub(crate) fn missing(id: i64) -> StoreError {
     corrupt(format!("an index has record {id}, which does not exist"))
 }
 

@@ -17,9 +17,11 @@ use platform_core::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Sto
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::{
+    cache::Cache,
     check::{self, Finding},
-    error::{OpenError, store_error, unavailable},
+    error::{OpenError, unavailable},
     query::{self, Budget},
+    readers::Readers,
     schema::{APPLICATION_ID, Names, TABLES, VERSION},
     writer::{Request, State, Writer},
 };
@@ -41,8 +43,6 @@ type LongRead = Box<dyn FnOnce() + Send>;
 
 /// How many long reads go on at once.
 const LONG_READERS: usize = 2;
-/// How many connections are kept open for reading.
-const IDLE_READERS: usize = 32;
 
 /// How much a commit is worth when the power fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,6 +65,7 @@ pub struct Builder {
     group_commits: usize,
     reader_cache: u32,
     writer_cache: u32,
+    cache_bytes: u64,
 }
 
 impl Builder {
@@ -100,6 +101,14 @@ impl Builder {
         self
     }
 
+    /// Sets how much memory is taken for what was read and may be read again, in bytes and about: records, parts of
+    /// orders and epochs, decoded and with their checksums passed. 16,777,216 by default; with 0, each call reads the
+    /// file.
+    pub const fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
     /// Opens the file, and makes it when it is not there.
     ///
     /// A file named like it with `-lock` behind is made beside it and kept locked; `-wal` and `-shm` are SQLite's.
@@ -116,8 +125,12 @@ impl Builder {
             other => OpenError::Other { path: path.to_owned(), cause: other.into() },
         };
         let names = Arc::new(ArcSwap::from_pointee(Names::load(&connection).map_err(damaged)?));
-        let writer = Writer::new(connection, names.clone(), self.group_commits.max(1)).map_err(damaged)?;
-        let readers = Readers { path: path.to_owned(), cache: self.reader_cache, names, idle: Mutex::default() };
+        let state = State::load(&connection).map_err(damaged)?;
+        let cache = Arc::new(Cache::new(self.cache_bytes, state.sequence));
+        let writer = Writer::new(connection, state, names.clone(), cache.clone(), self.group_commits.max(1));
+        let writer = writer.map_err(damaged)?;
+        let (page_cache, idle) = (self.reader_cache, Mutex::default());
+        let readers = Readers { path: path.to_owned(), page_cache, names, cache, idle };
         let other = |error: io::Error| OpenError::Other { path: path.to_owned(), cause: error.into() };
         let mut store = SqliteStore {
             readers: Arc::new(readers),
@@ -256,6 +269,7 @@ impl SqliteStore {
             group_commits: 256,
             reader_cache: 512,
             writer_cache: 16_384,
+            cache_bytes: 16 << 20,
         }
     }
 
@@ -267,7 +281,7 @@ impl SqliteStore {
     /// # Errors
     /// As [`Store::get`]; what is damaged is a finding, and no error.
     pub fn check(&self) -> Result<Vec<Finding>, StoreError> {
-        self.readers.read(|connection, _| check::check(connection))
+        self.readers.read_file(check::check)
     }
 }
 
@@ -294,22 +308,19 @@ impl Drop for SqliteStore {
 impl Store for SqliteStore {
     async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
         if keys.len() <= 1_000 {
-            return self.readers.read(|connection, names| query::get(connection, names, keys, epochs));
+            return self.readers.read(|view, names| query::get(view, names, keys, epochs));
         }
         let (keys, epochs) = (keys.to_vec(), epochs.to_vec());
-        self.read_long(move |readers| readers.read(|connection, names| query::get(connection, names, &keys, &epochs)))
-            .await
+        self.read_long(move |readers| readers.read(|view, names| query::get(view, names, &keys, &epochs))).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
-        let page = self.readers.read(|connection, names| query::list(connection, names, query, Budget::PAGE))?;
+        let page = self.readers.read(|view, names| query::list(view, names, query, Budget::PAGE))?;
         if let Ok(page) = page {
             return Ok(page);
         }
         let query = query.clone();
-        let list = move |readers: &Readers| {
-            readers.read(|connection, names| query::list(connection, names, &query, Budget::ANY))
-        };
+        let list = move |readers: &Readers| readers.read(|view, names| query::list(view, names, &query, Budget::ANY));
         self.read_long(list).await?.map_err(|_| unavailable("a read was not finished"))
     }
 
@@ -339,46 +350,5 @@ impl SqliteStore {
         let long_reads = self.long_reads.as_ref().ok_or_else(stopped)?;
         long_reads.send(Box::new(run)).map_err(|_| stopped())?;
         outcome.await.map_err(|_| stopped())?
-    }
-}
-
-/// Connections that read.
-struct Readers {
-    path: PathBuf,
-    cache: u32,
-    names: Arc<ArcSwap<Names>>,
-    idle: Mutex<Vec<Connection>>,
-}
-
-impl Readers {
-    /// Calls the function with one state of the file, and the names that are in use there.
-    fn read<T>(&self, read: impl Fn(&Connection, &Names) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let idle = self.idle.lock().pop();
-        let connection = idle.map_or_else(|| self.connect(), Ok).map_err(store_error)?;
-        let execute =
-            |sql| connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(store_error);
-        let result = loop {
-            let names = self.names.load();
-            execute("BEGIN")?;
-            let result = read(&connection, &names);
-            execute("COMMIT")?;
-            // A name is known before anything that uses it is there: so what was read had no other names.
-            if Arc::ptr_eq(&names, &self.names.load()) {
-                break result;
-            }
-        };
-        let mut idle = self.idle.lock();
-        if idle.len() < IDLE_READERS {
-            idle.push(connection);
-        }
-        result
-    }
-
-    fn connect(&self) -> rusqlite::Result<Connection> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&self.path, flags)?;
-        connection.set_prepared_statement_cache_capacity(64);
-        connection.pragma_update(None, "cache_size", -i64::from(self.cache))?;
-        Ok(connection)
     }
 }

@@ -15,13 +15,15 @@ use std::{
 use arc_swap::ArcSwap;
 use futures_channel::oneshot;
 use platform_core::store::{Commit, Committed, KeyValue, StoreError};
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, Row};
 
 use crate::{
+    cache::Cache,
     commit::{Plan, Target},
     error::{corrupt, store_error, unavailable},
     lists::Memory,
     schema::{Names, Table, checksum},
+    transaction::Transaction,
 };
 
 /// No group has more records to write, unless one commit has.
@@ -53,6 +55,8 @@ pub(crate) struct Writer {
     connection: Connection,
     /// What is known to readers; replaced before a commit that uses a new name is.
     names: Arc<ArcSwap<Names>>,
+    /// What readers keep, which is told of each change.
+    cache: Arc<Cache>,
     group_commits: usize,
     memory: Memory,
     state: State,
@@ -76,7 +80,8 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn load(connection: &Connection) -> Result<Self, StoreError> {
         let select = "SELECT sequence, digest, sum FROM state WHERE id = 1";
-        let row = connection.query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+        let load = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let row = connection.prepare_cached(select).and_then(|mut select| select.query_row([], load));
         let (sequence, digest, sum): (i64, i64, i64) = row.map_err(|error| match error {
             rusqlite::Error::QueryReturnedNoRows => corrupt("the row of the store's state is missing"),
             other => store_error(other),
@@ -99,14 +104,15 @@ impl State {
 impl Writer {
     pub(crate) fn new(
         connection: Connection,
+        state: State,
         names: Arc<ArcSwap<Names>>,
+        cache: Arc<Cache>,
         group_commits: usize,
     ) -> Result<Self, StoreError> {
-        let state = State::load(&connection)?;
         let last = connection.query_row("SELECT max(id) FROM record", [], |row| row.get::<_, Option<i64>>(0));
         let next = 1 + last.map_err(store_error)?.unwrap_or(0);
         let memory = Memory::default();
-        Ok(Self { connection, names, group_commits, memory, state, next, failure: None, unmoved: 0 })
+        Ok(Self { connection, names, cache, group_commits, memory, state, next, failure: None, unmoved: 0 })
     }
 
     /// Does commits until no more can come, and returns what is then to be closed.
@@ -202,20 +208,22 @@ impl Writer {
             let sequence = self.state.sequence + 1;
             self.state.sequence = sequence;
             let mut target = Target {
-                connection: &self.connection,
+                transaction: Transaction { connection: &self.connection, cache: &self.cache, sequence },
                 names: &names,
                 memory: &mut self.memory,
                 digest: &mut self.state.digest,
                 next: &mut self.next,
             };
-            target.apply(commit, &plan, sequence)?;
+            target.apply(commit, &plan)?;
             outcomes.push(Ok(Committed { sequence }));
         }
         if outcomes.iter().any(Result::is_ok) {
-            self.memory.flush(&self.connection)?;
+            let sequence = self.state.sequence;
+            self.memory.flush(Transaction { connection: &self.connection, cache: &self.cache, sequence })?;
             self.state.save(&self.connection)?;
         }
         execute(&self.connection, "COMMIT")?;
+        self.cache.set_committed(self.state.sequence);
         Ok(outcomes)
     }
 

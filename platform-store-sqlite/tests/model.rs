@@ -105,9 +105,24 @@ fn agree(store: &SqliteStore, model: &Model, query: &Query) {
 
 #[test]
 fn random_commits_leave_what_the_model_says_and_the_check_finds_nothing() {
+    random_commits(16 << 20);
+}
+
+#[test]
+fn random_commits_leave_what_the_model_says_when_little_of_what_is_read_is_kept() {
+    random_commits(100_000);
+}
+
+#[test]
+fn random_commits_leave_what_the_model_says_when_nothing_is_kept() {
+    random_commits(0);
+}
+
+fn random_commits(cache_bytes: u64) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("platform.db");
-    let open = || SqliteStore::builder().synchronous(Synchronous::Normal).open(&path).unwrap();
+    let builder = || SqliteStore::builder().synchronous(Synchronous::Normal).cache_bytes(cache_bytes);
+    let open = || builder().open(&path).unwrap();
     let (mut store, mut model, mut random) = (open(), Model::default(), Random(7));
     let mut done = 0;
     for round in 0.. {

@@ -19,14 +19,17 @@ pub struct Sides {
     world: World,
     hand: HandReads,
     uids: Vec<String>,
+    /// So many that none of them is asked for twice.
+    fresh: Vec<String>,
 }
 
 impl Sides {
     /// Opens both, and makes sure that they answer the same.
     pub fn new(data: Data) -> Self {
         let world = World::over(Arc::new(SqliteStore::open(data.sqlite()).unwrap()));
-        let uids = (0..2_000).map(|number| data.repo(mix(number) % data.repos()).uid.to_string());
-        let sides = Self { world, hand: HandReads::open(data), uids: uids.collect() };
+        let uid = |number| data.repo(mix(number) % data.repos()).uid.to_string();
+        let (uids, fresh) = ((0..2_000).map(uid).collect(), (2_000..102_000).map(uid).collect());
+        let sides = Self { world, hand: HandReads::open(data), uids, fresh };
         (0..2_000).for_each(|round| assert_eq!(sides.get(round), sides.by_hand(round)));
         sides
     }
@@ -49,6 +52,16 @@ impl Sides {
     pub fn by_hand(&self, round: usize) -> Vec<u8> {
         self.hand.get(self.uid(round))
     }
+
+    /// A get by a caller who is known, of a repo that was not read before.
+    pub fn cold(&self, round: usize) -> Bytes {
+        self.world.get(&self.fresh[round % self.fresh.len()])
+    }
+
+    /// A get by hand of a repo that was not read before.
+    pub fn cold_by_hand(&self, round: usize) -> Vec<u8> {
+        self.hand.get(&self.fresh[round % self.fresh.len()])
+    }
 }
 
 /// Measures the figure.
@@ -57,8 +70,14 @@ pub fn lines() -> Vec<Line> {
     let times = Times { operations: 4_000, ..Times::default() };
     let get = compare(times, |round| drop(sides.get(round)), |round| drop(sides.by_hand(round)));
     let with = compare(times, |round| drop(sides.with_token(round)), |round| drop(sides.by_hand(round)));
+    // Each side counts for itself, since the rounds' numbers come twice: once to get warm.
+    let (mut fresh, mut fresh_by_hand) = (0.., 0..);
+    let mut next = || drop(sides.cold(fresh.next().unwrap_or_default()));
+    let mut next_by_hand = || drop(sides.cold_by_hand(fresh_by_hand.next().unwrap_or_default()));
+    let cold = compare(times, |_| next(), |_| next_by_hand());
     vec![
         Line::ratio("get: SQLite / hand, of 1M", get, Goal::AtMost(1.3, 1.0)),
+        Line::ratio("get: the same, not read before", cold, Goal::None),
         Line::ratio("get: the same, its bearer token checked", with, Goal::None),
     ]
 }

@@ -10,7 +10,7 @@ use std::{convert::Infallible, net::SocketAddr, path::PathBuf, str::FromStr, tim
 
 use anyhow::{Result, bail};
 use clap::Args;
-use platform_core::uid::Uid;
+use platform_core::{resources::iam::TermsDocument, uid::Uid};
 
 pub(crate) use self::{file::read, limits::LimitOptions};
 
@@ -66,6 +66,11 @@ pub(crate) struct Config {
     #[arg(long, global = true, env = "PLATFORM_OPEN_ORGANISATIONS", default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) open_organisations: bool,
+    /// A document that groups can accept, as its id, its label and its URL, with commas between; may be repeated
+    /// [default: those that the published interface names]
+    #[arg(long, global = true, env = "PLATFORM_TERMS_DOCUMENT", value_name = "ID,LABEL,URL",
+          value_delimiter = ';', value_parser = terms_document)]
+    pub(crate) terms_document: Vec<TermsDocument>,
     /// An origin whose pages may call the API from browsers; may be repeated
     #[arg(long, global = true, env = "PLATFORM_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<String>,
@@ -170,6 +175,17 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "must be a whole number and perhaps K, M or G, such as 16M".to_owned())
 }
 
+/// Reads a document's id, label and URL; the label may have commas.
+fn terms_document(text: &str) -> Result<TermsDocument, String> {
+    let parts = text.split_once(',').and_then(|(id, rest)| Some((id, rest.rsplit_once(',')?)));
+    let (id, (label, url)) = parts.unwrap_or((text, (text, "")));
+    let (id, label, url) = (id.trim(), label.trim(), url.trim());
+    if id.is_empty() || id.contains(char::is_whitespace) {
+        return Err("must be an id without spaces, a label and a URL, with commas between".to_owned());
+    }
+    Ok(TermsDocument { id: id.to_owned(), label: label.to_owned(), url: url.to_owned() })
+}
+
 fn without_slash(url: &str) -> Result<String, Infallible> {
     Ok(url.trim_end_matches('/').to_owned())
 }
@@ -202,6 +218,22 @@ mod tests {
         for text in ["", "M", "1.5G", "-1", "+1K", "1 K", "1T", "99999999999G", "1é"] {
             assert!(bytes(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_document_is_an_id_a_label_and_a_url() {
+        let read = |text| terms_document(text).map(|document| [document.id, document.label, document.url]);
+        for (text, parts) in [
+            (
+                "tos.v1,Terms of Service,https://example.com/tos",
+                ["tos.v1", "Terms of Service", "https://example.com/tos"],
+            ),
+            ("dpa, Data, Privacy & more ,https://a", ["dpa", "Data, Privacy & more", "https://a"]),
+            ("tos", ["tos", "tos", ""]),
+        ] {
+            assert_eq!(read(text), Ok(parts.map(str::to_owned)), "{text}");
+        }
+        assert!(read("").is_err() && read("a b,c,d").is_err() && read(",c,d").is_err());
     }
 
     #[test]

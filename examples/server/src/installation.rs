@@ -12,10 +12,12 @@ use anyhow::{Context, Result, bail};
 use platform_core::{
     aip::page_token::PageKeys,
     platform::{self, Platform, Settings},
+    resources::iam::TermsDocument,
+    seal::SealKeys,
     store::{Store, memory::MemoryStore},
 };
 use platform_http::{SystemClock, SystemEntropy};
-use platform_oidc::{Algorithm, Bootstrap, Issuer, Keys};
+use platform_oidc::{Algorithm, Bootstrap, Issuer, Keys, SecretKey};
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
@@ -60,23 +62,25 @@ impl Installation {
     }
 
     /// Puts the platform together over the configured store and writes what a new installation begins with.
-    pub(crate) async fn platform(&self, config: &Config) -> Result<Platform> {
+    /// `url` is how clients know the server.
+    pub(crate) async fn platform(&self, config: &Config, url: &str) -> Result<Platform> {
         let store = open_store(config)?;
         let operators = std::iter::once(&self.bootstrap.operator).chain(&config.operator);
         let settings = Settings {
             service_domain: config.service_domain.clone(),
+            public_url: url.to_owned(),
             operators: operators.cloned().collect(),
             open_organisations: config.open_organisations,
+            terms: match config.terms_document.is_empty() {
+                true => TermsDocument::published(),
+                false => config.terms_document.clone(),
+            },
             ..Settings::default()
         };
-        let page_keys = self
-            .keys
-            .page_tokens()
-            .iter()
-            .map(|key| (u64::from_str_radix(key.id(), 16).unwrap_or_default(), *key.secret()));
         let platform = Platform::builder(store, SystemClock, SystemEntropy)
             .settings(settings)
-            .page_keys(PageKeys::new(page_keys))
+            .page_keys(PageKeys::new(self.keys.page_tokens().iter().map(numbered)))
+            .seal_keys(SealKeys::new(self.keys.sealing().iter().map(numbered)))
             .build();
         let first = platform::Bootstrap {
             organisation: self.bootstrap.organization.clone(),
@@ -87,6 +91,10 @@ impl Installation {
         platform.bootstrap(&first).await.with_context(|| format!("cannot use the store at {}", path.display()))?;
         Ok(platform)
     }
+}
+
+fn numbered(key: &SecretKey) -> (u64, [u8; 32]) {
+    (u64::from_str_radix(key.id(), 16).unwrap_or_default(), *key.secret())
 }
 
 fn open_store(config: &Config) -> Result<Arc<dyn Store>> {

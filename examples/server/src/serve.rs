@@ -53,7 +53,7 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let listener = listen(config.listen()).await?;
     let address = listener.local_addr().context("cannot tell the address")?;
     let url = config.public_url.clone().unwrap_or_else(|| installation::url_of(address));
-    let platform = Arc::new(installation.platform(config).await?);
+    let platform = Arc::new(installation.platform(config, &url).await?);
     installation::record_url(config, &url)?;
 
     let issuer = Arc::new(installation.issuer(&url)?);

@@ -228,7 +228,8 @@ fn a_damaged_file_shows_nothing_that_was_not_written(store: &str, file: &str) {
 /// A list may miss what no index leads to any more, which a check finds; what it has is as it was written.
 fn assert_true_as_far_as_it_goes(answer: &Answer, expected: &Answer, what: &str) {
     let (answer, expected) = (answer.json(), expected.json());
-    let list = |body: &Value| body.as_object().and_then(|body| body.values().find_map(|value| value.as_array().cloned()));
+    let list =
+        |body: &Value| body.as_object().and_then(|body| body.values().find_map(|value| value.as_array().cloned()));
     match (expected.get("totalCount"), list(&answer), list(&expected)) {
         (Some(_), Some(shown), Some(written)) => {
             assert!(shown.iter().all(|item| written.contains(item)), "{what}: {answer}");

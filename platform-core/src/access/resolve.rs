@@ -19,6 +19,12 @@ pub(crate) fn identity_epoch(identity: &str) -> Epoch {
     format!("{GRANTS_EPOCH}/{identity}").into()
 }
 
+/// Returns the epoch that is raised by what changes what all who sign in by this identity provider hold, or who they
+/// are: its settings, its mappings, its end.
+pub(crate) fn provider_epoch(provider: &str) -> Epoch {
+    format!("{GRANTS_EPOCH}/{provider}").into()
+}
+
 /// Reads the grants of an identity at one state of the store.
 ///
 /// # Errors

@@ -27,6 +27,10 @@ pub struct Field {
     pub oneof: Option<&'static str>,
     /// Whether protobuf has no such field (`docs/api.md`, Times).
     pub rest_only: bool,
+    /// Whether the reply of the create alone has it: it is never stored.
+    pub once: bool,
+    /// Whether lists leave it out.
+    pub unlisted: bool,
     /// A rule for a value that has the type.
     pub check: Option<Check>,
 }
@@ -105,6 +109,8 @@ impl Field {
             in_query: None,
             oneof: None,
             rest_only: false,
+            once: false,
+            unlisted: false,
             check: None,
         }
     }
@@ -201,6 +207,18 @@ impl Field {
     /// Protobuf has no such field.
     pub const fn rest_only(mut self) -> Self {
         self.rest_only = true;
+        self
+    }
+
+    /// The reply of the create shows it, once; it is never stored. For a resource's own fields, set by the server.
+    pub const fn once(mut self) -> Self {
+        self.once = true;
+        self
+    }
+
+    /// Lists leave it out. For a resource's own fields.
+    pub const fn unlisted(mut self) -> Self {
+        self.unlisted = true;
         self
     }
 

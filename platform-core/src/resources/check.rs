@@ -97,6 +97,27 @@ pub(super) fn name_in_parent(body: &Value) -> Option<KeyValue> {
     Some(KeyValue::from_bytes(hash.to_vec()))
 }
 
+/// The last segment of the body's uid.
+pub(super) fn last_segment(body: &Value) -> &str {
+    body.get("uid").and_then(Value::as_str).and_then(|uid| uid.rsplit('/').next()).unwrap_or_default()
+}
+
+/// The index key of a text of the body; none where there is no text.
+pub(super) fn key_of(field: &str, body: &Value) -> Vec<KeyValue> {
+    body.get(field).and_then(Value::as_str).map(KeyValue::text).into_iter().collect()
+}
+
+/// A duration in milliseconds, cut off to whole ones.
+pub(super) fn millis(duration: &str) -> Option<i64> {
+    let seconds = duration.strip_suffix('s')?;
+    let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
+    let negative = whole.starts_with('-');
+    let thousandths: String = fraction.chars().chain("000".chars()).take(3).collect();
+    let millis = whole.trim_start_matches('-').parse::<i64>().ok()?.checked_mul(1000)?;
+    let millis = millis.checked_add(thousandths.parse().ok()?)?;
+    Some(if negative { -millis } else { millis })
+}
+
 fn matches(pattern: &LazyLock<Option<Regex>>, text: &str, rule: &str) -> Result<(), String> {
     match pattern.as_ref() {
         Some(pattern) if pattern.is_match(text) => Ok(()),
@@ -144,6 +165,24 @@ mod tests {
             for value in *values {
                 assert!(rule(&(*value).into()).is_err(), "{value:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_duration_is_so_many_milliseconds() {
+        for (text, expected) in [
+            ("0s", Some(0)),
+            ("3600s", Some(3_600_000)),
+            ("1.5s", Some(1_500)),
+            ("0.0009s", Some(0)),
+            ("12.123456789s", Some(12_123)),
+            ("-1.25s", Some(-1_250)),
+            ("315576000000s", Some(315_576_000_000_000)),
+            ("1", None),
+            ("s", None),
+            ("1.xs", None),
+        ] {
+            assert_eq!(millis(text), expected, "{text}");
         }
     }
 

@@ -1,17 +1,27 @@
 //! Groups, identities, roles, and the bindings between them.
 
+pub mod account_association;
+pub mod external_group_role_mapping;
 pub mod group;
 pub mod group_access_request;
+pub mod group_invite;
 pub mod identity;
 pub mod identity_metadata;
+pub mod identity_provider;
 mod person;
 pub mod role;
 pub mod role_binding;
+pub mod terms_acceptance;
 
+pub use account_association::AccountAssociation;
+pub use external_group_role_mapping::ExternalGroupRoleMapping;
 pub use group::{Group, OrgKind, OrgStatus};
 pub use group_access_request::GroupAccessRequest;
+pub use group_invite::{GroupInvite, InvitedRole, Redeemed};
 pub use identity::{AwsIdentity, ClaimMatch, Identity, ServicePrincipal, StaticKeys};
 pub use identity_metadata::IdentityMetadata;
+pub use identity_provider::{CorrelationRule, CredentialState, IdentityProvider, Oidc, Scim, ScimAccess};
 pub use person::{normalize_issuer, person_uid};
 pub use role::Role;
 pub use role_binding::RoleBinding;
+pub use terms_acceptance::{TermsAcceptance, TermsDocument};

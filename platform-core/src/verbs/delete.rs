@@ -18,12 +18,7 @@ pub(crate) async fn delete(cx: &Cx<'_>, registered: &Registered, uid: &str) -> R
 }
 
 /// Deletes a resource that the caller may delete, with what hangs on it and something besides.
-pub(crate) async fn carry_out(
-    cx: &Cx<'_>,
-    registered: &Registered,
-    uid: Uid,
-    besides: Option<Delete>,
-) -> Result<()> {
+pub(crate) async fn carry_out(cx: &Cx<'_>, registered: &Registered, uid: Uid, besides: Option<Delete>) -> Result<()> {
     let kind = registered.kind;
     let Some(record) = cx.record(kind, &uid).await? else {
         return Err(Error::not_found(kind, uid.as_str()));

@@ -2,11 +2,14 @@
 
 use bytes::Bytes;
 
-use super::rendered;
+use serde_json::Value;
+
+use super::{encode, rendered};
 use crate::{
     cx::Cx,
     error::{Error, Result},
-    kind::{Registered, Verb},
+    fields,
+    kind::{Kind, Registered, Verb},
     request::ListRequest,
     scope::Scopes,
     store::{Query, Scope},
@@ -28,6 +31,30 @@ pub struct ListReply {
 pub(crate) async fn list(cx: &Cx<'_>, registered: &Registered, request: &ListRequest) -> Result<ListReply> {
     let kind = registered.kind;
     let Some(method) = kind.method(Verb::List) else { return Err(Error::denied()) };
+    let visible = match method.open {
+        true => Scopes::disjoint([Scope::Roots]),
+        false => cx.visible(kind, method.capabilities),
+    };
+    let scopes = request.uidp.scopes().and(&visible);
+    // Who may see nothing learns nothing.
+    if let (Some((_, of)), Some(uid), false) = (method.of, &request.of, scopes.is_empty()) {
+        let of = cx.platform().kinds().find(|kind| kind.name == of);
+        let of = of.ok_or_else(|| Error::internal("a list of a kind that the platform was not given"))?;
+        if cx.record(of, uid).await?.is_none() {
+            return Err(Error::not_found(of, uid.as_str()));
+        }
+    }
+    list_in(cx, registered, request, scopes).await
+}
+
+/// Lists what lies in these places, whoever calls.
+pub(crate) async fn list_in(
+    cx: &Cx<'_>,
+    registered: &Registered,
+    request: &ListRequest,
+    scopes: Scopes,
+) -> Result<ListReply> {
+    let kind = registered.kind;
     let (platform, now) = (cx.platform(), cx.now());
     let binding = format!("{}\n{}", cx.caller().identity, request.canonical);
     let after = match request.page_token.as_str() {
@@ -37,23 +64,10 @@ pub(crate) async fn list(cx: &Cx<'_>, registered: &Registered, request: &ListReq
             .open(now, binding.as_bytes(), token)
             .map_err(|rule| Error::invalid_field("page_token", rule.to_string()))?,
     };
-    let visible = match method.open {
-        true => Scopes::disjoint([Scope::Roots]),
-        false => cx.visible(kind, method.capabilities),
-    };
-    let scopes = request.uidp.scopes().and(&visible).into_vec();
-    // Who may see nothing learns nothing.
-    if let (Some((_, of)), Some(uid), false) = (method.of, &request.of, scopes.is_empty()) {
-        let of = platform.kinds().find(|kind| kind.name == of);
-        let of = of.ok_or_else(|| Error::internal("a list of a kind that the platform was not given"))?;
-        if cx.record(of, uid).await?.is_none() {
-            return Err(Error::not_found(of, uid.as_str()));
-        }
-    }
     let page = cx
         .page(Query {
             kind: kind.name,
-            scopes,
+            scopes: scopes.into_vec(),
             filters: request.filters.clone(),
             order: request.order,
             after,
@@ -64,10 +78,20 @@ pub(crate) async fn list(cx: &Cx<'_>, registered: &Registered, request: &ListReq
         })
         .await?;
     let stored = page.items.into_iter().map(|item| (item.rendering, item.body)).collect();
+    let items = rendered(cx, registered, stored).await?;
     Ok(ListReply {
-        items: rendered(cx, registered, stored).await?,
+        items: items.into_iter().map(|item| listed(kind, item)).collect::<Result<_>>()?,
         next_page_token: page.next.map(|next| platform.page_keys().issue(now, binding.as_bytes(), &next)),
         total_count: page.total.unwrap_or_default(),
         skipped: request.skip,
     })
+}
+
+/// Returns a resource's JSON as a list has it: without what only a look at the resource itself shows.
+fn listed(kind: &Kind, item: Bytes) -> Result<Bytes> {
+    if kind.fields.iter().all(|field| !field.unlisted) {
+        return Ok(item);
+    }
+    let body: Value = serde_json::from_slice(&item).map_err(Error::internal)?;
+    encode(&fields::without(kind.fields, &body, |field| field.unlisted))
 }

@@ -10,7 +10,7 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{World, built_in, code},
+    common::{World, built_in, code, digest},
     kinds::fixtures::{FIXTURES, attempt},
     snapshot::assert_snapshot,
 };
@@ -90,7 +90,7 @@ fn the_matrix_of_who_may_do_what_is_the_committed_one() {
         }
         for action in kind.actions {
             found.push_str(&cast.line(action.name, |place, actor| {
-                let at_a_place = matches!(action.needs, Needs::At(..) | Needs::Somewhere(_));
+                let at_a_place = matches!(action.needs, Needs::At(..) | Needs::Somewhere(_) | Needs::Narrowed(_));
                 (at_a_place || place.is_root()).then(|| attempt_action(&cast.world, kind, action, place, actor))
             }));
         }
@@ -112,7 +112,7 @@ fn attempt_action(world: &World, kind: &Kind, action: &'static Action, group: &U
 /// A request of an action at a group.
 fn request(world: &World, action: &str, group: &Uid) -> Value {
     match action {
-        "LookupGroup" | "CheckEligibility" | "Ping" => json!({}),
+        "LookupGroup" | "CheckEligibility" | "Ping" | "ListDocuments" => json!({}),
         "RequestGroupAccess" => json!({ "groupUid": group }),
         "LookupIdentity" => json!({ "issuer": "i", "subject": "s" }),
         "UpdateIdentityMetadata" => json!({ "identityMetadata": { "company": "c" } }),
@@ -120,6 +120,30 @@ fn request(world: &World, action: &str, group: &Uid) -> Value {
             let binding =
                 json!({ "identityUid": world.identity(group).identity, "roleUid": built_in("actions.viewer") });
             json!({ "parent": group, "requests": [{ "roleBinding": binding }] })
+        }
+        "GetArchitectures" | "GetSize" => {
+            json!({ "repoUid": world.image(&world.repo(group)).0, "digest": digest('a') })
+        }
+        "GetArtifactCount" => json!({ "ecosystems": ["ECOSYSTEM_JAVA"] }),
+        "ListResolvedVulnsReports" => {
+            let at = "2026-01-01T00:00:00Z";
+            json!({ "imageRefs": [{ "repo": "nginx" }], "startTime": at, "endTime": at })
+        }
+        "CheckAccountAssociation" => json!({ "uid": group, "providerType": "ACCOUNT_PROVIDER_TYPE_AMAZON" }),
+        "AcceptTerms" => json!({ "group": group, "documentIds": ["skills-tos.v1"] }),
+        "ListTermsAcceptances" => json!({ "group": group }),
+        "BatchDeleteExternalGroupRoleMappings" => {
+            let provider = format!("{group}/0000000000000000");
+            json!({ "parent": provider, "names": [format!("{provider}/0000000000000000")] })
+        }
+        "GenerateScimToken" | "RevokeScimToken" => {
+            json!({ "identityProviderUid": format!("{group}/0000000000000000") })
+        }
+        "RegenerateScimToken" => {
+            json!({ "identityProviderUid": format!("{group}/0000000000000000"), "etag": "e" })
+        }
+        "SetScimEnabled" => {
+            json!({ "identityProviderUid": format!("{group}/0000000000000000"), "enabled": true, "etag": "e" })
         }
         other => panic!("{other} needs a request in tests/engine/access_matrix.rs"),
     }

@@ -14,10 +14,13 @@ use platform_core::{
     clock::Clock,
     entropy::Entropy,
     error::{Code, Error, Result},
-    kind::Registered,
+    kind::{Imported, Registered},
     platform::{Bootstrap, Builder, Platform, Settings},
     request::ListRequest,
-    resources::iam::{person_uid, role},
+    resources::{
+        iam::{person_uid, role},
+        registry::{Image, image::ImagePlatform},
+    },
     store::{Store, memory::MemoryStore},
     timestamp::Timestamp,
     uid::Uid,
@@ -139,7 +142,6 @@ impl World {
     }
 
     /// A world whose operator decided some things otherwise.
-    #[allow(dead_code, reason = "for the suites to come")]
     pub(crate) fn with_settings(change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = settings();
         change(&mut settings);
@@ -154,6 +156,11 @@ impl World {
     /// A world over a store, which has to be empty.
     pub(crate) fn over(store: Arc<dyn Store>) -> Self {
         Self::build(store, |builder| builder)
+    }
+
+    /// A world over a store that may have one, put together otherwise.
+    pub(crate) fn over_with(store: Arc<dyn Store>, change: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::build(store, change)
     }
 
     fn build(store: Arc<dyn Store>, change: impl FnOnce(Builder) -> Builder) -> Self {
@@ -307,6 +314,26 @@ impl World {
     pub(crate) fn tag(&self, repo: &str, name: &str) -> Uid {
         let body = json!({ "name": name, "digest": digest('0') });
         uid_of(&self.create(&self.operator, "Tag", repo, body).unwrap())
+    }
+
+    /// Puts a resource as the operator, and returns its uid.
+    pub(crate) fn put<R: Imported>(&self, parent: &str, resource: R) -> Uid {
+        let uid = resource.uid_in(&Uid::opaque(parent));
+        let reply = block_on(self.platform.put(&self.operator, parent, [resource])).unwrap();
+        assert!(reply.refused.is_empty(), "{reply:?}");
+        uid
+    }
+
+    /// Puts an image of two architectures with digest `a…` into a repo; returns the repo and the image.
+    pub(crate) fn image(&self, repo: &Uid) -> (Uid, Uid) {
+        let platform = |architecture: &str, size| ImagePlatform {
+            architecture: architecture.to_owned(),
+            digest: digest('b'),
+            size,
+            packages: Vec::new(),
+        };
+        let platforms = vec![platform("amd64", 10), platform("arm64", 20)];
+        (repo.clone(), self.put(repo, Image { digest: digest('a'), index: true, platforms, ..Image::default() }))
     }
 
     /// Returns an error as it goes over the wire.

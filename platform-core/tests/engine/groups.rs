@@ -4,7 +4,7 @@
 use platform_core::{
     access::{Caller, CapabilitySet, Narrowing},
     error::{Code, Detail},
-    kind::{Parent, WhenParentGoes},
+    kind::{Parent, Verb, WhenParentGoes},
     resources::KINDS,
     uid::Uid,
 };
@@ -215,6 +215,8 @@ fn what_is_created_has_a_uid_that_can_be_asked_for_however_deep_it_lies() {
 fn each_kind_that_blocks_stands_in_the_way_of_the_groups_delete_until_it_is_gone() {
     let blocking = KINDS.iter().map(|registered| registered.kind).filter(|kind| {
         matches!(kind.parent, Parent::Group | Parent::GroupOrNone) && kind.when_parent_goes == WhenParentGoes::Blocks
+            // What is imported is a test of its own.
+            && kind.method(Verb::Create).is_some()
     });
     let mut seen = Vec::new();
     for kind in blocking {
@@ -232,7 +234,7 @@ fn each_kind_that_blocks_stands_in_the_way_of_the_groups_delete_until_it_is_gone
         world.delete(&world.operator, "Group", &group).unwrap();
         seen.push(kind.name);
     }
-    assert_eq!(seen, ["Group", "Identity", "Role", "Repo"]);
+    assert_eq!(seen, ["Group", "Identity", "Role", "IdentityProvider", "Repo"]);
 }
 
 #[test]

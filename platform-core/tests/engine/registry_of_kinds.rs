@@ -128,7 +128,7 @@ fn every_kind_with_methods_has_a_uid_and_times_that_only_the_server_sets() {
 fn every_method_needs_a_capability_and_none_an_internal_one() {
     for kind in kinds() {
         for method in kind.methods {
-            assert!(!method.capabilities.is_empty(), "{} {:?}", kind.name, method.verb);
+            assert_eq!(method.capabilities.is_empty(), method.open, "{} {:?}", kind.name, method.verb);
             assert!(method.capabilities.iter().all(|capability| !capability.is_internal()), "{}", kind.name);
         }
         for action in kind.actions {
@@ -151,7 +151,8 @@ fn a_parent_is_a_kind_and_a_child_without_a_delete_goes_with_it() {
         }
         if kind.method(Verb::Delete).is_none() && kind.parent.kind().is_some() {
             let goes = kind.when_parent_goes == platform_core::kind::WhenParentGoes::Goes;
-            assert!(goes, "nobody could ever delete the parent of a {}", kind.name);
+            // Imported data is removed by those who import it.
+            assert!(goes || kind.name == "Advisory", "nobody could ever delete the parent of a {}", kind.name);
         }
     }
 }
@@ -184,6 +185,9 @@ fn contract(mark: fn(&str) -> bool) -> BTreeSet<String> {
 /// What is ours and not of the contract.
 const OURS: &[&str] = &["GroupAccessRequest"];
 
+/// Kinds of ours behind services of the contract.
+const OUR_FIELDS: &[&str] = &["Image"];
+
 fn of_contract() -> impl Iterator<Item = &'static Kind> {
     kinds().filter(|kind| !OURS.contains(&kind.name))
 }
@@ -197,7 +201,7 @@ fn the_services_have_the_methods_of_the_contract_with_their_paths_capabilities_a
 #[test]
 fn the_kinds_have_the_fields_of_the_contract_with_their_types_and_no_others() {
     let mut found = BTreeSet::new();
-    for kind in of_contract() {
+    for kind in of_contract().filter(|kind| !OUR_FIELDS.contains(&kind.name)) {
         describe(kind.name, kind.fields, false, &mut found);
     }
     assert_same(&contract(|line| !line.contains(" | ") && !line.contains('?')), &found);

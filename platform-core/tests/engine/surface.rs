@@ -33,8 +33,8 @@ pub(crate) fn rows(kind: &Kind) -> Vec<Row> {
     };
     let methods = kind.methods.iter().map(|method| Row {
         rpc: format!("{}.{}", kind.service, rpc(kind, method)),
-        http: format!("{} /{}/v2/{}", http(method.verb), kind.domain.0, path(kind, method.verb)),
-        needs: names(method.capabilities),
+        http: format!("{} /{}/v2/{}", http(method.verb), kind.domain.0, path(kind, method)),
+        needs: if method.open { "nothing".to_owned() } else { names(method.capabilities) },
         event: method.event.unwrap_or_default(),
     });
     let actions = kind.actions.iter().map(|action| Row {
@@ -52,7 +52,9 @@ pub(crate) fn rows(kind: &Kind) -> Vec<Row> {
         needs: match action.needs {
             Needs::Nothing => "nothing".to_owned(),
             Needs::Caller => "a token".to_owned(),
-            Needs::At(_, capabilities) | Needs::Somewhere(capabilities) => names(capabilities),
+            Needs::At(_, capabilities) | Needs::Somewhere(capabilities) | Needs::Narrowed(capabilities) => {
+                names(capabilities)
+            }
         },
         event: action.event.unwrap_or_default(),
     });
@@ -76,13 +78,13 @@ fn http(verb: Verb) -> &'static str {
     }
 }
 
-fn path(kind: &Kind, verb: Verb) -> String {
+fn path(kind: &Kind, method: &Method) -> String {
     if let Parent::Singleton(parent, name) = kind.parent {
         let parent = KINDS.iter().find(|registered| registered.kind.name == parent).expect("the parent's kind");
         return format!("{}/{{uid=**}}/{name}", parent.kind.plural);
     }
-    match verb {
-        Verb::List => kind.plural.to_owned(),
+    match method.verb {
+        Verb::List => method.path.unwrap_or(kind.plural).to_owned(),
         Verb::Create => format!("{}/{{parent=**}}", kind.plural),
         Verb::Get | Verb::Update | Verb::Delete => format!("{}/{{uid=**}}", kind.plural),
     }

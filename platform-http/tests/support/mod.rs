@@ -81,6 +81,7 @@ pub async fn rest(limits: Limits) -> Rest {
     let settings = Settings {
         service_domain: "platform.test".to_owned(),
         operators: [Uid::parse(OPERATOR).unwrap()].into(),
+        public_advisory_groups: [Uid::parse(ORG).unwrap()].into(),
         ..Settings::default()
     };
     let (clock, entropy) = (Ticking(AtomicI64::new(1_700_000_000_000)), Counting(AtomicU64::new(1)));

@@ -1,4 +1,5 @@
-//! The keys of the server itself: those that sign its tokens, and those that seal its page tokens.
+//! The keys of the server itself: those that sign its tokens, those that authenticate its page tokens, and those that
+//! seal secrets in its store.
 
 use std::{fmt, path::Path, time::Duration};
 
@@ -31,12 +32,13 @@ pub const PAGE_TOKEN_KEY_KEPT: Duration = DAY.saturating_mul(4);
 pub struct Keys {
     signing: SigningKey,
     previous: Vec<SigningKey>,
-    page_tokens: Vec<PageTokenKey>,
+    page_tokens: Vec<SecretKey>,
+    sealing: Vec<SecretKey>,
 }
 
-/// A secret that authenticates page tokens.
+/// A secret key of 256 bits.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PageTokenKey {
+pub struct SecretKey {
     id: String,
     created: Timestamp,
     secret: [u8; 32],
@@ -51,7 +53,8 @@ impl Keys {
         KeysFile::generate(algorithm, clock.now(), entropy)?.into_keys(Path::new(FILE))
     }
 
-    /// Returns the keys in `keys.json` of this directory, after making them when there are none.
+    /// Returns the keys in `keys.json` of this directory, after making them when there are none. A file of an earlier
+    /// version that lacks a sort of keys gets them.
     ///
     /// `algorithm` is that of a new signing key; one that stands already keeps its own. Processes that start at once
     /// agree; the file is mode 0600 and survives a power cut. The directory is created when it is missing.
@@ -65,10 +68,16 @@ impl Keys {
         entropy: &dyn Entropy,
     ) -> Result<Self, DataDirError> {
         let path = data_dir.join(FILE);
-        read_or_create(&path, || KeysFile::generate(algorithm, clock.now(), entropy))?.into_keys(&path)
+        let mut file: KeysFile = read_or_create(&path, || KeysFile::generate(algorithm, clock.now(), entropy))?;
+        if file.sealing.is_empty() {
+            // Another process may have been first, which the change sees.
+            file = change(&path, |old: KeysFile| Ok(old.completed(clock.now(), entropy)))?;
+        }
+        file.into_keys(&path)
     }
 
-    /// Puts a new key of each sort in front and drops those that nothing can need any more.
+    /// Puts a new key of each sort in front and drops those that nothing can need any more, which of those that seal
+    /// is none.
     ///
     /// A process that runs goes on with the keys it read until it reads again. Rotations at the same time each add
     /// their keys.
@@ -83,12 +92,15 @@ impl Keys {
     ) -> Result<Self, DataDirError> {
         let path = data_dir.join(FILE);
         let rotate = |old: KeysFile| {
+            let now = clock.now();
+            let old = old.completed(now, entropy);
             // What cannot be used is an error before anything is written, not after.
             old.clone().into_keys(&path)?;
-            let now = clock.now();
             let mut new = KeysFile::generate(algorithm, now, entropy)?;
             new.signing.extend(old.signing);
             new.page_tokens.extend(old.page_tokens);
+            // None is ever dropped: what they sealed may still be stored.
+            new.sealing.extend(old.sealing);
             drop_outdated(&mut new.signing, |key| key.created, SIGNING_KEY_KEPT, now);
             drop_outdated(&mut new.page_tokens, |key| key.created, PAGE_TOKEN_KEY_KEPT, now);
             Ok(new)
@@ -107,13 +119,18 @@ impl Keys {
     }
 
     /// Returns the page-token keys, newest first and never none.
-    pub fn page_tokens(&self) -> &[PageTokenKey] {
+    pub fn page_tokens(&self) -> &[SecretKey] {
         &self.page_tokens
+    }
+
+    /// Returns the keys that seal secrets in the store, newest first and never none.
+    pub fn sealing(&self) -> &[SecretKey] {
+        &self.sealing
     }
 }
 
-impl PageTokenKey {
-    /// Returns the name that a page token carries: 16 hex digits.
+impl SecretKey {
+    /// Returns the name by which what was made with the key refers to it: 16 hex digits.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -130,9 +147,9 @@ impl PageTokenKey {
 }
 
 /// Shows no secret.
-impl fmt::Debug for PageTokenKey {
+impl fmt::Debug for SecretKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageTokenKey").field("id", &self.id).field("created", &self.created).finish_non_exhaustive()
+        f.debug_struct("SecretKey").field("id", &self.id).field("created", &self.created).finish_non_exhaustive()
     }
 }
 
@@ -147,13 +164,16 @@ fn drop_outdated<T>(keys: &mut Vec<T>, created: impl Fn(&T) -> Timestamp, kept: 
     });
 }
 
-/// The file. Version 1 has both lists newest first; a reader refuses what it does not know.
+/// The file. Version 1 has all lists newest first; a reader refuses what it does not know. Files that were written
+/// before secrets were sealed lack the last list.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct KeysFile {
     version: u32,
     signing: Vec<SigningEntry>,
-    page_tokens: Vec<PageTokenEntry>,
+    page_tokens: Vec<SecretEntry>,
+    #[serde(default)]
+    sealing: Vec<SecretEntry>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -167,7 +187,7 @@ struct SigningEntry {
 
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct PageTokenEntry {
+struct SecretEntry {
     id: String,
     created: Timestamp,
     secret: String,
@@ -176,9 +196,6 @@ struct PageTokenEntry {
 impl KeysFile {
     fn generate(algorithm: Algorithm, created: Timestamp, entropy: &dyn Entropy) -> Result<Self, DataDirError> {
         let signing = SigningKey::generate(algorithm)?;
-        let (mut id, mut secret) = ([0; 8], [0; 32]);
-        entropy.fill(&mut id);
-        entropy.fill(&mut secret);
         Ok(Self {
             version: 1,
             signing: vec![SigningEntry {
@@ -187,8 +204,17 @@ impl KeysFile {
                 created,
                 pkcs8: STANDARD.encode(signing.to_pkcs8()?),
             }],
-            page_tokens: vec![PageTokenEntry { id: hex::encode(id), created, secret: STANDARD.encode(secret) }],
+            page_tokens: vec![SecretEntry::draw(created, entropy)],
+            sealing: vec![SecretEntry::draw(created, entropy)],
         })
+    }
+
+    /// Adds a sealing key to a file that was written before secrets were sealed.
+    fn completed(mut self, now: Timestamp, entropy: &dyn Entropy) -> Self {
+        if self.sealing.is_empty() {
+            self.sealing.push(SecretEntry::draw(now, entropy));
+        }
+        self
     }
 
     fn into_keys(self, path: &Path) -> Result<Keys, DataDirError> {
@@ -198,14 +224,16 @@ impl KeysFile {
         let unusable = |UnusableKey(reason)| malformed(path, reason);
         let mut signing = self.signing.iter().map(|entry| entry.to_key().map_err(unusable));
         let Some(current) = signing.next() else { return Err(malformed(path, "it has no signing key")) };
-        let page_tokens: Option<Vec<_>> = self.page_tokens.into_iter().map(PageTokenEntry::into_key).collect();
-        match page_tokens {
-            Some(page_tokens) if !page_tokens.is_empty() => {
-                Ok(Keys { signing: current?, previous: signing.collect::<Result<_, _>>()?, page_tokens })
-            }
-            Some(_) => Err(malformed(path, "it has no page-token key")),
-            None => Err(malformed(path, "a page-token key in it does not have 32 bytes")),
-        }
+        let secrets = |entries: Vec<SecretEntry>, none, short| {
+            let keys: Option<Vec<_>> = entries.into_iter().map(SecretEntry::into_key).collect();
+            let keys = keys.ok_or_else(|| malformed(path, short))?;
+            if keys.is_empty() { Err(malformed(path, none)) } else { Ok(keys) }
+        };
+        let short = "a page-token key in it does not have 32 bytes";
+        let page_tokens = secrets(self.page_tokens, "it has no page-token key", short)?;
+        let short = "a sealing key in it does not have 32 bytes";
+        let sealing = secrets(self.sealing, "it has no sealing key", short)?;
+        Ok(Keys { signing: current?, previous: signing.collect::<Result<_, _>>()?, page_tokens, sealing })
     }
 }
 
@@ -219,10 +247,17 @@ impl SigningEntry {
     }
 }
 
-impl PageTokenEntry {
-    fn into_key(self) -> Option<PageTokenKey> {
+impl SecretEntry {
+    fn draw(created: Timestamp, entropy: &dyn Entropy) -> Self {
+        let (mut id, mut secret) = ([0; 8], [0; 32]);
+        entropy.fill(&mut id);
+        entropy.fill(&mut secret);
+        Self { id: hex::encode(id), created, secret: STANDARD.encode(secret) }
+    }
+
+    fn into_key(self) -> Option<SecretKey> {
         let secret = STANDARD.decode(&self.secret).ok()?.try_into().ok()?;
-        Some(PageTokenKey { id: self.id, created: self.created, secret })
+        Some(SecretKey { id: self.id, created: self.created, secret })
     }
 }
 

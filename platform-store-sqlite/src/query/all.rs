@@ -3,7 +3,7 @@
 use platform_core::store::{Page, Position, Query, StoreError};
 use rusqlite::{Connection, Params, types::Value};
 
-use super::{Budget, Items, Unfinished, position, source::Sources};
+use super::{Budget, Unfinished, position, source::Sources};
 use crate::{
     error::store_error,
     record::{self, columns, sequence_value},
@@ -16,7 +16,7 @@ pub(super) fn page(
     query: &Query,
     budget: Budget,
 ) -> Result<Result<Page, Unfinished>, StoreError> {
-    let Sources { connection, kind, order } = sources;
+    let Sources { view, kind, order } = sources;
     let total = sources.total(None)?.unwrap_or(0);
     let limit = total.min(query.limit as u64);
     if limit > budget.records || query.skip.min(total) > budget.candidates {
@@ -26,6 +26,7 @@ pub(super) fn page(
     if limit == 0 {
         return Ok(Ok(page));
     }
+    let connection = view.connection()?;
     // One more, to see whether anything follows.
     let (limit, skip) = (limit.cast_signed() + 1, query.skip.min(total).cast_signed());
     let descending = query.order.descending;
@@ -77,14 +78,12 @@ fn collect(
 ) -> Result<(u64, Option<Position>), StoreError> {
     let mut select = connection.prepare_cached(select).map_err(store_error)?;
     let (mut last, mut last_but_one) = (None, None);
-    let mut items = Items::with_capacity(0);
     record::for_each(&mut select, params, |stored| {
-        items.push(&stored);
+        page.items.push(stored.to_loaded().item());
         last_but_one = last.take();
         last = Some(position(&stored, order));
         Ok(())
     })?;
-    page.items = items.finish();
     Ok((page.items.len() as u64, last_but_one))
 }
 

@@ -1,28 +1,47 @@
 //! A page of the merge of several sorted sequences, found without walking to it.
 
-use std::collections::VecDeque;
+use std::{cmp::Ordering, collections::VecDeque};
 
 use platform_core::store::StoreError;
-use rusqlite::Connection;
 
 use super::source::{Entry, Point, Source};
+use crate::readers::View;
 
 /// Sequences that are read as one, in one direction.
 #[derive(Debug)]
 pub(super) struct Merge<'a> {
-    connection: &'a Connection,
+    view: &'a View<'a>,
     sources: Vec<Source>,
     descending: bool,
 }
 
+/// The entries of a page, each with its source.
+#[derive(Debug)]
+pub(super) struct Entries<'a> {
+    /// The keys of all of them.
+    keys: Vec<u8>,
+    entries: Vec<(&'a Source, Entry)>,
+}
+
+impl<'a> Entries<'a> {
+    pub(super) fn ids(&self) -> impl Iterator<Item = i64> {
+        self.entries.iter().map(|(_, entry)| entry.id)
+    }
+
+    /// Returns each source, and the key that its entry has there.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (&'a Source, &[u8])> {
+        self.entries.iter().map(|(source, entry)| (*source, entry.key(&self.keys)))
+    }
+}
+
 impl<'a> Merge<'a> {
-    pub(super) fn new(connection: &'a Connection, mut sources: Vec<Source>, descending: bool) -> Self {
+    pub(super) fn new(view: &'a View<'a>, mut sources: Vec<Source>, descending: bool) -> Self {
         for source in &mut sources {
             if let Source::Sorted(rows) = source {
                 rows.sort_unstable();
             }
         }
-        Self { connection, sources, descending }
+        Self { view, sources, descending }
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -31,7 +50,7 @@ impl<'a> Merge<'a> {
 
     /// Returns for each source how many of its records come before the place to begin at: that many records behind
     /// the point.
-    pub(super) fn begin(&self, after: Option<&Point>, skip: u64) -> Result<Vec<u64>, StoreError> {
+    pub(super) fn begin(&self, after: Option<Point<'_>>, skip: u64) -> Result<Vec<u64>, StoreError> {
         let first = match after {
             None => vec![0; self.sources.len()],
             Some(point) => self.each(|source| self.before(source, point, true))?,
@@ -56,8 +75,9 @@ impl<'a> Merge<'a> {
             let ranges = low.iter().zip(&high).map(|(low, high)| (*low, high - low));
             let widest = self.sources.iter().zip(ranges).enumerate().max_by_key(|(_, (_, (_, len)))| *len);
             let Some((index, (source, (from, len)))) = widest else { break };
-            let pivot = source.point(self.connection, self.rank(source, from + len / 2))?;
-            let mut before = self.each(|source| self.before(source, &pivot, false))?;
+            let key = source.key(self.view, self.rank(source, from + len / 2))?;
+            let pivot = Point { top: source.top(), key: &key };
+            let mut before = self.each(|source| self.before(source, pivot, false))?;
             if distance(first, &before) >= skip {
                 high = before;
                 if distance(first, &high) == skip {
@@ -78,11 +98,11 @@ impl<'a> Merge<'a> {
 
     /// Returns how many records of the source come before the point in this direction, the point's own included or
     /// not.
-    fn before(&self, source: &Source, point: &Point, inclusive: bool) -> Result<u64, StoreError> {
+    fn before(&self, source: &Source, point: Point<'_>, inclusive: bool) -> Result<u64, StoreError> {
         if self.descending {
-            Ok(source.count().saturating_sub(source.rank(self.connection, point, !inclusive)?))
+            Ok(source.count().saturating_sub(source.rank(self.view, point, !inclusive)?))
         } else {
-            source.rank(self.connection, point, inclusive)
+            source.rank(self.view, point, inclusive)
         }
     }
 
@@ -91,51 +111,33 @@ impl<'a> Merge<'a> {
         if self.descending { source.count().saturating_sub(1).saturating_sub(place) } else { place }
     }
 
-    /// Returns records of one source from a place on, in this direction.
-    fn slice(&self, source: &Source, from: u64, most: u64) -> Result<Vec<Entry>, StoreError> {
-        if !self.descending {
-            return source.slice(self.connection, from, most);
-        }
-        let end = source.count().saturating_sub(from);
-        let most = most.min(end);
-        let mut entries = source.slice(self.connection, end - most, most)?;
-        entries.reverse();
-        Ok(entries)
-    }
-
-    /// Returns the records from the places on, at most that many, each with its source.
-    pub(super) fn page(&self, places: Vec<u64>, most: u64) -> Result<Vec<(&Source, Entry)>, StoreError> {
-        if let ([source], [place]) = (&*self.sources, &*places) {
-            let entries = self.slice(source, *place, most)?;
-            return Ok(entries.into_iter().map(|entry| (source, entry)).collect());
-        }
-        let mut page = Vec::new();
+    /// Returns the records from the places on, at most that many.
+    pub(super) fn page(&self, places: Vec<u64>, most: u64) -> Result<Entries<'_>, StoreError> {
         // Each source is read a share of the page at a time.
-        let share = most / (self.sources.len() as u64).max(1) + 4;
-        let mut heads: Vec<_> = self
-            .sources
-            .iter()
-            .zip(places)
-            .map(|(source, place)| Head { source, place, ready: VecDeque::new() })
-            .collect();
+        let share = most.min(most / (self.sources.len() as u64).max(1) + 4);
+        let head = |(source, place)| Head { source, place, ready: VecDeque::new() };
+        let mut heads: Vec<_> = self.sources.iter().zip(places).map(head).collect();
+        let (mut keys, mut entries) = (Vec::new(), Vec::new());
+        let first = if self.descending { Ordering::Greater } else { Ordering::Less };
         for _ in 0..most {
-            let mut best: Option<(usize, &Point)> = None;
+            let mut best: Option<(Point<'_>, usize)> = None;
             for head in &mut heads {
-                head.fill(self, share)?;
+                head.fill(self, share, &mut keys)?;
             }
             for (index, head) in heads.iter().enumerate() {
-                let Some((point, _)) = head.ready.front() else { continue };
-                if best.is_none_or(|(_, best)| if self.descending { point > best } else { point < best }) {
-                    best = Some((index, point));
+                let Some(entry) = head.ready.front() else { continue };
+                let point = Point { top: head.source.top(), key: entry.key(&keys) };
+                if best.is_none_or(|(best, _)| point.order(best) == first) {
+                    best = Some((point, index));
                 }
             }
-            let Some((index, _)) = best else { break };
-            let Some(head) = heads.get_mut(index) else { break };
-            if let Some((_, entry)) = head.ready.pop_front() {
-                page.push((head.source, entry));
-            }
+            let head = best.and_then(|(_, index)| heads.get_mut(index));
+            let Some((source, entry)) = head.and_then(|head| Some((head.source, head.ready.pop_front()?))) else {
+                break;
+            };
+            entries.push((source, entry));
         }
-        Ok(page)
+        Ok(Entries { keys, entries })
     }
 }
 
@@ -143,20 +145,23 @@ impl<'a> Merge<'a> {
 struct Head<'a> {
     source: &'a Source,
     place: u64,
-    ready: VecDeque<(Point, Entry)>,
+    ready: VecDeque<Entry>,
 }
 
 impl Head<'_> {
-    fn fill(&mut self, merge: &Merge<'_>, share: u64) -> Result<(), StoreError> {
-        if !self.ready.is_empty() || self.place >= self.source.count() {
+    fn fill(&mut self, merge: &Merge<'_>, share: u64, keys: &mut Vec<u8>) -> Result<(), StoreError> {
+        let left = self.source.count().saturating_sub(self.place);
+        if !self.ready.is_empty() || left == 0 {
             return Ok(());
         }
-        let entries = merge.slice(self.source, self.place, share)?;
-        for (place, entry) in (self.place..).zip(entries) {
-            let point = self.source.point_at(merge.rank(self.source, place), &entry)?;
-            self.ready.push_back((point, entry));
+        let most = share.min(left);
+        let ready = &mut self.ready;
+        if merge.descending {
+            self.source.slice(merge.view, left - most, most, keys, |entry| ready.push_front(entry))?;
+        } else {
+            self.source.slice(merge.view, self.place, most, keys, |entry| ready.push_back(entry))?;
         }
-        self.place += share;
+        self.place += most;
         Ok(())
     }
 }

@@ -6,12 +6,12 @@ use platform_core::store::{Filter, Query, Scope, StoreError};
 
 use super::{
     Compiled, Unfinished,
-    source::{Point, Source, Sources, distinct},
+    source::{Source, Sources, distinct},
 };
 use crate::{
     error::store_error,
     record::{self, Finder, Stored, columns},
-    schema::{BY_UID, LIST_LEN, NameId, Names},
+    schema::{BY_UID, LIST_LEN, NameId, Names, order_key},
 };
 
 /// Where candidates are taken from.
@@ -26,13 +26,13 @@ enum Range<'a> {
     Above(NameId, &'a [u8]),
 }
 
-/// Returns all records that match, sorted by their points; nothing when there are more than that many candidates.
+/// Returns the keys and numbers of all records that match; nothing when there are more than that many candidates.
 pub(super) fn scan(
     sources: Sources<'_>,
     names: &Names,
     query: &Query,
     most: u64,
-) -> Result<Result<Vec<(Point, i64)>, Unfinished>, StoreError> {
+) -> Result<Result<Vec<(Vec<u8>, i64)>, Unfinished>, StoreError> {
     let Some((range, size)) = smallest(sources, names, query)? else { return Ok(Ok(Vec::new())) };
     if size > most {
         return Ok(Err(Unfinished));
@@ -44,18 +44,20 @@ pub(super) fn scan(
         let in_scope = || query.scopes.iter().any(|scope| contains(scope, stored.uid));
         let passes = || filters.iter().all(|filter| filter.passes(stored.keys));
         if is_candidate && in_scope() && passes() && seen.insert(stored.id) {
-            rows.push((Point::new(stored.value(sources.order).as_bytes(), stored.uid), stored.id));
+            rows.push((order_key(stored.value(sources.order).as_bytes(), stored.uid), stored.id));
         }
         if is_candidate { Ok(()) } else { Err(record::misplaced(stored.id)) }
     };
-    let connection = sources.connection;
+    let connection = sources.view.connection()?;
     match range {
         Range::Sources(ranges) => {
             let mut finder = Finder::new(connection)?;
             for range in ranges {
                 for from in (0..range.count()).step_by(1_000) {
-                    for entry in range.slice(connection, from, 1_000)? {
-                        finder.at(entry.id, &mut look)??;
+                    let mut ids = Vec::new();
+                    range.slice(sources.view, from, 1_000, &mut Vec::new(), |entry| ids.push(entry.id))?;
+                    for id in ids {
+                        finder.at(id, &mut look)??;
                     }
                 }
             }
@@ -140,7 +142,7 @@ fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result
                 let Some(key) = names.get(key) else { return Ok(None) };
                 let select = "SELECT count(*) FROM (SELECT 1 FROM member WHERE kind = ? AND key = ? AND value > ? \
                               LIMIT ?)";
-                let mut select = sources.connection.prepare_cached(select).map_err(store_error)?;
+                let mut select = sources.view.connection()?.prepare_cached(select).map_err(store_error)?;
                 let limit = offer(Range::Kind, u64::MAX).cast_signed();
                 let count = select.query_row((sources.kind, key.id, value.as_bytes(), limit), |row| row.get(0));
                 let count: i64 = count.map_err(store_error)?;

@@ -1,33 +1,53 @@
 //! Where the records of a list come from: a sorted sequence for each place and filter value.
 
+use std::{cmp::Ordering, ops::Range};
+
 use platform_core::{
     store::{KeyValue, Scope, StoreError},
     uid,
 };
-use rusqlite::{Connection, types::Value};
+use rusqlite::types::Value;
 
 use crate::{
     error::{corrupt, store_error},
-    lists::{FilterValue, List, ListKey},
-    nodes::StoredNodes,
+    lists::{FilterValue, ListKey},
+    readers::View,
     record::{self, Stored, columns},
-    schema::{NameId, Place, below, is_order_key, push_escaped},
+    schema::{NameId, Place, below, is_order_key, order_key},
     tree,
 };
 
-/// A position in an order.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Point {
-    /// The value, escaped and ended, as keys of orders have it.
-    pub(super) value: Vec<u8>,
-    pub(super) uid: Vec<u8>,
+/// A position in an order: the key that a list has for it, and what that list's keys leave out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Point<'a> {
+    /// What all uids of the list begin with.
+    pub(super) top: &'a str,
+    /// The value, escaped and ended, and the rest of the uid.
+    pub(super) key: &'a [u8],
 }
 
-impl Point {
-    pub(super) fn new(value: &[u8], uid: &str) -> Self {
-        let mut escaped = Vec::with_capacity(value.len() + 2);
-        push_escaped(&mut escaped, value);
-        Self { value: escaped, uid: uid.as_bytes().to_vec() }
+impl<'a> Point<'a> {
+    /// Tells which of two comes first: by value, then by uid.
+    pub(super) fn order(self, other: Point<'_>) -> Ordering {
+        if self.top == other.top {
+            return self.key.cmp(other.key);
+        }
+        let ((value, rest), (other_value, other_rest)) = (self.parts(), other.parts());
+        let uid = self.top.as_bytes().iter().chain(rest);
+        value.cmp(other_value).then_with(|| uid.cmp(other.top.as_bytes().iter().chain(other_rest)))
+    }
+
+    /// Returns the value with its end mark, and the rest of the uid.
+    fn parts(self) -> (&'a [u8], &'a [u8]) {
+        let mut at = 0;
+        // Two zeros end the value; a zero in it is followed by 255.
+        while let Some(pair) = self.key.get(at..at + 2) {
+            if pair == [0, 0] {
+                return self.key.split_at_checked(at + 2).unwrap_or_default();
+            }
+            at += if pair.first() == Some(&0) { 2 } else { 1 };
+        }
+        (self.key, &[])
     }
 }
 
@@ -36,17 +56,28 @@ impl Point {
 pub(super) enum Source {
     /// One part of a list that is kept.
     Kept { root: u64, count: u64, top: String },
-    /// Few records, or what a scan found, sorted here.
-    Sorted(Vec<(Point, i64)>),
+    /// The keys and numbers of few records, or of what a scan found, sorted here.
+    Sorted(Vec<(Vec<u8>, i64)>),
 }
 
 /// A record's place in a source.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Entry {
-    /// The key in the order, which is without the list's own uid in a list that is kept, and empty for what was
-    /// sorted from the records themselves.
-    pub(super) key: Vec<u8>,
+    /// Where its key is among those that were read with it.
+    key: Range<usize>,
     pub(super) id: i64,
+}
+
+impl Entry {
+    fn new(keys: &mut Vec<u8>, key: &[u8], id: i64) -> Self {
+        let start = keys.len();
+        keys.extend_from_slice(key);
+        Self { key: start..keys.len(), id }
+    }
+
+    pub(super) fn key<'k>(&self, keys: &'k [u8]) -> &'k [u8] {
+        keys.get(self.key.clone()).unwrap_or_default()
+    }
 }
 
 impl Source {
@@ -57,91 +88,78 @@ impl Source {
         }
     }
 
+    /// Returns what its keys leave out of the uids.
+    pub(super) fn top(&self) -> &str {
+        match self {
+            Self::Kept { top, .. } => top,
+            Self::Sorted(_) => "",
+        }
+    }
+
     /// Returns how many records come before the point, or not after it.
-    pub(super) fn rank(&self, connection: &Connection, point: &Point, inclusive: bool) -> Result<u64, StoreError> {
+    pub(super) fn rank(&self, view: &View<'_>, point: Point<'_>, inclusive: bool) -> Result<u64, StoreError> {
         match self {
             Self::Sorted(rows) => {
-                let is_before = |(other, _): &(Point, i64)| other < point || inclusive && other == point;
-                Ok(rows.partition_point(is_before) as u64)
+                let last = if inclusive { Ordering::Equal } else { Ordering::Less };
+                Ok(rows.partition_point(|(key, _)| Point { top: "", key }.order(point) <= last) as u64)
             }
+            Self::Kept { root, top, .. } if top == point.top => tree::rank(view, *root, point.key, inclusive),
             Self::Kept { root, top, .. } => {
-                let top = top.as_bytes();
+                let (value, rest) = point.parts();
+                let (uid, top) = ([point.top.as_bytes(), rest].concat(), top.as_bytes());
                 // What is at or below the top sorts by the rest of its uid; other uids come before or after all.
-                let (rest, inclusive) = match point.uid.strip_prefix(top) {
+                let (rest, inclusive) = match uid.strip_prefix(top) {
                     Some(rest) => (rest, inclusive),
-                    None if *point.uid < *top => (&[][..], false),
+                    None if *uid < *top => (&[][..], false),
                     None => (&[u8::MAX][..], false),
                 };
-                tree::rank(&StoredNodes(connection), *root, &[&point.value, rest].concat(), inclusive)
+                tree::rank(view, *root, &[value, rest].concat(), inclusive)
             }
         }
     }
 
-    /// Returns the records from a rank on, in ascending order.
-    pub(super) fn slice(&self, connection: &Connection, from: u64, most: u64) -> Result<Vec<Entry>, StoreError> {
+    /// Hands on the records from a rank on, in ascending order; their keys are appended to `keys`.
+    pub(super) fn slice(
+        &self,
+        view: &View<'_>,
+        from: u64,
+        most: u64,
+        keys: &mut Vec<u8>,
+        mut take: impl FnMut(Entry),
+    ) -> Result<(), StoreError> {
         match self {
             Self::Sorted(rows) => {
                 let index = |rank: u64| usize::try_from(rank).unwrap_or(usize::MAX).min(rows.len());
                 let rows = rows.get(index(from)..index(from.saturating_add(most))).unwrap_or_default();
-                Ok(rows.iter().map(|(_, id)| Entry { key: Vec::new(), id: *id }).collect())
+                rows.iter().for_each(|(key, id)| take(Entry::new(keys, key, *id)));
+                Ok(())
             }
             Self::Kept { root, .. } => {
-                let mut entries = Vec::new();
-                tree::slice(&StoredNodes(connection), *root, from, most, &mut |key, id| {
-                    entries.push(Entry { key: key.to_vec(), id: id.cast_signed() });
-                })?;
-                Ok(entries)
+                let take = &mut |key: &[u8], id: u64| take(Entry::new(keys, key, id.cast_signed()));
+                tree::slice(view, *root, from, most, take)
             }
         }
     }
 
-    /// Returns the point of the record at a rank.
-    pub(super) fn point(&self, connection: &Connection, rank: u64) -> Result<Point, StoreError> {
-        let entry = self.slice(connection, rank, 1)?.pop().ok_or_else(too_short)?;
-        self.point_at(rank, &entry)
+    /// Returns the key of the record at a rank.
+    pub(super) fn key(&self, view: &View<'_>, rank: u64) -> Result<Vec<u8>, StoreError> {
+        let mut keys = Vec::new();
+        let mut found = false;
+        self.slice(view, rank, 1, &mut keys, |_| found = true)?;
+        if found { Ok(keys) } else { Err(corrupt("an order has fewer entries than it says")) }
     }
 
-    /// Returns the point of an entry, which is at that rank.
-    pub(super) fn point_at(&self, rank: u64, entry: &Entry) -> Result<Point, StoreError> {
-        match self {
-            Self::Sorted(rows) => {
-                let row = usize::try_from(rank).ok().and_then(|rank| rows.get(rank));
-                row.map(|(point, _)| point.clone()).ok_or_else(too_short)
-            }
-            Self::Kept { top, .. } => {
-                let end = end_of_value(&entry.key).ok_or_else(too_short)?;
-                let (value, rest) = entry.key.split_at_checked(end).ok_or_else(too_short)?;
-                Ok(Point { value: value.to_vec(), uid: [top.as_bytes(), rest].concat() })
-            }
-        }
+    /// Tells whether the record belongs where an entry of this source has that key.
+    pub(super) fn has(&self, key: &[u8], stored: &Stored<'_>, order: NameId) -> bool {
+        let rest = stored.uid.strip_prefix(self.top());
+        rest.is_some_and(|rest| is_order_key(key, stored.value(order).as_bytes(), rest))
     }
-
-    /// Tells whether an entry of this source is where the record belongs.
-    pub(super) fn has(&self, entry: &Entry, stored: &Stored<'_>, order: NameId) -> bool {
-        let Self::Kept { top, .. } = self else { return true };
-        let rest = stored.uid.strip_prefix(top.as_str());
-        rest.is_some_and(|rest| is_order_key(&entry.key, stored.value(order).as_bytes(), rest))
-    }
-}
-
-fn too_short() -> StoreError {
-    corrupt("an order has fewer entries than it says")
-}
-
-/// Returns where the value ends in the key of an order, its end mark included.
-fn end_of_value(key: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    // Two zeros end the value; a zero in it is followed by 255.
-    while key.get(at..at + 2)? != [0, 0] {
-        at += if key.get(at) == Some(&0) { 2 } else { 1 };
-    }
-    Some(at + 2)
 }
 
 /// What a source is of: a kind and an order.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sources<'a> {
-    pub(super) connection: &'a Connection,
+    pub(super) view: &'a View<'a>,
     pub(super) kind: NameId,
     pub(super) order: NameId,
 }
@@ -158,7 +176,9 @@ impl Sources<'_> {
         let (place, with_deep) = match scope {
             Scope::Exact(uid) => {
                 let mut rows = Vec::new();
-                record::find(self.connection, self.kind, uid, |stored| self.sort(&stored, filter, &mut rows))?;
+                if let Some(record) = self.view.find(self.kind, uid)? {
+                    self.sort(&record.stored(), filter, &mut rows);
+                }
                 push_sorted(sources, rows);
                 return Ok(true);
             }
@@ -167,10 +187,11 @@ impl Sources<'_> {
             Scope::Roots => (Place::Roots, false),
             Scope::All => return Ok(false),
         };
-        let Some(list) = ListKey::new(self.kind, place, filter).load(self.connection)? else {
+        let Some(list) = self.view.list(&ListKey::new(self.kind, place, filter))? else {
             self.push_short(scope, filter, sources)?;
             return Ok(true);
         };
+        let list = &list.1;
         let Some(roots) = list.orders.iter().find(|roots| roots.order == self.order) else { return Ok(false) };
         let top = if let Place::At(uid) = place { uid } else { "" };
         for (root, count, wanted) in [(roots.direct, list.direct, true), (roots.deep, list.deep, with_deep)] {
@@ -188,6 +209,7 @@ impl Sources<'_> {
         filter: Option<FilterValue<'_>>,
         sources: &mut Vec<Source>,
     ) -> Result<(), StoreError> {
+        let connection = self.view.connection()?;
         let mut rows = Vec::new();
         let mut take = |stored: Stored<'_>| {
             let uid = stored.uid;
@@ -215,10 +237,10 @@ impl Sources<'_> {
         match filter {
             None => {
                 let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid > ? AND uid < ?");
-                let mut select = self.connection.prepare_cached(select).map_err(store_error)?;
+                let mut select = connection.prepare_cached(select).map_err(store_error)?;
                 record::for_each(&mut select, (self.kind, from, to), &mut take)?;
                 if let Scope::Subtree(_) = scope {
-                    record::find(self.connection, self.kind, top, &mut take)?.unwrap_or(Ok(()))?;
+                    record::find(connection, self.kind, top, &mut take)?.unwrap_or(Ok(()))?;
                 }
             }
             Some((key, value)) => {
@@ -228,11 +250,11 @@ impl Sources<'_> {
                     " FROM member JOIN record ON record.id = member.record WHERE member.kind = ? AND member.key = ? \
                      AND member.value = ? AND member.uid > ? AND member.uid < ?"
                 );
-                let mut statement = self.connection.prepare_cached(select).map_err(store_error)?;
+                let mut statement = connection.prepare_cached(select).map_err(store_error)?;
                 record::for_each(&mut statement, (self.kind, key, value, from, to), &mut take)?;
                 if let Scope::Subtree(_) = scope {
                     let find = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid = ?");
-                    let mut find = self.connection.prepare_cached(find).map_err(store_error)?;
+                    let mut find = connection.prepare_cached(find).map_err(store_error)?;
                     record::for_each(&mut find, (self.kind, top), |stored| {
                         if stored.keys.has((key, value)) { take(stored) } else { Ok(()) }
                     })?;
@@ -243,18 +265,18 @@ impl Sources<'_> {
         Ok(())
     }
 
-    fn sort(self, stored: &Stored<'_>, filter: Option<FilterValue<'_>>, rows: &mut Vec<(Point, i64)>) {
+    fn sort(self, stored: &Stored<'_>, filter: Option<FilterValue<'_>>, rows: &mut Vec<(Vec<u8>, i64)>) {
         if filter.is_none_or(|filter| stored.keys.has(filter)) {
-            rows.push((Point::new(stored.value(self.order).as_bytes(), stored.uid), stored.id));
+            rows.push((order_key(stored.value(self.order).as_bytes(), stored.uid), stored.id));
         }
     }
 
     /// Returns how many records of the kind there are, or how many have the filter value; `None` when these are few
     /// and not counted.
     pub(super) fn total(self, filter: Option<FilterValue<'_>>) -> Result<Option<u64>, StoreError> {
-        let list = ListKey::new(self.kind, Place::All, filter).load(self.connection)?;
+        let list = self.view.list(&ListKey::new(self.kind, Place::All, filter))?;
         Ok(match (list, filter) {
-            (Some(List { direct, .. }), _) => Some(direct),
+            (Some(list), _) => Some(list.1.direct),
             (None, None) => Some(0),
             (None, Some(_)) => None,
         })
@@ -262,7 +284,7 @@ impl Sources<'_> {
 }
 
 /// Adds records that are sorted here to the source that holds such, so that many small places are one source.
-pub(super) fn push_sorted(sources: &mut Vec<Source>, rows: Vec<(Point, i64)>) {
+pub(super) fn push_sorted(sources: &mut Vec<Source>, rows: Vec<(Vec<u8>, i64)>) {
     if rows.is_empty() {
         return;
     }

@@ -110,6 +110,7 @@ mod tests {
             "trusted-issuer" | "audience" | "cors-origin" => "['a', 'b']",
             name if name.starts_with("max-") => "7",
             name if name.ends_with("-timeout") => "'7s'",
+            "terms-document" => "['a,b,c']",
             "allow-http-issuers" | "open-organisations" => "true",
             _ => "'text'",
         };

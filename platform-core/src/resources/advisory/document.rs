@@ -168,10 +168,8 @@ const ADVISORY: &[Field] = &[
     Field::string("packageNamespace"),
 ];
 
-const FIELDS: &[Field] = &[
-    Field::string("id").output_only(),
-    Field::new("advisories", Type::List(&Type::Message(ADVISORY))).output_only(),
-];
+const FIELDS: &[Field] =
+    &[Field::string("id").output_only(), Field::new("advisories", Type::List(&Type::Message(ADVISORY))).output_only()];
 
 impl Resource for Document {
     const KIND: &'static Kind = &Kind {

@@ -7,10 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     super::{
-        registry::{
-            Image, Repo, Tag,
-            image::ImagePackage,
-        },
+        registry::{Image, Repo, Tag, image::ImagePackage},
         vulnerabilities::{Advisory, Severity, advisory::EventType, severity::SEVERITY},
     },
     public_groups,
@@ -65,8 +62,7 @@ const FIELDS: &[Field] = &[
 
 const IMAGE_REF: &[Field] = &[Field::string("repo").required(), Field::strings("tags")];
 
-const READ: &[Capability] =
-    &[cap("apk.list"), cap("repo.list"), cap("manifest.metadata.list"), cap("tag.list")];
+const READ: &[Capability] = &[cap("apk.list"), cap("repo.list"), cap("manifest.metadata.list"), cap("tag.list")];
 
 /// The most days of a request; our choice.
 const MAX_DAYS: i64 = 366;
@@ -163,7 +159,8 @@ async fn list(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     violations.none_or(())?;
 
     let installed = installed(cx, &request.image_refs).await?;
-    let mut days: BTreeMap<i64, BTreeMap<String, Advisory>> = (first..=last).map(|day| (day, BTreeMap::new())).collect();
+    let mut days: BTreeMap<i64, BTreeMap<String, Advisory>> =
+        (first..=last).map(|day| (day, BTreeMap::new())).collect();
     for advisory in fixed(cx, &installed).await? {
         let resolved = advisory.events.iter().filter(|event| event.is_approved()).filter_map(|event| {
             let (at, fixed) = (event.create_time?, event.fixed.as_ref()?);

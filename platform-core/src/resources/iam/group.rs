@@ -131,7 +131,7 @@ impl Resource for Group {
         ],
         fields: GROUP_FIELDS,
         keys: &[
-            DerivedKey { name: "segment", values: |body| vec![KeyValue::text(last_segment(body))] },
+            DerivedKey { name: "segment", values: |body| vec![KeyValue::text(check::last_segment(body))] },
             DerivedKey { name: "verifiedName", values: |body| verified_name(body).into_iter().collect() },
         ],
         unique: &[
@@ -241,10 +241,6 @@ const GROUP_FIELDS: &[Field] = &[
     Field::enumeration("kind", ORG_KINDS),
     Field::enumeration("status", ORG_STATUSES).output_only(),
 ];
-
-fn last_segment(body: &Value) -> &str {
-    body.get("uid").and_then(Value::as_str).and_then(|uid| uid.rsplit('/').next()).unwrap_or_default()
-}
 
 fn verified_name(body: &Value) -> Option<KeyValue> {
     let verified = body.get("verified").and_then(Value::as_bool).unwrap_or_default();

@@ -150,6 +150,22 @@ const SERVICE_PRINCIPALS: &[&str] = &[
     "SERVICE_PRINCIPAL_SKILLS",
 ];
 
+impl ServicePrincipal {
+    /// Returns the name without what all of them begin with, such as `INGESTER`.
+    pub fn short_name(self) -> String {
+        let name = serde_json::to_value(self).unwrap_or_default();
+        name.as_str().and_then(|name| name.strip_prefix(PREFIX)).unwrap_or_default().to_owned()
+    }
+}
+
+/// What the names of service principals begin with.
+const PREFIX: &str = "SERVICE_PRINCIPAL_";
+
+/// Tells whether this is the name of a service principal, without what all of them begin with.
+pub(super) fn is_service(short_name: &str) -> bool {
+    SERVICE_PRINCIPALS.iter().skip(1).any(|name| name.strip_prefix(PREFIX) == Some(short_name))
+}
+
 /// The forms of a relationship, by which lists filter.
 const RELATIONSHIP_TYPES: &[&str] = &[
     "RELATIONSHIP_TYPE_UNSPECIFIED",

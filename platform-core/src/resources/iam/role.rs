@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{super::check, RoleBinding};
+use super::{super::check, ExternalGroupRoleMapping, GroupInvite, IdentityProvider, RoleBinding};
 use crate::{
     BoxFuture,
     access::{Capability, CapabilitySet, GRANTS_EPOCH, cap},
     cx::Cx,
     error::{Error, Result, Violations},
     kind::{Change, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb, WhenParentGoes},
-    store::{KeyValue, Require},
+    store::{Delete, Key, KeyValue, Require},
     timestamp::Timestamp,
     uid::Uid,
+    write::Write,
 };
 
 mod built_in;
@@ -98,7 +99,16 @@ impl Resource for Role {
             if change.verb == Verb::Delete {
                 let bound = KeyValue::text(&change.uid);
                 let blocked = Error::blocked("RESOURCE_IN_USE", "cannot delete role that is still bound");
-                change.write.require(Require::NoneWith(RoleBinding::KIND.name, "roleUid", bound), blocked);
+                change.write.require(Require::NoneWith(RoleBinding::KIND.name, "roleUid", bound.clone()), blocked);
+                for (giver, what) in [
+                    (IdentityProvider::KIND, "the default of an identity provider"),
+                    (ExternalGroupRoleMapping::KIND, "mapped from an external group"),
+                ] {
+                    let blocked = Error::blocked("RESOURCE_IN_USE", format!("cannot delete role that is {what}"));
+                    change.write.require(Require::NoneWith(giver.name, "givenRole", bound.clone()), blocked);
+                }
+                // An invite to a role that is no more invites to nothing.
+                change.write.delete(Delete::With(GroupInvite::KIND.name, "givenRole", bound));
                 return Ok(());
             }
             let before = change.old.take().map(|old| old.capabilities);
@@ -119,6 +129,31 @@ impl Resource for Role {
             Ok(())
         })
     }
+}
+
+/// Returns the role of this uid if it can be given at a group: a built-in one, or one of the group or a group above.
+pub(super) async fn of_group(cx: &Cx<'_>, group: &Uid, role: &Uid) -> Result<Option<Role>> {
+    match role.parent() {
+        Some(home) if !group.is_at_or_below(&home) => Ok(None),
+        _ => cx.read::<Role>(role).await,
+    }
+}
+
+/// Refuses to promise a role at a group that is none there, or that gives what the caller does not hold there; and
+/// requires that it still stands when the promise is written.
+///
+/// A role that is changed in between raises an epoch that every commit requires, so that it is decided anew.
+pub(super) async fn may_promise(
+    cx: &Cx<'_>,
+    group: &Uid,
+    role: &str,
+    field: &'static str,
+    write: &mut Write,
+) -> Result<()> {
+    let missing = || Error::invalid_field(field, "is no role of this group or one above it");
+    let found = of_group(cx, group, &Uid::opaque(role)).await?.ok_or_else(missing)?;
+    write.require(Require::Exists(Key::new(Role::KIND.name, found.uid)), missing());
+    may_grant(cx, group, found.capabilities.into_iter().collect(), field)
 }
 
 /// Refuses a caller who would give away, at a group, what they do not hold there themselves.

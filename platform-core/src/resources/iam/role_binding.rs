@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{super::check, Group, Identity, Role, role::may_grant};
+use super::{super::check, Group, Identity, Role, role};
 use crate::{
     BoxFuture,
     access::{cap, identity_epoch},
@@ -238,19 +238,16 @@ fn bound_once(body: &Value) -> Option<KeyValue> {
 }
 
 /// Refuses a binding of a role or identity that does not belong here, or that gives what the caller does not hold.
-async fn may_bind(cx: &Cx<'_>, group: &Uid, binding: &RoleBinding, write: &mut Write) -> Result<()> {
+pub(super) async fn may_bind(cx: &Cx<'_>, group: &Uid, binding: &RoleBinding, write: &mut Write) -> Result<()> {
     let mut violations = Violations::default();
-    let (identity, role) = (Uid::opaque(&*binding.identity_uid), Uid::opaque(&*binding.role_uid));
+    let (identity, role_uid) = (Uid::opaque(&*binding.identity_uid), Uid::opaque(&*binding.role_uid));
     let of_hierarchy = |uid: &Uid| uid.is_root() || uid.root() == group.root();
 
-    let found = match role.parent() {
-        Some(home) if !group.is_at_or_below(&home) => None,
-        _ => cx.read::<Role>(&role).await?,
-    };
+    let found = role::of_group(cx, group, &role_uid).await?;
     match &found {
         Some(_) => {
             let gone = Error::invalid_field("roleUid", "is no role of this group or one above it");
-            write.require(Require::Exists(Key::new(Role::KIND.name, role)), gone);
+            write.require(Require::Exists(Key::new(Role::KIND.name, role_uid)), gone);
         }
         None => violations.add("roleUid", "is no role of this group or one above it"),
     }
@@ -267,7 +264,7 @@ async fn may_bind(cx: &Cx<'_>, group: &Uid, binding: &RoleBinding, write: &mut W
     }
     violations.none_or(())?;
     let granted = found.into_iter().flat_map(|role| role.capabilities).collect();
-    may_grant(cx, group, granted, "roleUid")
+    role::may_grant(cx, group, granted, "roleUid")
 }
 
 /// Looks up the names of what is bound, a page at once.
@@ -306,7 +303,7 @@ async fn hydrate(cx: &Cx<'_>, bindings: &mut [RoleBinding]) -> Result<()> {
     Ok(())
 }
 
-async fn look_up<R: Resource>(cx: &Cx<'_>, uids: impl Iterator<Item = Uid>) -> Result<HashMap<Uid, R>> {
+pub(super) async fn look_up<R: Resource>(cx: &Cx<'_>, uids: impl Iterator<Item = Uid>) -> Result<HashMap<Uid, R>> {
     let mut uids: Vec<_> = uids.collect();
     uids.sort();
     uids.dedup();

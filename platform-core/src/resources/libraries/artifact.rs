@@ -83,14 +83,26 @@ impl Ecosystem {
             Self::EcosystemPython => "ECOSYSTEM_PYTHON",
         }
     }
-
-    /// Returns these versions of it from the newest to the oldest.
-    pub fn newest_first(self, versions: &mut [String]) {
-        versions.sort_by_cached_key(|version| std::cmp::Reverse(order::key(self, version)));
-    }
 }
 
 impl Artifact {
+    /// Sums up an artifact's versions, which are all that it has: the newest by the ecosystem's order, how many there
+    /// are, when the first and the most recent were published. What lists filter by is left to the caller.
+    pub fn of(ecosystem: Ecosystem, name: &str, versions: &[ArtifactVersion]) -> Self {
+        let newest = versions.iter().max_by_key(|version| order::key(ecosystem, &version.version));
+        let published = || versions.iter().filter_map(|version| version.create_time);
+        Self {
+            name: name.to_owned(),
+            ecosystem,
+            description: newest.map(|newest| newest.description.clone()).unwrap_or_default(),
+            latest_version: newest.map(|newest| newest.version.clone()).unwrap_or_default(),
+            version_count: i32::try_from(versions.len()).unwrap_or(i32::MAX),
+            create_time: published().min(),
+            update_time: published().max(),
+            ..Self::default()
+        }
+    }
+
     /// Returns the uid of an ecosystem's artifact.
     pub fn uid_of(ecosystem: Ecosystem, name: &str) -> Uid {
         opaque_uid(&[ecosystem.word(), name])
@@ -128,7 +140,11 @@ impl Resource for Artifact {
             Field::bool("remediated").input_only().rest_only(),
         ],
         keys: &[
-            DerivedKey { name: "remediatedIn", values: |body| if is_remediated(body) { ecosystem(body) } else { vec![] } },
+            DerivedKey { name: "in", values: ecosystem },
+            DerivedKey {
+                name: "remediatedIn",
+                values: |body| if is_remediated(body) { ecosystem(body) } else { vec![] },
+            },
             DerivedKey { name: "search", values: |body| vec![KeyValue::text(&text(body, "name").to_lowercase())] },
         ],
         unique: &[],
@@ -176,7 +192,8 @@ impl Imported for Artifact {
 
 const LIST: &[Capability] = &[cap("libraries.artifacts.list")];
 
-const ECOSYSTEMS_PARAM: Field = Field::new("ecosystems", Type::List(&Type::Enum(ECOSYSTEMS))).required().check(specified);
+const ECOSYSTEMS_PARAM: Field =
+    Field::new("ecosystems", Type::List(&Type::Enum(ECOSYSTEMS))).required().check(specified);
 
 const PARAMS: &[Param] = &[
     Param { field: ECOSYSTEMS_PARAM, by: By::Narrow },
@@ -200,10 +217,11 @@ fn specified(ecosystems: &Value) -> std::result::Result<(), String> {
 fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
     let names = params.get("ecosystems").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let remediated = params.get("remediated").and_then(Value::as_bool).unwrap_or_default();
-    let key = if remediated { "remediatedIn" } else { "ecosystem" };
+    let key = if remediated { "remediatedIn" } else { "in" };
     let ecosystems = Filter::AnyOf { key, values: names.map(KeyValue::text).collect() };
     let query = params.get("query").and_then(Value::as_str);
-    let query = query.map(|query| Filter::Contains { keys: vec!["search"], bytes: KeyValue::text(&query.to_lowercase()) });
+    let query =
+        query.map(|query| Filter::Contains { keys: vec!["search"], bytes: KeyValue::text(&query.to_lowercase()) });
     [ecosystems].into_iter().chain(query).collect()
 }
 
@@ -212,8 +230,15 @@ async fn count(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let mut counts = Vec::new();
     let scopes = cx.visible(Artifact::KIND, LIST).into_vec();
     for ecosystem in request.get("ecosystems").and_then(Value::as_array).into_iter().flatten() {
-        let filters = vec![Filter::AnyOf { key: "ecosystem", values: vec![KeyValue::text(ecosystem.as_str().unwrap_or_default())] }];
-        let query = Query { scopes: scopes.clone(), filters, limit: 0, count: true, ..Query::new(Artifact::KIND.name, Scope::Roots) };
+        let filters =
+            vec![Filter::AnyOf { key: "in", values: vec![KeyValue::text(ecosystem.as_str().unwrap_or_default())] }];
+        let query = Query {
+            scopes: scopes.clone(),
+            filters,
+            limit: 0,
+            count: true,
+            ..Query::new(Artifact::KIND.name, Scope::Roots)
+        };
         let total = cx.page(query).await?.total.unwrap_or_default();
         let counted = json!({ "ecosystem": ecosystem, "totalCount": total.to_string() });
         if !counts.contains(&counted) {

@@ -91,9 +91,10 @@ impl Imported for ArtifactVersion {
 
     fn complete(&mut self, uid: Uid, violations: &mut Violations) {
         self.uid = uid;
-        let known = self.artifact.split_once(':').is_some_and(|(word, name)| {
-            Ecosystem::of_word(word).is_some() && !name.is_empty() && !name.contains('/')
-        });
+        let known = self
+            .artifact
+            .split_once(':')
+            .is_some_and(|(word, name)| Ecosystem::of_word(word).is_some() && !name.is_empty() && !name.contains('/'));
         if !known {
             violations.add("artifact", "must be the uid of an artifact");
         }

@@ -59,17 +59,21 @@ fn cut(list: &Merge<'_>, query: &Query) -> Page {
 /// Returns the records as items. The bodies of most are copied into one allocation for all of them, which costs less
 /// than one for each to keep its record alive; large ones are shared.
 fn items(page: &[&Packed]) -> Vec<Item> {
-    let is_small = |record: &&&Packed| record.body().len() <= SMALL_BODY;
-    let mut copied = Vec::with_capacity(page.iter().filter(is_small).map(|record| record.body().len()).sum());
-    page.iter().filter(is_small).for_each(|record| copied.extend_from_slice(record.body()));
+    let copied_len = page.iter().filter_map(|record| small_body(record)).map(<[u8]>::len).sum();
+    let mut copied = Vec::with_capacity(copied_len);
+    page.iter().filter_map(|record| small_body(record)).for_each(|body| copied.extend_from_slice(body));
     let mut copied = Bytes::from(copied);
     let item = |record: &&Packed| Item {
         uid: Uid::opaque(record.uid_text()),
         revision: record.revision(),
         rendering: record.rendering(),
-        body: if is_small(&record) { copied.split_to(record.body().len()) } else { record.shared_body() },
+        body: small_body(record).map_or_else(|| record.shared_body(), |body| copied.split_to(body.len())),
     };
     page.iter().map(item).collect()
+}
+
+fn small_body(record: &Packed) -> Option<&[u8]> {
+    Some(record.body()).filter(|body| body.len() <= SMALL_BODY)
 }
 
 /// Returns all that the query matches.
@@ -170,6 +174,10 @@ impl<'a> Gathered<'a> {
     }
 
     fn add_below(&mut self, top: &str, filter: Option<FilterValue<'a>>) {
+        // What is kept is found at once; where a range begins and ends costs two searches.
+        if self.by != By::Uid && self.add_kept(self.kind.crowd(top, filter).map(|crowd| &crowd.below)) {
+            return;
+        }
         let range = self.kind.below(top, filter, self.records);
         if range.is_empty() {
             return;
@@ -179,7 +187,7 @@ impl<'a> Gathered<'a> {
                 None => Some(Part::Kept(self.kind.by_uid(), range)),
                 Some((name, value)) => self.kind.postings(name).map(|postings| Part::Postings(postings, range, value)),
             });
-        } else if !self.add_kept(self.kind.crowd(top, filter).map(|crowd| &crowd.below)) {
+        } else {
             self.loose.extend(self.kind.ids(filter, range));
         }
     }

@@ -1,8 +1,8 @@
 //! A record, packed into one allocation: a million of them are kept, so a byte here is a megabyte.
 //!
-//! Behind a small header stand the uid, the sort values, the filter values, the unique keys, the private part and
-//! the body, each but the last behind its length. A filter value that is also a sort value, as names are, is written as a reference to it; so is the
-//! part of a unique key that repeats the uid or a sort value.
+//! Behind a small header stand the uid, the sort values, the filter values, the unique keys and the private part, each
+//! behind its length, and the body. A filter value that is also a sort value, as names are, is written as a reference
+//! to it; so is the part of a unique key that repeats the uid or a sort value.
 
 use std::cmp::Ordering;
 
@@ -21,9 +21,10 @@ struct Header {
     /// The revision as [`KeyValue::integer`] writes it, so that it is a value to order by like the others.
     revision: [u8; 8],
     rendering: u16,
+    body_len: u32,
 }
 
-/// The parts, each behind its length; what is left after them is the body.
+/// The parts that stand behind their length.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Uid,
@@ -60,7 +61,9 @@ impl Packed {
         bytes.value(&put.private);
         bytes.0.extend_from_slice(&put.body);
         let revision = (i64::try_from(sequence).unwrap_or(i64::MAX) ^ i64::MIN).to_be_bytes();
-        Self(ThinArc::from_header_and_slice(Header { revision, rendering: put.rendering }, &bytes.0))
+        // Bodies are far shorter; a longer one could not be put.
+        let body_len = u32::try_from(put.body.len()).unwrap_or(u32::MAX);
+        Self(ThinArc::from_header_and_slice(Header { revision, rendering: put.rendering, body_len }, &bytes.0))
     }
 
     pub(super) fn revision(&self) -> u64 {
@@ -133,7 +136,8 @@ impl Packed {
     }
 
     pub(super) fn body(&self) -> &[u8] {
-        self.from(Part::Private).after_value()
+        let start = self.0.slice.len().saturating_sub(self.0.header.header.body_len as usize);
+        self.0.slice.get(start..).unwrap_or_default()
     }
 
     /// Returns the body as bytes that keep the record alive, copying nothing.
@@ -312,11 +316,6 @@ impl<'a> Reader<'a> {
         let (value, rest) = self.0.split_at_checked(len).unwrap_or_default();
         self.0 = rest;
         value
-    }
-
-    fn after_value(mut self) -> &'a [u8] {
-        self.value();
-        self.0
     }
 }
 

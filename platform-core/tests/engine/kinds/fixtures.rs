@@ -1,6 +1,16 @@
 //! What the suite cannot tell from a kind's table: where its resources hang, and what their references refer to.
 
-use platform_core::{access::Caller, error::Code, kind::Verb, uid::Uid};
+use platform_core::{
+    access::Caller,
+    error::Code,
+    kind::Verb,
+    resources::{
+        advisory::VulnerabilityMetadata,
+        libraries::{Artifact, ArtifactVersion, Ecosystem},
+        vulnerabilities::Advisory,
+    },
+    uid::Uid,
+};
 use serde_json::{Value, json};
 
 use crate::common::{ISSUER, World, built_in, digest, text, uid_of};
@@ -14,6 +24,8 @@ pub(crate) struct Fixture {
     pub(crate) pairs: fn(&World, &Uid, Value) -> Vec<Pair>,
     /// Makes a resource of a kind without a create, in or of an organisation.
     pub(crate) make: Option<fn(&World, &Uid) -> Uid>,
+    /// What a list of the kind must be asked.
+    pub(crate) query: &'static [(&'static str, &'static str)],
     /// Whether the kind's resources lie in organisations and in no folder.
     pub(crate) in_organisations_only: bool,
     /// What a caller must hold besides a method's capabilities, to give it away or to refer to it.
@@ -34,7 +46,8 @@ impl Pair {
 }
 
 /// Kinds without standard methods, of which the suite has nothing to ask.
-pub(crate) const WITHOUT_METHODS: &[&str] = &["IdentityMetadata", "Ping"];
+pub(crate) const WITHOUT_METHODS: &[&str] =
+    &["IdentityMetadata", "TermsAcceptance", "Image", "Document", "ResolvedVulnsReport", "Ping"];
 
 pub(crate) const FIXTURES: &[Fixture] = &[
     Fixture {
@@ -51,6 +64,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             ]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &[],
     },
@@ -65,6 +79,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             world.run(Some(&asker), "RequestGroupAccess", json!({ "groupUid": organisation })).unwrap();
             uid_of(&world.walk(&world.operator, "GroupAccessRequest", &[("identity", &asker.identity)])[0])
         }),
+        query: &[],
         in_organisations_only: true,
         besides: &[],
     },
@@ -100,6 +115,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             ]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &[],
     },
@@ -110,6 +126,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&world.group(organisation), example, b)]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &["groups.list", "repo.list", "tag.list"],
     },
@@ -127,8 +144,97 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&group, example, bound("tag.list")), Pair::new(&group, a, bound("groups.list"))]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &["groups.list"],
+    },
+    Fixture {
+        kind: "GroupInvite",
+        pairs: |world, organisation, mut example| {
+            example["roleUid"] = built_in("actions.viewer").into();
+            example["ttl"] = "604800s".into();
+            let group = world.group(organisation);
+            let role = world.role(&group, &["groups.list"]);
+            let plain = json!({ "roleUid": role, "ttl": "0.5s" });
+            vec![
+                Pair::new(&group, example, plain.clone()),
+                Pair::new(&group, plain, json!({ "roleUid": role, "ttl": "3600s", "singleUse": true })),
+            ]
+        },
+        make: None,
+        query: &[],
+        in_organisations_only: false,
+        besides: &["groups.list"],
+    },
+    Fixture {
+        kind: "IdentityProvider",
+        pairs: |world, organisation, mut example| {
+            example["defaultRole"] = built_in("actions.viewer").into();
+            let group = world.group(organisation);
+            let role = world.role(organisation, &["groups.list"]);
+            let oidc = |client: &str| json!({ "issuer": ISSUER, "clientId": client, "pkceEnabled": true });
+            let full = json!({
+                "name": "b", "description": "B", "defaultRole": role,
+                "oidc": {
+                    "issuer": "http://localhost:1", "clientId": "b", "additionalScopes": ["b", "a"], "pkceEnabled": true,
+                    "groupsClaim": "roles", "correlationRule": "CORRELATION_RULE_SUB_EQUALS_EXTERNAL_ID",
+                },
+            });
+            vec![
+                Pair::new(&group, example, full),
+                Pair::new(
+                    &group,
+                    json!({ "name": "a", "defaultRole": role, "oidc": oidc("a") }),
+                    json!({ "name": "b", "defaultRole": role, "oidc": oidc("b") }),
+                ),
+            ]
+        },
+        make: None,
+        query: &[],
+        in_organisations_only: false,
+        besides: &["groups.list"],
+    },
+    Fixture {
+        kind: "ExternalGroupRoleMapping",
+        pairs: |world, organisation, mut example| {
+            let root = organisation.root();
+            let role = world.role(root, &["groups.list"]);
+            let oidc = json!({ "issuer": ISSUER, "clientId": "a", "pkceEnabled": true });
+            let provider = json!({ "name": "a", "defaultRole": role, "oidc": oidc });
+            let group = world.group(organisation);
+            let provider = uid_of(&world.create(&world.operator, "IdentityProvider", &group, provider).unwrap());
+            example["scope"] = root.into();
+            let mapped = |group: &str| json!({ "externalGroupId": group, "roleUid": role, "scope": root });
+            vec![Pair::new(&provider, example, mapped("a")), Pair::new(&provider, mapped("b"), mapped("c"))]
+        },
+        make: None,
+        query: &[],
+        in_organisations_only: false,
+        besides: &["groups.list", "role_bindings.create"],
+    },
+    Fixture {
+        kind: "AccountAssociation",
+        pairs: |world, organisation, mut example| {
+            let group = world.group(organisation);
+            let service = |principal: &str| {
+                let body = json!({ "name": "a", "servicePrincipal": format!("SERVICE_PRINCIPAL_{principal}") });
+                uid_of(&world.create(&world.operator, "Identity", &group, body).unwrap())
+            };
+            example["chainguard"]["serviceBindings"]["INGESTER"] = json!(service("INGESTER"));
+            let installed = json!({ "installations": [{ "installationId": "1", "name": "b" }] });
+            let b = json!({
+                "name": "b", "description": "B", "amazon": { "account": "210987654321" },
+                "google": { "projectId": "b", "projectNumber": "2" },
+                "azure": { "tenantId": "b", "clientIds": { "b": "c", "d": "e" } },
+                "chainguard": { "serviceBindings": { "COSIGNED": service("COSIGNED") } },
+                "github": { "appInstallations": { "1": installed } },
+            });
+            vec![Pair::new(&group, example, b)]
+        },
+        make: None,
+        query: &[],
+        in_organisations_only: false,
+        besides: &[],
     },
     Fixture {
         kind: "Repo",
@@ -159,6 +265,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             ]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &[],
     },
@@ -166,6 +273,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         kind: "RepoReadme",
         pairs: |_, _, _| Vec::new(),
         make: Some(|world, organisation| world.repo(organisation)),
+        query: &[],
         in_organisations_only: false,
         besides: &[],
     },
@@ -177,7 +285,85 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&repo, example, b)]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "Advisory",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, organisation| {
+            let serial = world.serial();
+            let [package, component, author] =
+                ["package", "component", "author"].map(|word| format!("{word} {serial}"));
+            let form = if serial % 2 == 0 { "fixed" } else { "detection" };
+            let state = if serial % 2 == 0 { "REVIEW_STATE_PENDING" } else { "REVIEW_STATE_APPROVED" };
+            let events = json!([
+                { "createTime": "2026-01-01T00:00:00Z", "author": author, "reviewer": author, "reviewState": state, form: {} },
+                { "createTime": "2026-01-02T00:00:00Z", "reviewState": "REVIEW_STATE_APPROVED", form: {} },
+            ]);
+            world.put(
+                organisation,
+                Advisory {
+                    advisory_id: format!("CGA-{serial}"),
+                    legacy_advisory_id: package.clone(),
+                    artifact_name: package.clone(),
+                    artifact_type: package.clone(),
+                    artifact_architecture: package.clone(),
+                    component_name: component.clone(),
+                    component_type: component.clone(),
+                    component_location: component.clone(),
+                    aliases: vec!["CVE-1".to_owned(), format!("GHSA-{package}")],
+                    events: serde_json::from_value(events).unwrap(),
+                    ..Advisory::default()
+                },
+            )
+        }),
+        query: &[],
+        in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "VulnerabilityMetadata",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, _| {
+            world.put("", VulnerabilityMetadata { id: format!("CVE-{}", world.serial()), ..Default::default() })
+        }),
+        query: &[],
+        in_organisations_only: true,
+        besides: &[],
+    },
+    Fixture {
+        kind: "Artifact",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, _| {
+            let serial = world.serial();
+            let ecosystem = if serial % 2 == 0 { Ecosystem::EcosystemJava } else { Ecosystem::EcosystemPython };
+            let cuda_versions = vec![format!("12.{serial}")];
+            world.put(
+                "",
+                Artifact { name: format!("name {}", serial / 2), ecosystem, cuda_versions, ..Artifact::default() },
+            )
+        }),
+        query: &[("ecosystems", "ECOSYSTEM_JAVA"), ("ecosystems", "ECOSYSTEM_PYTHON")],
+        in_organisations_only: true,
+        besides: &[],
+    },
+    Fixture {
+        kind: "ArtifactVersion",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, _| {
+            let serial = world.serial();
+            let artifact = Artifact {
+                name: format!("name {}", serial % 2),
+                ecosystem: Ecosystem::EcosystemJava,
+                ..Artifact::default()
+            };
+            let artifact = world.put("", artifact).to_string();
+            world.put("", ArtifactVersion { version: format!("1.{}", serial / 2), artifact, ..Default::default() })
+        }),
+        query: &[],
+        in_organisations_only: true,
         besides: &[],
     },
     Fixture {
@@ -191,6 +377,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             vec![Pair::new(&world.group(organisation), example, b)]
         },
         make: None,
+        query: &[],
         in_organisations_only: false,
         besides: &[],
     },
@@ -210,7 +397,7 @@ pub(crate) fn attempt(world: &World, fixture: &Fixture, group: &Uid, caller: &Ca
     let done = match verb {
         Verb::List => {
             let uid = existing();
-            return world.walk(caller, fixture.kind, &[]).iter().any(|item| text(item, "uid") == &*uid);
+            return world.walk(caller, fixture.kind, fixture.query).iter().any(|item| text(item, "uid") == &*uid);
         }
         Verb::Get => world.get(caller, fixture.kind, &existing()).map(drop),
         Verb::Create => {

@@ -54,8 +54,25 @@ mod tests {
     #[test]
     fn versions_are_ordered_as_the_package_manager_orders_them() {
         let ascending = [
-            "1.2_alpha", "1.2_alpha1", "1.2_beta", "1.2_pre3", "1.2_rc1", "1.2_rc2-r5", "1.2", "1.2-r0", "1.2-r1",
-            "1.2-r10", "1.2_git20260101", "1.2_p1", "1.2_p2-r1", "1.2a", "1.2b", "1.2.0", "1.2.1-r0", "1.3", "1.10",
+            "1.2_alpha",
+            "1.2_alpha1",
+            "1.2_beta",
+            "1.2_pre3",
+            "1.2_rc1",
+            "1.2_rc2-r5",
+            "1.2",
+            "1.2-r0",
+            "1.2-r1",
+            "1.2-r10",
+            "1.2_git20260101",
+            "1.2_p1",
+            "1.2_p2-r1",
+            "1.2a",
+            "1.2b",
+            "1.2.0",
+            "1.2.1-r0",
+            "1.3",
+            "1.10",
             "2",
         ];
         for (at, low) in ascending.iter().enumerate() {
@@ -69,9 +86,13 @@ mod tests {
 
     #[test]
     fn what_is_no_version_is_at_least_itself_alone() {
-        for (version, other, expected) in
-            [("latest", "latest", true), ("latest", "1.0", false), ("2.0", "unknown", false), ("", "", true), ("1.x", "1", false)]
-        {
+        for (version, other, expected) in [
+            ("latest", "latest", true),
+            ("latest", "1.0", false),
+            ("2.0", "unknown", false),
+            ("", "", true),
+            ("1.x", "1", false),
+        ] {
             assert_eq!(is_at_least(version, other), expected, "{version} {other}");
         }
     }

@@ -54,7 +54,8 @@ fn tokens(version: &str) -> Vec<Token> {
     let mut rest = version;
     while !rest.is_empty() {
         let digits = rest.starts_with(|c: char| c.is_ascii_digit());
-        let end = rest.find(|c: char| matches!(c, '.' | '-' | '_') || c.is_ascii_digit() != digits).unwrap_or(rest.len());
+        let end =
+            rest.find(|c: char| matches!(c, '.' | '-' | '_') || c.is_ascii_digit() != digits).unwrap_or(rest.len());
         let (part, behind) = rest.split_at(end);
         let separator = behind.chars().next().filter(|c| matches!(c, '.' | '-' | '_'));
         let before_digit = behind.starts_with(|c: char| c.is_ascii_digit());
@@ -82,7 +83,7 @@ fn trim(tokens: &mut Vec<Token>) {
     let nothing = |token: &Token| match token {
         Token::Number(digits) => digits.is_empty(),
         Token::Qualifier(text) => text.is_empty(),
-        Token::List => false,
+        Token::List => true,
     };
     while tokens.last().is_some_and(nothing) {
         tokens.pop();
@@ -140,8 +141,28 @@ mod tests {
     #[test]
     fn numbers_are_compared_as_numbers() {
         let ascending = [
-            "2.0", "2.0.a", "2-1", "2.0.2", "2.0.123", "2.1.0", "2.1-a", "2.1b", "2.1-c", "2.1-1", "2.1.0.1", "2.2",
-            "2.123", "11.a2", "11.b2", "11.m2", "11", "11.a", "11b", "11c", "11m", "99999999999999999999",
+            "2.0",
+            "2.0.a",
+            "2-1",
+            "2.0.2",
+            "2.0.123",
+            "2.1.0",
+            "2.1-a",
+            "2.1b",
+            "2.1-c",
+            "2.1-1",
+            "2.1.0.1",
+            "2.2",
+            "2.123",
+            "11.a2",
+            "11.b2",
+            "11.m2",
+            "11",
+            "11.a",
+            "11b",
+            "11c",
+            "11m",
+            "99999999999999999999",
             "100000000000000000000",
         ];
         assert_ascending(EcosystemJava, &ascending);

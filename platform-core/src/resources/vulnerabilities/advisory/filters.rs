@@ -41,10 +41,7 @@ pub(super) const PARAMS: &[Param] = &[
     Param { field: Field::strings("excludeEventAuthors"), by: By::Narrow },
     any_of("eventReviewers", "eventReviewer"),
     any_event_type("eventTypes", "eventType"),
-    Param {
-        field: Field::enumeration("latestEventType", EVENT_TYPE_FILTERS),
-        by: By::Value("latestEvent"),
-    },
+    Param { field: Field::enumeration("latestEventType", EVENT_TYPE_FILTERS), by: By::Value("latestEvent") },
     Param { field: Field::string("query"), by: By::Narrow },
 ];
 
@@ -134,7 +131,10 @@ fn events(body: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn of_events(body: &Value, field: &str) -> Vec<KeyValue> {
-    live(body, events(body).filter_map(|event| event.get(field)?.as_str()).filter(|text| !text.is_empty()).map(KeyValue::text))
+    live(
+        body,
+        events(body).filter_map(|event| event.get(field)?.as_str()).filter(|text| !text.is_empty()).map(KeyValue::text),
+    )
 }
 
 fn event_type(event: &Value) -> Option<KeyValue> {
@@ -144,14 +144,16 @@ fn event_type(event: &Value) -> Option<KeyValue> {
 
 /// Returns the most recent event that is agreed upon; of two at one time, the later in the list.
 fn latest(body: &Value) -> Option<&Value> {
-    let approved = events(body).filter(|event| {
-        event.get("reviewState").and_then(Value::as_str) == Some("REVIEW_STATE_APPROVED")
-    });
+    let approved =
+        events(body).filter(|event| event.get("reviewState").and_then(Value::as_str) == Some("REVIEW_STATE_APPROVED"));
     approved.max_by_key(|event| Timestamp::parse(event.get("createTime")?.as_str()?).ok())
 }
 
 /// The texts that `query` looks in, in lower case: a value each, so that nothing is found across two.
 fn searched(body: &Value) -> Vec<KeyValue> {
     let names = ["artifactName", "componentName"].into_iter().filter_map(|field| body.get(field)?.as_str());
-    live(body, names.chain(aliases(body)).filter(|text| !text.is_empty()).map(|text| KeyValue::text(&text.to_lowercase())))
+    live(
+        body,
+        names.chain(aliases(body)).filter(|text| !text.is_empty()).map(|text| KeyValue::text(&text.to_lowercase())),
+    )
 }

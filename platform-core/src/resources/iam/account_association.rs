@@ -1,0 +1,280 @@
+//! Account associations: which accounts elsewhere belong to a group (`docs/api.md`, Account associations).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{super::check, Identity};
+use crate::{
+    BoxFuture,
+    access::cap,
+    cx::Cx,
+    error::{Error, Result, Violations},
+    kind::{
+        Action, Change, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Type, WhenParentGoes,
+    },
+    store::{Key, Require},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// The accounts of a group at providers of clouds and code. At most one of each group, under the group's uid.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AccountAssociation {
+    /// The group's.
+    pub uid: Uid,
+    /// Need not be unique.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// The account at AWS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub amazon: Option<Amazon>,
+    /// The project at Google Cloud.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub google: Option<Google>,
+    /// The identities that the installation's services act as.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chainguard: Option<ServiceBindings>,
+    /// The tenant at Azure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub azure: Option<Azure>,
+    /// When it was created.
+    pub create_time: Option<Timestamp>,
+    /// When it was last updated.
+    pub update_time: Option<Timestamp>,
+    /// The apps that are installed at GitHub.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub github: Option<GitHub>,
+}
+
+/// An account at AWS.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Amazon {
+    /// 12 digits.
+    pub account: String,
+}
+
+/// A project at Google Cloud.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Google {
+    /// The project's id.
+    pub project_id: String,
+    /// The project's number.
+    pub project_number: String,
+}
+
+/// The identities that the installation's services act as in the group.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceBindings {
+    /// From a service principal's name without its prefix, such as `INGESTER`, to the uid of an identity directly in
+    /// the group whose relationship is that service principal.
+    pub service_bindings: BTreeMap<String, String>,
+}
+
+/// A tenant at Azure.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Azure {
+    /// The tenant's id.
+    pub tenant_id: String,
+    /// From a component's name to the id of its client.
+    pub client_ids: BTreeMap<String, String>,
+}
+
+/// Apps at GitHub.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GitHub {
+    /// From an app's id, a whole number, to where it is installed.
+    pub app_installations: BTreeMap<String, GitHubAppInstallations>,
+}
+
+/// Where an app is installed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GitHubAppInstallations {
+    /// Each installation.
+    pub installations: Vec<GitHubInstallation>,
+}
+
+/// An installation of an app.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GitHubInstallation {
+    /// Its id, a whole number.
+    pub installation_id: String,
+    /// The name of the account that it is installed at.
+    pub name: String,
+}
+
+const PROVIDER_TYPES: &[&str] = &[
+    "ACCOUNT_PROVIDER_TYPE_UNSPECIFIED",
+    "ACCOUNT_PROVIDER_TYPE_GOOGLE",
+    "ACCOUNT_PROVIDER_TYPE_AMAZON",
+    "ACCOUNT_PROVIDER_TYPE_AZURE",
+];
+
+const CHECK_STATUSES: &[&str] = &["CHECK_STATUS_UNSPECIFIED", "CHECK_STATUS_READY", "CHECK_STATUS_NOT_READY"];
+
+const INSTALLATION: &[Field] = &[Field::new("installationId", Type::Int64).required(), Field::string("name")];
+
+const INSTALLATIONS: &[Field] = &[Field::new("installations", Type::List(&Type::Message(INSTALLATION)))];
+
+const FIELDS: &[Field] = &[
+    Field::UID.sort(&["uid", "group"]),
+    Field::string("name").required().sort(&["name"]).check(check::name),
+    Field::string("description").check(check::description),
+    Field::message("amazon", &[Field::string("account").required().check(check::aws_account)]),
+    Field::message("google", &[Field::string("projectId").required(), Field::string("projectNumber").required()]),
+    Field::message("chainguard", &[Field::string_map("serviceBindings").required().check(services)]),
+    Field::message("azure", &[Field::string("tenantId").required(), Field::string_map("clientIds").required()]),
+    Field::CREATE_TIME,
+    Field::UPDATE_TIME,
+    Field::message(
+        "github",
+        &[Field::new("appInstallations", Type::Map(&Type::Message(INSTALLATIONS))).check(app_ids)],
+    ),
+];
+
+impl Resource for AccountAssociation {
+    const KIND: &'static Kind = &Kind {
+        name: "AccountAssociation",
+        plural: "accountAssociations",
+        service: "AccountAssociationsService",
+        domain: Domain::IAM,
+        parent: Parent::Sole("Group"),
+        methods: &[
+            Method::list(&[cap("account_associations.list")]).order("group").params(&[Param::exact("name")]),
+            Method::get(&[cap("account_associations.list")]),
+            Method::create(&[cap("account_associations.create")]).event("iam.account_associations.created.v1"),
+            Method::update(&[cap("account_associations.update")]).event("iam.account_associations.updated.v1"),
+            Method::delete(&[cap("account_associations.delete")]).event("iam.account_associations.deleted.v1"),
+        ],
+        actions: &[Action {
+            name: "CheckAccountAssociation",
+            http: Http::Post,
+            path: "accountAssociations/{uid=**}:checkAccountAssociation",
+            request: &[
+                Field::string("uid").required().check(check::uid),
+                Field::enumeration("providerType", PROVIDER_TYPES).required(),
+            ],
+            response: &[
+                Field::enumeration("status", CHECK_STATUSES),
+                Field::string("reason"),
+                Field::string("message"),
+            ],
+            needs: Needs::At("uid", &[cap("account_associations.list")]),
+            event: None,
+            run: |cx, request| Box::pin(check_association(cx, request)),
+        }],
+        fields: FIELDS,
+        keys: &[],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        let group = "63921b2c44617e3f2603851537be0123af4a57d7";
+        let installation =
+            GitHubInstallation { installation_id: "51482395".to_owned(), name: "example-code".to_owned() };
+        Self {
+            uid: Uid::opaque(group),
+            name: "example".to_owned(),
+            description: "The accounts of the example organisation".to_owned(),
+            amazon: Some(Amazon { account: "123456789012".to_owned() }),
+            google: Some(Google { project_id: "example-project".to_owned(), project_number: "123456789".to_owned() }),
+            chainguard: Some(ServiceBindings {
+                service_bindings: [("INGESTER".to_owned(), format!("{group}/0123456789abcdef"))].into(),
+            }),
+            azure: Some(Azure {
+                tenant_id: "10000000-0000-0000-0000-000000000000".to_owned(),
+                client_ids: [("canary".to_owned(), "20000000-0000-0000-0000-000000000000".to_owned())].into(),
+            }),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+            github: Some(GitHub {
+                app_installations: [(
+                    "424242".to_owned(),
+                    GitHubAppInstallations { installations: vec![installation] },
+                )]
+                .into(),
+            }),
+        }
+    }
+
+    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let bindings = |association: Option<&Self>| association.and_then(|found| found.chainguard.clone());
+            let (before, after) = (bindings(change.old.as_ref()), bindings(change.new.as_ref()));
+            let Some(after) = after.filter(|after| Some(after) != before.as_ref()) else { return Ok(()) };
+            let uids: Vec<_> = after.service_bindings.values().map(|uid| Uid::opaque(uid.as_str())).collect();
+            let found = cx.read_all::<Identity>(uids.clone()).await?;
+            let mut violations = Violations::default();
+            for ((service, uid), identity) in after.service_bindings.keys().zip(uids).zip(found) {
+                let field = format!("chainguard.serviceBindings.{service}");
+                let rule = "must be an identity directly in the group whose relationship is that service principal";
+                let acts = |identity: &Identity| identity.service_principal.short_name() == *service;
+                if uid.parent().as_ref() == Some(&change.uid) && identity.as_ref().is_some_and(acts) {
+                    let gone = Error::invalid_field(field, rule);
+                    change.write.require(Require::Exists(Key::new(Identity::KIND.name, uid)), gone);
+                } else {
+                    violations.add(field, rule);
+                }
+            }
+            violations.none_or(())
+        })
+    }
+}
+
+/// From names of service principals without their prefix to uids.
+fn services(value: &Value) -> std::result::Result<(), String> {
+    for (service, uid) in value.as_object().into_iter().flatten() {
+        if !super::identity::is_service(service) {
+            return Err(format!("has a service {service:?} that there is not; they are named such as INGESTER"));
+        }
+        check::uid(uid)?;
+    }
+    Ok(())
+}
+
+/// The keys are whole numbers of 64 bits.
+fn app_ids(value: &Value) -> std::result::Result<(), String> {
+    let is_id = |key: &String| key.parse::<i64>().is_ok_and(|id| id.to_string() == *key);
+    match value.as_object().into_iter().flat_map(Map::keys).all(is_id) {
+        true => Ok(()),
+        false => Err("must have ids of apps, which are whole numbers, as keys".to_owned()),
+    }
+}
+
+/// Tells whether a provider could be used by the association, as far as that can be told here: nothing is sent to a
+/// provider, so that it is never READY.
+///
+/// # Errors
+/// NOT_FOUND when the group has no association. That a provider is not configured is an answer.
+async fn check_association(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
+    let uid = Uid::opaque(text("uid"));
+    let association = cx.read::<AccountAssociation>(&uid).await?;
+    let association = association.ok_or_else(|| Error::not_found(AccountAssociation::KIND, uid.as_str()))?;
+    let configured = match text("providerType") {
+        "ACCOUNT_PROVIDER_TYPE_GOOGLE" => association.google.is_some(),
+        "ACCOUNT_PROVIDER_TYPE_AMAZON" => association.amazon.is_some(),
+        _ => association.azure.is_some(),
+    };
+    let (reason, message) = match configured {
+        false => ("not configured", "The association has nothing of this provider"),
+        true => (
+            "not checked",
+            "What the association has of this provider is well formed. This installation does not exchange \
+             credentials with providers, so whether the provider accepts them is not known",
+        ),
+    };
+    Ok(json!({ "status": "CHECK_STATUS_NOT_READY", "reason": reason, "message": message }))
+}

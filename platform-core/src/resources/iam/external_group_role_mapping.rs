@@ -1,0 +1,179 @@
+//! Mappings of a provider's external groups to roles (`docs/api.md`, External group role mappings).
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{super::check, IdentityProvider, role};
+use crate::{
+    BoxFuture,
+    access::{cap, provider_epoch},
+    cx::Cx,
+    error::{Error, Result, Violations},
+    kind::{
+        Action, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Type,
+        Unique, WhenParentGoes,
+    },
+    store::{Delete, Key, KeyValue, Require},
+    timestamp::Timestamp,
+    uid::{self, Uid},
+    write::Write,
+};
+
+/// Gives a role to whoever signs in by a provider and is in one of its external groups. Never changes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExternalGroupRoleMapping {
+    /// The provider's and a segment.
+    pub uid: Uid,
+    /// The provider's.
+    pub identity_provider_uid: String,
+    /// The group as the provider names it, compared bytewise.
+    pub external_group_id: String,
+    /// The role: a built-in one, or one of the organisation.
+    pub role_uid: String,
+    /// Where the role is held: the organisation that the provider is in.
+    pub scope: String,
+    /// When it was created.
+    pub create_time: Option<Timestamp>,
+    /// When it was last updated.
+    pub update_time: Option<Timestamp>,
+}
+
+const FIELDS: &[Field] = &[
+    Field::UID,
+    Field::string("identityProviderUid").output_only(),
+    Field::string("externalGroupId").required().check(external_group),
+    Field::string("roleUid").required().check(check::uid),
+    Field::string("scope").required().check(check::uid),
+    Field::CREATE_TIME,
+    Field::UPDATE_TIME.rest_only(),
+];
+
+/// The most mappings that are deleted at once; our choice.
+const MAX_BATCH: usize = 1000;
+
+impl Resource for ExternalGroupRoleMapping {
+    const KIND: &'static Kind = &Kind {
+        name: "ExternalGroupRoleMapping",
+        plural: "externalGroupRoleMappings",
+        service: "ExternalGroupRoleMappingsService",
+        domain: Domain::IAM,
+        parent: Parent::Of("IdentityProvider"),
+        methods: &[
+            Method::list(&[cap("identity_providers.list")]).params(&[Param::exact("identityProviderUid")]),
+            Method::get(&[cap("identity_providers.list")]),
+            Method::create(&[cap("identity_providers.create"), cap("role_bindings.create")])
+                .event("iam.external_group_role_mappings.created.v1"),
+            Method::delete(&[cap("identity_providers.delete")]).event("iam.external_group_role_mappings.deleted.v1"),
+        ],
+        actions: &[Action {
+            name: "BatchDeleteExternalGroupRoleMappings",
+            http: Http::Post,
+            path: "externalGroupRoleMappings:batchDelete",
+            request: &[Field::string("parent").required().check(check::uid), Field::strings("names").required()],
+            response: &[
+                Field::string("parent"),
+                Field::new("externalGroupRoleMappings", Type::List(&Type::Message(FIELDS))),
+            ],
+            needs: Needs::At("parent", &[cap("identity_providers.delete")]),
+            event: Some("iam.external_group_role_mappings.deleted.batch.v1"),
+            run: |cx, request| Box::pin(batch_delete(cx, request)),
+        }],
+        fields: FIELDS,
+        keys: &[DerivedKey { name: "givenRole", values: |body| check::key_of("roleUid", body) }],
+        unique: &[Unique {
+            space: "externalGroupRoleMapping",
+            what: "a mapping of this external group to this role",
+            value: mapped_once,
+        }],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        let organisation = "63921b2c44617e3f2603851537be0123af4a57d7";
+        let provider = format!("{organisation}/0123456789abcdef");
+        Self {
+            uid: Uid::opaque(format!("{provider}/fedcba9876543210")),
+            identity_provider_uid: provider,
+            external_group_id: "platform-admins".to_owned(),
+            role_uid: organisation.to_owned(),
+            scope: organisation.to_owned(),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+        }
+    }
+
+    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let provider = change.uid.parent().unwrap_or_default();
+            change.write.raise(provider_epoch(&provider));
+            let Some(mapping) = &mut change.new else { return Ok(()) };
+            let organisation = Uid::opaque(provider.root());
+            if mapping.scope != organisation.as_str() {
+                return Err(Error::invalid_field("scope", "must be the organisation of the identity provider"));
+            }
+            // The provider may lie further down than the role will be held.
+            cx.demand(&organisation, &[cap("role_bindings.create")])?;
+            role::may_promise(cx, &organisation, &mapping.role_uid, "roleUid", &mut change.write).await?;
+            mapping.identity_provider_uid = provider.to_string();
+            Ok(())
+        })
+    }
+}
+
+fn external_group(value: &Value) -> std::result::Result<(), String> {
+    let text = value.as_str().unwrap_or_default();
+    let within = (1..=check::MAX_NAME).contains(&text.chars().count());
+    if within { Ok(()) } else { Err(format!("must have 1 to {} characters", check::MAX_NAME)) }
+}
+
+fn mapped_once(body: &Value) -> Option<KeyValue> {
+    let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
+    let provider = uid::parent(text("uid"))?;
+    let parts = [provider, text("roleUid"), text("scope"), text("externalGroupId")].join("\0");
+    Some(KeyValue::from_bytes(Sha256::digest(parts).to_vec()))
+}
+
+/// Deletes mappings of one provider, all or none of those that are there, and returns them in the order in which
+/// they were named. What is not there is passed over.
+async fn batch_delete(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let parent = Uid::opaque(request.get("parent").and_then(Value::as_str).unwrap_or_default());
+    let names = request.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let mut violations = Violations::default();
+    let (mut keys, mut seen) = (Vec::new(), BTreeSet::new());
+    for (index, name) in names.enumerate() {
+        // Told by the name alone, so that it says nothing of what is there under another provider.
+        match Uid::parse(name) {
+            _ if index >= MAX_BATCH => {
+                violations.add("names", format!("must have at most {MAX_BATCH} elements"));
+                break;
+            }
+            Ok(uid) if uid.parent().as_ref() == Some(&parent) => {
+                if seen.insert(uid.clone()) {
+                    keys.push(Key::new(ExternalGroupRoleMapping::KIND.name, uid));
+                }
+            }
+            _ => violations.add(format!("names[{index}]"), "must be the uid of a mapping of the parent"),
+        }
+    }
+    violations.none_or(())?;
+    if cx.record(IdentityProvider::KIND, &parent).await?.is_none() {
+        return Err(Error::not_found(IdentityProvider::KIND, parent.as_str()));
+    }
+    let mut write = Write::default();
+    let mut deleted: Vec<Value> = Vec::new();
+    for record in cx.records(&keys).await?.into_iter().flatten() {
+        deleted.push(serde_json::from_slice(&record.body).map_err(Error::internal)?);
+        write.require_still(Require::Revision(record.key.clone(), record.revision));
+        write.delete(Delete::Key(record.key));
+    }
+    if !write.is_empty() {
+        write.raise(provider_epoch(&parent));
+        cx.commit(write).await?;
+    }
+    Ok(json!({ "parent": parent, "externalGroupRoleMappings": deleted }))
+}

@@ -1,0 +1,278 @@
+//! Invites: codes that let a person into a group (`docs/api.md`, Group invites).
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::{super::check, Identity, Role, RoleBinding, role, role_binding};
+use crate::{
+    BoxFuture,
+    access::{Capability, cap, identity_epoch},
+    cx::Cx,
+    error::{Error, Result},
+    kind::{
+        Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Verb, WhenParentGoes,
+    },
+    seal::Secret,
+    store::{Delete, Filter, Key, KeyValue, Query, Record, Require, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+    write::Write,
+};
+
+/// A promise of a role at a group to whoever brings its code. Never changes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GroupInvite {
+    /// The group's and a segment.
+    pub uid: Uid,
+    /// The role that is promised: a built-in one, or one of the group or above it.
+    pub role_uid: String,
+    /// The role, looked up when read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<InvitedRole>,
+    /// The mail address that a person must have, verified; empty for whoever has the code.
+    pub email: String,
+    /// How long the invite is good, as a duration such as `3600s`. Only ever put in.
+    pub ttl: String,
+    /// Until when it is good.
+    pub expiration_time: Option<Timestamp>,
+    /// Whether it is used up by the first who brings the code.
+    pub single_use: bool,
+    /// The code. The reply of the create has it, and nothing else ever.
+    pub code: Secret,
+    /// What the code is known by, and no part of what makes it good.
+    pub key_id: String,
+    /// When it was created.
+    pub create_time: Option<Timestamp>,
+    /// When it was last updated.
+    pub update_time: Option<Timestamp>,
+}
+
+/// What an invite shows of its role.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InvitedRole {
+    /// Its uid.
+    pub uid: String,
+    /// Its name.
+    pub name: String,
+    /// Its description.
+    pub description: String,
+    /// What it allows, in the order of the contract's numbers.
+    pub capabilities: Vec<Capability>,
+}
+
+const ROLE: &[Field] = &[
+    Field::string("uid").output_only(),
+    Field::string("name").output_only(),
+    Field::string("description").output_only(),
+    Field::new("capabilities", Type::List(&Type::Capability)).output_only(),
+];
+
+impl Resource for GroupInvite {
+    const KIND: &'static Kind = &Kind {
+        name: "GroupInvite",
+        plural: "groupInvites",
+        service: "GroupInvitesService",
+        domain: Domain::IAM,
+        parent: Parent::Group,
+        methods: &[
+            Method::list(&[cap("group_invites.list")]).order("createTime desc").params(&[Param::exact("keyId")]),
+            Method::get(&[cap("group_invites.list")]),
+            Method::create(INVITER).event("iam.group_invite.created.v1"),
+            Method::delete(&[cap("group_invites.delete")]).event("iam.group_invite.deleted.v1"),
+        ],
+        actions: &[],
+        fields: &[
+            Field::UID,
+            Field::string("roleUid").required().check(check::uid),
+            Field::message("role", ROLE).output_only(),
+            Field::string("email").check(email),
+            Field::new("ttl", Type::Duration).required().input_only().check(ttl),
+            Field::timestamp("expirationTime").output_only(),
+            Field::bool("singleUse"),
+            Field::string("code").output_only().once(),
+            Field::string("keyId").output_only(),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME.rest_only(),
+        ],
+        keys: &[DerivedKey { name: "givenRole", values: |body| check::key_of("roleUid", body) }],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        let group = "63921b2c44617e3f2603851537be0123af4a57d7";
+        Self {
+            uid: Uid::opaque(format!("{group}/0123456789abcdef")),
+            role_uid: group.to_owned(),
+            role: Some(InvitedRole {
+                uid: group.to_owned(),
+                name: "viewer".to_owned(),
+                description: "Viewer Role (built-in)".to_owned(),
+                capabilities: vec![cap("groups.list")],
+            }),
+            email: "ada@example.com".to_owned(),
+            ttl: "604800s".to_owned(),
+            expiration_time: Some(Timestamp::EPOCH),
+            single_use: true,
+            code: Secret::new(format!("{PREFIX}0123456789abcdef_{}", "0123456789abcdef".repeat(4))),
+            key_id: "0123456789abcdef".to_owned(),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+        }
+    }
+
+    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (Some(invite), Verb::Create) = (&mut change.new, change.verb) else { return Ok(()) };
+            let group = change.uid.parent().unwrap_or_default();
+            role::may_promise(cx, &group, &invite.role_uid, "roleUid", &mut change.write).await?;
+            let life = check::millis(&invite.ttl).unwrap_or_default();
+            invite.expiration_time = Some(cx.now().plus_millis(life));
+            let (mut key_id, mut secret) = ([0; 8], [0; 32]);
+            cx.platform().entropy().fill(&mut key_id);
+            cx.platform().entropy().fill(&mut secret);
+            invite.key_id = hex::encode(key_id);
+            let code = format!("{PREFIX}{}_{}", invite.key_id, hex::encode(secret));
+            let private = Private { code_hash: hash(&code), invited_by: cx.caller().identity.clone() };
+            change.private = serde_json::to_vec(&private).map(Bytes::from).map_err(Error::internal)?;
+            invite.code = Secret::new(code);
+            invite.role = None;
+            Ok(())
+        })
+    }
+
+    fn computed(&self) -> bool {
+        true
+    }
+
+    fn render<'a>(cx: &'a Cx<'a>, invites: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let roles = invites.iter().map(|invite| Uid::opaque(invite.role_uid.as_str()));
+            let roles = role_binding::look_up::<Role>(cx, roles).await?;
+            for invite in invites {
+                let role = roles.get(invite.role_uid.as_str()).cloned().unwrap_or_default();
+                invite.role = Some(InvitedRole {
+                    uid: invite.role_uid.clone(),
+                    name: role.name,
+                    description: role.description,
+                    capabilities: role.capabilities,
+                });
+            }
+            Ok(())
+        })
+    }
+}
+
+/// What must be held at a group to invite to it.
+const INVITER: &[Capability] = &[cap("group_invites.create"), cap("role_bindings.create")];
+
+/// What a code begins with; behind it the key id and, after an underscore, 32 random bytes, both in hex.
+const PREFIX: &str = "invite_";
+
+/// What is stored of an invite and never returned.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Private {
+    /// The SHA-256 of the code, in hex.
+    code_hash: String,
+    /// Who made the invite, and so gives what it promises.
+    invited_by: Uid,
+}
+
+fn hash(code: &str) -> String {
+    hex::encode(Sha256::digest(code))
+}
+
+/// One address, of which only the form is looked at.
+fn email(value: &Value) -> std::result::Result<(), String> {
+    let text = value.as_str().unwrap_or_default();
+    let sound = text.len() <= 320 && !text.contains(char::is_whitespace);
+    match text.split_once('@') {
+        Some((name, domain)) if sound && !name.is_empty() && !domain.is_empty() && !domain.contains('@') => Ok(()),
+        _ => Err("must be a mail address".to_owned()),
+    }
+}
+
+fn ttl(value: &Value) -> std::result::Result<(), String> {
+    let millis = value.as_str().and_then(check::millis);
+    if millis.is_some_and(|millis| millis > 0) { Ok(()) } else { Err("must be longer than nothing".to_owned()) }
+}
+
+/// What a redeemed invite has given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redeemed {
+    /// The group that the person is now in.
+    pub group: Uid,
+    /// The uid of the role that they have there.
+    pub role: String,
+    /// The uid of the role binding that gives it.
+    pub role_binding: Uid,
+}
+
+/// One answer for a code that is unknown, used up, out of time, for someone else, or of an inviter who could no
+/// longer give what it promises.
+pub(crate) fn refused() -> Error {
+    Error::invalid_field("code", "is no invite that is good and for you")
+}
+
+/// Finds the invite of a code: its uid, and whose it is. Hashes are compared, in constant time.
+pub(crate) async fn find(cx: &Cx<'_>, code: &str) -> Result<(Uid, Uid)> {
+    let (key_id, _) = code.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(refused)?;
+    let by_key = Filter::AnyOf { key: "keyId", values: vec![KeyValue::text(key_id)] };
+    let found = cx.page(Query { filters: vec![by_key], ..Query::new(GroupInvite::KIND.name, Scope::All) }).await?;
+    let keys: Vec<_> = found.items.into_iter().map(|item| Key::new(GroupInvite::KIND.name, item.uid)).collect();
+    for record in cx.records(&keys).await?.into_iter().flatten() {
+        if let Some(private) = private_of(&record, code)? {
+            return Ok((record.key.uid, private.invited_by));
+        }
+    }
+    Err(refused())
+}
+
+fn private_of(record: &Record, code: &str) -> Result<Option<Private>> {
+    let private: Private = serde_json::from_slice(&record.private).map_err(Error::internal)?;
+    let same = bool::from(private.code_hash.as_bytes().ct_eq(hash(code).as_bytes()));
+    Ok(same.then_some(private))
+}
+
+/// Binds a registered person to what an invite promises, acting as the one who made it, in one commit; a single-use
+/// invite goes with it.
+///
+/// # Errors
+/// [`refused`], ALREADY_EXISTS when the person has the role there already.
+pub(crate) async fn redeem(cx: &Cx<'_>, invite: &Uid, person: &Uid, code: &str) -> Result<Redeemed> {
+    let record = cx.record(GroupInvite::KIND, invite).await?.ok_or_else(refused)?;
+    private_of(&record, code)?.ok_or_else(refused)?;
+    let invite: GroupInvite = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+    let identity = cx.read::<Identity>(person).await?.filter(|identity| identity.uid.is_root()).ok_or_else(refused)?;
+    // An address that the issuer did not verify is kept apart, so this one was.
+    let meant = invite.email.is_empty() || invite.email.eq_ignore_ascii_case(&identity.email);
+    let in_time = invite.expiration_time.is_some_and(|until| cx.now() < until);
+    let group = invite.uid.parent().unwrap_or_default();
+    if !meant || !in_time || !cx.allows(&group, INVITER) {
+        return Err(refused());
+    }
+    let mut write = Write::default();
+    write.require_still(Require::Revision(record.key.clone(), record.revision));
+    let person_stands = Require::Exists(Key::new(Identity::KIND.name, person.clone()));
+    write.require_still(person_stands);
+    if invite.single_use {
+        write.delete(Delete::Key(record.key));
+    }
+    let binding = RoleBinding::new(&group, person, &invite.role_uid, cx.platform().entropy(), cx.now());
+    // What the role gives by now must still be the inviter's to give.
+    role_binding::may_bind(cx, &group, &binding, &mut write).await.map_err(|error| match error.is_stale() {
+        true => error,
+        false => refused(),
+    })?;
+    write.put(&binding.uid, &binding, Bytes::new())?;
+    write.raise(identity_epoch(person));
+    cx.commit(write).await?;
+    Ok(Redeemed { group, role: invite.role_uid, role_binding: binding.uid })
+}

@@ -1,0 +1,347 @@
+//! Identity providers: an organisation's own way to sign in (`docs/api.md`, Identity providers).
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{super::check, ExternalGroupRoleMapping, role};
+use crate::{
+    BoxFuture,
+    access::{cap, provider_epoch},
+    cx::Cx,
+    error::{Error, Result},
+    kind::{Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Verb, WhenParentGoes},
+    seal::Secret,
+    store::{KeyValue, Query, Require, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+    write::Write,
+};
+
+mod scim;
+
+pub(crate) use scim::verify as verify_scim_token;
+pub use scim::{CredentialState, Scim, ScimAccess};
+
+/// An OIDC issuer that vouches for the persons of a group. Whoever signs in by it has the default role at the group.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct IdentityProvider {
+    /// The group's and a segment.
+    pub uid: Uid,
+    /// Need not be unique.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// When it was created.
+    pub create_time: Option<Timestamp>,
+    /// When it was last updated.
+    pub update_time: Option<Timestamp>,
+    /// The uid of the role that everybody has who signs in by it: a built-in one, or one of the group or above it.
+    pub default_role: String,
+    /// How to sign in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oidc: Option<Oidc>,
+    /// How the provider's own directory tells of its users; lists leave it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scim: Option<Scim>,
+}
+
+/// A client at an OpenID Connect issuer.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Oidc {
+    /// The issuer's URL.
+    pub issuer: String,
+    /// The client's id.
+    pub client_id: String,
+    /// The client's secret. Only ever put in: kept sealed, and never returned.
+    pub client_secret: Secret,
+    /// Scopes to ask for besides the usual, in this order.
+    pub additional_scopes: Vec<String>,
+    /// The claim that has the external groups of a person.
+    pub groups_claim: String,
+    /// Which claim is the id that the directory knows a person by; never changes.
+    pub correlation_rule: CorrelationRule,
+    /// Whether to prove by PKCE that who began a sign-in ends it.
+    pub pkce_enabled: bool,
+}
+
+/// Which claim is the external id of a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[allow(clippy::enum_variant_names, reason = "the contract names them so")]
+pub enum CorrelationRule {
+    /// As `sub`.
+    #[default]
+    CorrelationRuleUnspecified,
+    /// The claim `sub`.
+    CorrelationRuleSubEqualsExternalId,
+    /// The claim `oid`.
+    CorrelationRuleOidEqualsExternalId,
+}
+
+const CORRELATION_RULES: &[&str] = &[
+    "CORRELATION_RULE_UNSPECIFIED",
+    "CORRELATION_RULE_SUB_EQUALS_EXTERNAL_ID",
+    "CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID",
+];
+
+/// The most bytes of a client secret, a client id, a scope or a claim's name; our choice.
+const MAX_TEXT: usize = 4096;
+
+const OIDC: &[Field] = &[
+    Field::string("issuer").required().check(issuer),
+    Field::string("clientId").required().check(bounded),
+    Field::string("clientSecret").input_only().check(bounded),
+    Field::strings("additionalScopes").check(scopes),
+    Field::string("groupsClaim").check(bounded),
+    Field::enumeration("correlationRule", CORRELATION_RULES).immutable(),
+    Field::bool("pkceEnabled"),
+];
+
+/// What a caller must hold who deals with the tokens of a directory.
+pub(super) const SCIM_CAPABILITIES: &[crate::access::Capability] =
+    &[cap("identity_providers.scim.manage"), cap("identity_providers.list")];
+
+impl Resource for IdentityProvider {
+    const KIND: &'static Kind = &Kind {
+        name: "IdentityProvider",
+        plural: "identityProviders",
+        service: "IdentityProvidersService",
+        domain: Domain::IAM,
+        parent: Parent::Group,
+        methods: &[
+            Method::list(&[cap("identity_providers.list")]).params(&[Param::exact("name")]),
+            Method::get(&[cap("identity_providers.list")]),
+            Method::create(&[cap("identity_providers.create"), cap("role_bindings.create")])
+                .event("iam.identity_providers.created.v1"),
+            Method::update(&[cap("identity_providers.update"), cap("role_bindings.create")])
+                .event("iam.identity_providers.updated.v1"),
+            Method::delete(&[cap("identity_providers.delete")]).event("iam.identity_providers.deleted.v1"),
+        ],
+        actions: scim::ACTIONS,
+        fields: &[
+            Field::UID,
+            Field::string("name").required().sort(&["name"]).check(check::name),
+            Field::string("description").check(check::description),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME,
+            Field::string("defaultRole").required().check(check::uid),
+            Field::message("oidc", OIDC).required().oneof("configuration"),
+            Field::message("scim", scim::FIELDS).output_only().unlisted(),
+        ],
+        keys: &[
+            DerivedKey { name: "segment", values: |body| vec![KeyValue::text(check::last_segment(body))] },
+            DerivedKey { name: "givenRole", values: |body| check::key_of("defaultRole", body) },
+        ],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Blocks,
+    };
+
+    fn example() -> Self {
+        Self {
+            uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
+            name: "example sign-in".to_owned(),
+            description: "Everybody at example.com".to_owned(),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+            default_role: "63921b2c44617e3f2603851537be0123af4a57d7".to_owned(),
+            oidc: Some(Oidc {
+                issuer: "https://sign-in.example.com".to_owned(),
+                client_id: "platform".to_owned(),
+                client_secret: Secret::default(),
+                additional_scopes: vec!["email".to_owned(), "groups".to_owned()],
+                groups_claim: "groups".to_owned(),
+                correlation_rule: CorrelationRule::CorrelationRuleSubEqualsExternalId,
+                pkce_enabled: true,
+            }),
+            scim: Some(scim::example()),
+        }
+    }
+
+    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            if change.verb != Verb::Create {
+                change.write.raise(provider_epoch(&change.uid));
+            }
+            if change.new.is_none() {
+                return Ok(());
+            }
+            keep_secret(cx, change)?;
+            let Some(provider) = &mut change.new else { return Ok(()) };
+            may_trust(cx, &change.uid, change.old.as_ref(), provider, &mut change.write).await
+        })
+    }
+
+    fn computed(&self) -> bool {
+        true
+    }
+
+    fn render<'a>(cx: &'a Cx<'a>, providers: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            for provider in providers {
+                provider.scim = Some(Scim::shown(provider.scim.take(), cx.now()));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// What is stored of a provider and never returned.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Private {
+    /// The client's secret, sealed, in base64; empty when there is none.
+    client_secret: String,
+    /// The SHA-256 of the directory's token, in hex; empty when there is none.
+    token_hash: String,
+    /// That of the token before, for as long as it is good beside the new one.
+    previous_token_hash: String,
+    /// When the tokens were last revoked.
+    revoke_time: Option<Timestamp>,
+}
+
+impl Private {
+    fn read(private: &[u8]) -> Result<Self> {
+        if private.is_empty() { Ok(Self::default()) } else { serde_json::from_slice(private).map_err(Error::internal) }
+    }
+
+    fn write(&self) -> Result<Bytes> {
+        serde_json::to_vec(self).map(Bytes::from).map_err(Error::internal)
+    }
+}
+
+/// Takes the client's secret out of the change and seals it; an empty one keeps what stands, unless the mask names it.
+fn keep_secret(cx: &Cx<'_>, change: &mut Change<IdentityProvider>) -> Result<()> {
+    let mut private = Private::read(&change.private)?;
+    let named = change.verb == Verb::Update && change.paths.iter().any(|path| path == "oidc.clientSecret");
+    let oidc = change.new.as_mut().and_then(|provider| provider.oidc.as_mut());
+    let oidc = oidc.ok_or_else(|| Error::invalid_field("oidc", "is required"))?;
+    if oidc.correlation_rule == CorrelationRule::default() {
+        oidc.correlation_rule = CorrelationRule::CorrelationRuleSubEqualsExternalId;
+    }
+    let secret = std::mem::take(&mut oidc.client_secret);
+    if !secret.is_empty() {
+        let platform = cx.platform();
+        let sealed = platform.seal_keys().seal(platform.entropy(), &change.uid, secret.expose().as_bytes());
+        private.client_secret = STANDARD.encode(sealed.map_err(Error::internal)?);
+    } else if named {
+        private.client_secret.clear();
+    }
+    if private.client_secret.is_empty() && !oidc.pkce_enabled {
+        return Err(Error::invalid_field("oidc.clientSecret", "is required, or pkceEnabled"));
+    }
+    change.private = private.write()?;
+    Ok(())
+}
+
+/// Opens the client's secret of a provider, for who signs persons in by it.
+pub(crate) fn client_secret(cx: &Cx<'_>, provider: &Uid, private: &[u8]) -> Result<Option<Secret>> {
+    let private = Private::read(private)?;
+    if private.client_secret.is_empty() {
+        return Ok(None);
+    }
+    let sealed = STANDARD.decode(&private.client_secret).map_err(Error::internal)?;
+    let secret = cx.platform().seal_keys().open(provider, &sealed).map_err(Error::internal)?;
+    String::from_utf8(secret).map(Secret::new).map(Some).map_err(Error::internal)
+}
+
+/// Refuses a provider that gives what the caller does not hold.
+///
+/// Another default role is a gift of that role. Another issuer, client or groups claim gives all that the provider
+/// gives to whomever that vouches for: the default role, and every role that is mapped.
+async fn may_trust(
+    cx: &Cx<'_>,
+    uid: &Uid,
+    old: Option<&IdentityProvider>,
+    new: &IdentityProvider,
+    write: &mut Write,
+) -> Result<()> {
+    let vouches = |provider: &IdentityProvider| {
+        let oidc = provider.oidc.as_ref();
+        oidc.map(|oidc| (oidc.issuer.clone(), oidc.client_id.clone(), oidc.groups_claim.clone()))
+    };
+    let other_voucher = old.is_some_and(|old| vouches(old) != vouches(new));
+    let group = uid.parent().unwrap_or_default();
+    if other_voucher || old.is_none_or(|old| old.default_role != new.default_role) {
+        role::may_promise(cx, &group, &new.default_role, "defaultRole", write).await?;
+    }
+    if !other_voucher {
+        return Ok(());
+    }
+    // A mapping that comes in between raises this.
+    let epoch = provider_epoch(uid);
+    let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;
+    write.require_still(Require::Epoch(epoch, read.epochs.first().copied().unwrap_or_default()));
+    let mappings = Query::new(ExternalGroupRoleMapping::KIND.name, Scope::Children(uid.clone()));
+    let mut given: Vec<_> = cx.find::<ExternalGroupRoleMapping>(mappings).await?;
+    given.sort_by(|a, b| (&a.scope, &a.role_uid).cmp(&(&b.scope, &b.role_uid)));
+    given.dedup_by(|a, b| (&a.scope, &a.role_uid) == (&b.scope, &b.role_uid));
+    for mapping in given {
+        let scope = Uid::opaque(mapping.scope);
+        cx.demand(&scope, &[cap("role_bindings.create")])?;
+        role::may_promise(cx, &scope, &mapping.role_uid, "oidc", write).await?;
+    }
+    Ok(())
+}
+
+/// An issuer's URL, as OpenID Connect Discovery has it: no query and no fragment; here no userinfo either.
+fn issuer(value: &Value) -> std::result::Result<(), String> {
+    let text = value.as_str().unwrap_or_default();
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or_default();
+    let host = rest.split('/').next().unwrap_or_default();
+    let plain = text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'?' | b'#' | b'@' | b'\\'));
+    if plain && !host.is_empty() && !host.starts_with(':') && text.len() <= MAX_TEXT {
+        Ok(())
+    } else {
+        Err("must be the URL of an issuer, such as https://sign-in.example.com".to_owned())
+    }
+}
+
+fn bounded(value: &Value) -> std::result::Result<(), String> {
+    match value.as_str().is_some_and(|text| !text.is_empty() && text.len() <= MAX_TEXT) {
+        true => Ok(()),
+        false => Err(format!("must have 1 to {MAX_TEXT} bytes")),
+    }
+}
+
+/// Scopes of OAuth 2.0: texts without spaces, quotes and backslashes.
+fn scopes(value: &Value) -> std::result::Result<(), String> {
+    let of_scope = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\');
+    let is_scope = |scope: &Value| {
+        scope.as_str().is_some_and(|text| !text.is_empty() && text.len() <= MAX_TEXT && text.bytes().all(of_scope))
+    };
+    match value.as_array().into_iter().flatten().all(is_scope) {
+        true => Ok(()),
+        false => Err("must be scopes, which have no spaces".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_issuer_is_a_plain_url_with_a_host() {
+        for good in ["https://a.example", "http://localhost:8080", "https://a.example/tenant/v2.0"] {
+            assert_eq!(issuer(&good.into()), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "a.example",
+            "https://",
+            "https://a b",
+            "https://a@b",
+            "https://a?b",
+            "https://a#b",
+            "https://:1",
+            "ftp://a",
+            "https://a\\b",
+        ] {
+            assert!(issuer(&bad.into()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! The tokens by which a provider's own directory tells of its users (RFC 7644): issued, exchanged, revoked and told.
+//!
+//! A token is shown once and stored only as its SHA-256. Every change of what is shown gives a new etag, and what
+//! replaces or enables must name the one that it saw.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::{IdentityProvider, Private, SCIM_CAPABILITIES, check};
+use crate::{
+    cx::Cx,
+    entropy::Entropy,
+    error::{Code, Error, Result},
+    kind::{Action, Field, Http, Needs, Resource, Type},
+    resources::iam::{RoleBinding, role},
+    store::{Filter, Key, KeyValue, Query, Require, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+    write::Write,
+};
+
+/// What a provider shows of its directory's token.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Scim {
+    /// Whether the directory may tell of users.
+    pub enabled: bool,
+    /// Where it tells.
+    pub endpoint_url: String,
+    /// Until when the token is good; none for one that never expires.
+    pub token_expire_time: Option<Timestamp>,
+    /// Until when the token before is good beside it; none when it no longer is.
+    pub previous_token_expire_time: Option<Timestamp>,
+    /// How the token stands.
+    pub credential_state: CredentialState,
+    /// What a change must name, so that it is made of what was seen.
+    pub etag: String,
+}
+
+/// How a directory's token stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[allow(clippy::enum_variant_names, reason = "the contract names them so")]
+pub enum CredentialState {
+    /// Not told.
+    #[default]
+    CredentialStateUnspecified,
+    /// There never was one.
+    CredentialStateNotIssued,
+    /// It is good.
+    CredentialStateLive,
+    /// Its time is over.
+    CredentialStateExpired,
+    /// It was revoked.
+    CredentialStateRevoked,
+    /// It is good, and so is the one before it.
+    CredentialStateRotating,
+}
+
+const CREDENTIAL_STATES: &[&str] = &[
+    "CREDENTIAL_STATE_UNSPECIFIED",
+    "CREDENTIAL_STATE_NOT_ISSUED",
+    "CREDENTIAL_STATE_LIVE",
+    "CREDENTIAL_STATE_EXPIRED",
+    "CREDENTIAL_STATE_REVOKED",
+    "CREDENTIAL_STATE_ROTATING",
+];
+
+pub(super) const FIELDS: &[Field] = &[
+    Field::bool("enabled").output_only(),
+    Field::string("endpointUrl").output_only(),
+    Field::timestamp("tokenExpireTime").output_only(),
+    Field::timestamp("previousTokenExpireTime").output_only(),
+    Field::enumeration("credentialState", CREDENTIAL_STATES).output_only(),
+    Field::string("etag").output_only(),
+];
+
+const UID: Field = Field::string("identityProviderUid").required().check(check::uid);
+const ETAG: Field = Field::string("etag").required().check(etag_is_there);
+
+pub(super) const ACTIONS: &[Action] = &[
+    Action {
+        name: "GenerateScimToken",
+        http: Http::Post,
+        path: "identityProviders/{identityProviderUid=**}:generateScimToken",
+        request: &[UID, Field::timestamp("expireTime"), Field::bool("neverExpires")],
+        response: &[
+            Field::string("token"),
+            Field::string("endpointUrl"),
+            Field::timestamp("expireTime"),
+            Field::string("identityProviderUid"),
+            Field::string("etag"),
+        ],
+        needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
+        event: Some("iam.identity_providers.scim_token.generated.v1"),
+        run: |cx, request| Box::pin(generate(cx, request)),
+    },
+    Action {
+        name: "RegenerateScimToken",
+        http: Http::Post,
+        path: "identityProviders/{identityProviderUid=**}:regenerateScimToken",
+        request: &[
+            UID,
+            Field::new("overlap", Type::Duration),
+            Field::timestamp("expireTime"),
+            ETAG,
+            Field::bool("neverExpires"),
+        ],
+        response: &[
+            Field::string("token"),
+            Field::string("endpointUrl"),
+            Field::timestamp("expireTime"),
+            Field::string("identityProviderUid"),
+            Field::string("etag"),
+            Field::timestamp("previousTokenExpireTime"),
+            Field::new("requestedOverlap", Type::Duration),
+        ],
+        needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
+        event: Some("iam.identity_providers.scim_token.regenerated.v1"),
+        run: |cx, request| Box::pin(regenerate(cx, request)),
+    },
+    Action {
+        name: "RevokeScimToken",
+        http: Http::Post,
+        path: "identityProviders/{identityProviderUid=**}:revokeScimToken",
+        request: &[UID],
+        response: &[
+            Field::string("identityProviderUid"),
+            Field::string("etag"),
+            Field::bool("enabled"),
+            Field::timestamp("revokeTime"),
+        ],
+        needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
+        event: Some("iam.identity_providers.scim_token.revoked.v1"),
+        run: |cx, request| Box::pin(revoke(cx, request)),
+    },
+    Action {
+        name: "SetScimEnabled",
+        http: Http::Post,
+        path: "identityProviders/{identityProviderUid=**}:setScimEnabled",
+        request: &[UID, Field::bool("enabled").required(), ETAG],
+        response: &[Field::string("identityProviderUid"), Field::bool("enabled"), Field::string("etag")],
+        needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
+        event: Some("iam.identity_providers.scim_enabled.updated.v1"),
+        run: |cx, request| Box::pin(set_enabled(cx, request)),
+    },
+];
+
+fn etag_is_there(value: &Value) -> std::result::Result<(), String> {
+    if value.as_str().is_some_and(|etag| !etag.is_empty()) { Ok(()) } else { Err("etag is required".to_owned()) }
+}
+
+/// What a token begins with.
+const PREFIX: &str = "cgscim_";
+const HOUR_MILLIS: i64 = 60 * 60 * 1000;
+/// How long a token is good unless the request says: a year.
+const DEFAULT_LIFE_MILLIS: i64 = 365 * 24 * HOUR_MILLIS;
+/// How long it is good at most, unless it never expires: two years.
+const MAX_LIFE_MILLIS: i64 = 2 * DEFAULT_LIFE_MILLIS;
+/// How long the token before is good beside a new one, unless the request says.
+const DEFAULT_OVERLAP_MILLIS: i64 = HOUR_MILLIS;
+/// How long it is good at most.
+const MAX_OVERLAP_MILLIS: i64 = 24 * HOUR_MILLIS;
+/// How many owners an organisation must have before a directory may lock people out.
+const OWNERS: u64 = 2;
+
+impl Scim {
+    /// Returns what is shown at this time of what is stored.
+    pub(super) fn shown(stored: Option<Self>, now: Timestamp) -> Self {
+        let Some(mut scim) = stored else {
+            return Self { credential_state: CredentialState::CredentialStateNotIssued, ..Self::default() };
+        };
+        scim.previous_token_expire_time = scim.previous_token_expire_time.filter(|until| *until > now);
+        if scim.credential_state != CredentialState::CredentialStateRevoked {
+            scim.credential_state = match (scim.token_expire_time, scim.previous_token_expire_time) {
+                (Some(until), _) if until <= now => CredentialState::CredentialStateExpired,
+                (_, Some(_)) => CredentialState::CredentialStateRotating,
+                _ => CredentialState::CredentialStateLive,
+            };
+        }
+        scim
+    }
+
+    fn is_good(&self) -> bool {
+        matches!(self.credential_state, CredentialState::CredentialStateLive | CredentialState::CredentialStateRotating)
+    }
+}
+
+pub(super) fn example() -> Scim {
+    Scim {
+        enabled: true,
+        endpoint_url: "https://platform.example.com/scim/v2/63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"
+            .to_owned(),
+        token_expire_time: Some(Timestamp::EPOCH),
+        previous_token_expire_time: None,
+        credential_state: CredentialState::CredentialStateLive,
+        etag: "0123456789abcdef".to_owned(),
+    }
+}
+
+/// A provider that an action changes.
+struct Standing {
+    provider: IdentityProvider,
+    private: Private,
+    write: Write,
+}
+
+impl Standing {
+    async fn of(cx: &Cx<'_>, request: &Map<String, Value>) -> Result<Self> {
+        let uid = Uid::opaque(text(request, "identityProviderUid"));
+        let missing = || Error::not_found(IdentityProvider::KIND, uid.as_str());
+        let record = cx.record(IdentityProvider::KIND, &uid).await?.ok_or_else(missing)?;
+        let mut write = Write::default();
+        write.require_still(Require::Revision(record.key, record.revision));
+        let provider = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+        Ok(Self { provider, private: Private::read(&record.private)?, write })
+    }
+
+    /// Refuses a request that names another etag than the one that stands.
+    fn matches(&self, request: &Map<String, Value>) -> Result<&Scim> {
+        let blocked = || Error::blocked("SCIM_TOKEN_NOT_ISSUED", "no SCIM token was generated for the provider yet");
+        let scim = self.provider.scim.as_ref().ok_or_else(blocked)?;
+        match text(request, "etag") == scim.etag {
+            true => Ok(scim),
+            false => Err(Error::new(Code::Aborted, "The etag is not the one that stands; read it again")),
+        }
+    }
+
+    /// Replaces what is shown, under a new etag, and returns it.
+    async fn put(mut self, cx: &Cx<'_>, mut scim: Scim) -> Result<Scim> {
+        let mut etag = [0; 8];
+        cx.platform().entropy().fill(&mut etag);
+        scim.etag = hex::encode(etag);
+        self.provider.update_time = self.provider.update_time.max(Some(cx.now()));
+        self.provider.scim = Some(scim.clone());
+        self.write.put(&self.provider.uid.clone(), &self.provider, self.private.write()?)?;
+        cx.commit(self.write).await?;
+        Ok(scim)
+    }
+
+    /// Draws a new token and returns it with what is shown of it.
+    fn issue(&mut self, cx: &Cx<'_>, request: &Map<String, Value>) -> Result<(String, Scim)> {
+        let token_expire_time = expire_time(cx.now(), request)?;
+        let token = draw(&self.provider.uid, cx.platform().entropy());
+        self.private.token_hash = hash(&token);
+        self.private.revoke_time = None;
+        let uid = &self.provider.uid;
+        let base = cx.platform().settings().public_url.trim_end_matches('/');
+        let before = self.provider.scim.take().unwrap_or_default();
+        let scim = Scim {
+            enabled: before.enabled,
+            endpoint_url: format!("{base}/scim/v2/{uid}"),
+            token_expire_time,
+            previous_token_expire_time: None,
+            credential_state: CredentialState::CredentialStateLive,
+            etag: before.etag,
+        };
+        Ok((token, scim))
+    }
+}
+
+/// Issues the first token; the directory may not use it before it is enabled.
+async fn generate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let mut standing = Standing::of(cx, &request).await?;
+    if standing.provider.scim.is_some() {
+        let why = "a SCIM token was generated before; regenerate it instead";
+        return Err(Error::blocked("SCIM_TOKEN_ISSUED", why));
+    }
+    let (token, scim) = standing.issue(cx, &request)?;
+    let scim = standing.put(cx, scim).await?;
+    Ok(issued(&request, token, &scim).into())
+}
+
+/// Issues a token in place of the one that stands, which stays good beside it for a while.
+async fn regenerate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let now = cx.now();
+    let overlap = overlap(&request)?;
+    let mut standing = Standing::of(cx, &request).await?;
+    if standing.provider.scim.is_none() {
+        return Err(Error::not_found(IdentityProvider::KIND, "the provider's SCIM token"));
+    }
+    let before = Scim::shown(Some(standing.matches(&request)?.clone()), now);
+    let previous_hash = std::mem::take(&mut standing.private.token_hash);
+    let (token, mut scim) = standing.issue(cx, &request)?;
+    standing.private.previous_token_hash = String::new();
+    if before.is_good() && overlap > 0 {
+        let until = now.plus_millis(overlap);
+        scim.previous_token_expire_time = Some(before.token_expire_time.map_or(until, |end| end.min(until)));
+        standing.private.previous_token_hash = previous_hash;
+    }
+    let scim = standing.put(cx, scim).await?;
+    let mut reply = issued(&request, token, &scim);
+    let requested = request.get("overlap").cloned().unwrap_or_else(|| "3600s".into());
+    reply.extend(scim.previous_token_expire_time.map(|until| ("previousTokenExpireTime".to_owned(), json!(until))));
+    reply.insert("requestedOverlap".to_owned(), requested);
+    Ok(reply.into())
+}
+
+/// Ends both tokens at once. Needs no etag, and doing it again changes nothing.
+async fn revoke(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let now = cx.now();
+    let mut standing = Standing::of(cx, &request).await?;
+    let uid = standing.provider.uid.clone();
+    let told = |scim: &Scim, at: Option<Timestamp>| {
+        without_null(
+            json!({ "identityProviderUid": uid, "etag": scim.etag, "enabled": scim.enabled, "revokeTime": at }),
+        )
+    };
+    let Some(mut scim) = standing.provider.scim.take() else {
+        return Ok(json!({ "identityProviderUid": uid, "enabled": false }));
+    };
+    if scim.credential_state == CredentialState::CredentialStateRevoked {
+        return Ok(told(&scim, standing.private.revoke_time).into());
+    }
+    scim.credential_state = CredentialState::CredentialStateRevoked;
+    scim.previous_token_expire_time = None;
+    standing.private.token_hash.clear();
+    standing.private.previous_token_hash.clear();
+    standing.private.revoke_time = Some(now);
+    let scim = standing.put(cx, scim).await?;
+    Ok(told(&scim, Some(now)).into())
+}
+
+/// Lets the directory tell of users, or no longer. Its token stays as it is.
+async fn set_enabled(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let enabled = request.get("enabled").and_then(Value::as_bool).unwrap_or_default();
+    let standing = Standing::of(cx, &request).await?;
+    let mut scim = standing.matches(&request)?.clone();
+    let uid = standing.provider.uid.clone();
+    if enabled && owners(cx, &Uid::opaque(uid.root())).await? < OWNERS {
+        let why = format!("the organisation must have at least {OWNERS} owners by role bindings of their own");
+        return Err(Error::blocked("TOO_FEW_OWNERS", why));
+    }
+    if scim.enabled != enabled {
+        scim.enabled = enabled;
+        scim = standing.put(cx, scim).await?;
+    }
+    Ok(json!({ "identityProviderUid": uid, "enabled": scim.enabled, "etag": scim.etag }))
+}
+
+/// Counts who is bound to an organisation as its owner.
+async fn owners(cx: &Cx<'_>, organisation: &Uid) -> Result<u64> {
+    let bound = Filter::AnyOf { key: "roleUid", values: vec![KeyValue::text(&role::owner_uid())] };
+    let query = Query {
+        filters: vec![bound],
+        limit: 1,
+        count: true,
+        ..Query::new(RoleBinding::KIND.name, Scope::Children(organisation.clone()))
+    };
+    Ok(cx.page(query).await?.total.unwrap_or_default())
+}
+
+fn issued(request: &Map<String, Value>, token: String, scim: &Scim) -> Map<String, Value> {
+    without_null(json!({
+        "token": token,
+        "endpointUrl": scim.endpoint_url,
+        "expireTime": scim.token_expire_time,
+        "identityProviderUid": text(request, "identityProviderUid"),
+        "etag": scim.etag,
+    }))
+}
+
+fn without_null(reply: Value) -> Map<String, Value> {
+    let Value::Object(mut fields) = reply else { return Map::new() };
+    fields.retain(|_, value| !value.is_null());
+    fields
+}
+
+fn text<'a>(request: &'a Map<String, Value>, name: &str) -> &'a str {
+    request.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns until when a token shall be good; none when it never expires.
+fn expire_time(now: Timestamp, request: &Map<String, Value>) -> Result<Option<Timestamp>> {
+    let never = request.get("neverExpires").and_then(Value::as_bool).unwrap_or_default();
+    let asked = request.get("expireTime").and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
+    match (never, asked) {
+        (true, Some(_)) => Err(Error::invalid_field("expireTime", "must not be set for a token that never expires")),
+        (true, None) => Ok(None),
+        (false, None) => Ok(Some(now.plus_millis(DEFAULT_LIFE_MILLIS))),
+        (false, Some(until)) if until > now && until <= now.plus_millis(MAX_LIFE_MILLIS) => Ok(Some(until)),
+        (false, Some(_)) => Err(Error::invalid_field("expireTime", "must be in the future and at most 2 years away")),
+    }
+}
+
+/// Returns for how many milliseconds the token before shall be good beside a new one.
+fn overlap(request: &Map<String, Value>) -> Result<i64> {
+    let Some(asked) = request.get("overlap").and_then(Value::as_str) else { return Ok(DEFAULT_OVERLAP_MILLIS) };
+    let asked = check::millis(asked).filter(|millis| (0..=MAX_OVERLAP_MILLIS).contains(millis));
+    asked.ok_or_else(|| Error::invalid_field("overlap", "must be 0s to 86400s"))
+}
+
+/// Draws a token: what it begins with, the last segment of the provider's uid, by which it is found, and 24 random
+/// bytes; both in hex, 64 digits together.
+fn draw(provider: &Uid, entropy: &dyn Entropy) -> String {
+    let mut secret = [0; 24];
+    entropy.fill(&mut secret);
+    format!("{PREFIX}{}{}", provider.rsplit('/').next().unwrap_or_default(), hex::encode(secret))
+}
+
+fn hash(token: &str) -> String {
+    hex::encode(Sha256::digest(token))
+}
+
+/// Whose a directory's token is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScimAccess {
+    /// The uid of the provider that the token was issued for.
+    pub provider: Uid,
+    /// Whether the provider's directory may tell of users; while it may not, its requests are to be refused.
+    pub enabled: bool,
+}
+
+/// Tells whose a token is. What is compared is hashes, all of them whatever is found, in constant time.
+pub(crate) async fn verify(cx: &Cx<'_>, token: &str) -> Result<ScimAccess> {
+    let refused = || Error::unauthenticated("The SCIM token is not valid");
+    let digits = token.strip_prefix(PREFIX).filter(|digits| digits.len() == 64).ok_or_else(refused)?;
+    let segment = digits.get(..16).ok_or_else(refused)?;
+    let found = cx
+        .page(Query {
+            filters: vec![Filter::AnyOf { key: "segment", values: vec![KeyValue::text(segment)] }],
+            ..Query::new(IdentityProvider::KIND.name, Scope::All)
+        })
+        .await?;
+    let keys: Vec<_> = found.items.into_iter().map(|item| Key::new(IdentityProvider::KIND.name, item.uid)).collect();
+    let (presented, now) = (hash(token), cx.now());
+    let mut access = None;
+    for record in cx.records(&keys).await?.into_iter().flatten() {
+        let provider: IdentityProvider = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+        let private = Private::read(&record.private)?;
+        let is = |hash: &str| bool::from(hash.as_bytes().ct_eq(presented.as_bytes()));
+        let (current, previous) = (is(&private.token_hash), is(&private.previous_token_hash));
+        let scim = Scim::shown(provider.scim, now);
+        let good = (current && scim.is_good()) || (previous && scim.previous_token_expire_time.is_some());
+        if good {
+            access = Some(ScimAccess { provider: record.key.uid, enabled: scim.enabled });
+        }
+    }
+    access.ok_or_else(refused)
+}

@@ -1,0 +1,204 @@
+//! Acceptances of legal documents by groups (`docs/api.md`, Terms).
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{super::check, Group};
+use crate::{
+    access::cap,
+    cx::Cx,
+    error::{Error, Result, Violations},
+    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Registered, Resource, Roots, Type, WhenParentGoes},
+    request::ListRequest,
+    scope::Scopes,
+    store::{Key, Require, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+    verbs,
+    write::Write,
+};
+
+/// That a group has accepted a document, for itself and everything below it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TermsAcceptance {
+    /// The group's and a segment, the same for every acceptance of one document.
+    pub uid: Uid,
+    /// The document.
+    pub doc_id: String,
+    /// The uid of the identity that accepted it first.
+    pub accepted_by: String,
+    /// The group.
+    pub org_uid: String,
+    /// When it was accepted.
+    pub create_time: Option<Timestamp>,
+    /// The same.
+    pub update_time: Option<Timestamp>,
+}
+
+/// A document that groups can accept (`docs/api.md`, Terms).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TermsDocument {
+    /// What acceptances name, such as `skills-tos.v1`.
+    pub id: String,
+    /// What people call it.
+    pub label: String,
+    /// Where it can be read; may be empty.
+    pub url: String,
+}
+
+impl TermsDocument {
+    /// Returns the documents that the published interface names, for an installation that has none of its own. Where
+    /// they can be read is for the installation to say.
+    pub fn published() -> Vec<Self> {
+        [
+            ("guardener-tos.v1", "Terms of Service"),
+            ("sfdpa.v1", "Data Privacy Agreement"),
+            ("skills-tos.v1", "Skills Registry Terms of Service"),
+        ]
+        .map(|(id, label)| Self { id: id.to_owned(), label: label.to_owned(), url: String::new() })
+        .into()
+    }
+}
+
+const FIELDS: &[Field] = &[
+    Field::UID.rest_only(),
+    Field::string("docId").output_only().sort(&["docId"]),
+    Field::string("acceptedBy").output_only(),
+    Field::string("orgUid").output_only(),
+    Field::CREATE_TIME,
+    Field::UPDATE_TIME.rest_only(),
+];
+
+const GROUP: Field = Field::string("group").required().check(check::uid);
+
+impl Resource for TermsAcceptance {
+    const KIND: &'static Kind = &Kind {
+        name: "TermsAcceptance",
+        plural: "termsAcceptances",
+        service: "TermsService",
+        domain: Domain::IAM,
+        parent: Parent::Group,
+        methods: &[],
+        actions: &[
+            Action {
+                name: "AcceptTerms",
+                http: Http::Post,
+                path: "terms/{group=**}",
+                request: &[GROUP, Field::strings("documentIds").required()],
+                response: &[Field::string("group").output_only(), Field::strings("documentIds").output_only()],
+                needs: Needs::At("group", &[cap("terms.accept")]),
+                event: Some("iam.terms.accepted.v1"),
+                run: |cx, request| Box::pin(accept(cx, request)),
+            },
+            Action {
+                name: "ListTermsAcceptances",
+                http: Http::Get,
+                path: "terms/{group=**}",
+                request: &[
+                    GROUP,
+                    Field::new("pageSize", Type::Int32),
+                    Field::string("pageToken"),
+                    Field::string("orderBy"),
+                    Field::new("skip", Type::Int32),
+                ],
+                response: &[
+                    Field::new("termsAcceptances", Type::List(&Type::Message(FIELDS))),
+                    Field::string("nextPageToken"),
+                    Field::new("totalCount", Type::Int64),
+                    Field::new("skipped", Type::Int32),
+                ],
+                needs: Needs::At("group", &[cap("terms.list")]),
+                event: None,
+                run: |cx, request| Box::pin(list(cx, request)),
+            },
+        ],
+        fields: FIELDS,
+        keys: &[],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        let group = "63921b2c44617e3f2603851537be0123af4a57d7";
+        Self {
+            uid: Uid::opaque(format!("{group}/0123456789abcdef")),
+            doc_id: "skills-tos.v1".to_owned(),
+            accepted_by: "7f0c2b1d44617e3f2603851537be0123af4a57d8".to_owned(),
+            org_uid: group.to_owned(),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+        }
+    }
+}
+
+async fn group_of(cx: &Cx<'_>, request: &Map<String, Value>) -> Result<Uid> {
+    let group = Uid::opaque(request.get("group").and_then(Value::as_str).unwrap_or_default());
+    let found = cx.record(Group::KIND, &group).await?;
+    found.map(|_| group.clone()).ok_or_else(|| Error::not_found(Group::KIND, group.as_str()))
+}
+
+/// Accepts documents for a group, all or none. What was accepted before stays as it was.
+async fn accept(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let asked = request.get("documentIds").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let known = &cx.platform().settings().terms;
+    let mut violations = Violations::default();
+    let mut ids: Vec<&str> = Vec::new();
+    for (index, id) in asked.enumerate() {
+        if !known.iter().any(|document| document.id == id) {
+            violations.add(format!("documentIds[{index}]"), "is no document that can be accepted here");
+        } else if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    violations.none_or(())?;
+    let group = group_of(cx, &request).await?;
+    let key = |id: &&str| {
+        let segment = hex::encode(Sha256::digest(id).get(..8).unwrap_or_default());
+        Key::new(TermsAcceptance::KIND.name, Uid::opaque(format!("{group}/{segment}")))
+    };
+    let keys: Vec<_> = ids.iter().map(key).collect();
+    let standing = cx.records(&keys).await?;
+    let mut write = Write::default();
+    for ((id, key), _) in ids.iter().zip(keys).zip(standing).filter(|(_, standing)| standing.is_none()) {
+        let acceptance = TermsAcceptance {
+            uid: key.uid.clone(),
+            doc_id: (*id).to_owned(),
+            accepted_by: cx.caller().identity.to_string(),
+            org_uid: group.to_string(),
+            create_time: Some(cx.now()),
+            update_time: Some(cx.now()),
+        };
+        write.require_still(Require::Absent(key));
+        write.put(&acceptance.uid, &acceptance, Bytes::new())?;
+    }
+    if !write.is_empty() {
+        let missing = Error::not_found(Group::KIND, group.as_str());
+        write.require(Require::Exists(Key::new(Group::KIND.name, group.clone())), missing);
+        cx.commit(write).await?;
+    }
+    Ok(json!({ "group": group, "documentIds": ids }))
+}
+
+/// Lists what a group and the groups above it have accepted, oldest first unless the request says.
+async fn list(cx: &Cx<'_>, mut request: Map<String, Value>) -> Result<Value> {
+    let group = group_of(cx, &request).await?;
+    request.shift_remove("group");
+    request.entry("orderBy").or_insert_with(|| "createTime".into());
+    // So that a page token is bound to the group.
+    request.insert("uidp".to_owned(), json!({ "childrenOf": group }));
+    let request = ListRequest::from_json(TermsAcceptance::KIND, request)?;
+    let above = group.ancestry().map(|uid| Scope::Children(Uid::opaque(uid)));
+    let registered = Registered::of::<TermsAcceptance>();
+    let page = verbs::list::list_in(cx, &registered, &request, Scopes::disjoint(above)).await?;
+    let items = page.items.iter().map(|item| serde_json::from_slice(item).map_err(Error::internal));
+    let mut reply = Map::new();
+    reply.insert("termsAcceptances".to_owned(), items.collect::<Result<Vec<Value>>>()?.into());
+    reply.extend(page.next_page_token.map(|next| ("nextPageToken".to_owned(), next.into())));
+    reply.insert("totalCount".to_owned(), page.total_count.to_string().into());
+    reply.insert("skipped".to_owned(), page.skipped.into());
+    Ok(reply.into())
+}

@@ -1,0 +1,152 @@
+//! Lists of advisories (`docs/api.md`, Advisories): each filter, and how they combine.
+
+use platform_core::resources::{
+    advisory::VulnerabilityMetadata,
+    vulnerabilities::{Advisory, Severity, severity::SeverityType},
+};
+use serde_json::{Value, json};
+
+use crate::common::{Page, World, refused_fields, text};
+
+/// Four advisories, of which the last is withdrawn.
+fn world() -> World {
+    let world = World::new();
+    let put = |mut one: Value| {
+        one["artifactType"] = "apk".into();
+        let advisory: Advisory = serde_json::from_value(one).unwrap();
+        world.put(&world.org, advisory);
+    };
+    let event = |at: &str, form: &str, author: &str, state: &str| json!({ "createTime": at, form: {}, "author": author, "reviewer": format!("{author} too"), "reviewState": state });
+    let (pending, approved) = ("REVIEW_STATE_PENDING", "REVIEW_STATE_APPROVED");
+    let [first, second, third] = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"];
+    put(json!({
+        "advisoryId": "CGA-1", "artifactName": "openssl", "artifactArchitecture": "x86_64", "aliases": ["CVE-1", "GHSA-1"],
+        "componentName": "LibCrypto", "componentType": "so", "componentLocation": "/usr/lib", "legacyAdvisoryId": "OLD-1",
+        // Written out of order: what is most recent is told by the times.
+        "events": [event(second, "fixed", "ada", approved), event(first, "detection", "bot", approved)],
+    }));
+    put(json!({
+        "advisoryId": "CGA-2", "artifactName": "libssl3", "origin": "openssl", "aliases": ["CVE-1"],
+        "events": [event(first, "detection", "ada", approved), event(third, "fixed", "grace", pending)],
+    }));
+    put(json!({
+        "advisoryId": "CGA-3", "artifactName": "curl", "artifactArchitecture": "aarch64", "aliases": ["CVE-2"],
+        "events": [event(first, "patched", "grace", approved)],
+    }));
+    put(json!({
+        "advisoryId": "CGA-4", "artifactName": "curl", "aliases": ["CVE-1"], "deleteTime": third,
+        "events": [event(first, "fixed", "ada", approved)],
+    }));
+    world
+}
+
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+fn listed(world: &World, query: Pairs<'_>) -> Vec<String> {
+    let page: Page = world.list(&world.operator, "Advisory", query).unwrap();
+    let mut ids: Vec<_> = page.items.iter().map(|one| text(one, "advisoryId").replace("CGA-", "")).collect();
+    assert_eq!(page.total, ids.len() as u64, "{query:?}");
+    ids.sort();
+    ids
+}
+
+#[test]
+fn each_filter_keeps_what_it_says_and_several_combine_by_and() {
+    let world = world();
+    let cases: &[(Pairs<'_>, &[&str])] = &[
+        (&[], &["1", "2", "3"]),
+        (&[("advisoryIds", "CGA-1"), ("advisoryIds", "CGA-3"), ("advisory_ids", "CGA-4")], &["1", "3"]),
+        (&[("legacyAdvisoryIds", "OLD-1")], &["1"]),
+        (&[("artifactNames", "openssl"), ("artifactNames", "curl")], &["1", "3"]),
+        (&[("artifactTypes", "apk")], &["1", "2", "3"]),
+        (&[("artifactArchitectures", "aarch64")], &["3"]),
+        (&[("componentNames", "LibCrypto")], &["1"]),
+        (&[("componentNames", "libcrypto")], &[]),
+        (&[("componentTypes", "so")], &["1"]),
+        (&[("componentLocations", "/usr/lib")], &["1"]),
+        (&[("aliases", "CVE-1")], &["1", "2"]),
+        (&[("aliases", "CVE-1"), ("aliases", "GHSA-1"), ("aliases", "CVE-2")], &["1", "2", "3"]),
+        (&[("origin", "openssl")], &["1", "2"]),
+        (&[("origin", "openssl"), ("artifactNames", "curl")], &["1", "2"]),
+        (&[("origin", "libssl3")], &[]),
+        (&[("origin", ""), ("artifactNames", "curl")], &["3"]),
+        (&[("eventReviewStates", "REVIEW_STATE_PENDING")], &["2"]),
+        (&[("eventReviewStates", "2")], &["1", "2", "3"]),
+        (&[("eventAuthors", "ada")], &["1", "2"]),
+        (&[("eventAuthors", "bot"), ("eventAuthors", "grace")], &["1", "2", "3"]),
+        (&[("excludeEventAuthors", "ada")], &["3"]),
+        (&[("excludeEventAuthors", "bot"), ("eventAuthors", "ada")], &["2"]),
+        (&[("eventReviewers", "bot too")], &["1"]),
+        (&[("eventTypes", "EVENT_TYPE_FILTER_FIXED")], &["1", "2"]),
+        (&[("eventTypes", "EVENT_TYPE_FILTER_PATCHED"), ("eventTypes", "1")], &["1", "2", "3"]),
+        // Each filter is judged by itself: another event may have each.
+        (&[("eventTypes", "EVENT_TYPE_FILTER_FIXED"), ("eventAuthors", "bot")], &["1"]),
+        (&[("latestEventType", "EVENT_TYPE_FILTER_FIXED")], &["1"]),
+        (&[("latestEventType", "EVENT_TYPE_FILTER_DETECTION")], &["2"]),
+        (&[("latestEventType", "EVENT_TYPE_FILTER_UNSPECIFIED")], &["1", "2", "3"]),
+        (&[("latestEventType", "EVENT_TYPE_FILTER_DETECTION"), ("artifactNames", "openssl")], &[]),
+        (&[("query", "ssl")], &["1", "2"]),
+        (&[("query", "LIBCRYPTO")], &["1"]),
+        (&[("query", "ghsa-")], &["1"]),
+        (&[("query", "cve-1"), ("artifactNames", "libssl3")], &["2"]),
+        (&[("query", "opensslLibCrypto")], &[]),
+    ];
+    for (query, expected) in cases {
+        assert_eq!(listed(&world, query), *expected, "{query:?}");
+    }
+}
+
+#[test]
+fn an_unspecified_type_or_state_among_others_is_refused() {
+    let world = world();
+    for (name, value) in [("eventTypes", "EVENT_TYPE_FILTER_UNSPECIFIED"), ("eventReviewStates", "0")] {
+        assert_eq!(refused_fields(world.list(&world.operator, "Advisory", &[(name, value)])), [name]);
+    }
+}
+
+#[test]
+fn a_withdrawn_advisory_is_read_by_its_uid() {
+    let world = world();
+    let found = Advisory { artifact_name: "curl".to_owned(), advisory_id: "CGA-4".to_owned(), ..Advisory::default() };
+    let uid = platform_core::kind::Imported::uid_in(&found, &world.org);
+    assert_eq!(text(&world.get(&world.operator, "Advisory", &uid).unwrap(), "deleteTime"), "2026-01-03T00:00:00.000Z");
+}
+
+#[test]
+fn severities_are_looked_up_through_aliases_when_an_advisory_is_read() {
+    let world = world();
+    let uid = uid_of_first(&world);
+    assert_eq!(world.get(&world.operator, "Advisory", &uid).unwrap().get("severities"), None);
+    let severity = |scale, score: &str| Severity { scale, score: score.to_owned() };
+    let (third, fourth) =
+        (severity(SeverityType::TypeCvssV3, "CVSS:3.1/A"), severity(SeverityType::TypeCvssV4, "CVSS:4.0/B"));
+    let metadata = |id: &str, aliases: &[&str], severities: &[&Severity]| VulnerabilityMetadata {
+        id: id.to_owned(),
+        aliases: aliases.iter().map(|alias| (*alias).to_owned()).collect(),
+        severities: severities.iter().map(|severity| (*severity).clone()).collect(),
+        ..Default::default()
+    };
+    world.put("", metadata("GHSA-1", &[], &[&fourth]));
+    world.put("", metadata("GO-2026-1", &["CVE-1"], &[&third, &fourth]));
+    world.put("", metadata("CVE-9", &["CVE-8"], &[&third]));
+    let expected = json!([
+        { "type": "TYPE_CVSS_V3", "score": "CVSS:3.1/A" },
+        { "type": "TYPE_CVSS_V4", "score": "CVSS:4.0/B" },
+    ]);
+    assert_eq!(world.get(&world.operator, "Advisory", &uid).unwrap()["severities"], expected);
+    let page = world.list(&world.operator, "Advisory", &[("aliases", "CVE-1")]).unwrap();
+    assert!(page.items.iter().all(|one| one["severities"] == expected), "{page:?}");
+}
+
+#[test]
+fn what_is_kept_for_filters_and_documents_is_not_shown() {
+    let world = world();
+    let page = world.list(&world.operator, "Advisory", &[]).unwrap();
+    assert_eq!(page.items.len(), 3);
+    assert!(page.items.iter().all(|one| one.get("origin").is_none() && one.get("packageNamespace").is_none()));
+    assert!(world.get(&world.operator, "Advisory", &uid_of_first(&world)).unwrap().get("origin").is_none());
+}
+
+fn uid_of_first(world: &World) -> String {
+    world.list(&world.operator, "Advisory", &[("advisoryIds", "CGA-1")]).unwrap().uids().remove(0)
+}

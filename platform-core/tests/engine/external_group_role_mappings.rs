@@ -1,0 +1,167 @@
+//! Mappings of external groups: where their roles are, and what nobody gives by them (`docs/api.md`, External group
+//! role mappings).
+
+use platform_core::{
+    access::Caller,
+    error::{Code, Result},
+    uid::Uid,
+};
+use serde_json::{Value, json};
+
+use crate::common::{ISSUER, World, built_in, code, refused_fields, text, uid_of};
+
+pub(crate) fn provider(world: &World, group: &str) -> Uid {
+    let oidc = json!({ "issuer": ISSUER, "clientId": "platform", "pkceEnabled": true });
+    let body = json!({ "name": "sign-in", "defaultRole": built_in("viewer"), "oidc": oidc });
+    uid_of(&world.create(&world.operator, "IdentityProvider", group, body).unwrap())
+}
+
+pub(crate) fn map(world: &World, caller: &Caller, provider: &Uid, group: &str, role: &str) -> Result<Value> {
+    let body = json!({ "externalGroupId": group, "roleUid": role, "scope": provider.root() });
+    world.create(caller, "ExternalGroupRoleMapping", provider, body)
+}
+
+fn batch(world: &World, caller: &Caller, parent: &str, names: &[&str]) -> Result<Value> {
+    let request = json!({ "parent": parent, "names": names });
+    world.run(Some(caller), "BatchDeleteExternalGroupRoleMappings", request)
+}
+
+fn left(world: &World, provider: &Uid) -> u64 {
+    world.list(&world.operator, "ExternalGroupRoleMapping", &[("identity_provider_uid", provider)]).unwrap().total
+}
+
+#[test]
+fn a_mapping_shows_its_provider_and_is_listed_by_it() {
+    let world = World::new();
+    let (one, two) = (provider(&world, &world.org), provider(&world, &world.group(&world.org)));
+    let created = map(&world, &world.operator, &one, "admins", &built_in("viewer")).unwrap();
+    map(&world, &world.operator, &two, "admins", &built_in("viewer")).unwrap();
+    assert_eq!((text(&created, "identityProviderUid"), text(&created, "scope")), (&*one, &*world.org));
+    let listed = world.list(&world.operator, "ExternalGroupRoleMapping", &[("identityProviderUid", &*one)]).unwrap();
+    assert_eq!(listed.items, [created]);
+    let below = world.list(&world.operator, "ExternalGroupRoleMapping", &[("uidp.children_of", &*two)]).unwrap();
+    assert_eq!(below.total, 1);
+}
+
+#[test]
+fn a_scope_is_the_providers_organisation_and_the_role_one_of_that() {
+    let world = World::new();
+    let folder = world.group(&world.org);
+    let provider = provider(&world, &folder);
+    for scope in [&*folder, &*world.organisation(), &*provider] {
+        let body = json!({ "externalGroupId": "a", "roleUid": built_in("viewer"), "scope": scope });
+        let refused = world.create(&world.operator, "ExternalGroupRoleMapping", &provider, body);
+        assert_eq!(refused_fields(refused), ["scope"]);
+    }
+    let missing = format!("{}/0000000000000000", world.org);
+    for role in [&*world.role(&folder, &["repo.list"]), &*world.role(&world.organisation(), &["repo.list"]), &missing] {
+        assert_eq!(refused_fields(map(&world, &world.operator, &provider, "a", role)), ["roleUid"]);
+    }
+    map(&world, &world.operator, &provider, "a", &world.role(&world.org, &["repo.list"])).unwrap();
+    let bare = world.create(&world.operator, "ExternalGroupRoleMapping", &provider, json!({}));
+    assert_eq!(refused_fields(bare), ["externalGroupId", "roleUid", "scope"]);
+    let nowhere = Uid::opaque(format!("{}/0000000000000000", world.org));
+    assert_eq!(code(map(&world, &world.operator, &nowhere, "a", &built_in("viewer"))), Code::NotFound);
+}
+
+#[test]
+fn one_external_group_has_one_role_of_a_provider_once() {
+    let world = World::new();
+    let (one, two) = (provider(&world, &world.org), provider(&world, &world.org));
+    let first = map(&world, &world.operator, &one, "admins", &built_in("viewer")).unwrap();
+    assert_eq!(code(map(&world, &world.operator, &one, "admins", &built_in("viewer"))), Code::AlreadyExists);
+    for (provider, group, role) in [(&one, "Admins", "viewer"), (&one, "admins", "editor"), (&two, "admins", "viewer")]
+    {
+        map(&world, &world.operator, provider, group, &built_in(role)).unwrap();
+    }
+    world.delete(&world.operator, "ExternalGroupRoleMapping", text(&first, "uid")).unwrap();
+    map(&world, &world.operator, &one, "admins", &built_in("viewer")).unwrap();
+}
+
+#[test]
+fn nobody_maps_what_they_do_not_hold_at_the_organisation() {
+    let world = World::new();
+    let folder = world.group(&world.org);
+    let provider = provider(&world, &folder);
+    let mapper = ["identity_providers.create", "role_bindings.create", "repo.list"];
+    let role = world.role(&world.org, &["repo.list"]);
+    let more = world.role(&world.org, &["repo.list", "repo.delete"]);
+    // Who owns the folder alone would give more than they have: the role is held at the organisation.
+    let below = world.member("owner", &folder);
+    assert_eq!(code(map(&world, &below, &provider, "a", &role)), Code::PermissionDenied);
+    // Who holds there what the role allows, and may bind in the folder only.
+    let reader = world.holder(&world.org, &["repo.list"]);
+    world.bind(&reader, &built_in("owner"), &folder);
+    assert_eq!(code(map(&world, &reader, &provider, "a", &role)), Code::PermissionDenied);
+    let caller = world.holder(&world.org, &mapper);
+    assert_eq!(code(map(&world, &caller, &provider, "a", &more)), Code::PermissionDenied);
+    map(&world, &caller, &provider, "a", &role).unwrap();
+}
+
+#[test]
+fn a_role_that_is_mapped_or_a_providers_default_cannot_be_deleted() {
+    let world = World::new();
+    let provider = provider(&world, &world.org);
+    let role = world.role(&world.org, &["repo.list"]);
+    let mapping = map(&world, &world.operator, &provider, "a", &role).unwrap();
+    let blocked = world.delete(&world.operator, "Role", &role).unwrap_err();
+    assert_eq!(blocked.code(), Code::FailedPrecondition);
+    assert!(blocked.message().contains("external group"), "{blocked}");
+    world.delete(&world.operator, "ExternalGroupRoleMapping", text(&mapping, "uid")).unwrap();
+    let default = json!({ "defaultRole": role });
+    world.update(&world.operator, "IdentityProvider", &provider, default, None).unwrap();
+    let blocked = world.delete(&world.operator, "Role", &role).unwrap_err();
+    assert!(blocked.message().contains("default of an identity provider"), "{blocked}");
+    world.delete(&world.operator, "IdentityProvider", &provider).unwrap();
+    world.delete(&world.operator, "Role", &role).unwrap();
+}
+
+#[test]
+fn a_provider_takes_its_mappings_with_it() {
+    let world = World::new();
+    let (one, two) = (provider(&world, &world.org), provider(&world, &world.org));
+    for provider in [&one, &two] {
+        map(&world, &world.operator, provider, "a", &built_in("viewer")).unwrap();
+    }
+    world.delete(&world.operator, "IdentityProvider", &one).unwrap();
+    assert_eq!((left(&world, &one), left(&world, &two)), (0, 1));
+}
+
+#[test]
+fn a_batch_deletes_what_is_there_and_tells_it_in_the_order_of_the_names() {
+    let world = World::new();
+    let provider = provider(&world, &world.org);
+    let made =
+        ["c", "a", "b"].map(|group| map(&world, &world.operator, &provider, group, &built_in("viewer")).unwrap());
+    let [c, a, b] = made.each_ref().map(|mapping| text(mapping, "uid"));
+    let gone = format!("{provider}/0000000000000000");
+    let reply = batch(&world, &world.operator, &provider, &[b, &gone, c, b]).unwrap();
+    assert_eq!(reply, json!({ "parent": provider, "externalGroupRoleMappings": [made[2], made[0]] }));
+    assert_eq!(left(&world, &provider), 1);
+    let reply = batch(&world, &world.operator, &provider, &[b, c]).unwrap();
+    assert_eq!(reply, json!({ "parent": provider, "externalGroupRoleMappings": [] }));
+    world.get(&world.operator, "ExternalGroupRoleMapping", a).unwrap();
+    assert_eq!(refused_fields(batch(&world, &world.operator, &provider, &[])), ["names"]);
+    let many: Vec<_> = (0..1001).map(|at| format!("{provider}/{at:016x}")).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    assert_eq!(refused_fields(batch(&world, &world.operator, &provider, &many)), ["names"]);
+    batch(&world, &world.operator, &provider, &many[..1000]).unwrap();
+}
+
+#[test]
+fn a_name_under_another_provider_is_refused_the_same_whether_or_not_it_is_there() {
+    let world = World::new();
+    let (mine, other) = (provider(&world, &world.org), provider(&world, &world.organisation()));
+    let keep = map(&world, &world.operator, &mine, "a", &built_in("viewer")).unwrap();
+    let foreign = map(&world, &world.operator, &other, "a", &built_in("viewer")).unwrap();
+    let owner = world.member("owner", &world.org);
+    let missing = format!("{other}/0000000000000000");
+    let refusals = [text(&foreign, "uid"), &missing, "x", &*mine, &*other].map(|name| {
+        let error = batch(&world, &owner, &mine, &[text(&keep, "uid"), name]).unwrap_err();
+        assert_eq!(error.violations()[0].field, "names[1]");
+        world.status(&error)
+    });
+    assert!(refusals.iter().all(|refusal| *refusal == refusals[0]));
+    assert_eq!((left(&world, &mine), left(&world, &other)), (1, 1));
+    assert_eq!(code(batch(&world, &owner, &other, &[text(&foreign, "uid")])), Code::PermissionDenied);
+}

@@ -1,0 +1,260 @@
+//! Group invites: what they show, who redeems them, and what they never give (`docs/api.md`, Group invites).
+
+use std::{sync::Barrier, thread};
+
+use platform_core::{
+    access::{Caller, Narrowing},
+    error::{Code, Result},
+    resources::iam::{Redeemed, person_uid},
+    uid::Uid,
+};
+use serde_json::{Value, json};
+
+use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code, refused_fields, text, uid_of};
+
+const HOUR: i64 = 3_600_000;
+
+fn invite(world: &World, caller: &Caller, group: &str, more: Value) -> Result<Value> {
+    let mut body = json!({ "roleUid": built_in("viewer"), "ttl": "3600s" });
+    more.as_object().unwrap().iter().for_each(|(key, value)| body[key] = value.clone());
+    world.create(caller, "GroupInvite", group, body)
+}
+
+fn redeem(world: &World, person: &Caller, code: &str) -> Result<Redeemed> {
+    block_on(world.platform.redeem_invite(&person.identity, code))
+}
+
+/// Everything that a store holds of a kind's records, private parts included, as text.
+fn stored(world: &World, kind: &'static str, uid: &str) -> String {
+    let key = platform_core::store::Key::new(kind, Uid::opaque(uid));
+    let record = block_on(world.platform.store().get(&[key], &[])).unwrap().records.pop().flatten().unwrap();
+    format!("{}{}", String::from_utf8_lossy(&record.body), String::from_utf8_lossy(&record.private))
+}
+
+#[test]
+fn the_code_is_shown_by_the_create_once_and_stored_as_a_hash() {
+    let world = World::new();
+    let created = invite(&world, &world.operator, &world.org, json!({})).unwrap();
+    let (uid, code) = (text(&created, "uid"), text(&created, "code"));
+    assert!(code.contains(text(&created, "keyId")) && code.len() > 64);
+    assert_eq!(text(&created, "expirationTime"), BEGIN.plus_millis(HOUR).to_string());
+    assert_eq!(text(&created["role"], "name"), "viewer");
+    assert!(created["role"]["capabilities"].as_array().unwrap().contains(&json!("CAP_REPO_LIST")));
+    let read = world.get(&world.operator, "GroupInvite", uid).unwrap();
+    let listed = world.list(&world.operator, "GroupInvite", &[("key_id", text(&created, "keyId"))]).unwrap();
+    assert_eq!(listed.items, std::slice::from_ref(&read));
+    let secret = code.rsplit('_').next().unwrap();
+    for shown in [&read.to_string(), &listed.items[0].to_string(), &stored(&world, "GroupInvite", uid)] {
+        assert!(!shown.contains(secret) && !shown.contains("\"ttl\""), "{shown}");
+    }
+}
+
+#[test]
+fn the_debug_of_an_invite_does_not_show_its_code() {
+    let world = World::new();
+    let mut invite = <platform_core::resources::iam::GroupInvite as platform_core::kind::Resource>::example();
+    invite.role_uid = built_in("viewer");
+    let created = block_on(world.platform.create(&world.operator, &world.org, &invite)).unwrap();
+    assert!(!created.code.is_empty() && !format!("{created:?}").contains(created.code.expose()));
+}
+
+#[test]
+fn invites_are_listed_newest_first() {
+    let world = World::new();
+    let uids = [(); 3].map(|()| {
+        world.clock.advance(1);
+        text(&invite(&world, &world.operator, &world.org, json!({})).unwrap(), "uid").to_owned()
+    });
+    let mut listed = world.list(&world.operator, "GroupInvite", &[]).unwrap().uids();
+    listed.reverse();
+    assert_eq!(listed, uids);
+}
+
+#[test]
+fn a_person_who_redeems_a_code_is_bound_and_holds_the_role_at_once() {
+    let world = World::new();
+    let (group, ada) = (world.group(&world.org), world.person("ada", None));
+    let created = invite(&world, &world.operator, &group, json!({})).unwrap();
+    assert_eq!(code(world.get(&ada, "Group", &group)), Code::PermissionDenied);
+    let redeemed = redeem(&world, &ada, text(&created, "code")).unwrap();
+    assert_eq!((&redeemed.group, &redeemed.role), (&group, &built_in("viewer")));
+    world.get(&ada, "Group", &group).unwrap();
+    assert_eq!(code(world.get(&ada, "Group", &world.org)), Code::PermissionDenied);
+    let binding = world.get(&world.operator, "RoleBinding", &redeemed.role_binding).unwrap();
+    assert_eq!(text(&binding, "identityUid"), &*ada.identity);
+
+    // An invite of many uses stands; who has its role gets nothing more and uses up nothing.
+    assert_eq!(code(redeem(&world, &ada, text(&created, "code"))), Code::AlreadyExists);
+    redeem(&world, &world.person("bob", None), text(&created, "code")).unwrap();
+    let once = invite(&world, &world.operator, &group, json!({ "singleUse": true })).unwrap();
+    assert_eq!(code(redeem(&world, &ada, text(&once, "code"))), Code::AlreadyExists);
+    redeem(&world, &world.person("eve", None), text(&once, "code")).unwrap();
+    assert_eq!(code(world.get(&world.operator, "GroupInvite", text(&once, "uid"))), Code::NotFound);
+}
+
+#[test]
+fn of_sixty_four_who_bring_a_single_use_code_at_once_exactly_one_gets_in() {
+    let world = World::new();
+    for _ in 0..4 {
+        let group = world.group(&world.org);
+        let persons: Vec<_> = (0..64).map(|_| world.person(&format!("person {}", world.serial()), None)).collect();
+        let created = invite(&world, &world.operator, &group, json!({ "singleUse": true })).unwrap();
+        let barrier = Barrier::new(persons.len());
+        let done: Vec<_> = thread::scope(|scope| {
+            let (world, barrier, secret) = (&world, &barrier, text(&created, "code"));
+            let bring = |person| {
+                scope.spawn(move || {
+                    barrier.wait();
+                    redeem(world, person, secret)
+                })
+            };
+            let threads: Vec<_> = persons.iter().map(bring).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(done.iter().filter(|done| done.is_ok()).count(), 1);
+        for refused in done.into_iter().filter(Result::is_err) {
+            assert_eq!(refused_fields(refused), ["code"]);
+        }
+        let bound = world.list(&world.operator, "RoleBinding", &[("group", &group)]).unwrap();
+        assert_eq!(bound.total, 1);
+    }
+}
+
+#[test]
+fn of_sixty_four_who_bring_a_code_of_many_uses_all_get_in() {
+    let world = World::new();
+    let group = world.group(&world.org);
+    let persons: Vec<_> = (0..64).map(|at| world.person(&format!("person {at}"), None)).collect();
+    let created = invite(&world, &world.operator, &group, json!({})).unwrap();
+    thread::scope(|scope| {
+        for person in &persons {
+            scope.spawn(|| redeem(&world, person, text(&created, "code")).unwrap());
+        }
+    });
+    assert_eq!(world.list(&world.operator, "RoleBinding", &[("group", &group)]).unwrap().total, 64);
+}
+
+#[test]
+fn whatever_is_wrong_with_a_code_the_answer_is_the_same() {
+    let world = World::new();
+    let ada = world.person("ada", Some("ada@example.com"));
+    let fresh = |more: Value| invite(&world, &world.operator, &world.org, more).unwrap();
+    let good = text(&fresh(json!({})), "code").to_owned();
+    let used = text(&fresh(json!({ "singleUse": true })), "code").to_owned();
+    redeem(&world, &world.person("first", None), &used).unwrap();
+    let deleted = fresh(json!({}));
+    world.delete(&world.operator, "GroupInvite", text(&deleted, "uid")).unwrap();
+    let mut forged = good.clone();
+    let last = if forged.pop() == Some('0') { '1' } else { '0' };
+    forged.push(last);
+    let others = text(&fresh(json!({ "email": "bob@example.com" })), "code").to_owned();
+    let refusals = ["", "x", "invite_", &forged, &good[..good.len() - 1], &used, text(&deleted, "code"), &others]
+        .map(|code| world.status(&redeem(&world, &ada, code).unwrap_err()));
+    assert!(refusals.iter().all(|refusal| *refusal == refusals[0]), "{refusals:#?}");
+    assert_eq!(refusals[0]["code"], 3);
+    // Nobody and who is no person get the same.
+    for who in [Caller::new(person_uid(ISSUER, "unregistered")), world.identity(&world.org)] {
+        assert_eq!(world.status(&redeem(&world, &who, &good).unwrap_err()), refusals[0]);
+    }
+    redeem(&world, &ada, &good).unwrap();
+}
+
+#[test]
+fn an_invite_is_good_until_its_time_and_not_at_it() {
+    let world = World::new();
+    let created = invite(&world, &world.operator, &world.org, json!({ "ttl": "1.5s" })).unwrap();
+    world.clock.advance(1499);
+    redeem(&world, &world.person("ada", None), text(&created, "code")).unwrap();
+    world.clock.advance(1);
+    assert_eq!(refused_fields(redeem(&world, &world.person("bob", None), text(&created, "code"))), ["code"]);
+}
+
+#[test]
+fn an_invite_for_an_address_is_for_who_has_it_verified_in_any_case_of_ascii() {
+    let world = World::new();
+    let created = invite(&world, &world.operator, &world.org, json!({ "email": "Ada@Example.com" })).unwrap();
+    let secret = text(&created, "code");
+    for (subject, email) in [
+        ("none", None),
+        ("other", Some("bob@example.com")),
+        ("longer", Some("ada@example.com.evil")),
+        ("umlaut", Some("äda@example.com")),
+    ] {
+        assert_eq!(refused_fields(redeem(&world, &world.person(subject, email), secret)), ["code"], "{subject}");
+    }
+    redeem(&world, &world.person("ada", Some("aDA@exaMPle.com")), secret).unwrap();
+}
+
+#[test]
+fn a_ttl_is_longer_than_nothing_and_an_address_has_an_at() {
+    let world = World::new();
+    for ttl in ["0s", "-1s", "0.0001s", "1", "1h"] {
+        assert_eq!(refused_fields(invite(&world, &world.operator, &world.org, json!({ "ttl": ttl }))), ["ttl"]);
+    }
+    for email in ["ada", "@example.com", "ada@", "a b@example.com", "a@b@c"] {
+        assert_eq!(refused_fields(invite(&world, &world.operator, &world.org, json!({ "email": email }))), ["email"]);
+    }
+    let bare = world.create(&world.operator, "GroupInvite", &world.org, json!({}));
+    assert_eq!(refused_fields(bare), ["roleUid", "ttl"]);
+}
+
+#[test]
+fn nobody_invites_to_what_they_do_not_hold_there() {
+    let world = World::new();
+    let folder = world.group(&world.org);
+    let inviter = ["group_invites.create", "role_bindings.create", "repo.list"];
+    let caller = world.holder(&world.org, &inviter);
+    let (mine, more) = (world.role(&world.org, &["repo.list"]), world.role(&world.org, &["repo.list", "repo.delete"]));
+    invite(&world, &caller, &folder, json!({ "roleUid": mine })).unwrap();
+    for role in [&more, &Uid::opaque(built_in("owner")), &Uid::opaque(built_in("viewer"))] {
+        assert_eq!(code(invite(&world, &caller, &folder, json!({ "roleUid": role }))), Code::PermissionDenied);
+    }
+    let owner = world.member("owner", &world.org);
+    let some = inviter.map(|name| platform_core::access::Capability::by_name(name).unwrap());
+    let narrowed = owner.clone().narrowed(Narrowing::new([(world.org.clone(), some.into_iter().collect())]));
+    assert_eq!(code(invite(&world, &narrowed, &folder, json!({ "roleUid": more }))), Code::PermissionDenied);
+    invite(&world, &owner, &folder, json!({ "roleUid": more })).unwrap();
+    for role in
+        [format!("{}/0000000000000000", world.org), world.role(&world.group(&world.org), &["repo.list"]).to_string()]
+    {
+        assert_eq!(refused_fields(invite(&world, &owner, &folder, json!({ "roleUid": role }))), ["roleUid"]);
+    }
+}
+
+#[test]
+fn an_invite_gives_no_more_than_its_inviter_holds_when_it_is_redeemed() {
+    let world = World::new();
+    let caller = world.holder(&world.org, &["group_invites.create", "role_bindings.create", "repo.list"]);
+    let role = world.role(&world.org, &["repo.list"]);
+    let secret = text(&invite(&world, &caller, &world.org, json!({ "roleUid": role })).unwrap(), "code").to_owned();
+    redeem(&world, &world.person("before", None), &secret).unwrap();
+    // The role grows beyond the inviter.
+    let grow = |capabilities: Value| {
+        world.update(&world.operator, "Role", &role, json!({ "capabilities": capabilities }), None).unwrap();
+    };
+    grow(json!(["CAP_REPO_LIST", "CAP_REPO_DELETE"]));
+    let late = world.person("late", None);
+    assert_eq!(refused_fields(redeem(&world, &late, &secret)), ["code"]);
+    grow(json!(["CAP_REPO_LIST"]));
+    redeem(&world, &late, &secret).unwrap();
+    // The inviter loses what inviting needs, and then is no more.
+    let bindings = world.walk(&world.operator, "RoleBinding", &[("identity", &caller.identity)]);
+    world.delete(&world.operator, "RoleBinding", text(&bindings[0], "uid")).unwrap();
+    let after = world.person("after", None);
+    assert_eq!(refused_fields(redeem(&world, &after, &secret)), ["code"]);
+    world.delete(&world.operator, "Identity", &caller.identity).unwrap();
+    assert_eq!(refused_fields(redeem(&world, &after, &secret)), ["code"]);
+    assert_eq!(world.list(&world.operator, "RoleBinding", &[("identity", &after.identity)]).unwrap().total, 0);
+}
+
+#[test]
+fn an_invite_goes_with_its_role_and_with_its_group() {
+    let world = World::new();
+    let (group, role) = (world.group(&world.org), world.role(&world.org, &["repo.list"]));
+    let of_role = uid_of(&invite(&world, &world.operator, &world.org, json!({ "roleUid": role })).unwrap());
+    let of_group = uid_of(&invite(&world, &world.operator, &group, json!({})).unwrap());
+    world.delete(&world.operator, "Role", &role).unwrap();
+    world.delete(&world.operator, "Group", &group).unwrap();
+    assert_eq!(code(world.get(&world.operator, "GroupInvite", &of_role)), Code::NotFound);
+    assert_eq!(code(world.get(&world.operator, "GroupInvite", &of_group)), Code::NotFound);
+}

@@ -1,0 +1,311 @@
+//! Identity providers: the secret that nobody reads back, and what nobody gives by a provider (`docs/api.md`,
+//! Identity providers).
+
+use std::sync::Arc;
+
+use platform_core::{
+    access::Caller,
+    error::{Code, Result},
+    kind::Resource,
+    resources::iam::{IdentityProvider, role},
+    seal::{SealKeys, Secret},
+    store::{Key, Store, memory::MemoryStore},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    common::{ISSUER, World, block_on, built_in, code, refused_fields, text, uid_of},
+    external_group_role_mappings::map,
+    paused::{Call, Paused},
+};
+
+const CANARY: &str = "canary-in-the-coal-mine";
+
+fn body(more: Value) -> Value {
+    let mut oidc = json!({ "issuer": ISSUER, "clientId": "platform", "clientSecret": CANARY });
+    more.as_object().unwrap().iter().for_each(|(key, value)| oidc[key] = value.clone());
+    json!({ "name": "sign-in", "defaultRole": built_in("viewer"), "oidc": oidc })
+}
+
+fn create(world: &World, caller: &Caller, group: &str, more: Value) -> Result<Value> {
+    world.create(caller, "IdentityProvider", group, body(more))
+}
+
+fn update(world: &World, uid: &str, oidc: Value, mask: Option<&str>) -> Result<Value> {
+    world.update(&world.operator, "IdentityProvider", uid, json!({ "oidc": oidc }), mask)
+}
+
+fn secret(world: &World, uid: &str) -> Option<String> {
+    let secret = block_on(world.platform.client_secret(&Uid::opaque(uid))).unwrap();
+    secret.map(|secret| secret.expose().to_owned())
+}
+
+#[test]
+fn a_client_secret_is_in_no_reply_no_error_and_not_readable_in_the_store() {
+    let world = World::new();
+    let created = create(&world, &world.operator, &world.org, json!({})).unwrap();
+    let uid = text(&created, "uid");
+    let updated = update(&world, uid, json!({ "clientSecret": CANARY }), None).unwrap();
+    let read = world.get(&world.operator, "IdentityProvider", uid).unwrap();
+    let listed = world.list(&world.operator, "IdentityProvider", &[]).unwrap().items.remove(0);
+    let key = Key::new("IdentityProvider", Uid::opaque(uid));
+    let record = block_on(world.platform.store().get(&[key], &[])).unwrap().records.pop().flatten().unwrap();
+    let stored = format!("{record:?}{}", String::from_utf8_lossy(&record.private));
+    let mut wrong = body(json!({ "issuer": "nowhere", "additionalScopes": [" "] }));
+    wrong["oidc"]["clientSecret"] = json!([CANARY]);
+    let error = world.create(&world.operator, "IdentityProvider", &world.org, wrong).unwrap_err();
+    let long = create(&world, &world.operator, &world.org, json!({ "clientSecret": CANARY.repeat(200) })).unwrap_err();
+    let errors = format!("{error:?} {error} {long:?} {long} {}", world.status(&error));
+    for shown in [created.to_string(), updated.to_string(), read.to_string(), listed.to_string(), stored, errors] {
+        assert!(!shown.contains(CANARY), "{shown}");
+    }
+    assert_eq!(secret(&world, uid).as_deref(), Some(CANARY));
+}
+
+#[test]
+fn the_debug_of_a_provider_does_not_show_its_secret() {
+    let mut provider = IdentityProvider::example();
+    provider.oidc.as_mut().unwrap().client_secret = Secret::new(CANARY);
+    assert!(!format!("{provider:?}").contains(CANARY));
+    let world = World::new();
+    provider.default_role = built_in("viewer");
+    let created = block_on(world.platform.create(&world.operator, &world.org, &provider)).unwrap();
+    assert!(created.oidc.unwrap().client_secret.is_empty());
+    assert_eq!(secret(&world, &created.uid).as_deref(), Some(CANARY));
+}
+
+#[test]
+fn a_secret_opens_with_the_key_that_sealed_it_after_a_rotation_and_with_no_other() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let with = |keys: &[(u64, [u8; 32])]| {
+        let keys = SealKeys::new(keys.iter().copied());
+        World::over_with(Arc::clone(&store), |builder| builder.seal_keys(keys))
+    };
+    let world = with(&[(1, [1; 32])]);
+    let uid = uid_of(&create(&world, &world.operator, &world.org, json!({})).unwrap());
+    let opened = |world: &World| block_on(world.platform.client_secret(&uid)).map(|secret| secret.unwrap());
+    assert_eq!(opened(&with(&[(2, [2; 32]), (1, [1; 32])])).unwrap().expose(), CANARY);
+    for keys in [&[(2, [2; 32])], &[(1, [2; 32])]] {
+        assert_eq!(code(opened(&with(keys))), Code::Internal);
+    }
+}
+
+#[test]
+fn an_update_keeps_the_secret_unless_it_sets_another_or_names_it_to_clear_it() {
+    let world = World::new();
+    let uid = uid_of(&create(&world, &world.operator, &world.org, json!({ "pkceEnabled": true })).unwrap());
+    let full = |secret: Value| {
+        let mut oidc = json!({ "issuer": ISSUER, "clientId": "platform", "pkceEnabled": true });
+        if !secret.is_null() {
+            oidc["clientSecret"] = secret;
+        }
+        oidc
+    };
+    // What stands before, the body, the mask, and what stands after.
+    for (oidc, mask, kept) in [
+        (full(json!(null)), Some("*"), true),
+        (full(json!("")), Some("*"), true),
+        (full(json!("")), Some("oidc"), true),
+        (full(json!(null)), Some("oidc"), true),
+        (full(json!(null)), None, true),
+        (json!({ "clientId": "other" }), None, true),
+        (json!({ "clientSecret": "" }), Some("oidc.client_id,oidc.issuer,name"), true),
+        (json!({ "clientSecret": "" }), None, false),
+        (json!({ "clientSecret": null }), None, false),
+        (json!({}), Some("oidc.client_secret"), false),
+        (json!({ "clientSecret": "" }), Some("oidc.clientSecret"), false),
+    ] {
+        update(&world, &uid, json!({ "clientSecret": CANARY, "clientId": "platform" }), None).unwrap();
+        let mut sent = json!({ "name": "sign-in", "defaultRole": built_in("viewer"), "oidc": oidc });
+        if mask == Some("oidc.client_id,oidc.issuer,name") {
+            sent["oidc"]["clientId"] = "c".into();
+            sent["oidc"]["issuer"] = ISSUER.into();
+        }
+        world.update(&world.operator, "IdentityProvider", &uid, sent.clone(), mask).unwrap();
+        assert_eq!(secret(&world, &uid).is_some(), kept, "{sent} {mask:?}");
+    }
+    update(&world, &uid, json!({ "clientSecret": "new" }), Some("oidc.client_secret")).unwrap();
+    assert_eq!(secret(&world, &uid).as_deref(), Some("new"));
+}
+
+#[test]
+fn a_provider_has_a_secret_or_proves_by_pkce() {
+    let world = World::new();
+    let neither = create(&world, &world.operator, &world.org, json!({ "clientSecret": "" }));
+    assert_eq!(refused_fields(neither), ["oidc.clientSecret"]);
+    let uid = uid_of(&create(&world, &world.operator, &world.org, json!({})).unwrap());
+    assert_eq!(refused_fields(update(&world, &uid, json!({ "clientSecret": "" }), None)), ["oidc.clientSecret"]);
+    update(&world, &uid, json!({ "clientSecret": "", "pkceEnabled": true }), None).unwrap();
+    assert_eq!(secret(&world, &uid), None);
+    assert_eq!(refused_fields(update(&world, &uid, json!({ "pkceEnabled": false }), None)), ["oidc.clientSecret"]);
+    update(&world, &uid, json!({ "pkceEnabled": false, "clientSecret": "s" }), None).unwrap();
+}
+
+#[test]
+fn what_a_provider_needs_is_asked_for_by_name() {
+    let world = World::new();
+    let bare = world.create(&world.operator, "IdentityProvider", &world.org, json!({}));
+    assert_eq!(refused_fields(bare), ["name", "defaultRole", "oidc"]);
+    for (more, field) in [
+        (json!({ "issuer": "" }), "oidc.issuer"),
+        (json!({ "issuer": "sign-in.example.com" }), "oidc.issuer"),
+        (json!({ "issuer": "https://user@example.com" }), "oidc.issuer"),
+        (json!({ "clientId": "" }), "oidc.clientId"),
+        (json!({ "additionalScopes": ["a b"] }), "oidc.additionalScopes"),
+        (json!({ "correlationRule": "x" }), "oidc.correlationRule"),
+    ] {
+        assert_eq!(refused_fields(create(&world, &world.operator, &world.org, more)), [field]);
+    }
+}
+
+#[test]
+fn a_correlation_rule_never_changes_and_is_sub_unless_it_was_said() {
+    let world = World::new();
+    let sub = "CORRELATION_RULE_SUB_EQUALS_EXTERNAL_ID";
+    let oid = "CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID";
+    let plain = create(&world, &world.operator, &world.org, json!({})).unwrap();
+    let by_oid = create(&world, &world.operator, &world.org, json!({ "correlationRule": oid })).unwrap();
+    for (provider, rule, other) in [(&plain, sub, oid), (&by_oid, oid, sub)] {
+        assert_eq!(text(&provider["oidc"], "correlationRule"), rule);
+        for same in [rule, "CORRELATION_RULE_UNSPECIFIED"] {
+            let kept = update(&world, text(provider, "uid"), json!({ "correlationRule": same }), None).unwrap();
+            assert_eq!(text(&kept["oidc"], "correlationRule"), rule);
+        }
+        let changed = update(&world, text(provider, "uid"), json!({ "correlationRule": other }), None);
+        assert_eq!(refused_fields(changed), ["oidc.correlationRule"]);
+    }
+}
+
+#[test]
+fn nobody_gives_by_a_default_role_what_they_do_not_hold_there() {
+    let world = World::new();
+    let manager = ["identity_providers.create", "identity_providers.update", "role_bindings.create", "repo.list"];
+    let caller = world.holder(&world.org, &manager);
+    let (mine, more) = (world.role(&world.org, &["repo.list"]), world.role(&world.org, &["repo.list", "repo.delete"]));
+    let with = |role: &str| {
+        let mut body = body(json!({}));
+        body["defaultRole"] = role.into();
+        world.create(&caller, "IdentityProvider", &world.org, body)
+    };
+    let own = uid_of(&with(&mine).unwrap());
+    assert_eq!(code(with(&more)), Code::PermissionDenied);
+    let set = |uid: &str, body: Value, mask| world.update(&caller, "IdentityProvider", uid, body, mask);
+    assert_eq!(code(set(&own, json!({ "defaultRole": more }), None)), Code::PermissionDenied);
+    set(&own, json!({ "oidc": { "issuer": "https://other.test" } }), None).unwrap();
+    for role in
+        [format!("{}/0000000000000000", world.org), world.role(&world.organisation(), &["repo.list"]).to_string()]
+    {
+        assert_eq!(refused_fields(set(&own, json!({ "defaultRole": role }), None)), ["defaultRole"]);
+    }
+}
+
+#[test]
+fn who_lets_another_issuer_vouch_gives_the_default_role_and_every_mapped_one() {
+    let world = World::new();
+    let manager = ["identity_providers.update", "role_bindings.create", "repo.list"];
+    let caller = world.holder(&world.org, &manager);
+    let mut small = body(json!({}));
+    small["defaultRole"] = json!(world.role(&world.org, &["repo.list"]));
+    let strong = uid_of(&create(&world, &world.operator, &world.org, json!({})).unwrap());
+    let weak = uid_of(&world.create(&world.operator, "IdentityProvider", &world.org, small).unwrap());
+    let redirect =
+        |uid: &Uid, oidc: Value| world.update(&caller, "IdentityProvider", uid, json!({ "oidc": oidc }), None);
+    let vouchers =
+        [json!({ "issuer": "https://mine.test" }), json!({ "clientId": "mine" }), json!({ "groupsClaim": "mine" })];
+    for voucher in &vouchers {
+        assert_eq!(code(redirect(&strong, voucher.clone())), Code::PermissionDenied, "{voucher}");
+        redirect(&weak, voucher.clone()).unwrap();
+    }
+    redirect(&strong, json!({ "clientSecret": "new", "additionalScopes": ["email"] })).unwrap();
+    map(&world, &world.operator, &weak, "admins", &built_in("owner")).unwrap();
+    redirect(&weak, json!({ "issuer": "https://mine.test", "clientId": "mine" })).unwrap();
+    for voucher in
+        [json!({ "issuer": "https://worse.test" }), json!({ "clientId": "worse" }), json!({ "groupsClaim": "worse" })]
+    {
+        assert_eq!(code(redirect(&weak, voucher)), Code::PermissionDenied);
+    }
+}
+
+#[test]
+fn a_mapping_that_comes_while_the_issuer_changes_is_not_given_away() {
+    let store = Paused::default();
+    let gate = store.gate();
+    let world = World::over(Arc::new(store));
+    let caller = world.holder(&world.org, &["identity_providers.update", "role_bindings.create", "repo.list"]);
+    let mut small = body(json!({}));
+    small["defaultRole"] = json!(world.role(&world.org, &["repo.list"]));
+    let provider = uid_of(&world.create(&world.operator, "IdentityProvider", &world.org, small).unwrap());
+    let redirect = || {
+        let voucher = json!({ "oidc": { "issuer": "https://mine.test" } });
+        world.update(&caller, "IdentityProvider", &provider, voucher, None)
+    };
+    let mapped = || drop(map(&world, &world.operator, &provider, "admins", &built_in("owner")).unwrap());
+    assert_eq!(code(gate.between(Call::Commit, redirect, mapped)), Code::PermissionDenied);
+}
+
+#[test]
+fn a_role_that_grows_while_it_is_promised_is_decided_anew() {
+    let store = Paused::default();
+    let gate = store.gate();
+    let world = World::over(Arc::new(store));
+    let caller = world.holder(
+        &world.org,
+        &["identity_providers.create", "group_invites.create", "role_bindings.create", "repo.list"],
+    );
+    let provider = uid_of(&create(&world, &world.operator, &world.org, json!({})).unwrap());
+    for kind in ["IdentityProvider", "GroupInvite", "ExternalGroupRoleMapping"] {
+        let role = world.role(&world.org, &["repo.list"]);
+        let promise = || match kind {
+            "IdentityProvider" => {
+                let mut body = body(json!({}));
+                body["defaultRole"] = json!(role);
+                world.create(&caller, kind, &world.org, body)
+            }
+            "GroupInvite" => world.create(&caller, kind, &world.org, json!({ "roleUid": role, "ttl": "60s" })),
+            _ => map(&world, &caller, &provider, "a", &role),
+        };
+        let grow = || {
+            let more = json!({ "capabilities": ["CAP_REPO_LIST", "CAP_REPO_DELETE"] });
+            world.update(&world.operator, "Role", &role, more, None).unwrap();
+        };
+        assert_eq!(code(gate.between(Call::Commit, promise, grow)), Code::PermissionDenied, "{kind}");
+    }
+}
+
+#[test]
+fn each_capability_is_given_by_each_way_only_by_who_holds_it() {
+    let world = World::new();
+    let roles = role::built_in(Timestamp::EPOCH);
+    let owner = &roles.iter().find(|role| role.name == "owner").unwrap().capabilities;
+    let provider = uid_of(&create(&world, &world.operator, &world.org, json!({})).unwrap());
+    let identity = world.identity(&world.org).identity;
+    for capability in owner {
+        let others: Vec<_> = owner.iter().filter(|other| *other != capability).map(|other| other.name()).collect();
+        let (unable, able) = (world.holder(&world.org, &others), world.member("owner", &world.org));
+        let role = world.role(&world.org, &[capability.name()]);
+        for (caller, allowed) in [(&unable, false), (&able, true)] {
+            let mut provided = body(json!({}));
+            provided["defaultRole"] = json!(role);
+            let done = [
+                world.create(caller, "RoleBinding", &world.org, json!({ "identityUid": identity, "roleUid": role })),
+                world.create(caller, "GroupInvite", &world.org, json!({ "roleUid": role, "ttl": "60s" })),
+                world.create(caller, "IdentityProvider", &world.org, provided),
+                map(&world, caller, &provider, "a", &role),
+                world.create(
+                    caller,
+                    "Role",
+                    &world.org,
+                    json!({ "name": format!("r {}", world.serial()), "capabilities": [capability.id()] }),
+                ),
+            ];
+            for done in done {
+                assert_eq!(done.is_ok(), allowed, "{capability:?}: {done:?}");
+                if let Err(error) = done {
+                    assert_eq!(error.code(), Code::PermissionDenied, "{capability:?}: {error}");
+                }
+            }
+        }
+    }
+}
