@@ -113,8 +113,7 @@ impl Served {
         let settings = Settings { operators: [uid(OPERATOR)].into(), ..Settings::default() };
         let store = Arc::new(MemoryStore::new());
         let platform = Platform::builder(store, SystemClock, SystemEntropy).settings(settings).build();
-        let first =
-            Bootstrap { organisation: uid(ORG), organisation_name: "acme".to_owned(), operator: uid(OPERATOR) };
+        let first = Bootstrap { organisation: uid(ORG), organisation_name: "acme".to_owned(), operator: uid(OPERATOR) };
         runtime.block_on(platform.bootstrap(&first)).expect("a first organisation");
         let rest = Rest::new(Arc::new(platform), Arc::new(Operator), Limits::default()).expect("routes");
         Self { runtime, rest, left: REQUESTS }
