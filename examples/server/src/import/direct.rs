@@ -25,7 +25,7 @@ impl Direct {
         super::refuse_memory(config)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
         let installation = Installation::open_standing(config)?;
-        let opened = runtime.block_on(installation.platform(config));
+        let opened = runtime.block_on(installation.platform(config, &known_url(config)));
         let platform = opened.map_err(|error| match is_in_use(&error) {
             true => error.context(format!(
                 "the store is open elsewhere; if that is a server, import into it with --api {}",
