@@ -167,7 +167,8 @@ where
         }
         let written = (self.put)(&self.inner.platform, &self.caller, &self.parent, batch, limits.depth).await?;
         let service_domain = &self.inner.platform.settings().service_domain;
-        let refused = written.refused.iter().map(|(line, error)| json!({ "line": line, "error": error.status(service_domain) }));
+        let refused =
+            written.refused.iter().map(|(line, error)| json!({ "line": line, "error": error.status(service_domain) }));
         Ok(Some(line(&json!({
             "through": self.lines.number,
             "created": written.created,

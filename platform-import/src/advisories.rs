@@ -31,7 +31,10 @@ pub fn document(bytes: &[u8], namespace: &str) -> Parsed<Advisory> {
     };
     let version = document.schema_version.as_str();
     if version.split('.').next() != Some("2") {
-        return Parsed::refused(Refusal::new("schema-version", format!("must be 2 or 2.x, and is `{}`", start(version))));
+        return Parsed::refused(Refusal::new(
+            "schema-version",
+            format!("must be 2 or 2.x, and is `{}`", start(version)),
+        ));
     }
     if document.package.name.is_empty() {
         return Parsed::refused(Refusal::new("package.name", "is required"));
@@ -170,7 +173,11 @@ impl Event {
         let create_time = match Timestamp::parse(&self.timestamp) {
             Ok(at) => Some(at),
             Err(rule) => {
-                rules.add(place, "timestamp", if self.timestamp.is_empty() { "is required".into() } else { rule.to_string() });
+                rules.add(
+                    place,
+                    "timestamp",
+                    if self.timestamp.is_empty() { "is required".into() } else { rule.to_string() },
+                );
                 None
             }
         };

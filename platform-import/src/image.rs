@@ -84,9 +84,15 @@ fn unexpected(what: &str, error: &oci_spec::OciSpecError) -> Refusal {
 /// What a digest turned out to be.
 enum Node {
     Index(Vec<String>),
-    Image { platform: ImagePlatform, layers: Vec<Descriptor> },
+    Image {
+        platform: ImagePlatform,
+        layers: Vec<Descriptor>,
+    },
     /// Something about an image, and its digest.
-    About { subject: String, layers: Vec<Descriptor> },
+    About {
+        subject: String,
+        layers: Vec<Descriptor>,
+    },
     /// Something that is no image and about none.
     Other,
     Refused,

@@ -35,4 +35,4 @@ pub mod source;
 mod run;
 
 pub use parsed::{Parsed, Placed, Refusal};
-pub use run::{Done, Lot, Options, Sink, Summary, What, Watcher, run};
+pub use run::{Done, Lot, Options, Sink, Summary, Watcher, What, run};

@@ -92,7 +92,8 @@ fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
         return Parsed { resources: Vec::new(), refused };
     }
     // A record has severities for all that is affected, or for each of it.
-    let of_affected = || record.affected.unwrap_or_default().into_iter().filter_map(|affected| affected.severity).flatten();
+    let of_affected =
+        || record.affected.unwrap_or_default().into_iter().filter_map(|affected| affected.severity).flatten();
     let scores = match record.severity {
         Some(scores) if !scores.is_empty() => scores,
         _ => of_affected().collect(),

@@ -238,7 +238,8 @@ impl Reader<'_> {
                     self.document(found, |_, bytes| advisories::document(bytes, namespace), |lot| &mut lot.advisories)
                 }),
                 What::Osv => documents(path, limits, read, is_json_or_yaml, &mut |found| {
-                    let parse = |place: &str, bytes: &[u8]| if is_yaml(place) { osv::yaml(bytes) } else { osv::json(bytes) };
+                    let parse =
+                        |place: &str, bytes: &[u8]| if is_yaml(place) { osv::yaml(bytes) } else { osv::json(bytes) };
                     self.document(found, parse, |lot| &mut lot.vulnerabilities)
                 }),
                 What::Images { .. } => self.layout(path),
@@ -307,9 +308,9 @@ impl Reader<'_> {
         }) {
             Ok((artifact, versions)) => {
                 let versions = versions.into_iter().enumerate();
-                self.lot.versions.extend(versions.map(|(index, resource)| {
-                    Placed { place: format!("{place}: versions[{index}]"), resource }
-                }));
+                self.lot.versions.extend(
+                    versions.map(|(index, resource)| Placed { place: format!("{place}: versions[{index}]"), resource }),
+                );
                 self.lot.artifacts.push(Placed { place: place.to_owned(), resource: artifact });
             }
             Err(refused) => self.lot.refused.extend(refused.into_iter().map(|refusal| refusal.within(place))),
@@ -320,8 +321,11 @@ impl Reader<'_> {
     /// Hands the lot over when it is full.
     fn send_full(&mut self) -> Flow {
         let lot = &self.lot;
-        let resources =
-            lot.advisories.len() + lot.vulnerabilities.len() + lot.images.len() + lot.artifacts.len() + lot.versions.len();
+        let resources = lot.advisories.len()
+            + lot.vulnerabilities.len()
+            + lot.images.len()
+            + lot.artifacts.len()
+            + lot.versions.len();
         if resources + lot.refused.len() < LOT && lot.bytes < LOT_BYTES {
             return Flow::Continue(());
         }

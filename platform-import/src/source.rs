@@ -18,7 +18,7 @@ use crate::Refusal;
 mod archive;
 mod lines;
 
-pub use lines::lines;
+pub use lines::{Visit, lines};
 
 /// How deep a folder may lie. Our choice.
 const MAX_DEPTH: usize = 64;
@@ -76,7 +76,9 @@ pub fn documents(
         Ok(metadata) if metadata.is_dir() => folder(path, limits, read, wanted, visit),
         Ok(_) if archive::is_one(&place) => archive::documents(path, limits, read, wanted, visit),
         Ok(_) if wanted(&place) => document(path, limits, read, visit),
-        Ok(_) => visit(Found::Refused(Refusal::new(place, "is neither a document of this kind nor an archive, by its name"))),
+        Ok(_) => {
+            visit(Found::Refused(Refusal::new(place, "is neither a document of this kind nor an archive, by its name")))
+        }
         Err(error) => visit(Found::Refused(Refusal::new(place, unreadable(&error)))),
     }
 }
@@ -125,12 +127,7 @@ fn folder(
     Flow::Continue(())
 }
 
-fn document(
-    path: &Path,
-    limits: &Limits,
-    read: &AtomicU64,
-    visit: &mut dyn FnMut(Found<'_>) -> Flow,
-) -> Flow {
+fn document(path: &Path, limits: &Limits, read: &AtomicU64, visit: &mut dyn FnMut(Found<'_>) -> Flow) -> Flow {
     let place = &path.display().to_string();
     let mut bytes = Vec::new();
     let length = File::open(path).and_then(|file| file.take(limits.document + 1).read_to_end(&mut bytes));

@@ -88,7 +88,10 @@ fn a_document_is_read_with_all_that_it_says() {
     assert!(manual.manual.is_some() && manual.nvdapi.is_none() && manual.scanv1.is_none());
     assert_eq!(second.events[1].detection.as_ref().unwrap().nvdapi.as_ref().unwrap().cpe_found, "cpe:2.3:b");
     let never = second.events[2].false_positive_determination.as_ref().unwrap();
-    assert_eq!((never.reason, never.note.as_str()), (FalsePositiveType::TypeVulnerableCodeNotInExecutionPath, "never\ncalled"));
+    assert_eq!(
+        (never.reason, never.note.as_str()),
+        (FalsePositiveType::TypeVulnerableCodeNotInExecutionPath, "never\ncalled")
+    );
     assert_eq!(second.events[6].pending_upstream_fix.as_ref().unwrap().note, "c");
     assert_eq!(second.events[7].true_positive_determination.as_ref().unwrap().note, "");
     assert_eq!(second.component_name, "");
@@ -104,7 +107,9 @@ fn a_component_is_the_advisorys_only_when_all_scans_agree_upon_it() {
              {{componentName: {name}, componentLocation: {location}}}}}}}\n"
         )
     };
-    let document = |events: String| format!("schema-version: '2'\npackage: {{name: a}}\nadvisories:\n  - id: b\n    events:\n{events}");
+    let document = |events: String| {
+        format!("schema-version: '2'\npackage: {{name: a}}\nadvisories:\n  - id: b\n    events:\n{events}")
+    };
     let advisory = &read(&document(scan("x", "/a") + &scan("x", "/b")))[0];
     assert_eq!((advisory.component_name.as_str(), advisory.component_location.as_str()), ("x", ""));
 }
@@ -114,7 +119,10 @@ fn what_breaks_a_rule_is_refused_with_its_place_and_the_rest_is_read() {
     for (entry, refused) in [
         ("{id: ''}", "advisories[0].id: is required"),
         ("{id: good}", "advisories[1].id: is given twice"),
-        ("{id: a, events: [{type: fixed, data: {fixed-version: 1}}]}", "advisories[0].events[0].timestamp: is required"),
+        (
+            "{id: a, events: [{type: fixed, data: {fixed-version: 1}}]}",
+            "advisories[0].events[0].timestamp: is required",
+        ),
         (
             "{id: a, events: [{timestamp: today, type: detection, data: {type: manual}}]}",
             "advisories[0].events[0].timestamp: must be an RFC 3339 timestamp, such as 2026-01-02T03:04:05.678Z",
@@ -137,7 +145,8 @@ fn what_breaks_a_rule_is_refused_with_its_place_and_the_rest_is_read() {
             "advisories[0].events[0].data.type: there is no reason `why`",
         ),
     ] {
-        let document = format!("schema-version: 2.1\npackage: {{name: a}}\nadvisories:\n  - {entry}\n  - {{id: good}}\n");
+        let document =
+            format!("schema-version: 2.1\npackage: {{name: a}}\nadvisories:\n  - {entry}\n  - {{id: good}}\n");
         let read = advisories::document(document.as_bytes(), "");
         let said: Vec<_> = read.refused.iter().map(ToString::to_string).collect();
         assert_eq!((said, read.resources.len()), (vec![refused.to_owned()], 1), "{entry}");
@@ -262,7 +271,10 @@ fn lines_that_break_rules_are_refused_with_all_of_them() {
             "versions[0].sizeBytes: must not be negative",
         ),
         (r#"{"ecosystem": "java", "name": "a", "versions": [{"version": "1", "sizeBytes": 1.5}]}"#, "column"),
-        (r#"{"ecosystem": "java", "name": "a", "versions": [{"version": "1", "createTime": "x"}]}"#, "versions[0].createTime"),
+        (
+            r#"{"ecosystem": "java", "name": "a", "versions": [{"version": "1", "createTime": "x"}]}"#,
+            "versions[0].createTime",
+        ),
         ("nothing", "column"),
     ] {
         let said: Vec<_> = artifacts::line(line.as_bytes()).unwrap_err().iter().map(ToString::to_string).collect();
@@ -272,7 +284,11 @@ fn lines_that_break_rules_are_refused_with_all_of_them() {
 
 #[test]
 fn a_bill_of_materials_names_what_is_installed_and_where_it_came_from() {
-    let package = |url: &str| format!(r#"{{"name": "n", "versionInfo": "9", "externalRefs": [{{"referenceType": "purl", "referenceLocator": "{url}"}}]}}"#);
+    let package = |url: &str| {
+        format!(
+            r#"{{"name": "n", "versionInfo": "9", "externalRefs": [{{"referenceType": "purl", "referenceLocator": "{url}"}}]}}"#
+        )
+    };
     let packages = [
         package("pkg:apk/wolfi/libcrypto3@3.1.0-r0?arch=x86_64&origin=openssl"),
         package("pkg:apk/wolfi/zlib"),

@@ -72,7 +72,10 @@ fn what_is_refused_is_listed_and_ends_with_code_1_while_the_rest_is_written() {
     fs::write(dir.path().join("data/b.yaml"), "schema-version: 1\npackage: {name: b}\n").unwrap();
     let ran = run(dir.path(), &["import", "advisories", "data"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(ran.stdout.ends_with("advisories: 1 created, 0 updated, 0 unchanged\nrefused 1 time; see above\n"), "{ran:?}");
+    assert!(
+        ran.stdout.ends_with("advisories: 1 created, 0 updated, 0 unchanged\nrefused 1 time; see above\n"),
+        "{ran:?}"
+    );
     assert!(ran.stderr.contains("refused: data/b.yaml: schema-version: must be 2 or 2.x, and is `1`\n"), "{ran:?}");
 }
 
@@ -94,7 +97,8 @@ fn a_store_that_a_server_has_open_is_told_with_what_to_do_and_so_is_one_in_memor
 fn a_running_server_takes_an_import_with_a_token_of_its_data_directory() {
     let dir = tempdir().unwrap();
     documents(dir.path(), &["a", "b", "c"]);
-    fs::write(dir.path().join("osv.json"), r#"{"id": "CVE-1", "severity": [{"type": "CVSS_V3", "score": "x"}]}"#).unwrap();
+    fs::write(dir.path().join("osv.json"), r#"{"id": "CVE-1", "severity": [{"type": "CVSS_V3", "score": "x"}]}"#)
+        .unwrap();
     let server = Server::start(dir.path(), &["--store", "memory"]);
     let (api, _) = api(dir.path(), &[]);
     let import = ["import", "advisories", "data", "--api", &server.url];
@@ -181,11 +185,16 @@ fn the_endpoint_acknowledges_batches_and_names_what_it_refuses_by_line() {
     let answer = send(&api, "POST", "/import/artifacts", &body);
     assert_eq!(answer.0, 200, "{}", answer.1);
     let batches: Vec<Value> = answer.1.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told: Vec<_> = batches.iter().map(|batch| (batch["through"].as_u64().unwrap(), batch["created"].as_u64().unwrap())).collect();
+    let told: Vec<_> =
+        batches.iter().map(|batch| (batch["through"].as_u64().unwrap(), batch["created"].as_u64().unwrap())).collect();
     assert_eq!(told, [(250, 249), (500, 249), (600, 99)]);
     let refused: Vec<_> = batches.iter().flat_map(|batch| batch["refused"].as_array().unwrap()).collect();
     assert_eq!(refused.iter().map(|one| one["line"].as_u64().unwrap()).collect::<Vec<_>>(), [3, 300, 599]);
-    assert!(refused.iter().all(|one| one["error"]["code"] == 3 && one["error"]["details"][0]["reason"] == "INVALID_ARGUMENT"));
+    assert!(
+        refused
+            .iter()
+            .all(|one| one["error"]["code"] == 3 && one["error"]["details"][0]["reason"] == "INVALID_ARGUMENT")
+    );
     assert_eq!(total(&api), 597);
 
     assert_eq!(send(&api, "POST", "/import/artifacts", "").1, "");

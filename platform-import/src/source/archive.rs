@@ -56,7 +56,10 @@ fn entries(
     for (count, entry) in (0_u64..).zip(Archive::new(stream).entries()?.raw(true)) {
         let mut entry = entry?;
         if count >= limits.entries {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("has more than {} entries", limits.entries)));
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("has more than {} entries", limits.entries),
+            ));
         }
         let size = entry.header().entry_size()?;
         match entry.header().entry_type() {

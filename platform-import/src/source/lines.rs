@@ -9,14 +9,12 @@ use std::{
 use super::{Flow, Limits, too_large, unpacked, unreadable};
 use crate::Refusal;
 
+/// Is given each line, or why it cannot be read, with its number from 1.
+pub type Visit<'a> = &'a mut dyn FnMut(u64, Result<&[u8], Refusal>) -> Flow;
+
 /// Visits the lines of a file, which may be packed by zstd or gzip, or of the standard input, whose path is `-`; each
 /// with its number from 1. Empty lines are left out. One that is too long is refused and passed over.
-pub fn lines(
-    path: &Path,
-    limits: &Limits,
-    read: &AtomicU64,
-    visit: &mut dyn FnMut(u64, Result<&[u8], Refusal>) -> Flow,
-) -> Flow {
+pub fn lines(path: &Path, limits: &Limits, read: &AtomicU64, visit: Visit<'_>) -> Flow {
     let stream: io::Result<Box<dyn Read + '_>> = match path.as_os_str().as_encoded_bytes() {
         b"-" => Ok(Box::new(stdin())),
         _ => unpacked(path, limits, read),
@@ -27,12 +25,7 @@ pub fn lines(
 }
 
 /// Visits the lines of a stream, of at most so many bytes.
-fn of(
-    stream: impl Read,
-    most: u64,
-    number: &mut u64,
-    visit: &mut dyn FnMut(u64, Result<&[u8], Refusal>) -> Flow,
-) -> io::Result<Flow> {
+fn of(stream: impl Read, most: u64, number: &mut u64, visit: Visit<'_>) -> io::Result<Flow> {
     let mut stream = BufReader::with_capacity(64 << 10, stream);
     let mut line = Vec::new();
     loop {
@@ -65,7 +58,8 @@ mod tests {
     fn read(text: &str, most: u64) -> Vec<String> {
         let (mut seen, mut number) = (Vec::new(), 0);
         let done = of(text.as_bytes(), most, &mut number, &mut |number, line| {
-            let line = line.map_or_else(|refusal| refusal.to_string(), |line| String::from_utf8_lossy(line).into_owned());
+            let line =
+                line.map_or_else(|refusal| refusal.to_string(), |line| String::from_utf8_lossy(line).into_owned());
             seen.push(format!("{number} {line}"));
             Flow::Continue(())
         });
@@ -81,7 +75,10 @@ mod tests {
 
     #[test]
     fn a_line_that_is_too_long_is_passed_over_and_the_next_is_read() {
-        assert_eq!(read("123\n1234\n12345678\n1", 3), ["1 123", "2 is larger than 3 bytes", "3 is larger than 3 bytes", "4 1"]);
+        assert_eq!(
+            read("123\n1234\n12345678\n1", 3),
+            ["1 123", "2 is larger than 3 bytes", "3 is larger than 3 bytes", "4 1"]
+        );
         assert_eq!(read("1234", 3), ["1 is larger than 3 bytes"]);
     }
 }

@@ -60,7 +60,8 @@ impl Layout {
 
     /// Writes an image with a layer of these bytes, and these layers besides.
     fn image(&self, architecture: &str, layer: &[u8], more: &[Value]) -> Value {
-        let config = json!({ "architecture": architecture, "os": "linux", "rootfs": { "type": "layers", "diff_ids": [] } });
+        let config =
+            json!({ "architecture": architecture, "os": "linux", "rootfs": { "type": "layers", "diff_ids": [] } });
         let config = self.json(CONFIG, &config);
         let mut layers = vec![self.blob(LAYER, layer)];
         layers.extend_from_slice(more);
@@ -142,7 +143,8 @@ fn bills_of_materials_are_found_as_a_layer_as_an_artifact_and_as_an_attestation(
         json!({ "in-toto.io/predicate-type": "https://spdx.dev/Document" }),
     );
     let attestation = layout.image("unknown", b"", &[statement]);
-    let annotations = json!({ "vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": digest(&image) });
+    let annotations =
+        json!({ "vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": digest(&image) });
     let index = layout.index(&[image.clone(), with(attestation, "annotations", annotations)]);
     layout.top(&[index, layout.json(MANIFEST, &artifact)]);
     let (images, refused) = layout.read();
@@ -157,7 +159,11 @@ fn what_does_not_agree_with_its_descriptor_is_refused_and_other_images_are_read(
     let layout = Layout::new();
     let good = layout.image("amd64", b"good", &[]);
     for (name, told, spoil) in [
-        ("content", "does not have the content of its digest", (|path, _| fs::write(path, "changed").unwrap()) as fn(&Path, &Path)),
+        (
+            "content",
+            "does not have the content of its digest",
+            (|path, _| fs::write(path, "changed").unwrap()) as fn(&Path, &Path),
+        ),
         ("size", "has 9 bytes, and not the 7 of its descriptor", |path, _| fs::write(path, "nine byte").unwrap()),
         ("missing", "is missing", |path, _| fs::remove_file(path).unwrap()),
         ("link", "is a symbolic link", |path, elsewhere| {
@@ -189,7 +195,10 @@ fn what_is_no_layout_is_refused() {
     assert!(spoiled("oci-layout", r#"{"imageLayoutVersion":"2.0.0"}"#).contains("must be 1.x, and is `2.0.0`"));
     assert!(spoiled("oci-layout", "{}").starts_with("oci-layout: is not the marker"));
     assert!(spoiled("index.json", "[]").starts_with("index.json: is not the index"));
-    assert!(spoiled("index.json", r#"{"schemaVersion":1,"manifests":[]}"#).starts_with("index.json: schemaVersion: must be 2"));
+    assert!(
+        spoiled("index.json", r#"{"schemaVersion":1,"manifests":[]}"#)
+            .starts_with("index.json: schemaVersion: must be 2")
+    );
     let nowhere = Directory("/nonexistent".into());
     assert_eq!(layout(&nowhere, 1).refused[0].to_string(), "oci-layout: is missing");
     let escaping = json!({ "mediaType": MANIFEST, "digest": "sha256:../../../../etc/passwd", "size": 1 });

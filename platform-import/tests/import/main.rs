@@ -32,7 +32,8 @@ fn a_second_import_writes_nothing_and_a_changed_document_changes_one() {
     fs::write(dir.path().join("b.yaml"), changed).unwrap();
     assert_eq!(world.import(world.advisories(), &[dir.path()]).unwrap().counts("advisories"), (0, 1, 5));
     let advisories: Vec<Advisory> = world.list(&[("artifactNames", "b")]);
-    let fixed: Vec<_> = advisories.iter().map(|one| one.events[0].fixed.as_ref().unwrap().fixed_version.as_str()).collect();
+    let fixed: Vec<_> =
+        advisories.iter().map(|one| one.events[0].fixed.as_ref().unwrap().fixed_version.as_str()).collect();
     assert!(fixed.contains(&"1.0-r1") && fixed.contains(&"1.0-r0"), "{fixed:?}");
 }
 
@@ -68,7 +69,11 @@ fn what_the_platform_refuses_is_told_with_its_file_and_place_and_the_rest_is_wri
 fn records_come_from_json_and_yaml_in_one_folder() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     fs::create_dir_all(dir.path().join("deep/er")).unwrap();
-    fs::write(dir.path().join("deep/er/a.json"), r#"{"id": "GO-1", "aliases": ["CVE-1"], "severity": [{"type": "CVSS_V3", "score": "x"}]}"#).unwrap();
+    fs::write(
+        dir.path().join("deep/er/a.json"),
+        r#"{"id": "GO-1", "aliases": ["CVE-1"], "severity": [{"type": "CVSS_V3", "score": "x"}]}"#,
+    )
+    .unwrap();
     fs::write(dir.path().join("b.yaml"), "id: PYSEC-1\ndetails: d\n").unwrap();
     let done = world.import(What::Osv, &[dir.path()]).unwrap();
     assert_eq!((done.counts("vulnerabilityMetadata"), done.refused), ((2, 0, 0), 0));

@@ -2,7 +2,10 @@
 
 use std::{
     path::Path,
-    sync::{Arc, atomic::{AtomicI64, AtomicU64, Ordering}},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
 };
 
 use platform_core::{
@@ -150,5 +153,8 @@ pub(crate) fn document(package: &str, ids: &[&str]) -> String {
             "  - id: {id}\n    events:\n      - timestamp: 2026-01-01T00:00:00Z\n        type: fixed\n        data:\n          fixed-version: 1.0-r0\n"
         )
     };
-    format!("schema-version: 2.0.2\npackage:\n  name: {package}\nadvisories:\n{}", ids.iter().map(entry).collect::<String>())
+    format!(
+        "schema-version: 2.0.2\npackage:\n  name: {package}\nadvisories:\n{}",
+        ids.iter().map(entry).collect::<String>()
+    )
 }

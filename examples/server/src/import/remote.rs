@@ -146,7 +146,6 @@ fn message(error: &Value) -> String {
     let details = error.get("details").and_then(Value::as_array).into_iter().flatten();
     let violations = details.filter_map(|detail| detail.get("fieldViolations")?.as_array()).flatten();
     let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let rules: Vec<_> =
-        violations.map(|one| format!("{}: {}", text(one, "field"), text(one, "description"))).collect();
+    let rules: Vec<_> = violations.map(|one| format!("{}: {}", text(one, "field"), text(one, "description"))).collect();
     if rules.is_empty() { text(error, "message") } else { rules.join("; ") }
 }
