@@ -25,6 +25,7 @@
 
 mod rest;
 
+mod import;
 mod routes;
 mod template;
 
@@ -48,6 +49,7 @@ mod docs;
 
 #[cfg(feature = "docs")]
 pub use docs::Docs;
+pub use import::{Import, ImportReply};
 pub use layers::Layers;
 pub use limits::Limits;
 pub use listener::serve;

@@ -178,12 +178,13 @@ mod tests {
     use platform_core::{kind::Registered, resources::KINDS, store::memory::MemoryStore};
 
     use super::*;
-    use crate::{SystemClock, SystemEntropy, routes::Found};
+    use crate::{SystemClock, SystemEntropy, routes::Found, scim, tokens};
 
     fn document() -> Value {
         let store = Arc::new(MemoryStore::new());
         let platform = Platform::builder(store, SystemClock, SystemEntropy).build();
-        OpenApi::of(&platform).unwrap().with(WELL_KNOWN).unwrap().into_value()
+        let parts = [TOKENS, SCIM, WELL_KNOWN];
+        parts.into_iter().try_fold(OpenApi::of(&platform).unwrap(), OpenApi::with).unwrap().into_value()
     }
 
     #[test]
@@ -192,7 +193,7 @@ mod tests {
         let mut documented = 0;
         for (path, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {
-                if path.starts_with("/.well-known/") {
+                if ["/.well-known/", scim::PREFIX, "/sts/", "/auth/"].iter().any(|prefix| path.starts_with(prefix)) {
                     continue;
                 }
                 let method: Method = method.to_uppercase().parse().unwrap();
@@ -215,6 +216,18 @@ mod tests {
             }
         }
         assert_eq!(documented, routed);
+    }
+
+    #[test]
+    fn what_is_written_by_hand_is_routed_too() {
+        let paths = |part| serde_json::from_str::<Value>(part).unwrap()["paths"].as_object().unwrap().clone();
+        for (path, methods) in paths(TOKENS) {
+            let endpoint = tokens::Endpoint::find(&path).unwrap_or_else(|| panic!("{path}"));
+            for method in methods.as_object().unwrap().keys() {
+                assert!(endpoint.check_method(&method.to_uppercase().parse().unwrap()).is_ok(), "{method} {path}");
+            }
+        }
+        assert!(paths(SCIM).keys().all(|path| path.starts_with(scim::PREFIX)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use http::{
 };
 use http_body_util::Full;
 use platform_core::{
-    error::{Code, Detail, Error, Result},
+    error::{Code, Detail, Error, Result, Status},
     platform::{ListReply, Rendered},
 };
 use serde_json::Value;
@@ -160,6 +160,13 @@ impl Refusal {
     /// Says which domain the error is of.
     pub(crate) fn of_domain(self, domain: &'static str) -> Self {
         Self { error: self.error.of_domain(domain), ..self }
+    }
+
+    /// Returns the error in the form of AIP-193, for an answer whose status is said already. Faults of ours are logged
+    /// here with their causes.
+    pub(crate) fn status(&self, service_domain: &str) -> Status {
+        self.log();
+        self.error.status(service_domain)
     }
 
     /// Returns the answer in the form of AIP-193. Faults of ours are logged here with their causes.

@@ -6,6 +6,8 @@
 
 mod user;
 
+use std::borrow::Cow;
+
 use http::{
     HeaderValue, Method, StatusCode,
     header::{ALLOW, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE},
@@ -126,6 +128,14 @@ fn find(path: &str) -> Option<(&str, Endpoint<'_>)> {
     Some((provider, endpoint))
 }
 
+/// Reads `%2F` as the slash of a uid; users' ids have none.
+fn with_slashes(path: &str) -> Cow<'_, str> {
+    match path.contains('%') {
+        true => path.replace("%2F", "/").replace("%2f", "/").into(),
+        false => path.into(),
+    }
+}
+
 /// Answers a request whose path begins with [`PREFIX`], which `path` is without.
 pub(crate) async fn answer<B>(
     platform: &Platform,
@@ -157,7 +167,8 @@ where
     let token = request::bearer(&head.headers)?;
     let token = token.ok_or_else(|| Error::unauthenticated("A SCIM token is needed"))?;
     let access = platform.verify_scim_token(token).await?;
-    let (provider, endpoint) = find(path).ok_or_else(Refused::not_found)?;
+    let path = with_slashes(path);
+    let (provider, endpoint) = find(&path).ok_or_else(Refused::not_found)?;
     // A token is good at its own provider, and tells nothing of any other.
     if *provider != *access.provider {
         return Err(Error::unauthenticated("The SCIM token is not valid here").into());
@@ -346,6 +357,8 @@ mod tests {
             assert_eq!(found(other), None, "{other}");
         }
         assert_eq!(find("Users"), None);
+        let encoded = format!("{}%2FUsers", provider.replace('/', "%2f"));
+        assert_eq!(find(&with_slashes(&encoded)), Some((&*provider, Endpoint::Users)));
     }
 
     #[test]

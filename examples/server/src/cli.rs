@@ -1,9 +1,10 @@
 //! The command line.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use platform_core::uid::Uid;
+use platform_import::source::Limits;
 
 use crate::config::{self, Config};
 
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     ///
     /// No server may run on it. Prints what is wrong; exits with 0 when nothing is.
     Check,
+    /// Bring data in: advisories, vulnerability records, images, artifacts
+    Import(Import),
 }
 
 #[derive(Debug, Subcommand)]
@@ -66,4 +69,110 @@ pub(crate) struct Token {
     /// How long the token is good, such as 90s, 15m, 1h or 7d; at most 30d
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = config::duration)]
     pub(crate) ttl: Duration,
+}
+
+/// What all imports have in common, told once.
+const IMPORT: &str = "\
+Goes into the store of a stopped server; into a running one with --api. Whatever cannot be written is refused with its
+file, its place and the rule that it breaks, and the rest goes on. What stands already is not written again, so that an
+import that was interrupted is simply begun again.
+
+Exits with 0 when everything was written or stood already, with 1 when anything was refused or it could not go on, and
+with 2 when the command is wrong.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    #[command(subcommand)]
+    pub(crate) kind: ImportKind,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImportKind {
+    /// Advisory documents: YAML, schema 2
+    ///
+    /// One document a package, as distributions publish them; one advisory for a package and an id.
+    #[command(after_long_help = IMPORT)]
+    Advisories {
+        /// The group that they go to [default: the first organisation]
+        #[arg(long, value_name = "UID", value_parser = Uid::parse)]
+        group: Option<Uid>,
+        /// The distribution that the packages are of, such as wolfi, which documents do not say
+        #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+        namespace: String,
+        /// YAML files, folders of them, and archives: .tar, .tar.zst, .tar.gz
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        options: ImportOptions,
+    },
+    /// Vulnerability records: OSV in JSON or YAML
+    #[command(after_long_help = IMPORT)]
+    Osv {
+        /// JSON and YAML files, folders of them, and archives: .tar, .tar.zst, .tar.gz
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        options: ImportOptions,
+    },
+    /// Images of a repo: OCI image layouts
+    ///
+    /// Architectures, sizes, and what a bill of materials in SPDX says is installed, where there is one: as a layer, in
+    /// a manifest about the image, or in an attestation.
+    #[command(after_long_help = IMPORT)]
+    Image {
+        /// The repo that they are of
+        #[arg(long, value_name = "UID", value_parser = Uid::parse)]
+        repo: Uid,
+        /// Directories with an OCI image layout
+        #[arg(required = true, value_name = "DIR")]
+        layouts: Vec<PathBuf>,
+        #[command(flatten)]
+        options: ImportOptions,
+    },
+    /// Artifacts of language ecosystems with their versions: NDJSON
+    ///
+    /// One JSON object a line, one artifact each:
+    /// {"ecosystem":"python","name":"requests","versions":[{"version":"2.32.5","sizeBytes":64738}]}
+    /// Also description, remediated and cudaVersions; and of a version description, createTime and updateTime.
+    #[command(after_long_help = IMPORT, verbatim_doc_comment)]
+    Artifacts {
+        /// Files, which may end with .zst or .gz; - is the standard input
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        options: ImportOptions,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ImportOptions {
+    /// Import into the running server at this URL, as an operator
+    #[arg(long, env = "PLATFORM_API", value_name = "URL")]
+    pub(crate) api: Option<String>,
+    /// The token for it [default: one for the operator of the data directory]
+    #[arg(long, env = "PLATFORM_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// The most bytes of a document or line, such as 64M
+    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = config::bytes)]
+    max_document: u64,
+    /// The most bytes that an archive or compressed file unpacks to
+    #[arg(long, value_name = "BYTES", default_value = "4G", value_parser = config::bytes)]
+    max_archive: u64,
+}
+
+impl ImportKind {
+    /// Returns the options and the files.
+    pub(crate) fn common(&self) -> (&ImportOptions, &[PathBuf]) {
+        match self {
+            Self::Advisories { options, files, .. } | Self::Osv { options, files } => (options, files),
+            Self::Image { options, layouts: files, .. } | Self::Artifacts { options, files } => (options, files),
+        }
+    }
+}
+
+impl ImportOptions {
+    /// Returns the bounds on what is read.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits { document: self.max_document, archive: self.max_archive, ..Limits::default() }
+    }
 }

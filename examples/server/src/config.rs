@@ -66,6 +66,16 @@ pub(crate) struct Config {
         value_parser = Uid::parse
     )]
     pub(crate) operator: Vec<Uid>,
+    /// A group whose approved advisories are public at /advisory/v2/documents; may be repeated
+    #[arg(
+        long,
+        global = true,
+        env = "PLATFORM_PUBLIC_ADVISORY_GROUP",
+        value_name = "UID",
+        value_delimiter = ',',
+        value_parser = Uid::parse
+    )]
+    pub(crate) public_advisory_group: Vec<Uid>,
     /// Let every registered person create organisations, and not only the operator
     #[arg(long, global = true, env = "PLATFORM_OPEN_ORGANISATIONS", default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -165,6 +175,20 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "must be a whole number and s, m, h or d, such as 15m".to_owned())
 }
 
+/// Reads a whole number of bytes, perhaps in units of 1024: `4096`, `64K`, `16M`, `4G`.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let unit = |shift: u32| (text.get(..text.len().saturating_sub(1)).unwrap_or_default(), 1_u64 << shift);
+    let (number, unit) = match text.chars().last() {
+        Some('K') => unit(10),
+        Some('M') => unit(20),
+        Some('G') => unit(30),
+        _ => (text, 1),
+    };
+    let number = Some(number).filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
+    let bytes = number.and_then(|number| number.parse::<u64>().ok()).and_then(|number| number.checked_mul(unit));
+    bytes.ok_or_else(|| "must be a whole number and perhaps K, M or G, such as 16M".to_owned())
+}
+
 /// Reads a document's id, label and URL; the label may have commas.
 fn terms_document(text: &str) -> Result<TermsDocument, String> {
     let parts = text.split_once(',').and_then(|(id, rest)| Some((id, rest.rsplit_once(',')?)));
@@ -197,6 +221,16 @@ mod tests {
             ("mysql", Err("must be sqlite, sqlite:PATH, sled, sled:PATH or memory".to_owned())),
         ] {
             assert_eq!(text.parse(), store, "{text}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_a_number_and_perhaps_a_unit() {
+        for (text, number) in [("0", 0), ("4096", 4096), ("64K", 65_536), ("16M", 16 << 20), ("4G", 4 << 30)] {
+            assert_eq!(bytes(text), Ok(number), "{text}");
+        }
+        for text in ["", "M", "1.5G", "-1", "+1K", "1 K", "1T", "99999999999G", "1é"] {
+            assert!(bytes(text).is_err(), "{text}");
         }
     }
 

@@ -75,6 +75,7 @@ impl Installation {
                 true => TermsDocument::published(),
                 false => config.terms_document.clone(),
             },
+            public_advisory_groups: config.public_advisory_group.iter().cloned().collect(),
             ..Settings::default()
         };
         let platform = Platform::builder(store, SystemClock, SystemEntropy)

@@ -11,6 +11,7 @@ mod installation;
 
 mod check;
 mod env;
+mod import;
 mod keys;
 mod serve;
 mod token;
@@ -45,5 +46,6 @@ fn run() -> anyhow::Result<ExitCode> {
         cli::Command::Token(token) => token::run(&config, &token),
         cli::Command::Keys(keys) => keys::run(&config, &keys),
         cli::Command::Check => check::run(&config),
+        cli::Command::Import(import) => import::run(&config, import),
     }
 }

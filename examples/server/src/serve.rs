@@ -15,9 +15,17 @@ use axum::{
     http::{HeaderValue, header::CONTENT_TYPE},
     routing::get,
 };
-use platform_core::platform::Platform;
+use platform_core::{
+    platform::Platform,
+    resources::{
+        advisory::VulnerabilityMetadata,
+        libraries::{Artifact, ArtifactVersion},
+        registry::Image,
+        vulnerabilities::Advisory,
+    },
+};
 use platform_http::{
-    Docs, Layers, Rest, SystemClock,
+    Docs, Import, Layers, Limits, Rest, SystemClock,
     openapi::{self, OpenApi, ServedDocument},
     serve,
 };
@@ -58,11 +66,13 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let limits = config.limits.limits();
     let tokens = Arc::new(tokens(config, Arc::clone(&platform), Arc::clone(&verifier))?);
     keys::follow(config.data_dir.clone(), Arc::clone(&issuer), Arc::clone(&platform), Arc::clone(&installation.keys));
+    let import = import(&platform, &verifier, &limits);
     let documented = documented(&platform)?;
     let rest = Rest::new(platform, verifier, limits.clone())?.with_tokens(tokens);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
-    let service = layers.around(well_known(&issuer).merge(documented).fallback_service(rest));
+    let routes = well_known(&issuer).merge(documented).route_service("/import/{kind}", import);
+    let service = layers.around(routes.fallback_service(rest));
 
     announce(config, &installation::url_of(address), &url);
     serve(listener, service, &limits, stopped).await.context("cannot serve")
@@ -88,10 +98,21 @@ fn well_known(issuer: &Arc<Issuer>) -> Router {
 
 /// Returns the routes by which people and programs learn what the API is.
 fn documented(platform: &Platform) -> Result<Router> {
-    let document = OpenApi::of(platform)?.with(openapi::WELL_KNOWN)?.into_value();
+    let parts = [openapi::TOKENS, openapi::SCIM, openapi::WELL_KNOWN];
+    let document = parts.into_iter().try_fold(OpenApi::of(platform)?, OpenApi::with)?.into_value();
     let document = ServedDocument::new(&document, &platform.settings().service_domain);
     let docs = Docs::new("/docs", "/openapi.json");
     Ok(Router::new().route_service("/openapi.json", document).nest_service("/docs", docs))
+}
+
+/// Returns the paths over which `platform-server import --api` writes.
+fn import(platform: &Arc<Platform>, verifier: &Arc<Verifier>, limits: &Limits) -> Import {
+    Import::new(Arc::clone(platform), verifier.clone(), limits.clone())
+        .kind::<Advisory>()
+        .kind::<VulnerabilityMetadata>()
+        .kind::<Image>()
+        .kind::<Artifact>()
+        .kind::<ArtifactVersion>()
 }
 
 fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier> {

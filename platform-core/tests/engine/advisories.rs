@@ -40,7 +40,9 @@ fn world() -> World {
     world
 }
 
-fn listed(world: &World, query: &[(&str, &str)]) -> Vec<String> {
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+fn listed(world: &World, query: Pairs<'_>) -> Vec<String> {
     let page: Page = world.list(&world.operator, "Advisory", query).unwrap();
     let mut ids: Vec<_> = page.items.iter().map(|one| text(one, "advisoryId").replace("CGA-", "")).collect();
     assert_eq!(page.total, ids.len() as u64, "{query:?}");
@@ -51,7 +53,7 @@ fn listed(world: &World, query: &[(&str, &str)]) -> Vec<String> {
 #[test]
 fn each_filter_keeps_what_it_says_and_several_combine_by_and() {
     let world = world();
-    let cases: &[(&[(&str, &str)], &[&str])] = &[
+    let cases: &[(Pairs<'_>, &[&str])] = &[
         (&[], &["1", "2", "3"]),
         (&[("advisoryIds", "CGA-1"), ("advisoryIds", "CGA-3"), ("advisory_ids", "CGA-4")], &["1", "3"]),
         (&[("legacyAdvisoryIds", "OLD-1")], &["1"]),

@@ -105,7 +105,7 @@ mod tests {
         let some = |long: &str| match long {
             "listen" => "'127.0.0.1:1'",
             "store" => "'memory'",
-            "operator" => "['00000000000000000000000000000000000000aa']",
+            "operator" | "public-advisory-group" => "['00000000000000000000000000000000000000aa']",
             "log-format" => "'json'",
             "trusted-issuer" | "audience" | "cors-origin" => "['a', 'b']",
             name if name.starts_with("max-") => "7",

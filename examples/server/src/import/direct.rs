@@ -1,0 +1,73 @@
+//! Into a stopped server's store.
+
+use anyhow::{Context, Result};
+use platform_core::{access::Caller, error::Error, kind::Imported, platform::Platform, uid::Uid};
+use platform_import::{Done, Sink};
+use platform_store_sled::OpenError as SledError;
+use platform_store_sqlite::OpenError as SqliteError;
+use tokio::runtime::Runtime;
+
+use crate::{
+    config::Config,
+    installation::{Installation, known_url},
+};
+
+/// Writes to a store that no server has open, as the operator.
+pub(super) struct Direct {
+    runtime: Runtime,
+    platform: Platform,
+    operator: Caller,
+    organisation: Uid,
+}
+
+impl Direct {
+    pub(super) fn open(config: &Config) -> Result<Self> {
+        super::refuse_memory(config)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+        let installation = Installation::open_standing(config)?;
+        let opened = runtime.block_on(installation.platform(config, &known_url(config)));
+        let platform = opened.map_err(|error| match is_in_use(&error) {
+            true => error.context(format!(
+                "the store is open elsewhere; if that is a server, import into it with --api {}",
+                known_url(config)
+            )),
+            false => error,
+        })?;
+        let Installation { bootstrap, .. } = installation;
+        Ok(Self { runtime, platform, operator: Caller::new(bootstrap.operator), organisation: bootstrap.organization })
+    }
+
+    /// Returns the uid of the first organisation.
+    pub(super) fn organisation(&self) -> &str {
+        self.organisation.as_str()
+    }
+}
+
+impl Sink for Direct {
+    type Error = anyhow::Error;
+
+    fn put<R: Imported>(&mut self, parent: &str, resources: Vec<R>) -> Result<Done> {
+        let reply = self.runtime.block_on(self.platform.put(&self.operator, parent, resources))?;
+        let refused = reply.refused.into_iter();
+        Ok(Done {
+            created: reply.created,
+            updated: reply.updated,
+            unchanged: reply.unchanged,
+            refused: refused
+                .map(|refused| (usize::try_from(refused.index).unwrap_or(usize::MAX), rules(&refused.error)))
+                .collect(),
+        })
+    }
+}
+
+/// Returns every rule that something breaks, in a line.
+fn rules(error: &Error) -> String {
+    let violations = error.violations().iter();
+    let rules: Vec<_> = violations.map(|one| format!("{}: {}", one.field, one.description)).collect();
+    if rules.is_empty() { error.message().to_owned() } else { rules.join("; ") }
+}
+
+fn is_in_use(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(SqliteError::InUse { .. }))
+        || matches!(error.downcast_ref(), Some(SledError::InUse { .. }))
+}

@@ -1,0 +1,244 @@
+//! `platform-server import`, as an operator runs it: into a store, into a running server, and again after a kill.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
+    path::Path,
+    process::Stdio,
+    thread,
+};
+
+use common::{Api, Server, api, program, run};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+/// Writes documents of these packages, each with an advisory, into a folder.
+fn documents(dir: &Path, packages: &[&str]) {
+    fs::create_dir_all(dir.join("data")).unwrap();
+    for package in packages {
+        let text = format!(
+            "schema-version: 2.0.2\npackage: {{name: {package}}}\nadvisories:\n  - id: CGA-1\n    aliases: [CVE-1]\n    \
+             events:\n      - {{timestamp: 2026-01-01T00:00:00Z, type: fixed, data: {{fixed-version: 1.0-r0}}}}\n"
+        );
+        fs::write(dir.join("data").join(format!("{package}.yaml")), text).unwrap();
+    }
+}
+
+/// Returns lines of artifacts with a version each.
+fn lines(numbers: std::ops::Range<usize>) -> String {
+    numbers.fold(String::new(), |mut text, n| {
+        writeln!(text, r#"{{"ecosystem":"python","name":"p{n}","versions":[{{"version":"1.{n}"}}]}}"#).unwrap();
+        text
+    })
+}
+
+fn total(api: &Api) -> u64 {
+    let count = api.get("/libraries/v2/artifacts/count?ecosystems=ECOSYSTEM_PYTHON").ok();
+    count["counts"][0]["totalCount"].as_str().unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_is_imported_into_a_store_is_there_when_the_server_starts() {
+    for store in ["sqlite", "sled"] {
+        let dir = tempdir().unwrap();
+        documents(dir.path(), &["a", "b"]);
+        let import = ["import", "advisories", "data", "--store", store];
+        assert_eq!(run(dir.path(), &import).ok(), "read 2 documents\nadvisories: 2 created, 0 updated, 0 unchanged\n");
+        assert_eq!(run(dir.path(), &import).ok(), "read 2 documents\nadvisories: 0 created, 0 updated, 2 unchanged\n");
+        let _server = Server::start(dir.path(), &["--store", store]);
+        let (api, _) = api(dir.path(), &[]);
+        let list = api.get("/vulnerabilities/v2/advisories?artifactNames=b").ok();
+        assert_eq!(list["totalCount"], "1");
+        assert_eq!(list["advisories"][0]["events"][0]["fixed"]["fixedVersion"], "1.0-r0");
+    }
+}
+
+#[test]
+fn what_is_refused_is_listed_and_ends_with_code_1_while_the_rest_is_written() {
+    let dir = tempdir().unwrap();
+    documents(dir.path(), &["a"]);
+    fs::write(dir.path().join("data/b.yaml"), "schema-version: 1\npackage: {name: b}\n").unwrap();
+    let ran = run(dir.path(), &["import", "advisories", "data"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(
+        ran.stdout.ends_with("advisories: 1 created, 0 updated, 0 unchanged\nrefused 1 time; see above\n"),
+        "{ran:?}"
+    );
+    assert!(ran.stderr.contains("refused: data/b.yaml: schema-version: must be 2 or 2.x, and is `1`\n"), "{ran:?}");
+}
+
+#[test]
+fn a_store_that_a_server_has_open_is_told_with_what_to_do_and_so_is_one_in_memory() {
+    for store in ["sqlite", "sled"] {
+        let dir = tempdir().unwrap();
+        documents(dir.path(), &["a"]);
+        let server = Server::start(dir.path(), &["--store", store]);
+        let told = run(dir.path(), &["import", "advisories", "data", "--store", store]).failed();
+        assert!(told.contains(&format!("--api {}", server.url)), "{told}");
+    }
+    let dir = tempdir().unwrap();
+    let told = run(dir.path(), &["import", "osv", "data", "--store", "memory"]).failed();
+    assert!(told.contains("a memory store ends with its server"), "{told}");
+}
+
+#[test]
+fn a_running_server_takes_an_import_with_a_token_of_its_data_directory() {
+    let dir = tempdir().unwrap();
+    documents(dir.path(), &["a", "b", "c"]);
+    fs::write(dir.path().join("osv.json"), r#"{"id": "CVE-1", "severity": [{"type": "CVSS_V3", "score": "x"}]}"#)
+        .unwrap();
+    let server = Server::start(dir.path(), &["--store", "memory"]);
+    let (api, _) = api(dir.path(), &[]);
+    let import = ["import", "advisories", "data", "--api", &server.url];
+    assert!(run(dir.path(), &import).ok().contains("advisories: 3 created, 0 updated, 0 unchanged"));
+    assert!(run(dir.path(), &import).ok().contains("advisories: 0 created, 0 updated, 3 unchanged"));
+    let osv = ["import", "osv", "osv.json", "--api", &server.url, "--token", &api.token];
+    assert!(run(dir.path(), &osv).ok().contains("vulnerabilityMetadata: 1 created"));
+    let list = api.get("/vulnerabilities/v2/advisories?artifactNames=a").ok();
+    assert_eq!(list["advisories"][0]["severities"], json!([{ "type": "TYPE_CVSS_V3", "score": "x" }]));
+
+    let nowhere = format!("{}/0123456789abcdef", "0".repeat(40));
+    let told = run(dir.path(), &[&import[..], &["--group", &nowhere]].concat()).failed();
+    assert!(told.contains("404") && told.contains("not found"), "{told}");
+    let told = run(dir.path(), &[&import[..], &["--token", "no"]].concat()).failed();
+    assert!(told.contains("401"), "{told}");
+    let elsewhere = tempdir().unwrap();
+    documents(elsewhere.path(), &["a"]);
+    let told = run(elsewhere.path(), &import).failed();
+    assert!(told.contains("--token") && told.contains("no data directory"), "{told}");
+}
+
+#[test]
+fn an_import_that_was_killed_goes_on_from_what_it_wrote() {
+    let dir = tempdir().unwrap();
+    const LINES: usize = 6000;
+    let mut import = program(dir.path(), &["import", "artifacts", "-"]);
+    let mut import = import.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // No more than some lots are ever in memory, so that most of what it took from the pipe is written by then.
+    import.stdin.as_mut().unwrap().write_all(lines(0..LINES).as_bytes()).unwrap();
+    import.kill().unwrap();
+    import.wait().unwrap();
+
+    fs::write(dir.path().join("all.ndjson"), lines(0..LINES)).unwrap();
+    let told = run(dir.path(), &["import", "artifacts", "all.ndjson"]).ok();
+    let counts = told.lines().find(|line| line.starts_with("artifactVersions: ")).unwrap();
+    let numbers: Vec<usize> = counts.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert_eq!((numbers[0] + numbers[2], numbers[1]), (LINES, 0), "{told}");
+    assert!(numbers[2] > 0, "{told}");
+    let told = run(dir.path(), &["import", "artifacts", "all.ndjson"]).ok();
+    assert!(told.contains(&format!("artifacts: 0 created, 0 updated, {LINES} unchanged")), "{told}");
+}
+
+#[test]
+fn a_batch_whose_answer_was_lost_is_sent_again() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let (api, _) = api(dir.path(), &[]);
+    fs::write(dir.path().join("a.ndjson"), lines(0..600)).unwrap();
+    // Between them is one that hangs up twice in the middle of a request, and then passes all on.
+    let between = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", between.local_addr().unwrap());
+    let behind = server.url.trim_start_matches("http://").to_owned();
+    thread::spawn(move || {
+        for (count, client) in between.incoming().map_while(Result::ok).enumerate() {
+            if count < 2 {
+                let mut line = String::new();
+                BufReader::new(client).read_line(&mut line).unwrap();
+                continue;
+            }
+            let server = std::net::TcpStream::connect(&behind).unwrap();
+            let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut from, &mut to));
+            thread::spawn(move || std::io::copy(&mut &server, &mut &client));
+        }
+    });
+    let told = run(dir.path(), &["import", "artifacts", "a.ndjson", "--api", &url, "--token", &api.token]).ok();
+    assert!(told.contains("artifacts: 600 created, 0 updated, 0 unchanged"), "{told}");
+    assert_eq!(total(&api), 600);
+}
+
+#[test]
+fn the_endpoint_acknowledges_batches_and_names_what_it_refuses_by_line() {
+    let dir = tempdir().unwrap();
+    let _server = Server::start(dir.path(), &["--store", "memory"]);
+    let (api, organisation) = api(dir.path(), &[]);
+    let body: String = (1..=600)
+        .map(|n| match n {
+            3 => "{\n".to_owned(),
+            300 => "{\"name\":\"x\",\"ecosystem\":\"ECOSYSTEM_PYTHON\",\"colour\":1}\n".to_owned(),
+            599 => "{\"name\":\"\",\"ecosystem\":\"ECOSYSTEM_JAVA\"}\n".to_owned(),
+            n => format!("{{\"name\":\"p{n}\",\"ecosystem\":\"ECOSYSTEM_PYTHON\"}}\n"),
+        })
+        .collect();
+    let answer = send(&api, "POST", "/import/artifacts", &body);
+    assert_eq!(answer.0, 200, "{}", answer.1);
+    let batches: Vec<Value> = answer.1.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<_> =
+        batches.iter().map(|batch| (batch["through"].as_u64().unwrap(), batch["created"].as_u64().unwrap())).collect();
+    assert_eq!(told, [(250, 249), (500, 249), (600, 99)]);
+    let refused: Vec<_> = batches.iter().flat_map(|batch| batch["refused"].as_array().unwrap()).collect();
+    assert_eq!(refused.iter().map(|one| one["line"].as_u64().unwrap()).collect::<Vec<_>>(), [3, 300, 599]);
+    assert!(
+        refused
+            .iter()
+            .all(|one| one["error"]["code"] == 3 && one["error"]["details"][0]["reason"] == "INVALID_ARGUMENT")
+    );
+    assert_eq!(total(&api), 597);
+
+    assert_eq!(send(&api, "POST", "/import/artifacts", "").1, "");
+    for (method, path, status) in [
+        ("GET", "/import/artifacts", 405),
+        ("POST", "/import/groups", 404),
+        ("POST", "/import/artifacts?colour=1", 400),
+        ("POST", "/import/artifacts?parent=x", 400),
+        ("POST", "/import/advisories", 400),
+        ("POST", "/import/advisories?parent=a&parent=b", 400),
+    ] {
+        api.send(method, path, Some(&json!({ "name": "x" }))).error(status);
+    }
+    // Whoever else may do much may not do this.
+    let person = api.post(&format!("/iam/v2/identities/{organisation}"), &json!({
+        "name": "owner", "staticKeys": { "issuer": "https://x.example", "subject": "s", "issuerKeys": "{\"keys\":[]}" },
+    }));
+    let uid = person.json()["uid"].as_str().map(str::to_owned);
+    if let Some(uid) = uid {
+        let token = run(dir.path(), &["token", "--identity", &uid]).ok();
+        Api::new(&api.url, token.trim()).post("/import/artifacts", &json!({})).error(403);
+    }
+    Api::new(&api.url, "no").post("/import/artifacts", &json!({})).error(401);
+}
+
+/// Sends a body as it is.
+fn send(api: &Api, method: &str, path: &str, body: &str) -> (u16, String) {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None);
+    let agent: ureq::Agent = config.build().into();
+    let request = ureq::http::Request::builder()
+        .method(method)
+        .uri(format!("{}{path}", api.url))
+        .header("authorization", format!("Bearer {}", api.token));
+    let mut answer = agent.run(request.body(body.to_owned()).unwrap()).unwrap();
+    (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+}
+
+#[test]
+fn help_says_what_a_format_is_and_how_an_import_ends() {
+    let dir = tempdir().unwrap();
+    for kind in ["advisories", "osv", "image", "artifacts"] {
+        let help = run(dir.path(), &["import", kind, "--help"]).ok();
+        for word in ["--api", "--token", "--max-archive", "Exits with 0", "begun again"] {
+            assert!(help.contains(word), "{kind}: {word}: {help}");
+        }
+    }
+}

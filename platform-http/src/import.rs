@@ -1,0 +1,318 @@
+//! Data in bulk, for the operator: `POST /import/{plural}` (`docs/api.md`, Importing over the API).
+//!
+//! Not of the contract but our own, and so a service of its own beside [`Rest`](crate::Rest), which an embedder mounts
+//! or leaves out. The body is one resource a line and may be of any length: it is read as fast as it is written, some
+//! hundred lines at a time, so that an import takes little memory and other requests get their turns. Each batch is
+//! acknowledged by a line of the answer as soon as it is durable.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::stream;
+use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
+use platform_core::{
+    BoxFuture,
+    access::{Authenticator, Caller},
+    error::{Error, Result},
+    json,
+    kind::Imported,
+    platform::Platform,
+};
+use serde_json::{Value, json};
+use tower::Service;
+
+use crate::{
+    BoxError,
+    limits::Limits,
+    reply::{Refusal, Reply},
+    request,
+};
+
+/// The most lines of a batch. Our choice: a batch is one commit, which takes some milliseconds.
+const BATCH: usize = 250;
+
+/// The most bytes of a batch, but for its last line.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// The most bytes of a line.
+const LINE: usize = 16 << 20;
+
+/// The answer to an import: a line for each batch, as it is written.
+pub type ImportReply = Response<UnsyncBoxBody<Bytes, BoxError>>;
+
+/// Takes resources in bulk, of the kinds that it is given. Clones are handles of one and the same.
+#[derive(Debug, Clone)]
+pub struct Import(Arc<Inner>);
+
+#[derive(Debug, Clone)]
+struct Inner {
+    platform: Arc<Platform>,
+    authenticator: Arc<dyn Authenticator>,
+    limits: Limits,
+    kinds: HashMap<&'static str, Put>,
+}
+
+/// Puts the resources of some lines, which are numbered, below a parent.
+type Put = for<'a> fn(&'a Platform, &'a Caller, &'a str, Vec<(u64, Bytes)>, usize) -> BoxFuture<'a, Result<Written>>;
+
+/// What became of a batch.
+#[derive(Debug, Default)]
+struct Written {
+    created: u64,
+    updated: u64,
+    unchanged: u64,
+    refused: Vec<(u64, Error)>,
+}
+
+impl Import {
+    /// Returns the service, which takes no kind yet.
+    pub fn new(platform: Arc<Platform>, authenticator: Arc<dyn Authenticator>, limits: Limits) -> Self {
+        Self(Arc::new(Inner { platform, authenticator, limits, kinds: HashMap::new() }))
+    }
+
+    /// Takes a kind too, at `/import/` and its plural.
+    #[must_use]
+    pub fn kind<R: Imported>(mut self) -> Self {
+        Arc::make_mut(&mut self.0).kinds.insert(R::KIND.plural, put::<R>);
+        self
+    }
+}
+
+impl<B> Service<Request<B>> for Import
+where
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    type Response = ImportReply;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<ImportReply, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move {
+            let service_domain = inner.platform.settings().service_domain.clone();
+            Ok(inner.answer(request).await.unwrap_or_else(|refusal| boxed(refusal.into_reply(&service_domain))))
+        })
+    }
+}
+
+impl Inner {
+    async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Result<ImportReply, Refusal>
+    where
+        B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    {
+        let (head, body) = request.into_parts();
+        let plural = head.uri.path().strip_prefix("/import/").unwrap_or_default();
+        let put = *self.kinds.get(plural).ok_or_else(Refusal::no_path)?;
+        if head.method != Method::POST {
+            return Err(Refusal::other_methods("POST".to_owned()));
+        }
+        let token = request::bearer(&head.headers)?;
+        let token = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
+        let caller = self.authenticator.authenticate(token).await?;
+        if caller.narrowing.is_some() || !self.platform.settings().operators.contains(&caller.identity) {
+            return Err(Error::denied().into());
+        }
+        let parent = parent(head.uri.query().unwrap_or_default())?;
+        let lines = Lines { body: Box::pin(body), buffer: BytesMut::new(), number: 0, ended: false };
+        let mut batches = Batches { inner: self, put, caller, parent, lines };
+        // What is wrong with all of it shows at the first batch, while the status is still to be said.
+        let first = batches.next().await?;
+        let rest = first.is_some().then_some(batches);
+        let first = stream::iter(first.map(|line| Ok(Frame::data(line))));
+        let rest = stream::unfold(rest, async |batches| {
+            let mut batches = batches?;
+            let (line, next) = match batches.next().await {
+                Ok(line) => (line?, Some(batches)),
+                Err(refusal) => (batches.failed(refusal), None),
+            };
+            Some((Ok(Frame::data(line)), next))
+        });
+        let mut reply = Response::new(StreamBody::new(stream::StreamExt::chain(first, rest)).boxed_unsync());
+        reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+        Ok(reply)
+    }
+}
+
+/// An import that goes on.
+struct Batches<B> {
+    inner: Arc<Inner>,
+    put: Put,
+    caller: Caller,
+    parent: String,
+    lines: Lines<B>,
+}
+
+impl<B> Batches<B>
+where
+    B: Body<Error: Into<BoxError>>,
+{
+    /// Writes the next batch and returns its acknowledgement; none at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+        let limits = &self.inner.limits;
+        let batch = self.lines.batch(limits).await?;
+        if batch.is_empty() {
+            return Ok(None);
+        }
+        let written = (self.put)(&self.inner.platform, &self.caller, &self.parent, batch, limits.depth).await?;
+        let service_domain = &self.inner.platform.settings().service_domain;
+        let refused =
+            written.refused.iter().map(|(line, error)| json!({ "line": line, "error": error.status(service_domain) }));
+        Ok(Some(line(&json!({
+            "through": self.lines.number,
+            "created": written.created,
+            "updated": written.updated,
+            "unchanged": written.unchanged,
+            "refused": refused.collect::<Vec<_>>(),
+        }))))
+    }
+
+    /// Returns the last line of an import that cannot go on.
+    fn failed(&self, refusal: Refusal) -> Bytes {
+        line(&json!({ "error": refusal.status(&self.inner.platform.settings().service_domain) }))
+    }
+}
+
+/// The lines of a body.
+struct Lines<B> {
+    body: Pin<Box<B>>,
+    buffer: BytesMut,
+    /// How many lines were taken.
+    number: u64,
+    ended: bool,
+}
+
+impl<B> Lines<B>
+where
+    B: Body<Error: Into<BoxError>>,
+{
+    /// Returns the next lines with their numbers from 1, without empty ones; none at the end.
+    async fn batch(&mut self, limits: &Limits) -> Result<Vec<(u64, Bytes)>, Refusal> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < BATCH && bytes < BATCH_BYTES {
+            let Some(line) = self.next(limits).await? else { break };
+            if !line.trim_ascii().is_empty() {
+                bytes += line.len();
+                batch.push((self.number, line));
+            }
+        }
+        Ok(batch)
+    }
+
+    async fn next(&mut self, limits: &Limits) -> Result<Option<Bytes>, Refusal> {
+        let mut searched = 0;
+        loop {
+            let unseen = self.buffer.get(searched..).unwrap_or_default();
+            if let Some(at) = unseen.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(searched + at);
+                self.buffer.advance(1);
+                self.number += 1;
+                return Ok(Some(line.freeze()));
+            }
+            searched = self.buffer.len();
+            if searched > LINE {
+                let rule = format!("is longer than {LINE} bytes");
+                return Err(Error::invalid_field(format!("line {}", self.number + 1), rule).into());
+            }
+            if self.ended {
+                let rest = self.buffer.split().freeze();
+                self.number += u64::from(!rest.is_empty());
+                return Ok(Some(rest).filter(|rest| !rest.is_empty()));
+            }
+            self.read(limits).await?;
+        }
+    }
+
+    /// Takes what comes next of the body.
+    async fn read(&mut self, limits: &Limits) -> Result<(), Refusal> {
+        let frame = tokio::time::timeout(limits.body_time, self.body.frame()).await;
+        let frame = frame.map_err(|_| Refusal::deadline("The body took too long to arrive"))?;
+        let broken = |error| Error::invalid_field("body", "was not sent to its end").because(error);
+        match frame {
+            None => self.ended = true,
+            Some(frame) => {
+                if let Ok(mut data) = frame.map_err(|error| broken(error.into()))?.into_data() {
+                    while data.has_remaining() {
+                        let chunk = data.chunk();
+                        self.buffer.extend_from_slice(chunk);
+                        let length = chunk.len();
+                        data.advance(length);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn put<'a, R: Imported>(
+    platform: &'a Platform,
+    caller: &'a Caller,
+    parent: &'a str,
+    lines: Vec<(u64, Bytes)>,
+    depth: usize,
+) -> BoxFuture<'a, Result<Written>> {
+    Box::pin(async move {
+        let mut written = Written::default();
+        let (mut numbers, mut resources) = (Vec::new(), Vec::<R>::new());
+        for (number, line) in lines {
+            match read(&line, depth) {
+                Ok(resource) => {
+                    numbers.push(number);
+                    resources.push(resource);
+                }
+                Err(error) => written.refused.push((number, error.of_domain(R::KIND.domain.0))),
+            }
+        }
+        let reply = platform.put(caller, parent, resources).await?;
+        (written.created, written.updated, written.unchanged) = (reply.created, reply.updated, reply.unchanged);
+        let number = |index: u64| usize::try_from(index).ok().and_then(|index| numbers.get(index)).copied();
+        let refused = reply.refused.into_iter();
+        written.refused.extend(refused.map(|refused| (number(refused.index).unwrap_or_default(), refused.error)));
+        written.refused.sort_by_key(|(line, _)| *line);
+        Ok(written)
+    })
+}
+
+/// Reads a resource as embedders write it: all of its fields, those that only imports set included.
+fn read<R: Imported>(line: &[u8], depth: usize) -> Result<R> {
+    let object = json::read_object(line, depth)?;
+    if let Some(key) = object.keys().find(|key| R::KIND.field(key).is_none()) {
+        return Err(Error::invalid_field(key, "is no field"));
+    }
+    serde_json::from_value(Value::Object(object)).map_err(|error| Error::invalid_field("line", error.to_string()))
+}
+
+/// Returns the only parameter.
+fn parent(query: &str) -> Result<String> {
+    let mut parent = None;
+    for (key, value) in request::pairs(query)? {
+        match (key.as_str(), &parent) {
+            ("parent", None) => parent = Some(value),
+            ("parent", Some(_)) => return Err(Error::invalid_field("parent", "is given twice")),
+            _ => return Err(Error::invalid_field(key, "is no parameter of this method")),
+        }
+    }
+    Ok(parent.unwrap_or_default())
+}
+
+fn line(value: &Value) -> Bytes {
+    let mut line = value.to_string();
+    line.push('\n');
+    line.into()
+}
+
+fn boxed(reply: Reply) -> ImportReply {
+    reply.map(|body| body.map_err(BoxError::from).boxed_unsync())
+}

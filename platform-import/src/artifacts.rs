@@ -1,0 +1,141 @@
+//! Artifacts of language ecosystems as NDJSON, a format of our own: one JSON object a line, one artifact each, with
+//! all of its versions.
+//!
+//! ```json
+//! {"ecosystem":"python","name":"requests","description":"HTTP for humans","cudaVersions":[],"remediated":false,
+//!  "versions":[{"version":"2.32.5","createTime":"2025-08-18T20:46:00Z","sizeBytes":64738}]}
+//! ```
+//!
+//! `ecosystem` (`java`, `python`, or the API's name for it) and `name` are required, and of a version `version`; all
+//! else may be left out. Newest version, count and times follow from the versions. A key that is not of the format is
+//! refused, since it would be a mistake.
+
+use std::{collections::HashSet, fmt};
+
+use platform_core::{
+    resources::libraries::{Artifact, ArtifactVersion, Ecosystem},
+    timestamp::Timestamp,
+};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Unexpected, Visitor},
+};
+
+use crate::{Refusal, osv::without_place};
+
+/// Returns the artifact that a line is of, and its versions.
+///
+/// # Errors
+/// Every rule that it breaks.
+pub fn line(bytes: &[u8]) -> Result<(Artifact, Vec<ArtifactVersion>), Vec<Refusal>> {
+    let line: Line = serde_json::from_slice(bytes).map_err(|error| {
+        let rule = format!("is not the JSON that is expected: {}", without_place(&error));
+        vec![Refusal::new(format!("column {}", error.column()), rule)]
+    })?;
+    let mut refused = Vec::new();
+    let ecosystem = ecosystem(&line.ecosystem);
+    if ecosystem == Ecosystem::EcosystemUnspecified {
+        refused.push(Refusal::new("ecosystem", "must be java or python"));
+    }
+    if line.name.is_empty() {
+        refused.push(Refusal::new("name", "is required"));
+    }
+    let mut time = |place: String, text: Option<String>| {
+        Timestamp::parse(text.as_deref()?).map_err(|rule| refused.push(Refusal::new(place, rule.to_string()))).ok()
+    };
+    let artifact_uid = Artifact::uid_of(ecosystem, &line.name);
+    let mut versions = Vec::with_capacity(line.versions.len());
+    for (index, version) in line.versions.into_iter().enumerate() {
+        versions.push(ArtifactVersion {
+            name: line.name.clone(),
+            version: version.version,
+            description: version.description,
+            create_time: time(format!("versions[{index}].createTime"), version.create_time),
+            update_time: time(format!("versions[{index}].updateTime"), version.update_time),
+            size_bytes: version.size_bytes,
+            artifact: artifact_uid.to_string(),
+            ..ArtifactVersion::default()
+        });
+    }
+    let mut seen = HashSet::new();
+    for (index, version) in versions.iter().enumerate() {
+        let rule = match version.version.as_str() {
+            "" => "is required",
+            text if !seen.insert(text) => "is given twice",
+            _ => continue,
+        };
+        refused.push(Refusal::new(format!("versions[{index}].version"), rule));
+    }
+    for (index, _) in versions.iter().enumerate().filter(|(_, version)| version.size_bytes < 0) {
+        refused.push(Refusal::new(format!("versions[{index}].sizeBytes"), "must not be negative"));
+    }
+    if !refused.is_empty() {
+        return Err(refused);
+    }
+    let mut artifact = Artifact::of(ecosystem, &line.name, &versions);
+    if artifact.description.is_empty() {
+        artifact.description = line.description;
+    }
+    (artifact.cuda_versions, artifact.remediated) = (line.cuda_versions, line.remediated);
+    Ok((artifact, versions))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Line {
+    ecosystem: String,
+    name: String,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    cuda_versions: Vec<String>,
+    #[serde(default)]
+    remediated: bool,
+    #[serde(default)]
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Version {
+    version: String,
+    #[serde(default)]
+    description: String,
+    create_time: Option<String>,
+    update_time: Option<String>,
+    #[serde(default, deserialize_with = "whole_number")]
+    size_bytes: i64,
+}
+
+/// Reads a number, or a text of its digits, as proto3 JSON allows for 64 bits.
+fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    struct Whole;
+
+    impl Visitor<'_> for Whole {
+        type Value = i64;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a whole number of 64 bits")
+        }
+
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<i64, E> {
+            Ok(number)
+        }
+
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<i64, E> {
+            i64::try_from(number).map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<i64, E> {
+            text.parse().map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+        }
+    }
+
+    deserializer.deserialize_any(Whole)
+}
+
+fn ecosystem(name: &str) -> Ecosystem {
+    let known = [Ecosystem::EcosystemJava, Ecosystem::EcosystemPython];
+    let found = known.into_iter().find(|ecosystem| ecosystem.word() == name || ecosystem.api_name() == name);
+    found.unwrap_or_default()
+}

@@ -1,0 +1,284 @@
+//! OCI image layouts: which images there are, for which machines, how large, and what is installed in them.
+//!
+//! Every index and every image manifest that can be reached becomes an image, since a tag may name any of them. All
+//! blobs that are read are held to the digest and the size that lead to them, and so are layers, which are not
+//! unpacked. Bills of materials are found where builders put them: as a layer of the image's own manifest, in a
+//! manifest whose subject is the image, or in an attestation that refers to it.
+
+use std::collections::{HashMap, HashSet};
+
+use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, OciLayout};
+use platform_core::resources::registry::image::{Image, ImagePackage, ImagePlatform};
+
+use crate::{Parsed, Placed, Refusal, osv::without_place};
+
+mod blobs;
+mod spdx;
+
+pub use blobs::{Blobs, Directory};
+pub use spdx::sbom;
+
+/// How deep indexes may lie in indexes. Our choice.
+const MAX_DEPTH: usize = 8;
+
+/// The most manifests and indexes of a layout. Our choice.
+const MAX_MANIFESTS: usize = 10_000;
+
+/// Returns the images of a layout, of whose files none larger than `largest` is read into memory.
+///
+/// What is refused is named by its digest. An index is refused with any image in it; a bill of materials by itself.
+pub fn layout(blobs: &dyn Blobs, largest: u64) -> Parsed<Image> {
+    let mut layout = Layout { blobs, largest, nodes: HashMap::new(), order: Vec::new(), parsed: Parsed::default() };
+    if let Err(refusal) = layout.read() {
+        layout.parsed.refused.push(refusal);
+    }
+    layout.find_sboms();
+    layout.images()
+}
+
+/// Returns the descriptors of an index's manifests.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn index(bytes: &[u8]) -> Result<Vec<Descriptor>, Refusal> {
+    let index = ImageIndex::from_reader(bytes).map_err(|error| unexpected("index", &error))?;
+    match index.schema_version() {
+        2 => Ok(index.manifests().clone()),
+        other => Err(Refusal::new("schemaVersion", format!("must be 2, and is {other}"))),
+    }
+}
+
+/// Returns a manifest.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn manifest(bytes: &[u8]) -> Result<ImageManifest, Refusal> {
+    let manifest = ImageManifest::from_reader(bytes).map_err(|error| unexpected("manifest", &error))?;
+    match manifest.schema_version() {
+        2 => Ok(manifest),
+        other => Err(Refusal::new("schemaVersion", format!("must be 2, and is {other}"))),
+    }
+}
+
+/// Returns the machine that an image's configuration is for, such as `amd64` or `arm/v7`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn architecture(config: &[u8]) -> Result<String, Refusal> {
+    let config = ImageConfiguration::from_reader(config).map_err(|error| unexpected("configuration", &error))?;
+    let architecture = config.architecture().to_string();
+    Ok(match config.variant() {
+        Some(variant) if architecture == "arm" && !variant.is_empty() => format!("{architecture}/{variant}"),
+        _ => architecture,
+    })
+}
+
+fn unexpected(what: &str, error: &oci_spec::OciSpecError) -> Refusal {
+    let rule = match error {
+        oci_spec::OciSpecError::SerDe(error) => without_place(error),
+        other => other.to_string(),
+    };
+    Refusal::whole(format!("is not the {what} that is expected: {rule}"))
+}
+
+/// What a digest turned out to be.
+enum Node {
+    Index(Vec<String>),
+    Image {
+        platform: ImagePlatform,
+        layers: Vec<Descriptor>,
+    },
+    /// Something about an image, and its digest.
+    About {
+        subject: String,
+        layers: Vec<Descriptor>,
+    },
+    /// Something that is no image and about none.
+    Other,
+    Refused,
+}
+
+struct Layout<'a> {
+    blobs: &'a dyn Blobs,
+    largest: u64,
+    nodes: HashMap<String, Node>,
+    /// The digests, each after what it refers to.
+    order: Vec<String>,
+    parsed: Parsed<Image>,
+}
+
+impl Layout<'_> {
+    fn read(&mut self) -> Result<(), Refusal> {
+        let marker = self.blobs.file("oci-layout", self.largest).map_err(|refusal| refusal.within("oci-layout"))?;
+        let marker = OciLayout::from_reader(marker.as_slice());
+        let marker = marker.map_err(|error| unexpected("marker of a layout", &error).within("oci-layout"))?;
+        let version = marker.image_layout_version();
+        if !version.starts_with("1.") {
+            let rule = format!("must be 1.x, and is `{}`", version.chars().take(60).collect::<String>());
+            return Err(Refusal::new("imageLayoutVersion", rule).within("oci-layout"));
+        }
+        let top = self.blobs.file("index.json", self.largest).and_then(|bytes| index(&bytes));
+        for descriptor in top.map_err(|refusal| refusal.within("index.json"))? {
+            self.visit(&descriptor, 0);
+        }
+        Ok(())
+    }
+
+    /// Reads what a descriptor refers to, once, and all that this refers to. Returns whether it could be read.
+    fn visit(&mut self, descriptor: &Descriptor, depth: usize) -> bool {
+        let digest = descriptor.digest().to_string();
+        if let Some(node) = self.nodes.get(&digest) {
+            return !matches!(node, Node::Refused);
+        }
+        let node = self.node(descriptor, depth).unwrap_or_else(|refusal| {
+            self.parsed.refused.push(refusal.within(&digest));
+            Node::Refused
+        });
+        let read = !matches!(node, Node::Refused);
+        self.nodes.insert(digest.clone(), node);
+        self.order.push(digest);
+        read
+    }
+
+    fn node(&mut self, descriptor: &Descriptor, depth: usize) -> Result<Node, Refusal> {
+        if depth > MAX_DEPTH {
+            return Err(Refusal::whole(format!("lies in more than {MAX_DEPTH} indexes")));
+        }
+        if self.nodes.len() >= MAX_MANIFESTS {
+            return Err(Refusal::whole(format!("is more than the {MAX_MANIFESTS} manifests that a layout may have")));
+        }
+        match descriptor.media_type() {
+            MediaType::ImageIndex => self.index_node(descriptor, depth),
+            MediaType::ImageManifest => self.manifest_node(descriptor),
+            MediaType::Other(name) if name == "application/vnd.docker.distribution.manifest.list.v2+json" => {
+                self.index_node(descriptor, depth)
+            }
+            MediaType::Other(name) if name == "application/vnd.docker.distribution.manifest.v2+json" => {
+                self.manifest_node(descriptor)
+            }
+            _ => Ok(Node::Other),
+        }
+    }
+
+    fn index_node(&mut self, descriptor: &Descriptor, depth: usize) -> Result<Node, Refusal> {
+        let children = index(&blobs::read(self.blobs, descriptor, self.largest)?)?;
+        let mut refused = None;
+        for child in &children {
+            if !self.visit(child, depth + 1) {
+                refused = Some(child.digest().to_string());
+            }
+        }
+        match refused {
+            Some(digest) => Err(Refusal::whole(format!("has {digest}, which is refused"))),
+            None => Ok(Node::Index(children.iter().map(|child| child.digest().to_string()).collect())),
+        }
+    }
+
+    fn manifest_node(&self, descriptor: &Descriptor) -> Result<Node, Refusal> {
+        let manifest = manifest(&blobs::read(self.blobs, descriptor, self.largest)?)?;
+        let layers = manifest.layers().clone();
+        if let Some(subject) = subject(descriptor, &manifest) {
+            return Ok(Node::About { subject, layers });
+        }
+        if !is_image(&manifest) {
+            return Ok(Node::Other);
+        }
+        let config = blobs::read(self.blobs, manifest.config(), self.largest);
+        let config = config.map_err(|refusal| refusal.within("config"))?;
+        let architecture = architecture(&config).map_err(|refusal| refusal.within("config"))?;
+        let mut size = manifest.config().size();
+        for (index, layer) in layers.iter().enumerate() {
+            blobs::verify(self.blobs, layer).map_err(|refusal| refusal.within(&format!("layers[{index}]")))?;
+            size = size.saturating_add(layer.size());
+        }
+        let size = i64::try_from(size).map_err(|_| Refusal::whole("is larger than can be"))?;
+        let digest = descriptor.digest().to_string();
+        Ok(Node::Image { platform: ImagePlatform { architecture, digest, size, packages: Vec::new() }, layers })
+    }
+
+    /// Reads the bills of materials of all images, and gives each image what it has.
+    fn find_sboms(&mut self) {
+        let mut found: HashMap<String, Vec<ImagePackage>> = HashMap::new();
+        for digest in &self.order {
+            let (image, layers) = match self.nodes.get(digest) {
+                Some(Node::Image { layers, .. }) => (digest, layers),
+                Some(Node::About { subject, layers }) => (subject, layers),
+                _ => continue,
+            };
+            for (index, layer) in layers.iter().enumerate().filter(|(_, layer)| spdx::may_be(layer)) {
+                let read = blobs::read(self.blobs, layer, self.largest).and_then(|bytes| sbom(&bytes));
+                match read {
+                    Ok(packages) => found.entry(image.clone()).or_default().extend(packages),
+                    Err(refusal) => {
+                        self.parsed.refused.push(refusal.within(&format!("layers[{index}]")).within(digest));
+                    }
+                }
+            }
+        }
+        for (digest, mut packages) in found {
+            if let Some(Node::Image { platform, .. }) = self.nodes.get_mut(&digest) {
+                packages.sort();
+                packages.dedup();
+                platform.packages = packages;
+            }
+        }
+    }
+
+    fn images(mut self) -> Parsed<Image> {
+        for digest in &self.order {
+            let (is_index, platforms) = match self.nodes.get(digest) {
+                Some(Node::Index(_)) => {
+                    let mut platforms = Vec::new();
+                    self.platforms(digest, &mut HashSet::new(), &mut platforms);
+                    (true, platforms)
+                }
+                Some(Node::Image { platform, .. }) => (false, vec![platform.clone()]),
+                _ => continue,
+            };
+            // An index of signatures or charts alone is no image.
+            if !platforms.is_empty() {
+                let image = Image { digest: digest.clone(), index: is_index, platforms, ..Image::default() };
+                self.parsed.resources.push(Placed { place: digest.clone(), resource: image });
+            }
+        }
+        self.parsed
+    }
+
+    /// Adds the images of an index, those of indexes in it included, each once and in their order.
+    fn platforms<'s>(&'s self, digest: &'s str, seen: &mut HashSet<&'s str>, platforms: &mut Vec<ImagePlatform>) {
+        if !seen.insert(digest) {
+            return;
+        }
+        match self.nodes.get(digest) {
+            Some(Node::Image { platform, .. }) => platforms.push(platform.clone()),
+            Some(Node::Index(children)) => {
+                children.iter().for_each(|child| self.platforms(child, seen, platforms));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the digest of the image that a manifest is about, if it is about one.
+fn subject(descriptor: &Descriptor, manifest: &ImageManifest) -> Option<String> {
+    let annotation = |name: &str| descriptor.annotations().as_ref()?.get(name);
+    let named = || {
+        // Signing tools tag what is about an image with its digest.
+        let name = annotation("org.opencontainers.image.ref.name")?;
+        let name = name.rsplit(':').next()?;
+        let hex = name.strip_prefix("sha256-")?.split_once('.')?.0;
+        Some(format!("sha256:{hex}"))
+    };
+    let subject = manifest.subject().as_ref().map(|subject| subject.digest().to_string());
+    subject.or_else(|| annotation("vnd.docker.reference.digest").cloned()).or_else(named)
+}
+
+/// Tells whether a manifest is of an image that runs, and not of anything else that registries keep.
+fn is_image(manifest: &ImageManifest) -> bool {
+    let config = match manifest.config().media_type() {
+        MediaType::ImageConfig => true,
+        MediaType::Other(name) => name == "application/vnd.docker.container.image.v1+json",
+        _ => false,
+    };
+    config && manifest.artifact_type().is_none()
+}

@@ -1,0 +1,116 @@
+//! The files of a layout, held to their digests and sizes.
+
+use std::{
+    fmt::Debug,
+    fs::File,
+    io::{self, Read},
+    path::PathBuf,
+};
+
+use oci_spec::image::{Descriptor, DigestAlgorithm};
+use sha2::{Digest, Sha256};
+
+use crate::Refusal;
+
+/// Where a layout's files are.
+pub trait Blobs: Debug {
+    /// Opens a file by its path in the layout, such as `index.json`, and returns it with its length in bytes. Paths
+    /// are plain: names with `/` between, and never `..`.
+    ///
+    /// # Errors
+    /// NotFound when there is no such file, and others.
+    fn open(&self, path: &str) -> io::Result<(Box<dyn Read>, u64)>;
+}
+
+impl dyn Blobs + '_ {
+    /// Returns a file of at most so many bytes.
+    pub(super) fn file(&self, path: &str, largest: u64) -> Result<Vec<u8>, Refusal> {
+        let (file, length) = self.open(path).map_err(|error| unreadable(&error))?;
+        if length > largest {
+            return Err(Refusal::whole(format!("is larger than {largest} bytes")));
+        }
+        let mut bytes = Vec::new();
+        file.take(largest).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+        Ok(bytes)
+    }
+}
+
+/// A layout's directory. Symbolic links in it are not followed.
+#[derive(Debug, Clone)]
+pub struct Directory(
+    /// Its path.
+    pub PathBuf,
+);
+
+impl Blobs for Directory {
+    fn open(&self, path: &str) -> io::Result<(Box<dyn Read>, u64)> {
+        let mut place = self.0.clone();
+        for name in path.split('/') {
+            place.push(name);
+            if place.symlink_metadata()?.is_symlink() {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "is a symbolic link"));
+            }
+        }
+        let file = File::open(place)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "is no file"));
+        }
+        Ok((Box::new(file), metadata.len()))
+    }
+}
+
+/// Returns the blob of a descriptor.
+pub(super) fn read(blobs: &dyn Blobs, descriptor: &Descriptor, largest: u64) -> Result<Vec<u8>, Refusal> {
+    if descriptor.size() > largest {
+        return Err(Refusal::whole(format!("is larger than {largest} bytes")));
+    }
+    let mut bytes = Vec::new();
+    checked(blobs, descriptor, |chunk| bytes.extend_from_slice(chunk))?;
+    Ok(bytes)
+}
+
+/// Reads the blob of a descriptor through, to hold it to its digest.
+pub(super) fn verify(blobs: &dyn Blobs, descriptor: &Descriptor) -> Result<(), Refusal> {
+    checked(blobs, descriptor, |_| ())
+}
+
+fn checked(blobs: &dyn Blobs, descriptor: &Descriptor, mut each: impl FnMut(&[u8])) -> Result<(), Refusal> {
+    let digest = descriptor.digest();
+    if *digest.algorithm() != DigestAlgorithm::Sha256 {
+        return Err(Refusal::whole(format!("has a digest by {}; only sha256 is known", digest.algorithm())));
+    }
+    let hex = digest.digest();
+    if hex.len() != 64 || !hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        return Err(Refusal::whole("has a digest that is none"));
+    }
+    let (mut file, length) = blobs.open(&format!("blobs/sha256/{hex}")).map_err(|error| unreadable(&error))?;
+    if length != descriptor.size() {
+        return Err(Refusal::whole(format!("has {length} bytes, and not the {} of its descriptor", descriptor.size())));
+    }
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 64 << 10];
+    let mut left = length;
+    loop {
+        let read = file.read(&mut buffer).map_err(|error| unreadable(&error))?;
+        let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
+        left = left.saturating_sub(read as u64);
+        hash.update(chunk);
+        each(chunk);
+        if left == 0 {
+            break;
+        }
+    }
+    match hex::encode(hash.finalize()) == hex {
+        true => Ok(()),
+        false => Err(Refusal::whole("does not have the content of its digest")),
+    }
+}
+
+fn unreadable(error: &io::Error) -> Refusal {
+    Refusal::whole(match error.kind() {
+        io::ErrorKind::NotFound => "is missing".to_owned(),
+        io::ErrorKind::InvalidInput => error.to_string(),
+        _ => format!("cannot be read: {error}"),
+    })
+}

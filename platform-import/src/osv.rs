@@ -1,0 +1,145 @@
+//! Vulnerability records in the OSV format, in JSON or YAML.
+//!
+//! Of a record, what the platform shows is read: id and aliases, summary, details, references, severities and times.
+//! All else is ignored, as the format asks of its readers.
+
+use platform_core::{
+    resources::{
+        advisory::vulnerability_metadata::{Reference, ReferenceType, VulnerabilityMetadata},
+        vulnerabilities::severity::{Severity, SeverityType},
+    },
+    timestamp::Timestamp,
+};
+use serde::Deserialize;
+
+use crate::{Parsed, Refusal, yaml};
+
+/// Returns the vulnerability that a JSON record is of, or every rule that it breaks.
+pub fn json(bytes: &[u8]) -> Parsed<VulnerabilityMetadata> {
+    match serde_json::from_slice(bytes) {
+        Ok(record) => read(record),
+        Err(error) => {
+            let place = format!("line {} column {}", error.line(), error.column());
+            Parsed::refused(Refusal::new(place, format!("is not the JSON that is expected: {}", without_place(&error))))
+        }
+    }
+}
+
+/// Returns the vulnerability that a YAML record is of, or every rule that it breaks.
+pub fn yaml(bytes: &[u8]) -> Parsed<VulnerabilityMetadata> {
+    match yaml::read(bytes) {
+        Ok(record) => read(record),
+        Err(refusal) => Parsed::refused(refusal),
+    }
+}
+
+/// Returns what serde_json says, which ends with the place that is told already.
+pub(crate) fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    text.chars().take(300).collect()
+}
+
+#[derive(Deserialize)]
+struct Record {
+    #[serde(default)]
+    id: String,
+    published: Option<String>,
+    modified: Option<String>,
+    aliases: Option<Vec<String>>,
+    summary: Option<String>,
+    details: Option<String>,
+    references: Option<Vec<Link>>,
+    severity: Option<Vec<Score>>,
+    affected: Option<Vec<Affected>>,
+}
+
+#[derive(Deserialize)]
+struct Link {
+    #[serde(rename = "type", default)]
+    what: String,
+    url: String,
+}
+
+#[derive(Deserialize)]
+struct Score {
+    #[serde(rename = "type", default)]
+    scale: String,
+    score: String,
+}
+
+#[derive(Deserialize)]
+struct Affected {
+    severity: Option<Vec<Score>>,
+}
+
+fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
+    let mut refused = Vec::new();
+    if record.id.is_empty() {
+        refused.push(Refusal::new("id", "is required"));
+    }
+    let mut time = |field: &str, text: Option<String>| match Timestamp::parse(text.as_deref()?) {
+        // Some databases write the first moment of year 1 for a time that is not known.
+        Ok(Timestamp::MIN) => None,
+        Ok(at) => Some(at),
+        Err(rule) => {
+            refused.push(Refusal::new(field, rule.to_string()));
+            None
+        }
+    };
+    let (create_time, update_time) = (time("published", record.published), time("modified", record.modified));
+    if !refused.is_empty() {
+        return Parsed { resources: Vec::new(), refused };
+    }
+    // A record has severities for all that is affected, or for each of it.
+    let of_affected =
+        || record.affected.unwrap_or_default().into_iter().filter_map(|affected| affected.severity).flatten();
+    let scores = match record.severity {
+        Some(scores) if !scores.is_empty() => scores,
+        _ => of_affected().collect(),
+    };
+    let mut severities: Vec<Severity> = Vec::new();
+    for score in scores {
+        let severity = Severity { scale: scale(&score.scale), score: score.score };
+        if !severities.contains(&severity) {
+            severities.push(severity);
+        }
+    }
+    let references = record.references.unwrap_or_default().into_iter();
+    Parsed::one(VulnerabilityMetadata {
+        id: record.id,
+        summary: record.summary.unwrap_or_default(),
+        details: record.details.unwrap_or_default(),
+        references: references.map(|link| Reference { what: reference(&link.what), url: link.url }).collect(),
+        severities,
+        aliases: record.aliases.unwrap_or_default(),
+        create_time,
+        update_time,
+        ..VulnerabilityMetadata::default()
+    })
+}
+
+fn scale(name: &str) -> SeverityType {
+    match name {
+        "CVSS_V2" => SeverityType::TypeCvssV2,
+        "CVSS_V3" => SeverityType::TypeCvssV3,
+        "CVSS_V4" => SeverityType::TypeCvssV4,
+        _ => SeverityType::TypeUnspecified,
+    }
+}
+
+fn reference(name: &str) -> ReferenceType {
+    match name {
+        "ADVISORY" => ReferenceType::TypeAdvisory,
+        "ARTICLE" => ReferenceType::TypeArticle,
+        "DETECTION" => ReferenceType::TypeDetection,
+        "DISCUSSION" => ReferenceType::TypeDiscussion,
+        "REPORT" => ReferenceType::TypeReport,
+        "FIX" => ReferenceType::TypeFix,
+        "INTRODUCED" => ReferenceType::TypeIntroduced,
+        "PACKAGE" => ReferenceType::TypePackage,
+        "EVIDENCE" => ReferenceType::TypeEvidence,
+        "WEB" => ReferenceType::TypeWeb,
+        _ => ReferenceType::TypeUnspecified,
+    }
+}

@@ -1,0 +1,205 @@
+//! Files, folders, archives and lines, with bounds on all that they could blow up to.
+//!
+//! Nothing is ever written or unpacked to disk: an archive's entries are read one after the other in memory. Links in
+//! folders and archives are not followed, and what is no document by its name is left alone.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, Read},
+    ops::ControlFlow,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use walkdir::WalkDir;
+
+use crate::Refusal;
+
+mod archive;
+mod lines;
+
+pub use lines::{Visit, lines};
+
+/// How deep a folder may lie. Our choice.
+const MAX_DEPTH: usize = 64;
+
+/// The largest window that a zstd frame may ask for, as a power of two: 128 MiB, which is what its tools allow.
+const ZSTD_WINDOW: u32 = 27;
+
+/// Bounds on what is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// The most bytes of a document, of an archive's entry, or of a line. 16 MiB.
+    pub document: u64,
+    /// The most bytes that an archive or a compressed file unpacks to. 4 GiB.
+    pub archive: u64,
+    /// The most entries of an archive. 1,000,000.
+    pub entries: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { document: 16 << 20, archive: 4 << 30, entries: 1_000_000 }
+    }
+}
+
+/// Something that was come upon.
+#[derive(Debug)]
+pub enum Found<'a> {
+    /// A document.
+    Document {
+        /// The file, and its name in an archive.
+        place: &'a str,
+        /// What is in it.
+        bytes: &'a [u8],
+    },
+    /// A file that is no document by its name, or a link: left alone.
+    Ignored,
+    /// What cannot be read, and why.
+    Refused(Refusal),
+}
+
+/// Says whether to go on.
+pub type Flow = ControlFlow<()>;
+
+/// Visits the documents of a file, an archive or a folder, in the order of their names or of the archive. `wanted`
+/// tells documents by their names. `read` counts the bytes that were read from disk, for a progress bar.
+pub fn documents(
+    path: &Path,
+    limits: &Limits,
+    read: &AtomicU64,
+    wanted: fn(&str) -> bool,
+    visit: &mut dyn FnMut(Found<'_>) -> Flow,
+) -> Flow {
+    let place = path.display().to_string();
+    match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => folder(path, limits, read, wanted, visit),
+        Ok(_) if archive::is_one(&place) => archive::documents(path, limits, read, wanted, visit),
+        Ok(_) if wanted(&place) => document(path, limits, read, visit),
+        Ok(_) => {
+            visit(Found::Refused(Refusal::new(place, "is neither a document of this kind nor an archive, by its name")))
+        }
+        Err(error) => visit(Found::Refused(Refusal::new(place, unreadable(&error)))),
+    }
+}
+
+/// Returns how many bytes these files and folders have on disk.
+pub fn size(path: &Path) -> u64 {
+    match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => {
+            let files = walk(path).filter_map(Result::ok).filter(|entry| entry.file_type().is_file());
+            files.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
+        }
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    }
+}
+
+fn walk(path: &Path) -> walkdir::IntoIter {
+    WalkDir::new(path).sort_by_file_name().max_depth(MAX_DEPTH).into_iter()
+}
+
+fn folder(
+    path: &Path,
+    limits: &Limits,
+    read: &AtomicU64,
+    wanted: fn(&str) -> bool,
+    visit: &mut dyn FnMut(Found<'_>) -> Flow,
+) -> Flow {
+    for entry in walk(path) {
+        match entry {
+            Ok(entry) if entry.file_type().is_dir() => {}
+            Ok(entry) if entry.file_type().is_file() && wanted(&entry.file_name().to_string_lossy()) => {
+                document(entry.path(), limits, read, visit)?;
+            }
+            Ok(entry) => {
+                let length = entry.metadata().ok().filter(|_| entry.file_type().is_file()).map(|file| file.len());
+                read.fetch_add(length.unwrap_or_default(), Ordering::Relaxed);
+                visit(Found::Ignored)?;
+            }
+            Err(error) => {
+                let place = error.path().unwrap_or(path).display().to_string();
+                let rule = error.io_error().map_or_else(|| "cannot be read".to_owned(), unreadable);
+                visit(Found::Refused(Refusal::new(place, rule)))?;
+            }
+        }
+    }
+    Flow::Continue(())
+}
+
+fn document(path: &Path, limits: &Limits, read: &AtomicU64, visit: &mut dyn FnMut(Found<'_>) -> Flow) -> Flow {
+    let place = &path.display().to_string();
+    let mut bytes = Vec::new();
+    let length = File::open(path).and_then(|file| file.take(limits.document + 1).read_to_end(&mut bytes));
+    match length {
+        Ok(length) if length as u64 > limits.document => {
+            read.fetch_add(size(path), Ordering::Relaxed);
+            visit(Found::Refused(Refusal::new(place, too_large(limits.document))))
+        }
+        Ok(length) => {
+            read.fetch_add(length as u64, Ordering::Relaxed);
+            visit(Found::Document { place, bytes: &bytes })
+        }
+        Err(error) => visit(Found::Refused(Refusal::new(place, unreadable(&error)))),
+    }
+}
+
+/// Opens a file, unpacked by what its name ends with, as at most so many bytes.
+fn unpacked<'a>(path: &Path, limits: &Limits, read: &'a AtomicU64) -> io::Result<Box<dyn Read + 'a>> {
+    let file = Counted { file: File::open(path)?, read };
+    let name = path.to_string_lossy().to_ascii_lowercase();
+    let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
+    Ok(if ends(&[".zst", ".tzst"]) {
+        let mut decoder = zstd::Decoder::new(file)?;
+        decoder.window_log_max(ZSTD_WINDOW)?;
+        Box::new(Bounded { inner: decoder, left: limits.archive, most: limits.archive })
+    } else if ends(&[".gz", ".tgz"]) {
+        let decoder = flate2::bufread::MultiGzDecoder::new(BufReader::new(file));
+        Box::new(Bounded { inner: decoder, left: limits.archive, most: limits.archive })
+    } else {
+        Box::new(BufReader::new(file))
+    })
+}
+
+/// Counts what is read of a file.
+struct Counted<'a> {
+    file: File,
+    read: &'a AtomicU64,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read(buffer)?;
+        self.read.fetch_add(length as u64, Ordering::Relaxed);
+        Ok(length)
+    }
+}
+
+/// Fails at what is more than it may be.
+struct Bounded<R> {
+    inner: R,
+    left: u64,
+    most: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.inner.read(buffer)?;
+        self.left = self.left.checked_sub(length as u64).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::FileTooLarge, format!("unpacks to more than {} bytes", self.most))
+        })?;
+        Ok(length)
+    }
+}
+
+fn unreadable(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "is missing".to_owned(),
+        io::ErrorKind::FileTooLarge => error.to_string(),
+        _ => format!("cannot be read: {error}"),
+    }
+}
+
+fn too_large(most: u64) -> String {
+    format!("is larger than {most} bytes")
+}

@@ -1,0 +1,227 @@
+//! Image layouts that the tests make themselves.
+
+use std::{fs, path::Path};
+
+use platform_core::{
+    kind::Imported,
+    resources::registry::{Image, image::ImagePlatform},
+    uid::Uid,
+};
+use platform_import::{
+    What,
+    image::{Directory, layout},
+};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use super::support::{Counts, World};
+
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+
+struct Layout(TempDir);
+
+impl Layout {
+    fn new() -> Self {
+        let layout = Self(tempfile::tempdir().unwrap());
+        fs::create_dir_all(layout.path().join("blobs/sha256")).unwrap();
+        fs::write(layout.path().join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
+        layout.top(&[]);
+        layout
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Writes the index of the layout.
+    fn top(&self, manifests: &[Value]) {
+        let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests });
+        fs::write(self.path().join("index.json"), index.to_string()).unwrap();
+    }
+
+    /// Writes a blob and returns its descriptor.
+    fn blob(&self, kind: &str, bytes: &[u8]) -> Value {
+        let hex = hex(bytes);
+        fs::write(self.path().join("blobs/sha256").join(&hex), bytes).unwrap();
+        json!({ "mediaType": kind, "digest": format!("sha256:{hex}"), "size": bytes.len() })
+    }
+
+    fn json(&self, kind: &str, value: &Value) -> Value {
+        self.blob(kind, value.to_string().as_bytes())
+    }
+
+    fn index(&self, manifests: &[Value]) -> Value {
+        self.json(INDEX, &json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests }))
+    }
+
+    /// Writes an image with a layer of these bytes, and these layers besides.
+    fn image(&self, architecture: &str, layer: &[u8], more: &[Value]) -> Value {
+        let config =
+            json!({ "architecture": architecture, "os": "linux", "rootfs": { "type": "layers", "diff_ids": [] } });
+        let config = self.json(CONFIG, &config);
+        let mut layers = vec![self.blob(LAYER, layer)];
+        layers.extend_from_slice(more);
+        self.json(MANIFEST, &json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers }))
+    }
+
+    fn read(&self) -> (Vec<Image>, Vec<String>) {
+        let read = layout(&Directory(self.path().to_owned()), 1 << 20);
+        let images = read.resources.into_iter().map(|placed| placed.resource).collect();
+        (images, read.refused.iter().map(ToString::to_string).collect())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn digest(descriptor: &Value) -> String {
+    descriptor["digest"].as_str().unwrap().to_owned()
+}
+
+fn with(mut descriptor: Value, key: &str, value: Value) -> Value {
+    descriptor[key] = value;
+    descriptor
+}
+
+fn sbom(package: &str) -> Value {
+    json!({ "spdxVersion": "SPDX-2.3", "packages": [{
+        "externalRefs": [{ "referenceType": "purl", "referenceLocator": format!("pkg:apk/wolfi/{package}@1.0-r0") }],
+    }] })
+}
+
+fn packages(platform: &ImagePlatform) -> Vec<&str> {
+    platform.packages.iter().map(|package| package.name.as_str()).collect()
+}
+
+#[test]
+fn every_index_and_every_image_becomes_one_with_architectures_and_sizes() {
+    let layout = Layout::new();
+    let (amd64, arm64) = (layout.image("amd64", b"one", &[]), layout.image("arm64", b"three", &[]));
+    let inner = layout.index(std::slice::from_ref(&arm64));
+    let outer = layout.index(&[amd64.clone(), inner.clone()]);
+    layout.top(std::slice::from_ref(&outer));
+    let (images, refused) = layout.read();
+    assert_eq!(refused, [""; 0]);
+    let said: Vec<_> = images
+        .iter()
+        .map(|image| {
+            let platforms: Vec<_> = image.platforms.iter().map(|one| one.architecture.as_str()).collect();
+            (image.digest.clone(), image.index, platforms.join(","))
+        })
+        .collect();
+    assert_eq!(
+        said,
+        [
+            (digest(&amd64), false, "amd64".to_owned()),
+            (digest(&arm64), false, "arm64".to_owned()),
+            (digest(&inner), true, "arm64".to_owned()),
+            (digest(&outer), true, "amd64,arm64".to_owned()),
+        ]
+    );
+    let config = r#"{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}"#;
+    assert_eq!(images[0].platforms[0].size, (config.len() + 3) as i64);
+}
+
+#[test]
+fn bills_of_materials_are_found_as_a_layer_as_an_artifact_and_as_an_attestation() {
+    let layout = Layout::new();
+    let own = layout.json("application/spdx+json", &sbom("own"));
+    let image = layout.image("amd64", b"one", &[own]);
+    let empty = layout.blob("application/vnd.oci.empty.v1+json", b"{}");
+    let attached = layout.json("text/spdx+json", &sbom("attached"));
+    let artifact = json!({ "schemaVersion": 2, "mediaType": MANIFEST, "artifactType": "application/spdx+json",
+        "config": empty, "layers": [attached], "subject": image });
+    let statement = json!({ "predicateType": "https://spdx.dev/Document", "predicate": sbom("attested") });
+    let statement = with(
+        layout.json("application/vnd.in-toto+json", &statement),
+        "annotations",
+        json!({ "in-toto.io/predicate-type": "https://spdx.dev/Document" }),
+    );
+    let attestation = layout.image("unknown", b"", &[statement]);
+    let annotations =
+        json!({ "vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": digest(&image) });
+    let index = layout.index(&[image.clone(), with(attestation, "annotations", annotations)]);
+    layout.top(&[index, layout.json(MANIFEST, &artifact)]);
+    let (images, refused) = layout.read();
+    assert_eq!((refused, images.len()), (vec![], 2), "what is about an image is none");
+    for image in &images {
+        assert_eq!(packages(&image.platforms[0]), ["attached", "attested", "own"]);
+    }
+}
+
+#[test]
+fn what_does_not_agree_with_its_descriptor_is_refused_and_other_images_are_read() {
+    let layout = Layout::new();
+    let good = layout.image("amd64", b"good", &[]);
+    for (name, told, spoil) in [
+        (
+            "content",
+            "does not have the content of its digest",
+            (|path, _| fs::write(path, "changed").unwrap()) as fn(&Path, &Path),
+        ),
+        ("size", "has 9 bytes, and not the 7 of its descriptor", |path, _| fs::write(path, "nine byte").unwrap()),
+        ("missing", "is missing", |path, _| fs::remove_file(path).unwrap()),
+        ("link", "is a symbolic link", |path, elsewhere| {
+            fs::rename(path, elsewhere).unwrap();
+            std::os::unix::fs::symlink(elsewhere, path).unwrap();
+        }),
+    ] {
+        let layer = format!("{name:7}").into_bytes();
+        let layer = &layer[..7];
+        let bad = layout.image("arm64", layer, &[]);
+        let index = layout.index(&[good.clone(), bad.clone()]);
+        layout.top(std::slice::from_ref(&index));
+        let outside = tempfile::tempdir().unwrap();
+        spoil(&layout.path().join("blobs/sha256").join(hex(layer)), &outside.path().join("blob"));
+        let (images, refused) = layout.read();
+        assert_eq!(images.iter().map(|image| image.digest.clone()).collect::<Vec<_>>(), [digest(&good)], "{name}");
+        assert_eq!(refused[0], format!("{}: layers[0]: {told}", digest(&bad)));
+        assert_eq!(refused[1], format!("{}: has {}, which is refused", digest(&index), digest(&bad)));
+    }
+}
+
+#[test]
+fn what_is_no_layout_is_refused() {
+    let spoiled = |name: &str, text: &str| {
+        let layout = Layout::new();
+        fs::write(layout.path().join(name), text).unwrap();
+        layout.read().1.join("\n")
+    };
+    assert!(spoiled("oci-layout", r#"{"imageLayoutVersion":"2.0.0"}"#).contains("must be 1.x, and is `2.0.0`"));
+    assert!(spoiled("oci-layout", "{}").starts_with("oci-layout: is not the marker"));
+    assert!(spoiled("index.json", "[]").starts_with("index.json: is not the index"));
+    assert!(
+        spoiled("index.json", r#"{"schemaVersion":1,"manifests":[]}"#)
+            .starts_with("index.json: schemaVersion: must be 2")
+    );
+    let nowhere = Directory("/nonexistent".into());
+    assert_eq!(layout(&nowhere, 1).refused[0].to_string(), "oci-layout: is missing");
+    let escaping = json!({ "mediaType": MANIFEST, "digest": "sha256:../../../../etc/passwd", "size": 1 });
+    assert!(!spoiled("index.json", &json!({ "schemaVersion": 2, "manifests": [escaping] }).to_string()).is_empty());
+    let other = json!({ "mediaType": MANIFEST, "digest": format!("sha512:{}", "0".repeat(128)), "size": 1 });
+    let told = spoiled("index.json", &json!({ "schemaVersion": 2, "manifests": [other] }).to_string());
+    assert!(told.contains("only sha256 is known"), "{told}");
+}
+
+#[test]
+fn a_layout_is_imported_into_its_repo_and_a_second_time_nothing_changes() {
+    let (mut world, layout) = (World::new(), Layout::new());
+    let sbom = layout.json("application/spdx+json", &sbom("zlib"));
+    let image = layout.image("amd64", b"one", &[sbom]);
+    layout.top(std::slice::from_ref(&image));
+    let what = What::Images { repo: world.repo() };
+    for counts in [(1, 0, 0), (0, 0, 1)] {
+        let done = world.import(what.clone(), &[layout.path()]).unwrap();
+        assert_eq!((done.counts("images"), done.refused), (counts, 0));
+    }
+    let What::Images { repo } = what else { unreachable!() };
+    let uid = Image { digest: digest(&image), ..Image::default() }.uid_in(&Uid::parse(&repo).unwrap());
+    assert!(uid.is_below(&repo));
+    let nowhere = What::Images { repo: format!("{}/{}", super::support::ORG, "0".repeat(16)) };
+    assert!(world.import(nowhere, &[layout.path()]).unwrap_err().contains("NOT_FOUND"));
+}

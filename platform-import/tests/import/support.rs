@@ -1,0 +1,160 @@
+//! A platform to import into, and documents.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+};
+
+use platform_core::{
+    access::Caller,
+    clock::Clock,
+    entropy::Entropy,
+    kind::{Imported, Resource},
+    platform::{Bootstrap, Platform, Settings},
+    request::ListRequest,
+    resources::registry::Repo,
+    store::memory::MemoryStore,
+    timestamp::Timestamp,
+    uid::Uid,
+};
+use platform_import::{Done, Options, Refusal, Sink, Summary, Watcher, What, run, source::Limits};
+use pollster::block_on;
+
+pub(crate) const ORG: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
+const OPERATOR: &str = "7f0c2b1d44617e3f2603851537be0123af4a57d8";
+
+#[derive(Debug)]
+struct Ticking(AtomicI64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.fetch_add(1000, Ordering::Relaxed))
+    }
+}
+
+#[derive(Debug)]
+struct Counting(AtomicU64);
+
+impl Entropy for Counting {
+    fn fill(&self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            let next = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            chunk.copy_from_slice(&next.to_be_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) platform: Platform,
+    pub(crate) operator: Caller,
+    pub(crate) limits: Limits,
+    /// What the last import refused.
+    pub(crate) refused: Vec<String>,
+    /// After how many resources the sink fails.
+    pub(crate) fails_after: Option<usize>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let operator = Uid::parse(OPERATOR).unwrap();
+        let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
+        let (clock, entropy) = (Ticking(AtomicI64::new(1_800_000_000_000)), Counting(AtomicU64::new(1)));
+        let platform = Platform::builder(Arc::new(MemoryStore::new()), clock, entropy).settings(settings).build();
+        let first = Bootstrap {
+            organisation: Uid::parse(ORG).unwrap(),
+            organisation_name: "acme".to_owned(),
+            operator: operator.clone(),
+        };
+        block_on(platform.bootstrap(&first)).unwrap();
+        let operator = Caller::new(operator);
+        Self { platform, operator, limits: Limits::default(), refused: Vec::new(), fails_after: None }
+    }
+
+    pub(crate) fn advisories(&self) -> What {
+        What::Advisories { group: ORG.to_owned(), namespace: "wolfi".to_owned() }
+    }
+
+    /// Returns the uid of a new repo.
+    pub(crate) fn repo(&self) -> String {
+        let repo = Repo { name: "repo".to_owned(), ..Repo::default() };
+        block_on(self.platform.create(&self.operator, ORG, &repo)).unwrap().uid.to_string()
+    }
+
+    pub(crate) fn import(&mut self, what: What, paths: &[&Path]) -> Result<Summary, String> {
+        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        let options = Options { what, paths, limits: self.limits.clone() };
+        let mut told = Told(Vec::new());
+        let mut sink = Into { world: self, left: self.fails_after };
+        let done = run(&options, &mut sink, &mut told);
+        self.refused = told.0;
+        done
+    }
+
+    pub(crate) fn list<R: Resource>(&self, parameters: &[(&str, &str)]) -> Vec<R> {
+        let pairs: Vec<_> = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let request = ListRequest::from_query(R::KIND, &pairs).unwrap();
+        block_on(self.platform.list(&self.operator, &request)).unwrap().resources
+    }
+}
+
+struct Into<'a> {
+    world: &'a World,
+    left: Option<usize>,
+}
+
+impl Sink for Into<'_> {
+    type Error = String;
+
+    fn put<R: Imported>(&mut self, parent: &str, resources: Vec<R>) -> Result<Done, String> {
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(resources.len()).ok_or("the sink is full")?;
+        }
+        let reply = block_on(self.world.platform.put(&self.world.operator, parent, resources));
+        let reply = reply.map_err(|error| error.to_string())?;
+        let rules = |error: &platform_core::error::Error| {
+            let rules = error.violations().iter().map(|one| format!("{}: {}", one.field, one.description));
+            rules.collect::<Vec<_>>().join("; ")
+        };
+        let refused = reply.refused.iter().map(|refused| (refused.index as usize, rules(&refused.error))).collect();
+        Ok(Done { created: reply.created, updated: reply.updated, unchanged: reply.unchanged, refused })
+    }
+}
+
+struct Told(Vec<String>);
+
+impl Watcher for Told {
+    fn refused(&mut self, refusal: &Refusal) {
+        self.0.push(refusal.to_string());
+    }
+
+    fn progress(&mut self, _: &Summary, read: u64, size: u64) {
+        assert!(size == 0 || read <= size, "{read} of {size} bytes");
+    }
+}
+
+pub(crate) trait Counts {
+    fn counts(&self, kind: &str) -> (u64, u64, u64);
+}
+
+impl Counts for Summary {
+    fn counts(&self, kind: &str) -> (u64, u64, u64) {
+        let found = self.kinds.iter().find(|(plural, _)| *plural == kind);
+        found.map_or((0, 0, 0), |(_, done)| (done.created, done.updated, done.unchanged))
+    }
+}
+
+/// Returns a document of a package with these advisories.
+pub(crate) fn document(package: &str, ids: &[&str]) -> String {
+    let entry = |id: &&str| {
+        format!(
+            "  - id: {id}\n    events:\n      - timestamp: 2026-01-01T00:00:00Z\n        type: fixed\n        data:\n          fixed-version: 1.0-r0\n"
+        )
+    };
+    format!(
+        "schema-version: 2.0.2\npackage:\n  name: {package}\nadvisories:\n{}",
+        ids.iter().map(entry).collect::<String>()
+    )
+}
