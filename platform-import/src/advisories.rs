@@ -14,6 +14,7 @@ use platform_core::{
             Detection, FalsePositiveDetermination, FalsePositiveType, Fixed, Manual, Note, Nvdapi, ReviewState, ScanV1,
         },
     },
+    store::KeyValue,
     timestamp::Timestamp,
 };
 use serde::Deserialize;
@@ -158,12 +159,13 @@ impl Entry {
     }
 }
 
-/// Returns what all detections by scanners have in a field; nothing when they differ.
+/// Returns what all detections by scanners have in a field; nothing when they differ, or when it is longer than lists
+/// can filter by, as the location of a component that is in a hundred places: the events have it all the same.
 fn agreed(events: &[AdvisoryEvent], field: fn(&ScanV1) -> &String) -> String {
     let scans = events.iter().filter_map(|event| event.detection.as_ref()?.scanv1.as_ref());
     let mut values = scans.map(field);
     match values.next() {
-        Some(first) if values.all(|value| value == first) => first.clone(),
+        Some(first) if first.len() <= KeyValue::MAX_LEN && values.all(|value| value == first) => first.clone(),
         _ => String::new(),
     }
 }

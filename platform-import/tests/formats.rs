@@ -112,6 +112,11 @@ fn a_component_is_the_advisorys_only_when_all_scans_agree_upon_it() {
     };
     let advisory = &read(&document(scan("x", "/a") + &scan("x", "/b")))[0];
     assert_eq!((advisory.component_name.as_str(), advisory.component_location.as_str()), ("x", ""));
+    // One that no list could filter by is left to the events.
+    let long = format!("/{}", "a".repeat(1024));
+    let advisory = &read(&document(scan("x", &long)))[0];
+    assert_eq!((advisory.component_name.as_str(), advisory.component_location.as_str()), ("x", ""));
+    assert_eq!(advisory.events[0].detection.as_ref().unwrap().scanv1.as_ref().unwrap().component_location, long);
 }
 
 #[test]
