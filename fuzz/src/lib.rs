@@ -19,8 +19,11 @@ use platform_http::{SystemClock, SystemEntropy};
 use platform_oidc::{Algorithm, Issuer, Keys, Verifier, VerifierOptions, jwks::KeySet, jws::Jws};
 use serde_json::{Map, Value};
 
+/// What is done with one input; it panics where something does not hold.
+pub type Target = fn(&[u8]);
+
 /// Every target by its name, which is that of its folder in `fuzz/corpora`.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[(&str, Target)] = &[
     ("claim_pattern", claim_pattern),
     ("json_body", json_body),
     ("jwks", jwks),
