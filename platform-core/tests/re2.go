@@ -17,7 +17,7 @@ var patterns = []string{
 	`\.`, `\-`, `\_`, `\/`, `\:`, `\@`, `\e`, `\i`, `\8`, `\1`, `\z`, `a\z`, `\Aa`, `\Z`, `\ba\b`, `\Ba\B`, `\pL+`, `\p{Greek}+`, `\PL+`,
 	`\p{Lu}`, `\pX`, `.`, `(?s).`, `(?s).*`, `.*`, `.+`, `(?m)^a$`, `(?U)a+`, `(?i)K`, `(?i)straße`, `(?:a)(b)(?P<n>c)`, `(?<n>a)`,
 	`(?P<n>a)(?P<n>b)`, `(?=a)`, `(?!a)`, `(?<=a)b`, `(?x)a b`, `a**`, `a*?`, `a+?b`, `a??`, `*a`, `+`, `?`, `a|*`, `(`, `)`, `a)(b`, `()`,
-	`(|a)`, `||`, `[`, `[]`, `[b-a]`, `[a-\d]`, `[[:nope:]]`, `[[a]`, `[a&&b]`, `[a--b]`, `a#b c`, `~`, `a&&b`, "\t", "é", `[é-ü]`, `\C`,
+	`(|a)`, `||`, `[`, `[]`, `[b-a]`, `[a-\d]`, `[[:nope:]]`, `[[a]`, `[a&&b]`, `[a--b]`, `[--a]+`, `[\w-a]+`, `[a-b-c]+`, `[\d-z]+`, `[a-\x63]+`, `[+--]+`, `[[:digit:]-z]+`, `[\pL-]+`, `[a-\pL]`, `a#b c`, `~`, `a&&b`, "\t", "é", `[é-ü]`, `\C`,
 	`\pN+`, `\p{^Greek}`, `\P{^L}`, `[\p{L}\d]+`, `(?i:A)b`, `(?-s).`, `$`, `^`, `a$b`, `^^a$$`, `x*`, `(a*)*`, `(a+)+$`, `(a|a)*b`,
 }
 
@@ -27,7 +27,7 @@ var values = []string{
 	":", "@", "{", "}", "a{", "a{x}", "a{,2}", "a{1", "[", "]", "&", "~", "\\", "\x00", "STRASSE", "straße", "https://accounts.google.com",
 	"https://accounts.google.com.evil.example", "https://accountsXgoogle.com", "xhttps://accounts.google.com",
 	"repo:org/app:ref:refs/heads/main", "repo:org/app:ref:refs/heads/main2", "repo:org/appendix:ref:refs/heads/main",
-	"repo:organisation/app:ref:refs/heads/main", "repo:org/lib:ref:refs/tags/v1", "{C668DE74-1B38-4A21-A2A8-2D5C4D1D2B5C}:x",
+	"repo:organisation/app:ref:refs/heads/main", "repo:org/lib:ref:refs/tags/v1", "`", "+", ",", "a`", "z", "1-z", "a-c", "{C668DE74-1B38-4A21-A2A8-2D5C4D1D2B5C}:x",
 	"ada@example.com", "ada@example.com.evil.example", "ADA@EXAMPLE.COM", "project_path:group/app:ref_type:branch:ref:main",
 }
 

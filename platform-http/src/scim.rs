@@ -66,10 +66,11 @@ impl Refused {
     }
 
     fn into_reply(self) -> Reply {
-        let mut body = json!({ "schemas": [ERROR], "status": self.status.as_str(), "detail": self.detail });
-        if !self.kind.is_empty() {
-            body["scimType"] = self.kind.into();
-        }
+        let (status, detail) = (self.status.as_str(), self.detail);
+        let body = match self.kind {
+            "" => json!({ "schemas": [ERROR], "status": status, "detail": detail }),
+            kind => json!({ "schemas": [ERROR], "status": status, "scimType": kind, "detail": detail }),
+        };
         let mut reply = scim(self.status, &body);
         if self.status == StatusCode::UNAUTHORIZED {
             reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

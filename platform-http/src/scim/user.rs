@@ -7,7 +7,7 @@ use platform_core::{
     error::{Error, Result},
     resources::iam::DirectoryUser,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Refused;
 
@@ -18,25 +18,32 @@ const MAX_OPERATIONS: usize = 100;
 
 /// Returns a user as SCIM writes it. `base` is the URL that the directory was given.
 pub(super) fn written(user: &DirectoryUser, base: &str) -> Value {
-    let mut body = json!({ "schemas": [SCHEMA], "id": id(user), "userName": user.user_name, "active": user.active });
-    let texts = [("externalId", &user.external_id), ("displayName", &user.display_name)];
-    for (name, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-        body[name] = text.as_str().into();
-    }
-    let names = [("givenName", &user.given_name), ("familyName", &user.family_name)];
-    for (name, text) in names.into_iter().filter(|(_, text)| !text.is_empty()) {
-        body["name"][name] = text.as_str().into();
-    }
-    if !user.email.is_empty() {
-        body["emails"] = json!([{ "value": user.email, "type": "work", "primary": true }]);
-    }
-    body["meta"] = json!({
+    let said = |text: &str| (!text.is_empty()).then(|| Value::from(text));
+    let name = object([("givenName", said(&user.given_name)), ("familyName", said(&user.family_name))]);
+    let email = said(&user.email).map(|email| json!([{ "value": email, "type": "work", "primary": true }]));
+    let meta = json!({
         "resourceType": "User",
         "created": user.create_time,
         "lastModified": user.update_time,
         "location": location(user, base),
     });
-    body
+    let body = object([
+        ("schemas", Some(json!([SCHEMA]))),
+        ("id", Some(id(user).into())),
+        ("externalId", said(&user.external_id)),
+        ("userName", said(&user.user_name)),
+        ("name", (!name.is_empty()).then(|| name.into())),
+        ("displayName", said(&user.display_name)),
+        ("active", Some(user.active.into())),
+        ("emails", email),
+        ("meta", Some(meta)),
+    ]);
+    body.into()
+}
+
+/// Returns an object of what there is.
+fn object<const N: usize>(members: [(&str, Option<Value>); N]) -> Map<String, Value> {
+    members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 /// Returns the URL of a user.

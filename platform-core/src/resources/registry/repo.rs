@@ -263,6 +263,11 @@ async fn follow(cx: &Cx<'_>, change: &mut Change<Repo>, repo: &mut Repo, source:
     repo.aliases.clear();
     repo.active_tags.clear();
     if let Some(record) = cx.record(Repo::KIND, &source.uid).await? {
+        let standing: Repo = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+        // What was decided by is what must still stand, and not what came in between.
+        if standing != *source {
+            return Err(Error::stale());
+        }
         let key = Key::new(Repo::KIND.name, source.uid.clone());
         change.write.require_still(Require::Revision(key, record.revision));
     }
