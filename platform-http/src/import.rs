@@ -36,8 +36,9 @@ use crate::{
     request,
 };
 
-/// The most lines of a batch. Our choice: a batch is one commit, which takes some milliseconds.
-const BATCH: usize = 250;
+/// The most lines of a batch. Our choice: a batch is one commit, which takes some milliseconds, and other requests
+/// must not wait long for their turns.
+const BATCH: usize = 100;
 
 /// The most bytes of a batch, but for its last line.
 const BATCH_BYTES: usize = 1 << 20;

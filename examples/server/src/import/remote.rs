@@ -13,7 +13,7 @@ use serde_json::Value;
 use ureq::http::StatusCode;
 
 /// The most resources of a request. The server acknowledges as many at once, so that a request is one batch.
-const BATCH: usize = 250;
+const BATCH: usize = 100;
 
 /// The most bytes of a request, but for a single resource that is larger.
 const BATCH_BYTES: usize = 1 << 20;
