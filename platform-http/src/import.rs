@@ -27,6 +27,7 @@ use platform_core::{
     platform::Platform,
 };
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tower::Service;
 
 use crate::{
@@ -62,7 +63,7 @@ struct Inner {
 }
 
 /// Puts the resources of some lines, which are numbered, below a parent.
-type Put = for<'a> fn(&'a Platform, &'a Caller, &'a str, Vec<(u64, Bytes)>, usize) -> BoxFuture<'a, Result<Written>>;
+type Put = fn(&Platform, &Caller, &str, Vec<(u64, Bytes)>, usize) -> Result<Written>;
 
 /// What became of a batch.
 #[derive(Debug, Default)]
@@ -125,7 +126,7 @@ impl Inner {
         if caller.narrowing.is_some() || !self.platform.settings().operators.contains(&caller.identity) {
             return Err(Error::denied().into());
         }
-        let parent = parent(head.uri.query().unwrap_or_default())?;
+        let parent = parent(head.uri.query().unwrap_or_default())?.into();
         let lines = Lines { body: Box::pin(body), buffer: BytesMut::new(), number: 0, ended: false };
         let mut batches = Batches { inner: self, put, caller, parent, lines };
         // What is wrong with all of it shows at the first batch, while the status is still to be said.
@@ -151,7 +152,7 @@ struct Batches<B> {
     inner: Arc<Inner>,
     put: Put,
     caller: Caller,
-    parent: String,
+    parent: Arc<str>,
     lines: Lines<B>,
 }
 
@@ -161,12 +162,14 @@ where
 {
     /// Writes the next batch and returns its acknowledgement; none at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
-        let limits = &self.inner.limits;
-        let batch = self.lines.batch(limits).await?;
+        let batch = self.lines.batch(&self.inner.limits).await?;
         if batch.is_empty() {
             return Ok(None);
         }
-        let written = (self.put)(&self.inner.platform, &self.caller, &self.parent, batch, limits.depth).await?;
+        let (inner, put) = (Arc::clone(&self.inner), self.put);
+        let (caller, parent) = (self.caller.clone(), Arc::clone(&self.parent));
+        let put = move || put(&inner.platform, &caller, &parent, batch, inner.limits.depth);
+        let written = tokio::task::spawn_blocking(put).await.map_err(Error::internal)??;
         let service_domain = &self.inner.platform.settings().service_domain;
         let refused =
             written.refused.iter().map(|(line, error)| json!({ "line": line, "error": error.status(service_domain) }));
@@ -257,33 +260,32 @@ where
     }
 }
 
-fn put<'a, R: Imported>(
-    platform: &'a Platform,
-    caller: &'a Caller,
-    parent: &'a str,
+/// Reads and writes a batch, on a thread that may be held up.
+fn put<R: Imported>(
+    platform: &Platform,
+    caller: &Caller,
+    parent: &str,
     lines: Vec<(u64, Bytes)>,
     depth: usize,
-) -> BoxFuture<'a, Result<Written>> {
-    Box::pin(async move {
-        let mut written = Written::default();
-        let (mut numbers, mut resources) = (Vec::new(), Vec::<R>::new());
-        for (number, line) in lines {
-            match read(&line, depth) {
-                Ok(resource) => {
-                    numbers.push(number);
-                    resources.push(resource);
-                }
-                Err(error) => written.refused.push((number, error.of_domain(R::KIND.domain.0))),
+) -> Result<Written> {
+    let mut written = Written::default();
+    let (mut numbers, mut resources) = (Vec::new(), Vec::<R>::new());
+    for (number, line) in lines {
+        match read(&line, depth) {
+            Ok(resource) => {
+                numbers.push(number);
+                resources.push(resource);
             }
+            Err(error) => written.refused.push((number, error.of_domain(R::KIND.domain.0))),
         }
-        let reply = platform.put(caller, parent, resources).await?;
-        (written.created, written.updated, written.unchanged) = (reply.created, reply.updated, reply.unchanged);
-        let number = |index: u64| usize::try_from(index).ok().and_then(|index| numbers.get(index)).copied();
-        let refused = reply.refused.into_iter();
-        written.refused.extend(refused.map(|refused| (number(refused.index).unwrap_or_default(), refused.error)));
-        written.refused.sort_by_key(|(line, _)| *line);
-        Ok(written)
-    })
+    }
+    let reply = Handle::current().block_on(platform.put(caller, parent, resources))?;
+    (written.created, written.updated, written.unchanged) = (reply.created, reply.updated, reply.unchanged);
+    let number = |index: u64| usize::try_from(index).ok().and_then(|index| numbers.get(index)).copied();
+    let refused = reply.refused.into_iter();
+    written.refused.extend(refused.map(|refused| (number(refused.index).unwrap_or_default(), refused.error)));
+    written.refused.sort_by_key(|(line, _)| *line);
+    Ok(written)
 }
 
 /// Reads a resource as embedders write it: all of its fields, those that only imports set included.
