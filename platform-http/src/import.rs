@@ -115,7 +115,8 @@ impl Inner {
         B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
     {
         let (head, body) = request.into_parts();
-        let plural = head.uri.path().strip_prefix("/import/").unwrap_or_default();
+        let (path, query) = request::target(&head, &self.limits)?;
+        let plural = path.strip_prefix("/import/").unwrap_or_default();
         let put = *self.kinds.get(plural).ok_or_else(Refusal::no_path)?;
         if head.method != Method::POST {
             return Err(Refusal::other_methods("POST".to_owned()));
@@ -126,7 +127,7 @@ impl Inner {
         if caller.narrowing.is_some() || !self.platform.settings().operators.contains(&caller.identity) {
             return Err(Error::denied().into());
         }
-        let parent = parent(head.uri.query().unwrap_or_default())?.into();
+        let parent = parent(query)?.into();
         let lines = Lines { body: Box::pin(body), buffer: BytesMut::new(), number: 0, ended: false };
         let mut batches = Batches { inner: self, put, caller, parent, lines };
         // What is wrong with all of it shows at the first batch, while the status is still to be said.

@@ -3,7 +3,11 @@
 use std::{borrow::Cow, pin::pin};
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, header::AUTHORIZATION};
+use http::{
+    HeaderMap,
+    header::{AUTHORIZATION, HOST},
+    request::Parts,
+};
 use http_body::Body;
 use http_body_util::BodyExt;
 use platform_core::{
@@ -13,6 +17,25 @@ use platform_core::{
 use serde_json::{Map, Value};
 
 use crate::{BoxError, limits::Limits, reply::Refusal};
+
+/// Returns the path and the query of a request.
+///
+/// # Errors
+/// When one is longer than the limits allow; and INVALID_ARGUMENT for two Host headers, of which intermediaries might
+/// take either.
+pub(crate) fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &'h str), Refusal> {
+    let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
+    if path.len() > limits.path {
+        return Err(Refusal::too_long("path", limits.path));
+    }
+    if query.len() > limits.query {
+        return Err(Refusal::too_long("query", limits.query));
+    }
+    if head.headers.get_all(HOST).iter().nth(1).is_some() {
+        return Err(Error::invalid_field("host", "is given twice").into());
+    }
+    Ok((path, query))
+}
 
 /// Returns the bearer token, if there is one. A header value without a scheme is a token too, since clients send
 /// the contents of token files as they are (`docs/api.md`, Authentication).

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use http::{Method, Request, header::HOST, request::Parts};
+use http::{Method, Request, request::Parts};
 use http_body::Body;
 use platform_core::{
     BoxFuture,
@@ -119,16 +119,7 @@ impl Inner {
         B: Body,
         B::Error: Into<BoxError>,
     {
-        let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
-        if path.len() > self.limits.path {
-            return Err(Refusal::too_long("path", self.limits.path));
-        }
-        if query.len() > self.limits.query {
-            return Err(Refusal::too_long("query", self.limits.query));
-        }
-        if head.headers.get_all(HOST).iter().nth(1).is_some() {
-            return Err(Error::invalid_field("host", "is given twice").into());
-        }
+        let (path, query) = request::target(head, &self.limits)?;
         if let (Some(endpoint), Some(service)) = (tokens::Endpoint::find(path), &self.tokens) {
             return self.token_service(&**service, endpoint, head, query, body).await;
         }
