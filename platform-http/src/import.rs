@@ -15,7 +15,7 @@ use std::{
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::stream;
-use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE, request::Parts};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use platform_core::{
@@ -33,7 +33,7 @@ use tower::Service;
 use crate::{
     BoxError,
     limits::Limits,
-    reply::{Refusal, Reply},
+    reply::{self, Refusal, Reply},
     request,
 };
 
@@ -102,20 +102,25 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let inner = Arc::clone(&self.0);
+        let (head, body) = request.into_parts();
         Box::pin(async move {
             let service_domain = inner.platform.settings().service_domain.clone();
-            Ok(inner.answer(request).await.unwrap_or_else(|refusal| boxed(refusal.into_reply(&service_domain))))
+            Ok(inner.answer(&head, body).await.unwrap_or_else(|refusal| {
+                // Who knows how long the body is.
+                let mut reply = boxed(refusal.into_reply(&service_domain));
+                reply::close(&head, &mut reply);
+                reply
+            }))
         })
     }
 }
 
 impl Inner {
-    async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Result<ImportReply, Refusal>
+    async fn answer<B>(self: Arc<Self>, head: &Parts, body: B) -> Result<ImportReply, Refusal>
     where
         B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
     {
-        let (head, body) = request.into_parts();
-        let (path, query) = request::target(&head, &self.limits)?;
+        let (path, query) = request::target(head, &self.limits)?;
         let plural = path.strip_prefix("/import/").unwrap_or_default();
         let put = *self.kinds.get(plural).ok_or_else(Refusal::no_path)?;
         if head.method != Method::POST {

@@ -196,7 +196,10 @@ mod tests {
         let mut documented = 0;
         for (path, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {
-                if ["/.well-known/", scim::PREFIX, "/sts/", "/auth/", "/import/"].iter().any(|prefix| path.starts_with(prefix)) {
+                if ["/.well-known/", scim::PREFIX, "/sts/", "/auth/", "/import/"]
+                    .iter()
+                    .any(|prefix| path.starts_with(prefix))
+                {
                     continue;
                 }
                 let method: Method = method.to_uppercase().parse().unwrap();

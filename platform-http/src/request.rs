@@ -1,11 +1,15 @@
 //! Reads what a request carries: token, path variables, query and body.
 
-use std::{borrow::Cow, pin::pin};
+use std::{
+    borrow::Cow,
+    pin::{Pin, pin},
+    time::Duration,
+};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{
     HeaderMap,
-    header::{AUTHORIZATION, HOST},
+    header::{AUTHORIZATION, EXPECT, HOST},
     request::Parts,
 };
 use http_body::Body;
@@ -35,6 +39,34 @@ pub(crate) fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &
         return Err(Error::invalid_field("host", "is given twice").into());
     }
     Ok((path, query))
+}
+
+/// The most bytes of a body that are read although nobody wants them, and for how long they are waited for.
+const UNWANTED: usize = 64 << 10;
+const UNWANTED_TIME: Duration = Duration::from_millis(100);
+
+/// Reads what is left of a body that was refused before it was read, if that is not much, so that its connection goes
+/// on with the next request. Tells whether that was all.
+pub(crate) async fn drained<B: Body>(head: &Parts, mut body: Pin<&mut B>) -> bool {
+    if body.is_end_stream() {
+        return true;
+    }
+    // Who waits to be asked for the body is not asked.
+    if head.headers.contains_key(EXPECT) {
+        return false;
+    }
+    let drain = async {
+        let mut read = 0;
+        while read <= UNWANTED {
+            match body.frame().await {
+                None => return true,
+                Some(Err(_)) => return false,
+                Some(Ok(frame)) => read += frame.data_ref().map_or(0, Buf::remaining),
+            }
+        }
+        false
+    };
+    tokio::time::timeout(UNWANTED_TIME, drain).await.unwrap_or(false)
 }
 
 /// Returns the bearer token, if there is one. A header value without a scheme is a token too, since clients send

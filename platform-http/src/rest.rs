@@ -4,6 +4,7 @@ use std::{
     any::Any,
     convert::Infallible,
     panic::AssertUnwindSafe,
+    pin::pin,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -102,15 +103,19 @@ impl Inner {
         B::Error: Into<BoxError>,
     {
         let (head, body) = request.into_parts();
+        let mut body = pin!(body);
         // The platform's state is behind locks that no panic leaves half changed: every write is one commit.
-        let handled = AssertUnwindSafe(self.handle(&head, body)).catch_unwind();
+        let handled = AssertUnwindSafe(self.handle(&head, body.as_mut())).catch_unwind();
         let reply = match tokio::time::timeout(self.limits.request_time, handled).await {
             Ok(Ok(done)) => done,
             Ok(Err(panic)) => Err(Error::internal(what_panicked(&*panic)).into()),
             Err(_) => Err(Refusal::deadline("The request took too long")),
         };
         let service_domain = || &self.platform.settings().service_domain;
-        let reply = reply.unwrap_or_else(|refusal| refusal.into_reply(service_domain()));
+        let mut reply = reply.unwrap_or_else(|refusal| refusal.into_reply(service_domain()));
+        if !request::drained(&head, body).await {
+            reply::close(&head, &mut reply);
+        }
         if head.method == Method::HEAD { reply::without_body(reply) } else { reply }
     }
 

@@ -81,40 +81,37 @@ fn user_type(base: &str) -> Value {
 
 /// Returns the attributes that are kept (RFC 7643 section 7).
 fn user_schema(base: &str) -> Value {
-    let text = |name: &str, description: &str| attribute(name, "string", description);
-    let mut user_name = text("userName", "What the user signs in by, unique in the directory");
-    user_name["required"] = true.into();
-    user_name["uniqueness"] = "server".into();
-    let mut external_id = text("externalId", "What the user is called by the directory");
-    external_id["caseExact"] = true.into();
-    let mut name = attribute("name", "complex", "The parts of the user's name");
-    name["subAttributes"] = json!([text("givenName", "The given name"), text("familyName", "The family name")]);
-    let mut emails = attribute("emails", "complex", "Mail addresses, of which the primary one is kept");
-    emails["multiValued"] = true.into();
-    emails["subAttributes"] = json!([
+    let text = |name: &str, description: &str| attribute(name, "string", description, json!({}));
+    let unique = json!({ "required": true, "uniqueness": "server" });
+    let parts = json!({ "subAttributes": [
+        text("givenName", "The given name"),
+        text("familyName", "The family name"),
+    ] });
+    let addresses = json!({ "multiValued": true, "subAttributes": [
         text("value", "The address"),
         text("type", "What it is used for"),
-        attribute("primary", "boolean", "Whether it is the one to write to"),
-    ]);
+        attribute("primary", "boolean", "Whether it is the one to write to", json!({})),
+    ] });
     json!({
         "schemas": [SCHEMA_OF_SCHEMAS],
         "id": SCHEMA,
         "name": "User",
         "description": "A user of the directory",
         "attributes": [
-            user_name,
-            external_id,
-            name,
+            attribute("userName", "string", "What the user signs in by, unique in the directory", unique),
+            attribute("externalId", "string", "What the directory calls the user", json!({ "caseExact": true })),
+            attribute("name", "complex", "The parts of the user's name", parts),
             text("displayName", "The name to show"),
-            attribute("active", "boolean", "Whether the user may sign in"),
-            emails,
+            attribute("active", "boolean", "Whether the user may sign in", json!({})),
+            attribute("emails", "complex", "Mail addresses, of which the primary one is kept", addresses),
         ],
         "meta": { "resourceType": "Schema", "location": format!("{base}/Schemas/{SCHEMA}") },
     })
 }
 
-fn attribute(name: &str, ty: &str, description: &str) -> Value {
-    json!({
+/// Returns an attribute that is as most are, but for what `but` says.
+fn attribute(name: &str, ty: &str, description: &str, but: Value) -> Value {
+    let mut attribute = json!({
         "name": name,
         "type": ty,
         "multiValued": false,
@@ -124,7 +121,11 @@ fn attribute(name: &str, ty: &str, description: &str) -> Value {
         "mutability": "readWrite",
         "returned": "default",
         "uniqueness": "none",
-    })
+    });
+    if let (Value::Object(attribute), Value::Object(but)) = (&mut attribute, but) {
+        attribute.extend(but);
+    }
+    attribute
 }
 
 #[cfg(test)]
@@ -133,7 +134,8 @@ mod tests {
 
     #[test]
     fn what_it_says_of_itself_is_where_it_says_it_is() {
-        let at = |path: &str| About::find(path).unwrap_or_else(|| panic!("{path}")).written("https://api.test/scim/v2/a");
+        let at =
+            |path: &str| About::find(path).unwrap_or_else(|| panic!("{path}")).written("https://api.test/scim/v2/a");
         for path in ["ServiceProviderConfig", "ResourceTypes/User", &format!("Schemas/{SCHEMA}")] {
             assert_eq!(at(path)["meta"]["location"], format!("https://api.test/scim/v2/a/{path}"));
         }

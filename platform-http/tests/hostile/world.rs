@@ -20,8 +20,7 @@ use platform_http::{
     openapi::{IMPORT, OpenApi, SCIM, TOKENS},
 };
 use platform_oidc::{
-    AccessToken, Algorithm, DiscoveryOptions, HttpFetch, Issuer, Keys, Sts, StsOptions, Verifier,
-    VerifierOptions,
+    AccessToken, Algorithm, DiscoveryOptions, HttpFetch, Issuer, Keys, Sts, StsOptions, Verifier, VerifierOptions,
 };
 use serde_json::{Value, json};
 
@@ -232,10 +231,7 @@ impl Standing {
         for (collection, body) in [
             ("iam/v2/groups", json!({ "name": "folder" })),
             ("iam/v2/roles", json!({ "name": "reader", "capabilities": ["CAP_REPO_LIST"] })),
-            (
-                "iam/v2/identities",
-                json!({ "name": "ci", "claimMatch": { "issuer": SERVER, "subjectPattern": ".*" } }),
-            ),
+            ("iam/v2/identities", json!({ "name": "ci", "claimMatch": { "issuer": SERVER, "subjectPattern": ".*" } })),
             ("iam/v2/groupInvites", json!({ "roleUid": VIEWER, "ttl": "3600s" })),
             ("iam/v2/identityProviders", provider.clone()),
             ("iam/v2/accountAssociations", json!({ "name": "aws", "amazon": { "account": "123456789012" } })),
@@ -255,7 +251,8 @@ impl Standing {
             let made = post(peer, OPERATOR, &format!("/{collection}/{parent}"), body).await;
             uids.push((collection.rsplit('/').next().unwrap(), made["uid"].as_str().unwrap().to_owned()));
         }
-        let event = json!({ "createTime": "2026-01-01T00:00:00Z", "reviewState": "REVIEW_STATE_APPROVED", "fixed": {} });
+        let event =
+            json!({ "createTime": "2026-01-01T00:00:00Z", "reviewState": "REVIEW_STATE_APPROVED", "fixed": {} });
         let advisory = json!({ "advisoryId": "CGA-1", "artifactName": "a", "aliases": ["CVE-1"], "events": [event] });
         uids.push(("advisories", put::<Advisory>(platform, ORG, advisory).await));
         put::<VulnerabilityMetadata>(platform, "", json!({ "id": "CVE-1" })).await;
