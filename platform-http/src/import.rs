@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
-use futures_util::stream;
+use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE, request::Parts};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
@@ -147,7 +147,9 @@ impl Inner {
             };
             Some((Ok(Frame::data(line)), next))
         });
-        let mut reply = Response::new(StreamBody::new(stream::StreamExt::chain(first, rest)).boxed_unsync());
+        // Who answers may ask again after the end.
+        let lines = first.chain(rest).fuse();
+        let mut reply = Response::new(StreamBody::new(lines).boxed_unsync());
         reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
         Ok(reply)
     }

@@ -57,7 +57,7 @@ def map_query(context, query):
 @schemathesis.serializer("application/x-ndjson")
 def ndjson(ctx, value):
     """Lines are sent as they were generated."""
-    return {"data": value.encode("utf-8", "surrogatepass") if isinstance(value, str) else json.dumps(value)}
+    return (value if isinstance(value, str) else json.dumps(value)).encode("utf-8", "surrogatepass")
 
 
 @schemathesis.hook

@@ -302,6 +302,7 @@ async fn odd_heads_are_refused_or_harmless_to_every_operation() {
         ("content-type: \r\ncontent-type: a\r\n", Expects::Manners),
         ("content-encoding: gzip\r\n", Expects::Manners),
         ("accept: image/png\r\naccept-encoding: br;q=9\r\n", Expects::Manners),
+        ("accept-encoding: gzip, deflate, br, zstd\r\n", Expects::Manners),
         ("if-none-match: \"\r\nif-match: *\r\nrange: bytes=0-0\r\n", Expects::Manners),
         ("x-http-method-override: DELETE\r\n", Expects::Manners),
         ("x-forwarded-host: evil.example\r\nforwarded: host=evil.example\r\n", Expects::Manners),

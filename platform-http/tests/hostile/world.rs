@@ -16,7 +16,7 @@ use platform_core::{
     uid::Uid,
 };
 use platform_http::{
-    Import, Limits, SystemClock, SystemEntropy,
+    Import, Layers, Limits, SystemClock, SystemEntropy,
     openapi::{IMPORT, OpenApi, SCIM, TOKENS},
 };
 use platform_oidc::{
@@ -104,7 +104,8 @@ impl World {
             .kind::<Artifact>()
             .kind::<ArtifactVersion>();
         let routes = Router::new().route_service("/import/{kind}", import);
-        let server = Listening::serving(routes.fallback_service(rest.with_tokens(tokens)), limits).await;
+        let service = Layers::default().around(routes.fallback_service(rest.with_tokens(tokens)));
+        let server = Listening::serving(service, limits).await;
         let mut peer = Peer::new(server.address);
         let standing = Standing::new(&mut peer, &platform, access_token).await;
         let document = [TOKENS, SCIM, IMPORT].into_iter().try_fold(OpenApi::of(&platform).unwrap(), OpenApi::with);
