@@ -1,4 +1,4 @@
-//! Data in bulk, for the operator: `POST /import/{plural}` (`docs/api.md`, Importing over the API).
+//! Data in bulk, for the operator: `POST` and `DELETE /import/{plural}` (`docs/api.md`, Importing over the API).
 //!
 //! Not of the contract but our own, and so a service of its own beside [`Rest`](crate::Rest), which an embedder mounts
 //! or leaves out. The body is one resource a line and may be of any length: it is read as fast as it is written, some
@@ -59,11 +59,21 @@ struct Inner {
     platform: Arc<Platform>,
     authenticator: Arc<dyn Authenticator>,
     limits: Limits,
-    kinds: HashMap<&'static str, Put>,
+    kinds: HashMap<&'static str, Bulk>,
+}
+
+/// What is done with a kind.
+#[derive(Debug, Clone, Copy)]
+struct Bulk {
+    put: Put,
+    remove: Remove,
 }
 
 /// Puts the resources of some lines, which are numbered, below a parent.
 type Put = fn(&Platform, &Caller, &str, Vec<(u64, Bytes)>, usize) -> Result<Written>;
+
+/// Removes all that lies directly below a parent, and returns how many there were.
+type Remove = fn(&Platform, &Caller, &str) -> Result<u64>;
 
 /// What became of a batch.
 #[derive(Debug, Default)]
@@ -83,7 +93,7 @@ impl Import {
     /// Takes a kind too, at `/import/` and its plural.
     #[must_use]
     pub fn kind<R: Imported>(mut self) -> Self {
-        Arc::make_mut(&mut self.0).kinds.insert(R::KIND.plural, put::<R>);
+        Arc::make_mut(&mut self.0).kinds.insert(R::KIND.plural, Bulk { put: put::<R>, remove: remove::<R> });
         self
     }
 }
@@ -122,9 +132,9 @@ impl Inner {
     {
         let (path, query) = request::target(head, &self.limits)?;
         let plural = path.strip_prefix("/import/").unwrap_or_default();
-        let put = *self.kinds.get(plural).ok_or_else(Refusal::no_path)?;
-        if head.method != Method::POST {
-            return Err(Refusal::other_methods("POST".to_owned()));
+        let bulk = *self.kinds.get(plural).ok_or_else(Refusal::no_path)?;
+        if ![Method::POST, Method::DELETE].contains(&head.method) {
+            return Err(Refusal::other_methods("DELETE, POST".to_owned()));
         }
         let token = request::bearer(&head.headers)?;
         let token = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
@@ -132,9 +142,14 @@ impl Inner {
         if caller.narrowing.is_some() || !self.platform.settings().operators.contains(&caller.identity) {
             return Err(Error::denied().into());
         }
-        let parent = parent(query)?.into();
+        let parent: Arc<str> = parent(query)?.into();
+        if head.method == Method::DELETE {
+            let remove = move || (bulk.remove)(&self.platform, &caller, &parent);
+            let removed = tokio::task::spawn_blocking(remove).await.map_err(Error::internal)??;
+            return Ok(boxed(reply::value(&json!({ "removed": removed }))?));
+        }
         let lines = Lines { body: Box::pin(body), buffer: BytesMut::new(), number: 0, ended: false };
-        let mut batches = Batches { inner: self, put, caller, parent, lines };
+        let mut batches = Batches { inner: self, put: bulk.put, caller, parent, lines };
         // What is wrong with all of it shows at the first batch, while the status is still to be said.
         let first = batches.next().await?;
         let rest = first.is_some().then_some(batches);
@@ -294,6 +309,10 @@ fn put<R: Imported>(
     written.refused.extend(refused.map(|refused| (number(refused.index).unwrap_or_default(), refused.error)));
     written.refused.sort_by_key(|(line, _)| *line);
     Ok(written)
+}
+
+fn remove<R: Imported>(platform: &Platform, caller: &Caller, parent: &str) -> Result<u64> {
+    Handle::current().block_on(platform.remove_all::<R>(caller, parent))
 }
 
 /// Reads a resource as embedders write it: all of its fields, those that only imports set included.
