@@ -37,7 +37,7 @@ const NAMES: u64 = 20;
 /// How many vulnerabilities there are, each with its metadata.
 const VULNERABILITIES: u64 = 50_000;
 /// How many requests there are that are made again and again.
-const REQUESTS: u64 = 64;
+const REQUESTS: u64 = 16;
 
 fn artifact(number: u64) -> String {
     format!("{}-{number:05}", ["openssl", "python", "glibc", "nodejs", "curl"][(mix(number) % 5) as usize])
