@@ -1,0 +1,3 @@
+//! gRPC.
+
+pub mod contract;

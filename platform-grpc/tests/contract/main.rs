@@ -1,0 +1,5 @@
+//! The contract: `.proto` files, kind tables and the wire, each beside the others.
+
+mod snapshot;
+
+mod compile;
