@@ -19,7 +19,7 @@ use crate::{BoxError, limits::Limits, reply::Refusal};
 ///
 /// # Errors
 /// UNAUTHENTICATED for two Authorization headers, of which intermediaries might take either, and for other schemes.
-pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
+pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
