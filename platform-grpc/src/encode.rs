@@ -164,3 +164,6 @@ pub(crate) fn camel(snake: &str) -> String {
     }
     camel
 }
+
+#[cfg(test)]
+mod tests;
