@@ -2,4 +2,8 @@
 
 mod snapshot;
 
+mod describe;
+
 mod compile;
+mod tables;
+mod wire;
