@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use platform_core::error::{Error, Result};
-use prost_reflect::{DynamicMessage, FieldDescriptor, MessageDescriptor, ReflectMessage, SerializeOptions, Value as Field};
+use prost_reflect::{
+    DynamicMessage, FieldDescriptor, MessageDescriptor, ReflectMessage, SerializeOptions, Value as Field,
+};
 use serde_json::{Map, Value};
 
 /// Reads a request. Fields that are not known are ignored.

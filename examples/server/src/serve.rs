@@ -1,4 +1,4 @@
-//! `platform-server serve`: REST on one port, until a signal says stop.
+//! `platform-server serve`: REST and gRPC on one port, until a signal says stop.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -24,6 +24,7 @@ use platform_core::{
         vulnerabilities::Advisory,
     },
 };
+use platform_grpc::Grpc;
 use platform_http::{
     Docs, Import, Layers, Limits, Rest, SystemClock,
     openapi::{self, OpenApi, ServedDocument},
@@ -68,11 +69,16 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     keys::follow(config.data_dir.clone(), Arc::clone(&issuer), Arc::clone(&platform), Arc::clone(&installation.keys));
     let import = import(&platform, &verifier, &limits);
     let documented = documented(&platform)?;
+    let grpc = Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.with_tokens(tokens.clone());
     let rest = Rest::new(platform, verifier, limits.clone())?.with_tokens(tokens);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
     let routes = well_known(&issuer).merge(documented).route_service("/import/{kind}", import);
-    let service = layers.around(routes.fallback_service(rest));
+    let service = layers.around(grpc.clone().beside(routes.fallback_service(rest)));
+    let stopped = async move {
+        stopped.await;
+        grpc.drain().await;
+    };
 
     announce(config, &installation::url_of(address), &url);
     serve(listener, service, &limits, stopped).await.context("cannot serve")

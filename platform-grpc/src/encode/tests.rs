@@ -50,10 +50,12 @@ fn messages() -> Vec<MessageDescriptor> {
 /// Makes JSON as REST writes it, with its names in any order.
 fn any_message(message: &MessageDescriptor) -> BoxedStrategy<Value> {
     let alone = |field: &FieldDescriptor| field.containing_oneof().is_none_or(|oneof| oneof.is_synthetic());
-    let entry = |field: &FieldDescriptor| any_field(field).prop_map({
-        let name = camel(field.name());
-        move |value| (name.clone(), value)
-    });
+    let entry = |field: &FieldDescriptor| {
+        any_field(field).prop_map({
+            let name = camel(field.name());
+            move |value| (name.clone(), value)
+        })
+    };
     let mut entries: Vec<BoxedStrategy<Option<(String, Value)>>> =
         message.fields().filter(alone).map(|field| option::of(entry(&field)).boxed()).collect();
     for oneof in message.oneofs().filter(|oneof| !oneof.is_synthetic()) {
@@ -67,23 +69,24 @@ fn any_field(field: &FieldDescriptor) -> BoxedStrategy<Value> {
     match field.kind() {
         Kind::Message(entry) if field.is_map() => {
             // With more than one, the order of what the other side writes is by chance.
-            let (key, value) = (any_value(&entry.map_entry_key_field().kind()), any_field(&entry.map_entry_value_field()));
+            let (key, value) =
+                (any_value(&entry.map_entry_key_field().kind()), any_field(&entry.map_entry_value_field()));
             let map = |entry: Option<(Value, Value)>| {
                 let text = |key: Value| key.as_str().map_or_else(|| key.to_string(), str::to_owned);
                 Value::Object(entry.into_iter().map(|(key, value)| (text(key), value)).collect())
             };
             option::of((key, value)).prop_map(map).boxed()
         }
-        kind if field.is_list() => {
-            proptest::collection::vec(any_value(&kind), 0..3).prop_map(Value::Array).boxed()
-        }
+        kind if field.is_list() => proptest::collection::vec(any_value(&kind), 0..3).prop_map(Value::Array).boxed(),
         kind => any_value(&kind),
     }
 }
 
 fn any_value(kind: &Kind) -> BoxedStrategy<Value> {
     match kind {
-        Kind::String => Union::new([Just(String::new()).boxed(), any::<String>().boxed()]).prop_map(Value::String).boxed(),
+        Kind::String => {
+            Union::new([Just(String::new()).boxed(), any::<String>().boxed()]).prop_map(Value::String).boxed()
+        }
         Kind::Bytes => any::<Vec<u8>>().prop_map(|bytes| STANDARD.encode(bytes).into()).boxed(),
         Kind::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
         Kind::Int32 => any::<i32>().prop_map(Value::from).boxed(),
@@ -158,7 +161,8 @@ fn every_message_comes_back_as_it_went_and_its_bytes_are_those_that_any_encoder_
     let messages = messages();
     assert!(messages.len() > 150, "{}", messages.len());
     for message in messages {
-        let has_mask = message.fields().any(|field| field.kind().as_message().is_some_and(|kind| kind.name() == "FieldMask"));
+        let has_mask =
+            message.fields().any(|field| field.kind().as_message().is_some_and(|kind| kind.name() == "FieldMask"));
         let plan = if has_mask { None } else { Some(Plan::of(&message).unwrap()) };
         let test = |json: Value| {
             // The one field whose file gives it another name in JSON than REST does.

@@ -45,14 +45,7 @@ fn services(pool: &DescriptorPool) -> Vec<MethodDescriptor> {
 }
 
 /// A method, as one line of either side.
-fn line(
-    service: &str,
-    name: &str,
-    http: (&str, &str),
-    mut capabilities: Vec<&str>,
-    open: bool,
-    event: &str,
-) -> String {
+fn line(service: &str, name: &str, http: (&str, &str), mut capabilities: Vec<&str>, open: bool, event: &str) -> String {
     capabilities.sort_unstable();
     let (needs, open) = (capabilities.join(" "), if open { " open" } else { "" });
     format!("{service}.{name} | {} {} | {needs}{open} | {event}", http.0, http.1)
@@ -160,7 +153,8 @@ fn requests_and_responses_have_the_fields_of_the_tables() {
         }
         let find = |kind: &&&'static Kind| kind.methods.iter().any(|one| kind.rpc(one.verb) == method.name());
         let Some(kind) = owner.iter().find(find) else { panic!("nobody has {}", method.full_name()) };
-        let names = |message: MessageDescriptor| message.fields().map(|field| field.name().to_owned()).collect::<Vec<_>>();
+        let names =
+            |message: MessageDescriptor| message.fields().map(|field| field.name().to_owned()).collect::<Vec<_>>();
         let resource = |message: MessageDescriptor| {
             let is_it = |field: &FieldDescriptor| field.kind().as_message() == Some(&method.output());
             message.fields().find(is_it).map(|field| field.name().to_owned()).unwrap_or_default()
@@ -191,7 +185,14 @@ fn messages_fields(prefix: &str, message: &MessageDescriptor, output: bool, foun
         // A name that the file gives for JSON is one that this project does not use.
         let path = format!("{prefix}.{}", camel(field.name()));
         let is = |rule: &str| rules.contains(rule);
-        found.insert(described(&path, &proto_type(&field), output, is("IMMUTABLE"), is("INPUT_ONLY"), oneof.as_deref()));
+        found.insert(described(
+            &path,
+            &proto_type(&field),
+            output,
+            is("IMMUTABLE"),
+            is("INPUT_ONLY"),
+            oneof.as_deref(),
+        ));
         let inner = match field.kind() {
             Proto::Message(entry) if field.is_map() => entry.map_entry_value_field().kind(),
             kind => kind,
@@ -309,7 +310,8 @@ fn capabilities_have_the_numbers_of_the_tables() {
 #[test]
 fn every_example_is_a_message_without_what_rest_alone_shows() {
     let pool = descriptors().unwrap();
-    let of_contract = KINDS.iter().filter(|one| !OURS.contains(&one.kind.name) && !OUR_RESOURCES.contains(&one.kind.name));
+    let of_contract =
+        KINDS.iter().filter(|one| !OURS.contains(&one.kind.name) && !OUR_RESOURCES.contains(&one.kind.name));
     for registered in of_contract {
         let kind = registered.kind;
         let name = format!("chainguard.platform.{}.v2.{}", kind.domain.0, kind.name);
