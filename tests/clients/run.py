@@ -4,6 +4,7 @@
     tests/clients/run.py document      the OpenAPI document is valid, and its examples are of their schemas
     tests/clients/run.py operations    schemathesis: no 5xx, no undocumented status or body
     tests/clients/run.py page          headless Chromium: /docs loads and tries an operation
+    tests/clients/run.py grpc          grpcio with stubs from our .proto files: the same state and errors as REST
 
 What they need from PyPI goes into a virtual environment under target/, what they need from Debian is installed when
 it is missing. `PLATFORM_SERVER` is the binary to check; without it, a debug build.
@@ -17,7 +18,8 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-CHECKS = ("document", "operations", "page")
+# A file that is called grpc.py would hide the library of that name.
+CHECKS = {"document": "document.py", "operations": "operations.py", "page": "page.py", "grpc": "calls.py"}
 
 
 def environment() -> pathlib.Path:
@@ -40,7 +42,7 @@ def main() -> None:
         sys.exit(__doc__)
     python = environment()
     for check in checks:
-        done = subprocess.run([python, HERE / f"{check}.py"], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(HERE)})
+        done = subprocess.run([python, HERE / CHECKS[check]], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(HERE)})
         if done.returncode:
             sys.exit(f"{check}: failed")
 
