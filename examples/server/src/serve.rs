@@ -28,7 +28,7 @@ use platform_grpc::Grpc;
 use platform_http::{
     Docs, Import, Layers, Limits, Rest, SystemClock,
     openapi::{self, OpenApi, ServedDocument},
-    serve,
+    serve, serve_tls,
 };
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
 use tokio::{
@@ -41,7 +41,7 @@ use crate::{
     config::{Config, LogFormat},
     env::word,
     installation::{self, Installation, store_path},
-    keys,
+    keys, tls,
 };
 
 pub(crate) fn run(config: &Config) -> Result<ExitCode> {
@@ -56,9 +56,10 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
 async fn serve_until_stopped(config: &Config) -> Result<()> {
     let stopped = stopped()?;
     let installation = Installation::open(config)?;
+    let tls = tls::open(config)?;
     let listener = listen(config.listen()).await?;
     let address = listener.local_addr().context("cannot tell the address")?;
-    let url = config.public_url.clone().unwrap_or_else(|| installation::url_of(address));
+    let url = config.public_url.clone().unwrap_or_else(|| config.url_of(address));
     let platform = Arc::new(installation.platform(config, &url).await?);
     installation::record_url(config, &url)?;
 
@@ -80,8 +81,12 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
         grpc.drain().await;
     };
 
-    announce(config, &installation::url_of(address), &url);
-    serve(listener, service, &limits, stopped).await.context("cannot serve")
+    announce(config, &config.url_of(address), &url);
+    let served = match tls {
+        Some(tls) => serve_tls(listener, &tls, service, &limits, stopped).await,
+        None => serve(listener, service, &limits, stopped).await,
+    };
+    served.context("cannot serve")
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {
