@@ -48,6 +48,27 @@ pub(crate) enum Command {
     Check,
     /// Bring data in: advisories, vulnerability records, images, artifacts
     Import(Import),
+    /// Take imported data out again
+    ///
+    /// Out of the store of a stopped server; of a running one by DELETE /import/advisories?parent=UID, and the like.
+    #[command(subcommand)]
+    Remove(Remove),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Remove {
+    /// All advisories directly in a group, which can be deleted then
+    Advisories {
+        /// The group
+        #[arg(long, value_name = "UID", value_parser = Uid::parse)]
+        group: Uid,
+    },
+    /// All images of a repo
+    Images {
+        /// The repo
+        #[arg(long, value_name = "UID", value_parser = Uid::parse)]
+        repo: Uid,
+    },
 }
 
 #[derive(Debug, Subcommand)]

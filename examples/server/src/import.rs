@@ -9,10 +9,14 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use platform_core::{
+    kind::Resource,
+    resources::{registry::Image, vulnerabilities::Advisory},
+};
 use platform_import::{Options, Refusal, Sink, Summary, Watcher, What};
 
 use crate::{
-    cli::{Import, ImportKind, ImportOptions},
+    cli::{Import, ImportKind, ImportOptions, Remove},
     config::{Config, Store},
     installation::{Installation, known_url},
     token,
@@ -34,7 +38,7 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
     let limits = options.limits();
     let summary = match api {
         None => {
-            let mut direct = Direct::open(config)?;
+            let mut direct = Direct::open(config, &format!("import into it with --api {}", known_url(config)))?;
             let what = what(import.kind, || Ok(direct.organisation().to_owned()))?;
             carry_out(&Options { what, paths, limits }, &mut direct)?
         }
@@ -49,6 +53,22 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
     };
     tell(&summary)?;
     Ok(if summary.refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Takes out again what was imported.
+pub(crate) fn remove(config: &Config, remove: &Remove) -> Result<ExitCode> {
+    let (what, parent) = match remove {
+        Remove::Advisories { group } => (Advisory::KIND.plural, group),
+        Remove::Images { repo } => (Image::KIND.plural, repo),
+    };
+    let path = format!("send it DELETE {}/import/{what}?parent={parent}", known_url(config));
+    let direct = Direct::open(config, &path)?;
+    let removed = match remove {
+        Remove::Advisories { .. } => direct.remove::<Advisory>(parent)?,
+        Remove::Images { .. } => direct.remove::<Image>(parent)?,
+    };
+    writeln!(stdout(), "{what}: {removed} removed")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns what to import, into `organisation` where nothing else is said.

@@ -48,5 +48,6 @@ fn run() -> anyhow::Result<ExitCode> {
         cli::Command::Keys(keys) => keys::run(&config, &keys),
         cli::Command::Check => check::run(&config),
         cli::Command::Import(import) => import::run(&config, import),
+        cli::Command::Remove(remove) => import::remove(&config, &remove),
     }
 }

@@ -109,7 +109,7 @@ fn well_known(issuer: &Arc<Issuer>) -> Router {
 
 /// Returns the routes by which people and programs learn what the API is.
 fn documented(platform: &Platform) -> Result<Router> {
-    let parts = [openapi::TOKENS, openapi::SCIM, openapi::WELL_KNOWN];
+    let parts = [openapi::TOKENS, openapi::SCIM, openapi::IMPORT, openapi::WELL_KNOWN];
     let document = parts.into_iter().try_fold(OpenApi::of(platform)?, OpenApi::with)?.into_value();
     let document = ServedDocument::new(&document, &platform.settings().service_domain);
     let docs = Docs::new("/docs", "/openapi.json");
