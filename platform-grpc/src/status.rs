@@ -66,7 +66,7 @@ impl Statuses {
         platform_http::log_fault(error);
         let mut status = error.status(&self.service_domain);
         let code = of(error.code());
-        status.message.truncate(status.message.floor_char_boundary(MESSAGE));
+        cut(&mut status.message);
         let mut message =
             pb::Status { code: status.code, message: status.message.clone(), details: self.any(&status.details) };
         while message.encoded_len() > MOST && halve(&mut status.details) {
@@ -84,6 +84,14 @@ impl Statuses {
         let type_url = detail.get("@type")?.as_str()?;
         let value = self.details.get(type_url)?.encode_value(detail).ok()?;
         Some(prost_types::Any { type_url: type_url.to_owned(), value })
+    }
+}
+
+/// Cuts a text that is too long at the end of a character.
+fn cut(text: &mut String) {
+    if text.len() > MESSAGE {
+        let end = (0..=MESSAGE).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
     }
 }
 
