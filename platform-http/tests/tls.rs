@@ -1,5 +1,13 @@
 //! TLS on the listener: HTTP/2 and HTTP/1.1 by ALPN, certificates that are replaced, peers that do not shake hands.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
 mod support;
 
 use std::{fs, future::pending, net::SocketAddr, path::Path, sync::Arc, time::Duration};

@@ -1,5 +1,6 @@
 """grpcio, with stubs made from our .proto files, walks the API; what it sees is what REST shows."""
 
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,10 @@ def main() -> None:
             exchange(channel, metadata, server)
             beta(channel, metadata, server)
             standard(channel)
-    print("passed: lists, creates, updates, refusals, tokens, v2beta1, reflection and health by grpcio")
+        certificate = certified(pathlib.Path(folder))
+        with running("--tls-cert", str(certificate), "--tls-key", str(certificate.with_suffix(".key"))) as server:
+            secure(server, certificate)
+    print("passed: lists, creates, updates, refusals, tokens, v2beta1, reflection, health and TLS by grpcio")
 
 
 def walk(channel, metadata, server) -> None:
@@ -194,6 +198,27 @@ def standard(channel) -> None:
     health = health_pb2_grpc.HealthStub(channel)
     reply = health.Check(health_pb2.HealthCheckRequest(service="chainguard.platform.iam.v2.GroupsService"))
     assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def certified(folder: pathlib.Path) -> pathlib.Path:
+    """Makes a certificate for this machine, and its key beside it."""
+    certificate = folder / "server.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    files = ["-keyout", certificate.with_suffix(".key"), "-out", certificate]
+    subprocess.run([*command.split(), *files], check=True, capture_output=True)
+    return certificate
+
+
+def secure(server, certificate: pathlib.Path) -> None:
+    """The same port by TLS, for clients that know the certificate."""
+    from chainguard.platform.iam.v2 import groups_pb2, groups_pb2_grpc
+
+    assert server.url.startswith("https://127.0.0.1:"), server.url
+    credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
+    with grpc.secure_channel(server.url.removeprefix("https://"), credentials) as channel:
+        request = groups_pb2.GetGroupRequest(uid=server.organisation)
+        metadata = [("authorization", f"Bearer {server.token}")]
+        assert groups_pb2_grpc.GroupsServiceStub(channel).GetGroup(request, metadata=metadata).uid == server.organisation
 
 
 if __name__ == "__main__":
