@@ -41,6 +41,7 @@ pub(crate) async fn carry_out(cx: &Cx<'_>, registered: &Registered, uid: Uid, be
         write,
     };
     (registered.prepare)(cx, &mut change).await?;
+    cx.tell_of(&mut change.write, registered, Verb::Delete, &change.uid, None).await?;
     cx.commit(change.write).await?;
     Ok(())
 }
