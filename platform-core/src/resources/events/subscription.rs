@@ -29,7 +29,7 @@ pub struct Subscription {
 }
 
 /// The most subscriptions of one group; our choice, so that a change is recorded a bounded number of times.
-pub const MAX_SUBSCRIPTIONS: usize = 20;
+pub const MAX_SUBSCRIPTIONS: usize = 100;
 
 /// The longest URL of a sink, in bytes; our choice.
 const MAX_SINK: usize = 2048;

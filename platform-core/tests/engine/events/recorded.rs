@@ -220,7 +220,7 @@ fn a_subscription_is_never_missed_by_a_platform_that_does_not_know_of_it_yet() {
 }
 
 #[test]
-fn a_sink_is_https_unless_the_operator_allows_http_and_a_group_has_at_most_twenty() {
+fn a_sink_is_https_unless_the_operator_allows_http_and_a_group_has_at_most_a_hundred() {
     let world = World::new();
     let http = json!({ "sink": "http://receiver.test/" });
     assert_eq!(refused_fields(world.create(&world.operator, "Subscription", &world.org, http.clone())), ["sink"]);
@@ -230,7 +230,7 @@ fn a_sink_is_https_unless_the_operator_allows_http_and_a_group_has_at_most_twent
     }
     let open = World::with_settings(|settings| settings.allow_http_sinks = true);
     open.create(&open.operator, "Subscription", &open.org, http.clone()).unwrap();
-    for _ in 0..19 {
+    for _ in 0..99 {
         subscribe(&open, &open.org);
     }
     let more = open.create(&open.operator, "Subscription", &open.org, http);
