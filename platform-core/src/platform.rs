@@ -40,7 +40,7 @@ pub use bootstrap::Bootstrap;
 use events::Events;
 pub(crate) use kept::Kept;
 pub use kept::Rendered;
-pub use outbox::{Lease, Outbox, Outcome, Failure, Settled, Waiting};
+pub use outbox::{Failure, Lease, Outbox, Outcome, Settled, Waiting};
 pub use put::{PutReply, Refused};
 pub use sign_ins::Person;
 

@@ -1,6 +1,13 @@
 //! A lane: the events of one subscription, one after another.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use platform_core::{
@@ -11,10 +18,7 @@ use platform_core::{
     timestamp::Timestamp,
     uid::Uid,
 };
-use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::Instant,
-};
+use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
     dispatcher::Options,
@@ -44,6 +48,8 @@ pub(crate) struct Shared {
     troubled: Semaphore,
     /// The leases of lanes that are not at work, which are good for a while.
     pub(crate) leases: Mutex<HashMap<Uid, Lease>>,
+    /// Whether lanes shall end.
+    pub(crate) stopping: AtomicBool,
 }
 
 /// When a lane has work again.
@@ -61,6 +67,7 @@ impl Shared {
             well: Semaphore::new(options.lanes),
             troubled: Semaphore::new(options.troubled_lanes),
             leases: Mutex::default(),
+            stopping: AtomicBool::new(false),
             platform,
             sink,
             options,
@@ -93,7 +100,11 @@ impl Shared {
     async fn lease(&self, subscription: &Uid) -> Result<std::result::Result<Lease, Next>> {
         let kept = self.leases.lock().remove(subscription);
         if let Some(lease) = kept.filter(|lease| lease.stands(self.now(), self.margin())) {
-            return Ok(Ok(lease));
+            // One that waits may have been resumed meanwhile.
+            let waits = lease.status.failures > 0 || lease.status.mode == Mode::Paused;
+            if !waits || self.platform.outbox().holds(&lease).await? {
+                return Ok(Ok(lease));
+            }
         }
         let Options { name, lease, .. } = &self.options;
         Ok(match self.platform.outbox().take(subscription, name, millis(*lease)).await? {
@@ -126,8 +137,10 @@ enum Turn {
 
 impl Lane<'_> {
     async fn run(mut self) -> Result<Next> {
-        loop {
-            let Some(permit) = self.permit().await else { return Ok(Next::Idle) };
+        while !self.shared.stopping.load(Ordering::SeqCst) {
+            // Waits for a turn, so that what lanes hold in memory is bounded.
+            let turns = if self.is_troubled() { &self.shared.troubled } else { &self.shared.well };
+            let Ok(permit) = turns.acquire().await else { return Ok(Next::Idle) };
             let turn = self.turn().await;
             drop(permit);
             match turn? {
@@ -139,16 +152,11 @@ impl Lane<'_> {
                 }
             }
         }
+        Ok(Next::Idle)
     }
 
     fn is_troubled(&self) -> bool {
         self.slow || self.lease.status.failures > 0
-    }
-
-    /// Waits for a turn, so that what lanes hold in memory is bounded.
-    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
-        let turns = if self.is_troubled() { &self.shared.troubled } else { &self.shared.well };
-        turns.acquire().await.ok()
     }
 
     /// Delivers a page of what waits.
@@ -211,7 +219,7 @@ impl Lane<'_> {
             metrics::acknowledged(&pending.event, self.shared.now());
             let outcome = self.outcome(&pending.event, answer);
             acknowledged.push((pending, outcome));
-            if self.slow {
+            if self.slow || self.shared.stopping.load(Ordering::SeqCst) {
                 break;
             }
         }

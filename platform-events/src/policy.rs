@@ -56,9 +56,8 @@ impl Policy {
             return Outcome::Dead(DeadReason::Rejected, Some(failure));
         }
         // What waited while nobody delivered is not given up at its first try.
-        let since = event.time.max(lease.status.failing_since).unwrap_or(now);
-        let since = if lease.status.failing_since.is_none() { now } else { since };
-        if now >= since.plus_millis(millis(self.give_up_after)) {
+        let since = lease.status.failing_since.map(|since| event.time.unwrap_or(since).max(since));
+        if since.is_some_and(|since| now >= since.plus_millis(millis(self.give_up_after))) {
             return Outcome::Dead(DeadReason::Expired, Some(failure));
         }
         Outcome::Retry(failure, now.plus_millis(millis(self.delay(lease.status.failures))))
@@ -89,7 +88,8 @@ mod tests {
     #[test]
     fn delays_double_with_chance_in_them_until_they_are_as_long_as_they_get() {
         let policy = Policy::default();
-        for (failures, from) in [(0, 500), (1, 1000), (5, 16_000), (11, 1_024_000), (12, 1_800_000), (9999, 1_800_000)] {
+        for (failures, from) in [(0, 500), (1, 1000), (5, 16_000), (11, 1_024_000), (12, 1_800_000), (9999, 1_800_000)]
+        {
             for _ in 0..20 {
                 let delay = millis(policy.delay(failures));
                 assert!((from..=2 * from).contains(&delay), "{failures}: {delay}");

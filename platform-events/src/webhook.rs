@@ -9,7 +9,7 @@ use http::{
     header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT},
 };
 use http_body_util::{BodyExt, Full, Limited};
-use platform_core::{event::Event, resources::events::Subscription};
+use platform_core::{event::Event, resources::events::Subscription, timestamp::Timestamp};
 use platform_oidc::{
     Issuer,
     fetch::causes,
@@ -111,7 +111,7 @@ impl Webhook {
             add(name, value);
         }
         add("ce-subject", &event.subject);
-        add("ce-time", &event.time.unwrap_or_default().to_string());
+        add("ce-time", &event.time.unwrap_or(Timestamp::EPOCH).to_string());
         add("ce-group", &event.group);
         add("ce-audience", event.audience.name());
         for (name, value) in &event.extensions {

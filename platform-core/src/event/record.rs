@@ -50,8 +50,11 @@ pub(crate) async fn record(
     let (now, actor) = (cx.now(), &cx.caller().identity);
     let event = draft.finish(platform.entropy(), now, prefix, &settings.public_url, actor)?;
     for subscription in &subscriptions {
-        let pending =
-            PendingEvent { uid: subscription.new_child(platform.entropy()), event: event.clone(), create_time: Some(now) };
+        let pending = PendingEvent {
+            uid: subscription.new_child(platform.entropy()),
+            event: event.clone(),
+            create_time: Some(now),
+        };
         write.require_still(Require::Absent(Key::new(PendingEvent::KIND.name, pending.uid.clone())));
         write.put(&pending.uid, &pending, Bytes::new())?;
     }

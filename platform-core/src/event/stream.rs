@@ -85,7 +85,8 @@ struct Reader {
 
 impl Reader {
     fn wants(&self, group: &str) -> bool {
-        let at_or_below = |top: &Uid| group.strip_prefix(top.as_str()).is_some_and(|r| r.is_empty() || r.starts_with('/'));
+        let at_or_below =
+            |top: &Uid| group.strip_prefix(top.as_str()).is_some_and(|r| r.is_empty() || r.starts_with('/'));
         self.group.as_ref().is_none_or(at_or_below)
     }
 }

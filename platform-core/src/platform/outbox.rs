@@ -121,8 +121,10 @@ impl Outbox<'_> {
     /// # Errors
     /// Those of the store.
     pub async fn take(self, subscription: &Uid, holder: &str, millis: i64) -> Result<Settled<Lease>> {
-        let (key, status_key) =
-            (Key::new(Subscription::KIND.name, subscription.clone()), Key::new(DeliveryStatus::KIND.name, subscription.clone()));
+        let (key, status_key) = (
+            Key::new(Subscription::KIND.name, subscription.clone()),
+            Key::new(DeliveryStatus::KIND.name, subscription.clone()),
+        );
         let read = self.0.store().get(&[key.clone(), status_key.clone()], &[]).await?;
         let mut records = read.records.into_iter();
         let (Some(record), status) = (records.next().flatten(), records.next().flatten()) else {
@@ -154,6 +156,16 @@ impl Outbox<'_> {
             // Another was first.
             false => Settled::Elsewhere(now),
         })
+    }
+
+    /// Tells whether a lease is as it was read: neither another's, nor was its subscription resumed or deleted.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn holds(self, lease: &Lease) -> Result<bool> {
+        let key = Key::new(DeliveryStatus::KIND.name, lease.status.uid.clone());
+        let read = self.0.store().get(&[key], &[]).await?;
+        Ok(read.records.into_iter().flatten().any(|record| record.revision == lease.revision))
     }
 
     /// Lets go of a lease, so that nobody need wait for its end.

@@ -23,7 +23,10 @@ fn what_was_delivered_is_deleted_and_logged() {
     let rows = log(&world);
     assert_eq!(rows.len(), 1);
     assert_eq!((text(&rows[0], "eventId"), text(&rows[0], "eventSubject")), (&*id, &*repo));
-    assert_eq!((text(&rows[0], "state"), &rows[0]["attempts"], &rows[0]["httpStatus"]), ("DELIVERED", &json!(1), &json!(204)));
+    assert_eq!(
+        (text(&rows[0], "state"), &rows[0]["attempts"], &rows[0]["httpStatus"]),
+        ("DELIVERED", &json!(1), &json!(204))
+    );
     assert_eq!(delivered(&world, &subscription)["delivered"], "1");
 }
 
@@ -144,7 +147,10 @@ fn the_log_and_the_dead_letters_of_a_subscription_are_bounded() {
     assert_eq!(log(&world).len(), 100);
     assert_eq!(world.list(&world.operator, "DeadLetter", &[]).unwrap().total, 1000);
     let status = delivered(&world, &subscription);
-    assert_eq!((&status["dead"], &status["overflowed"], &status["delivered"]), (&json!("1100"), &json!("1100"), &json!("100")));
+    assert_eq!(
+        (&status["dead"], &status["overflowed"], &status["delivered"]),
+        (&json!("1100"), &json!("1100"), &json!("100"))
+    );
 }
 
 #[test]

@@ -52,8 +52,16 @@ impl Pair {
 }
 
 /// Kinds without standard methods, of which the suite has nothing to ask.
-pub(crate) const WITHOUT_METHODS: &[&str] =
-    &["IdentityMetadata", "TermsAcceptance", "SignIn", "Image", "Document", "ResolvedVulnsReport", "PendingEvent", "Ping"];
+pub(crate) const WITHOUT_METHODS: &[&str] = &[
+    "IdentityMetadata",
+    "TermsAcceptance",
+    "SignIn",
+    "Image",
+    "Document",
+    "ResolvedVulnsReport",
+    "PendingEvent",
+    "Ping",
+];
 
 pub(crate) const FIXTURES: &[Fixture] = &[
     Fixture {

@@ -351,9 +351,8 @@ async fn set_enabled(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> 
         let why = format!("the organisation must have at least {OWNERS} owners by role bindings of their own");
         return Err(Error::blocked("TOO_FEW_OWNERS", why));
     }
-    let reply = |scim: &Scim| {
-        without_null(json!({ "identityProviderUid": uid, "enabled": scim.enabled, "etag": scim.etag }))
-    };
+    let reply =
+        |scim: &Scim| without_null(json!({ "identityProviderUid": uid, "enabled": scim.enabled, "etag": scim.etag }));
     if scim.enabled == enabled {
         return Ok(reply(&scim).into());
     }
