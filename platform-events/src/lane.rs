@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    panic::AssertUnwindSafe,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -9,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use platform_core::{
     error::Result,
@@ -18,7 +20,10 @@ use platform_core::{
     timestamp::Timestamp,
     uid::Uid,
 };
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::Instant,
+};
 
 use crate::{
     dispatcher::Options,
@@ -85,8 +90,10 @@ impl Shared {
 
     /// Delivers what waits for a subscription, until nothing does or it has to wait itself.
     pub(crate) async fn run(&self, subscription: &Uid) -> Next {
+        // Before the lease, so that what has to wait for a turn here can have one at another dispatcher.
+        let Ok(turn) = self.well.acquire().await else { return Next::Idle };
         let done = match self.lease(subscription).await {
-            Ok(Ok(lease)) => Lane { shared: self, lease, slow: false, page: 8 }.run().await,
+            Ok(Ok(lease)) => Lane { shared: self, lease, slow: false, page: 8 }.run(turn).await,
             Ok(Err(next)) => return next,
             Err(error) => Err(error),
         };
@@ -105,6 +112,9 @@ impl Shared {
             if !waits || self.platform.outbox().holds(&lease).await? {
                 return Ok(Ok(lease));
             }
+        }
+        if self.platform.outbox().waiting(subscription, 1).await?.events.is_empty() {
+            return Ok(Err(Next::Idle));
         }
         let Options { name, lease, .. } = &self.options;
         Ok(match self.platform.outbox().take(subscription, name, millis(*lease)).await? {
@@ -136,11 +146,18 @@ enum Turn {
 }
 
 impl Lane<'_> {
-    async fn run(mut self) -> Result<Next> {
+    async fn run(mut self, turn: SemaphorePermit<'_>) -> Result<Next> {
+        let mut first = Some(turn);
         while !self.shared.stopping.load(Ordering::SeqCst) {
-            // Waits for a turn, so that what lanes hold in memory is bounded.
+            // What a lane holds in memory, it holds while it has a turn.
             let turns = if self.is_troubled() { &self.shared.troubled } else { &self.shared.well };
-            let Ok(permit) = turns.acquire().await else { return Ok(Next::Idle) };
+            let permit = match first.take().filter(|_| !self.is_troubled()) {
+                Some(turn) => turn,
+                None => match turns.acquire().await {
+                    Ok(turn) => turn,
+                    Err(_) => break,
+                },
+            };
             let turn = self.turn().await;
             drop(permit);
             match turn? {
@@ -252,9 +269,12 @@ impl Lane<'_> {
 
     async fn attempt(&mut self, event: &Event) -> Answer {
         let begun = Instant::now();
-        let handed = self.shared.sink.deliver(&self.lease.subscription, event);
-        let answer = tokio::time::timeout(self.shared.options.timeout, handed).await;
-        let answer = answer.unwrap_or_else(|_| Answer::Failed("the answer took too long".to_owned()));
+        let handed = AssertUnwindSafe(self.shared.sink.deliver(&self.lease.subscription, event)).catch_unwind();
+        let answer = match tokio::time::timeout(self.shared.options.timeout, handed).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Answer::Failed("the sink panicked".to_owned()),
+            Err(_) => Answer::Failed("the answer took too long".to_owned()),
+        };
         self.slow = begun.elapsed() > SLOW;
         let class = match answer {
             Answer::Status(200..=299) => "2xx",

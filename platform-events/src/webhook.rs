@@ -1,6 +1,6 @@
 //! Webhooks: CloudEvents 1.0 in HTTP's binary mode, each with a token that vouches for it.
 
-use std::{fmt, io::Write, sync::Arc, time::Duration};
+use std::{fmt, fmt::Write, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -98,7 +98,7 @@ impl Webhook {
         let token = self.issuer.webhook_token(&group, &digest).map_err(|error| error.to_string())?;
         let mut request = Request::post(url);
         let mut add = |name: &str, value: &str| {
-            let (name, value) = (HeaderName::try_from(name), HeaderValue::try_from(escaped(value)));
+            let (name, value) = (HeaderName::try_from(name), HeaderValue::try_from(value));
             if let (Some(headers), Ok(name), Ok(value)) = (request.headers_mut(), name, value) {
                 headers.insert(name, value);
             }
@@ -106,16 +106,20 @@ impl Webhook {
         add(AUTHORIZATION.as_str(), &format!("Bearer {}", token.token));
         add(CONTENT_TYPE.as_str(), "application/json");
         add(USER_AGENT.as_str(), concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")));
-        add("ce-specversion", "1.0");
-        for (name, value) in [("ce-id", &event.id), ("ce-type", &event.ty), ("ce-source", &event.source)] {
-            add(name, value);
-        }
-        add("ce-subject", &event.subject);
-        add("ce-time", &event.time.unwrap_or(Timestamp::EPOCH).to_string());
-        add("ce-group", &event.group);
-        add("ce-audience", event.audience.name());
-        for (name, value) in &event.extensions {
-            add(&format!("ce-{name}"), value);
+        let time = event.time.unwrap_or(Timestamp::EPOCH).to_string();
+        let own = [
+            ("specversion", "1.0"),
+            ("id", &event.id),
+            ("type", &event.ty),
+            ("source", &event.source),
+            ("subject", &event.subject),
+            ("time", &time),
+            ("group", &event.group),
+            ("audience", event.audience.name()),
+        ];
+        let further = event.extensions.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in own.into_iter().chain(further) {
+            add(&format!("ce-{name}"), &escaped(value));
         }
         request.body(Full::new(body)).map_err(|error| error.to_string())
     }
@@ -139,13 +143,13 @@ impl fmt::Debug for Webhook {
 
 /// Returns an attribute as a header has it: everything but printable ASCII, and space, quote and percent, as percent
 /// and hex (CloudEvents HTTP binding, section 3.1.3.2).
-fn escaped(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            b'!'..=b'~' if !matches!(byte, b'"' | b'%') => bytes.push(byte),
-            _ => drop(write!(bytes, "%{byte:02X}")),
+            b'!'..=b'~' if !matches!(byte, b'"' | b'%') => escaped.push(char::from(byte)),
+            _ => drop(write!(escaped, "%{byte:02X}")),
         }
     }
-    bytes
+    escaped
 }
