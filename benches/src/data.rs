@@ -112,35 +112,44 @@ impl Data {
         self.cached("sled", |path| pollster::block_on(self.fill(Arc::new(SledStore::open(path).unwrap()))))
     }
 
-    /// Returns the path of something of this data, made when it is missing: first under another name, so that what
-    /// is there is whole.
+    /// Returns the path of something of this data, made when it is missing.
     pub fn cached(self, what: &str, make: impl FnOnce(&Path)) -> PathBuf {
-        let path = directory().join(format!("{}.{what}", self.name()));
-        if !path.exists() {
-            let new = path.with_extension(format!("{what}-new"));
-            let _ = fs::remove_file(&new).or_else(|_| fs::remove_dir_all(&new));
-            let start = Instant::now();
-            eprintln!("making {}", path.display());
-            make(&new);
-            fs::rename(&new, &path).unwrap();
-            eprintln!("made in {:.0?}", start.elapsed());
-        }
-        path
+        cached(&format!("{}.{what}", self.name()), make)
     }
 
     async fn fill(self, store: Arc<dyn Store>) {
-        let platform = Platform::builder(Arc::clone(&store), SystemClock, SystemEntropy).build();
-        let first =
-            Bootstrap { organisation: organisation(0), organisation_name: "platform".to_owned(), operator: operator() };
-        platform.bootstrap(&first).await.unwrap();
-        let mut puts = self.puts();
-        loop {
-            let put: Vec<_> = puts.by_ref().take(BATCH as usize).collect();
-            if put.is_empty() {
-                return;
-            }
-            store.commit(Commit { put, ..Commit::default() }).await.unwrap();
+        fill(store, self.puts()).await;
+    }
+}
+
+/// Returns the path of something in [`directory`], made when it is missing: first under another name, so that what is
+/// there is whole.
+pub fn cached(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
+    let path = directory().join(name);
+    if !path.exists() {
+        let new = directory().join(format!("{name}-new"));
+        let _ = fs::remove_file(&new).or_else(|_| fs::remove_dir_all(&new));
+        let start = Instant::now();
+        eprintln!("making {}", path.display());
+        make(&new);
+        fs::rename(&new, &path).unwrap();
+        eprintln!("made in {:.0?}", start.elapsed());
+    }
+    path
+}
+
+/// Begins an installation in an empty store and writes records into it, of the first organisation for example.
+pub async fn fill(store: Arc<dyn Store>, mut puts: impl Iterator<Item = Put>) {
+    let platform = Platform::builder(Arc::clone(&store), SystemClock, SystemEntropy).build();
+    let first =
+        Bootstrap { organisation: organisation(0), organisation_name: "platform".to_owned(), operator: operator() };
+    platform.bootstrap(&first).await.unwrap();
+    loop {
+        let put: Vec<_> = puts.by_ref().take(BATCH as usize).collect();
+        if put.is_empty() {
+            return;
         }
+        store.commit(Commit { put, ..Commit::default() }).await.unwrap();
     }
 }
 

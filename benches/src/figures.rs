@@ -3,6 +3,7 @@
 use crate::measure::Line;
 
 pub mod access;
+pub mod advisories;
 pub mod flat;
 pub mod get;
 pub mod list;
@@ -23,6 +24,7 @@ pub const ALL: &[Figure] = &[
     ("total", total::lines),
     ("writers", writers::lines),
     ("memory", memory::lines),
+    ("advisories", advisories::lines),
 ];
 
 /// How many repos the large store has, and how many the small one.

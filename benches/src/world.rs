@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use platform_core::{
     access::{Authenticator, Caller},
-    kind::{Registered, Resource},
+    kind::{Kind, Registered, Resource},
     platform::{ListReply, Platform, Settings},
     request::ListRequest,
     resources::registry::Repo,
@@ -26,19 +26,28 @@ pub struct World {
     pub platform: Platform,
     /// The caller, as their token proves them.
     pub caller: Caller,
-    repos: Registered,
+    listed: Registered,
     verifier: Verifier,
     token: String,
 }
 
 impl World {
-    /// Begins a platform over a store that has data.
+    /// Begins a platform over a store that has repos.
     pub fn over(store: Arc<dyn Store>) -> Self {
         Self::with(store, Settings::default())
     }
 
-    /// Begins a platform over a store that has data, with settings.
+    /// Begins a platform over a store that has repos, with settings.
     pub fn with(store: Arc<dyn Store>, settings: Settings) -> Self {
+        Self::of(store, settings, Repo::KIND)
+    }
+
+    /// Begins a platform over a store that has resources of a kind, which are what is listed and got.
+    pub fn listing(store: Arc<dyn Store>, kind: &Kind) -> Self {
+        Self::of(store, Settings::default(), kind)
+    }
+
+    fn of(store: Arc<dyn Store>, settings: Settings, kind: &Kind) -> Self {
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let keys = directory().join("keys");
         std::fs::create_dir_all(&keys).unwrap();
@@ -59,26 +68,26 @@ impl World {
         };
         let verifier = Verifier::new(options, clock).unwrap();
         let platform = Platform::builder(store, SystemClock, SystemEntropy).settings(settings).build();
-        let repos = *platform.registered().iter().find(|registered| registered.kind.name == Repo::KIND.name).unwrap();
+        let listed = *platform.registered().iter().find(|registered| registered.kind.name == kind.name).unwrap();
         let caller = block_on(verifier.authenticate(&token)).unwrap();
-        Self { platform, caller, repos, verifier, token }
+        Self { platform, caller, listed, verifier, token }
     }
 
-    /// Lists repos as REST does: the bearer token is checked, then the query string's pairs, access, page token.
+    /// Lists as REST does: the bearer token is checked, then the query string's pairs, access, page token.
     pub fn list(&self, pairs: &[(String, String)]) -> ListReply {
         let list = async {
             let caller = self.verifier.authenticate(&self.token).await.unwrap();
-            let request = ListRequest::from_query(self.repos.kind, pairs).unwrap();
-            self.platform.list_erased(&caller, &self.repos, &request).await.unwrap()
+            let request = ListRequest::from_query(self.listed.kind, pairs).unwrap();
+            self.platform.list_erased(&caller, &self.listed, &request).await.unwrap()
         };
         block_on(list)
     }
 
-    /// Lists repos and puts them into one buffer, as the answer's body has them.
+    /// Lists and puts the page into one buffer, as the answer's body has them.
     pub fn page(&self, pairs: &[(String, String)]) -> Vec<u8> {
         let reply = self.list(pairs);
         let mut json = Vec::with_capacity(20_000);
-        json.extend_from_slice(b"{\"repos\":[");
+        json.extend_from_slice(format!("{{\"{}\":[", self.listed.kind.plural).as_bytes());
         for (place, item) in reply.items.iter().enumerate() {
             if place > 0 {
                 json.push(b',');
@@ -91,16 +100,16 @@ impl World {
         json
     }
 
-    /// Gets a repo, its caller being known.
+    /// Gets a resource, its caller being known.
     pub fn get(&self, uid: &str) -> Bytes {
-        block_on(self.platform.get_erased(&self.caller, &self.repos, uid)).unwrap()
+        block_on(self.platform.get_erased(&self.caller, &self.listed, uid)).unwrap()
     }
 
-    /// Checks the bearer token, and gets a repo.
+    /// Checks the bearer token, and gets a resource.
     pub fn get_with_token(&self, uid: &str) -> Bytes {
         let get = async {
             let caller = self.verifier.authenticate(&self.token).await.unwrap();
-            self.platform.get_erased(&caller, &self.repos, uid).await.unwrap()
+            self.platform.get_erased(&caller, &self.listed, uid).await.unwrap()
         };
         block_on(get)
     }

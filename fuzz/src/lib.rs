@@ -3,10 +3,14 @@
 //! `cargo fuzz` runs them with bytes of its own (CONTRIBUTING.md, Fuzzing); an ordinary test replays `fuzz/corpora`
 //! with the same functions, so that this file is compiled by both.
 
+#[path = "imported.rs"]
+mod imported;
 #[path = "served.rs"]
 mod served;
 
 use std::sync::{Arc, LazyLock};
+
+pub use imported::{advisories, artifacts, oci_documents, oci_layout, osv_json, osv_yaml, spdx};
 
 use platform_core::{
     aip::{field_mask::Mask, order_by, page_token::PageKeys},
@@ -24,15 +28,22 @@ pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its folder in `fuzz/corpora`.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("advisories", advisories),
+    ("artifacts", artifacts),
     ("claim_pattern", claim_pattern),
     ("json_body", json_body),
     ("jwks", jwks),
     ("jwt", jwt),
     ("mask", mask),
+    ("oci_documents", oci_documents),
+    ("oci_layout", oci_layout),
     ("order_by", order_by_text),
+    ("osv_json", osv_json),
+    ("osv_yaml", osv_yaml),
     ("page_token", page_token),
     ("path", path),
     ("query", query),
+    ("spdx", spdx),
     ("uid", uid),
 ];
 

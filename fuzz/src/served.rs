@@ -1,4 +1,4 @@
-//! Targets that go through the whole REST API, on a memory store.
+//! Targets that go through the whole platform, on a memory store: REST, and what is put.
 
 use std::{cell::RefCell, future::Future, sync::Arc};
 
@@ -10,7 +10,9 @@ use axum::{
 use platform_core::{
     access::{Authenticator, Caller},
     error::Result,
-    platform::{Bootstrap, Platform, Settings},
+    kind::Imported,
+    platform::{Bootstrap, Platform, PutReply, Settings},
+    resources::registry::Repo,
     store::memory::MemoryStore,
     uid::Uid,
 };
@@ -49,6 +51,8 @@ const REQUESTS: u32 = 10_000;
 struct Served {
     runtime: Runtime,
     rest: Rest,
+    /// Where images go.
+    repo: Uid,
     left: u32,
 }
 
@@ -92,19 +96,53 @@ pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
     Builder::new_current_thread().build().expect("a runtime").block_on(future)
 }
 
+/// Where something is put.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Below {
+    /// In no group.
+    Nothing,
+    /// In the organisation.
+    Organisation,
+    /// In the repo that there is.
+    Repo,
+}
+
+/// Puts what was read, as the operator, and then once more.
+pub(crate) fn put_twice<R: Imported>(below: Below, resources: Vec<R>) -> (PutReply, PutReply) {
+    with_served(|served| {
+        let parent = match below {
+            Below::Nothing => "",
+            Below::Organisation => ORG,
+            Below::Repo => &served.repo,
+        };
+        let put = |resources| {
+            let operator = Caller::new(uid(OPERATOR));
+            let put = served.rest.platform().put(&operator, parent, resources);
+            served.runtime.block_on(put).expect("what breaks a rule is refused by itself")
+        };
+        (put(resources.clone()), put(resources))
+    })
+}
+
 fn send(method: &str, target: &[u8], body: &[u8]) {
     let Ok(uri) = Uri::try_from(target) else { return };
     let request = Request::builder().method(method).uri(uri).header("authorization", "Bearer a");
     let request = request.body(Body::from(body.to_vec())).expect("a request");
+    with_served(|served| {
+        let reply = served.runtime.block_on(served.rest.clone().oneshot(request)).expect("an answer");
+        assert!(!reply.status().is_server_error(), "{method} {target:?}: {reply:?}");
+    });
+}
+
+fn with_served<T>(act: impl FnOnce(&Served) -> T) -> T {
     SERVED.with_borrow_mut(|served| {
         let served = match served {
             Some(served) if served.left > 0 => served,
             served => served.insert(Served::new()),
         };
         served.left -= 1;
-        let reply = served.runtime.block_on(served.rest.clone().oneshot(request)).expect("an answer");
-        assert!(!reply.status().is_server_error(), "{method} {target:?}: {reply:?}");
-    });
+        act(served)
+    })
 }
 
 impl Served {
@@ -115,8 +153,10 @@ impl Served {
         let platform = Platform::builder(store, SystemClock, SystemEntropy).settings(settings).build();
         let first = Bootstrap { organisation: uid(ORG), organisation_name: "acme".to_owned(), operator: uid(OPERATOR) };
         runtime.block_on(platform.bootstrap(&first)).expect("a first organisation");
+        let repo = Repo { name: "nginx".to_owned(), ..Repo::default() };
+        let repo = runtime.block_on(platform.create(&Caller::new(uid(OPERATOR)), ORG, &repo)).expect("a repo");
         let rest = Rest::new(Arc::new(platform), Arc::new(Operator), Limits::default()).expect("routes");
-        Self { runtime, rest, left: REQUESTS }
+        Self { runtime, rest, repo: repo.uid, left: REQUESTS }
     }
 }
 

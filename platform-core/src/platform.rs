@@ -55,7 +55,7 @@ pub struct Platform {
     entropy: Arc<dyn Entropy>,
     kinds: Vec<Registered>,
     page_keys: ArcSwap<PageKeys>,
-    seal_keys: SealKeys,
+    seal_keys: ArcSwap<SealKeys>,
     grants: Cache<Uid, Arc<Grants>>,
     /// Those of persons who signed in by an organisation's own provider.
     sessions: Cache<(Uid, Arc<Session>), Arc<Grants>>,
@@ -168,7 +168,7 @@ impl Builder {
             documents: Kept::default(),
             events: Events::default(),
             page_keys: ArcSwap::from_pointee(page_keys),
-            seal_keys,
+            seal_keys: ArcSwap::from_pointee(seal_keys),
             settings: self.settings,
         }
     }
@@ -233,8 +233,14 @@ impl Platform {
         self.page_keys.store(Arc::new(keys));
     }
 
-    pub(crate) fn seal_keys(&self) -> &SealKeys {
-        &self.seal_keys
+    /// Replaces the keys that secrets are sealed by, after a rotation. Those of before must be among them for as long
+    /// as there is a secret that they sealed.
+    pub fn set_seal_keys(&self, keys: SealKeys) {
+        self.seal_keys.store(Arc::new(keys));
+    }
+
+    pub(crate) fn seal_keys(&self) -> arc_swap::Guard<Arc<SealKeys>> {
+        self.seal_keys.load()
     }
 
     pub(crate) fn page_keys(&self) -> arc_swap::Guard<Arc<PageKeys>> {

@@ -1,6 +1,6 @@
 //! Requests of lists, as a query string or as JSON, in one canonical form.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use serde_json::{Map, Value};
 
@@ -121,7 +121,14 @@ impl ListRequest {
         let page_token = text("pageToken").to_owned();
         let filters = method.map(|list| filters(list, &values)).unwrap_or_default();
         // What was understood, not how it was written, so that a list in other words is the same list.
-        let canonical = format!("{}\n{order:?}\n{uidp:?}\n{filters:?}", kind.name);
+        let mut canonical = format!("{}\n{order:?}", kind.name);
+        // Writing into a string does not fail.
+        if uidp != UidpFilter::default() {
+            let _ = write!(canonical, "\n{uidp:?}");
+        }
+        if !filters.is_empty() {
+            let _ = write!(canonical, "\n{filters:?}");
+        }
         let of = method.and_then(|list| list.of).map(|(param, _)| text(param)).filter(|uid| !uid.is_empty());
         let of = of.map(Uid::opaque);
         Ok(Self { uidp, filters, order, page_size, page_token, skip, of, canonical })

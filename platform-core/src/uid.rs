@@ -4,8 +4,15 @@
 //! from the uid alone, before anything is loaded. Prefixes are compared with the slash: `ab` is no ancestor of
 //! `abc`. The grammar is `docs/api.md`, Identifiers.
 
-use std::{borrow::Borrow, fmt, ops::Deref, str::FromStr, sync::Arc};
+use std::{
+    borrow::Borrow,
+    fmt,
+    ops::Deref,
+    str::{FromStr, Utf8Error},
+};
 
+use bytes::Bytes;
+use bytestring::ByteString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::entropy::Entropy;
@@ -18,7 +25,7 @@ use crate::entropy::Entropy;
 ///
 /// The order is bytewise. Clones share the text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Uid(Arc<str>);
+pub struct Uid(ByteString);
 
 /// Says which rule of the grammar a text breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -54,8 +61,16 @@ impl Uid {
     ///
     /// For identifiers that come from elsewhere and for stores that read back what they wrote; requests go
     /// through [`Uid::parse`].
-    pub fn opaque(text: impl Into<Arc<str>>) -> Self {
+    pub fn opaque(text: impl Into<ByteString>) -> Self {
         Self(text.into())
+    }
+
+    /// As [`Uid::opaque`], without a copy: the bytes, and what they are a part of, live as long as the uid.
+    ///
+    /// # Errors
+    /// When the bytes are no UTF-8.
+    pub fn shared(bytes: Bytes) -> Result<Self, Utf8Error> {
+        ByteString::try_from(bytes).map(Self)
     }
 
     /// Returns a new uid of one random segment: an organisation, a built-in role, a registered person.

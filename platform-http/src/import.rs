@@ -1,4 +1,4 @@
-//! Data in bulk, for the operator: `POST /import/{plural}` (`docs/api.md`, Importing over the API).
+//! Data in bulk, for the operator: `POST` and `DELETE /import/{plural}` (`docs/api.md`, Importing over the API).
 //!
 //! Not of the contract but our own, and so a service of its own beside [`Rest`](crate::Rest), which an embedder mounts
 //! or leaves out. The body is one resource a line and may be of any length: it is read as fast as it is written, some
@@ -14,8 +14,8 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
-use futures_util::stream;
-use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE};
+use futures_util::stream::{self, StreamExt as _};
+use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE, request::Parts};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use platform_core::{
@@ -27,12 +27,13 @@ use platform_core::{
     platform::Platform,
 };
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tower::Service;
 
 use crate::{
     BoxError,
     limits::Limits,
-    reply::{Refusal, Reply},
+    reply::{self, Refusal, Reply},
     request,
 };
 
@@ -58,11 +59,21 @@ struct Inner {
     platform: Arc<Platform>,
     authenticator: Arc<dyn Authenticator>,
     limits: Limits,
-    kinds: HashMap<&'static str, Put>,
+    kinds: HashMap<&'static str, Bulk>,
+}
+
+/// What is done with a kind.
+#[derive(Debug, Clone, Copy)]
+struct Bulk {
+    put: Put,
+    remove: Remove,
 }
 
 /// Puts the resources of some lines, which are numbered, below a parent.
-type Put = for<'a> fn(&'a Platform, &'a Caller, &'a str, Vec<(u64, Bytes)>, usize) -> BoxFuture<'a, Result<Written>>;
+type Put = fn(&Platform, &Caller, &str, Vec<(u64, Bytes)>, usize) -> Result<Written>;
+
+/// Removes all that lies directly below a parent, and returns how many there were.
+type Remove = fn(&Platform, &Caller, &str) -> Result<u64>;
 
 /// What became of a batch.
 #[derive(Debug, Default)]
@@ -82,7 +93,7 @@ impl Import {
     /// Takes a kind too, at `/import/` and its plural.
     #[must_use]
     pub fn kind<R: Imported>(mut self) -> Self {
-        Arc::make_mut(&mut self.0).kinds.insert(R::KIND.plural, put::<R>);
+        Arc::make_mut(&mut self.0).kinds.insert(R::KIND.plural, Bulk { put: put::<R>, remove: remove::<R> });
         self
     }
 }
@@ -101,23 +112,29 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let inner = Arc::clone(&self.0);
+        let (head, body) = request.into_parts();
         Box::pin(async move {
             let service_domain = inner.platform.settings().service_domain.clone();
-            Ok(inner.answer(request).await.unwrap_or_else(|refusal| boxed(refusal.into_reply(&service_domain))))
+            Ok(inner.answer(&head, body).await.unwrap_or_else(|refusal| {
+                // Who knows how long the body is.
+                let mut reply = boxed(refusal.into_reply(&service_domain));
+                reply::close(&head, &mut reply);
+                reply
+            }))
         })
     }
 }
 
 impl Inner {
-    async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Result<ImportReply, Refusal>
+    async fn answer<B>(self: Arc<Self>, head: &Parts, body: B) -> Result<ImportReply, Refusal>
     where
         B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
     {
-        let (head, body) = request.into_parts();
-        let plural = head.uri.path().strip_prefix("/import/").unwrap_or_default();
-        let put = *self.kinds.get(plural).ok_or_else(Refusal::no_path)?;
-        if head.method != Method::POST {
-            return Err(Refusal::other_methods("POST".to_owned()));
+        let (path, query) = request::target(head, &self.limits)?;
+        let plural = path.strip_prefix("/import/").unwrap_or_default();
+        let bulk = *self.kinds.get(plural).ok_or_else(Refusal::no_path)?;
+        if ![Method::POST, Method::DELETE].contains(&head.method) {
+            return Err(Refusal::other_methods("DELETE, POST".to_owned()));
         }
         let token = request::bearer(&head.headers)?;
         let token = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
@@ -125,9 +142,14 @@ impl Inner {
         if caller.narrowing.is_some() || !self.platform.settings().operators.contains(&caller.identity) {
             return Err(Error::denied().into());
         }
-        let parent = parent(head.uri.query().unwrap_or_default())?;
+        let parent: Arc<str> = parent(query)?.into();
+        if head.method == Method::DELETE {
+            let remove = move || (bulk.remove)(&self.platform, &caller, &parent);
+            let removed = tokio::task::spawn_blocking(remove).await.map_err(Error::internal)??;
+            return Ok(boxed(reply::value(&json!({ "removed": removed }))?));
+        }
         let lines = Lines { body: Box::pin(body), buffer: BytesMut::new(), number: 0, ended: false };
-        let mut batches = Batches { inner: self, put, caller, parent, lines };
+        let mut batches = Batches { inner: self, put: bulk.put, caller, parent, lines };
         // What is wrong with all of it shows at the first batch, while the status is still to be said.
         let first = batches.next().await?;
         let rest = first.is_some().then_some(batches);
@@ -140,7 +162,9 @@ impl Inner {
             };
             Some((Ok(Frame::data(line)), next))
         });
-        let mut reply = Response::new(StreamBody::new(stream::StreamExt::chain(first, rest)).boxed_unsync());
+        // Who answers may ask again after the end.
+        let lines = first.chain(rest).fuse();
+        let mut reply = Response::new(StreamBody::new(lines).boxed_unsync());
         reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
         Ok(reply)
     }
@@ -151,7 +175,7 @@ struct Batches<B> {
     inner: Arc<Inner>,
     put: Put,
     caller: Caller,
-    parent: String,
+    parent: Arc<str>,
     lines: Lines<B>,
 }
 
@@ -161,12 +185,14 @@ where
 {
     /// Writes the next batch and returns its acknowledgement; none at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
-        let limits = &self.inner.limits;
-        let batch = self.lines.batch(limits).await?;
+        let batch = self.lines.batch(&self.inner.limits).await?;
         if batch.is_empty() {
             return Ok(None);
         }
-        let written = (self.put)(&self.inner.platform, &self.caller, &self.parent, batch, limits.depth).await?;
+        let (inner, put) = (Arc::clone(&self.inner), self.put);
+        let (caller, parent) = (self.caller.clone(), Arc::clone(&self.parent));
+        let put = move || put(&inner.platform, &caller, &parent, batch, inner.limits.depth);
+        let written = tokio::task::spawn_blocking(put).await.map_err(Error::internal)??;
         let service_domain = &self.inner.platform.settings().service_domain;
         let refused =
             written.refused.iter().map(|(line, error)| json!({ "line": line, "error": error.status(service_domain) }));
@@ -257,33 +283,36 @@ where
     }
 }
 
-fn put<'a, R: Imported>(
-    platform: &'a Platform,
-    caller: &'a Caller,
-    parent: &'a str,
+/// Reads and writes a batch, on a thread that may be held up.
+fn put<R: Imported>(
+    platform: &Platform,
+    caller: &Caller,
+    parent: &str,
     lines: Vec<(u64, Bytes)>,
     depth: usize,
-) -> BoxFuture<'a, Result<Written>> {
-    Box::pin(async move {
-        let mut written = Written::default();
-        let (mut numbers, mut resources) = (Vec::new(), Vec::<R>::new());
-        for (number, line) in lines {
-            match read(&line, depth) {
-                Ok(resource) => {
-                    numbers.push(number);
-                    resources.push(resource);
-                }
-                Err(error) => written.refused.push((number, error.of_domain(R::KIND.domain.0))),
+) -> Result<Written> {
+    let mut written = Written::default();
+    let (mut numbers, mut resources) = (Vec::new(), Vec::<R>::new());
+    for (number, line) in lines {
+        match read(&line, depth) {
+            Ok(resource) => {
+                numbers.push(number);
+                resources.push(resource);
             }
+            Err(error) => written.refused.push((number, error.of_domain(R::KIND.domain.0))),
         }
-        let reply = platform.put(caller, parent, resources).await?;
-        (written.created, written.updated, written.unchanged) = (reply.created, reply.updated, reply.unchanged);
-        let number = |index: u64| usize::try_from(index).ok().and_then(|index| numbers.get(index)).copied();
-        let refused = reply.refused.into_iter();
-        written.refused.extend(refused.map(|refused| (number(refused.index).unwrap_or_default(), refused.error)));
-        written.refused.sort_by_key(|(line, _)| *line);
-        Ok(written)
-    })
+    }
+    let reply = Handle::current().block_on(platform.put(caller, parent, resources))?;
+    (written.created, written.updated, written.unchanged) = (reply.created, reply.updated, reply.unchanged);
+    let number = |index: u64| usize::try_from(index).ok().and_then(|index| numbers.get(index)).copied();
+    let refused = reply.refused.into_iter();
+    written.refused.extend(refused.map(|refused| (number(refused.index).unwrap_or_default(), refused.error)));
+    written.refused.sort_by_key(|(line, _)| *line);
+    Ok(written)
+}
+
+fn remove<R: Imported>(platform: &Platform, caller: &Caller, parent: &str) -> Result<u64> {
+    Handle::current().block_on(platform.remove_all::<R>(caller, parent))
 }
 
 /// Reads a resource as embedders write it: all of its fields, those that only imports set included.

@@ -1,8 +1,8 @@
 //! The API as an OpenAPI 3.1 document, made from the kind tables: an embedder's own kinds are in it without a line of
 //! code.
 //!
-//! What a server answers at paths of its own stands beside it, written by hand: [`WELL_KNOWN`], [`TOKENS`], [`SCIM`], or any
-//! other part that is [added](OpenApi::with).
+//! What a server answers at paths of its own stands beside it, written by hand: [`WELL_KNOWN`], [`TOKENS`], [`SCIM`],
+//! [`IMPORT`], or any other part that is [added](OpenApi::with).
 
 mod operations;
 mod parameters;
@@ -35,6 +35,9 @@ pub const TOKENS: &str = include_str!("openapi/tokens.json");
 
 /// The part for servers that directories tell of their users: `/scim/v2/…`.
 pub const SCIM: &str = include_str!("openapi/scim.json");
+
+/// The part for servers that mount [`Import`](crate::Import) at `/import/` for all kinds that are imported.
+pub const IMPORT: &str = include_str!("openapi/import.json");
 
 /// An OpenAPI document in the making.
 #[derive(Debug, Clone)]
@@ -183,7 +186,7 @@ mod tests {
     fn document() -> Value {
         let store = Arc::new(MemoryStore::new());
         let platform = Platform::builder(store, SystemClock, SystemEntropy).build();
-        let parts = [TOKENS, SCIM, WELL_KNOWN];
+        let parts = [TOKENS, SCIM, IMPORT, WELL_KNOWN];
         parts.into_iter().try_fold(OpenApi::of(&platform).unwrap(), OpenApi::with).unwrap().into_value()
     }
 
@@ -193,7 +196,10 @@ mod tests {
         let mut documented = 0;
         for (path, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {
-                if ["/.well-known/", scim::PREFIX, "/sts/", "/auth/"].iter().any(|prefix| path.starts_with(prefix)) {
+                if ["/.well-known/", scim::PREFIX, "/sts/", "/auth/", "/import/"]
+                    .iter()
+                    .any(|prefix| path.starts_with(prefix))
+                {
                     continue;
                 }
                 let method: Method = method.to_uppercase().parse().unwrap();

@@ -4,8 +4,12 @@ use std::{error::Error as _, fmt::Write as _};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{
-    HeaderMap, HeaderValue, Response, StatusCode,
-    header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, WWW_AUTHENTICATE},
+    HeaderMap, HeaderValue, Response, StatusCode, Version,
+    header::{
+        ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER,
+        WWW_AUTHENTICATE,
+    },
+    request::Parts,
 };
 use http_body_util::Full;
 use platform_core::{
@@ -93,6 +97,13 @@ pub(crate) fn without_body(reply: Reply) -> Reply {
     let length = http_body::Body::size_hint(&body).exact().unwrap_or_default();
     head.headers.insert(CONTENT_LENGTH, length.into());
     Reply::from_parts(head, Full::default())
+}
+
+/// Says that the connection of a request ends with this answer, where HTTP has a way to say it.
+pub(crate) fn close<B>(head: &Parts, reply: &mut Response<B>) {
+    if head.version < Version::HTTP_2 {
+        reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
 }
 
 /// A request that is refused: an error, and its status where HTTP has one that says more than the code's.

@@ -1,9 +1,17 @@
 //! Reads what a request carries: token, path variables, query and body.
 
-use std::{borrow::Cow, pin::pin};
+use std::{
+    borrow::Cow,
+    pin::{Pin, pin},
+    time::Duration,
+};
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, header::AUTHORIZATION};
+use http::{
+    HeaderMap,
+    header::{AUTHORIZATION, EXPECT, HOST},
+    request::Parts,
+};
 use http_body::Body;
 use http_body_util::BodyExt;
 use platform_core::{
@@ -13,6 +21,53 @@ use platform_core::{
 use serde_json::{Map, Value};
 
 use crate::{BoxError, limits::Limits, reply::Refusal};
+
+/// Returns the path and the query of a request.
+///
+/// # Errors
+/// When one is longer than the limits allow; and INVALID_ARGUMENT for two Host headers, of which intermediaries might
+/// take either.
+pub(crate) fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &'h str), Refusal> {
+    let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
+    if path.len() > limits.path {
+        return Err(Refusal::too_long("path", limits.path));
+    }
+    if query.len() > limits.query {
+        return Err(Refusal::too_long("query", limits.query));
+    }
+    if head.headers.get_all(HOST).iter().nth(1).is_some() {
+        return Err(Error::invalid_field("host", "is given twice").into());
+    }
+    Ok((path, query))
+}
+
+/// The most bytes of a body that are read although nobody wants them, and for how long they are waited for.
+const UNWANTED: usize = 64 << 10;
+const UNWANTED_TIME: Duration = Duration::from_millis(100);
+
+/// Reads what is left of a body that was refused before it was read, if that is not much, so that its connection goes
+/// on with the next request. Tells whether that was all.
+pub(crate) async fn drained<B: Body>(head: &Parts, mut body: Pin<&mut B>) -> bool {
+    if body.is_end_stream() {
+        return true;
+    }
+    // Who waits to be asked for the body is not asked.
+    if head.headers.contains_key(EXPECT) {
+        return false;
+    }
+    let drain = async {
+        let mut read = 0;
+        while read <= UNWANTED {
+            match body.frame().await {
+                None => return true,
+                Some(Err(_)) => return false,
+                Some(Ok(frame)) => read += frame.data_ref().map_or(0, Buf::remaining),
+            }
+        }
+        false
+    };
+    tokio::time::timeout(UNWANTED_TIME, drain).await.unwrap_or(false)
+}
 
 /// Returns the bearer token, if there is one. A header value without a scheme is a token too, since clients send
 /// the contents of token files as they are (`docs/api.md`, Authentication).

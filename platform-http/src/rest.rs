@@ -4,12 +4,13 @@ use std::{
     any::Any,
     convert::Infallible,
     panic::AssertUnwindSafe,
+    pin::pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use futures_util::FutureExt;
-use http::{Method, Request, header::HOST, request::Parts};
+use http::{Method, Request, request::Parts};
 use http_body::Body;
 use platform_core::{
     BoxFuture,
@@ -102,15 +103,19 @@ impl Inner {
         B::Error: Into<BoxError>,
     {
         let (head, body) = request.into_parts();
+        let mut body = pin!(body);
         // The platform's state is behind locks that no panic leaves half changed: every write is one commit.
-        let handled = AssertUnwindSafe(self.handle(&head, body)).catch_unwind();
+        let handled = AssertUnwindSafe(self.handle(&head, body.as_mut())).catch_unwind();
         let reply = match tokio::time::timeout(self.limits.request_time, handled).await {
             Ok(Ok(done)) => done,
             Ok(Err(panic)) => Err(Error::internal(what_panicked(&*panic)).into()),
             Err(_) => Err(Refusal::deadline("The request took too long")),
         };
         let service_domain = || &self.platform.settings().service_domain;
-        let reply = reply.unwrap_or_else(|refusal| refusal.into_reply(service_domain()));
+        let mut reply = reply.unwrap_or_else(|refusal| refusal.into_reply(service_domain()));
+        if !request::drained(&head, body).await {
+            reply::close(&head, &mut reply);
+        }
         if head.method == Method::HEAD { reply::without_body(reply) } else { reply }
     }
 
@@ -119,16 +124,7 @@ impl Inner {
         B: Body,
         B::Error: Into<BoxError>,
     {
-        let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
-        if path.len() > self.limits.path {
-            return Err(Refusal::too_long("path", self.limits.path));
-        }
-        if query.len() > self.limits.query {
-            return Err(Refusal::too_long("query", self.limits.query));
-        }
-        if head.headers.get_all(HOST).iter().nth(1).is_some() {
-            return Err(Error::invalid_field("host", "is given twice").into());
-        }
+        let (path, query) = request::target(head, &self.limits)?;
         if let (Some(endpoint), Some(service)) = (tokens::Endpoint::find(path), &self.tokens) {
             return self.token_service(&**service, endpoint, head, query, body).await;
         }

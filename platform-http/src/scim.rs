@@ -4,6 +4,7 @@
 //! its provider was given and with nothing else, and every answer, refusals too, has SCIM's own form (`docs/api.md`,
 //! SCIM).
 
+mod about;
 mod user;
 
 use std::borrow::Cow;
@@ -22,6 +23,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
+use self::about::About;
 use crate::{
     BoxError,
     limits::Limits,
@@ -40,8 +42,6 @@ const MAX_COUNT: usize = 200;
 
 const ERROR: &str = "urn:ietf:params:scim:api:messages:2.0:Error";
 const LIST: &str = "urn:ietf:params:scim:api:messages:2.0:ListResponse";
-const CONFIG: &str = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig";
-const RESOURCE_TYPE: &str = "urn:ietf:params:scim:schemas:core:2.0:ResourceType";
 
 /// A refusal in SCIM's form (RFC 7644 section 3.12).
 #[derive(Debug)]
@@ -107,8 +107,7 @@ impl From<Refusal> for Refused {
 enum Endpoint<'p> {
     Users,
     User(&'p str),
-    Config,
-    ResourceTypes,
+    About(About),
 }
 
 /// Splits a path into the provider's uid and what is behind it.
@@ -119,11 +118,9 @@ fn find(path: &str) -> Option<(&str, Endpoint<'_>)> {
     let rest = rest.strip_prefix('/')?;
     let endpoint = match rest.split_once('/') {
         None if rest == "Users" => Endpoint::Users,
-        None if rest == "ServiceProviderConfig" => Endpoint::Config,
-        None if rest == "ResourceTypes" => Endpoint::ResourceTypes,
         Some(("Users", "")) => Endpoint::Users,
         Some(("Users", id)) => Endpoint::User(id),
-        _ => return None,
+        _ => Endpoint::About(About::find(rest)?),
     };
     Some((provider, endpoint))
 }
@@ -194,13 +191,12 @@ where
             *reply.status_mut() = StatusCode::NO_CONTENT;
             Ok(reply)
         }
-        (Endpoint::Config, &Method::GET) => Ok(scim(StatusCode::OK, &config(&at.base()))),
-        (Endpoint::ResourceTypes, &Method::GET) => Ok(scim(StatusCode::OK, &resource_types(&at.base()))),
+        (Endpoint::About(about), &Method::GET) => Ok(scim(StatusCode::OK, &about.written(&at.base()))),
         (endpoint, _) => {
             let allow = match endpoint {
                 Endpoint::Users => "GET, POST, HEAD",
                 Endpoint::User(_) => "GET, PUT, PATCH, DELETE, HEAD",
-                Endpoint::Config | Endpoint::ResourceTypes => "GET, HEAD",
+                Endpoint::About(_) => "GET, HEAD",
             };
             let refused = Refused::new(StatusCode::METHOD_NOT_ALLOWED, "", "This path does not have this method");
             Err(Refused { allow, ..refused })
@@ -308,37 +304,6 @@ fn scim(status: StatusCode, body: &Value) -> Reply {
     reply
 }
 
-fn config(base: &str) -> Value {
-    let (yes, no) = (json!({ "supported": true }), json!({ "supported": false }));
-    json!({
-        "schemas": [CONFIG],
-        "patch": yes,
-        "bulk": { "supported": false, "maxOperations": 0, "maxPayloadSize": 0 },
-        "filter": { "supported": true, "maxResults": MAX_COUNT },
-        "changePassword": no,
-        "sort": no,
-        "etag": no,
-        "authenticationSchemes": [{
-            "type": "oauthbearertoken",
-            "name": "SCIM token",
-            "description": "The token that the identity provider was given, as a bearer token",
-        }],
-        "meta": { "resourceType": "ServiceProviderConfig", "location": format!("{base}/ServiceProviderConfig") },
-    })
-}
-
-fn resource_types(base: &str) -> Value {
-    let user = json!({
-        "schemas": [RESOURCE_TYPE],
-        "id": "User",
-        "name": "User",
-        "endpoint": "/Users",
-        "schema": user::SCHEMA,
-        "meta": { "resourceType": "ResourceType", "location": format!("{base}/ResourceTypes/User") },
-    });
-    json!({ "schemas": [LIST], "totalResults": 1, "startIndex": 1, "itemsPerPage": 1, "Resources": [user] })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,7 +317,7 @@ mod tests {
         assert_eq!(found("/Users").as_deref(), Some("true Users"));
         assert_eq!(found("/Users/").as_deref(), Some("true Users"));
         assert_eq!(found("/Users/0123456789abcdef").as_deref(), Some("true User(\"0123456789abcdef\")"));
-        assert_eq!(found("/ServiceProviderConfig").as_deref(), Some("true Config"));
+        assert_eq!(found("/ServiceProviderConfig").as_deref(), Some("true About(Config)"));
         for other in ["", "/", "/users", "/Groups", "/Bulk"] {
             assert_eq!(found(other), None, "{other}");
         }

@@ -200,6 +200,31 @@ async fn a_body_over_its_limit_is_answered_although_its_sender_is_not_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_connection_goes_on_after_a_body_that_nobody_read_or_says_that_it_ends() {
+    let server = Listening::new(Limits::default()).await;
+    let path = format!("/iam/v2/groups/{ORG}");
+    let kept = |line: &str, headers: &str| request(line, headers).replace("Connection: close\r\n", "");
+    let mut stream = connect(&server);
+    for method in ["POST", "DELETE", "GET", "PATCH"] {
+        let head = kept(&format!("{method} {path}"), "Authorization: Bearer nobody\r\nContent-Length: 2\r\n");
+        // The body comes behind the head, as most clients send it.
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(b"{}").unwrap();
+        let mut answer = [0; 4096];
+        let length = stream.read(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer[..length]).to_lowercase();
+        assert!(answer.starts_with("http/1.1 401") && !answer.contains("connection: close"), "{method}: {answer}");
+    }
+    for more in ["Content-Length: 1000000\r\n", "Content-Length: 2\r\nExpect: 100-continue\r\n"] {
+        let mut stream = connect(&server);
+        let head = kept(&format!("POST {path}"), &format!("Authorization: Bearer nobody\r\n{more}"));
+        stream.write_all(head.as_bytes()).unwrap();
+        let answer = read_to_end(stream).to_lowercase();
+        assert!(answer.starts_with("http/1.1 401") && answer.contains("connection: close"), "{more}: {answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connections_over_the_limit_wait_for_a_free_place() {
     let server = Listening::new(Limits { connections: 2, ..Limits::default() }).await;
     let ping = b"GET /ping/v2/ping HTTP/1.1\r\nHost: a\r\n\r\n";

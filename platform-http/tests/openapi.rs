@@ -21,7 +21,7 @@ use platform_core::{
 };
 use platform_http::{
     SystemClock, SystemEntropy,
-    openapi::{OpenApi, SCIM, ServedDocument, TOKENS, WELL_KNOWN},
+    openapi::{IMPORT, OpenApi, SCIM, ServedDocument, TOKENS, WELL_KNOWN},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -33,7 +33,7 @@ fn platform() -> platform_core::platform::Builder {
 }
 
 fn document() -> Value {
-    let parts = [TOKENS, SCIM, WELL_KNOWN];
+    let parts = [TOKENS, SCIM, IMPORT, WELL_KNOWN];
     parts.into_iter().try_fold(OpenApi::of(&platform().build()).unwrap(), OpenApi::with).unwrap().into_value()
 }
 
@@ -54,6 +54,55 @@ fn the_document_is_the_committed_one() {
         );
     }
     assert_eq!(expected.len(), found.len(), "the length of docs/openapi.json; UPDATE_EXPECT=1 accepts what was found");
+}
+
+/// The published interface's methods of the kinds, by hand.
+const CONTRACT: &str = include_str!("../../platform-core/tests/contract.txt");
+
+/// The published methods behind paths of their own.
+const TOKEN_SERVICES: [&str; 7] = [
+    "Auth.Delete DELETE /auth/v1/delete/{}",
+    "Auth.GetHeadlessSession GET /sts/headless_sessions",
+    "Auth.Register POST /auth/v1/register",
+    "Auth.Validate GET /auth/v1/ok",
+    "SecurityTokenService.Exchange POST /sts/exchange",
+    "SecurityTokenService.ExchangeByQuery GET /sts/exchange",
+    "SecurityTokenService.ExchangeRefreshToken POST /sts/exchange_refresh_token",
+];
+
+/// What is ours and not of the published interface, by what its paths begin with.
+const OURS: [&str; 6] =
+    ["/iam/v2/groupAccessRequests", "/iam/v2/directoryUsers", "/iam/v2/signIns", "/scim/", "/import/", "/.well-known/"];
+
+#[test]
+fn the_surface_is_that_of_the_contract_with_none_missing_and_none_besides() {
+    let plain = |path: &str| {
+        let parts = path.split('{').map(|part| part.split_once('}').map_or(part, |(_, rest)| rest));
+        parts.collect::<Vec<_>>().join("{}")
+    };
+    let rows = CONTRACT.lines().filter(|line| !line.starts_with('#') && line.contains(" | "));
+    let mut contract: Vec<_> = rows
+        .map(|row| {
+            let columns: Vec<_> = row.split(" | ").collect();
+            format!("{} {}", columns[0], plain(columns[1]))
+        })
+        .collect();
+    assert_eq!(contract.len(), 74, "the methods of all services but that of the events");
+    contract.extend(TOKEN_SERVICES.map(str::to_owned));
+    let document = document();
+    let mut served = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap().iter().filter(|(method, _)| *method != "parameters") {
+            let (service, id) = (operation["tags"][0].as_str().unwrap(), operation["operationId"].as_str().unwrap());
+            // An organisation is created with no parent in the path, by the same method.
+            if !OURS.iter().any(|ours| path.starts_with(ours)) && !id.ends_with("WithoutParent") {
+                served.push(format!("{service}.{id} {} {}", method.to_uppercase(), plain(path)));
+            }
+        }
+    }
+    contract.sort();
+    served.sort();
+    assert_eq!(served, contract);
 }
 
 #[tokio::test]

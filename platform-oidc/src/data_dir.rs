@@ -10,7 +10,7 @@ mod keys;
 
 pub use self::{
     bootstrap::Bootstrap,
-    keys::{Keys, PAGE_TOKEN_KEY_KEPT, SIGNING_KEY_KEPT, SecretKey},
+    keys::{Keys, KeysStamp, PAGE_TOKEN_KEY_KEPT, SIGNING_KEY_KEPT, SecretKey},
 };
 
 use std::{io, path::PathBuf};

@@ -68,7 +68,7 @@ pub mod issuer;
 pub use platform_core::resources::iam::person_uid;
 
 pub use self::{
-    data_dir::{Bootstrap, DataDirError, Keys, SecretKey},
+    data_dir::{Bootstrap, DataDirError, Keys, KeysStamp, SecretKey},
     discovery::{DiscoveryOptions, TrustedIssuer},
     error::TokenError,
     fetch::{Fetch, HttpFetch},

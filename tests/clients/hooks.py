@@ -48,6 +48,19 @@ def map_path_parameters(context, path_parameters):
 
 
 @schemathesis.hook
+def map_query(context, query):
+    if query and "parent" in query and (uid := standing("", query)):
+        query["parent"] = uid
+    return query
+
+
+@schemathesis.serializer("application/x-ndjson")
+def ndjson(ctx, value):
+    """Lines are sent as they were generated."""
+    return (value if isinstance(value, str) else json.dumps(value)).encode("utf-8", "surrogatepass")
+
+
+@schemathesis.hook
 def map_body(context, body):
     if isinstance(body, dict):
         for key, name in (("identityUid", "identities"), ("roleUid", "roles"), ("parent", "")):

@@ -15,9 +15,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 @dataclass
 class Server:
-    """Where it listens, its organisation, a token of its operator, and its log."""
+    """Where it listens and keeps its data, its organisation, a token of its operator, and its log."""
 
     url: str
+    data: pathlib.Path
     organisation: str
     token: str
     log: pathlib.Path
@@ -54,8 +55,8 @@ def running():
     program = binary()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        log = folder / "log"
-        options = ["--listen", "127.0.0.1:0", "--store", "memory", "--data-dir", str(folder / "data")]
+        log, data = folder / "log", folder / "data"
+        options = ["--listen", "127.0.0.1:0", "--store", "memory", "--data-dir", str(data)]
         with log.open("w") as errors:
             process = subprocess.Popen([program, *options], stdout=subprocess.PIPE, stderr=errors, text=True)
             try:
@@ -63,11 +64,11 @@ def running():
                 if not line.startswith("Listening on "):
                     raise SystemExit(f"the server does not start: {line}{log.read_text()}")
                 env = subprocess.run(
-                    [program, "env", "--data-dir", str(folder / "data")], stdout=subprocess.PIPE, text=True, check=True
+                    [program, "env", "--data-dir", str(data)], stdout=subprocess.PIPE, text=True, check=True
                 )
                 words = shlex.split(env.stdout)
                 values = dict(word.split("=", 1) for word in words if "=" in word)
-                yield Server(line.split()[2], values["ORG_ID"], values["TOKEN"], log)
+                yield Server(line.split()[2], data, values["ORG_ID"], values["TOKEN"], log)
             finally:
                 process.terminate()
                 process.wait(timeout=30)

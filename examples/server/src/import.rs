@@ -9,10 +9,14 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use platform_core::{
+    kind::Resource,
+    resources::{registry::Image, vulnerabilities::Advisory},
+};
 use platform_import::{Options, Refusal, Sink, Summary, Watcher, What};
 
 use crate::{
-    cli::{Import, ImportKind, ImportOptions},
+    cli::{Import, ImportKind, Remove},
     config::{Config, Store},
     installation::{Installation, known_url},
     token,
@@ -34,12 +38,12 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
     let limits = options.limits();
     let summary = match api {
         None => {
-            let mut direct = Direct::open(config)?;
+            let mut direct = Direct::open(config, &format!("import into it with --api {}", known_url(config)))?;
             let what = what(import.kind, || Ok(direct.organisation().to_owned()))?;
             carry_out(&Options { what, paths, limits }, &mut direct)?
         }
         Some(url) => {
-            let mut remote = Remote::new(url, &bearer(config, &options)?);
+            let mut remote = Remote::new(url, &bearer(config, options.token.as_ref())?);
             let what = what(import.kind, || {
                 let advice = "it says which organisation was there first; or name a group with --group";
                 Ok(standing(config).context(advice)?.bootstrap.organization.to_string())
@@ -49,6 +53,22 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
     };
     tell(&summary)?;
     Ok(if summary.refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Takes out again what was imported.
+pub(crate) fn remove(config: &Config, remove: &Remove) -> Result<ExitCode> {
+    let (what, parent) = match remove {
+        Remove::Advisories { group } => (Advisory::KIND.plural, group),
+        Remove::Images { repo } => (Image::KIND.plural, repo),
+    };
+    let path = format!("send it DELETE {}/import/{what}?parent={parent}", known_url(config));
+    let direct = Direct::open(config, &path)?;
+    let removed = match remove {
+        Remove::Advisories { .. } => direct.remove::<Advisory>(parent)?,
+        Remove::Images { .. } => direct.remove::<Image>(parent)?,
+    };
+    writeln!(stdout(), "{what}: {removed} removed")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns what to import, into `organisation` where nothing else is said.
@@ -65,8 +85,8 @@ fn what(kind: ImportKind, organisation: impl FnOnce() -> Result<String>) -> Resu
 }
 
 /// Returns the token for a running server: the one that is given, or else one of the operator of the data directory.
-fn bearer(config: &Config, options: &ImportOptions) -> Result<String> {
-    if let Some(token) = options.token.as_ref().filter(|token| !token.is_empty()) {
+pub(crate) fn bearer(config: &Config, token: Option<&String>) -> Result<String> {
+    if let Some(token) = token.filter(|token| !token.is_empty()) {
         return Ok(token.clone());
     }
     let installation = standing(config).context("name the server's with --data-dir, or give a token with --token")?;

@@ -2,16 +2,16 @@
 
 use std::{
     io::{Write, stdout},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result};
-use platform_core::{aip::page_token::PageKeys, platform::Platform};
+use platform_core::{aip::page_token::PageKeys, platform::Platform, seal::SealKeys};
 use platform_http::{SystemClock, SystemEntropy};
-use platform_oidc::{Algorithm, Issuer, Keys};
+use platform_oidc::{Algorithm, Issuer, Keys, KeysStamp};
 
 use crate::{
     cli,
@@ -52,21 +52,25 @@ const fn state(place: usize) -> &'static str {
     if place == 0 { "in use" } else { "known" }
 }
 
-/// Lets a server go over to the keys of its data directory whenever they were replaced. Secrets are sealed by the keys
-/// of its start until it starts again, and open by all.
+/// Lets a server go over to the keys of its data directory whenever they were replaced.
 pub(crate) fn follow(data_dir: PathBuf, issuer: Arc<Issuer>, platform: Arc<Platform>, keys: Arc<Keys>) {
     tokio::spawn(async move {
         let mut current = keys.signing().kid().to_owned();
-        let mut told = String::new();
+        // None, so that what was replaced since the start is seen.
+        let (mut seen, mut told) = (None, String::new());
         loop {
             tokio::time::sleep(INTERVAL).await;
             let dir = data_dir.clone();
-            let read = tokio::task::spawn_blocking(move || Keys::read(&dir).map_err(|error| error.to_string())).await;
-            match read.unwrap_or_else(|error| Err(error.to_string())) {
+            let read = tokio::task::spawn_blocking(move || read_if_new(&dir, seen)).await;
+            let (stamp, read) = read.unwrap_or_else(|error| (None, Err(error.to_string())));
+            seen = stamp;
+            match read {
                 Ok(Some(keys)) if keys.signing().kid() != current => {
                     keys.signing().kid().clone_into(&mut current);
                     platform.set_page_keys(PageKeys::new(keys.page_tokens().iter().map(numbered)));
+                    platform.set_seal_keys(SealKeys::new(keys.sealing().iter().map(numbered)));
                     issuer.replace_keys(Arc::new(keys));
+                    told.clear();
                     tracing::info!(kid = current, "went over to new keys");
                 }
                 // Said once, and not every second.
@@ -79,4 +83,17 @@ pub(crate) fn follow(data_dir: PathBuf, issuer: Arc<Issuer>, platform: Arc<Platf
             }
         }
     });
+}
+
+/// Reads the keys unless they are those that were seen last, and tells which they are now.
+fn read_if_new(dir: &Path, seen: Option<KeysStamp>) -> (Option<KeysStamp>, Result<Option<Keys>, String>) {
+    // Looked at first: what is written in between is read again the next time.
+    let stamp = Keys::stamp(dir);
+    if stamp.is_some() && stamp == seen {
+        return (seen, Ok(None));
+    }
+    match Keys::read(dir) {
+        Ok(keys) => (stamp, Ok(keys)),
+        Err(error) => (None, Err(error.to_string())),
+    }
 }

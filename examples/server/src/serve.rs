@@ -39,6 +39,7 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     config::{Config, LogFormat},
     env::word,
+    events::{self, Delivery},
     installation::{self, Installation, store_path},
     keys,
 };
@@ -66,16 +67,23 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let limits = config.limits.limits();
     let tokens = Arc::new(tokens(config, Arc::clone(&platform), Arc::clone(&verifier))?);
     keys::follow(config.data_dir.clone(), Arc::clone(&issuer), Arc::clone(&platform), Arc::clone(&installation.keys));
+    if let Some(address) = config.events.metrics_listen {
+        events::serve_metrics(address).await?;
+    }
     let import = import(&platform, &verifier, &limits);
+    let operator = events::routes(&platform, verifier.clone());
+    let delivery = Delivery::begin(config, Arc::clone(&platform), Arc::clone(&issuer))?;
     let documented = documented(&platform)?;
     let rest = Rest::new(platform, verifier, limits.clone())?.with_tokens(tokens);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
-    let routes = well_known(&issuer).merge(documented).route_service("/import/{kind}", import);
+    let routes = well_known(&issuer).merge(documented).merge(operator).route_service("/import/{kind}", import);
     let service = layers.around(routes.fallback_service(rest));
 
     announce(config, &installation::url_of(address), &url);
-    serve(listener, service, &limits, stopped).await.context("cannot serve")
+    let served = serve(listener, service, &limits, stopped).await.context("cannot serve");
+    delivery.end().await;
+    served
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {
@@ -98,7 +106,7 @@ fn well_known(issuer: &Arc<Issuer>) -> Router {
 
 /// Returns the routes by which people and programs learn what the API is.
 fn documented(platform: &Platform) -> Result<Router> {
-    let parts = [openapi::TOKENS, openapi::SCIM, openapi::WELL_KNOWN];
+    let parts = [openapi::TOKENS, openapi::SCIM, openapi::IMPORT, openapi::WELL_KNOWN];
     let document = parts.into_iter().try_fold(OpenApi::of(platform)?, OpenApi::with)?.into_value();
     let document = ServedDocument::new(&document, &platform.settings().service_domain);
     let docs = Docs::new("/docs", "/openapi.json");

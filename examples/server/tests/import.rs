@@ -66,6 +66,34 @@ fn what_is_imported_into_a_store_is_there_when_the_server_starts() {
 }
 
 #[test]
+fn what_was_imported_is_removed_from_a_store_or_a_running_server_and_then_its_group_can_go() {
+    let dir = tempdir().unwrap();
+    documents(dir.path(), &["a", "b"]);
+    let server = Server::start(dir.path(), &[]);
+    let (api, organisation) = api(dir.path(), &[]);
+    let group = |name: &str| {
+        let made = api.post(&format!("/iam/v2/groups/{organisation}"), &json!({ "name": name })).ok();
+        made["uid"].as_str().unwrap().to_owned()
+    };
+    let (one, other) = (group("one"), group("other"));
+    for group in [&one, &other] {
+        run(dir.path(), &["import", "advisories", "data", "--group", group, "--api", &server.url]).ok();
+    }
+    let remove = ["remove", "advisories", "--group", &other];
+    let path = format!("/import/advisories?parent={one}");
+    assert!(run(dir.path(), &remove).failed().contains(&format!("DELETE {}/import/advisories", server.url)));
+    api.delete(&format!("/iam/v2/groups/{one}")).error(400);
+    api.with_token("no").delete(&path).error(401);
+    assert_eq!(api.delete(&path).ok(), json!({ "removed": 2 }));
+    api.delete("/import/advisories").error(400);
+    assert_eq!(api.delete(&format!("/iam/v2/groups/{one}")).status, 200);
+    assert_eq!(api.get("/vulnerabilities/v2/advisories").ok()["totalCount"], "2");
+    drop(server);
+    assert_eq!(run(dir.path(), &remove).ok(), "advisories: 2 removed\n");
+    assert_eq!(run(dir.path(), &remove).ok(), "advisories: 0 removed\n");
+}
+
+#[test]
 fn what_is_refused_is_listed_and_ends_with_code_1_while_the_rest_is_written() {
     let dir = tempdir().unwrap();
     documents(dir.path(), &["a"]);

@@ -302,6 +302,9 @@ fn a_directory_tells_of_users_by_scim_who_then_sign_in_until_it_says_otherwise()
     }
     assert_eq!(text(&scim.get(&format!("{users}?filter=active%20eq%20true")).json(), "scimType"), "invalidFilter");
     assert_eq!(scim.get(&format!("{endpoint}/ServiceProviderConfig")).ok()["patch"]["supported"], json!(true));
+    let types = scim.get(&format!("{endpoint}/ResourceTypes")).ok();
+    let schema = scim.get(&format!("{endpoint}/Schemas/{}", text(&types["Resources"][0], "schema"))).ok();
+    assert_eq!(schema["attributes"][0]["name"], "userName");
 
     let access = operator.with_token(text(&sign_in().ok(), "token"));
     let group = format!("/iam/v2/groups/{organisation}");

@@ -9,10 +9,10 @@ use super::Platform;
 use crate::{
     access::Caller,
     cx::Cx,
-    error::{Error, Result, Violations},
+    error::{Code, Error, Result, Violations},
     fields,
-    kind::{Access, Field, Imported, Kind, Parent},
-    store::{Key, KeyValue, Record, Require},
+    kind::{Access, Field, Imported, Kind, Parent, Registered},
+    store::{Key, KeyValue, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
     verbs,
@@ -113,10 +113,33 @@ impl Platform {
         let removed = self.settle(caller, |cx| {
             Box::pin(async move {
                 demand::<R>(cx, &uid.parent().unwrap_or_default())?;
-                verbs::delete::carry_out(cx, registered, uid.clone(), R::goes_with(uid)).await
+                cx.commit(removal::<R>(cx, registered, uid.clone()).await?).await.map(drop)
             })
         });
         removed.await.map_err(|error| error.of_domain(R::KIND.domain.0))
+    }
+
+    /// Deletes all resources of a kind that were put directly below a parent, with what hangs on them, and returns how
+    /// many there were. What lies in no group has an empty parent.
+    ///
+    /// They are deleted in commits of at most 500, so that nobody waits long; what is put meanwhile may stay.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED and INVALID_ARGUMENT as [`Platform::put`], FAILED_PRECONDITION when something stands in the
+    /// way of one, and those of the store. What was committed before stays deleted.
+    pub async fn remove_all<R: Imported>(&self, caller: &Caller, parent: &str) -> Result<u64> {
+        let registered = self.registered_of::<R>()?;
+        let removed = async {
+            let parent = &parent_of(R::KIND, parent)?;
+            let mut removed = 0;
+            loop {
+                match self.settle(caller, |cx| Box::pin(remove_some::<R>(cx, registered, parent))).await? {
+                    Some(some) => removed += some,
+                    None => return Ok(removed),
+                }
+            }
+        };
+        removed.await.map_err(|error: Error| error.of_domain(R::KIND.domain.0))
     }
 
     async fn put_batch<R: Imported>(
@@ -187,6 +210,39 @@ fn checked<R: Imported>(mut resource: R, parent: &Uid) -> Result<Entry> {
     let computed = resource.computed() || kind.fields.iter().any(hides);
     let bytes = serde_json::to_vec(&body).map_err(Error::internal)?.len();
     Ok(Entry { uid, body, bytes, computed })
+}
+
+/// Returns what deletes a resource, and what else its kind says goes with it.
+async fn removal<R: Imported>(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> Result<Write> {
+    let goes_with = R::goes_with(&uid);
+    let mut write = verbs::delete::prepared(cx, registered, uid).await?;
+    goes_with.into_iter().for_each(|delete| write.delete(delete));
+    R::EPOCH.into_iter().for_each(|epoch| write.raise(epoch.into()));
+    Ok(write)
+}
+
+/// Deletes some of what lies directly below a parent, and returns how many; `None` when nothing lies there.
+async fn remove_some<R: Imported>(cx: &Cx<'_>, registered: &Registered, parent: &Uid) -> Result<Option<u64>> {
+    demand::<R>(cx, parent)?;
+    let scope = if parent.is_empty() { Scope::All } else { Scope::Children(parent.clone()) };
+    let found = cx.page(Query { limit: BATCH, ..Query::new(R::KIND.name, scope) }).await?;
+    if found.items.is_empty() {
+        return Ok(None);
+    }
+    let (mut write, mut some) = (Write::default(), 0);
+    for item in found.items {
+        match removal::<R>(cx, registered, item.uid).await {
+            Ok(removal) => {
+                write.append(removal);
+                some += 1;
+            }
+            // Someone else was first.
+            Err(error) if error.code() == Code::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    cx.commit(write).await?;
+    Ok(Some(some))
 }
 
 /// Compares resources with what stands, and writes what differs.

@@ -113,8 +113,7 @@ impl Platform {
         if !caller.identity.is_root() || caller.narrowing.is_some() {
             return Err(Error::denied());
         }
-        let done =
-            self.settle(caller, |cx| Box::pin(verbs::delete::carry_out(cx, &IDENTITY, caller.identity.clone(), None)));
+        let done = self.settle(caller, |cx| Box::pin(verbs::delete::carry_out(cx, &IDENTITY, caller.identity.clone())));
         done.await.map_err(|error| error.of_domain(Identity::KIND.domain.0))
     }
 

@@ -14,11 +14,16 @@ pub(crate) async fn delete(cx: &Cx<'_>, registered: &Registered, uid: &str) -> R
     let kind = registered.kind;
     let uid = uid_in("uid", uid)?;
     cx.demand_method(kind, Verb::Delete, &uid)?;
-    carry_out(cx, registered, uid, None).await
+    carry_out(cx, registered, uid).await
 }
 
-/// Deletes a resource that the caller may delete, with what hangs on it and something besides.
-pub(crate) async fn carry_out(cx: &Cx<'_>, registered: &Registered, uid: Uid, besides: Option<Delete>) -> Result<()> {
+/// Deletes a resource that the caller may delete, with what hangs on it.
+pub(crate) async fn carry_out(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> Result<()> {
+    cx.commit(prepared(cx, registered, uid).await?).await.map(drop)
+}
+
+/// Returns what deletes a resource, with what hangs on it.
+pub(crate) async fn prepared(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> Result<Write> {
     let kind = registered.kind;
     let Some(record) = cx.record(kind, &uid).await? else {
         return Err(Error::not_found(kind, uid.as_str()));
@@ -28,7 +33,6 @@ pub(crate) async fn carry_out(cx: &Cx<'_>, registered: &Registered, uid: Uid, be
     write.require_still(Require::Revision(key.clone(), record.revision));
     what_hangs_on(cx, kind, &uid, &mut write);
     write.delete(Delete::Key(key));
-    besides.into_iter().for_each(|besides| write.delete(besides));
 
     let old = serde_json::from_slice(&record.body).map_err(Error::internal)?;
     let mut change = Change {
@@ -42,8 +46,7 @@ pub(crate) async fn carry_out(cx: &Cx<'_>, registered: &Registered, uid: Uid, be
     };
     (registered.prepare)(cx, &mut change).await?;
     cx.tell_of(&mut change.write, registered, Verb::Delete, &change.uid, None).await?;
-    cx.commit(change.write).await?;
-    Ok(())
+    Ok(change.write)
 }
 
 /// Takes with it what goes with a resource of this kind, and requires that nothing stands in the way of any of it: of

@@ -78,9 +78,14 @@ pub(crate) async fn list_in(
         })
         .await?;
     let stored = page.items.into_iter().map(|item| (item.rendering, item.body)).collect();
-    let items = rendered(cx, registered, stored).await?;
+    let mut items = rendered(cx, registered, stored).await?;
+    if kind.fields.iter().any(|field| field.unlisted) {
+        for item in &mut items {
+            *item = listed(kind, item)?;
+        }
+    }
     Ok(ListReply {
-        items: items.into_iter().map(|item| listed(kind, item)).collect::<Result<_>>()?,
+        items,
         next_page_token: page.next.map(|next| platform.page_keys().issue(now, binding.as_bytes(), &next)),
         total_count: page.total.unwrap_or_default(),
         skipped: request.skip,
@@ -88,10 +93,7 @@ pub(crate) async fn list_in(
 }
 
 /// Returns a resource's JSON as a list has it: without what only a look at the resource itself shows.
-fn listed(kind: &Kind, item: Bytes) -> Result<Bytes> {
-    if kind.fields.iter().all(|field| !field.unlisted) {
-        return Ok(item);
-    }
-    let body: Value = serde_json::from_slice(&item).map_err(Error::internal)?;
+fn listed(kind: &Kind, item: &[u8]) -> Result<Bytes> {
+    let body: Value = serde_json::from_slice(item).map_err(Error::internal)?;
     encode(&fields::without(kind.fields, &body, |field| field.unlisted))
 }

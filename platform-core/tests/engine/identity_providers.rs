@@ -90,6 +90,12 @@ fn a_secret_opens_with_the_key_that_sealed_it_after_a_rotation_and_with_no_other
     for keys in [&[(2, [2; 32])], &[(1, [2; 32])]] {
         assert_eq!(code(opened(&with(keys))), Code::Internal);
     }
+    // A server that runs goes over to new keys, by which what is written from then on is sealed.
+    world.platform.set_seal_keys(SealKeys::new([(2, [2; 32]), (1, [1; 32])]));
+    assert_eq!(opened(&world).unwrap().expose(), CANARY);
+    update(&world, &uid, json!({ "clientSecret": "new" }), None).unwrap();
+    assert_eq!(opened(&with(&[(2, [2; 32])])).unwrap().expose(), "new");
+    assert_eq!(code(opened(&with(&[(1, [1; 32])]))), Code::Internal);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use platform_core::{
     error::Code,
-    kind::Resource,
+    kind::{Imported, Resource},
     platform::{Answer, Rendered},
     resources::{
         advisory::{Document, VulnerabilityMetadata},
@@ -116,6 +116,10 @@ fn documents_are_kept_and_have_a_tag_until_an_advisory_changes() {
     let third = rendered(&world, json!({}));
     assert_ne!(third.etag, first.etag);
     assert!(third.etag.starts_with("W/\"") && third.etag.ends_with('"'));
+    let removed = Advisory { artifact_name: "openssl".to_owned(), advisory_id: "2".to_owned(), ..Advisory::default() };
+    let uid = removed.uid_in(&world.org);
+    block_on(world.platform.remove::<Advisory>(&world.operator, &uid)).unwrap();
+    assert_eq!(rendered(&world, json!({})).etag, first.etag, "as it was before");
 }
 
 #[test]

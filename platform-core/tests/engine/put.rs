@@ -165,3 +165,22 @@ fn an_advisory_stands_in_the_way_of_its_groups_delete_until_it_is_removed() {
     assert_eq!(world.list(&world.operator, "Advisory", &[]).unwrap().total, 0);
     world.delete(&world.operator, "Group", &group).unwrap();
 }
+
+#[test]
+fn all_that_lies_directly_below_a_parent_is_removed_at_once_withdrawn_ones_too() {
+    let world = World::new();
+    let (group, beside) = (world.group(&world.org), world.group(&world.org));
+    let withdrawn =
+        Advisory { delete_time: Some(platform_core::timestamp::Timestamp::EPOCH), ..advisory("b", "CGA-2") };
+    world.put(&group, advisory("a", "CGA-1"));
+    world.put(&group, withdrawn);
+    world.put(&beside, advisory("a", "CGA-1"));
+    let remove = |caller, parent: &str| block_on(world.platform.remove_all::<Advisory>(caller, parent));
+    let viewer = world.member("viewer", &world.org);
+    assert_eq!(code(remove(&viewer, &group)), Code::PermissionDenied);
+    assert_eq!(remove(&world.operator, &group).unwrap(), 2);
+    assert_eq!(remove(&world.operator, &group).unwrap(), 0);
+    assert_eq!(world.list(&world.operator, "Advisory", &[]).unwrap().total, 1, "those beside stay");
+    world.delete(&world.operator, "Group", &group).unwrap();
+    assert_eq!(code(remove(&world.operator, "..")), Code::InvalidArgument);
+}

@@ -1,6 +1,8 @@
 //! The tokens of providers' directories: issued, exchanged, revoked, enabled and told (`docs/api.md`, Identity
 //! providers).
 
+use std::sync::Arc;
+
 use platform_core::{
     error::{Code, Result},
     resources::iam::ScimAccess,
@@ -12,6 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     common::{BEGIN, World, block_on, built_in, code, refused_fields, text},
     external_group_role_mappings::provider,
+    paused::{Call, Paused},
 };
 
 const HOUR: i64 = 3_600_000;
@@ -25,7 +28,10 @@ struct Directory {
 
 impl Directory {
     fn new() -> Self {
-        let world = World::with_settings(|settings| settings.public_url = "https://api.test/".to_owned());
+        Self::of(World::with_settings(|settings| settings.public_url = "https://api.test/".to_owned()))
+    }
+
+    fn of(world: World) -> Self {
         let provider = provider(&world, &world.org);
         Self { world, provider }
     }
@@ -260,6 +266,20 @@ fn a_directory_is_enabled_when_two_owners_are_bound_to_the_organisation() {
     let next = directory.regenerate(json!({}));
     assert!(directory.verify(&next).unwrap().enabled);
     assert_eq!(directory.run("RevokeScimToken", json!({})).unwrap()["enabled"], true);
+}
+
+#[test]
+fn an_owner_who_goes_while_a_directory_is_enabled_does_not_count() {
+    let store = Paused::default();
+    let gate = store.gate();
+    let directory = Directory::of(World::over(Arc::new(store)));
+    let world = &directory.world;
+    directory.generate();
+    let ada = world.bind(&world.person("ada", None), &built_in("owner"), &world.org);
+    let goes = || world.delete(&world.operator, "RoleBinding", &ada).unwrap();
+    let done = gate.between(Call::Commit, || directory.enable(true), goes);
+    assert_eq!(code(done), Code::FailedPrecondition);
+    assert_eq!(directory.shown()["enabled"], false);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header::AUTHORIZATION};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use platform_core::{
     access::{Authenticator, Caller},
     clock::Clock,
@@ -27,7 +28,7 @@ use platform_core::{
     timestamp::Timestamp,
     uid::Uid,
 };
-use platform_http::{Limits, Rest, serve};
+use platform_http::{BoxError, Limits, Rest, serve};
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tower::{Service, ServiceExt};
@@ -63,7 +64,7 @@ impl Entropy for Counting {
 
 /// A token is the uid of the identity that it proves.
 #[derive(Debug)]
-struct UidIsToken;
+pub struct UidIsToken;
 
 #[async_trait]
 impl Authenticator for UidIsToken {
@@ -183,11 +184,19 @@ pub struct Listening {
 
 impl Listening {
     pub async fn new(limits: Limits) -> Self {
-        let rest = rest(limits.clone()).await;
+        Self::serving(rest(limits.clone()).await, limits).await
+    }
+
+    pub async fn serving<S, R>(service: S, limits: Limits) -> Self
+    where
+        S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send,
+        S: 'static,
+        R: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let done = tokio::spawn(async move { serve(listener, rest, &limits, async { drop(stopped.await) }).await });
+        let done = tokio::spawn(async move { serve(listener, service, &limits, async { drop(stopped.await) }).await });
         Self { address, stop, done }
     }
 

@@ -73,8 +73,31 @@ async fn answer<R: tokio::io::AsyncBufRead + Unpin>(read: &mut R) -> Option<Answ
         let Some((name, value)) = line.trim_end().split_once(": ") else { break };
         headers.append(HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_str(value).ok()?);
     }
-    let length = headers.get("content-length").map_or(0, |length| length.to_str().unwrap().parse().unwrap());
-    let mut body = vec![0; length];
-    read.read_exact(&mut body).await.ok()?;
+    let body = match headers.get("transfer-encoding") {
+        Some(_) => chunks(read).await?,
+        None => {
+            let length = headers.get("content-length").map_or(0, |length| length.to_str().unwrap().parse().unwrap());
+            let mut body = vec![0; length];
+            read.read_exact(&mut body).await.ok()?;
+            body
+        }
+    };
     Some(Answer { status: StatusCode::from_u16(status).unwrap(), headers, body: Bytes::from(body) })
+}
+
+/// Reads a body in chunks, each behind its length.
+async fn chunks<R: tokio::io::AsyncBufRead + Unpin>(read: &mut R) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let mut line = String::new();
+        read.read_line(&mut line).await.ok()?;
+        let length = usize::from_str_radix(line.trim_end(), 16).ok()?;
+        let begin = body.len();
+        body.resize(begin + length + 2, 0);
+        read.read_exact(&mut body[begin..]).await.ok()?;
+        body.truncate(begin + length);
+        if length == 0 {
+            return Some(body);
+        }
+    }
 }

@@ -1,7 +1,11 @@
 //! The keys of the server itself: those that sign its tokens and those of its webhooks, those that authenticate its
 //! page tokens, and those that seal secrets in its store.
 
-use std::{fmt, path::Path, time::Duration};
+use std::{
+    fmt, fs,
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp};
@@ -37,6 +41,14 @@ pub struct Keys {
     webhooks: Vec<(SigningKey, Timestamp)>,
     page_tokens: Vec<SecretKey>,
     sealing: Vec<SecretKey>,
+}
+
+/// Tells one writing of the file of keys from the next, without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeysStamp {
+    modified: SystemTime,
+    /// Keys that are put in front make it longer, so that two rotations within a tick of the clock differ too.
+    len: u64,
 }
 
 /// A secret key of 256 bits.
@@ -86,6 +98,12 @@ impl Keys {
     pub fn read(data_dir: &Path) -> Result<Option<Self>, DataDirError> {
         let path = data_dir.join(FILE);
         read::<KeysFile>(&path)?.map(|file| file.into_keys(&path)).transpose()
+    }
+
+    /// Returns what tells whether `keys.json` of this directory was written again; none when it cannot be told.
+    pub fn stamp(data_dir: &Path) -> Option<KeysStamp> {
+        let metadata = fs::metadata(data_dir.join(FILE)).ok()?;
+        Some(KeysStamp { modified: metadata.modified().ok()?, len: metadata.len() })
     }
 
     /// Puts a new key of each sort in front and drops those that nothing can need any more, which of those that seal

@@ -21,16 +21,14 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    pub(super) fn open(config: &Config) -> Result<Self> {
+    /// Opens the store. `otherwise` says what to do while a server has it open.
+    pub(super) fn open(config: &Config, otherwise: &str) -> Result<Self> {
         super::refuse_memory(config)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
         let installation = Installation::open_standing(config)?;
         let opened = runtime.block_on(installation.platform(config, &known_url(config)));
         let platform = opened.map_err(|error| match is_in_use(&error) {
-            true => error.context(format!(
-                "the store is open elsewhere; if that is a server, import into it with --api {}",
-                known_url(config)
-            )),
+            true => error.context(format!("the store is open elsewhere; if that is a server, {otherwise}")),
             false => error,
         })?;
         let Installation { bootstrap, .. } = installation;
@@ -40,6 +38,11 @@ impl Direct {
     /// Returns the uid of the first organisation.
     pub(super) fn organisation(&self) -> &str {
         self.organisation.as_str()
+    }
+
+    /// Removes all that lies directly below a parent.
+    pub(super) fn remove<R: Imported>(&self, parent: &Uid) -> Result<u64> {
+        Ok(self.runtime.block_on(self.platform.remove_all::<R>(&self.operator, parent))?)
     }
 }
 

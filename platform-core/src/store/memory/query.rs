@@ -6,7 +6,7 @@
 
 use std::{future::poll_fn, task::Poll};
 
-use bytes::Bytes;
+use bytes::BytesMut;
 
 use super::{
     super::{Filter, Item, KeyValue, OrderBy, Page, Position, Query, Scope},
@@ -56,18 +56,22 @@ fn cut(list: &Merge<'_>, query: &Query) -> Page {
     Page { items: items(&page), next, total: query.count.then_some(total as u64), epochs: Vec::new() }
 }
 
-/// Returns the records as items. The bodies of most are copied into one allocation for all of them, which costs less
-/// than one for each to keep its record alive; large ones are shared.
+/// Returns the records as items. The uids, and the bodies of most, are copied into one allocation for all of them, which
+/// costs less than one for each, or than to keep each record alive; large bodies are shared.
 fn items(page: &[&Packed]) -> Vec<Item> {
-    let copied_len = page.iter().filter_map(|record| small_body(record)).map(<[u8]>::len).sum();
-    let mut copied = Vec::with_capacity(copied_len);
-    page.iter().filter_map(|record| small_body(record)).for_each(|body| copied.extend_from_slice(body));
-    let mut copied = Bytes::from(copied);
+    let copied = |record: &&Packed| record.uid().len() + small_body(record).map_or(0, <[u8]>::len);
+    let mut buffer = BytesMut::with_capacity(page.iter().map(copied).sum());
+    for record in page {
+        buffer.extend_from_slice(record.uid());
+        buffer.extend_from_slice(small_body(record).unwrap_or_default());
+    }
+    let mut buffer = buffer.freeze();
     let item = |record: &&Packed| Item {
-        uid: Uid::opaque(record.uid_text()),
+        // A uid was a text when it was packed.
+        uid: Uid::shared(buffer.split_to(record.uid().len())).unwrap_or_default(),
         revision: record.revision(),
         rendering: record.rendering(),
-        body: small_body(record).map_or_else(|| record.shared_body(), |body| copied.split_to(body.len())),
+        body: small_body(record).map_or_else(|| record.shared_body(), |body| buffer.split_to(body.len())),
     };
     page.iter().map(item).collect()
 }

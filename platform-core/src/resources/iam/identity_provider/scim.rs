@@ -166,7 +166,7 @@ const DEFAULT_OVERLAP_MILLIS: i64 = HOUR_MILLIS;
 /// How long it is good at most.
 const MAX_OVERLAP_MILLIS: i64 = 24 * HOUR_MILLIS;
 /// How many owners an organisation must have before a directory may lock people out.
-const OWNERS: u64 = 2;
+const OWNERS: usize = 2;
 
 impl Scim {
     /// Returns what is shown at this time of what is stored.
@@ -344,12 +344,11 @@ async fn revoke(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
 /// Lets the directory tell of users, or no longer. Its token stays as it is.
 async fn set_enabled(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let enabled = request.get("enabled").and_then(Value::as_bool).unwrap_or_default();
-    let standing = Standing::of(cx, &request).await?;
+    let mut standing = Standing::of(cx, &request).await?;
     let mut scim = standing.matches(&request)?.clone();
     let uid = standing.provider.uid.clone();
-    if enabled && owners(cx, &Uid::opaque(uid.root())).await? < OWNERS {
-        let why = format!("the organisation must have at least {OWNERS} owners by role bindings of their own");
-        return Err(Error::blocked("TOO_FEW_OWNERS", why));
+    if enabled {
+        require_owners(cx, &Uid::opaque(uid.root()), &mut standing.write).await?;
     }
     let reply =
         |scim: &Scim| without_null(json!({ "identityProviderUid": uid, "enabled": scim.enabled, "etag": scim.etag }));
@@ -360,16 +359,20 @@ async fn set_enabled(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> 
     standing.put(cx, scim, "SetScimEnabled", reply).await
 }
 
-/// Counts who is bound to an organisation as its owner.
-async fn owners(cx: &Cx<'_>, organisation: &Uid) -> Result<u64> {
+/// Requires that as many are bound to an organisation as its owners as it must have, now and when the commit happens.
+async fn require_owners(cx: &Cx<'_>, organisation: &Uid, write: &mut Write) -> Result<()> {
     let bound = Filter::AnyOf { key: "roleUid", values: vec![KeyValue::text(&role::owner_uid())] };
-    let query = Query {
-        filters: vec![bound],
-        limit: 1,
-        count: true,
-        ..Query::new(RoleBinding::KIND.name, Scope::Children(organisation.clone()))
-    };
-    Ok(cx.page(query).await?.total.unwrap_or_default())
+    let scope = Scope::Children(organisation.clone());
+    let query = Query { filters: vec![bound], limit: OWNERS, ..Query::new(RoleBinding::KIND.name, scope) };
+    let owners = cx.page(query).await?.items;
+    if owners.len() < OWNERS {
+        let why = format!("the organisation must have at least {OWNERS} owners by role bindings of their own");
+        return Err(Error::blocked("TOO_FEW_OWNERS", why));
+    }
+    for owner in owners {
+        write.require_still(Require::Revision(Key::new(RoleBinding::KIND.name, owner.uid), owner.revision));
+    }
+    Ok(())
 }
 
 fn issued(request: &Map<String, Value>, token: String, scim: &Scim) -> Map<String, Value> {

@@ -1,0 +1,148 @@
+//! What the SCIM endpoint says of itself (RFC 7644 section 4): what it can do, of which types its resources are, and
+//! which attributes they have.
+
+use serde_json::{Value, json};
+
+use super::{LIST, MAX_COUNT, user::SCHEMA};
+
+const CONFIG: &str = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig";
+const RESOURCE_TYPE: &str = "urn:ietf:params:scim:schemas:core:2.0:ResourceType";
+const SCHEMA_OF_SCHEMAS: &str = "urn:ietf:params:scim:schemas:core:2.0:Schema";
+
+/// What a directory may ask of the endpoint itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum About {
+    Config,
+    ResourceTypes,
+    UserType,
+    Schemas,
+    UserSchema,
+}
+
+impl About {
+    /// Finds what a path behind the provider's uid asks for.
+    pub(super) fn find(path: &str) -> Option<Self> {
+        match path.split_once('/') {
+            None if path == "ServiceProviderConfig" => Some(Self::Config),
+            None if path == "ResourceTypes" => Some(Self::ResourceTypes),
+            None if path == "Schemas" => Some(Self::Schemas),
+            Some(("ResourceTypes", "User")) => Some(Self::UserType),
+            Some(("Schemas", SCHEMA)) => Some(Self::UserSchema),
+            _ => None,
+        }
+    }
+
+    /// Returns the answer. `base` is the URL that the directory was given.
+    pub(super) fn written(self, base: &str) -> Value {
+        match self {
+            Self::Config => config(base),
+            Self::ResourceTypes => listed(user_type(base)),
+            Self::UserType => user_type(base),
+            Self::Schemas => listed(user_schema(base)),
+            Self::UserSchema => user_schema(base),
+        }
+    }
+}
+
+/// Returns a list of the one that there is.
+fn listed(one: Value) -> Value {
+    json!({ "schemas": [LIST], "totalResults": 1, "startIndex": 1, "itemsPerPage": 1, "Resources": [one] })
+}
+
+fn config(base: &str) -> Value {
+    let (yes, no) = (json!({ "supported": true }), json!({ "supported": false }));
+    json!({
+        "schemas": [CONFIG],
+        "patch": yes,
+        "bulk": { "supported": false, "maxOperations": 0, "maxPayloadSize": 0 },
+        "filter": { "supported": true, "maxResults": MAX_COUNT },
+        "changePassword": no,
+        "sort": no,
+        "etag": no,
+        "authenticationSchemes": [{
+            "type": "oauthbearertoken",
+            "name": "SCIM token",
+            "description": "The token that the identity provider was given, as a bearer token",
+        }],
+        "meta": { "resourceType": "ServiceProviderConfig", "location": format!("{base}/ServiceProviderConfig") },
+    })
+}
+
+fn user_type(base: &str) -> Value {
+    json!({
+        "schemas": [RESOURCE_TYPE],
+        "id": "User",
+        "name": "User",
+        "endpoint": "/Users",
+        "schema": SCHEMA,
+        "meta": { "resourceType": "ResourceType", "location": format!("{base}/ResourceTypes/User") },
+    })
+}
+
+/// Returns the attributes that are kept (RFC 7643 section 7).
+fn user_schema(base: &str) -> Value {
+    let text = |name: &str, description: &str| attribute(name, "string", description, json!({}));
+    let unique = json!({ "required": true, "uniqueness": "server" });
+    let parts = json!({ "subAttributes": [
+        text("givenName", "The given name"),
+        text("familyName", "The family name"),
+    ] });
+    let addresses = json!({ "multiValued": true, "subAttributes": [
+        text("value", "The address"),
+        text("type", "What it is used for"),
+        attribute("primary", "boolean", "Whether it is the one to write to", json!({})),
+    ] });
+    json!({
+        "schemas": [SCHEMA_OF_SCHEMAS],
+        "id": SCHEMA,
+        "name": "User",
+        "description": "A user of the directory",
+        "attributes": [
+            attribute("userName", "string", "What the user signs in by, unique in the directory", unique),
+            attribute("externalId", "string", "What the directory calls the user", json!({ "caseExact": true })),
+            attribute("name", "complex", "The parts of the user's name", parts),
+            text("displayName", "The name to show"),
+            attribute("active", "boolean", "Whether the user may sign in", json!({})),
+            attribute("emails", "complex", "Mail addresses, of which the primary one is kept", addresses),
+        ],
+        "meta": { "resourceType": "Schema", "location": format!("{base}/Schemas/{SCHEMA}") },
+    })
+}
+
+/// Returns an attribute that is as most are, but for what `but` says.
+fn attribute(name: &str, ty: &str, description: &str, but: Value) -> Value {
+    let mut attribute = json!({
+        "name": name,
+        "type": ty,
+        "multiValued": false,
+        "description": description,
+        "required": false,
+        "caseExact": false,
+        "mutability": "readWrite",
+        "returned": "default",
+        "uniqueness": "none",
+    });
+    if let (Value::Object(attribute), Value::Object(but)) = (&mut attribute, but) {
+        attribute.extend(but);
+    }
+    attribute
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_says_of_itself_is_where_it_says_it_is() {
+        let at =
+            |path: &str| About::find(path).unwrap_or_else(|| panic!("{path}")).written("https://api.test/scim/v2/a");
+        for path in ["ServiceProviderConfig", "ResourceTypes/User", &format!("Schemas/{SCHEMA}")] {
+            assert_eq!(at(path)["meta"]["location"], format!("https://api.test/scim/v2/a/{path}"));
+        }
+        assert_eq!(at("ResourceTypes")["Resources"][0], at("ResourceTypes/User"));
+        assert_eq!(at("Schemas")["Resources"][0], at(&format!("Schemas/{SCHEMA}")));
+        for other in ["", "Schemas/", "Schemas/User", "ResourceTypes/Group", "ServiceProviderConfig/", "Me", "Bulk"] {
+            assert_eq!(About::find(other), None, "{other}");
+        }
+    }
+}
