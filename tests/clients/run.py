@@ -4,6 +4,7 @@
     tests/clients/run.py document      the OpenAPI document is valid, and its examples are of their schemas
     tests/clients/run.py operations    schemathesis: no 5xx, no undocumented status or body
     tests/clients/run.py page          headless Chromium: /docs loads and tries an operation
+    tests/clients/run.py events        a receiver by the CloudEvents SDK takes events, and only those that the server vouches for
     tests/clients/run.py readme        the session in the README does what the README shows
 
 What they need from PyPI goes into a virtual environment under target/, what they need from Debian is installed when
@@ -18,7 +19,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-CHECKS = ("document", "operations", "page", "readme")
+CHECKS = ("document", "operations", "page", "events", "readme")
 
 
 def environment() -> pathlib.Path:

@@ -11,8 +11,13 @@ use super::duration;
 #[command(next_help_heading = "Events")]
 pub(crate) struct EventOptions {
     /// What the types of events begin with
-    #[arg(long, global = true, env = "PLATFORM_EVENT_TYPE_PREFIX", value_name = "NAME",
-          default_value = "dev.chainguard.api")]
+    #[arg(
+        long,
+        global = true,
+        env = "PLATFORM_EVENT_TYPE_PREFIX",
+        value_name = "NAME",
+        default_value = "dev.chainguard.api"
+    )]
     pub(crate) event_type_prefix: String,
     /// Let subscriptions name sinks over http, which anybody on the way can read
     #[arg(long, global = true, env = "PLATFORM_ALLOW_HTTP_SINKS", default_value = "false",

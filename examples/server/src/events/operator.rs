@@ -9,6 +9,7 @@ use axum::{
     http::{
         HeaderValue,
         header::{AUTHORIZATION, CONTENT_TYPE},
+        request::Parts,
     },
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -34,10 +35,10 @@ pub(crate) fn routes(platform: &Arc<Platform>, authenticator: Arc<dyn Authentica
     let operator = Operator { platform: Arc::clone(platform), authenticator };
     let [pending, dead, redeliver, tail] = std::array::from_fn(|_| operator.clone());
     Router::new()
-        .route("/operator/events/pending", get(async move |request| pending.answer(request, What::Pending).await))
-        .route("/operator/events/dead", get(async move |request| dead.answer(request, What::Dead).await))
-        .route("/operator/events/tail", get(async move |request| tail.answer(request, What::Tail).await))
-        .route("/operator/events/redeliver", post(async move |request| redeliver.answer(request, What::Redeliver).await))
+        .route("/operator/events/pending", get(move |request| pending.answer(request, What::Pending)))
+        .route("/operator/events/dead", get(move |request| dead.answer(request, What::Dead)))
+        .route("/operator/events/tail", get(move |request| tail.answer(request, What::Tail)))
+        .route("/operator/events/redeliver", post(move |request| redeliver.answer(request, What::Redeliver)))
 }
 
 #[derive(Clone)]
@@ -56,7 +57,8 @@ enum What {
 
 impl Operator {
     async fn answer(self, request: Request, what: What) -> Response {
-        self.carry_out(&request, what).await.unwrap_or_else(|error| {
+        let (head, _) = request.into_parts();
+        self.carry_out(&head, what).await.unwrap_or_else(|error| {
             let told = serde_json::to_vec(&error.status(&self.platform.settings().service_domain)).unwrap_or_default();
             let mut response = (status::of(error.code()), told).into_response();
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -64,7 +66,7 @@ impl Operator {
         })
     }
 
-    async fn carry_out(&self, request: &Request, what: What) -> Result<Response> {
+    async fn carry_out(&self, request: &Parts, what: What) -> Result<Response> {
         self.demand_operator(request).await?;
         let platform = &self.platform;
         let uid = uid_of(request)?;
@@ -88,8 +90,8 @@ impl Operator {
         Ok(response)
     }
 
-    async fn demand_operator(&self, request: &Request) -> Result<()> {
-        let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    async fn demand_operator(&self, request: &Parts) -> Result<()> {
+        let header = request.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let token = header.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         let (_, token) = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
         let caller = self.authenticator.authenticate(token.trim()).await?;
@@ -99,8 +101,8 @@ impl Operator {
 }
 
 /// Returns the uid of the only parameter: `after` of a list, `below` of what is delivered again.
-fn uid_of(request: &Request) -> Result<Option<Uid>> {
-    let query = request.uri().query().unwrap_or_default();
+fn uid_of(request: &Parts) -> Result<Option<Uid>> {
+    let query = request.uri.query().unwrap_or_default();
     let Some((name, text)) = query.split_once('=') else { return Ok(None) };
     let text = text.replace("%2F", "/").replace("%2f", "/");
     match name {
