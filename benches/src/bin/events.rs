@@ -202,9 +202,9 @@ async fn creates(clients: u64) {
     delivering.end().await;
     println!(
         "creates, {clients} at once: {:.0}/s with a live subscription, {:.0}/s with none, ratio {:.2} (goal 0.80)",
-        median(&mut with_rate),
-        median(&mut without_rate),
-        median(&mut ratios)
+        median(with_rate),
+        median(without_rate),
+        median(ratios)
     );
 }
 
