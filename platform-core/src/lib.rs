@@ -13,6 +13,7 @@ pub mod clock;
 pub mod cx;
 pub mod entropy;
 pub mod error;
+pub mod event;
 mod fields;
 pub mod json;
 pub mod kind;
