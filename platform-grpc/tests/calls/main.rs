@@ -15,4 +15,6 @@ mod resources;
 
 mod refusals;
 
+mod differential;
+
 mod connections;
