@@ -77,8 +77,7 @@ struct Sink(Child, String);
 
 impl Sink {
     fn begin() -> Self {
-        let mut child =
-            Command::new(env::current_exe().unwrap()).arg("sink").stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new(env::current_exe().unwrap()).arg("sink").stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         Self(child, format!("http://{}/", line.trim()))
