@@ -150,13 +150,19 @@ impl Watch {
 
 /// Those who watch.
 #[derive(Debug, Default)]
-pub(crate) struct Watches(Mutex<Vec<(Sender<()>, Arc<Mutex<HashSet<Uid>>>)>>);
+pub(crate) struct Watches(Mutex<Vec<Watcher>>);
+
+#[derive(Debug)]
+struct Watcher {
+    sender: Sender<()>,
+    fresh: Arc<Mutex<HashSet<Uid>>>,
+}
 
 impl Watches {
     pub(crate) fn begin(&self) -> Watch {
         let (sender, receiver) = channel(0);
         let fresh = Arc::<Mutex<HashSet<Uid>>>::default();
-        self.0.lock().push((sender, Arc::clone(&fresh)));
+        self.0.lock().push(Watcher { sender, fresh: Arc::clone(&fresh) });
         Watch { receiver, fresh }
     }
 
@@ -164,7 +170,7 @@ impl Watches {
         if subscriptions.is_empty() {
             return;
         }
-        self.0.lock().retain_mut(|(sender, fresh)| {
+        self.0.lock().retain_mut(|Watcher { sender, fresh }| {
             fresh.lock().extend(subscriptions.iter().cloned());
             // When it is full, it is woken already.
             let _ = sender.try_send(());

@@ -13,4 +13,5 @@ mod receiver;
 mod shared;
 mod simulated;
 mod soak;
+mod stores;
 mod webhook;

@@ -26,10 +26,13 @@ pub(crate) struct Receiver {
     task: JoinHandle<()>,
 }
 
+/// What a body is answered with.
+type Answer = dyn Fn(&[u8]) -> u16 + Send + Sync;
+
 struct State {
     requests: Mutex<Vec<(Parts, Bytes)>>,
     connections: AtomicUsize,
-    answer: Box<dyn Fn(&[u8]) -> u16 + Send + Sync>,
+    answer: Box<Answer>,
 }
 
 impl Receiver {

@@ -64,7 +64,12 @@ impl Remote {
             let line = line.context("the server went away")?;
             if !status.is_success() {
                 let error: Value = serde_json::from_str(&line).unwrap_or_default();
-                bail!("{} answers {}: {}", self.url, status.as_u16(), error["message"].as_str().unwrap_or(&line));
+                bail!(
+                    "{} answers {}: {}",
+                    self.url,
+                    status.as_u16(),
+                    error.get("message").and_then(Value::as_str).unwrap_or(&line)
+                );
             }
             take(&line)?;
             count += 1;
@@ -89,7 +94,7 @@ fn remote(server: &Remote, what: &EventsCommand) -> Result<()> {
     loop {
         let (count, last) = server.each_line("GET", &format!("{path}{after}"), print)?;
         let last: Value = serde_json::from_str(&last).unwrap_or_default();
-        match last[key].as_str() {
+        match last.get(key).and_then(Value::as_str) {
             Some(uid) if count >= PAGE => after = format!("?after={uid}"),
             _ => return Ok(()),
         }

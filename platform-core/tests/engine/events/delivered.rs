@@ -36,12 +36,12 @@ fn one_at_a_time_holds_the_lease_of_a_subscription_until_it_is_over_or_let_go() 
     let subscription = subscribe(&world, &world.org);
     world.repo(&world.org);
     let outbox = world.platform.outbox();
-    let mut first = lease(&world, &subscription, "one");
+    lease(&world, &subscription, "one");
     let other = || block_on(outbox.take(&subscription, "two", LEASE)).unwrap();
     assert!(matches!(other(), Settled::Elsewhere(until) if until == world.platform.now().plus_millis(LEASE)));
     // Who holds it prolongs it.
     world.clock.advance(LEASE - 1);
-    first = lease(&world, &subscription, "one");
+    let mut first = lease(&world, &subscription, "one");
     world.clock.advance(LEASE - 1);
     assert!(matches!(other(), Settled::Elsewhere(_)));
     world.clock.advance(1);
