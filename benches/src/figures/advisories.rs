@@ -231,12 +231,15 @@ impl Hand {
     }
 }
 
+/// A request's parameters, and the artifacts that they name.
+type Request = (Vec<(String, String)>, Vec<String>);
+
 /// Both sides over the same advisories.
 #[derive(Debug)]
 pub struct Sides {
     world: World,
     hand: Hand,
-    requests: Vec<(Vec<(String, String)>, Vec<String>)>,
+    requests: Vec<Request>,
 }
 
 const LATEST: &str = "EVENT_TYPE_FILTER_FIXED";
