@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Token(Token),
     /// Show or replace the keys of the data directory
     ///
-    /// They sign tokens, authenticate page tokens and seal secrets in the store.
+    /// They sign tokens and those of webhooks, authenticate page tokens and seal secrets in the store.
     #[command(subcommand)]
     Keys(Keys),
     /// Prove the store: every row, index entry, counter and key

@@ -80,7 +80,7 @@ fn survive(store: &str) {
     };
     let (mut kills, mut ends) = (0, 0);
     while !done.load(Ordering::SeqCst) {
-        thread::sleep(Duration::from_millis(rng.u64(10..250)));
+        thread::sleep(Duration::from_millis(rng.u64(5..100)));
         if rng.bool() {
             let log = server.kill();
             assert!(!log.contains("panicked"), "{log}");
