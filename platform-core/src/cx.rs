@@ -10,16 +10,18 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use crate::{
     access::{Caller, Capability, CapabilitySet, Grants, topmost},
     error::{Error, Result},
-    kind::{Kind, Resource, Roots, Verb},
+    event::{self, Draft, SUBSCRIPTIONS_EPOCH},
+    kind::{Kind, Registered, Resource, Roots, Verb},
     platform::{Platform, Rendered},
     scope::Scopes,
-    store::{Item, Key, Page, Query, Record, Require, Scope},
+    store::{Conflict, Item, Key, Page, Query, Record, Require, Scope, StoreError},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
@@ -208,13 +210,49 @@ impl<'a> Cx<'a> {
             whole.require_still(Require::Epoch(Arc::clone(epoch), *value));
         }
         whole.append(write);
+        let told = std::mem::take(&mut whole.told);
         let (commit, meaning) = whole.into_parts();
+        let listeners = listeners_of(&commit.require);
         match self.platform.store().commit(commit).await {
             Ok(committed) => {
                 self.confirmed.store(true, Ordering::Relaxed);
+                self.platform.told(committed.sequence, told);
                 Ok(committed.sequence)
             }
-            Err(error) => Err(meaning.of(error)),
+            Err(error) => {
+                if let StoreError::Conflict(Conflict::Require(index)) = error
+                    && let Some((_, root)) = listeners.iter().find(|(at, _)| *at == index)
+                {
+                    self.platform.forget_listeners(root);
+                }
+                Err(meaning.of(error))
+            }
+        }
+    }
+
+    /// Adds an event to the write of its change, for whoever subscribed; `draft` is asked for it only when anybody may
+    /// want it. `about` is what changed, or something else of its organisation.
+    ///
+    /// Standard methods do this for themselves, by the kind's table.
+    ///
+    /// # Errors
+    /// Those of the store and of `draft`.
+    pub async fn tell(&self, write: &mut Write, about: &Uid, draft: impl FnOnce() -> Result<Draft>) -> Result<()> {
+        event::record(self, write, about, draft).await
+    }
+
+    /// Adds the event of a standard method, if its table names one. `reply` is the resource as it is answered.
+    pub(crate) async fn tell_of(
+        &self,
+        write: &mut Write,
+        registered: &Registered,
+        verb: Verb,
+        uid: &Uid,
+        reply: Option<&Bytes>,
+    ) -> Result<()> {
+        match registered.kind.method(verb).and_then(|method| method.event) {
+            Some(ty) => self.tell(write, uid, || Draft::of_method(registered, verb, ty, uid, reply)).await,
+            None => Ok(()),
         }
     }
 
@@ -238,6 +276,15 @@ impl<'a> Cx<'a> {
         self.confirmed.store(true, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Returns which requirements are that the subscriptions of an organisation are still those that were known.
+fn listeners_of(require: &[Require]) -> Vec<(usize, Uid)> {
+    let of_epoch = |require: &Require| match require {
+        Require::Epoch(epoch, _) => epoch.strip_prefix(SUBSCRIPTIONS_EPOCH).map(Uid::opaque),
+        _ => None,
+    };
+    require.iter().enumerate().filter_map(|(at, require)| Some((at, of_epoch(require)?))).collect()
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {

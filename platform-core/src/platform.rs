@@ -29,14 +29,18 @@ pub use crate::verbs::list::ListReply;
 
 mod bootstrap;
 mod directory;
+mod events;
 mod kept;
+mod outbox;
 mod presented;
 mod put;
 mod sign_ins;
 
 pub use bootstrap::Bootstrap;
+use events::Events;
 pub(crate) use kept::Kept;
 pub use kept::Rendered;
+pub use outbox::{Failure, Lease, Outbox, Outcome, Settled, Waiting};
 pub use put::{PutReply, Refused};
 pub use sign_ins::Person;
 
@@ -56,6 +60,7 @@ pub struct Platform {
     /// Those of persons who signed in by an organisation's own provider.
     sessions: Cache<(Uid, Arc<Session>), Arc<Grants>>,
     documents: Kept,
+    events: Events,
     settings: Settings,
 }
 
@@ -76,6 +81,10 @@ pub struct Settings {
     pub public_advisory_groups: HashSet<Uid>,
     /// The documents that groups can accept.
     pub terms: Vec<TermsDocument>,
+    /// What the types of events begin with, in front of a point and the name in the kind's table.
+    pub event_type_prefix: String,
+    /// Whether sinks may be `http` URLs, which anybody on the way can read.
+    pub allow_http_sinks: bool,
     /// Of how many identities the grants are kept in memory.
     pub cached_grants: usize,
 }
@@ -91,6 +100,8 @@ impl Default for Settings {
             shared_mail_domains: shared.map(str::to_owned).into(),
             public_advisory_groups: HashSet::new(),
             terms: TermsDocument::published(),
+            event_type_prefix: "dev.chainguard.api".to_owned(),
+            allow_http_sinks: false,
             cached_grants: 10_000,
         }
     }
@@ -155,6 +166,7 @@ impl Builder {
             entropy: self.entropy,
             kinds: self.kinds,
             documents: Kept::default(),
+            events: Events::default(),
             page_keys: ArcSwap::from_pointee(page_keys),
             seal_keys: ArcSwap::from_pointee(seal_keys),
             settings: self.settings,

@@ -5,6 +5,7 @@ use crate::kind::Registered;
 mod check;
 
 pub mod advisory;
+pub mod events;
 pub mod iam;
 pub mod libraries;
 pub mod ping;
@@ -36,5 +37,10 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<advisory::ResolvedVulnsReport>(),
     Registered::of::<libraries::Artifact>(),
     Registered::of::<libraries::ArtifactVersion>(),
+    Registered::of::<events::Subscription>(),
+    Registered::of::<events::PendingEvent>(),
+    Registered::of::<events::DeliveryStatus>(),
+    Registered::of::<events::Delivery>(),
+    Registered::of::<events::DeadLetter>(),
     Registered::of::<ping::Ping>(),
 ];

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::{
     error::{Error, Result},
+    event::Told,
     fields,
     kind::{Kind, Resource, Verb},
     store::{Commit, Conflict, Delete, Epoch, Put, Require, StoreError, UniqueKey},
@@ -23,6 +24,8 @@ pub struct Write {
     commit: Commit,
     otherwise: Vec<Option<Error>>,
     taken: Vec<Taken>,
+    /// The events that it records.
+    pub(crate) told: Vec<Told>,
 }
 
 /// What it means that a unique key of a put is another's.
@@ -101,6 +104,7 @@ impl Write {
         self.commit.put.extend(other.commit.put);
         self.otherwise.extend(other.otherwise);
         self.taken.extend(other.taken);
+        self.told.extend(other.told);
         other.commit.raise.into_iter().for_each(|epoch| self.raise(epoch));
     }
 

@@ -1,19 +1,14 @@
 //! Getting a document from a trusted issuer, and no more than that.
 
-use std::{error::Error, fmt, sync::Arc, time::Duration};
+use std::{error::Error, fmt, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
-use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
+use rustls::RootCertStore;
 
-use crate::reach::{self, Resolver};
+use crate::reach::{self, HttpClient, Resolver, mozilla};
 
 /// Gets documents over the network; tests put their own in its place.
 #[async_trait]
@@ -51,7 +46,7 @@ pub enum FetchError {
 /// Asks for no proxy and reads no environment. Installs no process-wide provider. Whether `http` is allowed is for
 /// [`crate::TrustedIssuer`] to say, which checks each URL.
 pub struct HttpFetch {
-    client: Client<HttpsConnector<HttpConnector<Resolver>>, Empty<Bytes>>,
+    client: HttpClient<Empty<Bytes>>,
     timeout: Duration,
     public_only: bool,
 }
@@ -87,19 +82,8 @@ impl HttpFetch {
     }
 
     fn build(roots: RootCertStore, public_only: bool) -> Result<Self, rustls::Error> {
-        let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let mut http = HttpConnector::new_with_resolver(Resolver::new(public_only));
-        http.enforce_http(false);
-        let connector =
-            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http);
         // Documents are fetched minutes apart: a connection is not worth keeping.
-        let client = Client::builder(TokioExecutor::new())
-            .pool_max_idle_per_host(0)
-            .http1_max_buf_size(64 * 1024)
-            .build(connector);
+        let client = reach::client(Resolver::new(public_only), roots, 0)?;
         Ok(Self { client, timeout: Self::TIMEOUT, public_only })
     }
 
@@ -131,12 +115,8 @@ impl HttpFetch {
     }
 }
 
-fn mozilla() -> RootCertStore {
-    RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }
-}
-
 /// Returns an error's message and those of its causes: the outermost one alone says no more than "client error".
-fn causes(error: &(dyn Error + 'static)) -> String {
+pub fn causes(error: &(dyn Error + 'static)) -> String {
     let messages = std::iter::successors(Some(error), |&error| error.source()).map(ToString::to_string);
     messages.collect::<Vec<_>>().join(": ")
 }

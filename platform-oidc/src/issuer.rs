@@ -22,6 +22,8 @@ pub const ACCESS_TOKEN_TYPE: &str = "at+jwt";
 pub const WEBHOOK_AUDIENCE: &str = "customer";
 /// How the subject of such a token begins.
 pub const WEBHOOK_SUBJECT: &str = "webhook:";
+/// How long such a token is good; our choice: five minutes.
+pub const WEBHOOK_TTL: Duration = Duration::from_secs(300);
 
 /// Issues access tokens, and publishes the keys to check them with.
 pub struct Issuer {
@@ -35,7 +37,17 @@ pub struct Issuer {
 struct Ring {
     keys: Arc<Keys>,
     published: KeySet,
+    /// Those of the published keys that sign access tokens.
+    access: KeySet,
     generation: u64,
+}
+
+impl Ring {
+    fn of(keys: Arc<Keys>, generation: u64) -> Self {
+        let webhooks = keys.webhook_keys().map(|(key, _)| key);
+        let published = KeySet::own(keys.verifying().chain(webhooks));
+        Self { access: KeySet::own(keys.verifying()), published, keys, generation }
+    }
 }
 
 /// What an access token is to say.
@@ -101,7 +113,7 @@ impl Issuer {
         if url.ends_with('/') {
             return Err(InvalidIssuer("a URL without a slash at its end"));
         }
-        let ring = ArcSwap::from_pointee(Ring { published: KeySet::own(keys.verifying()), keys, generation: 0 });
+        let ring = ArcSwap::from_pointee(Ring::of(keys, 0));
         Ok(Self { url, ring, clock, entropy })
     }
 
@@ -145,6 +157,32 @@ impl Issuer {
         Ok(IssuedToken { token, expires: Timestamp::from_millis(expires.saturating_mul(1000)) })
     }
 
+    /// Issues the token that goes with an event to a webhook of a group, by ES256: its subject is `webhook:` and the
+    /// group, its audience [`WEBHOOK_AUDIENCE`], and `webhook.digest` is what it says of the body, `sha256:` and hex.
+    /// No API of this server takes it: neither its key, nor its `typ`, audience or subject is an access token's.
+    ///
+    /// # Errors
+    /// [`IssueError::Key`] when the key does not sign.
+    pub fn webhook_token(&self, group: &Uid, digest: &str) -> Result<IssuedToken, IssueError> {
+        let mut jti = [0; 16];
+        self.entropy.fill(&mut jti);
+        let issued = self.clock.now().seconds();
+        let expires = issued.saturating_add_unsigned(WEBHOOK_TTL.as_secs());
+        let claims = json!({
+            "iss": self.url,
+            "sub": format!("{WEBHOOK_SUBJECT}{group}"),
+            "aud": WEBHOOK_AUDIENCE,
+            "iat": issued,
+            "exp": expires,
+            "jti": hex::encode(jti),
+            "webhook": { "digest": digest },
+        });
+        let ring = self.ring.load();
+        let key = ring.keys.webhook().ok_or(UnusableKey("there is none for webhooks"))?;
+        let token = key.sign("JWT", claims.as_object().unwrap_or(&Map::new()))?;
+        Ok(IssuedToken { token, expires: Timestamp::from_millis(expires.saturating_mul(1000)) })
+    }
+
     /// Returns the document for `/.well-known/openid-configuration` (OpenID Connect Discovery section 3).
     ///
     /// It names the key set and what the tokens look like; there is no authorization endpoint to name.
@@ -169,18 +207,17 @@ impl Issuer {
     /// Goes over to other keys, at once and for everyone. Tokens signed by a key that is no longer there are refused
     /// from then on, those that a verifier has cached among them.
     pub fn replace_keys(&self, keys: Arc<Keys>) {
-        let published = KeySet::own(keys.verifying());
-        self.ring.rcu(|old| Ring {
-            keys: Arc::clone(&keys),
-            generation: old.generation + u64::from(!published.contains_all(&old.published)),
-            published: published.clone(),
+        self.ring.rcu(|old| {
+            let new = Ring::of(Arc::clone(&keys), old.generation);
+            let gone = !new.access.contains_all(&old.access);
+            Ring { generation: old.generation + u64::from(gone), ..new }
         });
     }
 
-    /// Returns the key of this `kid`, and the generation that it was found in.
+    /// Returns the key of access tokens that has this `kid`, and the generation that it was found in.
     pub(crate) fn key(&self, kid: Option<&str>) -> Option<(Arc<VerifyingKey>, u64)> {
         let ring = self.ring.load();
-        ring.published.find(kid).map(|key| (Arc::clone(key), ring.generation))
+        ring.access.find(kid).map(|key| (Arc::clone(key), ring.generation))
     }
 
     /// Returns the generation, which changes when a key goes away.

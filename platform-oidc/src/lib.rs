@@ -59,7 +59,7 @@ pub mod key;
 pub mod discovery;
 pub mod fetch;
 mod issuers;
-mod reach;
+pub mod reach;
 mod url;
 
 pub mod data_dir;

@@ -1,28 +1,83 @@
-//! Where documents may be fetched from when a tenant, and not the operator, named the place.
+//! The HTTP client for places that others name, and where it may go when a tenant, and not the operator, named one.
 //!
-//! Whoever may write the name of an issuer could otherwise make this server ask whatever it can reach: the services
+//! Whoever may write the name of an issuer or of a sink could otherwise make this server ask whatever it can reach: the services
 //! beside it, the metadata of its machine. So a connection goes to a public address or nowhere. What is looked at is
 //! the address that is connected to, after the name was looked up and each time it is.
 
 use std::{
+    fmt,
     future::Future,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
-use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use async_trait::async_trait;
+use http_body::Body;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{
+        Client,
+        connect::{
+            HttpConnector,
+            dns::{GaiResolver, Name},
+        },
+    },
+    rt::{TokioExecutor, TokioTimer},
+};
+use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use tower::Service;
+
+/// A client over HTTP/1.1, with TLS by rustls on aws-lc. Asks for no proxy, reads no environment, follows no redirect.
+pub type HttpClient<B> = Client<HttpsConnector<HttpConnector<Resolver>>, B>;
+
+/// The longest head of an answer, in bytes.
+const MAX_HEAD: usize = 64 * 1024;
+/// How long a connection that is kept is worth keeping.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// Makes a client that trusts these certificate authorities and keeps so many idle connections to each host. Nothing
+/// process-wide is installed.
+///
+/// # Errors
+/// When the cryptographic library supports no common version of TLS.
+pub fn client<B>(resolver: Resolver, roots: RootCertStore, idle_per_host: usize) -> Result<HttpClient<B>, rustls::Error>
+where
+    B: Body<Data: Send> + Send,
+{
+    let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut http = HttpConnector::new_with_resolver(resolver);
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    let connector =
+        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http);
+    Ok(Client::builder(TokioExecutor::new())
+        .pool_max_idle_per_host(idle_per_host)
+        .pool_idle_timeout(IDLE)
+        .pool_timer(TokioTimer::new())
+        .http1_max_buf_size(MAX_HEAD)
+        .build(connector))
+}
+
+/// Returns the certificate authorities that Mozilla trusts.
+pub fn mozilla() -> RootCertStore {
+    RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }
+}
 
 /// Says that a place is none of the public network. Names no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the address is not one of the public network")]
-pub(crate) struct NotPublic;
+pub struct NotPublic;
 
 /// Tells whether an address is one that anybody on the public network may reach, by the special-purpose registries of
 /// IPv4 and IPv6 (RFC 6890 and its successors). Addresses that carry another are as public as the one they carry.
-pub(crate) fn is_public(address: IpAddr) -> bool {
+pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),
@@ -56,7 +111,10 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 }
 
 /// Checks a host that may be an address, which no resolver is asked about.
-pub(crate) fn check_host(host: &str) -> Result<(), NotPublic> {
+///
+/// # Errors
+/// [`NotPublic`] for an address of another network.
+pub fn check_host(host: &str) -> Result<(), NotPublic> {
     let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     match literal.parse::<IpAddr>() {
         Ok(address) if !is_public(address) => Err(NotPublic),
@@ -64,16 +122,44 @@ pub(crate) fn check_host(host: &str) -> Result<(), NotPublic> {
     }
 }
 
-/// The system's resolver, whose answers are refused whole when one of them is not public and that matters.
+/// Looks up the addresses of a name.
+#[async_trait]
+pub trait Lookup: fmt::Debug + Send + Sync + 'static {
+    /// Returns them; ports do not matter.
+    ///
+    /// # Errors
+    /// When the name has none, or they cannot be had.
+    async fn lookup(&self, name: &str) -> io::Result<Vec<SocketAddr>>;
+}
+
+/// The system's resolver.
 #[derive(Debug, Clone)]
-pub(crate) struct Resolver {
-    system: GaiResolver,
+struct System(GaiResolver);
+
+#[async_trait]
+impl Lookup for System {
+    async fn lookup(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
+        let name: Name = name.parse().map_err(io::Error::other)?;
+        Ok(self.0.clone().call(name).await?.collect())
+    }
+}
+
+/// A resolver whose answers are refused whole when one of them is not public and that matters.
+#[derive(Debug, Clone)]
+pub struct Resolver {
+    lookup: Arc<dyn Lookup>,
     public_only: bool,
 }
 
 impl Resolver {
-    pub(crate) fn new(public_only: bool) -> Self {
-        Self { system: GaiResolver::new(), public_only }
+    /// Asks the system.
+    pub fn new(public_only: bool) -> Self {
+        Self::with(Arc::new(System(GaiResolver::new())), public_only)
+    }
+
+    /// Asks another; tests put their own in its place.
+    pub fn with(lookup: Arc<dyn Lookup>, public_only: bool) -> Self {
+        Self { lookup, public_only }
     }
 }
 
@@ -82,14 +168,14 @@ impl Service<Name> for Resolver {
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.system.poll_ready(cx)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let (found, public_only) = (self.system.call(name), self.public_only);
+        let (lookup, public_only) = (Arc::clone(&self.lookup), self.public_only);
         Box::pin(async move {
-            let addresses: Vec<SocketAddr> = found.await?.collect();
+            let addresses = lookup.lookup(name.as_str()).await?;
             if public_only && !addresses.iter().all(|address| is_public(address.ip())) {
                 return Err(io::Error::other(NotPublic));
             }

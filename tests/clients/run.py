@@ -4,6 +4,7 @@
     tests/clients/run.py document      the OpenAPI document is valid, and its examples are of their schemas
     tests/clients/run.py operations    schemathesis: no 5xx, no undocumented status or body
     tests/clients/run.py page          headless Chromium: /docs loads and tries an operation
+    tests/clients/run.py events        a receiver by the CloudEvents SDK takes events, and only those that the server vouches for
     tests/clients/run.py readme        the session in the README does what the README shows
     tests/clients/run.py grpc          grpcio with stubs from our .proto files: the same state and errors as REST
     tests/clients/run.py sdk           a Go program with the published SDK, where Go and the SDK can be had
@@ -25,6 +26,7 @@ CHECKS = {
     "document": "document.py",
     "operations": "operations.py",
     "page": "page.py",
+    "events": "events.py",
     "readme": "readme.py",
     "grpc": "calls.py",
     "sdk": "sdk.py",

@@ -39,13 +39,15 @@ pub(crate) enum Command {
     Token(Token),
     /// Show or replace the keys of the data directory
     ///
-    /// They sign tokens, authenticate page tokens and seal secrets in the store.
+    /// They sign tokens and those of webhooks, authenticate page tokens and seal secrets in the store.
     #[command(subcommand)]
     Keys(Keys),
     /// Prove the store: every row, index entry, counter and key
     ///
     /// No server may run on it. Prints what is wrong; exits with 0 when nothing is.
     Check,
+    /// See what waits to be delivered to subscribers and what was given up, and deliver it again
+    Events(Events),
     /// Bring data in: advisories, vulnerability records, images, artifacts
     Import(Import),
     /// Take imported data out again
@@ -90,6 +92,42 @@ pub(crate) struct Token {
     /// How long the token is good, such as 90s, 15m, 1h or 7d; at most 30d
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = config::duration)]
     pub(crate) ttl: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    #[command(subcommand)]
+    pub(crate) what: EventsCommand,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+/// Prints JSON, a line for each. Asks the running server with --api, and looks into the store of a stopped one without.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum EventsCommand {
+    /// Print the events of all organisations as they are committed, until this is interrupted; needs --api
+    Tail,
+    /// Print what waits, a subscription a line: how many, since when, and how the last try went
+    Pending,
+    /// Print the events that were given up, and why
+    Dead,
+    /// Put events that were given up behind those that wait
+    Redeliver {
+        /// Only those of this subscription, or at and below this group [default: all]
+        #[arg(long, value_name = "UID", value_parser = Uid::parse)]
+        below: Option<Uid>,
+    },
+}
+
+/// Which server a command is for.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct At {
+    /// Ask the running server at this URL, as an operator
+    #[arg(long, global = true, env = "PLATFORM_API", value_name = "URL")]
+    pub(crate) api: Option<String>,
+    /// The token for it [default: one for the operator of the data directory]
+    #[arg(long, global = true, env = "PLATFORM_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
 }
 
 /// What all imports have in common, told once.

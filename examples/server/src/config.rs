@@ -3,6 +3,7 @@
 //! There is one struct for all of them. Clap reads flags and variables; what the file says becomes the default of the
 //! option of that name, so that it is parsed and refused by the same rules.
 
+mod events;
 mod file;
 mod limits;
 
@@ -12,7 +13,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use platform_core::{resources::iam::TermsDocument, uid::Uid};
 
-pub(crate) use self::{file::read, limits::LimitOptions};
+pub(crate) use self::{events::EventOptions, file::read, limits::LimitOptions};
 
 /// What holds.
 #[derive(Debug, Args)]
@@ -100,6 +101,8 @@ pub(crate) struct Config {
     /// How to log
     #[arg(long, global = true, env = "PLATFORM_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) events: EventOptions,
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
 }

@@ -16,7 +16,7 @@ use platform_core::{
 use platform_import::{Options, Refusal, Sink, Summary, Watcher, What};
 
 use crate::{
-    cli::{Import, ImportKind, ImportOptions, Remove},
+    cli::{Import, ImportKind, Remove},
     config::{Config, Store},
     installation::{Installation, known_url},
     token,
@@ -43,7 +43,7 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
             carry_out(&Options { what, paths, limits }, &mut direct)?
         }
         Some(url) => {
-            let mut remote = Remote::new(url, &bearer(config, &options)?);
+            let mut remote = Remote::new(url, &bearer(config, options.token.as_ref())?);
             let what = what(import.kind, || {
                 let advice = "it says which organisation was there first; or name a group with --group";
                 Ok(standing(config).context(advice)?.bootstrap.organization.to_string())
@@ -85,8 +85,8 @@ fn what(kind: ImportKind, organisation: impl FnOnce() -> Result<String>) -> Resu
 }
 
 /// Returns the token for a running server: the one that is given, or else one of the operator of the data directory.
-fn bearer(config: &Config, options: &ImportOptions) -> Result<String> {
-    if let Some(token) = options.token.as_ref().filter(|token| !token.is_empty()) {
+pub(crate) fn bearer(config: &Config, token: Option<&String>) -> Result<String> {
+    if let Some(token) = token.filter(|token| !token.is_empty()) {
         return Ok(token.clone());
     }
     let installation = standing(config).context("name the server's with --data-dir, or give a token with --token")?;

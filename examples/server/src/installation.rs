@@ -70,6 +70,8 @@ impl Installation {
             public_url: url.to_owned(),
             operators: operators.cloned().collect(),
             open_organisations: config.open_organisations,
+            event_type_prefix: config.events.event_type_prefix.clone(),
+            allow_http_sinks: config.events.allow_http_sinks,
             terms: match config.terms_document.is_empty() {
                 true => TermsDocument::published(),
                 false => config.terms_document.clone(),

@@ -36,6 +36,10 @@ pub(crate) fn run(config: &Config, command: &cli::Keys) -> Result<ExitCode> {
         let (algorithm, kid) = (key.algorithm().name(), key.kid().unwrap_or_default());
         writeln!(out, "signing  {:<7}  {created}  {algorithm}  {kid}", state(place))?;
     }
+    for (place, (key, created)) in keys.webhook_keys().enumerate() {
+        let (algorithm, kid) = (key.algorithm().name(), key.kid().unwrap_or_default());
+        writeln!(out, "webhook  {:<7}  {created}  {algorithm}  {kid}", state(place))?;
+    }
     for (sort, keys) in [("page", keys.page_tokens()), ("seal", keys.sealing())] {
         for (place, key) in keys.iter().enumerate() {
             writeln!(out, "{sort:<7}  {:<7}  {}  {}", state(place), key.created(), key.id())?;

@@ -11,6 +11,7 @@ mod installation;
 
 mod check;
 mod env;
+mod events;
 mod import;
 mod keys;
 mod serve;
@@ -47,6 +48,7 @@ fn run() -> anyhow::Result<ExitCode> {
         cli::Command::Token(token) => token::run(&config, &token),
         cli::Command::Keys(keys) => keys::run(&config, &keys),
         cli::Command::Check => check::run(&config),
+        cli::Command::Events(events) => events::run(&config, &events),
         cli::Command::Import(import) => import::run(&config, import),
         cli::Command::Remove(remove) => import::remove(&config, &remove),
     }

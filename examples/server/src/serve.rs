@@ -40,6 +40,7 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     config::{Config, LogFormat},
     env::word,
+    events::{self, Delivery},
     installation::{self, Installation, store_path},
     keys, tls,
 };
@@ -68,13 +69,18 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let limits = config.limits.limits();
     let tokens = Arc::new(tokens(config, Arc::clone(&platform), Arc::clone(&verifier))?);
     keys::follow(config.data_dir.clone(), Arc::clone(&issuer), Arc::clone(&platform), Arc::clone(&installation.keys));
+    if let Some(address) = config.events.metrics_listen {
+        events::serve_metrics(address).await?;
+    }
     let import = import(&platform, &verifier, &limits);
+    let operator = events::routes(&platform, verifier.clone());
+    let delivery = Delivery::begin(config, Arc::clone(&platform), Arc::clone(&issuer))?;
     let documented = documented(&platform)?;
     let grpc = Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.with_tokens(tokens.clone());
     let rest = Rest::new(platform, verifier, limits.clone())?.with_tokens(tokens);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
-    let routes = well_known(&issuer).merge(documented).route_service("/import/{kind}", import);
+    let routes = well_known(&issuer).merge(documented).merge(operator).route_service("/import/{kind}", import);
     let service = layers.around(grpc.clone().beside(routes.fallback_service(rest)));
     let stopped = async move {
         stopped.await;
@@ -86,6 +92,7 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
         Some(tls) => serve_tls(listener, &tls, service, &limits, stopped).await,
         None => serve(listener, service, &limits, stopped).await,
     };
+    delivery.end().await;
     served.context("cannot serve")
 }
 

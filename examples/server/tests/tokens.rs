@@ -212,9 +212,9 @@ fn keys_rotate_under_a_server_that_runs_and_tokens_and_page_tokens_of_before_are
     let page = operator.get("/registry/v2/repos?page_size=1").ok();
     let list = || run(dir.path(), &["keys", "list"]).ok();
     let before = list();
-    assert_eq!(before.lines().filter(|line| line.contains("in use")).count(), 3, "{before}");
+    assert_eq!(before.lines().filter(|line| line.contains("in use")).count(), 4, "{before}");
     let rotated = run(dir.path(), &["keys", "rotate"]).ok();
-    assert_eq!(rotated.lines().count(), 6, "{rotated}");
+    assert_eq!(rotated.lines().count(), 8, "{rotated}");
     assert_eq!(rotated, list());
     let kid = rotated.lines().next().unwrap().split_whitespace().last().unwrap().to_owned();
     assert!(!before.contains(&kid));
@@ -230,8 +230,8 @@ fn keys_rotate_under_a_server_that_runs_and_tokens_and_page_tokens_of_before_are
     fresh.get("/iam/v2/groups").ok();
     let secrets = std::fs::read_to_string(dir.path().join("platform-data/keys.json")).unwrap();
     let secrets: Value = serde_json::from_str(&secrets).unwrap();
-    for secret in secrets["signing"].as_array().unwrap().iter().map(|key| text(key, "pkcs8")) {
-        assert!(!rotated.contains(secret));
+    for secret in ["signing", "webhooks"].into_iter().flat_map(|sort| secrets[sort].as_array().unwrap()) {
+        assert!(!rotated.contains(text(secret, "pkcs8")));
     }
 }
 

@@ -179,6 +179,9 @@ fn trap_c18_secrets_are_in_no_file_no_log_and_no_answer_but_their_own() {
         let dir = tempdir().unwrap();
         let server = Server::start(dir.path(), &["--store", store, "--log", "debug"]);
         let (operator, organisation) = api(dir.path(), &[]);
+        // Its events wait in the store: there is nobody at the sink.
+        let sink = json!({ "sink": "https://127.0.0.1/" });
+        operator.post(&format!("/events/v2/subscriptions/{organisation}"), &sink).ok();
         let mut secrets = vec!["canary-of-the-client".to_owned(), operator.token.clone()];
         let oidc = json!({ "issuer": "https://a.example", "clientId": "c", "clientSecret": secrets[0] });
         let body = json!({ "name": "sign-in", "defaultRole": VIEWER, "oidc": oidc });
@@ -215,6 +218,9 @@ fn trap_c18_secrets_are_in_no_file_no_log_and_no_answer_but_their_own() {
         }
         for list in ["identityProviders", "groupInvites", "identities", "roleBindings"] {
             answers.push(operator.get(&format!("/iam/v2/{list}")));
+        }
+        for path in ["/events/v2/deliveries", "/events/v2/deliveryStatuses", "/operator/events/pending"] {
+            answers.push(operator.get(path));
         }
         answers.push(operator.get(&provider));
         let log = server.kill();

@@ -11,6 +11,7 @@ use crate::{
     BoxFuture,
     cx::Cx,
     error::{Error, Result, Violations},
+    event::Draft,
     fields,
     uid::Uid,
     write::Write,
@@ -49,6 +50,12 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
     fn render<'a>(_cx: &'a Cx<'a>, _resources: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async { Ok(()) })
     }
+
+    /// Changes the event of a standard method: whom it goes to, and what of the resource it carries.
+    ///
+    /// It begins as most are: about the resource, in what that hangs in, with the resource as it was answered; for a
+    /// delete, with the request. What only a reply shows once is not in it.
+    fn tell(_event: &mut Draft) {}
 }
 
 /// A create, update or delete in the making.
@@ -96,6 +103,7 @@ pub struct Registered {
     pub sent: fn() -> Value,
     pub(crate) prepare: Prepare,
     pub(crate) render: Render,
+    pub(crate) tell: fn(&mut Draft),
 }
 
 /// Runs [`Resource::validate`] and [`Resource::prepare`] and puts the change into canonical form; tells whether the
@@ -114,6 +122,7 @@ impl Registered {
             sent: sent_example::<R>,
             prepare: prepare::<R>,
             render: render::<R>,
+            tell: R::tell,
         }
     }
 }

@@ -21,14 +21,16 @@ pub(crate) async fn create(
     parent: &str,
     body: &Map<String, Value>,
 ) -> Result<Bytes> {
-    let prepared = prepare(cx, registered, parent, body).await?;
+    let mut prepared = prepare(cx, registered, parent, body).await?;
     let reply = rendered_one(cx, registered, prepared.body, prepared.computed).await?;
+    cx.tell_of(&mut prepared.write, registered, Verb::Create, &prepared.uid, Some(&reply)).await?;
     cx.commit(prepared.write).await?;
     Ok(reply)
 }
 
 /// A create that only has to be committed.
 pub(crate) struct Prepared {
+    uid: Uid,
     pub(crate) body: Value,
     pub(crate) computed: bool,
     pub(crate) write: Write,
@@ -99,7 +101,7 @@ pub(crate) async fn prepare(
     let computed = (registered.prepare)(cx, &mut change).await?;
     let body = change.new.take().unwrap_or_default();
     change.write.put_body(kind, &change.uid, &body, computed, change.private)?;
-    Ok(Prepared { body, computed, write: change.write })
+    Ok(Prepared { uid: change.uid, body, computed, write: change.write })
 }
 
 fn new_uid(cx: &Cx<'_>, kind: &Kind, parent: Option<&Uid>) -> Uid {

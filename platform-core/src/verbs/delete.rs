@@ -45,6 +45,7 @@ pub(crate) async fn prepared(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> 
         write,
     };
     (registered.prepare)(cx, &mut change).await?;
+    cx.tell_of(&mut change.write, registered, Verb::Delete, &change.uid, None).await?;
     Ok(change.write)
 }
 

@@ -66,6 +66,7 @@ pub(crate) async fn update(
     let body = change.new.take().unwrap_or_default();
     change.write.put_body(kind, &change.uid, &body, computed, change.private)?;
     let reply = rendered_one(cx, registered, body, computed).await?;
+    cx.tell_of(&mut change.write, registered, Verb::Update, &change.uid, Some(&reply)).await?;
     cx.commit(change.write).await?;
     Ok(reply)
 }

@@ -19,6 +19,7 @@ mod access_matrix;
 mod account_associations;
 mod advisories;
 mod errors;
+mod events;
 mod external_group_role_mappings;
 mod filters;
 mod group_invites;

@@ -183,7 +183,8 @@ fn contract(mark: fn(&str) -> bool) -> BTreeSet<String> {
 }
 
 /// What is ours and not of the contract.
-const OURS: &[&str] = &["DirectoryUser", "GroupAccessRequest", "SignIn"];
+const OURS: &[&str] =
+    &["DirectoryUser", "GroupAccessRequest", "SignIn", "PendingEvent", "DeliveryStatus", "Delivery", "DeadLetter"];
 
 /// Kinds of ours behind services of the contract.
 const OUR_FIELDS: &[&str] = &["Image"];

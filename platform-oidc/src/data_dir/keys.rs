@@ -1,5 +1,5 @@
-//! The keys of the server itself: those that sign its tokens, those that authenticate its page tokens, and those that
-//! seal secrets in its store.
+//! The keys of the server itself: those that sign its tokens and those of its webhooks, those that authenticate its
+//! page tokens, and those that seal secrets in its store.
 
 use std::{
     fmt, fs,
@@ -38,6 +38,7 @@ pub struct Keys {
     previous: Vec<SigningKey>,
     /// When each of the signing keys was made, newest first.
     signing_created: Vec<Timestamp>,
+    webhooks: Vec<(SigningKey, Timestamp)>,
     page_tokens: Vec<SecretKey>,
     sealing: Vec<SecretKey>,
 }
@@ -83,9 +84,9 @@ impl Keys {
     ) -> Result<Self, DataDirError> {
         let path = data_dir.join(FILE);
         let mut file: KeysFile = read_or_create(&path, || KeysFile::generate(algorithm, clock.now(), entropy))?;
-        if file.sealing.is_empty() {
+        if file.sealing.is_empty() || file.webhooks.is_empty() {
             // Another process may have been first, which the change sees.
-            file = change(&path, |old: KeysFile| Ok(old.completed(clock.now(), entropy)))?;
+            file = change(&path, |old: KeysFile| old.completed(clock.now(), entropy))?;
         }
         file.into_keys(&path)
     }
@@ -122,15 +123,17 @@ impl Keys {
         let path = data_dir.join(FILE);
         let rotate = |old: KeysFile| {
             let now = clock.now();
-            let old = old.completed(now, entropy);
+            let old = old.completed(now, entropy)?;
             // What cannot be used is an error before anything is written, not after.
             old.clone().into_keys(&path)?;
             let mut new = KeysFile::generate(algorithm, now, entropy)?;
             new.signing.extend(old.signing);
+            new.webhooks.extend(old.webhooks);
             new.page_tokens.extend(old.page_tokens);
             // None is ever dropped: what they sealed may still be stored.
             new.sealing.extend(old.sealing);
             drop_outdated(&mut new.signing, |key| key.created, SIGNING_KEY_KEPT, now);
+            drop_outdated(&mut new.webhooks, |key| key.created, DAY, now);
             drop_outdated(&mut new.page_tokens, |key| key.created, PAGE_TOKEN_KEY_KEPT, now);
             Ok(new)
         };
@@ -150,6 +153,16 @@ impl Keys {
     /// Returns the public halves of all signing keys, newest first, each with when it was made.
     pub fn signing_keys(&self) -> impl Iterator<Item = (&VerifyingKey, Timestamp)> {
         self.verifying().zip(self.signing_created.iter().copied())
+    }
+
+    /// Returns the key that signs what goes with events to webhooks, always by ES256.
+    pub fn webhook(&self) -> Option<&SigningKey> {
+        self.webhooks.first().map(|(key, _)| key)
+    }
+
+    /// Returns the public halves of all keys of webhooks, newest first, each with when it was made.
+    pub fn webhook_keys(&self) -> impl Iterator<Item = (&VerifyingKey, Timestamp)> {
+        self.webhooks.iter().map(|(key, created)| (key.verifying(), *created))
     }
 
     /// Returns the page-token keys, newest first and never none.
@@ -208,6 +221,8 @@ struct KeysFile {
     page_tokens: Vec<SecretEntry>,
     #[serde(default)]
     sealing: Vec<SecretEntry>,
+    #[serde(default)]
+    webhooks: Vec<SigningEntry>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -229,26 +244,24 @@ struct SecretEntry {
 
 impl KeysFile {
     fn generate(algorithm: Algorithm, created: Timestamp, entropy: &dyn Entropy) -> Result<Self, DataDirError> {
-        let signing = SigningKey::generate(algorithm)?;
         Ok(Self {
             version: 1,
-            signing: vec![SigningEntry {
-                kid: signing.kid().to_owned(),
-                algorithm: algorithm.name().to_owned(),
-                created,
-                pkcs8: STANDARD.encode(signing.to_pkcs8()?),
-            }],
+            signing: vec![SigningEntry::generate(algorithm, created)?],
+            webhooks: vec![SigningEntry::generate(Algorithm::Es256, created)?],
             page_tokens: vec![SecretEntry::draw(created, entropy)],
             sealing: vec![SecretEntry::draw(created, entropy)],
         })
     }
 
-    /// Adds a sealing key to a file that was written before secrets were sealed.
-    fn completed(mut self, now: Timestamp, entropy: &dyn Entropy) -> Self {
+    /// Adds the sorts of keys that a file of an earlier version lacks.
+    fn completed(mut self, now: Timestamp, entropy: &dyn Entropy) -> Result<Self, DataDirError> {
         if self.sealing.is_empty() {
             self.sealing.push(SecretEntry::draw(now, entropy));
         }
-        self
+        if self.webhooks.is_empty() {
+            self.webhooks.push(SigningEntry::generate(Algorithm::Es256, now)?);
+        }
+        Ok(self)
     }
 
     fn into_keys(self, path: &Path) -> Result<Keys, DataDirError> {
@@ -259,6 +272,8 @@ impl KeysFile {
         let signing_created = self.signing.iter().map(|entry| entry.created).collect();
         let mut signing = self.signing.iter().map(|entry| entry.to_key().map_err(unusable));
         let Some(current) = signing.next() else { return Err(malformed(path, "it has no signing key")) };
+        let webhooks = self.webhooks.iter().map(|entry| Ok((entry.to_key().map_err(unusable)?, entry.created)));
+        let webhooks = webhooks.collect::<Result<Vec<_>, DataDirError>>()?;
         let secrets = |entries: Vec<SecretEntry>, none, short| {
             let keys: Option<Vec<_>> = entries.into_iter().map(SecretEntry::into_key).collect();
             let keys = keys.ok_or_else(|| malformed(path, short))?;
@@ -272,6 +287,7 @@ impl KeysFile {
             signing: current?,
             previous: signing.collect::<Result<_, _>>()?,
             signing_created,
+            webhooks,
             page_tokens,
             sealing,
         })
@@ -279,6 +295,16 @@ impl KeysFile {
 }
 
 impl SigningEntry {
+    fn generate(algorithm: Algorithm, created: Timestamp) -> Result<Self, DataDirError> {
+        let key = SigningKey::generate(algorithm)?;
+        Ok(Self {
+            kid: key.kid().to_owned(),
+            algorithm: algorithm.name().to_owned(),
+            created,
+            pkcs8: STANDARD.encode(key.to_pkcs8()?),
+        })
+    }
+
     fn to_key(&self) -> Result<SigningKey, UnusableKey> {
         let algorithm =
             Algorithm::from_name(&self.algorithm).ok_or(UnusableKey("unknown algorithm of a signing key"))?;

@@ -11,8 +11,10 @@ use crate::{
     access::cap,
     cx::Cx,
     error::{Error, Result, Violations},
+    event::Draft,
     kind::{
-        Action, Change, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Type, WhenParentGoes,
+        Action, Change, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Type, Verb,
+        WhenParentGoes,
     },
     store::{Key, Require},
     timestamp::Timestamp,
@@ -230,6 +232,14 @@ impl Resource for AccountAssociation {
             }
             violations.none_or(())
         })
+    }
+
+    /// An association is the group's own, by its uid; of its end nothing is told but that.
+    fn tell(event: &mut Draft) {
+        event.group.clone_from(&event.subject);
+        if event.verb == Some(Verb::Delete) {
+            event.body.clear();
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
     access::{cap, provider_epoch},
     cx::Cx,
     error::{Error, Result, Violations},
+    event::Draft,
     kind::{
         Action, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Type,
         Unique, WhenParentGoes,
@@ -123,6 +124,17 @@ impl Resource for ExternalGroupRoleMapping {
             Ok(())
         })
     }
+
+    fn tell(event: &mut Draft) {
+        let provider = uid::parent(&event.subject).unwrap_or_default().to_owned();
+        of_provider(event, provider);
+    }
+}
+
+/// Tells an event to the organisation, and of which provider it is, as the contract has it.
+fn of_provider(event: &mut Draft, provider: String) {
+    event.group = Uid::opaque(provider.as_str()).root().to_owned();
+    event.extensions.insert("identityprovider".to_owned(), provider);
 }
 
 fn external_group(value: &Value) -> std::result::Result<(), String> {
@@ -171,9 +183,17 @@ async fn batch_delete(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
         write.require_still(Require::Revision(record.key.clone(), record.revision));
         write.delete(Delete::Key(record.key));
     }
+    let reply = json!({ "parent": parent, "externalGroupRoleMappings": deleted });
     if !write.is_empty() {
         write.raise(provider_epoch(&parent));
+        let draft = || {
+            let kind = ExternalGroupRoleMapping::KIND;
+            let mut draft = Draft::of_action(kind, "BatchDeleteExternalGroupRoleMappings", &parent, &reply)?;
+            of_provider(&mut draft, parent.to_string());
+            Ok(draft)
+        };
+        cx.tell(&mut write, &parent, draft).await?;
         cx.commit(write).await?;
     }
-    Ok(json!({ "parent": parent, "externalGroupRoleMappings": deleted }))
+    Ok(reply)
 }

@@ -12,6 +12,7 @@ use crate::{
     access::{Capability, GRANTS_EPOCH, cap, identity_epoch},
     cx::Cx,
     error::{Error, Result, Violations},
+    event::{Draft, subscriptions_epoch},
     kind::{
         Action, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Type,
         Unique, Verb, WhenParentGoes,
@@ -163,6 +164,8 @@ impl Resource for Group {
             let Some(group) = &mut change.new else {
                 // Its bindings go with it, so that whoever had them is decided anew.
                 change.write.raise(Arc::from(GRANTS_EPOCH));
+                // And so do its subscriptions.
+                change.write.raise(subscriptions_epoch(change.uid.root()));
                 return Ok(());
             };
             let mut violations = Violations::default();
@@ -227,6 +230,13 @@ impl Resource for Group {
             }
             Ok(())
         })
+    }
+
+    /// A group's own subscriptions hear of it, but for its end.
+    fn tell(event: &mut Draft) {
+        if event.verb != Some(Verb::Delete) {
+            event.group.clone_from(&event.subject);
+        }
     }
 }
 

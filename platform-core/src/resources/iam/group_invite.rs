@@ -12,6 +12,7 @@ use crate::{
     access::{Capability, cap, identity_epoch},
     cx::Cx,
     error::{Error, Result},
+    event::Draft,
     kind::{
         Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Verb, WhenParentGoes,
     },
@@ -166,6 +167,11 @@ impl Resource for GroupInvite {
             }
             Ok(())
         })
+    }
+
+    /// Of an invite no more is told than which it is and how long it stands.
+    fn tell(event: &mut Draft) {
+        event.body.retain(|name, _| matches!(name.as_str(), "uid" | "expirationTime"));
     }
 }
 

@@ -8,6 +8,7 @@ use crate::{
     aip::field_mask::Mask,
     cx::Cx,
     error::{Error, Result},
+    event::{Audience, Draft},
     fields,
     kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
     store::{Key, Require},
@@ -149,8 +150,15 @@ async fn update(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     new.insert("updateTime".to_owned(), json!(update_time));
     let metadata: IdentityMetadata = serde_json::from_value(new.into()).map_err(Error::internal)?;
     write.put(&identity.uid, &metadata, Bytes::new())?;
-    cx.commit(write).await?;
     let mut body = serde_json::to_value(&metadata).map_err(Error::internal)?;
     fields::prune(FIELDS, &mut body);
+    let draft = || {
+        let mut draft = Draft::of_action(IdentityMetadata::KIND, "UpdateIdentityMetadata", &identity.uid, &body)?;
+        (draft.message, draft.audience) = (IdentityMetadata::KIND.name.to_owned(), Audience::Internal);
+        draft.group = "/".to_owned();
+        Ok(draft)
+    };
+    cx.tell(&mut write, &identity.uid, draft).await?;
+    cx.commit(write).await?;
     Ok(body)
 }

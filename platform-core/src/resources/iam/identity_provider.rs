@@ -11,6 +11,7 @@ use crate::{
     access::{cap, provider_epoch},
     cx::Cx,
     error::{Error, Result},
+    event::Draft,
     kind::{Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Verb, WhenParentGoes},
     seal::Secret,
     store::{KeyValue, Query, Require, Scope},
@@ -187,6 +188,12 @@ impl Resource for IdentityProvider {
             }
             Ok(())
         })
+    }
+
+    /// The contract's event has no times.
+    fn tell(event: &mut Draft) {
+        event.body.shift_remove("createTime");
+        event.body.shift_remove("updateTime");
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
     cx::Cx,
     entropy::Entropy,
     error::{Error, Result, Violations},
+    event::Draft,
     kind::{
         Action, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Registered, Resource,
         Roots, Type, Unique, WhenParentGoes,
@@ -363,6 +364,14 @@ async fn batch_create(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
     violations.none_or(())?;
     // Before the commit, which may change what the caller holds: what is read afterwards would be decided anew.
     let bindings = (registered.render)(cx, created).await?;
+    let reply = json!({ "roleBindings": bindings });
+    let group = Uid::opaque(parent);
+    let draft = || {
+        let mut draft = Draft::of_action(RoleBinding::KIND, "BatchCreateRoleBindings", &group, &reply)?;
+        draft.group = group.to_string();
+        Ok(draft)
+    };
+    cx.tell(&mut all, &group, draft).await?;
     cx.commit(all).await?;
-    Ok(json!({ "roleBindings": bindings }))
+    Ok(reply)
 }

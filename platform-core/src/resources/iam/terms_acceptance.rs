@@ -10,6 +10,7 @@ use crate::{
     access::cap,
     cx::Cx,
     error::{Error, Result, Violations},
+    event::Draft,
     kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Registered, Resource, Roots, Type, WhenParentGoes},
     request::ListRequest,
     scope::Scopes,
@@ -175,12 +176,19 @@ async fn accept(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
         write.require_still(Require::Absent(key));
         write.put(&acceptance.uid, &acceptance, Bytes::new())?;
     }
+    let reply = json!({ "group": group, "documentIds": ids });
     if !write.is_empty() {
         let missing = Error::not_found(Group::KIND, group.as_str());
         write.require(Require::Exists(Key::new(Group::KIND.name, group.clone())), missing);
+        let draft = || {
+            let mut draft = Draft::of_action(TermsAcceptance::KIND, "AcceptTerms", &group, &reply)?;
+            draft.group = group.to_string();
+            Ok(draft)
+        };
+        cx.tell(&mut write, &group, draft).await?;
         cx.commit(write).await?;
     }
-    Ok(json!({ "group": group, "documentIds": ids }))
+    Ok(reply)
 }
 
 /// Lists what a group and the groups above it have accepted, oldest first unless the request says.

@@ -9,6 +9,7 @@ use crate::{
     access::{Capability, cap},
     cx::Cx,
     error::{Error, Result, Violations},
+    event::Draft,
     kind::{
         Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb,
         WhenParentGoes,
@@ -235,6 +236,13 @@ impl Resource for Repo {
             }
             Ok(())
         })
+    }
+
+    /// The contract's message has another name for one field than REST.
+    fn tell(event: &mut Draft) {
+        if let Some(config) = event.body.shift_remove("syncConfig") {
+            event.body.insert("sync_config".to_owned(), config);
+        }
     }
 }
 

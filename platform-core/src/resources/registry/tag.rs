@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::super::check;
 use crate::{
     access::cap,
+    event::Draft,
     kind::{By, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, WhenParentGoes},
     store::{Filter, KeyValue},
     timestamp::Timestamp,
@@ -80,6 +81,11 @@ impl Resource for Tag {
             deprecated: true,
             bundles: vec!["application".to_owned()],
         }
+    }
+
+    /// Told to the organisation, as the contract has it.
+    fn tell(event: &mut Draft) {
+        event.group = Uid::opaque(event.subject.as_str()).root().to_owned();
     }
 }
 

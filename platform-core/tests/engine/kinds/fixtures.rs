@@ -6,6 +6,7 @@ use platform_core::{
     kind::Verb,
     resources::{
         advisory::VulnerabilityMetadata,
+        events::DeadReason,
         iam::DirectoryUser,
         libraries::{Artifact, ArtifactVersion, Ecosystem},
         vulnerabilities::Advisory,
@@ -15,7 +16,10 @@ use platform_core::{
 use pollster::block_on;
 use serde_json::{Value, json};
 
-use crate::common::{ISSUER, World, built_in, digest, text, uid_of};
+use crate::{
+    common::{ISSUER, World, built_in, digest, text, uid_of},
+    events,
+};
 
 /// How the suite makes resources of a kind.
 pub(crate) struct Fixture {
@@ -48,8 +52,16 @@ impl Pair {
 }
 
 /// Kinds without standard methods, of which the suite has nothing to ask.
-pub(crate) const WITHOUT_METHODS: &[&str] =
-    &["IdentityMetadata", "TermsAcceptance", "SignIn", "Image", "Document", "ResolvedVulnsReport", "Ping"];
+pub(crate) const WITHOUT_METHODS: &[&str] = &[
+    "IdentityMetadata",
+    "TermsAcceptance",
+    "SignIn",
+    "Image",
+    "Document",
+    "ResolvedVulnsReport",
+    "PendingEvent",
+    "Ping",
+];
 
 pub(crate) const FIXTURES: &[Fixture] = &[
     Fixture {
@@ -379,6 +391,41 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         }),
         query: &[],
         in_organisations_only: true,
+        besides: &[],
+    },
+    Fixture {
+        kind: "Subscription",
+        pairs: |world, organisation, example| {
+            let b = json!({ "sink": "https://other.example.com/" });
+            vec![Pair::new(&world.group(organisation), example, b)]
+        },
+        make: None,
+        query: &[],
+        in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "DeliveryStatus",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, group| events::tried(world, group, None).parent().unwrap_or_default()),
+        query: &[],
+        in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "Delivery",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, group| events::tried(world, group, None)),
+        query: &[],
+        in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
+        kind: "DeadLetter",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, group| events::tried(world, group, Some(DeadReason::Rejected))),
+        query: &[],
+        in_organisations_only: false,
         besides: &[],
     },
     Fixture {

@@ -14,6 +14,7 @@ use crate::{
     cx::Cx,
     entropy::Entropy,
     error::{Code, Error, Result},
+    event::Draft,
     kind::{Action, Field, Http, Needs, Resource, Type},
     resources::iam::{RoleBinding, role},
     store::{Filter, Key, KeyValue, Query, Require, Scope},
@@ -229,8 +230,14 @@ impl Standing {
         }
     }
 
-    /// Replaces what is shown, under a new etag, and returns it.
-    async fn put(mut self, cx: &Cx<'_>, mut scim: Scim) -> Result<Scim> {
+    /// Replaces what is shown, under a new etag, by an action that answers this; tells of it without the token.
+    async fn put(
+        mut self,
+        cx: &Cx<'_>,
+        mut scim: Scim,
+        action: &str,
+        reply: impl FnOnce(&Scim) -> Map<String, Value>,
+    ) -> Result<Value> {
         let mut etag = [0; 8];
         cx.platform().entropy().fill(&mut etag);
         scim.etag = hex::encode(etag);
@@ -239,8 +246,16 @@ impl Standing {
         // Whether the directory tells of users decides who may act by a sign-in.
         self.write.raise(provider_epoch(&self.provider.uid));
         self.write.put(&self.provider.uid.clone(), &self.provider, self.private.write()?)?;
+        let reply = Value::Object(reply(&scim));
+        let uid = self.provider.uid;
+        let draft = || {
+            let mut draft = Draft::of_action(IdentityProvider::KIND, action, &uid, &reply)?;
+            draft.body.shift_remove("token");
+            Ok(draft)
+        };
+        cx.tell(&mut self.write, &uid, draft).await?;
         cx.commit(self.write).await?;
-        Ok(scim)
+        Ok(reply)
     }
 
     /// Draws a new token and returns it with what is shown of it.
@@ -272,8 +287,7 @@ async fn generate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
         return Err(Error::blocked("SCIM_TOKEN_ISSUED", why));
     }
     let (token, scim) = standing.issue(cx, &request)?;
-    let scim = standing.put(cx, scim).await?;
-    Ok(issued(&request, token, &scim).into())
+    standing.put(cx, scim, "GenerateScimToken", |scim| issued(&request, token, scim)).await
 }
 
 /// Issues a token in place of the one that stands, which stays good beside it for a while.
@@ -293,12 +307,14 @@ async fn regenerate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
         scim.previous_token_expire_time = Some(before.token_expire_time.map_or(until, |end| end.min(until)));
         standing.private.previous_token_hash = previous_hash;
     }
-    let scim = standing.put(cx, scim).await?;
-    let mut reply = issued(&request, token, &scim);
     let requested = request.get("overlap").cloned().unwrap_or_else(|| "3600s".into());
-    reply.extend(scim.previous_token_expire_time.map(|until| ("previousTokenExpireTime".to_owned(), json!(until))));
-    reply.insert("requestedOverlap".to_owned(), requested);
-    Ok(reply.into())
+    let reply = |scim: &Scim| {
+        let mut reply = issued(&request, token, scim);
+        reply.extend(scim.previous_token_expire_time.map(|until| ("previousTokenExpireTime".to_owned(), json!(until))));
+        reply.insert("requestedOverlap".to_owned(), requested);
+        reply
+    };
+    standing.put(cx, scim, "RegenerateScimToken", reply).await
 }
 
 /// Ends both tokens at once. Needs no etag, and doing it again changes nothing.
@@ -322,8 +338,7 @@ async fn revoke(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     standing.private.token_hash.clear();
     standing.private.previous_token_hash.clear();
     standing.private.revoke_time = Some(now);
-    let scim = standing.put(cx, scim).await?;
-    Ok(told(&scim, Some(now)).into())
+    standing.put(cx, scim, "RevokeScimToken", |scim| told(scim, Some(now))).await
 }
 
 /// Lets the directory tell of users, or no longer. Its token stays as it is.
@@ -335,11 +350,13 @@ async fn set_enabled(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> 
     if enabled {
         require_owners(cx, &Uid::opaque(uid.root()), &mut standing.write).await?;
     }
-    if scim.enabled != enabled {
-        scim.enabled = enabled;
-        scim = standing.put(cx, scim).await?;
+    let reply =
+        |scim: &Scim| without_null(json!({ "identityProviderUid": uid, "enabled": scim.enabled, "etag": scim.etag }));
+    if scim.enabled == enabled {
+        return Ok(reply(&scim).into());
     }
-    Ok(json!({ "identityProviderUid": uid, "enabled": scim.enabled, "etag": scim.etag }))
+    scim.enabled = enabled;
+    standing.put(cx, scim, "SetScimEnabled", reply).await
 }
 
 /// Requires that as many are bound to an organisation as its owners as it must have, now and when the commit happens.

@@ -1,0 +1,263 @@
+//! What events cost, and how soon and how fast they are delivered: `events [creates delay rate]`.
+//!
+//! A platform over SQLite with its dispatcher, in this process; the sink is an axum server in a process of its own, or
+//! in this one where the clock is read at both ends.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a program that measures"
+)]
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use axum::{Router, body::Bytes, http::HeaderMap, routing::post};
+use futures_util::future::join_all;
+use platform_benches::measure::median;
+use platform_core::{
+    access::Caller,
+    platform::{Bootstrap, Platform, Settings},
+    resources::{events::Subscription, registry::Repo},
+    uid::Uid,
+};
+use platform_events::{Dispatcher, Options, Webhook, WebhookOptions};
+use platform_http::{SystemClock, SystemEntropy};
+use platform_oidc::{Algorithm, Issuer, Keys};
+use platform_store_sqlite::SqliteStore;
+use tempfile::TempDir;
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+
+/// How often each side has its turn, and how long that is.
+const TURNS: usize = 7;
+const TURN: Duration = Duration::from_secs(3);
+/// How many create at once.
+const CLIENTS: u64 = 64;
+
+#[tokio::main]
+async fn main() {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "sink") {
+        return serve_sink(post(async |_: Bytes| "")).await;
+    }
+    let wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|argument| argument == name);
+    if wanted("creates") {
+        creates(CLIENTS).await;
+        creates(1).await;
+    }
+    if wanted("delay") {
+        delay().await;
+    }
+    if wanted("rate") {
+        rate(1).await;
+        rate(20).await;
+    }
+}
+
+/// Answers posts, and says where.
+async fn serve_sink(answer: axum::routing::MethodRouter) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("{}", listener.local_addr().unwrap());
+    axum::serve(listener, Router::new().route("/", answer)).await.unwrap();
+}
+
+/// A sink in a process of its own.
+struct Sink(Child, String);
+
+impl Sink {
+    fn begin() -> Self {
+        let mut child = Command::new(env::current_exe().unwrap()).arg("sink").stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self(child, format!("http://{}/", line.trim()))
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct World {
+    platform: Arc<Platform>,
+    operator: Caller,
+    org: Uid,
+    serial: AtomicU64,
+    _dir: TempDir,
+}
+
+impl World {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir_in(bench_dir()).unwrap();
+        let store = Arc::new(SqliteStore::open(dir.path().join("events.db")).unwrap());
+        let operator = Uid::from_digest([1; 20]);
+        let settings = Settings {
+            operators: [operator.clone()].into(),
+            public_url: "http://bench.test".to_owned(),
+            allow_http_sinks: true,
+            ..Settings::default()
+        };
+        let platform = Platform::builder(store, SystemClock, SystemEntropy).settings(settings).build();
+        let org = Uid::from_digest([2; 20]);
+        let first =
+            Bootstrap { organisation: org.clone(), organisation_name: "first".to_owned(), operator: operator.clone() };
+        platform.bootstrap(&first).await.unwrap();
+        let (platform, operator) = (Arc::new(platform), Caller::new(operator));
+        Self { platform, operator, org, serial: AtomicU64::new(0), _dir: dir }
+    }
+
+    async fn subscribe(&self, sink: &str) -> Uid {
+        let subscription = Subscription { sink: sink.to_owned(), ..Subscription::default() };
+        self.platform.create(&self.operator, &self.org, &subscription).await.unwrap().uid
+    }
+
+    async fn create(&self) {
+        let name = format!("repo {}", self.serial.fetch_add(1, Ordering::Relaxed));
+        let repo = Repo { name, ..Repo::default() };
+        self.platform.create(&self.operator, &self.org, &repo).await.unwrap();
+    }
+
+    /// Creates for so long, so many at once; returns how many a second.
+    async fn create_for(self: &Arc<Self>, time: Duration, clients: u64) -> f64 {
+        let (begun, before) = (Instant::now(), self.serial.load(Ordering::Relaxed));
+        let client = || {
+            let world = Arc::clone(self);
+            tokio::spawn(async move {
+                while begun.elapsed() < time {
+                    world.create().await;
+                }
+            })
+        };
+        join_all((0..clients).map(|_| client())).await;
+        (self.serial.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64()
+    }
+
+    fn deliver(&self, backlog: u64) -> Delivering {
+        let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+        let keys = Arc::new(Keys::generate(Algorithm::Es256, &*clock, &*entropy).unwrap());
+        let issuer = Arc::new(Issuer::new("http://bench.test", keys, clock, entropy).unwrap());
+        let options = WebhookOptions { allow_http: true, allow_private: true, ..WebhookOptions::default() };
+        let mut dispatch = Options::default();
+        dispatch.policy.backlog = backlog;
+        let webhook = Arc::new(Webhook::new(issuer, options).unwrap());
+        let dispatcher = Dispatcher::new(Arc::clone(&self.platform), webhook, dispatch);
+        let (stop, stopped) = oneshot::channel::<()>();
+        Delivering { stop, task: tokio::spawn(dispatcher.run(async { drop(stopped.await) })) }
+    }
+}
+
+struct Delivering {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Delivering {
+    async fn end(self) {
+        drop(self.stop);
+        self.task.await.unwrap();
+    }
+}
+
+fn bench_dir() -> &'static Path {
+    let dir = Path::new("target/bench-data");
+    std::fs::create_dir_all(dir).unwrap();
+    dir
+}
+
+/// Creates with a live subscription beside creates with none, turn about.
+async fn creates(clients: u64) {
+    let sink = Sink::begin();
+    let (with, without) = (Arc::new(World::new().await), Arc::new(World::new().await));
+    let subscription = with.subscribe(&sink.1).await;
+    let delivering = with.deliver(10_000);
+    let (mut ratios, mut with_rate, mut without_rate) = (Vec::new(), Vec::new(), Vec::new());
+    for turn in 0..=TURNS {
+        let a = with.create_for(TURN, clients).await;
+        // What still waits is delivered before the other's turn.
+        while with.platform.outbox().waiting(&subscription, 1).await.unwrap().total > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let b = without.create_for(TURN, clients).await;
+        // The first is to get warm.
+        if turn > 0 {
+            with_rate.push(a);
+            without_rate.push(b);
+            ratios.push(a / b);
+        }
+    }
+    delivering.end().await;
+    println!(
+        "creates, {clients} at once: {:.0}/s with a live subscription, {:.0}/s with none, ratio {:.2} (goal 0.80)",
+        median(with_rate),
+        median(without_rate),
+        median(ratios)
+    );
+}
+
+/// From the return of the create to the arrival at the sink, one at a time.
+async fn delay() {
+    let arrived: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let times = Arc::clone(&arrived);
+    let answer = post(async move |_: HeaderMap| times.lock().unwrap().push(Instant::now()));
+    tokio::spawn(async move { axum::serve(listener, Router::new().route("/", answer)).await });
+    let world = World::new().await;
+    world.subscribe(&url).await;
+    let delivering = world.deliver(10_000);
+    let mut delays = Vec::new();
+    for number in 1..=200 {
+        world.create().await;
+        let committed = Instant::now();
+        while arrived.lock().unwrap().len() < number {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        let at = arrived.lock().unwrap()[number - 1];
+        delays.push(at.saturating_duration_since(committed).as_secs_f64() * 1e3);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    delivering.end().await;
+    delays.sort_by(f64::total_cmp);
+    println!("delay from commit to sink: median {:.2} ms, p99 {:.2} ms (goal 50)", delays[100], delays[198]);
+}
+
+/// How fast a backlog goes to a local sink.
+async fn rate(subscriptions: usize) {
+    let sink = Sink::begin();
+    let world = Arc::new(World::new().await);
+    let mut uids = Vec::new();
+    for _ in 0..subscriptions {
+        uids.push(world.subscribe(&sink.1).await);
+    }
+    while world.serial.load(Ordering::Relaxed) < 20_000 / subscriptions as u64 {
+        join_all((0..CLIENTS).map(|_| world.create())).await;
+    }
+    let (begun, mut before) = (Instant::now(), 0);
+    for uid in &uids {
+        before += world.platform.outbox().waiting(uid, 1).await.unwrap().total;
+    }
+    let delivering = world.deliver(1_000_000);
+    loop {
+        let some = world.platform.outbox().subscriptions(None, 1).await.unwrap();
+        if some.is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let rate = before as f64 / begun.elapsed().as_secs_f64();
+    delivering.end().await;
+    println!("deliveries to a local sink, {subscriptions} subscriptions: {rate:.0}/s (goal 2000)");
+}

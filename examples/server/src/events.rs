@@ -1,0 +1,81 @@
+//! Events: their delivery while the server runs, and `platform-server events`, by which an operator sees it.
+
+use std::{net::SocketAddr, process::ExitCode, sync::Arc};
+
+use anyhow::{Context, Result};
+use axum::{Router, routing::get};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use platform_core::platform::Platform;
+use platform_events::{Dispatcher, Options, Policy, Webhook, WebhookOptions};
+use platform_http::{Limits, serve};
+use platform_oidc::Issuer;
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+
+use crate::{cli, config::Config};
+
+mod command;
+mod operator;
+
+pub(crate) use operator::routes;
+
+pub(crate) fn run(config: &Config, events: &cli::Events) -> Result<ExitCode> {
+    command::run(config, events)
+}
+
+/// The delivery of events, while the server runs.
+pub(crate) struct Delivery {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Delivery {
+    pub(crate) fn begin(config: &Config, platform: Arc<Platform>, issuer: Arc<Issuer>) -> Result<Self> {
+        let options = &config.events;
+        let webhook = WebhookOptions {
+            allow_http: options.allow_http_sinks,
+            allow_private: options.allow_private_sinks,
+            ..WebhookOptions::default()
+        };
+        let webhook = Webhook::new(issuer, webhook).context("cannot set up TLS")?;
+        let options = Options {
+            // One process at a time has the store open, so that whoever had this name before is gone.
+            name: "platform-server".to_owned(),
+            policy: Policy { backlog: options.max_backlog, ..Policy::default() },
+            timeout: options.sink_timeout,
+            lease: options.sink_timeout * 3,
+            ..Options::default()
+        };
+        let (stop, stopped) = oneshot::channel();
+        let dispatcher = Dispatcher::new(platform, Arc::new(webhook), options);
+        let task = tokio::spawn(dispatcher.run(async { drop::<Result<(), _>>(stopped.await) }));
+        Ok(Self { stop, task })
+    }
+
+    /// Lets what is being delivered come to its end.
+    pub(crate) async fn end(self) {
+        let _ = self.stop.send(());
+        let _ = self.task.await;
+    }
+}
+
+/// Serves metrics at an address of their own, until the process ends.
+pub(crate) async fn serve_metrics(address: SocketAddr) -> Result<()> {
+    let metrics = PrometheusBuilder::new().install_recorder().context("cannot set up metrics")?;
+    platform_events::metrics::describe();
+    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot serve metrics on {address}"))?;
+    let address = listener.local_addr().context("cannot tell the address")?;
+    tracing::info!(%address, "serving metrics");
+    let rendered = metrics.clone();
+    let service = Router::new().route("/metrics", get(async move || rendered.render()));
+    tokio::spawn(keep_small(metrics));
+    tokio::spawn(async move { serve(listener, service, &Limits::default(), std::future::pending()).await });
+    Ok(())
+}
+
+/// Folds what was recorded since nobody asked, so that it needs no more memory.
+async fn keep_small(metrics: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        metrics.run_upkeep();
+    }
+}

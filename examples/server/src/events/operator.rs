@@ -1,0 +1,121 @@
+//! What the running server tells its operator of events: `/operator/events/…`, for `platform-server events --api`.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::Request,
+    http::{
+        HeaderValue,
+        header::{AUTHORIZATION, CONTENT_TYPE},
+        request::Parts,
+    },
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use futures_util::StreamExt;
+use platform_core::{
+    access::Authenticator,
+    error::{Error, Result},
+    event::Heard,
+    platform::Platform,
+    uid::Uid,
+};
+use platform_events::overview;
+use platform_http::status;
+use serde::Serialize;
+use serde_json::json;
+
+/// The most lines of an answer; `after` leads to the next.
+const MOST: usize = 1000;
+
+/// Returns the routes, which answer operators alone.
+pub(crate) fn routes(platform: &Arc<Platform>, authenticator: Arc<dyn Authenticator>) -> Router {
+    let operator = Operator { platform: Arc::clone(platform), authenticator };
+    let [pending, dead, redeliver, tail] = std::array::from_fn(|_| operator.clone());
+    Router::new()
+        .route("/operator/events/pending", get(move |request| pending.answer(request, What::Pending)))
+        .route("/operator/events/dead", get(move |request| dead.answer(request, What::Dead)))
+        .route("/operator/events/tail", get(move |request| tail.answer(request, What::Tail)))
+        .route("/operator/events/redeliver", post(move |request| redeliver.answer(request, What::Redeliver)))
+}
+
+#[derive(Clone)]
+struct Operator {
+    platform: Arc<Platform>,
+    authenticator: Arc<dyn Authenticator>,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Pending,
+    Dead,
+    Redeliver,
+    Tail,
+}
+
+impl Operator {
+    async fn answer(self, request: Request, what: What) -> Response {
+        let (head, _) = request.into_parts();
+        self.carry_out(&head, what).await.unwrap_or_else(|error| {
+            let told = serde_json::to_vec(&error.status(&self.platform.settings().service_domain)).unwrap_or_default();
+            let mut response = (status::of(error.code()), told).into_response();
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        })
+    }
+
+    async fn carry_out(&self, request: &Parts, what: What) -> Result<Response> {
+        self.demand_operator(request).await?;
+        let platform = &self.platform;
+        let uid = uid_of(request)?;
+        let body = match what {
+            What::Pending => lines(&overview::pending(platform, uid.as_ref(), MOST).await?)?,
+            What::Dead => lines(&overview::dead(platform, uid.as_ref(), MOST).await?)?,
+            What::Redeliver => {
+                let count = overview::redeliver(platform, uid.as_ref()).await?;
+                lines(&[json!({ "redelivered": count })])?
+            }
+            What::Tail => Body::from_stream(platform.subscribe_to_all().map(|heard| {
+                let line = match heard {
+                    Heard::Event { sequence, event } => json!({ "sequence": sequence, "event": event }),
+                    Heard::Missed(count) => json!({ "missed": count }),
+                };
+                Ok::<_, std::convert::Infallible>(Bytes::from(format!("{line}\n")))
+            })),
+        };
+        let mut response = Response::new(body);
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+        Ok(response)
+    }
+
+    async fn demand_operator(&self, request: &Parts) -> Result<()> {
+        let header = request.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let token = header.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        let (_, token) = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
+        let caller = self.authenticator.authenticate(token.trim()).await?;
+        let operator = self.platform.settings().operators.contains(&caller.identity);
+        if caller.narrowing.is_none() && operator { Ok(()) } else { Err(Error::denied()) }
+    }
+}
+
+/// Returns the uid of the only parameter: `after` of a list, `below` of what is delivered again.
+fn uid_of(request: &Parts) -> Result<Option<Uid>> {
+    let query = request.uri.query().unwrap_or_default();
+    let Some((name, text)) = query.split_once('=') else { return Ok(None) };
+    let text = text.replace("%2F", "/").replace("%2f", "/");
+    match name {
+        "after" | "below" => Uid::parse(&text).map(Some).map_err(|rule| Error::invalid_field(name, rule.to_string())),
+        _ => Err(Error::invalid_field(name, "is no parameter of this method")),
+    }
+}
+
+fn lines<T: Serialize>(items: &[T]) -> Result<Body> {
+    let mut text = String::new();
+    for item in items {
+        text.push_str(&serde_json::to_string(item).map_err(Error::internal)?);
+        text.push('\n');
+    }
+    Ok(Body::from(text))
+}

@@ -1,0 +1,179 @@
+//! Events of a running server: delivered to a receiver, shown to the operator, and lost by no kill of either.
+//!
+//! ```text
+//! cargo test -p platform-server --test events
+//! EVENTS=10000 EVENTS_SEED=7 cargo test --release -p platform-server --test events -- kills
+//! ```
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod kills;
+mod receiver;
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{Api, Server, api, program, run};
+use receiver::Receiver;
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+/// What lets a server deliver to a receiver of this machine.
+pub(crate) const OPEN: [&str; 2] = ["--allow-http-sinks", "--allow-private-sinks"];
+
+/// Subscribes to an organisation, and returns the subscription's uid.
+pub(crate) fn subscribe(api: &Api, organisation: &str, sink: &str) -> String {
+    let body = json!({ "sink": sink });
+    let subscription = api.post(&format!("/events/v2/subscriptions/{organisation}"), &body).ok();
+    subscription["uid"].as_str().unwrap().to_owned()
+}
+
+/// Waits for something that comes soon.
+#[track_caller]
+pub(crate) fn until(mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not come");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_change_reaches_its_subscriber_with_a_token_that_opens_nothing() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &OPEN);
+    let (api, organisation) = api(dir.path(), &[]);
+    let receiver = Receiver::begin();
+    let subscription = subscribe(&api, &organisation, &receiver.url());
+    let repo = api.post(&format!("/registry/v2/repos/{organisation}"), &json!({ "name": "nginx" })).ok();
+    until(|| receiver.taken().len() == 1);
+    let (head, body) = receiver.taken().remove(0);
+    assert!(head.contains("ce-type: dev.chainguard.api.platform.registry.repo.created.v1"), "{head}");
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(body["body"]["uid"], repo["uid"]);
+    let token = head.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap();
+    for path in ["/iam/v2/groups", "/registry/v2/repos", "/operator/events/pending"] {
+        api.with_token(token).get(path).error(401);
+    }
+    let exchange = format!("/sts/exchange?aud=x&identity={organisation}");
+    assert_ne!(api.with_token(token).get(&exchange).status, 200);
+    until(|| api.get("/events/v2/deliveries").ok()["totalCount"] == "1");
+    let log = api.get("/events/v2/deliveries").ok();
+    assert_eq!(
+        (&log["deliveries"][0]["state"], &log["deliveries"][0]["httpStatus"]),
+        (&json!("DELIVERED"), &json!(200))
+    );
+    let status = api.get(&format!("/events/v2/deliveryStatuses/{subscription}")).ok();
+    assert_eq!((&status["delivered"], &status["mode"]), (&json!("1"), &json!("ACTIVE")));
+    server.terminate();
+    assert_eq!(server.wait().code, Some(0));
+}
+
+#[test]
+fn private_and_http_sinks_are_refused_unless_the_operator_allows_them() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let (api, organisation) = api(dir.path(), &[]);
+    let body = json!({ "sink": "http://receiver.example.com/" });
+    api.post(&format!("/events/v2/subscriptions/{organisation}"), &body).error(400);
+    let receiver = Receiver::begin();
+    subscribe(&api, &organisation, &receiver.url().replace("http:", "https:"));
+    api.post(&format!("/registry/v2/repos/{organisation}"), &json!({ "name": "nginx" })).ok();
+    until(|| api.get("/events/v2/deliveries").ok()["totalCount"] == "1");
+    let log = api.get("/events/v2/deliveries").ok();
+    assert_eq!(log["deliveries"][0]["error"], "the address is not one of the public network");
+    assert_eq!(receiver.connections(), 0);
+    drop(server);
+}
+
+#[test]
+fn an_operator_sees_what_waits_and_what_is_dead_and_delivers_it_again_with_and_without_a_server() {
+    for store in ["sqlite", "sled"] {
+        let dir = tempdir().unwrap();
+        let refusing = Receiver::answering(400);
+        let arguments = [&["--store", store][..], &OPEN].concat();
+        let server = Server::start(dir.path(), &[&arguments[..], &["--max-backlog", "2"]].concat());
+        let (api, organisation) = api(dir.path(), &[]);
+        let subscription = subscribe(&api, &organisation, &refusing.url());
+        for n in 0..5 {
+            api.post(&format!("/registry/v2/repos/{organisation}"), &json!({ "name": format!("r{n}") })).ok();
+        }
+        until(|| lines(&run(dir.path(), &["events", "dead", "--api", &server.url]).ok()).len() >= 3);
+        let pending = lines(&run(dir.path(), &["events", "pending", "--api", &server.url]).ok());
+        if let Some(pending) = pending.first() {
+            assert_eq!(
+                (&pending["subscription"], &pending["status"]["httpStatus"]),
+                (&json!(subscription), &json!(400))
+            );
+        }
+        // Nobody else is told.
+        let person = run(dir.path(), &["token", "--identity", &"cd".repeat(20)]).ok();
+        assert_ne!(api.with_token(person.trim()).get("/operator/events/dead").status, 200);
+        api.with_token("x").get("/operator/events/dead").error(401);
+        drop(server);
+
+        let dead = lines(&run(dir.path(), &["events", "dead", "--store", store]).ok());
+        assert!(dead.len() >= 3 && dead[0]["eventType"].as_str().unwrap().ends_with("created.v1"), "{dead:?}");
+        let put_back = run(dir.path(), &["events", "redeliver", "--store", store, "--below", &organisation]).ok();
+        assert_eq!(lines(&put_back)[0]["redelivered"], dead.len());
+        assert_eq!(lines(&run(dir.path(), &["events", "dead", "--store", store]).ok()), Vec::<Value>::new());
+        let pending = lines(&run(dir.path(), &["events", "pending", "--store", store]).ok());
+        assert_eq!(pending[0]["waiting"], 5);
+        refusing.answer(200);
+        let _server = Server::start(dir.path(), &arguments);
+        until(|| refusing.subjects().len() == 5);
+    }
+}
+
+#[test]
+fn an_operator_follows_events_and_metrics() {
+    let dir = tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let server = Server::start(dir.path(), &[&OPEN[..], &["--metrics-listen", &free]].concat());
+    let (api, organisation) = api(dir.path(), &[]);
+    let receiver = Receiver::begin();
+    subscribe(&api, &organisation, &receiver.url());
+    let mut tail =
+        program(dir.path(), &["events", "tail", "--api", &server.url]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(tail.stdout.take().unwrap()).lines();
+    let (sender, first) = std::sync::mpsc::channel();
+    thread::spawn(move || told.next().map(|line| sender.send(line.unwrap())));
+    // Until the tail has begun.
+    let line = loop {
+        let name = format!("r{}", fastrand::u64(..));
+        api.post(&format!("/registry/v2/repos/{organisation}"), &json!({ "name": name })).ok();
+        if let Ok(line) = first.recv_timeout(Duration::from_millis(200)) {
+            break line;
+        }
+    };
+    let event: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(event["event"]["group"], organisation.as_str());
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+    let metrics = || {
+        let mut stream = TcpStream::connect(&free).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    until(|| metrics().contains("platform_events_attempts_total{answer=\"2xx\"}"));
+    assert!(run(dir.path(), &["events", "tail"]).failed().contains("--api"));
+}

@@ -1,0 +1,199 @@
+//! Events: what a change tells, recorded in the same commit for whoever subscribed (`docs/api.md`, Events).
+//!
+//! A kind's table names the event of each method. [`Cx::tell`](crate::cx::Cx::tell) makes it and adds a record of it to
+//! the commit for each subscription that wants it, so that there is no change without its event and no event without
+//! its change; what nobody wants is not even made. [`Outbox`](crate::platform::Outbox) hands on what was recorded.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+use crate::{
+    entropy::Entropy,
+    error::{Error, Result},
+    fields,
+    kind::{Action, Kind, Registered, Verb},
+    timestamp::Timestamp,
+    uid::{self, Uid},
+};
+
+mod listeners;
+mod record;
+mod stream;
+
+pub(crate) use listeners::{Listeners, SUBSCRIPTIONS_EPOCH, subscriptions_epoch};
+pub(crate) use record::{Told, record};
+pub use stream::{EventStream, Heard, Watch};
+pub(crate) use stream::{Streams, Watches};
+
+/// An event as it is delivered: the attributes of CloudEvents 1.0, and the data.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Event {
+    /// A UUID, the same however often the event is delivered.
+    pub id: String,
+    /// The installation's prefix and the name in the kind's table, such as `….iam.group.created.v1`.
+    #[serde(rename = "type")]
+    pub ty: String,
+    /// The URL of the method, cut before its variables.
+    pub source: String,
+    /// What it is about: for most, the resource's uid.
+    pub subject: String,
+    /// When the change was made.
+    pub time: Option<Timestamp>,
+    /// The group whose subscriptions it goes to, and those of every group above; `/` for none.
+    pub group: String,
+    /// Who may see it.
+    pub audience: Audience,
+    /// Further extension attributes.
+    pub extensions: BTreeMap<String, String>,
+    /// JSON, byte for byte as it is sent: who did it, and the resource.
+    pub data: String,
+}
+
+/// Who may see an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Audience {
+    /// Whoever subscribed.
+    #[default]
+    Customer,
+    /// The installation alone: no subscription gets it.
+    Internal,
+}
+
+impl Audience {
+    /// Returns the value of the extension attribute `audience`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Customer => "customer",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+impl Event {
+    /// Returns the resource that the event carries; none when it carries none, or another.
+    pub fn body<T: DeserializeOwned>(&self) -> Option<T> {
+        let data: Value = serde_json::from_str(&self.data).ok()?;
+        serde_json::from_value(data.get("body")?.clone()).ok()
+    }
+}
+
+/// An event in the making, before it is known whether anybody wants it.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    ty: &'static str,
+    source: String,
+    domain: &'static str,
+    /// The standard method that it is of; none for an action.
+    pub verb: Option<Verb>,
+    /// What it is about.
+    pub subject: String,
+    /// The group whose subscriptions it goes to; `/` for none.
+    pub group: String,
+    /// Who may see it.
+    pub audience: Audience,
+    /// Further extension attributes.
+    pub extensions: BTreeMap<String, String>,
+    /// The name of the message that the body is.
+    pub message: String,
+    /// The body, without anything secret.
+    pub body: Map<String, Value>,
+}
+
+impl Draft {
+    /// Returns the event of a standard method as most are: about the resource, in what it hangs in, with the resource
+    /// as it was answered, or for a delete the request.
+    pub(crate) fn of_method(
+        registered: &Registered,
+        verb: Verb,
+        ty: &'static str,
+        uid: &Uid,
+        reply: Option<&Bytes>,
+    ) -> Result<Self> {
+        let kind = registered.kind;
+        let (message, body) = match reply {
+            Some(reply) => (kind.name.to_owned(), serde_json::from_slice(reply).map_err(Error::internal)?),
+            None => {
+                let request = Map::from_iter([("uid".to_owned(), uid.to_string().into())]);
+                (format!("{}{}Request", verb.name(), kind.name), Value::Object(request))
+            }
+        };
+        let mut draft = Self::new(kind, ty, kind.plural, uid, &message);
+        draft.verb = Some(verb);
+        // Receivers hold the body strictly against the message, which has no such fields.
+        let body = fields::without(kind.fields, &body, |field| field.rest_only || field.once).into_owned();
+        if let Value::Object(body) = body {
+            draft.body = body;
+        }
+        (registered.tell)(&mut draft);
+        Ok(draft)
+    }
+
+    /// Returns the event of an action about a resource, in what that hangs in, with the action's response as its body.
+    ///
+    /// # Errors
+    /// INTERNAL when the kind has no such action, or it names no event.
+    pub fn of_action(kind: &Kind, action: &str, uid: &Uid, response: &Value) -> Result<Self> {
+        let known = kind.actions.iter().find(|known| known.name == action);
+        let told = known.and_then(|known| Some((known, known.event?)));
+        let (Action { path, .. }, ty) = told.ok_or_else(|| Error::internal("an action that names no event"))?;
+        let path = path.split("/{").next().unwrap_or_default();
+        let body = response.as_object().cloned().unwrap_or_default();
+        Ok(Self { body, ..Self::new(kind, ty, path, uid, &format!("{action}Response")) })
+    }
+
+    fn new(kind: &Kind, ty: &'static str, path: &str, uid: &Uid, message: &str) -> Self {
+        Self {
+            ty,
+            source: format!("/{}/v2/{path}", kind.domain.0),
+            domain: kind.domain.0,
+            verb: None,
+            subject: uid.to_string(),
+            group: uid::parent(uid).unwrap_or("/").to_owned(),
+            audience: Audience::Customer,
+            extensions: BTreeMap::new(),
+            message: message.to_owned(),
+            body: Map::new(),
+        }
+    }
+
+    /// Returns the event, done by this identity, of an installation of this URL.
+    fn finish(self, entropy: &dyn Entropy, now: Timestamp, prefix: &str, url: &str, actor: &Uid) -> Result<Event> {
+        let mut data = Map::new();
+        if !actor.is_empty() {
+            data.insert("actor".to_owned(), serde_json::json!({ "subject": actor }));
+        }
+        if !self.body.is_empty() {
+            data.insert("body".to_owned(), self.body.into());
+        }
+        let mut extensions = self.extensions;
+        extensions.insert("bodytype".to_owned(), format!("chainguard.platform.{}.v2.{}", self.domain, self.message));
+        Ok(Event {
+            id: uuid(entropy),
+            ty: format!("{prefix}.{}", self.ty),
+            source: format!("{}{}", url.trim_end_matches('/'), self.source),
+            subject: self.subject,
+            time: Some(now),
+            group: self.group,
+            audience: self.audience,
+            extensions,
+            data: serde_json::to_string(&data).map_err(Error::internal)?,
+        })
+    }
+}
+
+/// Draws a UUID of version 4 (RFC 9562).
+fn uuid(entropy: &dyn Entropy) -> String {
+    let mut bytes = [0; 16];
+    entropy.fill(&mut bytes);
+    let [_, _, _, _, _, _, version, _, variant, ..] = &mut bytes;
+    *version = (*version & 0x0f) | 0x40;
+    *variant = (*variant & 0x3f) | 0x80;
+    let digits = hex::encode(bytes);
+    let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
+    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
+}

@@ -1,0 +1,63 @@
+//! Recording: from a change to a record for each subscription that wants to know of it.
+
+use bytes::Bytes;
+
+use super::{Audience, Draft, Event};
+use crate::{
+    cx::Cx,
+    error::Result,
+    kind::{Resource, Verb},
+    resources::events::PendingEvent,
+    store::{Key, Require},
+    uid::Uid,
+    write::Write,
+};
+
+/// An event that a write records, and for whom.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) event: Event,
+    pub(crate) subscriptions: Vec<Uid>,
+}
+
+/// Adds the event of a change to its write, for whoever wants it. `about` is a uid of the organisation that the change
+/// is in.
+pub(crate) async fn record(
+    cx: &Cx<'_>,
+    write: &mut Write,
+    about: &Uid,
+    draft: impl FnOnce() -> Result<Draft>,
+) -> Result<()> {
+    let platform = cx.platform();
+    let listeners = platform.listeners(about.root()).await?;
+    // Who subscribes before this is committed is not among them: then it is done again.
+    write.require_still(listeners.still());
+    if listeners.subscriptions.is_empty() && !platform.streams().any() {
+        return Ok(());
+    }
+    let draft = draft()?;
+    // What goes with the change hears of it no more.
+    let goes = |uid: &Uid| draft.verb == Some(Verb::Delete) && uid.is_at_or_below(about);
+    let subscriptions: Vec<Uid> = match draft.audience {
+        Audience::Customer => listeners.of_group(&draft.group).filter(|uid| !goes(uid)).cloned().collect(),
+        Audience::Internal => Vec::new(),
+    };
+    if subscriptions.is_empty() && !platform.streams().wants(&draft.group) {
+        return Ok(());
+    }
+    let settings = platform.settings();
+    let prefix = settings.event_type_prefix.as_str();
+    let (now, actor) = (cx.now(), &cx.caller().identity);
+    let event = draft.finish(platform.entropy(), now, prefix, &settings.public_url, actor)?;
+    for subscription in &subscriptions {
+        let pending = PendingEvent {
+            uid: subscription.new_child(platform.entropy()),
+            event: event.clone(),
+            create_time: Some(now),
+        };
+        write.require_still(Require::Absent(Key::new(PendingEvent::KIND.name, pending.uid.clone())));
+        write.put(&pending.uid, &pending, Bytes::new())?;
+    }
+    write.told.push(Told { event, subscriptions });
+    Ok(())
+}

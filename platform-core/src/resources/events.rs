@@ -1,0 +1,13 @@
+//! Subscriptions to events, and what becomes of their deliveries.
+
+pub mod dead_letter;
+pub mod delivery;
+pub mod delivery_status;
+pub mod pending_event;
+pub mod subscription;
+
+pub use dead_letter::{DeadLetter, DeadReason};
+pub use delivery::{Delivery, DeliveryState};
+pub use delivery_status::{DeliveryStatus, Mode};
+pub use pending_event::PendingEvent;
+pub use subscription::Subscription;

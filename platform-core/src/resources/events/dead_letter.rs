@@ -1,0 +1,130 @@
+//! Dead letters: events that were given up (`docs/api.md`, Events).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::super::check;
+use crate::{
+    access::cap,
+    cx::Cx,
+    error::{Error, Result},
+    kind::{Action, Domain, Field, Http, Kind, Method, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// An event that is tried no more, kept so that it can be delivered again. Our own kind; the latest 1,000 of a
+/// subscription are kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeadLetter {
+    /// The subscription's and a segment.
+    pub uid: Uid,
+    /// The event's id, as its receiver sees it.
+    pub event_id: String,
+    /// The event's type.
+    pub event_type: String,
+    /// What the event is about.
+    pub event_subject: String,
+    /// When the change was made.
+    pub event_time: Option<Timestamp>,
+    /// Why it was given up.
+    pub reason: DeadReason,
+    /// How often it was tried.
+    pub attempts: i32,
+    /// The HTTP status of the last answer; 0 when there was none.
+    pub http_status: i32,
+    /// Why the last try failed.
+    pub error: String,
+    /// When it was given up.
+    pub create_time: Option<Timestamp>,
+    /// The same.
+    pub update_time: Option<Timestamp>,
+}
+
+/// Why an event was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum DeadReason {
+    /// Not said.
+    #[default]
+    DeadReasonUnspecified,
+    /// It failed for as long as an event is tried.
+    Expired,
+    /// The sink refused it as often as a refusal is put up with.
+    Rejected,
+    /// Too many were waiting, and it was the oldest.
+    BacklogFull,
+}
+
+/// How many dead letters of a subscription are kept.
+pub const MAX_DEAD: usize = 1000;
+
+impl Resource for DeadLetter {
+    const KIND: &'static Kind = &Kind {
+        name: "DeadLetter",
+        plural: "deadLetters",
+        service: "DeadLettersService",
+        domain: Domain::EVENTS,
+        parent: Parent::Of("Subscription"),
+        methods: &[
+            Method::list(&[cap("subscriptions.list")]).order("createTime"),
+            Method::get(&[cap("subscriptions.list")]),
+        ],
+        actions: &[Action {
+            name: "RedeliverDeadLetter",
+            http: Http::Post,
+            path: "deadLetters/{uid=**}:redeliver",
+            request: &[Field::string("uid").required().check(check::uid)],
+            response: &[],
+            needs: Needs::At("uid", &[cap("subscriptions.update")]),
+            event: None,
+            run: |cx, request| Box::pin(redeliver(cx, request)),
+        }],
+        fields: &[
+            Field::UID,
+            Field::string("eventId").output_only(),
+            Field::string("eventType").output_only(),
+            Field::string("eventSubject").output_only(),
+            Field::timestamp("eventTime").output_only(),
+            Field::enumeration("reason", &["DEAD_REASON_UNSPECIFIED", "EXPIRED", "REJECTED", "BACKLOG_FULL"])
+                .output_only(),
+            Field::new("attempts", Type::Int32).output_only(),
+            Field::new("httpStatus", Type::Int32).output_only(),
+            Field::string("error").output_only(),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME,
+        ],
+        keys: &[],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        let group = "63921b2c44617e3f2603851537be0123af4a57d7";
+        Self {
+            uid: Uid::opaque(format!("{group}/0123456789abcdef/fedcba9876543210")),
+            event_id: "3f2c8f5e-0d6b-4c0e-9a53-1b2c3d4e5f60".to_owned(),
+            event_type: "com.example.registry.repo.created.v1".to_owned(),
+            event_subject: format!("{group}/1234567890abcdef"),
+            event_time: Some(Timestamp::EPOCH),
+            reason: DeadReason::Rejected,
+            attempts: 5,
+            http_status: 400,
+            error: "the answer's status was 400".to_owned(),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+        }
+    }
+}
+
+/// Puts the event behind those that wait, with its id.
+async fn redeliver(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    let uid = Uid::opaque(request.get("uid").and_then(Value::as_str).unwrap_or_default());
+    match cx.platform().outbox().redeliver(&uid).await {
+        Ok(true) => Ok(json!({})),
+        Ok(false) => Err(Error::not_found(DeadLetter::KIND, uid.as_str())),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,111 @@
+//! The delivery log: what became of the latest events of a subscription (`docs/api.md`, Events).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    access::cap,
+    kind::{Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, WhenParentGoes},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// What became of an event at one subscription. Our own kind; the latest 100 of a subscription are kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Delivery {
+    /// The subscription's and a segment.
+    pub uid: Uid,
+    /// The event's id, as its receiver sees it.
+    pub event_id: String,
+    /// The event's type.
+    pub event_type: String,
+    /// What the event is about.
+    pub event_subject: String,
+    /// When the change was made.
+    pub event_time: Option<Timestamp>,
+    /// How far it is.
+    pub state: DeliveryState,
+    /// How often it was tried.
+    pub attempts: i32,
+    /// The HTTP status of the last answer; 0 when there was none.
+    pub http_status: i32,
+    /// Why the last try failed.
+    pub error: String,
+    /// When it is tried again.
+    pub next_attempt_time: Option<Timestamp>,
+    /// When this was first written.
+    pub create_time: Option<Timestamp>,
+    /// When it was last written.
+    pub update_time: Option<Timestamp>,
+}
+
+/// How far a delivery is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum DeliveryState {
+    /// Not said.
+    #[default]
+    DeliveryStateUnspecified,
+    /// It failed and is tried again.
+    Retrying,
+    /// The sink acknowledged it.
+    Delivered,
+    /// It is tried no more; see the dead letters.
+    Dead,
+}
+
+/// How many deliveries of a subscription the log has.
+pub const LOG_LEN: i64 = 100;
+
+impl Resource for Delivery {
+    const KIND: &'static Kind = &Kind {
+        name: "Delivery",
+        plural: "deliveries",
+        service: "DeliveriesService",
+        domain: Domain::EVENTS,
+        parent: Parent::Of("Subscription"),
+        methods: &[
+            Method::list(&[cap("subscriptions.list")])
+                .order("updateTime desc")
+                .params(&[Param::exact("eventId"), Param::exact("state")]),
+            Method::get(&[cap("subscriptions.list")]),
+        ],
+        actions: &[],
+        fields: &[
+            Field::UID,
+            Field::string("eventId").output_only(),
+            Field::string("eventType").output_only(),
+            Field::string("eventSubject").output_only(),
+            Field::timestamp("eventTime").output_only(),
+            Field::enumeration("state", &["DELIVERY_STATE_UNSPECIFIED", "RETRYING", "DELIVERED", "DEAD"]).output_only(),
+            Field::new("attempts", Type::Int32).output_only(),
+            Field::new("httpStatus", Type::Int32).output_only(),
+            Field::string("error").output_only(),
+            Field::timestamp("nextAttemptTime").output_only(),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME,
+        ],
+        keys: &[],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        let group = "63921b2c44617e3f2603851537be0123af4a57d7";
+        Self {
+            uid: Uid::opaque(format!("{group}/0123456789abcdef/0000000000000007")),
+            event_id: "3f2c8f5e-0d6b-4c0e-9a53-1b2c3d4e5f60".to_owned(),
+            event_type: "com.example.registry.repo.created.v1".to_owned(),
+            event_subject: format!("{group}/1234567890abcdef"),
+            event_time: Some(Timestamp::EPOCH),
+            state: DeliveryState::Retrying,
+            attempts: 2,
+            http_status: 503,
+            error: "the answer's status was 503".to_owned(),
+            next_attempt_time: Some(Timestamp::EPOCH),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+        }
+    }
+}

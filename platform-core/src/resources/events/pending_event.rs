@@ -1,0 +1,76 @@
+//! Events that wait to be delivered: a record for each subscription that one goes to.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    event::Event,
+    kind::{Domain, Field, Kind, Parent, Resource, Roots, Type, WhenParentGoes},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// An event that is not delivered yet. Our own kind, which no method returns: written in the commit of the change that
+/// it tells of, never changed, listed by sequence, and deleted when it was delivered.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PendingEvent {
+    /// The subscription's and a segment.
+    pub uid: Uid,
+    /// The event.
+    pub event: Event,
+    /// When it was recorded.
+    pub create_time: Option<Timestamp>,
+}
+
+impl Resource for PendingEvent {
+    const KIND: &'static Kind = &Kind {
+        name: "PendingEvent",
+        plural: "pendingEvents",
+        service: "PendingEventsService",
+        domain: Domain::EVENTS,
+        parent: Parent::Of("Subscription"),
+        methods: &[],
+        actions: &[],
+        // Nothing to order or find by, which every change would pay for.
+        fields: &[
+            Field::string("uid").output_only(),
+            Field::message("event", EVENT).output_only(),
+            Field::timestamp("createTime").output_only(),
+        ],
+        keys: &[],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        let group = "63921b2c44617e3f2603851537be0123af4a57d7";
+        Self {
+            uid: Uid::opaque(format!("{group}/0123456789abcdef/fedcba9876543210")),
+            event: Event {
+                id: "3f2c8f5e-0d6b-4c0e-9a53-1b2c3d4e5f60".to_owned(),
+                ty: "com.example.registry.repo.created.v1".to_owned(),
+                source: "https://platform.example.com/registry/v2/repos".to_owned(),
+                subject: format!("{group}/1234567890abcdef"),
+                time: Some(Timestamp::EPOCH),
+                group: group.to_owned(),
+                extensions: [("bodytype".to_owned(), "registry.v2.Repo".to_owned())].into(),
+                data: r#"{"body":{"name":"nginx"}}"#.to_owned(),
+                ..Event::default()
+            },
+            create_time: Some(Timestamp::EPOCH),
+        }
+    }
+}
+
+const EVENT: &[Field] = &[
+    Field::string("id"),
+    Field::string("type"),
+    Field::string("source"),
+    Field::string("subject"),
+    Field::timestamp("time"),
+    Field::string("group"),
+    Field::enumeration("audience", &["CUSTOMER", "INTERNAL"]),
+    Field::new("extensions", Type::Map(&Type::String)),
+    Field::string("data"),
+];

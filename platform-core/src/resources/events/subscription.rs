@@ -1,0 +1,127 @@
+//! Subscriptions: where events of a group and of all below it go (`docs/api.md`, Events).
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    BoxFuture,
+    access::cap,
+    cx::Cx,
+    error::{Error, Result},
+    event::subscriptions_epoch,
+    kind::{Change, Domain, Field, Kind, Method, Parent, Resource, Roots, WhenParentGoes},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// A place that events of a group, and of all groups below it, are delivered to from its creation on.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Subscription {
+    /// The group's and a segment.
+    pub uid: Uid,
+    /// The URL that events are posted to.
+    pub sink: String,
+    /// When it was created.
+    pub create_time: Option<Timestamp>,
+    /// The same: a subscription never changes.
+    pub update_time: Option<Timestamp>,
+}
+
+/// The most subscriptions of one group; our choice, so that a change is recorded a bounded number of times.
+pub const MAX_SUBSCRIPTIONS: usize = 100;
+
+/// The longest URL of a sink, in bytes; our choice.
+const MAX_SINK: usize = 2048;
+
+impl Resource for Subscription {
+    const KIND: &'static Kind = &Kind {
+        name: "Subscription",
+        plural: "subscriptions",
+        service: "SubscriptionsService",
+        domain: Domain::EVENTS,
+        parent: Parent::Group,
+        methods: &[
+            Method::list(&[cap("subscriptions.list")]),
+            Method::get(&[cap("subscriptions.list")]),
+            Method::create(&[cap("subscriptions.create")]).event("events.subscription.created.v1"),
+            Method::delete(&[cap("subscriptions.delete")]).event("events.subscription.deleted.v1"),
+        ],
+        actions: &[],
+        fields: &[
+            Field::UID,
+            Field::string("sink").required().check(sink),
+            Field::CREATE_TIME.rest_only(),
+            Field::UPDATE_TIME.rest_only(),
+        ],
+        keys: &[],
+        unique: &[],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        Self {
+            uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
+            sink: "https://receiver.example.com/events".to_owned(),
+            create_time: Some(Timestamp::EPOCH),
+            update_time: Some(Timestamp::EPOCH),
+        }
+    }
+
+    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            change.write.raise(subscriptions_epoch(change.uid.root()));
+            let Some(subscription) = &change.new else { return Ok(()) };
+            if subscription.sink.starts_with("http:") && !cx.platform().settings().allow_http_sinks {
+                return Err(Error::invalid_field("sink", "must be an https URL"));
+            }
+            let group = change.uid.parent().unwrap_or_default();
+            let listeners = cx.platform().listeners(change.uid.root()).await?;
+            change.write.require_still(listeners.still());
+            let standing = listeners.subscriptions.iter().filter(|uid| uid.parent().as_ref() == Some(&group)).count();
+            if standing >= MAX_SUBSCRIPTIONS {
+                let why = format!("a group can have at most {MAX_SUBSCRIPTIONS} subscriptions");
+                return Err(Error::blocked("TOO_MANY_SUBSCRIPTIONS", why));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A URL with a host and without a user or a fragment. Where its host leads is looked at when it is connected to.
+fn sink(value: &Value) -> std::result::Result<(), String> {
+    let text = value.as_str().unwrap_or_default();
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or_default();
+    let host = rest.split(['/', '?']).next().unwrap_or_default();
+    let plain = text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'#' | b'\\' | b'"' | b'<' | b'>'));
+    let sound = plain && !host.is_empty() && !host.starts_with(':') && !host.contains('@') && text.len() <= MAX_SINK;
+    if sound { Ok(()) } else { Err("must be a URL such as https://receiver.example.com/events".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sink_is_a_plain_url_with_a_host() {
+        for good in ["https://a.example", "https://a.example:8443/x?y=z", "http://127.0.0.1:1/", "https://[2001::1]/"] {
+            assert_eq!(sink(&good.into()), Ok(()), "{good}");
+        }
+        let long = format!("https://a/{}", "x".repeat(MAX_SINK));
+        for bad in
+            ["", "a.example", "ftp://a", "https://", "https:///x", "https://:1", "https://a b", "https://u@a", &long]
+                .into_iter()
+                .chain([
+                    "https://u:p@a/x",
+                    "https://a/#x",
+                    "https://a\\@b",
+                    "https://a\n",
+                    "https://ä",
+                    "javascript:alert(1)",
+                ])
+        {
+            assert!(sink(&bad.into()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What the outbox does with what waits: leases, what became of a delivery, and what is kept of it.
+
+use super::*;
+
+fn delivered(world: &World, subscription: &Uid) -> Value {
+    world.get(&world.operator, "DeliveryStatus", subscription).unwrap()
+}
+
+fn log(world: &World) -> Vec<Value> {
+    world.walk(&world.operator, "Delivery", &[("order_by", "createTime")])
+}
+
+#[test]
+fn what_was_delivered_is_deleted_and_logged() {
+    let world = World::new();
+    let subscription = subscribe(&world, &world.org);
+    let repo = world.repo(&world.org);
+    let mut lease = lease(&world, &subscription, "one");
+    let pending = waiting(&world, &subscription).remove(0);
+    let id = pending.event.id.clone();
+    assert!(settle(&world, &mut lease, vec![(pending, Outcome::Delivered(204))]));
+    assert_eq!(told(&world, &subscription), []);
+    let rows = log(&world);
+    assert_eq!(rows.len(), 1);
+    assert_eq!((text(&rows[0], "eventId"), text(&rows[0], "eventSubject")), (&*id, &*repo));
+    assert_eq!(
+        (text(&rows[0], "state"), &rows[0]["attempts"], &rows[0]["httpStatus"]),
+        ("DELIVERED", &json!(1), &json!(204))
+    );
+    assert_eq!(delivered(&world, &subscription)["delivered"], "1");
+}
+
+#[test]
+fn one_at_a_time_holds_the_lease_of_a_subscription_until_it_is_over_or_let_go() {
+    let world = World::new();
+    let subscription = subscribe(&world, &world.org);
+    world.repo(&world.org);
+    let outbox = world.platform.outbox();
+    lease(&world, &subscription, "one");
+    let other = || block_on(outbox.take(&subscription, "two", LEASE)).unwrap();
+    assert!(matches!(other(), Settled::Elsewhere(until) if until == world.platform.now().plus_millis(LEASE)));
+    // Who holds it prolongs it.
+    world.clock.advance(LEASE - 1);
+    let mut first = lease(&world, &subscription, "one");
+    world.clock.advance(LEASE - 1);
+    assert!(matches!(other(), Settled::Elsewhere(_)));
+    world.clock.advance(1);
+    let Settled::Held(mut second) = other() else { panic!("the lease is over") };
+    let pending = waiting(&world, &subscription).remove(0);
+    let outcome = vec![(pending, Outcome::Delivered(200))];
+    assert!(!settle(&world, &mut first, outcome.clone()), "the lease went to another");
+    assert_eq!(told(&world, &subscription).len(), 1);
+    assert!(settle(&world, &mut second, outcome));
+    block_on(outbox.release(&mut second)).unwrap();
+    lease(&world, &subscription, "one");
+    world.delete(&world.operator, "Subscription", &subscription).unwrap();
+    assert!(matches!(block_on(outbox.take(&subscription, "one", LEASE)).unwrap(), Settled::Gone));
+    assert!(!settle(&world, &mut second, Vec::new()));
+}
+
+#[test]
+fn what_failed_waits_with_the_number_of_its_tries_and_what_follows_waits_behind_it() {
+    let world = World::new();
+    let subscription = subscribe(&world, &world.org);
+    world.repo(&world.org);
+    world.repo(&world.org);
+    let mut lease = lease(&world, &subscription, "one");
+    let first = waiting(&world, &subscription).remove(0);
+    for attempt in 1..=3 {
+        world.clock.advance(1000);
+        let at = world.platform.now().plus_millis(1000);
+        assert!(settle(&world, &mut lease, vec![(first.clone(), Outcome::Retry(failure(503), at))]));
+        assert_eq!((lease.attempts(&first.event), lease.status.next_attempt_time), (attempt, Some(at)));
+    }
+    assert_eq!(waiting(&world, &subscription)[0], first, "the order stays");
+    let rows = log(&world);
+    assert_eq!((rows.len(), text(&rows[0], "state"), &rows[0]["attempts"]), (1, "RETRYING", &json!(3)));
+    let failing_since = text(&delivered(&world, &subscription), "failingSince").to_owned();
+    assert_eq!(failing_since, world.platform.now().plus_millis(-2000).to_string());
+    assert!(settle(&world, &mut lease, vec![(first, Outcome::Delivered(200))]));
+    let status = delivered(&world, &subscription);
+    assert!(status.get("failingSince").is_none() && status.get("error").is_none(), "{status}");
+    let rows = log(&world);
+    assert_eq!((rows.len(), text(&rows[0], "state"), &rows[0]["attempts"]), (1, "DELIVERED", &json!(4)));
+}
+
+#[test]
+fn what_is_given_up_is_a_dead_letter_that_can_be_delivered_again_with_the_same_id() {
+    let world = World::new();
+    let subscription = subscribe(&world, &world.org);
+    world.repo(&world.org);
+    let mut lease = lease(&world, &subscription, "one");
+    let pending = waiting(&world, &subscription).remove(0);
+    let dead = Outcome::Dead(DeadReason::Rejected, Some(failure(400)));
+    assert!(settle(&world, &mut lease, vec![(pending.clone(), dead)]));
+    assert_eq!(told(&world, &subscription), []);
+    let letter = world.get(&world.operator, "DeadLetter", &pending.uid).unwrap();
+    assert_eq!((text(&letter, "reason"), text(&letter, "eventId")), ("REJECTED", &*pending.event.id));
+    assert!(!letter.to_string().contains("repo 0"), "a dead letter's list shows no event: {letter}");
+
+    world.repo(&world.org);
+    let request = json!({ "uid": pending.uid });
+    let viewer = world.holder(&world.org, &["subscriptions.list"]);
+    assert_eq!(code(world.run(Some(&viewer), "RedeliverDeadLetter", request.clone())), Code::PermissionDenied);
+    world.run(Some(&world.operator), "RedeliverDeadLetter", request.clone()).unwrap();
+    let last = waiting(&world, &subscription).pop().unwrap();
+    assert_eq!(last.event, pending.event);
+    assert_eq!(code(world.run(Some(&world.operator), "RedeliverDeadLetter", request)), Code::NotFound);
+}
+
+#[test]
+fn a_paused_subscription_keeps_what_waits_until_it_is_resumed() {
+    let world = World::new();
+    let subscription = subscribe(&world, &world.org);
+    world.repo(&world.org);
+    let mut held = lease(&world, &subscription, "one");
+    let pending = waiting(&world, &subscription).remove(0);
+    assert!(settle(&world, &mut held, vec![(pending, Outcome::Pause(failure(410)))]));
+    assert_eq!(text(&delivered(&world, &subscription), "mode"), "PAUSED");
+    world.repo(&world.org);
+    assert_eq!(told(&world, &subscription).len(), 2);
+    world.run(Some(&world.operator), "ResumeDelivery", json!({ "uid": subscription })).unwrap();
+    assert_eq!(text(&delivered(&world, &subscription), "mode"), "ACTIVE");
+    assert!(!settle(&world, &mut held, Vec::new()), "whoever holds the lease reads it again");
+    lease(&world, &subscription, "two");
+}
+
+#[test]
+fn the_log_and_the_dead_letters_of_a_subscription_are_bounded() {
+    let world = World::new();
+    let subscription = subscribe(&world, &world.org);
+    let mut lease = lease(&world, &subscription, "one");
+    for round in 0..12 {
+        for _ in 0..100 {
+            world.repo(&world.org);
+        }
+        let events = waiting(&world, &subscription);
+        let outcome = |pending: PendingEvent| match round {
+            0 => (pending, Outcome::Delivered(200)),
+            _ => (pending, Outcome::Dead(DeadReason::BacklogFull, None)),
+        };
+        assert!(settle(&world, &mut lease, events.into_iter().map(outcome).collect()));
+        if round == 0 {
+            assert_eq!(log(&world).len(), 10, "of many that were delivered at once the last are logged");
+        }
+    }
+    assert_eq!(log(&world).len(), 100);
+    assert_eq!(world.list(&world.operator, "DeadLetter", &[]).unwrap().total, 1000);
+    let status = delivered(&world, &subscription);
+    assert_eq!(
+        (&status["dead"], &status["overflowed"], &status["delivered"]),
+        (&json!("1100"), &json!("1100"), &json!("100"))
+    );
+}
+
+#[test]
+fn subscriptions_with_something_to_deliver_are_found_and_others_are_not() {
+    let world = World::new();
+    let groups = [world.group(&world.org), world.group(&world.org), world.group(&world.org)];
+    let subscriptions: Vec<_> = groups.iter().map(|group| subscribe(&world, group)).collect();
+    for group in &groups[..2] {
+        (0..3).for_each(|_| drop(world.repo(group)));
+    }
+    let outbox = world.platform.outbox();
+    let mut expected = subscriptions[..2].to_vec();
+    expected.sort();
+    assert_eq!(block_on(outbox.subscriptions(None, 10)).unwrap(), expected);
+    assert_eq!(block_on(outbox.subscriptions(None, 1)).unwrap(), expected[..1]);
+    assert_eq!(block_on(outbox.subscriptions(Some(&expected[0]), 10)).unwrap(), expected[1..]);
+}

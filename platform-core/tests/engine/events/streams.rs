@@ -1,0 +1,59 @@
+//! What a process hears of its own changes.
+
+use platform_core::{
+    event::{Audience, EventStream, Heard},
+    resources::registry::Repo,
+};
+
+use super::*;
+
+fn next(stream: &mut EventStream) -> Heard {
+    block_on(stream.next()).expect("the platform is there")
+}
+
+#[test]
+fn a_stream_hears_a_group_and_what_is_below_it_typed_and_in_order_without_a_subscription() {
+    let world = World::new();
+    let (a, b) = (world.group(&world.org), world.group(&world.org));
+    let deep = world.group(&a);
+    let mut stream = world.platform.subscribe(&a);
+    world.repo(&b);
+    let first = world.repo(&deep);
+    let second = world.repo(&a);
+    let mut last = 0;
+    for expected in [&first, &second] {
+        let Heard::Event { sequence, event } = next(&mut stream) else { panic!("an event") };
+        assert_eq!(event.body::<Repo>().unwrap().uid, *expected);
+        assert!(sequence > last);
+        last = sequence;
+    }
+}
+
+#[test]
+fn a_slow_reader_is_told_how_much_it_missed_and_a_stream_of_all_hears_what_is_internal() {
+    let world = World::new();
+    let mut slow = world.platform.subscribe(&world.org);
+    let heard = 1024 + 1;
+    for _ in 0..heard + 5 {
+        world.repo(&world.org);
+    }
+    (0..heard).for_each(|_| assert!(matches!(next(&mut slow), Heard::Event { .. })));
+    assert!(matches!(next(&mut slow), Heard::Missed(5)));
+    drop(slow);
+
+    let mut all = world.platform.subscribe_to_all();
+    let metadata = json!({ "identityMetadata": { "company": "x" } });
+    world.run(Some(&world.operator), "UpdateIdentityMetadata", metadata).unwrap();
+    let Heard::Event { event, .. } = next(&mut all) else { panic!("an event") };
+    assert_eq!(event.audience, Audience::Internal);
+}
+
+#[test]
+fn who_delivers_is_woken_once_for_what_came_meanwhile() {
+    let world = World::new();
+    let subscription = subscribe(&world, &world.org);
+    let mut watch = world.platform.outbox().watch();
+    world.repo(&world.org);
+    world.repo(&world.org);
+    assert_eq!(block_on(watch.next()), Some(vec![subscription]));
+}

@@ -1,0 +1,306 @@
+//! A lane: the events of one subscription, one after another.
+
+use std::{
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use platform_core::{
+    error::Result,
+    event::Event,
+    platform::{Lease, Outcome, Platform, Settled},
+    resources::events::{DeadReason, Mode, PendingEvent},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::Instant,
+};
+
+use crate::{
+    dispatcher::Options,
+    metrics,
+    policy::millis,
+    sink::{Answer, Sink},
+};
+
+/// The most events that are read at once, and settled by one commit.
+const PAGE: usize = 100;
+/// After how long what was acknowledged is settled, so that little of it is sent again after a crash.
+const SETTLE_AFTER: Duration = Duration::from_millis(50);
+/// A sink that takes longer is slow.
+const SLOW: Duration = Duration::from_secs(1);
+/// How long to wait when a lease is lost, or the store does not answer.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What all lanes share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) platform: Arc<Platform>,
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) options: Options,
+    /// The turns of lanes whose sinks are well.
+    well: Semaphore,
+    /// Those of lanes whose sinks are slow or failing.
+    troubled: Semaphore,
+    /// The leases of lanes that are not at work, which are good for a while.
+    pub(crate) leases: Mutex<HashMap<Uid, Lease>>,
+    /// Whether lanes shall end.
+    pub(crate) stopping: AtomicBool,
+}
+
+/// When a lane has work again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// When something new comes.
+    Idle,
+    /// At this time, whatever comes.
+    At(Timestamp),
+}
+
+impl Shared {
+    pub(crate) fn new(platform: Arc<Platform>, sink: Arc<dyn Sink>, options: Options) -> Self {
+        Self {
+            well: Semaphore::new(options.lanes),
+            troubled: Semaphore::new(options.troubled_lanes),
+            leases: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            platform,
+            sink,
+            options,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.platform.now()
+    }
+
+    /// How long a lease must stand before a try begins.
+    fn margin(&self) -> i64 {
+        millis(self.options.timeout).saturating_add(1000)
+    }
+
+    /// Delivers what waits for a subscription, until nothing does or it has to wait itself.
+    pub(crate) async fn run(&self, subscription: &Uid) -> Next {
+        // Before the lease, so that what has to wait for a turn here can have one at another dispatcher.
+        let Ok(turn) = self.well.acquire().await else { return Next::Idle };
+        let done = match self.lease(subscription).await {
+            Ok(Ok(lease)) => Lane { shared: self, lease, slow: false, page: 8 }.run(turn).await,
+            Ok(Err(next)) => return next,
+            Err(error) => Err(error),
+        };
+        done.unwrap_or_else(|error| {
+            tracing::warn!(%subscription, %error, "events cannot be read or settled");
+            Next::At(self.now().plus_millis(millis(PAUSE)))
+        })
+    }
+
+    /// Takes the lease of a subscription, unless it is still held.
+    async fn lease(&self, subscription: &Uid) -> Result<std::result::Result<Lease, Next>> {
+        let kept = self.leases.lock().remove(subscription);
+        if let Some(lease) = kept.filter(|lease| lease.stands(self.now(), self.margin())) {
+            // One that waits may have been resumed meanwhile.
+            let waits = lease.status.failures > 0 || lease.status.mode == Mode::Paused;
+            if !waits || self.platform.outbox().holds(&lease).await? {
+                return Ok(Ok(lease));
+            }
+        }
+        if self.platform.outbox().waiting(subscription, 1).await?.events.is_empty() {
+            return Ok(Err(Next::Idle));
+        }
+        let Options { name, lease, .. } = &self.options;
+        Ok(match self.platform.outbox().take(subscription, name, millis(*lease)).await? {
+            Settled::Held(lease) => Ok(lease),
+            Settled::Elsewhere(until) => Err(Next::At(until.max(self.now()).plus_millis(millis(PAUSE) / 4))),
+            Settled::Gone => Err(Next::Idle),
+        })
+    }
+}
+
+/// A lane at work.
+struct Lane<'a> {
+    shared: &'a Shared,
+    lease: Lease,
+    /// Whether the sink was slow when it was last asked.
+    slow: bool,
+    /// How many events to read.
+    page: usize,
+}
+
+/// How a lane's turn ended.
+enum Turn {
+    /// There may be more.
+    Over,
+    /// The lease is another's.
+    Lost,
+    /// Nothing waits, or not now.
+    Done(Next),
+}
+
+impl Lane<'_> {
+    async fn run(mut self, turn: SemaphorePermit<'_>) -> Result<Next> {
+        let mut first = Some(turn);
+        while !self.shared.stopping.load(Ordering::SeqCst) {
+            // What a lane holds in memory, it holds while it has a turn.
+            let turns = if self.is_troubled() { &self.shared.troubled } else { &self.shared.well };
+            let permit = match first.take().filter(|_| !self.is_troubled()) {
+                Some(turn) => turn,
+                None => match turns.acquire().await {
+                    Ok(turn) => turn,
+                    Err(_) => break,
+                },
+            };
+            let turn = self.turn().await;
+            drop(permit);
+            match turn? {
+                Turn::Over => {}
+                Turn::Lost => return Ok(Next::At(self.shared.now().plus_millis(millis(PAUSE)))),
+                Turn::Done(next) => {
+                    self.shared.leases.lock().insert(self.lease.subscription.uid.clone(), self.lease);
+                    return Ok(next);
+                }
+            }
+        }
+        Ok(Next::Idle)
+    }
+
+    fn is_troubled(&self) -> bool {
+        self.slow || self.lease.status.failures > 0
+    }
+
+    /// Delivers a page of what waits.
+    async fn turn(&mut self) -> Result<Turn> {
+        let limit = if self.is_troubled() { 1 } else { self.page };
+        let outbox = self.shared.platform.outbox();
+        let mut waiting = outbox.waiting(&self.lease.subscription.uid, limit).await?;
+        if waiting.events.is_empty() {
+            return Ok(Turn::Done(Next::Idle));
+        }
+        let surplus = waiting.total.saturating_sub(self.shared.options.policy.backlog);
+        if surplus > 0 {
+            let most = usize::try_from(surplus).unwrap_or(PAGE).min(PAGE);
+            if waiting.events.len() < most {
+                waiting = outbox.waiting(&self.lease.subscription.uid, most).await?;
+            }
+            return self.overflow(waiting.events.into_iter().take(most)).await;
+        }
+        let status = &self.lease.status;
+        if status.mode == Mode::Paused {
+            return Ok(Turn::Done(Next::Idle));
+        }
+        if let Some(at) = status.next_attempt_time.filter(|at| *at > self.shared.now()) {
+            return Ok(Turn::Done(Next::At(at)));
+        }
+        if waiting.events.len() == self.page {
+            self.page = PAGE.min(self.page * 2);
+        }
+        self.deliver(waiting.events).await
+    }
+
+    /// Gives up the oldest of too many.
+    async fn overflow(&mut self, oldest: impl Iterator<Item = PendingEvent>) -> Result<Turn> {
+        let dead: Vec<_> = oldest.map(|event| (event, Outcome::Dead(DeadReason::BacklogFull, None))).collect();
+        let (subscription, count) = (&self.lease.subscription.uid, dead.len());
+        tracing::warn!(%subscription, count, "too many events wait: the oldest are dead letters");
+        self.settle(dead).await
+    }
+
+    /// Hands events over in their order, until one fails.
+    async fn deliver(&mut self, events: Vec<PendingEvent>) -> Result<Turn> {
+        let (mut settled, mut acknowledged) = (Instant::now(), Vec::new());
+        for pending in events {
+            if settled.elapsed() >= SETTLE_AFTER || !self.lease.stands(self.shared.now(), self.shared.margin()) {
+                if let Turn::Lost = self.settle(std::mem::take(&mut acknowledged)).await? {
+                    return Ok(Turn::Lost);
+                }
+                settled = Instant::now();
+            }
+            let answer = self.attempt(&pending.event).await;
+            if !matches!(answer, Answer::Status(200..=299)) {
+                // What came before it has changed how its failure is looked at.
+                if !acknowledged.is_empty()
+                    && let Turn::Lost = self.settle(acknowledged).await?
+                {
+                    return Ok(Turn::Lost);
+                }
+                return self.failed(pending, answer).await;
+            }
+            metrics::acknowledged(&pending.event, self.shared.now());
+            let outcome = self.outcome(&pending.event, answer);
+            acknowledged.push((pending, outcome));
+            if self.slow || self.shared.stopping.load(Ordering::SeqCst) {
+                break;
+            }
+        }
+        self.settle(acknowledged).await
+    }
+
+    async fn failed(&mut self, pending: PendingEvent, answer: Answer) -> Result<Turn> {
+        let outcome = self.outcome(&pending.event, answer);
+        let (subscription, event) = (&self.lease.subscription.uid, &pending.event.id);
+        match &outcome {
+            Outcome::Delivered(_) => {}
+            Outcome::Retry(failure, at) => {
+                tracing::info!(%subscription, event, error = failure.error, %at, "a delivery failed and is tried again");
+            }
+            Outcome::Pause(failure) => {
+                metrics::paused();
+                tracing::warn!(%subscription, error = failure.error, "a subscription is paused: its sink is gone");
+            }
+            Outcome::Dead(reason, failure) => {
+                let error = failure.as_ref().map(|failure| failure.error.as_str());
+                tracing::warn!(%subscription, event, ?reason, error, "an event is given up");
+            }
+        }
+        self.settle(vec![(pending, outcome)]).await
+    }
+
+    fn outcome(&self, event: &Event, answer: Answer) -> Outcome {
+        self.shared.options.policy.outcome(&self.lease, event, answer, self.shared.now())
+    }
+
+    async fn attempt(&mut self, event: &Event) -> Answer {
+        let begun = Instant::now();
+        let handed = AssertUnwindSafe(self.shared.sink.deliver(&self.lease.subscription, event)).catch_unwind();
+        let answer = match tokio::time::timeout(self.shared.options.timeout, handed).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Answer::Failed("the sink panicked".to_owned()),
+            Err(_) => Answer::Failed("the answer took too long".to_owned()),
+        };
+        self.slow = begun.elapsed() > SLOW;
+        let class = match answer {
+            Answer::Status(200..=299) => "2xx",
+            Answer::Status(300..=399) => "3xx",
+            Answer::Status(400..=499) => "4xx",
+            Answer::Status(500..) => "5xx",
+            Answer::Status(_) | Answer::Failed(_) => "none",
+        };
+        metrics::attempted(class, begun.elapsed());
+        answer
+    }
+
+    async fn settle(&mut self, outcomes: Vec<(PendingEvent, Outcome)>) -> Result<Turn> {
+        let reasons: Vec<_> = outcomes.iter().filter_map(|(_, outcome)| reason(outcome)).collect();
+        let lease = millis(self.shared.options.lease);
+        if !self.shared.platform.outbox().settle(&mut self.lease, outcomes, lease).await? {
+            return Ok(Turn::Lost);
+        }
+        reasons.into_iter().for_each(metrics::dead);
+        Ok(Turn::Over)
+    }
+}
+
+fn reason(outcome: &Outcome) -> Option<DeadReason> {
+    match outcome {
+        Outcome::Dead(reason, _) => Some(*reason),
+        _ => None,
+    }
+}

@@ -1,0 +1,101 @@
+//! What an answer means: when an event is tried again, and when it is given up. Pure but for the chance in a delay.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use platform_core::{
+    event::Event,
+    platform::{Failure, Lease, Outcome},
+    resources::events::DeadReason,
+    timestamp::Timestamp,
+};
+
+use crate::sink::Answer;
+
+/// How failures are put up with (`docs/api.md`, Events).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// The first delay is between this and twice this; each further one twice as long.
+    pub min_delay: Duration,
+    /// Until they are between this and twice this.
+    pub max_delay: Duration,
+    /// How long an event is tried, from when it was recorded, or the sink began to fail if that was later.
+    pub give_up_after: Duration,
+    /// How often an event is tried that the sink refuses by a 4xx other than 408, 425 and 429.
+    pub refusals: i32,
+    /// How many events may wait for a subscription.
+    pub backlog: u64,
+}
+
+impl Default for Policy {
+    /// Half a second to half an hour, three days, 5 tries, 10,000 events.
+    fn default() -> Self {
+        Self {
+            min_delay: Duration::from_millis(500),
+            max_delay: Duration::from_secs(30 * 60),
+            give_up_after: Duration::from_secs(3 * 24 * 60 * 60),
+            refusals: 5,
+            backlog: 10_000,
+        }
+    }
+}
+
+impl Policy {
+    /// Tells what an answer means for an event of this lease.
+    pub(crate) fn outcome(&self, lease: &Lease, event: &Event, answer: Answer, now: Timestamp) -> Outcome {
+        let failure = match answer {
+            Answer::Status(status @ 200..=299) => return Outcome::Delivered(status),
+            Answer::Status(status) => Failure { status, error: format!("the answer's status was {status}") },
+            Answer::Failed(error) => Failure { status: 0, error },
+        };
+        let refused = matches!(failure.status, 400..=499) && !matches!(failure.status, 408 | 425 | 429);
+        if failure.status == 410 {
+            return Outcome::Pause(failure);
+        }
+        if refused && lease.attempts(event) + 1 >= self.refusals {
+            return Outcome::Dead(DeadReason::Rejected, Some(failure));
+        }
+        // What waited while nobody delivered is not given up at its first try.
+        let since = lease.status.failing_since.map(|since| event.time.unwrap_or(since).max(since));
+        if since.is_some_and(|since| now >= since.plus_millis(millis(self.give_up_after))) {
+            return Outcome::Dead(DeadReason::Expired, Some(failure));
+        }
+        Outcome::Retry(failure, now.plus_millis(millis(self.delay(lease.status.failures))))
+    }
+
+    /// Returns how long to wait after so many failures before this one.
+    fn delay(&self, failures: i32) -> Duration {
+        let delays = ExponentialBuilder::new()
+            .with_factor(2.0)
+            .with_min_delay(self.min_delay)
+            .with_max_delay(self.max_delay)
+            .without_max_times()
+            .with_jitter();
+        // By then they no longer grow.
+        let nth = usize::try_from(failures).unwrap_or_default().min(64);
+        delays.build().nth(nth).unwrap_or(self.max_delay)
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_with_chance_in_them_until_they_are_as_long_as_they_get() {
+        let policy = Policy::default();
+        for (failures, from) in [(0, 500), (1, 1000), (5, 16_000), (11, 1_024_000), (12, 1_800_000), (9999, 1_800_000)]
+        {
+            for _ in 0..20 {
+                let delay = millis(policy.delay(failures));
+                assert!((from..=2 * from).contains(&delay), "{failures}: {delay}");
+            }
+        }
+        let some: std::collections::HashSet<_> = (0..20).map(|_| policy.delay(3)).collect();
+        assert!(some.len() > 1, "there is chance in them");
+    }
+}

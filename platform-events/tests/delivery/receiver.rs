@@ -1,0 +1,87 @@
+//! A receiver on loopback that remembers what it was sent.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use http::{Request, Response, request::Parts};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::{net::TcpListener, task::JoinHandle};
+
+/// How many requests are remembered.
+const KEPT: usize = 100;
+
+pub(crate) struct Receiver {
+    pub(crate) address: SocketAddr,
+    state: Arc<State>,
+    task: JoinHandle<()>,
+}
+
+/// What a body is answered with.
+type Answer = dyn Fn(&[u8]) -> u16 + Send + Sync;
+
+struct State {
+    requests: Mutex<Vec<(Parts, Bytes)>>,
+    connections: AtomicUsize,
+    answer: Box<Answer>,
+}
+
+impl Receiver {
+    /// Listens at a free port, and answers each body with this status.
+    pub(crate) async fn begin(answer: impl Fn(&[u8]) -> u16 + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answer = Box::new(answer);
+        let state = Arc::new(State { requests: Mutex::default(), connections: AtomicUsize::new(0), answer });
+        let shared = Arc::clone(&state);
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                shared.connections.fetch_add(1, Ordering::SeqCst);
+                let shared = Arc::clone(&shared);
+                let service = service_fn(move |request| answer_one(Arc::clone(&shared), request));
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        Self { address, state, task }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// Returns what was sent since this was last asked.
+    pub(crate) fn requests(&self) -> Vec<(Parts, Bytes)> {
+        std::mem::take(&mut *self.state.requests.lock())
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn answer_one(state: Arc<State>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = (state.answer)(&body).try_into().unwrap();
+    let mut requests = state.requests.lock();
+    if requests.len() < KEPT {
+        requests.push((head, body));
+    }
+    Ok(response)
+}

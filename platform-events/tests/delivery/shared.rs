@@ -1,0 +1,83 @@
+//! Several dispatchers over one store, and what ends without a word.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use platform_events::Answer;
+
+use crate::common::{Scripted, World, at_once};
+
+#[tokio::test(start_paused = true)]
+async fn two_dispatchers_share_the_work_and_deliver_nothing_twice() {
+    let world = World::new().await;
+    let mut groups = Vec::new();
+    for n in 0..30 {
+        let group = world.group().await;
+        world.subscribe(&group, &format!("https://sink{n}.test/")).await;
+        groups.push(group);
+    }
+    // Each takes its time, so that both are at work at once; the sink refuses to be handed two events at a time.
+    let by = |name: &str| Scripted::named(name);
+    let (one, two) = (by("one"), by("two"));
+    let first = world.deliver(&one, |options| (options.name, options.lanes) = ("one".to_owned(), 10));
+    let second = world.deliver(&two, |options| (options.name, options.lanes) = ("two".to_owned(), 10));
+    let mut expected = 0;
+    for _ in 0..5 {
+        for group in &groups {
+            expected += world.repos(group, 2).await.len();
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    while one.count() + two.count() < expected {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    first.stop().await;
+    second.stop().await;
+    assert_eq!(one.count() + two.count(), expected, "nothing came twice");
+    let ids: HashSet<_> = [&one, &two].into_iter().flat_map(|sink| sink.ids()).collect();
+    assert_eq!(ids.len(), expected);
+    assert!(one.count() > 0 && two.count() > 0, "both worked: {} and {}", one.count(), two.count());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_dispatcher_leaves_that_ends_without_a_word_another_delivers_when_its_lease_is_over() {
+    let world = World::new().await;
+    world.subscribe(&world.org, "https://a.test/").await;
+    let sink = Scripted::new(|_, _, _| (Duration::from_millis(20), Answer::Status(200)));
+    let crashed = world.deliver(&sink, |options| options.name = "one".to_owned());
+    let expected = world.repos(&world.org, 100).await;
+    sink.has("https://a.test/", 30).await;
+    drop(crashed);
+    let before = sink.taken("https://a.test/").len();
+    let begun = tokio::time::Instant::now();
+    let _second = world.deliver(&sink, |options| options.name = "two".to_owned());
+    sink.has("https://a.test/", before + 1).await;
+    assert!(begun.elapsed() > Duration::from_secs(15), "the lease was held: {:?}", begun.elapsed());
+    while sink.taken("https://a.test/").last() != expected.last() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // At least once, in order, and again with the id that they had.
+    let (mut subjects, mut ids) = (Vec::new(), HashSet::new());
+    for (subject, id) in &sink.taken.lock()["https://a.test/"] {
+        if ids.insert(id.clone()) {
+            subjects.push(subject.clone());
+        }
+    }
+    assert_eq!(subjects, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_comes_back_with_its_name_goes_on_at_once() {
+    let world = World::new().await;
+    world.subscribe(&world.org, "https://a.test/").await;
+    let sink = Scripted::new(|_, _, attempt| at_once(if attempt == 1 { 503 } else { 200 }));
+    drop(world.deliver(&sink, |_| {}));
+    world.repos(&world.org, 10).await;
+    let crashed = world.deliver(&sink, |_| {});
+    sink.has("https://a.test/", 3).await;
+    drop(crashed);
+    let begun = tokio::time::Instant::now();
+    let sink = Scripted::good();
+    let _again = world.deliver(&Arc::clone(&sink), |_| {});
+    sink.has("https://a.test/", 7).await;
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+}

@@ -1,0 +1,198 @@
+//! Retries, dead letters, pauses, caps and fairness, over days of tokio's paused clock.
+
+use std::time::Duration;
+
+use platform_core::resources::events::{DeadReason, Mode};
+use platform_events::Answer;
+use tokio::time::Instant;
+
+use crate::common::{Scripted, World, at_once};
+
+const A: &str = "https://a.test/";
+const B: &str = "https://b.test/";
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+#[tokio::test(start_paused = true)]
+async fn what_waited_and_what_comes_is_delivered_in_order_and_leaves_nothing_behind() {
+    let world = World::new().await;
+    let subscription = world.subscribe(&world.org, A).await;
+    let mut expected = world.repos(&world.org, 250).await;
+    let sink = Scripted::good();
+    let delivering = world.deliver(&sink, |_| {});
+    sink.has(A, 250).await;
+    expected.extend(world.repos(&world.org, 10).await);
+    sink.has(A, 260).await;
+    delivering.stop().await;
+    assert_eq!(sink.taken(A), expected);
+    assert_eq!(world.waiting(&subscription).await, 0);
+    let status = world.status(&subscription).await;
+    assert_eq!((status.delivered, status.dead, status.holder.as_str()), (260, 0, ""), "the lease was let go");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_event_is_tried_again_ever_later_while_what_follows_waits() {
+    let world = World::new().await;
+    world.subscribe(&world.org, A).await;
+    let expected = world.repos(&world.org, 3).await;
+    // Down for an hour: no answer, then a refusal that passes, then 5xx.
+    let begun = Instant::now();
+    let sink = Scripted::new(move |_, _, attempt| match attempt {
+        _ if begun.elapsed() > Duration::from_secs(3600) => at_once(204),
+        1 => (Duration::ZERO, Answer::Failed("connection refused".to_owned())),
+        2 => at_once(408),
+        3 => at_once(425),
+        4 => at_once(429),
+        5 => at_once(301),
+        _ => at_once(503),
+    });
+    let _delivering = world.deliver(&sink, |_| {});
+    sink.has(A, 3).await;
+    assert_eq!(sink.taken(A), expected);
+    let times = sink.times.lock()[A].clone();
+    let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!((8..20).contains(&gaps.len()), "{gaps:?}");
+    for (n, gap) in gaps[..gaps.len() - 2].iter().enumerate() {
+        let least = Duration::from_millis(500 << n).min(Duration::from_secs(1800));
+        assert!(*gap >= least && *gap <= least * 2 + Duration::from_millis(1200), "{n}: {gap:?}");
+    }
+    assert!(gaps[gaps.len() - 2..].iter().all(|gap| *gap < Duration::from_millis(100)), "{gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_three_days_an_event_is_given_up_and_the_next_has_its_own_time() {
+    let world = World::new().await;
+    let subscription = world.subscribe(&world.org, A).await;
+    let first = world.repos(&world.org, 1).await;
+    let sink = Scripted::new(|_, _, _| at_once(500));
+    let _delivering = world.deliver(&sink, |_| {});
+    tokio::time::sleep(2 * DAY).await;
+    world.repos(&world.org, 1).await;
+    tokio::time::sleep(DAY - Duration::from_secs(3600)).await;
+    assert_eq!(world.dead().await.len(), 0);
+    tokio::time::sleep(Duration::from_secs(3 * 3600)).await;
+    let dead = world.dead().await;
+    assert_eq!(dead.len(), 1);
+    assert_eq!((&dead[0].event_subject, dead[0].reason, dead[0].http_status), (&first[0], DeadReason::Expired, 500));
+    assert!(dead[0].attempts > 70 && dead[0].attempts < 170, "{}", dead[0].attempts);
+    tokio::time::sleep(DAY).await;
+    assert_eq!(world.waiting(&subscription).await, 1);
+    tokio::time::sleep(DAY).await;
+    assert_eq!((world.dead().await.len(), world.waiting(&subscription).await), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waited_while_nobody_delivered_is_not_given_up_at_its_first_failure() {
+    let world = World::new().await;
+    world.subscribe(&world.org, A).await;
+    world.repos(&world.org, 1).await;
+    tokio::time::sleep(4 * DAY).await;
+    let sink = Scripted::new(|_, _, attempt| at_once(if attempt < 3 { 503 } else { 200 }));
+    let _delivering = world.deliver(&sink, |_| {});
+    sink.has(A, 1).await;
+    assert_eq!(world.dead().await.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_event_is_tried_five_times_and_holds_up_what_follows_no_longer() {
+    let world = World::new().await;
+    world.subscribe(&world.org, A).await;
+    let repos = world.repos(&world.org, 20).await;
+    let poison = repos[7].clone();
+    let is_poison = poison.clone();
+    let sink = Scripted::new(move |_, event, _| at_once(if event.subject == is_poison { 400 } else { 200 }));
+    let begun = Instant::now();
+    let _delivering = world.deliver(&sink, |_| {});
+    sink.has(A, 19).await;
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let expected: Vec<_> = repos.into_iter().filter(|repo| *repo != poison).collect();
+    assert_eq!((sink.taken(A), sink.tries(A)), (expected, 19 + 5));
+    let dead = world.dead().await;
+    assert_eq!(dead.len(), 1);
+    assert_eq!((&dead[0].event_subject, dead[0].reason, dead[0].attempts), (&poison, DeadReason::Rejected, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn gone_pauses_a_subscription_until_it_is_resumed() {
+    let world = World::new().await;
+    let subscription = world.subscribe(&world.org, A).await;
+    let mut expected = world.repos(&world.org, 1).await;
+    let sink = Scripted::new(|_, _, attempt| at_once(if attempt == 1 { 410 } else { 200 }));
+    let _delivering = world.deliver(&sink, |_| {});
+    tokio::time::sleep(5 * DAY).await;
+    expected.extend(world.repos(&world.org, 1).await);
+    tokio::time::sleep(DAY).await;
+    assert_eq!(sink.tries(A), 1);
+    assert_eq!((world.status(&subscription).await.mode, world.waiting(&subscription).await), (Mode::Paused, 2));
+    assert!(world.platform.outbox().resume(&subscription).await.unwrap());
+    sink.has(A, 1).await;
+    // The second met its 410 then.
+    tokio::time::sleep(DAY).await;
+    assert!(world.platform.outbox().resume(&subscription).await.unwrap());
+    sink.has(A, 2).await;
+    assert_eq!(sink.taken(A), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_too_many_that_wait_the_oldest_become_dead_letters() {
+    let world = World::new().await;
+    let subscription = world.subscribe(&world.org, A).await;
+    let begun = Instant::now();
+    let sink = Scripted::new(move |_, _, _| at_once(if begun.elapsed() < DAY { 503 } else { 200 }));
+    let _delivering = world.deliver(&sink, |options| options.policy.backlog = 50);
+    let repos = world.repos(&world.org, 120).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.waiting(&subscription).await, 50);
+    let dead = world.dead().await;
+    assert!(dead.len() == 70 && dead.iter().all(|dead| dead.reason == DeadReason::BacklogFull), "{}", dead.len());
+    assert_eq!(world.status(&subscription).await.overflowed, 70);
+    sink.has(A, 50).await;
+    assert_eq!(sink.taken(A), repos[70..]);
+    for (n, letter) in dead.iter().enumerate() {
+        assert!(world.platform.outbox().redeliver(&letter.uid).await.unwrap());
+        sink.has(A, 50 + n + 1).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((world.dead().await.len(), world.waiting(&subscription).await), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_or_dead_sink_delays_no_other() {
+    let world = World::new().await;
+    let mut groups = Vec::new();
+    for n in 0..40 {
+        let group = world.group().await;
+        let host = if n % 2 == 0 { "dead" } else { "slow" };
+        world.subscribe(&group, &format!("https://{host}{n}.test/")).await;
+        world.repos(&group, 3).await;
+        groups.push(group);
+    }
+    let group = world.group().await;
+    world.subscribe(&group, B).await;
+    let sink = Scripted::new(|sink, _, _| match sink {
+        B => at_once(200),
+        _ if sink.contains("slow") => (Duration::from_secs(8), Answer::Status(200)),
+        _ => (Duration::from_secs(60), Answer::Status(200)),
+    });
+    // Fewer turns than there are bad sinks.
+    let _delivering = world.deliver(&sink, |options| (options.lanes, options.troubled_lanes) = (45, 4));
+    for _ in 0..50 {
+        let begun = Instant::now();
+        let count = sink.taken(B).len() + 1;
+        world.repos(&group, 1).await;
+        sink.has(B, count).await;
+        assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(sink.taken.lock().keys().any(|sink| sink.contains("slow")), "slow ones get their turns too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_panics_is_tried_again() {
+    let world = World::new().await;
+    world.subscribe(&world.org, A).await;
+    let expected = world.repos(&world.org, 2).await;
+    let sink = Scripted::new(|_, _, attempt| if attempt == 1 { panic!("by the test") } else { at_once(200) });
+    let _delivering = world.deliver(&sink, |_| {});
+    sink.has(A, 2).await;
+    assert_eq!(sink.taken(A), expected);
+}

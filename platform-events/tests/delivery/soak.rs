@@ -1,0 +1,100 @@
+//! At length: many deliveries over HTTP to sinks of which some are dead, with flat memory and nothing out of order.
+//!
+//! 5,000 deliveries unless `PLATFORM_DELIVERIES` says otherwise.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use platform_core::resources::registry::Repo;
+use platform_store_sqlite::SqliteStore;
+use serde_json::Value;
+
+use crate::{
+    common::World,
+    receiver::Receiver,
+    webhook::{issuer, webhook},
+};
+
+const SINKS: usize = 20;
+const DEAD: usize = 5;
+
+/// How far a sink may be behind before changes wait, so that the cap is not what is tested here.
+const BEHIND: i64 = 100;
+
+/// Memory that the process has, in MiB.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
+    (pages * 4096) >> 20
+}
+
+/// Returns the number of the change that an event tells of; none when it tells of something else.
+fn change(body: &[u8]) -> Option<i64> {
+    let body: Value = serde_json::from_slice(body).unwrap();
+    body["body"]["description"].as_str()?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_soak_loses_nothing_keeps_order_and_needs_no_more_memory() {
+    let deliveries: i64 = std::env::var("PLATFORM_DELIVERIES").map_or(5_000, |text| text.parse().unwrap());
+    let changes = deliveries / (SINKS - DEAD) as i64;
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::over(Arc::new(SqliteStore::open(dir.path().join("soak.db")).unwrap())).await;
+    // How many changes each sink has seen: a later one before its turn is an error, one that comes again is none.
+    let seen: Arc<Vec<AtomicI64>> = Arc::new((0..SINKS).map(|_| AtomicI64::new(0)).collect());
+    let mut receivers = Vec::new();
+    for n in 0..SINKS {
+        let seen = Arc::clone(&seen);
+        let receiver = Receiver::begin(move |body| match change(body) {
+            _ if n < DEAD => 503,
+            Some(number) if number > seen[n].load(Ordering::SeqCst) => {
+                seen[n].store(i64::MIN, Ordering::SeqCst);
+                400
+            }
+            Some(number) => {
+                seen[n].fetch_max(number + 1, Ordering::SeqCst);
+                200
+            }
+            None => 200,
+        });
+        let receiver = receiver.await;
+        world.subscribe(&world.org, &receiver.url()).await;
+        // Of the dead, two are not even there.
+        if n >= 2 {
+            receivers.push(receiver);
+        }
+    }
+    let repo = Repo { name: "soaked".to_owned(), ..Repo::default() };
+    let repo = world.platform.create(&world.operator, &world.org, &repo).await.unwrap().uid;
+    let sink = Arc::new(webhook(issuer()));
+    let delivering = world.deliver_to(sink, |options| options.policy.backlog = 200);
+    let slowest = || seen[DEAD..].iter().map(|seen| seen.load(Ordering::SeqCst)).min().unwrap();
+    let begun = Instant::now();
+    let mut memory = Vec::new();
+    for number in 0..changes {
+        let described = Repo { description: number.to_string(), ..Repo::default() };
+        world.platform.update(&world.operator, &repo, &described, "description").await.unwrap();
+        if number % (changes / 10).max(1) == 0 {
+            memory.push(resident());
+        }
+        while slowest() + BEHIND < number {
+            assert!(slowest() >= 0, "an event came before its turn");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+    while slowest() < changes {
+        assert!(slowest() >= 0, "an event came before its turn");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let took = begun.elapsed();
+    delivering.stop().await;
+    let rate = deliveries as f64 / took.as_secs_f64();
+    println!("{deliveries} deliveries in {took:?}, {rate:.0} a second; memory in MiB: {memory:?}");
+    let (half, last) = (memory[memory.len() / 2], memory[memory.len() - 1]);
+    assert!(last < half + 32, "memory grows: {memory:?}");
+}

@@ -1,0 +1,98 @@
+//! Recording beside concurrent changes of who subscribes, on every store.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use platform_core::{
+    kind::Resource,
+    resources::{events::Subscription, registry::Repo},
+    store::{Key, Query, Scope, Store, memory::MemoryStore},
+    uid::Uid,
+};
+use platform_store_sled::SledStore;
+use platform_store_sqlite::SqliteStore;
+
+use crate::common::{Scripted, World};
+
+fn stores(dir: &std::path::Path) -> Vec<Arc<dyn Store>> {
+    vec![
+        Arc::new(MemoryStore::new()),
+        Arc::new(SqliteStore::open(dir.join("events.db")).unwrap()),
+        Arc::new(SledStore::open(dir.join("events.sled")).unwrap()),
+    ]
+}
+
+async fn revision(store: &dyn Store, kind: &'static str, uid: &str) -> u64 {
+    let key = Key::new(kind, Uid::opaque(uid));
+    store.get(&[key], &[]).await.unwrap().records[0].as_ref().unwrap().revision
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_that_comes_between_changes_hears_exactly_those_that_are_committed_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for store in stores(dir.path()) {
+        let world = Arc::new(World::over(Arc::clone(&store)).await);
+        let writers: Vec<_> = (0..8)
+            .map(|_| {
+                let world = Arc::clone(&world);
+                tokio::spawn(async move { world.repos(&world.org, 30).await })
+            })
+            .collect();
+        let mut subscriptions = Vec::new();
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            subscriptions.push(world.subscribe(&world.org, "https://a.test/").await);
+        }
+        let gone = subscriptions.remove(0);
+        world.platform.delete::<Subscription>(&world.operator, &gone).await.unwrap();
+        let mut repos = Vec::new();
+        for writer in writers {
+            repos.extend(writer.await.unwrap());
+        }
+        for subscription in &subscriptions {
+            let since = revision(&*store, Subscription::KIND.name, subscription).await;
+            let mut expected = BTreeSet::new();
+            for repo in &repos {
+                let at = revision(&*store, Repo::KIND.name, repo).await;
+                if at > since {
+                    expected.insert((at, repo.clone()));
+                }
+            }
+            let waiting = world.platform.outbox().waiting(subscription, 10_000).await.unwrap().events;
+            let told = waiting.into_iter().map(|pending| pending.event);
+            let told: Vec<_> = told.filter(|event| event.ty.contains("repo")).map(|event| event.subject).collect();
+            let expected: Vec<_> = expected.into_iter().map(|(_, repo)| repo).collect();
+            assert_eq!(told, expected, "{store:?}: each once, in the order of the commits");
+        }
+        let below = Query { count: true, ..Query::new("PendingEvent", Scope::Children(gone)) };
+        assert_eq!(store.list(&below).await.unwrap().total, Some(0), "nothing waits for what is gone");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_committed_while_it_is_delivered_comes_in_the_order_of_the_commits_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    for store in stores(dir.path()) {
+        let world = Arc::new(World::over(Arc::clone(&store)).await);
+        let subscription = world.subscribe(&world.org, "https://a.test/").await;
+        let sink = Scripted::good();
+        let delivering = world.deliver(&sink, |_| {});
+        let writers: Vec<_> = (0..4)
+            .map(|_| {
+                let world = Arc::clone(&world);
+                tokio::spawn(async move { world.repos(&world.org, 50).await })
+            })
+            .collect();
+        let mut expected = Vec::new();
+        for writer in writers {
+            for repo in writer.await.unwrap() {
+                expected.push((revision(&*store, Repo::KIND.name, &repo).await, repo));
+            }
+        }
+        sink.has("https://a.test/", 200).await;
+        delivering.stop().await;
+        expected.sort();
+        let expected: Vec<_> = expected.into_iter().map(|(_, repo)| repo).collect();
+        assert_eq!(sink.taken("https://a.test/"), expected, "{store:?}");
+        assert_eq!(world.waiting(&subscription).await, 0);
+    }
+}
