@@ -170,8 +170,9 @@ impl Inner {
             // What a client waits for longer than anything may take ends when that does.
             time.min(self.limits.request_time)
         });
-        // The platform's state is behind locks that no panic leaves half changed: every write is one commit.
-        let handled = AssertUnwindSafe(self.handle(method, request)).catch_unwind();
+        // The platform's state is behind locks that no panic leaves half changed: every write is one commit. What is
+        // to be done is large, and is in a box so that it need not be moved into each of what stands around it.
+        let handled = AssertUnwindSafe(Box::pin(self.handle(method, request))).catch_unwind();
         let error = match tokio::time::timeout(time, handled).await {
             Ok(Ok(response)) => return response,
             Ok(Err(panic)) => Error::internal(what_panicked(&*panic)),

@@ -36,6 +36,7 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{
     Request, Status,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    metadata::{Ascii, MetadataValue},
     transport::Channel,
 };
 
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
 fn lists() -> Vec<Line> {
     let uidp = Some(UidpFilter { descendants_of: data::organisation(0).to_string() });
     let request = ListReposRequest { uidp, order_by: "name".to_owned(), ..Default::default() }.encode_to_vec();
-    let method = Method { name: "ListRepos", requests: vec![request.into()] };
+    let method = Method::new("ListRepos", vec![request.into()]);
     let same = |a: &[u8], b: &[u8]| {
         let (a, b) = (ListReposResponse::decode(a).unwrap(), ListReposResponse::decode(b).unwrap());
         assert!(
@@ -73,25 +74,34 @@ fn lists() -> Vec<Line> {
                 && !a.next_page_token.is_empty()
         );
     };
-    beside("grpc list: SQLite of 1M / tonic, prost, rusqlite", &method, same)
+    beside("grpc list: SQLite of 1M / tonic, prost, rusqlite", method, same)
 }
 
 fn gets() -> Vec<Line> {
     let uids = (0..1_000).map(|number| Data::One(LARGE).repo(data::mix(number) % LARGE).uid.to_string());
     let requests = uids.map(|uid| GetRepoRequest { uid }.encode_to_vec().into()).collect();
     let same = |a: &[u8], b: &[u8]| assert_eq!(Repo::decode(a).unwrap(), Repo::decode(b).unwrap());
-    beside("grpc get: SQLite of 1M / tonic, prost, rusqlite", &Method { name: "GetRepo", requests }, same)
+    beside("grpc get: SQLite of 1M / tonic, prost, rusqlite", Method::new("GetRepo", requests), same)
 }
 
-/// A method, and the requests that are sent in turn.
+/// A method, and the requests that are sent in turn, to both sides with the same token.
 struct Method {
     name: &'static str,
     requests: Vec<Bytes>,
+    token: MetadataValue<Ascii>,
 }
 
-fn beside(name: &str, method: &Method, same: impl Fn(&[u8], &[u8])) -> Vec<Line> {
+impl Method {
+    fn new(name: &'static str, requests: Vec<Bytes>) -> Self {
+        Self { name, requests, token: MetadataValue::from_static("none") }
+    }
+}
+
+fn beside(name: &str, method: Method, same: impl Fn(&[u8], &[u8])) -> Vec<Line> {
     let platform = Server::platform(&format!("sqlite:{}", Data::One(LARGE).sqlite().display()));
     let hand = Server::child(&["repos", &hand_grpc::file(Data::One(LARGE)).display().to_string()]);
+    let method = Method { token: format!("Bearer {}", platform.token).parse().unwrap(), ..method };
+    let method = &method;
     same(&one(&platform, method), &one(&hand, method));
     let turns = turns(|| run(&platform, TURN, method), || run(&hand, TURN, method));
     rates(name, &turns, Goal::AtLeast(0.8, 1.0))
@@ -101,11 +111,11 @@ fn path(method: &Method) -> http::uri::PathAndQuery {
     format!("/chainguard.platform.registry.v2.ReposService/{}", method.name).parse().unwrap()
 }
 
-async fn call(server: &Server, channel: Channel, method: &Method, number: usize) -> Bytes {
+async fn call(channel: Channel, method: &Method, number: usize) -> Bytes {
     let mut client = tonic::client::Grpc::new(channel);
     client.ready().await.unwrap();
     let mut request = Request::new(method.requests[number % method.requests.len()].clone());
-    request.metadata_mut().insert("authorization", format!("Bearer {}", server.token).parse().unwrap());
+    request.metadata_mut().insert("authorization", method.token.clone());
     client.unary(request, path(method), AsBytes).await.unwrap().into_inner()
 }
 
@@ -115,7 +125,7 @@ fn channel(server: &Server) -> Channel {
 
 fn one(server: &Server, method: &Method) -> Bytes {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { call(server, channel(server), method, 0).await })
+    runtime.block_on(async { call(channel(server), method, 0).await })
 }
 
 /// Has all streams call, one after the other's answer on each, for a while.
@@ -124,13 +134,13 @@ fn run(server: &Server, time: Duration, method: &Method) -> Load {
     let spent = RefCell::new(Vec::new());
     runtime.block_on(async {
         let channels: Vec<_> = (0..CONNECTIONS).map(|_| channel(server)).collect();
-        join_all(channels.iter().map(|channel| call(server, channel.clone(), method, 0))).await;
+        join_all(channels.iter().map(|channel| call(channel.clone(), method, 0))).await;
         let (start, cpu) = (Instant::now(), server.cpu_micros());
         let stream = async |stream: usize| {
             let mut number = stream;
             while start.elapsed() < time {
                 let begun = Instant::now();
-                call(server, channels[stream % CONNECTIONS].clone(), method, number).await;
+                call(channels[stream % CONNECTIONS].clone(), method, number).await;
                 spent.borrow_mut().push(begun.elapsed().as_nanos() as f64 / 1e3);
                 number += STREAMS;
             }

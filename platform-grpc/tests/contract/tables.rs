@@ -15,11 +15,9 @@ use prost_reflect::{
 
 use crate::describe::{camel, capability, extension, http_rule};
 
-/// Services of the contract whose kinds are not there yet.
-const COMING: &[&str] = &["SubscriptionsService"];
-
 /// Kinds of our own, which the contract does not know and REST alone serves.
-const OURS: &[&str] = &["DirectoryUser", "GroupAccessRequest", "SignIn"];
+const OURS: &[&str] =
+    &["DirectoryUser", "GroupAccessRequest", "SignIn", "PendingEvent", "DeliveryStatus", "Delivery", "DeadLetter"];
 
 /// Kinds of our own behind services of the contract: they have its methods and none of its resources.
 const OUR_RESOURCES: &[&str] = &["Image", "Ping", "GroupAccessRequest"];
@@ -40,7 +38,6 @@ fn of_contract() -> impl Iterator<Item = &'static Kind> {
 fn services(pool: &DescriptorPool) -> Vec<MethodDescriptor> {
     let of_kinds = |name: &str| name.starts_with("chainguard.platform.") && name.ends_with(".v2");
     let services = pool.services().filter(|service| of_kinds(service.package_name()));
-    let services = services.filter(|service| !COMING.contains(&service.name()));
     services.flat_map(|service| service.methods().collect::<Vec<_>>()).collect()
 }
 
