@@ -18,6 +18,7 @@ mod fields;
 pub mod json;
 pub mod kind;
 pub mod pattern;
+mod pause;
 pub mod platform;
 pub mod request;
 pub mod resources;

@@ -29,13 +29,25 @@ const COMPRESSED_FROM: u64 = 1024;
 /// For how long a browser may remember what a CORS preflight said. Our choice.
 const PREFLIGHT_AGE: Duration = Duration::from_secs(3600);
 
+/// What gRPC-Web sends beside what REST does, and what its answers say in their head.
+const GRPC_WEB_SENDS: [HeaderName; 3] = [
+    HeaderName::from_static("x-grpc-web"),
+    HeaderName::from_static("x-user-agent"),
+    HeaderName::from_static("grpc-timeout"),
+];
+const GRPC_WEB_READS: [HeaderName; 3] =
+    [GRPC_STATUS, HeaderName::from_static("grpc-message"), HeaderName::from_static("grpc-status-details-bin")];
+
+/// The code of a gRPC call that was refused, whose HTTP status is always 200.
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What stands around a service.
 ///
 /// Every request gets an `x-request-id`, unless it has one, which goes back with the answer and into the log. The
-/// log has one line for each request, at level INFO, with method, path, status and time; never a query, a header or
-/// a body, since tokens travel in them.
+/// log has one line for each request, at level INFO, with method, path, status, the code of a gRPC call that was
+/// refused, and time; never a query, a header or a body, since tokens travel in them.
 #[derive(Debug, Clone, Default)]
 pub struct Layers {
     /// The origins whose pages may call the API. None by default, and then there is no CORS.
@@ -82,8 +94,10 @@ impl Layers {
         let cors = CorsLayer::new()
             .allow_origin(origins.clone())
             .allow_methods([Method::GET, Method::POST, Method::PATCH, Method::DELETE])
-            .allow_headers([AUTHORIZATION, CONTENT_TYPE, X_REQUEST_ID])
-            .expose_headers([RETRY_AFTER, X_REQUEST_ID])
+            .allow_headers(
+                [AUTHORIZATION, CONTENT_TYPE, X_REQUEST_ID].into_iter().chain(GRPC_WEB_SENDS).collect::<Vec<_>>(),
+            )
+            .expose_headers([RETRY_AFTER, X_REQUEST_ID].into_iter().chain(GRPC_WEB_READS).collect::<Vec<_>>())
             .max_age(PREFLIGHT_AGE);
         Some(cors)
     }
@@ -95,5 +109,6 @@ fn span<B>(request: &Request<B>) -> Span {
 }
 
 fn answered<B>(response: &Response<B>, latency: Duration, _: &Span) {
-    tracing::info!(status = response.status().as_u16(), micros = latency.as_micros(), "answered");
+    let grpc = response.headers().get(GRPC_STATUS).and_then(|code| code.to_str().ok());
+    tracing::info!(status = response.status().as_u16(), grpc, micros = latency.as_micros(), "answered");
 }

@@ -39,6 +39,8 @@ pub mod status;
 mod layers;
 mod limits;
 mod listener;
+#[cfg(feature = "tls")]
+mod tls;
 
 mod system;
 
@@ -53,10 +55,15 @@ pub use import::{Import, ImportReply};
 pub use layers::Layers;
 pub use limits::Limits;
 pub use listener::serve;
-pub use reply::Reply;
+#[cfg(feature = "tls")]
+pub use listener::serve_tls;
+pub use reply::{Reply, log_fault};
+pub use request::bearer;
 pub use rest::Rest;
 pub use routes::BadRoute;
 pub use system::{SystemClock, SystemEntropy};
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsError};
 
 /// Any error, as HTTP libraries pass them.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

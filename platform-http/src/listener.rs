@@ -1,4 +1,4 @@
-//! The listener: HTTP/1.1 and HTTP/2 without TLS on one port, with bounds on what a peer may hold open.
+//! The listener: HTTP/1.1 and HTTP/2 on one port, in cleartext or by TLS, with bounds on what a peer may hold open.
 //!
 //! The HTTP library's own timer covers heads of HTTP/1.1 only, and idle connections with them, so time is kept here,
 //! the same for both versions and for the bytes that tell them apart: a connection without a request is closed, and
@@ -26,12 +26,17 @@ use hyper_util::{
 };
 use pin_project_lite::pin_project;
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, sleep, sleep_until, timeout},
 };
+#[cfg(feature = "tls")]
+use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
 use crate::{BoxError, limits::Limits};
 
 /// How long to wait before accepting again when there are no more file descriptors.
@@ -54,6 +59,47 @@ where
     S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
     R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
+    serve_by(Transport::Cleartext, listener, service, limits, shutdown).await
+}
+
+/// Serves connections by TLS, as [`serve`] does those in cleartext. A handshake may take as long as a request's head.
+///
+/// # Errors
+/// As [`serve`].
+#[cfg(feature = "tls")]
+pub async fn serve_tls<S, R>(
+    listener: TcpListener,
+    tls: &Tls,
+    service: S,
+    limits: &Limits,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
+    R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    serve_by(Transport::Tls(tls.acceptor()), listener, service, limits, shutdown).await
+}
+
+/// What is between TCP and HTTP.
+#[derive(Clone)]
+enum Transport {
+    Cleartext,
+    #[cfg(feature = "tls")]
+    Tls(TlsAcceptor),
+}
+
+async fn serve_by<S, R>(
+    transport: Transport,
+    listener: TcpListener,
+    service: S,
+    limits: &Limits,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
+    R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
     let builder = Arc::new(builder(limits));
     let limits = Arc::new(limits.clone());
     let free = Arc::new(Semaphore::new(limits.connections as usize));
@@ -66,10 +112,18 @@ where
         };
         match accepted {
             Ok((stream, permit)) => {
-                let connection =
-                    connection(stream, Arc::clone(&builder), service.clone(), Arc::clone(&limits), stopped.clone());
+                let (builder, service) = (Arc::clone(&builder), service.clone());
+                let (limits, stopped, transport) = (Arc::clone(&limits), stopped.clone(), transport.clone());
                 tokio::spawn(async move {
-                    connection.await;
+                    match transport {
+                        Transport::Cleartext => connection(stream, builder, service, limits, stopped).await,
+                        #[cfg(feature = "tls")]
+                        Transport::Tls(acceptor) => match timeout(limits.head_time, acceptor.accept(stream)).await {
+                            Ok(Ok(stream)) => connection(stream, builder, service, limits, stopped).await,
+                            Ok(Err(error)) => log(Err(error.into())),
+                            Err(_) => tracing::debug!("a handshake took too long"),
+                        },
+                    }
                     drop(permit);
                 });
             }
@@ -112,13 +166,14 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
 }
 
 /// Serves one connection for as long as it is allowed to last.
-async fn connection<S, R>(
-    stream: TcpStream,
+async fn connection<I, S, R>(
+    stream: I,
     builder: Arc<Builder<TokioExecutor>>,
     service: S,
     limits: Arc<Limits>,
     mut stopped: watch::Receiver<()>,
 ) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
     R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {

@@ -162,9 +162,8 @@ impl Refusal {
 
     /// Logs a fault of ours with its causes.
     pub(crate) fn log(&self) {
-        let Self { error, status, .. } = self;
-        if status.is_server_error() {
-            tracing::error!(code = error.code().reason(), message = error.message(), causes = causes(error), "failed");
+        if self.status.is_server_error() {
+            fault(&self.error);
         }
     }
 
@@ -202,6 +201,17 @@ impl Refusal {
         }
         reply
     }
+}
+
+/// Logs an error with its causes when it is a fault of ours, for other transports that answer with it.
+pub fn log_fault(error: &Error) {
+    if status::of(error.code()).is_server_error() && error.code() != Code::Unimplemented {
+        fault(error);
+    }
+}
+
+fn fault(error: &Error) {
+    tracing::error!(code = error.code().reason(), message = error.message(), causes = causes(error), "failed");
 }
 
 fn set_allow(reply: &mut Reply, allow: &str) {

@@ -74,7 +74,7 @@ pub(crate) async fn drained<B: Body>(head: &Parts, mut body: Pin<&mut B>) -> boo
 ///
 /// # Errors
 /// UNAUTHENTICATED for two Authorization headers, of which intermediaries might take either, and for other schemes.
-pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
+pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {

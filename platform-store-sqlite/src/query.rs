@@ -31,7 +31,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// As much as a page takes.
-    pub(crate) const PAGE: Self = Self { candidates: 1_000, records: 1_000, places: 64 };
+    pub(crate) const PAGE: Self = Self { candidates: 1_000, records: 1_000, places: 256 };
     /// Whatever it takes.
     pub(crate) const ANY: Self = Self { candidates: u64::MAX, records: u64::MAX, places: usize::MAX };
 }

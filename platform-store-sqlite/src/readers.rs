@@ -9,7 +9,7 @@ use std::{
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use platform_core::store::{Epoch, StoreError};
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use crate::{
     cache::{Cache, Entry, Row},
@@ -86,9 +86,16 @@ impl Readers {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.path, flags)?;
         connection.set_prepared_statement_cache_capacity(64);
+        keep_plans(&connection)?;
         connection.pragma_update(None, "cache_size", -i64::from(self.page_cache))?;
         Ok(connection)
     }
+}
+
+/// Has statements keep the plan that they were prepared with. Otherwise SQLite, as it is built here, prepares a statement
+/// with a range anew for each value that it is given, which takes several times as long as to run it.
+pub(crate) fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 fn execute(connection: &Connection, sql: &str) -> Result<(), StoreError> {

@@ -21,7 +21,7 @@ use crate::{
     check::{self, Finding},
     error::{OpenError, unavailable},
     query::{self, Budget},
-    readers::Readers,
+    readers::{self, Readers},
     schema::{APPLICATION_ID, Names, TABLES, VERSION},
     writer::{Request, State, Writer},
 };
@@ -88,7 +88,7 @@ impl Builder {
         self
     }
 
-    /// Sets how much memory each reading connection takes for pages, in KiB; 512 by default. There are as many such
+    /// Sets how much memory each reading connection takes for pages, in KiB; 2,048 by default. There are as many such
     /// connections as there were calls at one time, of which 32 are kept.
     pub const fn reader_cache(mut self, kibibytes: u32) -> Self {
         self.reader_cache = kibibytes;
@@ -166,6 +166,7 @@ impl Builder {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
         connection.set_prepared_statement_cache_capacity(64);
+        readers::keep_plans(&connection)?;
         connection.pragma_update(
             None,
             "synchronous",
@@ -267,7 +268,7 @@ impl SqliteStore {
             synchronous: Synchronous::Full,
             max_pages: None,
             group_commits: 256,
-            reader_cache: 512,
+            reader_cache: 2_048,
             writer_cache: 16_384,
             cache_bytes: 16 << 20,
         }

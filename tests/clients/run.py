@@ -6,6 +6,8 @@
     tests/clients/run.py page          headless Chromium: /docs loads and tries an operation
     tests/clients/run.py events        a receiver by the CloudEvents SDK takes events, and only those that the server vouches for
     tests/clients/run.py readme        the session in the README does what the README shows
+    tests/clients/run.py grpc          grpcio with stubs from our .proto files: the same state and errors as REST
+    tests/clients/run.py sdk           a Go program with the published SDK, where Go and the SDK can be had
 
 What they need from PyPI goes into a virtual environment under target/, what they need from Debian is installed when
 it is missing. `PLATFORM_SERVER` is the binary to check; without it, a debug build.
@@ -19,7 +21,16 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-CHECKS = ("document", "operations", "page", "events", "readme")
+# A file that is called grpc.py would hide the library of that name.
+CHECKS = {
+    "document": "document.py",
+    "operations": "operations.py",
+    "page": "page.py",
+    "events": "events.py",
+    "readme": "readme.py",
+    "grpc": "calls.py",
+    "sdk": "sdk.py",
+}
 
 
 def environment() -> pathlib.Path:
@@ -42,7 +53,7 @@ def main() -> None:
         sys.exit(__doc__)
     python = environment()
     for check in checks:
-        done = subprocess.run([python, HERE / f"{check}.py"], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(HERE)})
+        done = subprocess.run([python, HERE / CHECKS[check]], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(HERE)})
         if done.returncode:
             sys.exit(f"{check}: failed")
 

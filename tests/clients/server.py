@@ -50,13 +50,13 @@ def binary() -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def running(*further: str):
-    """Starts a server on a free port with these options besides, and stops it in the end."""
+def running(*more: str):
+    """Starts a server on a free port, with more options where there are, and stops it in the end."""
     program = binary()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         log, data = folder / "log", folder / "data"
-        options = ["--listen", "127.0.0.1:0", "--store", "memory", "--data-dir", str(data), *further]
+        options = ["--listen", "127.0.0.1:0", "--store", "memory", "--data-dir", str(data), *more]
         with log.open("w") as errors:
             process = subprocess.Popen([program, *options], stdout=subprocess.PIPE, stderr=errors, text=True)
             try:

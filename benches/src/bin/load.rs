@@ -16,9 +16,8 @@
 use std::{
     cell::RefCell,
     env, fs,
-    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitCode, Stdio},
+    process::ExitCode,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -37,6 +36,7 @@ use platform_benches::{
     figures::{Figure, LARGE},
     hand::HandCreates,
     measure::{Goal, Line, median},
+    served::{Load, Server, TURN, lines, turns},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -46,10 +46,6 @@ use tokio::{
 
 /// How many connections there are.
 const CONNECTIONS: usize = 64;
-/// How often each side has its turn.
-const TURNS: usize = 5;
-/// How long a turn is.
-const TURN: Duration = Duration::from_secs(2);
 /// How many repos the memory server gets, over HTTP.
 const IN_MEMORY: u64 = 50_000;
 
@@ -96,10 +92,10 @@ fn gets() -> Vec<Line> {
     let data = Data::One(LARGE);
     let server = Server::platform(&format!("sqlite:{}", data.sqlite().display()));
     let requests: Vec<_> = (0..1_000)
-        .map(|number| server.get(&format!("/registry/v2/repos/{}", data.repo(data::mix(number) % LARGE).uid)))
+        .map(|number| get_of(&server, &format!("/registry/v2/repos/{}", data.repo(data::mix(number) % LARGE).uid)))
         .collect();
     let ping = Server::child(&["ping"]);
-    let ping_request = ping.get("/");
+    let ping_request = get_of(&ping, "/");
     let next = |of: usize| requests[of % requests.len()].clone();
     let turns = turns(|| run(&server, TURN, &next), || run(&ping, TURN, &|_| ping_request.clone()));
     lines("http get: SQLite of 1M / axum ping", &turns, Goal::AtMost(3.0, 2.0))
@@ -135,57 +131,20 @@ fn creates() -> Vec<Line> {
 }
 
 fn beside_static(server: &Server, path: &str, name: &str, goal: Goal) -> Vec<Line> {
-    let request = server.get(path);
+    let request = get_of(server, path);
     let answer = one(server, &request);
     let file = data::directory().join(format!("page-{}.json", std::process::id()));
     fs::write(&file, &answer).unwrap();
     eprintln!("a page has {} bytes: ...{}", answer.len(), String::from_utf8_lossy(&answer[answer.len() - 60..]));
     let same = Server::child(&["static", &file.display().to_string()]);
-    let same_request = same.get("/");
+    let same_request = get_of(&same, "/");
     assert_eq!(one(&same, &same_request), answer);
     let turns = turns(|| run(server, TURN, &|_| request.clone()), || run(&same, TURN, &|_| same_request.clone()));
     let _ = fs::remove_file(file);
     lines(name, &turns, goal)
 }
 
-fn turns(mut a: impl FnMut() -> Load, mut b: impl FnMut() -> Load) -> Vec<(Load, Load)> {
-    // To have both warm.
-    let _ = (a(), b());
-    (0..TURNS).map(|_| (a(), b())).collect()
-}
-
-/// Makes the line that is judged, of processor time, and one of requests a second.
-fn lines(name: &str, turns: &[(Load, Load)], goal: Goal) -> Vec<Line> {
-    let of = |side: fn(&(Load, Load)) -> f64| median(turns.iter().map(side).collect());
-    let cpu = Line {
-        name: format!("{name}, server CPU"),
-        sides: (format!("{:.1} us", of(|(a, _)| a.cpu)), format!("{:.1} us", of(|(_, b)| b.cpu))),
-        value: of(|(a, b)| a.cpu / b.cpu),
-        cpu: None,
-        goal,
-    };
-    let rate = Line {
-        name: format!("{name}, requests"),
-        sides: (format!("{:.0}/s", of(|(a, _)| a.rate)), format!("{:.0}/s", of(|(_, b)| b.rate))),
-        value: of(|(a, b)| a.rate / b.rate),
-        cpu: None,
-        goal: Goal::None,
-    };
-    vec![cpu, rate]
-}
-
 // ---- the client ----
-
-/// What a turn of load showed.
-#[derive(Debug, Clone, Copy)]
-struct Load {
-    /// Requests a second.
-    rate: f64,
-    /// Microseconds of the server's process for each request.
-    cpu: f64,
-    /// Microseconds that 99 of 100 requests take at most.
-    p99: f64,
-}
 
 /// Sends requests over [`CONNECTIONS`] connections, one at a time on each, for a while.
 fn run(server: &Server, time: Duration, request: &dyn Fn(usize) -> Arc<[u8]>) -> Load {
@@ -206,10 +165,7 @@ fn run(server: &Server, time: Duration, request: &dyn Fn(usize) -> Arc<[u8]>) ->
         }
     };
     runtime.block_on(join_all((0..CONNECTIONS).map(client)));
-    let (seconds, cpu) = (start.elapsed().as_secs_f64(), server.cpu_micros() - cpu);
-    let mut spent = spent.into_inner();
-    spent.sort_by(f64::total_cmp);
-    Load { rate: spent.len() as f64 / seconds, cpu: cpu / spent.len() as f64, p99: spent[spent.len() * 99 / 100] }
+    Load::of(spent.into_inner(), start.elapsed(), server.cpu_micros() - cpu)
 }
 
 /// Reads one answer; returns its status, and where in the buffer its body is.
@@ -246,87 +202,23 @@ fn one(server: &Server, request: &[u8]) -> Vec<u8> {
     })
 }
 
+fn get_of(server: &Server, path: &str) -> Arc<[u8]> {
+    request(server, "GET", path, "")
+}
+
+fn request(server: &Server, method: &str, path: &str, body: &str) -> Arc<[u8]> {
+    let (address, token, length) = (&server.address, &server.token, body.len());
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    request.into_bytes().into()
+}
+
 fn create(server: &Server, number: u64) -> Arc<[u8]> {
     let name = format!("{:08x}-{number}", data::mix(number) >> 32);
     let body = format!("{{\"name\":\"{name}\",\"description\":\"An image\",\"activeTags\":[\"latest\"]}}");
     let path = format!("/registry/v2/repos/{}", data::organisation(0));
-    server.request("POST", &path, &body)
-}
-
-// ---- the servers ----
-
-/// A server in a process of its own, which ends with this value.
-#[derive(Debug)]
-struct Server {
-    process: Child,
-    address: String,
-    token: String,
-    _data_dir: Option<tempfile::TempDir>,
-}
-
-impl Server {
-    /// Starts `platform-server` over a store, in a fresh data directory with the first organisation of the data.
-    fn platform(store: &str) -> Self {
-        let program = env::current_exe().unwrap().with_file_name("platform-server");
-        assert!(program.exists(), "build it first: cargo build --release -p platform-server");
-        let data_dir = tempfile::tempdir_in(data::directory()).unwrap();
-        let bootstrap = platform_oidc::Bootstrap::new(data::organisation(0), data::operator());
-        platform_oidc::Bootstrap::read_or_create(data_dir.path(), || bootstrap).unwrap();
-        let command = |arguments: &[&str]| {
-            let mut command = Command::new(&program);
-            command.args(arguments).arg("--data-dir").arg(data_dir.path()).args(["--store", store]);
-            command
-        };
-        let log = env::var("BENCH_LOG").unwrap_or_else(|_| "warn".to_owned());
-        let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--log", &log]);
-        let (process, address) = start(serve.stderr(Stdio::null()));
-        let token = command(&["token"]).output().unwrap();
-        let token = String::from_utf8(token.stdout).unwrap().trim().to_owned();
-        Self { process, address, token, _data_dir: Some(data_dir) }
-    }
-
-    /// Starts this program as one of the servers of the other side.
-    fn child(what: &[&str]) -> Self {
-        let (process, address) = start(Command::new(env::current_exe().unwrap()).arg("child").args(what));
-        Self { process, address, token: "none".to_owned(), _data_dir: None }
-    }
-
-    fn get(&self, path: &str) -> Arc<[u8]> {
-        self.request("GET", path, "")
-    }
-
-    fn request(&self, method: &str, path: &str, body: &str) -> Arc<[u8]> {
-        let (address, token, length) = (&self.address, &self.token, body.len());
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\ncontent-length: {length}\r\n\r\n{body}"
-        );
-        request.into_bytes().into()
-    }
-
-    /// Returns how long the process was on processors, in microseconds, in steps of 10,000.
-    fn cpu_micros(&self) -> f64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
-        // The name, in parentheses, may have spaces; user and system time are the 12th and 13th behind it.
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) * 10_000.0
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Starts a server that says in its first line where it listens.
-fn start(command: &mut Command) -> (Child, String) {
-    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    let first = lines.next().unwrap().unwrap();
-    // It may say more, and must not be kept from it.
-    std::thread::spawn(move || lines.for_each(drop));
-    (process, first.rsplit('/').next().unwrap().to_owned())
+    request(server, "POST", &path, &body)
 }
 
 /// Serves one of the other sides.

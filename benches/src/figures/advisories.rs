@@ -37,7 +37,7 @@ const NAMES: u64 = 20;
 /// How many vulnerabilities there are, each with its metadata.
 const VULNERABILITIES: u64 = 50_000;
 /// How many requests there are that are made again and again.
-const REQUESTS: u64 = 64;
+const REQUESTS: u64 = 16;
 
 fn artifact(number: u64) -> String {
     format!("{}-{number:05}", ["openssl", "python", "glibc", "nodejs", "curl"][(mix(number) % 5) as usize])
@@ -231,12 +231,15 @@ impl Hand {
     }
 }
 
+/// A request's parameters, and the artifacts that they name.
+type Request = (Vec<(String, String)>, Vec<String>);
+
 /// Both sides over the same advisories.
 #[derive(Debug)]
 pub struct Sides {
     world: World,
     hand: Hand,
-    requests: Vec<(Vec<(String, String)>, Vec<String>)>,
+    requests: Vec<Request>,
 }
 
 const LATEST: &str = "EVENT_TYPE_FILTER_FIXED";

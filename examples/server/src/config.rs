@@ -25,9 +25,15 @@ pub(crate) struct Config {
     #[arg(long, global = true, env = "PLATFORM_LISTEN", value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
     /// The URL by which clients reach this server, which is the issuer and audience of its tokens
-    /// [default: http:// and the address]
+    /// [default: http:// and the address, or https:// with --tls-cert]
     #[arg(long, global = true, env = "PLATFORM_PUBLIC_URL", value_name = "URL", value_parser = without_slash)]
     pub(crate) public_url: Option<String>,
+    /// A PEM file of certificates, the server's own first, to speak TLS by; read again when it changes
+    #[arg(long, global = true, env = "PLATFORM_TLS_CERT", value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// A PEM file of the certificate's private key
+    #[arg(long, global = true, env = "PLATFORM_TLS_KEY", value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Where keys and, by default, the store are kept
     #[arg(long, global = true, env = "PLATFORM_DATA_DIR", value_name = "DIR", default_value = Self::DATA_DIR)]
     pub(crate) data_dir: PathBuf,
@@ -115,8 +121,17 @@ impl Config {
         self.listen.filter(|address| address.port() != 0)
     }
 
+    /// Returns the URL of an address on this machine.
+    pub(crate) fn url_of(&self, address: SocketAddr) -> String {
+        let scheme = if self.tls_cert.is_some() { "https" } else { "http" };
+        format!("{scheme}://{address}")
+    }
+
     /// Refuses what no option by itself shows to be wrong.
     fn checked(&self) -> Result<()> {
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
+            bail!("TLS takes a certificate and its key: give --tls-cert and --tls-key");
+        }
         let listen = self.listen();
         if !listen.ip().is_loopback() && self.public_url.is_none() {
             bail!(

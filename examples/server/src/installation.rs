@@ -3,7 +3,6 @@
 use std::{
     fs,
     io::{Write, stderr},
-    net::SocketAddr,
     path::PathBuf,
     sync::Arc,
 };
@@ -139,13 +138,8 @@ pub(crate) fn record_url(config: &Config, url: &str) -> Result<()> {
 
 /// Returns the URL that this configuration says, or else that of the last server of the data directory.
 pub(crate) fn known_url(config: &Config) -> String {
-    let said = config.public_url.clone().or_else(|| config.listen_given().map(url_of));
+    let said = config.public_url.clone().or_else(|| config.listen_given().map(|address| config.url_of(address)));
     let recorded = || fs::read_to_string(config.data_dir.join(ADDRESS_FILE)).ok();
     let recorded = || recorded().map(|url| url.trim().to_owned()).filter(|url| !url.is_empty());
-    said.or_else(recorded).unwrap_or_else(|| url_of(config.listen()))
-}
-
-/// Returns the URL of an address on this machine.
-pub(crate) fn url_of(address: SocketAddr) -> String {
-    format!("http://{address}")
+    said.or_else(recorded).unwrap_or_else(|| config.url_of(config.listen()))
 }

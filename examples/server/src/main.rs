@@ -15,6 +15,7 @@ mod events;
 mod import;
 mod keys;
 mod serve;
+mod tls;
 mod token;
 
 /// A page is many small allocations, which this allocator serves in half of the time that the C library's takes.

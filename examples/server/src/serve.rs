@@ -1,4 +1,4 @@
-//! `platform-server serve`: REST on one port, until a signal says stop.
+//! `platform-server serve`: REST and gRPC on one port, until a signal says stop.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -24,10 +24,11 @@ use platform_core::{
         vulnerabilities::Advisory,
     },
 };
+use platform_grpc::Grpc;
 use platform_http::{
     Docs, Import, Layers, Limits, Rest, SystemClock,
     openapi::{self, OpenApi, ServedDocument},
-    serve,
+    serve, serve_tls,
 };
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
 use tokio::{
@@ -41,7 +42,7 @@ use crate::{
     env::word,
     events::{self, Delivery},
     installation::{self, Installation, store_path},
-    keys,
+    keys, tls,
 };
 
 pub(crate) fn run(config: &Config) -> Result<ExitCode> {
@@ -56,9 +57,10 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
 async fn serve_until_stopped(config: &Config) -> Result<()> {
     let stopped = stopped()?;
     let installation = Installation::open(config)?;
+    let tls = tls::open(config)?;
     let listener = listen(config.listen()).await?;
     let address = listener.local_addr().context("cannot tell the address")?;
-    let url = config.public_url.clone().unwrap_or_else(|| installation::url_of(address));
+    let url = config.public_url.clone().unwrap_or_else(|| config.url_of(address));
     let platform = Arc::new(installation.platform(config, &url).await?);
     installation::record_url(config, &url)?;
 
@@ -74,16 +76,24 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let operator = events::routes(&platform, verifier.clone());
     let delivery = Delivery::begin(config, Arc::clone(&platform), Arc::clone(&issuer))?;
     let documented = documented(&platform)?;
+    let grpc = Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.with_tokens(tokens.clone());
     let rest = Rest::new(platform, verifier, limits.clone())?.with_tokens(tokens);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
     let routes = well_known(&issuer).merge(documented).merge(operator).route_service("/import/{kind}", import);
-    let service = layers.around(routes.fallback_service(rest));
+    let service = layers.around(grpc.clone().beside(routes.fallback_service(rest)));
+    let stopped = async move {
+        stopped.await;
+        grpc.drain().await;
+    };
 
-    announce(config, &installation::url_of(address), &url);
-    let served = serve(listener, service, &limits, stopped).await.context("cannot serve");
+    announce(config, &config.url_of(address), &url);
+    let served = match tls {
+        Some(tls) => serve_tls(listener, &tls, service, &limits, stopped).await,
+        None => serve(listener, service, &limits, stopped).await,
+    };
     delivery.end().await;
-    served
+    served.context("cannot serve")
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     error::Result,
+    pause::pause,
     store::{Epoch, Store},
 };
 
@@ -26,10 +27,28 @@ impl Rendered {
     pub fn new(body: impl Into<Bytes>) -> Self {
         let body = body.into();
         let hash = Sha256::digest(&body);
+        Self::tagged(body, &hash)
+    }
+
+    /// As [`Rendered::new`], for bytes that are so many that others must get their turns meanwhile.
+    pub(crate) async fn of_many(body: impl Into<Bytes>) -> Self {
+        let body = body.into();
+        let mut hash = Sha256::new();
+        for part in body.chunks(PART) {
+            hash.update(part);
+            pause().await;
+        }
+        Self::tagged(body, &hash.finalize())
+    }
+
+    fn tagged(body: Bytes, hash: &[u8]) -> Self {
         let etag = format!("W/\"{}\"", hex::encode(hash.get(..16).unwrap_or_default())).into();
         Self { body, etag }
     }
 }
+
+/// How many bytes are hashed at once.
+const PART: usize = 1 << 20;
 
 /// One answer, and the value that its epoch had before it was made.
 ///

@@ -6,18 +6,19 @@ use platform_core::store::{Filter, Query, Scope, StoreError};
 
 use super::{
     Compiled, Unfinished,
-    source::{Keyed, Source, Sources, distinct},
+    source::{Keyed, Sources, Way, distinct},
 };
 use crate::{
     error::store_error,
+    lists::FilterValue,
     record::{self, Finder, Stored, columns},
     schema::{BY_UID, LIST_LEN, NameId, Names, order_key},
 };
 
 /// Where candidates are taken from.
 enum Range<'a> {
-    /// Lists, or parts of them.
-    Sources(Vec<Source>),
+    /// What lies in the scopes, with one of the values if there are any.
+    Scopes(Vec<Option<FilterValue<'a>>>),
     /// All records of the kind.
     Kind,
     /// The records with one of the values under a key.
@@ -50,14 +51,24 @@ pub(super) fn scan(
     };
     let connection = sources.view.connection()?;
     match range {
-        Range::Sources(ranges) => {
+        Range::Scopes(values) => {
+            // Any order will do to take candidates from; this one every list has.
+            let sources = Sources { order: BY_UID, ..sources };
             let mut finder = Finder::new(connection)?;
-            for range in ranges {
-                for from in (0..range.count()).step_by(1_000) {
-                    let mut ids = Vec::new();
-                    range.slice(sources.view, from, 1_000, &mut Vec::new(), |entry| ids.push(entry.id))?;
-                    for id in ids {
-                        finder.at(id, &mut look)??;
+            for (scope, value) in product(&query.scopes, &values) {
+                if let Way::Few = sources.way(scope, value)? {
+                    sources.for_each_few(scope, value, &mut look)?;
+                    continue;
+                }
+                let mut lists = Vec::new();
+                sources.push(scope, value, &mut lists)?;
+                for list in lists {
+                    for from in (0..list.count()).step_by(1_000) {
+                        let mut ids = Vec::new();
+                        list.slice(sources.view, from, 1_000, &mut Vec::new(), |entry| ids.push(entry.id))?;
+                        for id in ids {
+                            finder.at(id, &mut look)??;
+                        }
                     }
                 }
             }
@@ -107,8 +118,6 @@ fn contains(scope: &Scope, uid: &str) -> bool {
 
 /// Returns the range with the fewest candidates, and their number or a bound of it; `None` when nothing can match.
 fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result<Option<(Range<'q>, u64)>, StoreError> {
-    // Any order will do to take candidates from; this one every list has.
-    let sources = Sources { order: BY_UID, ..sources };
     let mut best = (Range::Kind, sources.total(None)?.unwrap_or(0));
     let mut offer = |range, size| {
         if size < best.1 {
@@ -117,8 +126,8 @@ fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result
         best.1
     };
     let is_all = query.scopes.contains(&Scope::All);
-    if !is_all && let Some((range, size)) = in_scopes(sources, query, &[None])? {
-        offer(range, size);
+    if !is_all && let Some(size) = bound(sources, query, &[None])? {
+        offer(Range::Scopes(vec![None]), size);
     }
     for filter in &query.filters {
         match filter {
@@ -126,9 +135,9 @@ fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result
                 let Some(key) = names.get(key) else { return Ok(None) };
                 let values = distinct(values);
                 if !is_all {
-                    let filters: Vec<_> = values.iter().map(|value| Some((key.id, *value))).collect();
-                    if let Some((range, size)) = in_scopes(sources, query, &filters)? {
-                        offer(range, size);
+                    let values: Vec<_> = values.into_iter().map(|value| Some((key.id, value))).collect();
+                    if let Some(size) = bound(sources, query, &values)? {
+                        offer(Range::Scopes(values), size);
                     }
                 } else {
                     let mut size = 0;
@@ -154,20 +163,20 @@ fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result
     Ok(Some(best))
 }
 
-/// Returns the lists of the filters' values in the scopes.
-fn in_scopes<'q>(
-    sources: Sources<'_>,
-    query: &Query,
-    filters: &[Option<(NameId, &[u8])>],
-) -> Result<Option<(Range<'q>, u64)>, StoreError> {
-    let mut found = Vec::new();
-    for scope in &query.scopes {
-        for filter in filters {
-            if !sources.push(scope, *filter, &mut found)? {
-                return Ok(None);
-            }
-        }
+/// Returns how many records the scopes have at most, with one of the values if there are any.
+fn bound(sources: Sources<'_>, query: &Query, values: &[Option<FilterValue<'_>>]) -> Result<Option<u64>, StoreError> {
+    let mut size = 0;
+    for (scope, value) in product(&query.scopes, values) {
+        let Some(bound) = sources.bound(scope, value)? else { return Ok(None) };
+        size += bound;
     }
-    let size = found.iter().map(Source::count).sum();
-    Ok(Some((Range::Sources(found), size)))
+    Ok(Some(size))
+}
+
+/// Returns each scope with each value.
+fn product<'a, 'v>(
+    scopes: &'a [Scope],
+    values: &'a [Option<FilterValue<'v>>],
+) -> impl Iterator<Item = (&'a Scope, Option<FilterValue<'v>>)> {
+    scopes.iter().flat_map(|scope| values.iter().map(move |value| (scope, *value)))
 }

@@ -1,6 +1,6 @@
 //! Where the records of a list come from: a sorted sequence for each place and filter value.
 
-use std::{cmp::Ordering, ops::Range};
+use std::{cmp::Ordering, ops::Range, sync::Arc};
 
 use platform_core::{
     store::{KeyValue, Scope, StoreError},
@@ -10,10 +10,10 @@ use rusqlite::types::Value;
 
 use crate::{
     error::{corrupt, store_error},
-    lists::{FilterValue, ListKey},
+    lists::{FilterValue, List, ListKey},
     readers::View,
     record::{self, Stored, columns},
-    schema::{NameId, Place, below, is_order_key, order_key},
+    schema::{LIST_LEN, NameId, Place, below, is_order_key, order_key},
     tree,
 };
 
@@ -159,6 +159,17 @@ impl Source {
     }
 }
 
+/// How the records of a scope are found.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// By a list that is kept; with those deeper down or without.
+    List(Arc<(ListKey, List)>, bool),
+    /// They are few, and are read.
+    Few,
+    /// Not by the scope.
+    None,
+}
+
 /// What a source is of: a kind and an order.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sources<'a> {
@@ -168,6 +179,19 @@ pub(super) struct Sources<'a> {
 }
 
 impl Sources<'_> {
+    /// Finds out how a scope's records, those with the filter value if there is one, are found.
+    pub(super) fn way(self, scope: &Scope, filter: Option<FilterValue<'_>>) -> Result<Way, StoreError> {
+        let (place, with_deep) = match scope {
+            Scope::Exact(_) => return Ok(Way::Few),
+            Scope::Subtree(uid) => (Place::At(uid), true),
+            Scope::Children(uid) => (Place::At(uid), false),
+            Scope::Roots => (Place::Roots, false),
+            Scope::All => return Ok(Way::None),
+        };
+        let list = self.view.list(&ListKey::new(self.kind, place, filter))?;
+        Ok(list.map_or(Way::Few, |list| Way::List(list, with_deep)))
+    }
+
     /// Appends the sources of a scope's records, those with the filter value if there is one; `false` when there
     /// are none in this order, which [`Scope::All`] never has.
     pub(super) fn push(
@@ -176,67 +200,95 @@ impl Sources<'_> {
         filter: Option<FilterValue<'_>>,
         sources: &mut Vec<Source>,
     ) -> Result<bool, StoreError> {
-        let (place, with_deep) = match scope {
-            Scope::Exact(uid) => {
+        match self.way(scope, filter)? {
+            Way::None => Ok(false),
+            Way::Few => {
                 let mut rows = Vec::new();
-                if let Some(record) = self.view.find(self.kind, uid)? {
-                    self.sort(&record.stored(), filter, &mut rows);
-                }
+                self.for_each_few(scope, filter, |stored| {
+                    rows.push((order_key(stored.value(self.order).as_bytes(), stored.uid), stored.id));
+                    Ok(())
+                })?;
                 push_sorted(sources, rows);
-                return Ok(true);
+                Ok(true)
             }
-            Scope::Subtree(uid) => (Place::At(uid), true),
-            Scope::Children(uid) => (Place::At(uid), false),
-            Scope::Roots => (Place::Roots, false),
-            Scope::All => return Ok(false),
-        };
-        let Some(list) = self.view.list(&ListKey::new(self.kind, place, filter))? else {
-            self.push_short(scope, filter, sources)?;
-            return Ok(true);
-        };
-        let list = &list.1;
-        let Some(roots) = list.orders.iter().find(|roots| roots.order == self.order) else { return Ok(false) };
-        let top = if let Place::At(uid) = place { uid } else { "" };
-        for (root, count, wanted) in [(roots.direct, list.direct, true), (roots.deep, list.deep, with_deep)] {
-            if wanted && count > 0 {
-                sources.push(Source::Kept { root, count, top: top.to_owned() });
+            Way::List(list, with_deep) => {
+                let list = &list.1;
+                let Some(roots) = list.orders.iter().find(|roots| roots.order == self.order) else { return Ok(false) };
+                let top = if let Scope::Subtree(uid) | Scope::Children(uid) = scope { uid } else { "" };
+                for (root, count, wanted) in [(roots.direct, list.direct, true), (roots.deep, list.deep, with_deep)] {
+                    if wanted && count > 0 {
+                        sources.push(Source::Kept { root, count, top: top.to_owned() });
+                    }
+                }
+                Ok(true)
             }
         }
-        Ok(true)
     }
 
-    /// Appends what is found of a short list in the indexes.
-    fn push_short(
+    /// Returns how many records a scope has at most, those with the filter value if there is one; `None` for
+    /// [`Scope::All`].
+    pub(super) fn bound(self, scope: &Scope, filter: Option<FilterValue<'_>>) -> Result<Option<u64>, StoreError> {
+        Ok(match (self.way(scope, filter)?, filter) {
+            (Way::None, _) => None,
+            (Way::List(list, with_deep), _) => Some(list.1.direct + if with_deep { list.1.deep } else { 0 }),
+            (Way::Few, None) => Some(LIST_LEN),
+            (Way::Few, Some((key, value))) => {
+                let Some((_, from, to)) = self.short_range(scope, filter)? else { return Ok(Some(1)) };
+                let select = "SELECT count(*) FROM member WHERE kind = ? AND key = ? AND value = ? AND uid > ? AND \
+                              uid < ?";
+                let mut select = self.view.connection()?.prepare_cached(select).map_err(store_error)?;
+                let count = select.query_row((self.kind, key, value, from, to), |row| row.get::<_, i64>(0));
+                // What the scope names is not below itself.
+                Some(count.map_err(store_error)?.cast_unsigned() + 1)
+            }
+        })
+    }
+
+    /// Returns below which uid, and between which two, the indexes have the records of a short list; `None` when there
+    /// are none.
+    fn short_range<'s>(
+        self,
+        scope: &'s Scope,
+        filter: Option<FilterValue<'_>>,
+    ) -> Result<Option<(&'s str, String, Value)>, StoreError> {
+        Ok(match scope {
+            Scope::Exact(_) => None,
+            Scope::Subtree(uid) | Scope::Children(uid) => {
+                let (from, to) = below(uid);
+                Some((uid, from, Value::Text(to)))
+            }
+            // Of the roots that are not kept there are none, or few records have the value at all.
+            _ if filter.is_none() || self.total(filter)?.is_some() => None,
+            // To SQLite, every text is less than any blob.
+            _ => Some(("", String::new(), Value::Blob(Vec::new()))),
+        })
+    }
+
+    /// Calls the function with each record of a scope that no list is kept for.
+    pub(super) fn for_each_few(
         self,
         scope: &Scope,
         filter: Option<FilterValue<'_>>,
-        sources: &mut Vec<Source>,
+        mut use_record: impl FnMut(Stored<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let connection = self.view.connection()?;
-        let mut rows = Vec::new();
+        if let Scope::Exact(uid) = scope {
+            let found = self.view.find(self.kind, uid)?;
+            let found = found.filter(|record| filter.is_none_or(|filter| record.stored().keys.has(filter)));
+            return found.map_or(Ok(()), |record| use_record(record.stored()));
+        }
+        let Some((top, from, to)) = self.short_range(scope, filter)? else { return Ok(()) };
         let mut take = |stored: Stored<'_>| {
-            let uid = stored.uid;
+            if stored.kind != self.kind || filter.is_some_and(|filter| !stored.keys.has(filter)) {
+                return Err(record::misplaced(stored.id));
+            }
             let in_scope = match scope {
-                Scope::Children(top) => uid::parent(uid) == Some(top),
-                Scope::Roots => uid::parent(uid).is_none(),
+                Scope::Children(top) => uid::parent(stored.uid) == Some(top),
+                Scope::Roots => uid::parent(stored.uid).is_none(),
                 _ => true,
             };
-            let belongs = stored.kind == self.kind && filter.is_none_or(|filter| stored.keys.has(filter));
-            if in_scope && belongs {
-                self.sort(&stored, None, &mut rows);
-            }
-            if belongs { Ok(()) } else { Err(record::misplaced(stored.id)) }
+            if in_scope { use_record(stored) } else { Ok(()) }
         };
-        let (top, (from, to)) = match scope {
-            Scope::Subtree(uid) | Scope::Children(uid) => {
-                let (from, to) = below(uid);
-                (&**uid, (from, Value::Text(to)))
-            }
-            // Of the roots that are not kept there are none, or few records have the value at all.
-            _ if filter.is_none() || self.total(filter)?.is_some() => return Ok(()),
-            // To SQLite, every text is less than any blob.
-            _ => ("", (String::new(), Value::Blob(Vec::new()))),
-        };
+        let connection = self.view.connection()?;
         match filter {
             None => {
                 let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid > ? AND uid < ?");
@@ -247,14 +299,12 @@ impl Sources<'_> {
                 }
             }
             Some((key, value)) => {
-                let select = concat!(
-                    "SELECT ",
-                    columns!(),
-                    " FROM member JOIN record ON record.id = member.record WHERE member.kind = ? AND member.key = ? \
-                     AND member.value = ? AND member.uid > ? AND member.uid < ?"
-                );
-                let mut statement = connection.prepare_cached(select).map_err(store_error)?;
-                record::for_each(&mut statement, (self.kind, key, value, from, to), &mut take)?;
+                let select =
+                    "SELECT record FROM member WHERE kind = ? AND key = ? AND value = ? AND uid > ? AND uid < ?";
+                let mut select = connection.prepare_cached(select).map_err(store_error)?;
+                let ids = select.query_map((self.kind, key, value, from, to), |row| row.get(0)).map_err(store_error)?;
+                let ids = ids.collect::<Result<Vec<i64>, _>>().map_err(store_error)?;
+                self.view.records(ids.into_iter())?.iter().try_for_each(|record| take(record.stored()))?;
                 if let Scope::Subtree(_) = scope {
                     let find = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid = ?");
                     let mut find = connection.prepare_cached(find).map_err(store_error)?;
@@ -264,14 +314,7 @@ impl Sources<'_> {
                 }
             }
         }
-        push_sorted(sources, rows);
         Ok(())
-    }
-
-    fn sort(self, stored: &Stored<'_>, filter: Option<FilterValue<'_>>, rows: &mut Vec<Keyed>) {
-        if filter.is_none_or(|filter| stored.keys.has(filter)) {
-            rows.push((order_key(stored.value(self.order).as_bytes(), stored.uid), stored.id));
-        }
     }
 
     /// Returns how many records of the kind there are, or how many have the filter value; `None` when these are few

@@ -20,8 +20,9 @@ use crate::{
     error::{Error, Result},
     fields,
     kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
+    pause::pause,
     platform::Rendered,
-    store::{Filter, KeyValue, Position, Query, Scope},
+    store::{Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
 };
 
@@ -275,8 +276,8 @@ async fn list(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     Ok(Value::Null)
 }
 
-/// How many advisories are read at once.
-const PAGE: usize = 500;
+/// How many advisories are read, or documents put together, before others get their turn.
+const PAGE: usize = 200;
 
 /// Makes the documents of the public advisories that pass these filters.
 async fn render(cx: &Cx<'_>, filters: Vec<Filter>) -> Result<Rendered> {
@@ -299,10 +300,10 @@ async fn render(cx: &Cx<'_>, filters: Vec<Filter>) -> Result<Rendered> {
             }
         }
         query.after = page.next;
-        match query.after {
-            Some(Position { .. }) => {}
-            None => break,
+        if query.after.is_none() {
+            break;
         }
+        pause().await;
     }
     let mut body = b"{\"documents\":[".to_vec();
     for (place, (id, advisories)) in documents.into_iter().enumerate() {
@@ -316,7 +317,10 @@ async fn render(cx: &Cx<'_>, filters: Vec<Filter>) -> Result<Rendered> {
             body.extend_from_slice(&advisory);
         }
         body.extend_from_slice(b"]}");
+        if place % PAGE == PAGE - 1 {
+            pause().await;
+        }
     }
     body.extend_from_slice(b"]}");
-    Ok(Rendered::new(body))
+    Ok(Rendered::of_many(body).await)
 }

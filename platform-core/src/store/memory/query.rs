@@ -4,8 +4,6 @@
 //! is kept sorted costs what is read of it and no more. Where the filters ask for more than an index answers, the
 //! smallest range that holds all that can pass is gone through.
 
-use std::{future::poll_fn, task::Poll};
-
 use bytes::BytesMut;
 
 use super::{
@@ -16,7 +14,7 @@ use super::{
     record::Packed,
     state::State,
 };
-use crate::uid::Uid;
+use crate::{pause::pause, uid::Uid};
 
 /// How many records are gone through or sorted before others get their turn.
 const STRIDE: usize = 4_096;
@@ -269,17 +267,4 @@ fn passes(filter: &Filter, kind: &Kind, record: &Packed) -> bool {
             keys.iter().any(|key| any(key, &has_needle))
         }
     }
-}
-
-/// Gives the thread to other tasks once.
-async fn pause() {
-    let mut has_paused = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut has_paused, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

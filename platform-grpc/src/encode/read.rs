@@ -1,0 +1,313 @@
+//! JSON, read value by value and written as it comes.
+
+use std::fmt;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use platform_core::timestamp::Timestamp;
+use prost::encoding::WireType;
+use serde::{
+    Deserializer,
+    de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor},
+};
+
+use super::{Plan, Planned, Scalar, Shape, Writer};
+
+/// Reads an object and writes it as a message, without key and length.
+pub(super) struct Message<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) writer: &'a mut Writer,
+}
+
+impl<'de> DeserializeSeed<'de> for Message<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Message<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let Self { plan, writer } = self;
+        let open = writer.open();
+        let mut next = 0;
+        while let Some(found) = entries.next_key_seed(Name { plan, next })? {
+            let Some((place, field)) = found else {
+                entries.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            next = place + 1;
+            writer.field(field.number);
+            entries.next_value_seed(Value::of(field, writer))?;
+        }
+        writer.close(open);
+        Ok(())
+    }
+}
+
+/// Reads a name and finds its field, which is mostly the one behind the last.
+struct Name<'a> {
+    plan: &'a Plan,
+    next: usize,
+}
+
+impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
+    type Value = Option<(usize, &'a Planned)>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'_> for Name<'a> {
+    type Value = Option<(usize, &'a Planned)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
+        let fields = self.plan.fields.iter().enumerate();
+        let ahead = fields.clone().skip(self.next);
+        Ok(ahead.chain(fields).find(|(_, field)| *field.name == *name))
+    }
+}
+
+/// Reads a value and writes it as a field.
+struct Value<'a> {
+    field: &'a Planned,
+    kind: Written<'a>,
+    writer: &'a mut Writer,
+}
+
+/// How a value is written.
+#[derive(Clone, Copy)]
+enum Written<'a> {
+    /// With its key; one that is the default only where that can be told from none.
+    Single(&'a Scalar),
+    /// With its key, always.
+    Element(&'a Scalar),
+    /// Without a key.
+    Bare(&'a Scalar),
+    /// As [`Value::field`] has it.
+    Whole,
+}
+
+impl<'a> Value<'a> {
+    fn of(field: &'a Planned, writer: &'a mut Writer) -> Self {
+        let kind = match &field.shape {
+            Shape::One(scalar) => Written::Single(scalar),
+            _ => Written::Whole,
+        };
+        Self { field, kind, writer }
+    }
+
+    fn scalar<E: Error>(&self, found: Unexpected<'_>) -> Result<&'a Scalar, E> {
+        match self.kind {
+            Written::Single(scalar) | Written::Element(scalar) | Written::Bare(scalar) => Ok(scalar),
+            Written::Whole => Err(E::invalid_type(found, self)),
+        }
+    }
+
+    /// Tells whether a value is written.
+    fn is_written(&self, is_default: bool) -> bool {
+        !is_default || self.field.presence || !matches!(self.kind, Written::Single(_))
+    }
+
+    fn key(&mut self, wire: WireType) {
+        if !matches!(self.kind, Written::Bare(_)) {
+            self.writer.key(self.field.number, wire);
+        }
+    }
+
+    fn varint<E>(mut self, value: i64) -> Result<(), E> {
+        if self.is_written(value == 0) {
+            self.key(WireType::Varint);
+            self.writer.varint(value.cast_unsigned());
+        }
+        Ok(())
+    }
+
+    fn bytes<E>(mut self, bytes: &[u8]) -> Result<(), E> {
+        if self.is_written(bytes.is_empty()) {
+            self.key(WireType::LengthDelimited);
+            self.writer.delimited(bytes);
+        }
+        Ok(())
+    }
+
+    /// Writes a time or a duration.
+    fn seconds<E>(mut self, seconds: i64, nanos: i32) -> Result<(), E> {
+        self.key(WireType::LengthDelimited);
+        let start = self.writer.length();
+        for (number, value) in [(1, seconds), (2, i64::from(nanos))] {
+            if value != 0 {
+                self.writer.key(number, WireType::Varint);
+                self.writer.varint(value.cast_unsigned());
+            }
+        }
+        self.writer.end_length(start);
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a value of the field `{}`", self.field.name)
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
+        match self.scalar(Unexpected::Bool(value))? {
+            Scalar::Bool => self.varint(value.into()),
+            _ => Err(E::invalid_type(Unexpected::Bool(value), &self)),
+        }
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
+        match self.scalar(Unexpected::Signed(value))? {
+            Scalar::Int64 => self.varint(value),
+            Scalar::Int32 | Scalar::Enum(_) if i32::try_from(value).is_ok() => self.varint(value),
+            _ => Err(E::invalid_type(Unexpected::Signed(value), &self)),
+        }
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
+        match i64::try_from(value) {
+            Ok(value) => self.visit_i64(value),
+            Err(_) => Err(E::invalid_type(Unexpected::Unsigned(value), &self)),
+        }
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        let scalar = self.scalar(Unexpected::Str(text))?;
+        let parsed = match scalar {
+            Scalar::String => return self.bytes(text.as_bytes()),
+            Scalar::Bytes => match STANDARD.decode(text) {
+                Ok(bytes) => return self.bytes(&bytes),
+                Err(_) => None,
+            },
+            Scalar::Timestamp => match Timestamp::parse(text) {
+                Ok(at) => {
+                    let nanos = at.millis().rem_euclid(1000) * 1_000_000;
+                    return self.seconds(at.seconds(), i32::try_from(nanos).unwrap_or_default());
+                }
+                Err(_) => None,
+            },
+            Scalar::Duration => match duration(text) {
+                Some((seconds, nanos)) => return self.seconds(seconds, nanos),
+                None => None,
+            },
+            Scalar::Bool => text.parse().ok().map(|value: bool| value.into()),
+            Scalar::Int32 => text.parse().ok().map(|value: i32| value.into()),
+            Scalar::Int64 => text.parse().ok(),
+            Scalar::Enum(names) => {
+                let place = names.binary_search_by(|(name, _)| (**name).cmp(text)).ok();
+                place.and_then(|place| names.get(place)).map(|(_, number)| i64::from(*number))
+            }
+            Scalar::Message(_) => None,
+        };
+        match parsed {
+            Some(value) => self.varint(value),
+            None => Err(E::invalid_value(Unexpected::Str(text), &self)),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut elements: A) -> Result<(), A::Error> {
+        let Self { field, ref mut writer, .. } = self;
+        match &field.shape {
+            Shape::Each(scalar) => {
+                let kind = Written::Element(scalar);
+                while elements.next_element_seed(Value { field, kind, writer })?.is_some() {}
+                Ok(())
+            }
+            Shape::Packed(scalar) => {
+                let before = writer.len();
+                writer.key(field.number, WireType::LengthDelimited);
+                let start = writer.length();
+                let kind = Written::Bare(scalar);
+                while elements.next_element_seed(Value { field, kind, writer })?.is_some() {}
+                match writer.len() == start {
+                    true => writer.truncate(before),
+                    false => writer.end_length(start),
+                }
+                Ok(())
+            }
+            _ => Err(A::Error::invalid_type(Unexpected::Seq, &self)),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<(), A::Error> {
+        match (self.kind, &self.field.shape) {
+            (Written::Single(Scalar::Message(plan)) | Written::Element(Scalar::Message(plan)), _) => {
+                self.key(WireType::LengthDelimited);
+                let start = self.writer.length();
+                Message { plan, writer: self.writer }.visit_map(entries)?;
+                self.writer.end_length(start);
+                Ok(())
+            }
+            (Written::Whole, Shape::Map(entry)) => {
+                let (key, value) = &**entry;
+                while let Some(name) = entries.next_key::<String>()? {
+                    self.writer.key(self.field.number, WireType::LengthDelimited);
+                    let start = self.writer.length();
+                    Value::of(key, self.writer).visit_str(&name)?;
+                    entries.next_value_seed(Value::of(value, self.writer))?;
+                    self.writer.end_length(start);
+                }
+                Ok(())
+            }
+            _ => Err(A::Error::invalid_type(Unexpected::Map, &self)),
+        }
+    }
+}
+
+/// Reads seconds with `s`, such as `-1.5s`, into whole seconds and what is left of one, both of one sign.
+fn duration(text: &str) -> Option<(i64, i32)> {
+    let text = text.strip_suffix('s')?;
+    let (sign, text) = text.strip_prefix('-').map_or((1, text), |text| (-1, text));
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let whole: i64 = whole.parse().ok()?;
+    let nanos: i32 = format!("{fraction:0<9}").parse().ok()?;
+    (fraction.len() <= 9).then_some((sign * whole, i32::try_from(sign).ok()? * nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_read_into_seconds_and_nanoseconds_of_one_sign() {
+        for (text, read) in [
+            ("3600s", Some((3600, 0))),
+            ("1.5s", Some((1, 500_000_000))),
+            ("-0.000000001s", Some((0, -1))),
+            ("-2.25s", Some((-2, -250_000_000))),
+            ("0s", Some((0, 0))),
+            ("1", None),
+            ("s", None),
+            ("1.0000000001s", None),
+        ] {
+            assert_eq!(duration(text), read, "{text}");
+        }
+    }
+}

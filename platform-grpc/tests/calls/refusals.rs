@@ -1,0 +1,169 @@
+//! Refusals: the same codes, messages and details as over REST.
+
+use prost::Message;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::support::{Both, OPERATOR, ORG, as_rest};
+
+#[tokio::test]
+async fn both_refuse_with_the_same_code_message_and_details() {
+    let both = Both::new().await;
+    both.repo("nginx").await;
+    let missing = format!("{ORG}/0123456789abcdef");
+    let stranger = "0".repeat(40);
+    for (method, request, verb, path, body) in [
+        (
+            "iam.v2.IdentitiesService/CreateIdentity",
+            json!({ "parent": ORG, "identity": { "name": "Bad Name", "claimMatch": {} } }),
+            "POST",
+            format!("/iam/v2/identities/{ORG}"),
+            json!({ "name": "Bad Name", "claimMatch": {} }),
+        ),
+        (
+            "registry.v2.ReposService/CreateRepo",
+            json!({ "parent": ORG, "repo": { "name": "nginx" } }),
+            "POST",
+            format!("/registry/v2/repos/{ORG}"),
+            json!({ "name": "nginx" }),
+        ),
+        (
+            "registry.v2.ReposService/GetRepo",
+            json!({ "uid": missing }),
+            "GET",
+            format!("/registry/v2/repos/{missing}"),
+            Value::Null,
+        ),
+        (
+            "registry.v2.ReposService/DeleteRepo",
+            json!({ "uid": "nonsense" }),
+            "DELETE",
+            "/registry/v2/repos/nonsense".to_owned(),
+            Value::Null,
+        ),
+        (
+            "iam.v2.GroupsService/DeleteGroup",
+            json!({ "uid": ORG }),
+            "DELETE",
+            format!("/iam/v2/groups/{ORG}"),
+            Value::Null,
+        ),
+        (
+            "registry.v2.ReposService/ListRepos",
+            json!({ "pageSize": -1, "orderBy": "digest", "pageToken": "x", "uidp": { "ids": ["y"] } }),
+            "GET",
+            "/registry/v2/repos?page_size=-1&order_by=digest&page_token=x&uidp.ids=y".to_owned(),
+            Value::Null,
+        ),
+        (
+            "registry.v2.ReposService/ListRepos",
+            json!({ "pageToken": "x" }),
+            "GET",
+            "/registry/v2/repos?page_token=x".to_owned(),
+            Value::Null,
+        ),
+        (
+            "iam.v2.RoleBindingsService/CreateRoleBinding",
+            json!({ "parent": ORG, "roleBinding": { "identityUid": stranger } }),
+            "POST",
+            format!("/iam/v2/roleBindings/{ORG}"),
+            json!({ "identityUid": stranger }),
+        ),
+        (
+            "registry.v2.ImagesService/GetSize",
+            json!({ "repoUid": missing, "digest": "latest" }),
+            "GET",
+            format!("/registry/v2/repos/{missing}/digests/latest/size"),
+            Value::Null,
+        ),
+    ] {
+        let (_, rest) = both.rest(verb, &path, body).await;
+        let grpc = both.call(method, request.clone()).await;
+        let grpc = grpc.map_err(|status| as_rest(&status)).expect_err(method);
+        assert_eq!(grpc, rest, "{method} {request}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_forbidden_is_forbidden_with_the_same_bytes_whether_or_not_it_is_there() {
+    let both = Both::new().await;
+    let there = both.repo("nginx").await;
+    let stranger = json!({ "parent": ORG, "identity": { "name": "x", "claimMatch": { "issuer": "https://a.example", "subject": "s" } } });
+    let stranger = both.call("iam.v2.IdentitiesService/CreateIdentity", stranger).await.unwrap();
+    let token = [("authorization", stranger["uid"].as_str().unwrap())];
+    let get = async |uid: &str| both.call_as(&token, "registry.v2.ReposService/GetRepo", json!({ "uid": uid })).await;
+    let (there, missing) = (get(&there).await.unwrap_err(), get(&format!("{ORG}/0123456789abcdef")).await.unwrap_err());
+    assert_eq!(there.code(), Code::PermissionDenied);
+    assert_eq!((there.message(), there.details()), (missing.message(), missing.details()));
+}
+
+#[tokio::test]
+async fn a_token_is_read_with_its_scheme_or_bare_and_only_once() {
+    let both = Both::new().await;
+    let bearer = format!("Bearer {OPERATOR}");
+    let method = "iam.v2.GroupsService/GetGroup";
+    for metadata in [&[("authorization", &*bearer)][..], &[("authorization", OPERATOR)]] {
+        both.call_as(metadata, method, json!({ "uid": ORG })).await.unwrap();
+    }
+    for metadata in [
+        &[][..],
+        &[("authorization", "Bearer no")],
+        &[("authorization", "Basic YTpi")],
+        &[("authorization", &*bearer), ("authorization", &*bearer)],
+    ] {
+        let status = both.call_as(metadata, method, json!({ "uid": ORG })).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unauthenticated, "{metadata:?}");
+        assert_eq!(as_rest(&status)["details"][0]["domain"], "iam.platform.test");
+    }
+    both.call_as(&[], "ping.v2.PingService/Ping", json!({})).await.unwrap();
+    both.call_as(&[], "advisory.v2.SecurityAdvisoryService/ListVulnerabilityMetadata", json!({})).await.unwrap();
+}
+
+#[tokio::test]
+async fn unknown_fields_are_ignored_and_what_is_no_message_is_refused() {
+    let both = Both::new().await;
+    let token = [("authorization", OPERATOR)];
+    let unknown = [&[0xfa, 0x3f, 1, b'x'][..], &[10, 40], ORG.as_bytes()].concat();
+    both.send(&token, "iam.v2.GroupsService/GetGroup", unknown.into()).await.unwrap();
+    for (bytes, what) in [(&[10, 40, b'6'][..], "cut off"), (&[10, 1, 0xff], "no UTF-8"), (&[15], "no wire type")] {
+        let bytes = bytes.to_vec().into();
+        let status = both.send(&token, "iam.v2.GroupsService/GetGroup", bytes).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{what}");
+        assert_eq!(as_rest(&status)["details"][1]["fieldViolations"][0]["field"], "message");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_enum_number_and_a_time_that_is_none_are_violations() {
+    let both = Both::new().await;
+    let token = [("authorization", OPERATOR)];
+    // repo: {name: "a", catalog_tier: 99}
+    let request = [&[10, 40][..], ORG.as_bytes(), &[18, 5, 10, 1, b'a', 32, 99]].concat();
+    let status = both.send(&token, "registry.v2.ReposService/CreateRepo", request.into()).await.unwrap_err();
+    assert_eq!(as_rest(&status)["details"][1]["fieldViolations"][0]["field"], "catalogTier");
+    let year_10000 = prost_types::Timestamp { seconds: 253_402_300_800, nanos: 0 }.encode_to_vec();
+    // updated_since
+    let request = [&[26, year_10000.len() as u8][..], &year_10000].concat();
+    let status = both.send(&token, "registry.v2.TagsService/ListTags", request.into()).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn of_very_many_violations_as_many_are_told_as_common_clients_take() {
+    let both = Both::new().await;
+    let ids: Vec<_> = (0..5_000).map(|number| format!("no-uid-{number}")).collect();
+    let request = json!({ "uidp": { "ids": ids } });
+    let status = both.call("registry.v2.ReposService/ListRepos", request).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.details().len() <= 4096, "{}", status.details().len());
+    assert!(as_rest(&status)["details"][1]["fieldViolations"].as_array().unwrap().len() > 10);
+}
+
+#[tokio::test]
+async fn a_method_that_is_not_there_is_unimplemented() {
+    let both = Both::new().await;
+    for path in ["/chainguard.platform.iam.v2.GroupsService/NoSuch", "/no.Such/Thing", "/"] {
+        let status = both.send(&[("authorization", OPERATOR)], path, Default::default()).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented, "{path}");
+    }
+}

@@ -1,0 +1,278 @@
+//! What the tests share: a server of both transports on one port over the memory store, whose tokens are uids, and
+//! clients of few words that write and read JSON.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use platform_core::{
+    access::{Authenticator, Caller},
+    clock::Clock,
+    entropy::Entropy,
+    error::{Error, Result},
+    platform::{Bootstrap, Platform, Settings},
+    store::memory::MemoryStore,
+    timestamp::Timestamp,
+    uid::Uid,
+};
+use platform_grpc::{Grpc, contract::descriptors};
+use platform_http::{Layers, Limits, Rest, serve};
+use prost::Message;
+use prost_reflect::{DynamicMessage, MethodDescriptor, SerializeOptions};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+use tonic::{
+    Status,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    metadata::MetadataMap,
+    transport::Channel,
+};
+use tonic_types::pb;
+
+/// The uid of the organisation that every test platform has.
+pub(crate) const ORG: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
+/// The uid of its operator.
+pub(crate) const OPERATOR: &str = "7f0c2b1d44617e3f2603851537be0123af4a57d8";
+
+/// A second passes at each reading.
+#[derive(Debug)]
+struct Ticking(AtomicI64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.fetch_add(1000, Ordering::Relaxed))
+    }
+}
+
+/// A counter, spread over the bytes.
+#[derive(Debug)]
+struct Counting(AtomicU64);
+
+impl Entropy for Counting {
+    fn fill(&self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            let next = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            let next = (next ^ (next >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            chunk.copy_from_slice(&next.to_be_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+/// A token is the uid of the identity that it proves.
+#[derive(Debug)]
+struct UidIsToken;
+
+#[async_trait]
+impl Authenticator for UidIsToken {
+    async fn authenticate(&self, token: &str) -> Result<Caller> {
+        match token {
+            "panic" => panic!("a secret of the authenticator"),
+            "stall" => std::future::pending().await,
+            token => {
+                Ok(Caller::new(Uid::parse(token).map_err(|_| Error::unauthenticated("The token proves no identity"))?))
+            }
+        }
+    }
+}
+
+async fn platform() -> Arc<Platform> {
+    let settings = Settings {
+        service_domain: "platform.test".to_owned(),
+        operators: [Uid::parse(OPERATOR).unwrap()].into(),
+        public_advisory_groups: [Uid::parse(ORG).unwrap()].into(),
+        ..Settings::default()
+    };
+    let (clock, entropy) = (Ticking(AtomicI64::new(1_700_000_000_000)), Counting(AtomicU64::new(1)));
+    let platform = Platform::builder(Arc::new(MemoryStore::new()), clock, entropy).settings(settings).build();
+    let first = Bootstrap {
+        organisation: Uid::parse(ORG).unwrap(),
+        organisation_name: "acme".to_owned(),
+        operator: Uid::parse(OPERATOR).unwrap(),
+    };
+    platform.bootstrap(&first).await.unwrap();
+    Arc::new(platform)
+}
+
+/// A server of both on a free port of the loopback, and a client of each.
+pub(crate) struct Both {
+    pub(crate) address: SocketAddr,
+    pub(crate) channel: Channel,
+    pub(crate) grpc: Grpc,
+    stop: oneshot::Sender<()>,
+    done: JoinHandle<std::io::Result<()>>,
+}
+
+impl Both {
+    pub(crate) async fn new() -> Self {
+        Self::with(Limits::default()).await
+    }
+
+    pub(crate) async fn with(limits: Limits) -> Self {
+        let platform = platform().await;
+        let rest = Rest::new(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone()).unwrap();
+        let grpc = Grpc::new(platform, Arc::new(UidIsToken), limits.clone()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let service = Layers::default().around(grpc.clone().beside(rest));
+        let draining = grpc.clone();
+        let stopped = async move {
+            drop(stopped.await);
+            draining.drain().await;
+        };
+        let done = tokio::spawn(async move { serve(listener, service, &limits, stopped).await });
+        let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect_lazy();
+        Self { address, channel, grpc, stop, done }
+    }
+
+    /// Begins to stop; returns the server's end.
+    pub(crate) fn stop(self) -> JoinHandle<std::io::Result<()>> {
+        let _ = self.stop.send(());
+        self.done
+    }
+
+    /// Calls a method as the operator.
+    pub(crate) async fn call(&self, method: &str, request: Value) -> Result<Value, Status> {
+        self.call_as(&[("authorization", &format!("Bearer {OPERATOR}"))], method, request).await
+    }
+
+    /// Calls a method, such as `iam.v2.GroupsService/GetGroup`, with this metadata. Times and names are as REST writes
+    /// them; numbers and truth values that are their defaults are left out.
+    pub(crate) async fn call_as(
+        &self,
+        metadata: &[(&str, &str)],
+        method: &str,
+        request: Value,
+    ) -> Result<Value, Status> {
+        let described = described(method);
+        let text = request.to_string().replace("\"syncConfig\":", "\"sync_config\":");
+        let mut json = serde_json::Deserializer::from_str(&text);
+        let request = DynamicMessage::deserialize(described.input(), &mut json).unwrap();
+        let reply = self.send(metadata, method, request.encode_to_vec().into()).await?;
+        let reply = DynamicMessage::decode(described.output(), reply).unwrap();
+        let options = SerializeOptions::new().skip_default_fields(true);
+        Ok(reply.serialize_with_options(serde_json::value::Serializer, &options).unwrap())
+    }
+
+    /// Sends a method these bytes.
+    pub(crate) async fn send(&self, metadata: &[(&str, &str)], method: &str, message: Bytes) -> Result<Bytes, Status> {
+        let mut client = tonic::client::Grpc::new(self.channel.clone());
+        client.ready().await.unwrap();
+        let mut request = tonic::Request::new(message);
+        *request.metadata_mut() = metadata_of(metadata);
+        let path = path(method).parse().unwrap();
+        client.unary(request, path, AsBytes).await.map(tonic::Response::into_inner)
+    }
+
+    /// Sends REST a request as the operator; returns the status and the body.
+    pub(crate) async fn rest(&self, verb: &str, path: &str, body: Value) -> (u16, Value) {
+        self.rest_as(OPERATOR, verb, path, body).await
+    }
+
+    pub(crate) async fn rest_as(&self, token: &str, verb: &str, path: &str, body: Value) -> (u16, Value) {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let request = http::Request::builder()
+            .method(verb)
+            .uri(format!("http://{}{path}", self.address))
+            .header("authorization", format!("Bearer {token}"))
+            .body(Full::new(Bytes::from(body)))
+            .unwrap();
+        let stream = tokio::net::TcpStream::connect(self.address).await.unwrap();
+        let io = hyper_util::rt::TokioIo::new(stream);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        let response = sender.send_request(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    }
+
+    /// Creates a repo; returns its uid.
+    pub(crate) async fn repo(&self, name: &str) -> String {
+        let request = json!({ "parent": ORG, "repo": { "name": name } });
+        let repo = self.call("registry.v2.ReposService/CreateRepo", request).await.unwrap();
+        repo["uid"].as_str().unwrap().to_owned()
+    }
+}
+
+fn metadata_of(pairs: &[(&str, &str)]) -> MetadataMap {
+    let mut headers = http::HeaderMap::new();
+    for (name, value) in pairs {
+        headers.append(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+    }
+    MetadataMap::from_headers(headers)
+}
+
+pub(crate) fn path(method: &str) -> String {
+    if method.starts_with('/') { method.to_owned() } else { format!("/chainguard.platform.{method}") }
+}
+
+pub(crate) fn described(method: &str) -> MethodDescriptor {
+    let path = path(method);
+    let (service, method) = path.strip_prefix('/').unwrap().split_once('/').unwrap();
+    let service = descriptors().unwrap().get_service_by_name(service).unwrap();
+    service.methods().find(|one| one.name() == method).unwrap()
+}
+
+/// Returns a refusal as REST would show it.
+pub(crate) fn as_rest(status: &Status) -> Value {
+    let message = pb::Status::decode(status.details()).unwrap();
+    assert_eq!((message.code, &*message.message), (status.code() as i32, status.message()));
+    let pool = prost_reflect::DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET).unwrap();
+    let detail = |any: &prost_types::Any| {
+        let name = any.type_url.strip_prefix("type.googleapis.com/").unwrap();
+        let message = DynamicMessage::decode(pool.get_message_by_name(name).unwrap(), &*any.value).unwrap();
+        let mut object = serde_json::Map::from_iter([("@type".to_owned(), any.type_url.clone().into())]);
+        let options = SerializeOptions::new().skip_default_fields(true);
+        let fields = message.serialize_with_options(serde_json::value::Serializer, &options).unwrap();
+        object.extend(fields.as_object().unwrap().clone());
+        Value::Object(object)
+    };
+    let details: Vec<_> = message.details.iter().map(detail).collect();
+    json!({ "code": message.code, "message": message.message, "details": details })
+}
+
+#[derive(Debug, Clone, Copy)]
+struct AsBytes;
+
+impl Codec for AsBytes {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for AsBytes {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        bytes::BufMut::put(to, message);
+        Ok(())
+    }
+}
+
+impl Decoder for AsBytes {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        use bytes::Buf;
+        let length = from.remaining();
+        Ok(Some(from.copy_to_bytes(length)))
+    }
+}

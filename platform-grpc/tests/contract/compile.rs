@@ -1,0 +1,66 @@
+//! The `.proto` files and the descriptors that are compiled in: the same.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use protox::{
+    Compiler, Error,
+    file::{ChainFileResolver, File, FileResolver, GoogleFileResolver},
+};
+
+use crate::snapshot;
+
+/// The files of a folder. Those of `v2beta1` are those of `v2` under the other name.
+struct Protos(PathBuf);
+
+impl FileResolver for Protos {
+    fn open_file(&self, name: &str) -> Result<File, Error> {
+        let stored = self.0.join(name.replace("/v2beta1/", "/v2/"));
+        let source = fs::read_to_string(stored).map_err(|_| Error::file_not_found(name))?;
+        let beta = name.contains("/v2beta1/");
+        let source = if beta { source.replace("/v2/", "/v2beta1/").replace(".v2", ".v2beta1") } else { source };
+        File::from_source(name, &source)
+    }
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("proto")
+}
+
+/// Returns the names of the contract's files, in order.
+fn names() -> Vec<String> {
+    fn walk(folder: &Path, root: &Path, found: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => walk(&path, root, found),
+                false => found.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned()),
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&folder().join("chainguard"), &folder(), &mut found);
+    let beta: Vec<_> = found.iter().filter(|name| name.contains("/v2/")).cloned().collect();
+    found.extend(beta.iter().map(|name| name.replace("/v2/", "/v2beta1/")));
+    found.sort();
+    found
+}
+
+fn compiled() -> Vec<u8> {
+    let mut resolver = ChainFileResolver::new();
+    resolver.add(Protos(folder()));
+    resolver.add(GoogleFileResolver::new());
+    let mut compiler = Compiler::with_file_resolver(resolver);
+    compiler.include_imports(true);
+    for name in names() {
+        compiler.open_file(&name).unwrap_or_else(|error| panic!("{error:?}"));
+    }
+    compiler.encode_file_descriptor_set()
+}
+
+#[test]
+fn the_descriptors_that_are_compiled_in_are_those_of_the_proto_files() {
+    snapshot::assert_bytes("src/contract.binpb", &compiled());
+}

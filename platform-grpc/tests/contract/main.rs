@@ -1,0 +1,17 @@
+//! The contract: `.proto` files, kind tables and the wire, each beside the others.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
+
+mod snapshot;
+
+mod describe;
+
+mod compile;
+mod tables;
+mod wire;

@@ -1,0 +1,21 @@
+//! Files that tests compare with and, with `UPDATE_EXPECT=1`, write anew.
+
+use std::{env, fs, path::Path};
+
+/// Compares bytes with a file of the package.
+#[track_caller]
+pub(crate) fn assert_bytes(file: &str, found: &[u8]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    if fs::read(&path).unwrap_or_default() == found {
+        return;
+    }
+    if updates() {
+        return fs::write(&path, found).unwrap();
+    }
+    panic!("{file} is no longer what it is made of: run the tests with UPDATE_EXPECT=1, and read what changes");
+}
+
+/// Tells whether files are to be written anew.
+pub(crate) fn updates() -> bool {
+    env::var_os("UPDATE_EXPECT").is_some()
+}

@@ -1,0 +1,337 @@
+//! The kind tables and the `.proto` files: each says what the other says, but for what is listed here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use platform_core::{
+    access::Capability,
+    kind::{Access, Action, Field, Http, Kind, Method, Needs, Parent, Type, Verb},
+    request::list_fields,
+    resources::KINDS,
+};
+use platform_grpc::contract::descriptors;
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind as Proto, MessageDescriptor, MethodDescriptor, Value,
+};
+
+use crate::describe::{camel, capability, extension, http_rule};
+
+/// Services of the contract whose kinds are not there yet.
+const COMING: &[&str] = &["SubscriptionsService"];
+
+/// Kinds of our own, which the contract does not know and REST alone serves.
+const OURS: &[&str] = &["DirectoryUser", "GroupAccessRequest", "SignIn"];
+
+/// Kinds of our own behind services of the contract: they have its methods and none of its resources.
+const OUR_RESOURCES: &[&str] = &["Image", "Ping", "GroupAccessRequest"];
+
+/// Where the two differ, and why: lines of one side alone, by how they begin.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    ("ReposService.UpdateRepoReadme | ", "who may update a repo may write its readme, without an internal capability"),
+    ("IdentityMetadata.hubspotUtk: ", "it is taken and not kept"),
+    ("UpdateIdentityMetadataRequest.identityMetadata.hubspotUtk: ", "it is taken and not kept"),
+    ("IdentityProvider.oidc.clientSecret: ", "it is never shown"),
+    ("BatchCreateRoleBindingsRequest.requests.roleBinding.", "what only the server sets is not read there"),
+];
+
+fn of_contract() -> impl Iterator<Item = &'static Kind> {
+    KINDS.iter().map(|registered| registered.kind).filter(|kind| !OURS.contains(&kind.name))
+}
+
+fn services(pool: &DescriptorPool) -> Vec<MethodDescriptor> {
+    let of_kinds = |name: &str| name.starts_with("chainguard.platform.") && name.ends_with(".v2");
+    let services = pool.services().filter(|service| of_kinds(service.package_name()));
+    let services = services.filter(|service| !COMING.contains(&service.name()));
+    services.flat_map(|service| service.methods().collect::<Vec<_>>()).collect()
+}
+
+/// A method, as one line of either side.
+fn line(service: &str, name: &str, http: (&str, &str), mut capabilities: Vec<&str>, open: bool, event: &str) -> String {
+    capabilities.sort_unstable();
+    let (needs, open) = (capabilities.join(" "), if open { " open" } else { "" });
+    format!("{service}.{name} | {} {} | {needs}{open} | {event}", http.0, http.1)
+}
+
+#[test]
+fn methods_have_the_paths_capabilities_and_events_of_the_tables() {
+    let pool = descriptors().unwrap();
+    let proto = services(&pool).into_iter().map(|method| {
+        let rule = extension(&method.options(), "contract.rule");
+        let text = |rule: &Option<DynamicMessage>, name: &str| {
+            let value = rule.as_ref().and_then(|rule| rule.get_field_by_name(name).map(|value| value.into_owned()));
+            value.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+        };
+        let field = |name: &str| rule.as_ref().map(|rule| rule.get_field_by_name(name).unwrap().into_owned());
+        let held = field("capabilities").map(|held| held.as_list().unwrap().to_vec()).unwrap_or_default();
+        let held: Vec<_> = held.iter().map(|value| capability(&pool, value)).collect();
+        let open = field("open").and_then(|open| open.as_bool()).unwrap_or_default();
+        let (verb, path) = http_rule(&method);
+        let held = held.iter().map(String::as_str).collect();
+        line(method.parent_service().name(), method.name(), (&verb, &path), held, open, &text(&rule, "event"))
+    });
+    let tables = of_contract().flat_map(|kind| {
+        let standard = kind.methods.iter().map(move |method| {
+            let held = method.capabilities.iter().map(|one| one.id()).collect();
+            let path = format!("/{}/v2/{}", kind.domain.0, path(kind, method));
+            let http = (http(method.verb), path.as_str());
+            line(kind.service, &kind.rpc(method.verb), http, held, method.open, method.event.unwrap_or_default())
+        });
+        let actions = kind.actions.iter().map(move |action| {
+            let (held, open) = needs(action);
+            let path = format!("/{}/v2/{}", kind.domain.0, action.path);
+            let verb = match action.http {
+                Http::Get => "GET",
+                Http::Post => "POST",
+                Http::Patch => "PATCH",
+            };
+            line(kind.service, action.name, (verb, &path), held, open, action.event.unwrap_or_default())
+        });
+        standard.chain(actions).collect::<Vec<_>>()
+    });
+    assert_same(proto.collect(), tables.collect());
+}
+
+fn needs(action: &'static Action) -> (Vec<&'static str>, bool) {
+    let ids = |held: &'static [Capability]| held.iter().map(|one| one.id()).collect();
+    match action.needs {
+        Needs::Nothing => (Vec::new(), true),
+        Needs::Caller => (Vec::new(), false),
+        Needs::At(_, held) | Needs::Somewhere(held) | Needs::Narrowed(held) => (ids(held), false),
+    }
+}
+
+const fn http(verb: Verb) -> &'static str {
+    match verb {
+        Verb::List | Verb::Get => "GET",
+        Verb::Create => "POST",
+        Verb::Update => "PATCH",
+        Verb::Delete => "DELETE",
+    }
+}
+
+fn path(kind: &Kind, method: &Method) -> String {
+    match (method.verb, method.path, kind.parent) {
+        (_, Some(path), _) => path.to_owned(),
+        (_, _, Parent::Singleton(of, path)) => {
+            let plural = KINDS.iter().find(|other| other.kind.name == of).unwrap().kind.plural;
+            format!("{plural}/{{uid=**}}/{path}")
+        }
+        (Verb::List, ..) => kind.plural.to_owned(),
+        (Verb::Create, ..) => format!("{}/{{parent=**}}", kind.plural),
+        _ => format!("{}/{{uid=**}}", kind.plural),
+    }
+}
+
+#[test]
+fn resources_have_the_fields_of_the_tables_with_their_types_and_rules() {
+    let pool = descriptors().unwrap();
+    let (mut proto, mut tables) = (BTreeSet::new(), BTreeSet::new());
+    for kind in of_contract().filter(|kind| !OUR_RESOURCES.contains(&kind.name)) {
+        let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.0, kind.name));
+        messages_fields(kind.name, &message.unwrap(), false, &mut proto);
+        tables_fields(kind.name, kind.fields, false, &mut tables);
+    }
+    assert_same(proto, tables);
+}
+
+#[test]
+fn requests_and_responses_have_the_fields_of_the_tables() {
+    let pool = descriptors().unwrap();
+    let (mut proto, mut tables) = (BTreeSet::new(), BTreeSet::new());
+    for method in services(&pool) {
+        let owner = of_contract().filter(|kind| kind.service == method.parent_service().name());
+        let owner: Vec<_> = owner.collect();
+        let action = owner.iter().flat_map(|kind| kind.actions).find(|action| action.name == method.name());
+        if let Some(action) = action {
+            // All of a response is output, whether or not its file says so.
+            for (message, fields, output) in
+                [(method.input(), action.request, false), (method.output(), action.response, true)]
+            {
+                messages_fields(message.name(), &message, output, &mut proto);
+                tables_fields(message.name(), fields, output, &mut tables);
+            }
+            continue;
+        }
+        let find = |kind: &&&'static Kind| kind.methods.iter().any(|one| kind.rpc(one.verb) == method.name());
+        let Some(kind) = owner.iter().find(find) else { panic!("nobody has {}", method.full_name()) };
+        let names =
+            |message: MessageDescriptor| message.fields().map(|field| field.name().to_owned()).collect::<Vec<_>>();
+        let resource = |message: MessageDescriptor| {
+            let is_it = |field: &FieldDescriptor| field.kind().as_message() == Some(&method.output());
+            message.fields().find(is_it).map(|field| field.name().to_owned()).unwrap_or_default()
+        };
+        let resource = resource(method.input());
+        match method.name().strip_suffix(kind.name) {
+            Some("Get" | "Delete") => assert_eq!(names(method.input()), ["uid"]),
+            Some("Create") => assert_eq!(names(method.input()), ["parent", &resource]),
+            Some("Update") => assert_eq!(names(method.input()), [&resource, "update_mask"]),
+            _ => {
+                let name = method.input().name().to_owned();
+                messages_fields(&name, &method.input(), false, &mut proto);
+                list_fields(kind).for_each(|field| tables_field(&name, field, false, &mut tables));
+                assert_eq!(names(method.output())[1..], ["next_page_token", "total_count", "skipped"]);
+                assert_eq!(method.output().fields().next().unwrap().json_name(), kind.plural);
+            }
+        }
+    }
+    assert_same(proto, tables);
+}
+
+fn messages_fields(prefix: &str, message: &MessageDescriptor, output: bool, found: &mut BTreeSet<String>) {
+    for field in message.fields() {
+        let rules = behaviours(&field);
+        let output = output || rules.contains("OUTPUT_ONLY");
+        let oneof = field.containing_oneof().filter(|oneof| !oneof.is_synthetic());
+        let oneof = oneof.map(|oneof| oneof.name().to_owned());
+        // A name that the file gives for JSON is one that this project does not use.
+        let path = format!("{prefix}.{}", camel(field.name()));
+        let is = |rule: &str| rules.contains(rule);
+        found.insert(described(
+            &path,
+            &proto_type(&field),
+            output,
+            is("IMMUTABLE"),
+            is("INPUT_ONLY"),
+            oneof.as_deref(),
+        ));
+        let inner = match field.kind() {
+            Proto::Message(entry) if field.is_map() => entry.map_entry_value_field().kind(),
+            kind => kind,
+        };
+        if let Proto::Message(inner) = inner
+            && !inner.full_name().starts_with("google.protobuf.")
+        {
+            messages_fields(&path, &inner, output, found);
+        }
+    }
+}
+
+fn tables_fields(prefix: &str, fields: &'static [Field], output: bool, found: &mut BTreeSet<String>) {
+    fields.iter().filter(|field| !field.rest_only).for_each(|field| tables_field(prefix, field, output, found));
+}
+
+fn tables_field(prefix: &str, field: &'static Field, output: bool, found: &mut BTreeSet<String>) {
+    let path = format!("{prefix}.{}", field.name);
+    let output = output || field.access == Access::OutputOnly;
+    let (immutable, input) = (field.access == Access::Immutable, field.access == Access::InputOnly);
+    found.insert(described(&path, &table_type(&field.ty), output, immutable, input, field.oneof));
+    if let Some(inner) = inner(&field.ty) {
+        tables_fields(&path, inner, output, found);
+    }
+}
+
+fn described(path: &str, ty: &str, output: bool, immutable: bool, input: bool, oneof: Option<&str>) -> String {
+    let rules = [(output, " output-only"), (immutable, " immutable"), (input, " input-only")];
+    let rules: String = rules.into_iter().filter_map(|(holds, rule)| holds.then_some(rule)).collect();
+    format!("{path}: {ty}{rules}{}", oneof.map(|oneof| format!(" of {oneof}")).unwrap_or_default())
+}
+
+fn behaviours(field: &FieldDescriptor) -> BTreeSet<String> {
+    let options = field.options();
+    let pool = field.parent_pool();
+    let extension = pool.get_extension_by_name("google.api.field_behavior").unwrap();
+    let names = pool.get_enum_by_name("google.api.FieldBehavior").unwrap();
+    let values = options.get_extension(&extension);
+    let numbers = values.as_list().unwrap_or_default().iter().filter_map(Value::as_enum_number);
+    numbers.map(|number| names.get_value(number).unwrap().name().to_owned()).collect()
+}
+
+fn proto_type(field: &FieldDescriptor) -> String {
+    let kind = match field.kind() {
+        Proto::Message(entry) if field.is_map() => {
+            return format!("map of {}", proto_kind(&entry.map_entry_value_field().kind()));
+        }
+        kind => proto_kind(&kind),
+    };
+    if field.is_list() { format!("list of {kind}") } else { kind }
+}
+
+fn proto_kind(kind: &Proto) -> String {
+    match kind {
+        Proto::String => "string".to_owned(),
+        Proto::Bool => "bool".to_owned(),
+        Proto::Int32 => "int32".to_owned(),
+        Proto::Int64 => "int64".to_owned(),
+        Proto::Bytes => "bytes".to_owned(),
+        Proto::Enum(names) if names.name() == "Capability" => "capability".to_owned(),
+        Proto::Enum(names) => {
+            let mut values: Vec<_> = names.values().map(|value| (value.number(), value.name().to_owned())).collect();
+            values.sort();
+            // The platform reads a number as a place in its list of names.
+            assert!(values.iter().map(|(number, _)| *number).eq(0..values.len() as i32), "{}", names.full_name());
+            format!("one of {}", values.into_iter().map(|(_, name)| name).collect::<Vec<_>>().join(" "))
+        }
+        Proto::Message(message) => match message.full_name() {
+            "google.protobuf.Timestamp" => "timestamp".to_owned(),
+            "google.protobuf.Duration" => "duration".to_owned(),
+            "google.protobuf.FieldMask" => "mask".to_owned(),
+            _ => "message".to_owned(),
+        },
+        other => panic!("{other:?} is no type of the tables"),
+    }
+}
+
+fn table_type(ty: &Type) -> String {
+    match ty {
+        Type::String => "string".to_owned(),
+        Type::Bool => "bool".to_owned(),
+        Type::Int32 => "int32".to_owned(),
+        Type::Int64 => "int64".to_owned(),
+        Type::Bytes => "bytes".to_owned(),
+        Type::Timestamp => "timestamp".to_owned(),
+        Type::Duration => "duration".to_owned(),
+        Type::Enum(names) => format!("one of {}", names.join(" ")),
+        Type::Capability => "capability".to_owned(),
+        Type::FieldMask => "mask".to_owned(),
+        Type::Message(_) => "message".to_owned(),
+        Type::List(element) => format!("list of {}", table_type(element)),
+        Type::Map(element) => format!("map of {}", table_type(element)),
+    }
+}
+
+fn inner(ty: &'static Type) -> Option<&'static [Field]> {
+    match ty {
+        Type::Message(fields) => Some(fields),
+        Type::List(element) | Type::Map(element) => inner(element),
+        _ => None,
+    }
+}
+
+#[test]
+fn capabilities_have_the_numbers_of_the_tables() {
+    let pool = descriptors().unwrap();
+    let names = pool.get_enum_by_name("chainguard.capabilities.Capability").unwrap();
+    let of = |name: &str, number: i64| format!("{name} {number}");
+    let proto = names.values().filter(|value| value.number() > 0);
+    let proto = proto.map(|value| of(value.name(), value.number().into())).collect();
+    let tables = Capability::all().map(|one| of(one.id(), one.number().into())).collect();
+    assert_same(proto, tables);
+}
+
+#[test]
+fn every_example_is_a_message_without_what_rest_alone_shows() {
+    let pool = descriptors().unwrap();
+    let of_contract =
+        KINDS.iter().filter(|one| !OURS.contains(&one.kind.name) && !OUR_RESOURCES.contains(&one.kind.name));
+    for registered in of_contract {
+        let kind = registered.kind;
+        let name = format!("chainguard.platform.{}.v2.{}", kind.domain.0, kind.name);
+        let message = pool.get_message_by_name(&name).unwrap();
+        let mut example = (registered.example)();
+        for field in kind.fields.iter().filter(|field| field.rest_only) {
+            example.as_object_mut().unwrap().remove(field.name);
+        }
+        let text = example.to_string().replace("\"syncConfig\":", "\"sync_config\":");
+        let mut json = serde_json::Deserializer::from_str(&text);
+        DynamicMessage::deserialize(message, &mut json).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[track_caller]
+fn assert_same(proto: BTreeSet<String>, tables: BTreeSet<String>) {
+    let is_listed = |line: &String| EXCEPTIONS.iter().any(|(listed, _)| line.starts_with(listed));
+    let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| {
+        a.difference(b).filter(|line| !is_listed(line)).cloned().collect::<Vec<_>>()
+    };
+    let difference = BTreeMap::from([("proto", only(&proto, &tables)), ("tables", only(&tables, &proto))]);
+    assert!(difference.values().all(Vec::is_empty), "{difference:#?}");
+}
