@@ -115,9 +115,15 @@ mod tests {
             name if name.starts_with("allow-") => "true",
             _ => "'text'",
         };
+        // What one alone is refused without.
+        let other = |long: &str| match long {
+            "tls-cert" => "tls-key = 'text'",
+            "tls-key" => "tls-cert = 'text'",
+            _ => "",
+        };
         for argument in Cli::command().get_arguments() {
             let long = argument.get_long().unwrap();
-            let read = read_file(&format!("{long} = {}", some(long)), &[]);
+            let read = read_file(&format!("{long} = {}\n{}", some(long), other(long)), &[]);
             assert_eq!(read.is_ok(), long != "config", "{long}: {read:?}");
         }
     }
