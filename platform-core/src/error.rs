@@ -6,7 +6,7 @@
 //!
 //! [`source`]: std::error::Error::source
 
-use std::{error::Error as StdError, fmt};
+use std::{any::Any, error::Error as StdError, fmt};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -171,6 +171,13 @@ impl Error {
     /// Reports a fault of ours: the client learns nothing of it, the log everything.
     pub fn internal(source: impl Into<Cause>) -> Self {
         Self::new(Code::Internal, "Internal error").because(source)
+    }
+
+    /// Reports a panic, by what it was thrown with: a fault of ours.
+    pub fn panicked(thrown: &(dyn Any + Send)) -> Self {
+        let text = thrown.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| thrown.downcast_ref::<String>().map(String::as_str));
+        Self::internal(format!("panicked: {}", text.unwrap_or("with no message")))
     }
 
     /// Says that others changed the same things so often that this did not come through.

@@ -8,6 +8,7 @@ use crate::{
     aip::order_by,
     error::{Result, Violations},
     fields::{self, is_named},
+    json::snake_case,
     kind::{self, By, Field, Kind, Method, Param, Type, Verb},
     scope::{Parent, UidpFilter},
     store::{Filter, KeyName, KeyValue, Order, OrderBy},
@@ -146,13 +147,7 @@ fn as_documented(field: &str) -> String {
     if !LIST_FIELDS.iter().any(|known| common(known.name)) {
         return field.to_owned();
     }
-    field.chars().fold(String::new(), |mut snake, c| {
-        if c.is_ascii_uppercase() {
-            snake.push('_');
-        }
-        snake.push(c.to_ascii_lowercase());
-        snake
-    })
+    snake_case(field)
 }
 
 fn uidp_filter(value: Option<&Value>, violations: &mut Violations) -> UidpFilter {

@@ -124,13 +124,18 @@ impl Uid {
 
     /// Tells whether this is `other` or lies anywhere below it.
     pub fn is_at_or_below(&self, other: &str) -> bool {
-        self.0.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        is_at_or_below(&self.0, other)
     }
 
     /// Tells whether this lies below `other`, at any depth.
     pub fn is_below(&self, other: &str) -> bool {
         self.0.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
     }
+}
+
+/// Tells whether a uid is `other` or lies anywhere below it.
+pub fn is_at_or_below(uid: &str, other: &str) -> bool {
+    uid.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Returns what stands before the last `/`, if there is one.

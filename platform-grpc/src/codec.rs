@@ -1,4 +1,4 @@
-//! Messages as bytes: tonic frames them, and what they mean is for others.
+//! Messages as bytes: tonic frames them, and what they mean is for others, of the server and of clients.
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::{
@@ -9,9 +9,9 @@ use tonic::{
 /// How many bytes of a reply there is room for at first. Replies that are longer have the room made that they need.
 const BUFFER: usize = 1 << 10;
 
-/// Passes bytes on in both directions.
+/// A codec of tonic's that passes bytes on in both directions, for who encodes messages by other means.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct AsBytes;
+pub struct AsBytes;
 
 impl Codec for AsBytes {
     type Encode = Bytes;

@@ -41,6 +41,7 @@ pub mod status;
 pub mod contract;
 
 pub use beside::Beside;
+pub use codec::AsBytes;
 pub use encode::BadField;
 pub use methods::BadContract;
 pub use service::Grpc;

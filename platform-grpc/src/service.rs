@@ -1,7 +1,6 @@
 //! The service: from a call to the platform and back.
 
 use std::{
-    any::Any,
     collections::HashMap,
     convert::Infallible,
     fmt,
@@ -175,7 +174,7 @@ impl Inner {
         let handled = AssertUnwindSafe(Box::pin(self.handle(method, request))).catch_unwind();
         let error = match tokio::time::timeout(time, handled).await {
             Ok(Ok(response)) => return response,
-            Ok(Err(panic)) => Error::internal(what_panicked(&*panic)),
+            Ok(Err(panic)) => Error::panicked(&*panic),
             Err(_) => Error::new(Code::DeadlineExceeded, "The request took too long"),
         };
         self.refuse(&error.of_domain(method.domain))
@@ -311,9 +310,4 @@ impl<'a> UnaryService<Bytes> for Call<'a> {
             reply.map(tonic::Response::new).map_err(|error| inner.statuses.of(&error.of_domain(method.domain)))
         })
     }
-}
-
-fn what_panicked(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", text.unwrap_or("with no message"))
 }

@@ -145,14 +145,7 @@ pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
 /// # Errors
 /// INVALID_ARGUMENT when the request has another value for it, in either spelling.
 pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) -> Result<()> {
-    let snake = name.chars().fold(String::new(), |mut snake, c| {
-        if c.is_ascii_uppercase() {
-            snake.push('_');
-        }
-        snake.push(c.to_ascii_lowercase());
-        snake
-    });
-    match request.get(name).or_else(|| request.get(&snake)) {
+    match request.get(name).or_else(|| request.get(&json::snake_case(name))) {
         None => {
             request.insert(name.to_owned(), value.into());
             Ok(())

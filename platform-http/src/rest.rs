@@ -1,7 +1,6 @@
 //! The service: from a request to the platform and back.
 
 use std::{
-    any::Any,
     convert::Infallible,
     panic::AssertUnwindSafe,
     pin::pin,
@@ -108,7 +107,7 @@ impl Inner {
         let handled = AssertUnwindSafe(self.handle(&head, body.as_mut())).catch_unwind();
         let reply = match tokio::time::timeout(self.limits.request_time, handled).await {
             Ok(Ok(done)) => done,
-            Ok(Err(panic)) => Err(Error::internal(what_panicked(&*panic)).into()),
+            Ok(Err(panic)) => Err(Error::panicked(&*panic).into()),
             Err(_) => Err(Refusal::deadline("The request took too long")),
         };
         let service_domain = || &self.platform.settings().service_domain;
@@ -276,9 +275,4 @@ impl Inner {
         let token = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
         self.authenticator.authenticate(token).await
     }
-}
-
-fn what_panicked(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", text.unwrap_or("with no message"))
 }

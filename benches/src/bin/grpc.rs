@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 use futures_util::future::join_all;
 use platform_benches::{
     data::{self, Data},
@@ -30,12 +30,12 @@ use platform_benches::{
     measure::{Goal, Line},
     served::{Load, Server, TURN, rates, turns},
 };
+use platform_grpc::AsBytes;
 use prost::Message;
 use tokio::{net::TcpListener, runtime::Builder};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{
-    Request, Status,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    Request,
     metadata::{Ascii, MetadataValue},
     transport::Channel,
 };
@@ -157,42 +157,4 @@ async fn serve(path: PathBuf) {
     let incoming = TcpListenerStream::new(listener);
     let server = tonic::transport::Server::builder().tcp_nodelay(true).add_service(Repos(path.into()));
     server.serve_with_incoming(incoming).await.unwrap();
-}
-
-/// Passes bytes on, so that the client costs as little as it can, and the same for both.
-#[derive(Debug, Clone, Copy)]
-struct AsBytes;
-
-impl Codec for AsBytes {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl Encoder for AsBytes {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, message: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        to.put(message);
-        Ok(())
-    }
-}
-
-impl Decoder for AsBytes {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        let length = from.remaining();
-        Ok(Some(from.copy_to_bytes(length)))
-    }
 }

@@ -3,7 +3,6 @@
 
 use std::{path::Path, sync::Arc};
 
-use bytes::Bytes;
 use platform_core::{
     kind::{Imported, Resource},
     resources::{
@@ -17,7 +16,6 @@ use platform_core::{
     store::{Put, Store},
     timestamp::Timestamp,
     uid::Uid,
-    write::Write,
 };
 use platform_store_sqlite::SqliteStore;
 use pollster::block_on;
@@ -25,7 +23,7 @@ use rusqlite::{Connection, OpenFlags, params_from_iter};
 
 use super::LARGE;
 use crate::{
-    data::{cached, fill, mix, organisation},
+    data::{cached, fill, mix, organisation, put},
     measure::{Goal, Line, Times, compare},
     world::World,
 };
@@ -103,12 +101,6 @@ fn metadata(number: u64) -> VulnerabilityMetadata {
 fn complete<R: Imported>(resource: &mut R, group: &Uid) {
     let uid = resource.uid_in(group);
     resource.complete(uid, &mut platform_core::error::Violations::default());
-}
-
-fn put<R: Resource>(resource: &R, uid: &Uid) -> Put {
-    let mut write = Write::default();
-    write.put(uid, resource, Bytes::new()).unwrap();
-    write.into_commit().put.pop().unwrap()
 }
 
 fn puts() -> impl Iterator<Item = Put> {

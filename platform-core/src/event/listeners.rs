@@ -7,7 +7,7 @@ use crate::{
     kind::Resource,
     resources::events::Subscription,
     store::{Epoch, Query, Require, Scope, Store},
-    uid::Uid,
+    uid::{self, Uid},
 };
 
 /// What the names of the epochs of subscriptions begin with; the organisation's uid follows.
@@ -47,10 +47,7 @@ impl Listeners {
 
     /// Returns the subscriptions at a group and at those above it.
     pub(crate) fn of_group(&self, group: &str) -> impl Iterator<Item = &Uid> {
-        let above = move |top: &str| {
-            let rest = group.strip_prefix(top);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        self.subscriptions.iter().filter(move |uid| crate::uid::parent(uid).is_some_and(above))
+        let above = move |top: &str| uid::is_at_or_below(group, top);
+        self.subscriptions.iter().filter(move |subscription| uid::parent(subscription).is_some_and(above))
     }
 }

@@ -15,7 +15,7 @@ use futures_core::Stream;
 use parking_lot::Mutex;
 
 use super::Event;
-use crate::uid::Uid;
+use crate::uid::{self, Uid};
 
 /// How many events wait for a reader of a stream before it misses some. Our choice.
 const BUFFER: usize = 1024;
@@ -85,9 +85,7 @@ struct Reader {
 
 impl Reader {
     fn wants(&self, group: &str) -> bool {
-        let at_or_below =
-            |top: &Uid| group.strip_prefix(top.as_str()).is_some_and(|r| r.is_empty() || r.starts_with('/'));
-        self.group.as_ref().is_none_or(at_or_below)
+        self.group.as_ref().is_none_or(|top| uid::is_at_or_below(group, top))
     }
 }
 

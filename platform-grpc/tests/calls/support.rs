@@ -1,104 +1,23 @@
 //! What the tests share: a server of both transports on one port over the memory store, whose tokens are uids, and
 //! clients of few words that write and read JSON.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
-    },
-};
+#[path = "../../../platform-http/tests/support/setting.rs"]
+mod setting;
 
-use async_trait::async_trait;
+use std::{net::SocketAddr, sync::Arc};
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use platform_core::{
-    access::{Authenticator, Caller},
-    clock::Clock,
-    entropy::Entropy,
-    error::{Error, Result},
-    platform::{Bootstrap, Platform, Settings},
-    store::memory::MemoryStore,
-    timestamp::Timestamp,
-    uid::Uid,
-};
-use platform_grpc::{Grpc, contract::descriptors};
+use platform_grpc::{AsBytes, Grpc, contract::descriptors};
 use platform_http::{Layers, Limits, Rest, serve};
 use prost::Message;
 use prost_reflect::{DynamicMessage, MethodDescriptor, SerializeOptions};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
-use tonic::{
-    Status,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
-    metadata::MetadataMap,
-    transport::Channel,
-};
+use tonic::{Status, metadata::MetadataMap, transport::Channel};
 use tonic_types::pb;
 
-/// The uid of the organisation that every test platform has.
-pub(crate) const ORG: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
-/// The uid of its operator.
-pub(crate) const OPERATOR: &str = "7f0c2b1d44617e3f2603851537be0123af4a57d8";
-
-/// A second passes at each reading.
-#[derive(Debug)]
-struct Ticking(AtomicI64);
-
-impl Clock for Ticking {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.fetch_add(1000, Ordering::Relaxed))
-    }
-}
-
-/// A counter, spread over the bytes.
-#[derive(Debug)]
-struct Counting(AtomicU64);
-
-impl Entropy for Counting {
-    fn fill(&self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            let next = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-            let next = (next ^ (next >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            chunk.copy_from_slice(&next.to_be_bytes()[..chunk.len()]);
-        }
-    }
-}
-
-/// A token is the uid of the identity that it proves.
-#[derive(Debug)]
-struct UidIsToken;
-
-#[async_trait]
-impl Authenticator for UidIsToken {
-    async fn authenticate(&self, token: &str) -> Result<Caller> {
-        match token {
-            "panic" => panic!("a secret of the authenticator"),
-            "stall" => std::future::pending().await,
-            token => {
-                Ok(Caller::new(Uid::parse(token).map_err(|_| Error::unauthenticated("The token proves no identity"))?))
-            }
-        }
-    }
-}
-
-async fn platform() -> Arc<Platform> {
-    let settings = Settings {
-        service_domain: "platform.test".to_owned(),
-        operators: [Uid::parse(OPERATOR).unwrap()].into(),
-        public_advisory_groups: [Uid::parse(ORG).unwrap()].into(),
-        ..Settings::default()
-    };
-    let (clock, entropy) = (Ticking(AtomicI64::new(1_700_000_000_000)), Counting(AtomicU64::new(1)));
-    let platform = Platform::builder(Arc::new(MemoryStore::new()), clock, entropy).settings(settings).build();
-    let first = Bootstrap {
-        organisation: Uid::parse(ORG).unwrap(),
-        organisation_name: "acme".to_owned(),
-        operator: Uid::parse(OPERATOR).unwrap(),
-    };
-    platform.bootstrap(&first).await.unwrap();
-    Arc::new(platform)
-}
+pub(crate) use setting::{OPERATOR, ORG, UidIsToken, platform};
 
 /// A server of both on a free port of the loopback, and a client of each.
 pub(crate) struct Both {
@@ -115,7 +34,7 @@ impl Both {
     }
 
     pub(crate) async fn with(limits: Limits) -> Self {
-        let platform = platform().await;
+        let platform = Arc::new(platform().await);
         let rest = Rest::new(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone()).unwrap();
         let grpc = Grpc::new(platform, Arc::new(UidIsToken), limits.clone()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -237,42 +156,4 @@ pub(crate) fn as_rest(status: &Status) -> Value {
     };
     let details: Vec<_> = message.details.iter().map(detail).collect();
     json!({ "code": message.code, "message": message.message, "details": details })
-}
-
-#[derive(Debug, Clone, Copy)]
-struct AsBytes;
-
-impl Codec for AsBytes {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl Encoder for AsBytes {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, message: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        bytes::BufMut::put(to, message);
-        Ok(())
-    }
-}
-
-impl Decoder for AsBytes {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        use bytes::Buf;
-        let length = from.remaining();
-        Ok(Some(from.copy_to_bytes(length)))
-    }
 }

@@ -1,6 +1,7 @@
 //! Parameters of paths and queries.
 
 use platform_core::{
+    json::snake_case,
     kind::{Action, Field, Http, Kind, Parent, Registered, Type, Verb},
     request::list_fields,
 };
@@ -128,19 +129,9 @@ fn description(name: &str) -> Option<&'static str> {
 fn as_documented(name: &str) -> String {
     let common = ["pageSize", "pageToken", "ancestorsOf", "descendantsOf", "childrenOf", "inRoot"];
     match common.contains(&name) {
-        true => snake(name),
+        true => snake_case(name),
         false => name.to_owned(),
     }
-}
-
-fn snake(camel: &str) -> String {
-    camel.chars().fold(String::new(), |mut snake, c| {
-        if c.is_ascii_uppercase() {
-            snake.push('_');
-        }
-        snake.push(c.to_ascii_lowercase());
-        snake
-    })
 }
 
 fn order_by(kind: &Kind) -> Value {

@@ -1,101 +1,26 @@
 //! What the tests share: a platform on the memory store, whose tokens are uids, and a client of few words.
 
-#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test uses its part")]
 
 pub mod peer;
+pub mod setting;
 
-use std::{
-    convert::Infallible,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
-    },
-};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header::AUTHORIZATION};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use platform_core::{
-    access::{Authenticator, Caller},
-    clock::Clock,
-    entropy::Entropy,
-    error::{Error, Result},
-    platform::{Bootstrap, Platform, Settings},
-    store::memory::MemoryStore,
-    timestamp::Timestamp,
-    uid::Uid,
-};
 use platform_http::{BoxError, Limits, Rest, serve};
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tower::{Service, ServiceExt};
 
-/// The uid of the organisation that every test platform has.
-pub const ORG: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
-/// The uid of its operator.
-pub const OPERATOR: &str = "7f0c2b1d44617e3f2603851537be0123af4a57d8";
-
-/// A second passes at each reading.
-#[derive(Debug)]
-struct Ticking(AtomicI64);
-
-impl Clock for Ticking {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.fetch_add(1000, Ordering::Relaxed))
-    }
-}
-
-/// A counter, spread over the bytes.
-#[derive(Debug)]
-struct Counting(AtomicU64);
-
-impl Entropy for Counting {
-    fn fill(&self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            let next = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-            let next = (next ^ (next >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            chunk.copy_from_slice(&next.to_be_bytes()[..chunk.len()]);
-        }
-    }
-}
-
-/// A token is the uid of the identity that it proves.
-#[derive(Debug)]
-pub struct UidIsToken;
-
-#[async_trait]
-impl Authenticator for UidIsToken {
-    async fn authenticate(&self, token: &str) -> Result<Caller> {
-        match token {
-            "panic" => panic!("a secret of the authenticator"),
-            "stall" => std::future::pending().await,
-            token => {
-                Ok(Caller::new(Uid::parse(token).map_err(|_| Error::unauthenticated("The token proves no identity"))?))
-            }
-        }
-    }
-}
+pub use setting::{OPERATOR, ORG, UidIsToken, platform};
 
 /// Returns the REST API of a platform with one organisation and its operator.
 pub async fn rest(limits: Limits) -> Rest {
-    let settings = Settings {
-        service_domain: "platform.test".to_owned(),
-        operators: [Uid::parse(OPERATOR).unwrap()].into(),
-        public_advisory_groups: [Uid::parse(ORG).unwrap()].into(),
-        ..Settings::default()
-    };
-    let (clock, entropy) = (Ticking(AtomicI64::new(1_700_000_000_000)), Counting(AtomicU64::new(1)));
-    let platform = Platform::builder(Arc::new(MemoryStore::new()), clock, entropy).settings(settings).build();
-    let first = Bootstrap {
-        organisation: Uid::parse(ORG).unwrap(),
-        organisation_name: "acme".to_owned(),
-        operator: Uid::parse(OPERATOR).unwrap(),
-    };
-    platform.bootstrap(&first).await.unwrap();
-    Rest::new(Arc::new(platform), Arc::new(UidIsToken), limits).unwrap()
+    Rest::new(Arc::new(platform().await), Arc::new(UidIsToken), limits).unwrap()
 }
 
 /// An answer, read to its end.

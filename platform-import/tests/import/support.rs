@@ -1,51 +1,23 @@
 //! A platform to import into, and documents.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
-    },
-};
+#[path = "../../../platform-http/tests/support/setting.rs"]
+mod setting;
+
+use std::path::Path;
 
 use platform_core::{
     access::Caller,
-    clock::Clock,
-    entropy::Entropy,
     kind::{Imported, Resource},
-    platform::{Bootstrap, Platform, Settings},
+    platform::Platform,
     request::ListRequest,
     resources::registry::Repo,
-    store::memory::MemoryStore,
-    timestamp::Timestamp,
     uid::Uid,
 };
 use platform_import::{Done, Options, Refusal, Sink, Summary, Watcher, What, run, source::Limits};
 use pollster::block_on;
 
-pub(crate) const ORG: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
-const OPERATOR: &str = "7f0c2b1d44617e3f2603851537be0123af4a57d8";
-
-#[derive(Debug)]
-struct Ticking(AtomicI64);
-
-impl Clock for Ticking {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.fetch_add(1000, Ordering::Relaxed))
-    }
-}
-
-#[derive(Debug)]
-struct Counting(AtomicU64);
-
-impl Entropy for Counting {
-    fn fill(&self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            let next = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-            chunk.copy_from_slice(&next.to_be_bytes()[..chunk.len()]);
-        }
-    }
-}
+use setting::OPERATOR;
+pub(crate) use setting::ORG;
 
 pub(crate) struct World {
     pub(crate) platform: Platform,
@@ -59,17 +31,8 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let operator = Uid::parse(OPERATOR).unwrap();
-        let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
-        let (clock, entropy) = (Ticking(AtomicI64::new(1_800_000_000_000)), Counting(AtomicU64::new(1)));
-        let platform = Platform::builder(Arc::new(MemoryStore::new()), clock, entropy).settings(settings).build();
-        let first = Bootstrap {
-            organisation: Uid::parse(ORG).unwrap(),
-            organisation_name: "acme".to_owned(),
-            operator: operator.clone(),
-        };
-        block_on(platform.bootstrap(&first)).unwrap();
-        let operator = Caller::new(operator);
+        let platform = block_on(setting::platform());
+        let operator = Caller::new(Uid::parse(OPERATOR).unwrap());
         Self { platform, operator, limits: Limits::default(), refused: Vec::new(), fails_after: None }
     }
 
