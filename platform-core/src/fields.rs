@@ -11,9 +11,11 @@ use crate::{
 
 mod read;
 mod sound;
+mod write;
 
 pub(crate) use read::{Input, exclusive, read, read_with, require};
 pub(crate) use sound::sound;
+pub(crate) use write::to_bytes;
 
 /// Takes out of a body what the API leaves out: what is empty, as [`prune_empty`] does, and what is only put in.
 pub(crate) fn prune(fields: &[Field], body: &mut Value) {

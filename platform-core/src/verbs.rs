@@ -32,27 +32,28 @@ async fn rendered(cx: &Cx<'_>, registered: &Registered, stored: Vec<(u16, Bytes)
         return Ok(stored.into_iter().map(|(_, body)| body).collect());
     }
     let computed = stored.iter().filter(|(rendering, _)| *rendering != RENDERING);
-    let bodies = computed.map(|(_, body)| serde_json::from_slice(body).map_err(Error::internal));
-    let bodies = (registered.render)(cx, bodies.collect::<Result<Vec<Value>>>()?).await?;
-    let mut bodies = bodies.into_iter();
+    let bodies = computed.map(|(_, body)| body.clone()).collect();
+    let mut bodies = (registered.render)(cx, bodies).await?.into_iter();
     stored
         .into_iter()
         .map(|(rendering, body)| match rendering {
             RENDERING => Ok(body),
-            _ => encode(&bodies.next().ok_or_else(|| Error::internal("a page lost a resource while rendering"))?),
+            _ => bodies.next().ok_or_else(|| Error::internal("a page lost a resource while rendering")),
         })
         .collect()
 }
 
 /// Completes one body.
-async fn rendered_one(cx: &Cx<'_>, registered: &Registered, body: Value, computed: bool) -> Result<Bytes> {
+async fn rendered_one(cx: &Cx<'_>, registered: &Registered, body: &Value, computed: bool) -> Result<Bytes> {
+    let body = encode(body)?;
     if !computed {
-        return encode(&body);
+        return Ok(body);
     }
     let body = (registered.render)(cx, vec![body]).await?.pop();
-    encode(&body.ok_or_else(|| Error::internal("a resource was lost while rendering"))?)
+    body.ok_or_else(|| Error::internal("a resource was lost while rendering"))
 }
 
-fn encode(body: &Value) -> Result<Bytes> {
+/// Writes a body that has its canonical form.
+pub(crate) fn encode(body: &Value) -> Result<Bytes> {
     serde_json::to_vec(body).map(Bytes::from).map_err(Error::internal)
 }

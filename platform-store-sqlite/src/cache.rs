@@ -63,6 +63,8 @@ pub(crate) enum Entry {
     Record(Arc<Loaded>),
     Node(u64, Arc<[u8]>),
     List(Arc<(ListKey, List)>),
+    /// There is no such row: the list is not kept up.
+    NoList(Arc<ListKey>),
     Epoch(Epoch, u64),
 }
 
@@ -74,6 +76,7 @@ impl Entry {
             (Self::Record(record), Row::At(kind, uid)) => record.kind == kind && *record.uid == *uid,
             (Self::Node(id, _), Row::Node(wanted)) => *id == wanted,
             (Self::List(list), Row::List(wanted)) => list.0 == *wanted,
+            (Self::NoList(key), Row::List(wanted)) => **key == *wanted,
             (Self::Epoch(epoch, _), Row::Epoch(wanted)) => **epoch == *wanted,
             _ => false,
         }
@@ -85,6 +88,7 @@ impl Entry {
             Self::Record(record) => size_of::<Loaded>() + record.uid.len() + record.len(),
             Self::Node(_, bytes) => bytes.len(),
             Self::List(list) => size_of::<(ListKey, List)>() + list.0.place.len() + list.0.value.len(),
+            Self::NoList(key) => size_of::<ListKey>() + key.place.len() + key.value.len(),
             Self::Epoch(epoch, _) => epoch.len(),
         }
     }

@@ -183,13 +183,13 @@ impl<'a> View<'a> {
 
     /// Returns the list, if it is one that is kept up.
     pub(crate) fn list(&self, key: &ListKey) -> Result<Option<Arc<(ListKey, List)>>, StoreError> {
-        if let Some(Entry::List(list)) = self.kept(Row::List(key)) {
-            return Ok(Some(list));
+        match self.kept(Row::List(key)) {
+            Some(Entry::List(list)) => return Ok(Some(list)),
+            Some(Entry::NoList(_)) => return Ok(None),
+            _ => {}
         }
         let list = key.load(self.connection()?)?.map(|list| Arc::new((key.clone(), list)));
-        if let Some(list) = &list {
-            self.keep(Row::List(key), || Entry::List(list.clone()));
-        }
+        self.keep(Row::List(key), || list.clone().map_or_else(|| Entry::NoList(key.clone().into()), Entry::List));
         Ok(list)
     }
 

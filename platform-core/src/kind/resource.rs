@@ -110,8 +110,8 @@ pub struct Registered {
 /// resource is computed.
 type Prepare = for<'a> fn(&'a Cx<'a>, &'a mut Change<Value>) -> BoxFuture<'a, Result<bool>>;
 
-/// Runs [`Resource::render`] over a page.
-type Render = for<'a> fn(&'a Cx<'a>, Vec<Value>) -> BoxFuture<'a, Result<Vec<Value>>>;
+/// Runs [`Resource::render`] over a page of stored bodies.
+type Render = for<'a> fn(&'a Cx<'a>, Vec<Bytes>) -> BoxFuture<'a, Result<Vec<Bytes>>>;
 
 impl Registered {
     /// Erases a kind's type.
@@ -163,11 +163,13 @@ fn prepare<'a, R: Resource>(cx: &'a Cx<'a>, change: &'a mut Change<Value>) -> Bo
     })
 }
 
-fn render<'a, R: Resource>(cx: &'a Cx<'a>, bodies: Vec<Value>) -> BoxFuture<'a, Result<Vec<Value>>> {
+fn render<'a, R: Resource>(cx: &'a Cx<'a>, bodies: Vec<Bytes>) -> BoxFuture<'a, Result<Vec<Bytes>>> {
     Box::pin(async move {
-        let mut resources = bodies.into_iter().map(typed::<R>).collect::<Result<Vec<_>>>()?;
+        let resources = bodies.iter().map(|body| serde_json::from_slice::<R>(body));
+        let mut resources = resources.collect::<serde_json::Result<Vec<_>>>().map_err(Error::internal)?;
         R::render(cx, &mut resources).await?;
-        resources.iter().map(canonical).collect()
+        let bodies = resources.iter().map(|resource| fields::to_bytes(R::KIND.fields, resource).map(Bytes::from));
+        bodies.collect::<serde_json::Result<_>>().map_err(Error::internal)
     })
 }
 

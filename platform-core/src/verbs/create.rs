@@ -22,7 +22,7 @@ pub(crate) async fn create(
     body: &Map<String, Value>,
 ) -> Result<Bytes> {
     let mut prepared = prepare(cx, registered, parent, body).await?;
-    let reply = rendered_one(cx, registered, prepared.body, prepared.computed).await?;
+    let reply = rendered_one(cx, registered, &prepared.body, prepared.computed).await?;
     cx.tell_of(&mut prepared.write, registered, Verb::Create, &prepared.uid, Some(&reply)).await?;
     cx.commit(prepared.write).await?;
     Ok(reply)

@@ -22,7 +22,7 @@ pub(crate) async fn get(cx: &Cx<'_>, registered: &Registered, uid: &str) -> Resu
             rendered.into_iter().next().ok_or_else(|| Error::internal("a resource was lost while rendering"))
         }
         // A singleton that was never written is there all the same, and may have something to show.
-        None => rendered_one(cx, registered, json!({ "uid": uid }), true).await,
+        None => rendered_one(cx, registered, &json!({ "uid": uid }), true).await,
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) async fn update(
         }
     };
     let paths = match &mask {
-        Mask::Paths(paths) if paths.is_empty() => return rendered_one(cx, registered, old, computed).await,
+        Mask::Paths(paths) if paths.is_empty() => return rendered_one(cx, registered, &old, computed).await,
         Mask::Paths(paths) => paths.clone(),
         Mask::All => kind.fields.iter().map(|field| field.name.to_owned()).collect(),
     };
@@ -65,7 +65,7 @@ pub(crate) async fn update(
     let computed = (registered.prepare)(cx, &mut change).await?;
     let body = change.new.take().unwrap_or_default();
     change.write.put_body(kind, &change.uid, &body, computed, change.private)?;
-    let reply = rendered_one(cx, registered, body, computed).await?;
+    let reply = rendered_one(cx, registered, &body, computed).await?;
     cx.tell_of(&mut change.write, registered, Verb::Update, &change.uid, Some(&reply)).await?;
     cx.commit(change.write).await?;
     Ok(reply)

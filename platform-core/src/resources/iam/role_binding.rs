@@ -351,7 +351,7 @@ async fn batch_create(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
     for (index, body) in bodies.iter().enumerate() {
         match verbs::create::prepare(cx, &registered, &parent, body).await {
             Ok(prepared) => {
-                created.push(prepared.body);
+                created.push(verbs::encode(&prepared.body)?);
                 all.append(prepared.write);
             }
             Err(error) if error.violations().is_empty() => return Err(error),
@@ -364,6 +364,8 @@ async fn batch_create(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
     violations.none_or(())?;
     // Before the commit, which may change what the caller holds: what is read afterwards would be decided anew.
     let bindings = (registered.render)(cx, created).await?;
+    let bindings = bindings.iter().map(|binding| serde_json::from_slice(binding).map_err(Error::internal));
+    let bindings: Vec<Value> = bindings.collect::<Result<_>>()?;
     let reply = json!({ "roleBindings": bindings });
     let group = Uid::opaque(parent);
     let draft = || {
