@@ -1,8 +1,11 @@
 //! Points in time, as the API writes them: RFC 3339 in UTC with milliseconds.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, Visitor},
+};
 use time::{OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339};
 
 /// A point in time, in whole milliseconds since 1970-01-01T00:00:00Z; years 0001 to 9999.
@@ -63,35 +66,59 @@ impl Timestamp {
         let millis = i64::try_from(millis).map_err(|_| InvalidTimestamp)?;
         if (Self::MIN.0..=Self::MAX.0).contains(&millis) { Ok(Self(millis)) } else { Err(InvalidTimestamp) }
     }
+
+    /// Returns the text. Every resource has some of these: so it is not left to `fmt`, which takes several times as long.
+    fn written(self) -> [u8; 24] {
+        let at = OffsetDateTime::from_unix_timestamp(self.seconds()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let (year, month, day) = at.to_calendar_date();
+        let (hour, minute, second) = at.to_hms();
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        let mut write = |digits: Range<usize>, mut number: u32| {
+            for digit in text.get_mut(digits).into_iter().flatten().rev() {
+                *digit += (number % 10) as u8;
+                number /= 10;
+            }
+        };
+        write(0..4, year.unsigned_abs());
+        write(5..7, u8::from(month).into());
+        write(8..10, day.into());
+        write(11..13, hour.into());
+        write(14..16, minute.into());
+        write(17..19, second.into());
+        write(20..23, self.0.rem_euclid(1000) as u32);
+        text
+    }
 }
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = OffsetDateTime::from_unix_timestamp(self.seconds()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-        let (date, time) = (at.date(), at.time());
-        write!(
-            f,
-            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
-            date.year(),
-            u8::from(date.month()),
-            date.day(),
-            time.hour(),
-            time.minute(),
-            time.second(),
-            self.0.rem_euclid(1000)
-        )
+        f.write_str(std::str::from_utf8(&self.written()).unwrap_or_default())
     }
 }
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(std::str::from_utf8(&self.written()).unwrap_or_default())
     }
 }
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+        deserializer.deserialize_str(Text)
+    }
+}
+
+/// Reads a text, which need not be copied for that.
+struct Text;
+
+impl Visitor<'_> for Text {
+    type Value = Timestamp;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an RFC 3339 timestamp")
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Timestamp, E> {
+        Timestamp::parse(text).map_err(E::custom)
     }
 }
 

@@ -10,7 +10,7 @@ use platform_core::store::{Epoch, Filter, Key, KeyValue, OrderBy, Page, Position
 use self::{
     merge::Merge,
     scan::scan,
-    source::{Point, Source, Sources, distinct},
+    source::{Point, Source, Sources, Wanted, distinct},
 };
 use crate::{
     readers::View,
@@ -126,8 +126,8 @@ fn position(stored: &Stored<'_>, order: NameId) -> Position {
 
 /// Returns the sources of a query that lists are kept for: any scopes, and no filter or one [`Filter::AnyOf`].
 fn kept(sources: Sources<'_>, names: &Names, query: &Query) -> Result<Option<Vec<Source>>, StoreError> {
-    let filters = match &*query.filters {
-        [] => vec![None],
+    let wanted = match &*query.filters {
+        [] => Wanted::All,
         [Filter::AnyOf { key, values }] => {
             let Some(key) = names.get(key) else { return Ok(Some(Vec::new())) };
             let values = distinct(values);
@@ -135,16 +135,14 @@ fn kept(sources: Sources<'_>, names: &Names, query: &Query) -> Result<Option<Vec
                 // A record may be in two of the lists.
                 return Ok(None);
             }
-            values.into_iter().map(|value| Some((key.id, value))).collect()
+            Wanted::OneOf(key.id, values)
         }
         _ => return Ok(None),
     };
     let mut found = Vec::new();
     for scope in &query.scopes {
-        for filter in &filters {
-            if !sources.push(scope, *filter, &mut found)? {
-                return Ok(None);
-            }
+        if !sources.push(scope, &wanted, &mut found)? {
+            return Ok(None);
         }
     }
     Ok(Some(found))

@@ -6,19 +6,18 @@ use platform_core::store::{Filter, Query, Scope, StoreError};
 
 use super::{
     Compiled, Unfinished,
-    source::{Keyed, Sources, Way, distinct},
+    source::{Keyed, Sources, Wanted, distinct},
 };
 use crate::{
     error::store_error,
-    lists::FilterValue,
     record::{self, Finder, Stored, columns},
     schema::{BY_UID, LIST_LEN, NameId, Names, order_key},
 };
 
 /// Where candidates are taken from.
 enum Range<'a> {
-    /// What lies in the scopes, with one of the values if there are any.
-    Scopes(Vec<Option<FilterValue<'a>>>),
+    /// What is wanted of the scopes.
+    Scopes(Wanted<'a>),
     /// All records of the kind.
     Kind,
     /// The records with one of the values under a key.
@@ -51,17 +50,17 @@ pub(super) fn scan(
     };
     let connection = sources.view.connection()?;
     match range {
-        Range::Scopes(values) => {
+        Range::Scopes(wanted) => {
             // Any order will do to take candidates from; this one every list has.
             let sources = Sources { order: BY_UID, ..sources };
             let mut finder = Finder::new(connection)?;
-            for (scope, value) in product(&query.scopes, &values) {
-                if let Way::Few = sources.way(scope, value)? {
-                    sources.for_each_few(scope, value, &mut look)?;
-                    continue;
+            for scope in &query.scopes {
+                let Some(ways) = sources.ways(scope, &wanted)? else { continue };
+                if let Some(few) = &ways.few {
+                    sources.for_each_few(scope, few, &mut look)?;
                 }
                 let mut lists = Vec::new();
-                sources.push(scope, value, &mut lists)?;
+                sources.push_lists(scope, &ways, &mut lists);
                 for list in lists {
                     for from in (0..list.count()).step_by(1_000) {
                         let mut ids = Vec::new();
@@ -126,8 +125,8 @@ fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result
         best.1
     };
     let is_all = query.scopes.contains(&Scope::All);
-    if !is_all && let Some(size) = bound(sources, query, &[None])? {
-        offer(Range::Scopes(vec![None]), size);
+    if let Some(size) = bound(sources, query, &Wanted::All)? {
+        offer(Range::Scopes(Wanted::All), size);
     }
     for filter in &query.filters {
         match filter {
@@ -135,9 +134,9 @@ fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result
                 let Some(key) = names.get(key) else { return Ok(None) };
                 let values = distinct(values);
                 if !is_all {
-                    let values: Vec<_> = values.into_iter().map(|value| Some((key.id, value))).collect();
-                    if let Some(size) = bound(sources, query, &values)? {
-                        offer(Range::Scopes(values), size);
+                    let wanted = Wanted::OneOf(key.id, values);
+                    if let Some(size) = bound(sources, query, &wanted)? {
+                        offer(Range::Scopes(wanted), size);
                     }
                 } else {
                     let mut size = 0;
@@ -163,20 +162,12 @@ fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result
     Ok(Some(best))
 }
 
-/// Returns how many records the scopes have at most, with one of the values if there are any.
-fn bound(sources: Sources<'_>, query: &Query, values: &[Option<FilterValue<'_>>]) -> Result<Option<u64>, StoreError> {
+/// Returns how many records the scopes have at most; `None` when [`Scope::All`] is among them.
+fn bound(sources: Sources<'_>, query: &Query, wanted: &Wanted<'_>) -> Result<Option<u64>, StoreError> {
     let mut size = 0;
-    for (scope, value) in product(&query.scopes, values) {
-        let Some(bound) = sources.bound(scope, value)? else { return Ok(None) };
+    for scope in &query.scopes {
+        let Some(bound) = sources.bound(scope, wanted)? else { return Ok(None) };
         size += bound;
     }
     Ok(Some(size))
-}
-
-/// Returns each scope with each value.
-fn product<'a, 'v>(
-    scopes: &'a [Scope],
-    values: &'a [Option<FilterValue<'v>>],
-) -> impl Iterator<Item = (&'a Scope, Option<FilterValue<'v>>)> {
-    scopes.iter().flat_map(|scope| values.iter().map(move |value| (scope, *value)))
 }

@@ -1,12 +1,19 @@
 //! Where the records of a list come from: a sorted sequence for each place and filter value.
 
-use std::{cmp::Ordering, ops::Range, sync::Arc};
+use std::{
+    cmp::Ordering,
+    ops::Range,
+    sync::{Arc, LazyLock},
+};
 
 use platform_core::{
     store::{KeyValue, Scope, StoreError},
     uid,
 };
-use rusqlite::types::Value;
+use rusqlite::{
+    ToSql, params_from_iter,
+    types::{Null, Value},
+};
 
 use crate::{
     error::{corrupt, store_error},
@@ -159,15 +166,22 @@ impl Source {
     }
 }
 
+/// Which records of a scope: all, or those with one of these values under a key, which are sorted and each there once.
+#[derive(Debug, Clone)]
+pub(super) enum Wanted<'a> {
+    All,
+    OneOf(NameId, Vec<&'a [u8]>),
+}
+
 /// How the records of a scope are found.
 #[derive(Debug)]
-pub(super) enum Way {
-    /// By a list that is kept; with those deeper down or without.
-    List(Arc<(ListKey, List)>, bool),
-    /// They are few, and are read.
-    Few,
-    /// Not by the scope.
-    None,
+pub(super) struct Ways<'a> {
+    /// By lists that are kept.
+    lists: Vec<Arc<(ListKey, List)>>,
+    /// Whether those deeper down are meant too.
+    with_deep: bool,
+    /// These are few, and are read.
+    pub(super) few: Option<Wanted<'a>>,
 }
 
 /// What a source is of: a kind and an order.
@@ -179,106 +193,121 @@ pub(super) struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    /// Finds out how a scope's records, those with the filter value if there is one, are found.
-    pub(super) fn way(self, scope: &Scope, filter: Option<FilterValue<'_>>) -> Result<Way, StoreError> {
+    /// Finds out how a scope's records are found; `None` for [`Scope::All`], of which no order is kept.
+    pub(super) fn ways<'w>(self, scope: &Scope, wanted: &Wanted<'w>) -> Result<Option<Ways<'w>>, StoreError> {
         let (place, with_deep) = match scope {
-            Scope::Exact(_) => return Ok(Way::Few),
+            Scope::Exact(_) => {
+                return Ok(Some(Ways { lists: Vec::new(), with_deep: false, few: Some(wanted.clone()) }));
+            }
             Scope::Subtree(uid) => (Place::At(uid), true),
             Scope::Children(uid) => (Place::At(uid), false),
             Scope::Roots => (Place::Roots, false),
-            Scope::All => return Ok(Way::None),
+            Scope::All => return Ok(None),
         };
-        let list = self.view.list(&ListKey::new(self.kind, place, filter))?;
-        Ok(list.map_or(Way::Few, |list| Way::List(list, with_deep)))
+        let mut ways = Ways { lists: Vec::new(), with_deep, few: None };
+        let list = |filter| self.view.list(&ListKey::new(self.kind, place, filter));
+        match wanted {
+            Wanted::All => match list(None)? {
+                Some(list) => ways.lists.push(list),
+                // The roots are always kept, if there are any.
+                None => ways.few = (place != Place::Roots).then_some(Wanted::All),
+            },
+            Wanted::OneOf(key, values) => {
+                let mut few = Vec::new();
+                for value in values {
+                    match list(Some((*key, value)))? {
+                        Some(list) => ways.lists.push(list),
+                        // Of a value that many records have, the roots are kept, if there are any.
+                        None if place == Place::Roots && self.total(Some((*key, value)))?.is_some() => {}
+                        None => few.push(*value),
+                    }
+                }
+                ways.few = (!few.is_empty()).then_some(Wanted::OneOf(*key, few));
+            }
+        }
+        Ok(Some(ways))
     }
 
-    /// Appends the sources of a scope's records, those with the filter value if there is one; `false` when there
-    /// are none in this order, which [`Scope::All`] never has.
+    /// Appends the sources of a scope's records; `false` when there are none in this order, which [`Scope::All`] never
+    /// has.
     pub(super) fn push(
         self,
         scope: &Scope,
-        filter: Option<FilterValue<'_>>,
+        wanted: &Wanted<'_>,
         sources: &mut Vec<Source>,
     ) -> Result<bool, StoreError> {
-        match self.way(scope, filter)? {
-            Way::None => Ok(false),
-            Way::Few => {
-                let mut rows = Vec::new();
-                self.for_each_few(scope, filter, |stored| {
-                    rows.push((order_key(stored.value(self.order).as_bytes(), stored.uid), stored.id));
-                    Ok(())
-                })?;
-                push_sorted(sources, rows);
-                Ok(true)
-            }
-            Way::List(list, with_deep) => {
-                let list = &list.1;
-                let Some(roots) = list.orders.iter().find(|roots| roots.order == self.order) else { return Ok(false) };
-                let top = if let Scope::Subtree(uid) | Scope::Children(uid) = scope { uid } else { "" };
-                for (root, count, wanted) in [(roots.direct, list.direct, true), (roots.deep, list.deep, with_deep)] {
-                    if wanted && count > 0 {
-                        sources.push(Source::Kept { root, count, top: top.to_owned() });
-                    }
+        let Some(ways) = self.ways(scope, wanted)? else { return Ok(false) };
+        if !self.push_lists(scope, &ways, sources) {
+            return Ok(false);
+        }
+        if let Some(few) = &ways.few {
+            let mut rows = Vec::new();
+            self.for_each_few(scope, few, |stored| {
+                rows.push((order_key(stored.value(self.order).as_bytes(), stored.uid), stored.id));
+                Ok(())
+            })?;
+            push_sorted(sources, rows);
+        }
+        Ok(true)
+    }
+
+    /// Appends the lists that are kept; `false` when one has not this order.
+    pub(super) fn push_lists(self, scope: &Scope, ways: &Ways<'_>, sources: &mut Vec<Source>) -> bool {
+        let top = if let Scope::Subtree(uid) | Scope::Children(uid) = scope { uid } else { "" };
+        for list in &ways.lists {
+            let list = &list.1;
+            let Some(roots) = list.orders.iter().find(|roots| roots.order == self.order) else { return false };
+            for (root, count, wanted) in [(roots.direct, list.direct, true), (roots.deep, list.deep, ways.with_deep)] {
+                if wanted && count > 0 {
+                    sources.push(Source::Kept { root, count, top: top.to_owned() });
                 }
-                Ok(true)
             }
         }
+        true
     }
 
-    /// Returns how many records a scope has at most, those with the filter value if there is one; `None` for
-    /// [`Scope::All`].
-    pub(super) fn bound(self, scope: &Scope, filter: Option<FilterValue<'_>>) -> Result<Option<u64>, StoreError> {
-        Ok(match (self.way(scope, filter)?, filter) {
-            (Way::None, _) => None,
-            (Way::List(list, with_deep), _) => Some(list.1.direct + if with_deep { list.1.deep } else { 0 }),
-            (Way::Few, None) => Some(LIST_LEN),
-            (Way::Few, Some((key, value))) => {
-                let Some((_, from, to)) = self.short_range(scope, filter)? else { return Ok(Some(1)) };
-                let select = "SELECT count(*) FROM member WHERE kind = ? AND key = ? AND value = ? AND uid > ? AND \
-                              uid < ?";
-                let mut select = self.view.connection()?.prepare_cached(select).map_err(store_error)?;
-                let count = select.query_row((self.kind, key, value, from, to), |row| row.get::<_, i64>(0));
+    /// Returns how many records a scope has at most; `None` for [`Scope::All`].
+    pub(super) fn bound(self, scope: &Scope, wanted: &Wanted<'_>) -> Result<Option<u64>, StoreError> {
+        let Some(ways) = self.ways(scope, wanted)? else { return Ok(None) };
+        let kept: u64 =
+            ways.lists.iter().map(|list| list.1.direct + if ways.with_deep { list.1.deep } else { 0 }).sum();
+        let few = match &ways.few {
+            None => 0,
+            Some(Wanted::All) => LIST_LEN,
+            Some(Wanted::OneOf(key, values)) => {
                 // What the scope names is not below itself.
-                Some(count.map_err(store_error)?.cast_unsigned() + 1)
+                let mut few = 1;
+                if let Some((_, from, to)) = short_range(scope) {
+                    let take = &mut |count: i64| few += count.cast_unsigned();
+                    Members { kind: self.kind, key: *key, values, from, to }.each(self.view, &COUNT_MEMBERS, take)?;
+                }
+                few
             }
-        })
-    }
-
-    /// Returns below which uid, and between which two, the indexes have the records of a short list; `None` when there
-    /// are none.
-    fn short_range<'s>(
-        self,
-        scope: &'s Scope,
-        filter: Option<FilterValue<'_>>,
-    ) -> Result<Option<(&'s str, String, Value)>, StoreError> {
-        Ok(match scope {
-            Scope::Exact(_) => None,
-            Scope::Subtree(uid) | Scope::Children(uid) => {
-                let (from, to) = below(uid);
-                Some((uid, from, Value::Text(to)))
-            }
-            // Of the roots that are not kept there are none, or few records have the value at all.
-            _ if filter.is_none() || self.total(filter)?.is_some() => None,
-            // To SQLite, every text is less than any blob.
-            _ => Some(("", String::new(), Value::Blob(Vec::new()))),
-        })
+        };
+        Ok(Some(kept + few))
     }
 
     /// Calls the function with each record of a scope that no list is kept for.
     pub(super) fn for_each_few(
         self,
         scope: &Scope,
-        filter: Option<FilterValue<'_>>,
+        few: &Wanted<'_>,
         mut use_record: impl FnMut(Stored<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
+        let is_wanted = |stored: &Stored<'_>| match few {
+            Wanted::All => true,
+            Wanted::OneOf(key, values) => {
+                let mut of_key = stored.keys.filter().filter(|(name, _)| name == key);
+                of_key.any(|(_, value)| values.binary_search(&value).is_ok())
+            }
+        };
         if let Scope::Exact(uid) = scope {
-            let found = self.view.find(self.kind, uid)?;
-            let found = found.filter(|record| filter.is_none_or(|filter| record.stored().keys.has(filter)));
+            let found = self.view.find(self.kind, uid)?.filter(|record| is_wanted(&record.stored()));
             return found.map_or(Ok(()), |record| use_record(record.stored()));
         }
-        let Some((top, from, to)) = self.short_range(scope, filter)? else { return Ok(()) };
+        let Some((top, from, to)) = short_range(scope) else { return Ok(()) };
         let mut take = |stored: Stored<'_>| {
-            if stored.kind != self.kind || filter.is_some_and(|filter| !stored.keys.has(filter)) {
+            if stored.kind != self.kind || !is_wanted(&stored) {
                 return Err(record::misplaced(stored.id));
             }
             let in_scope = match scope {
@@ -288,31 +317,29 @@ impl Sources<'_> {
             };
             if in_scope { use_record(stored) } else { Ok(()) }
         };
-        let connection = self.view.connection()?;
-        match filter {
-            None => {
+        match few {
+            Wanted::All => {
                 let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid > ? AND uid < ?");
-                let mut select = connection.prepare_cached(select).map_err(store_error)?;
+                let mut select = self.view.connection()?.prepare_cached(select).map_err(store_error)?;
                 record::for_each(&mut select, (self.kind, from, to), &mut take)?;
-                if let Scope::Subtree(_) = scope {
-                    record::find(connection, self.kind, top, &mut take)?.unwrap_or(Ok(()))?;
-                }
             }
-            Some((key, value)) => {
-                let select =
-                    "SELECT record FROM member WHERE kind = ? AND key = ? AND value = ? AND uid > ? AND uid < ?";
-                let mut select = connection.prepare_cached(select).map_err(store_error)?;
-                let ids = select.query_map((self.kind, key, value, from, to), |row| row.get(0)).map_err(store_error)?;
-                let ids = ids.collect::<Result<Vec<i64>, _>>().map_err(store_error)?;
+            Wanted::OneOf(key, values) => {
+                let mut ids = Vec::new();
+                let members = Members { kind: self.kind, key: *key, values, from, to };
+                members.each(self.view, &SELECT_MEMBERS, &mut |id| ids.push(id))?;
                 self.view.records(ids.into_iter())?.iter().try_for_each(|record| take(record.stored()))?;
-                if let Scope::Subtree(_) = scope {
-                    let find = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid = ?");
-                    let mut find = connection.prepare_cached(find).map_err(store_error)?;
-                    record::for_each(&mut find, (self.kind, top), |stored| {
-                        if stored.keys.has((key, value)) { take(stored) } else { Ok(()) }
-                    })?;
-                }
             }
+        }
+        if let Scope::Subtree(_) = scope {
+            let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid = ?");
+            let mut select = self.view.connection()?.prepare_cached(select).map_err(store_error)?;
+            record::for_each(
+                &mut select,
+                (self.kind, top),
+                |stored| {
+                    if is_wanted(&stored) { take(stored) } else { Ok(()) }
+                },
+            )?;
         }
         Ok(())
     }
@@ -326,6 +353,66 @@ impl Sources<'_> {
             (None, None) => Some(0),
             (None, Some(_)) => None,
         })
+    }
+}
+
+/// Returns below which uid, and between which two, the indexes have the records of a short list; `None` where they are
+/// not looked for by a range.
+fn short_range(scope: &Scope) -> Option<(&str, String, Value)> {
+    match scope {
+        Scope::Exact(_) | Scope::All => None,
+        Scope::Subtree(uid) | Scope::Children(uid) => {
+            let (from, to) = below(uid);
+            Some((uid, from, Value::Text(to)))
+        }
+        // To SQLite, every text is less than any blob.
+        Scope::Roots => Some(("", String::new(), Value::Blob(Vec::new()))),
+    }
+}
+
+/// The rows of `member` that have one of the values, and a uid in a range.
+struct Members<'a> {
+    kind: NameId,
+    key: NameId,
+    values: &'a [&'a [u8]],
+    from: String,
+    to: Value,
+}
+
+/// How many values one statement looks for, if it is for more than one.
+const BATCH: usize = 64;
+
+/// A statement for one value and one for [`BATCH`], whose parameters are a table.
+type PerValues = LazyLock<[String; 2]>;
+
+static COUNT_MEMBERS: PerValues = LazyLock::new(|| per_values("count(*)"));
+static SELECT_MEMBERS: PerValues = LazyLock::new(|| per_values("member.record"));
+
+fn per_values(what: &str) -> [String; 2] {
+    [1, BATCH].map(|values| {
+        let values = vec!["(?)"; values].join(", ");
+        format!(
+            "SELECT {what} FROM (VALUES {values}) AS wanted CROSS JOIN member ON member.value = wanted.column1 \
+             WHERE member.kind = ? AND member.key = ? AND member.uid > ? AND member.uid < ?"
+        )
+    })
+}
+
+impl Members<'_> {
+    /// Calls the function with the number in each row that the statement finds.
+    fn each(&self, view: &View<'_>, [one, many]: &[String; 2], take: &mut impl FnMut(i64)) -> Result<(), StoreError> {
+        let (select, len) = if self.values.len() == 1 { (one, 1) } else { (many, BATCH) };
+        let mut select = view.connection()?.prepare_cached(select).map_err(store_error)?;
+        for values in self.values.chunks(len) {
+            let values = values.iter().map(|value| value as &dyn ToSql);
+            let params = values.chain(std::iter::repeat(&Null as &dyn ToSql)).take(len);
+            let params = params.chain([&self.kind as &dyn ToSql, &self.key, &self.from, &self.to]);
+            let mut rows = select.query(params_from_iter(params)).map_err(store_error)?;
+            while let Some(row) = rows.next().map_err(store_error)? {
+                take(row.get(0).map_err(store_error)?);
+            }
+        }
+        Ok(())
     }
 }
 
