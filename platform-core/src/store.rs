@@ -153,6 +153,9 @@ pub struct Put {
     pub body: Bytes,
     /// The private part, returned by gets alone.
     pub private: Bytes,
+    /// Whether it waits in a queue, which is so of all records of a kind or of none: then its lists need be fast only
+    /// of the whole kind, and by sequence of the children of one uid, and a store need keep up no others.
+    pub queue: bool,
 }
 
 /// A value that belongs to at most one record: a space of names, and the value in it.

@@ -7,7 +7,7 @@ use crate::{
     event::Told,
     fields,
     kind::{Kind, Resource, Verb},
-    store::{Commit, Conflict, Delete, Epoch, Put, Require, StoreError, UniqueKey},
+    store::{Commit, Conflict, Delete, Epoch, Key, Put, Require, StoreError, UniqueKey},
     uid::Uid,
 };
 use bytes::Bytes;
@@ -71,6 +71,17 @@ impl Write {
         self.put_body(R::KIND, uid, &body, resource.computed(), private)
     }
 
+    /// Writes a resource of a kind that is a queue ([`Put::queue`]), where there must be none yet.
+    ///
+    /// # Errors
+    /// INTERNAL when it cannot be written as JSON.
+    pub(crate) fn put_in_queue<R: Resource>(&mut self, uid: &Uid, resource: &R) -> Result<()> {
+        self.require_still(Require::Absent(Key::new(R::KIND.name, uid.clone())));
+        self.put(uid, resource, Bytes::new())?;
+        self.commit.put.last_mut().into_iter().for_each(|put| put.queue = true);
+        Ok(())
+    }
+
     pub(crate) fn put_body(
         &mut self,
         kind: &'static Kind,
@@ -86,13 +97,14 @@ impl Write {
         let replaces = kind.method(Verb::Create).is_some_and(|create| create.upsert.is_some());
         self.taken.push(if replaces { Taken::Again } else { Taken::Refused(what) });
         self.commit.put.push(Put {
-            key: crate::store::Key::new(kind.name, uid.clone()),
+            key: Key::new(kind.name, uid.clone()),
             sort: fields::sort_keys(kind, body),
             filter: fields::filter_keys(kind, body),
             unique,
             rendering: if computed { COMPUTED } else { RENDERING },
             body: serde_json::to_vec(&**body).map_err(Error::internal)?.into(),
             private,
+            queue: false,
         });
         Ok(())
     }

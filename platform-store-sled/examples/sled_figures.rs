@@ -90,6 +90,7 @@ fn repo(number: u64) -> Put {
         unique: Vec::new(),
         rendering: 1,
         private: b"".as_slice().into(),
+        queue: false,
     }
 }
 

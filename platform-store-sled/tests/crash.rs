@@ -37,6 +37,7 @@ fn commit(writer: u64, number: u64) -> Commit {
         rendering: 1,
         body: vec![b'x'; 400].into(),
         private: b"".as_slice().into(),
+        queue: false,
     };
     Commit { put: vec![put("Left"), put("Right")], ..Commit::default() }
 }

@@ -28,6 +28,7 @@ fn put(number: u64) -> Put {
         rendering: 1,
         body: format!("{{\"number\":{number}}}").into(),
         private: b"".as_slice().into(),
+        queue: false,
     }
 }
 

@@ -111,6 +111,7 @@ fn put(number: u64, round: u64) -> Put {
         rendering: 1,
         body: body.into(),
         private: b"private".as_slice().into(),
+        queue: false,
     }
 }
 

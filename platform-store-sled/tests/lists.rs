@@ -16,6 +16,7 @@ fn put(number: i64, names: &[&'static str]) -> Put {
         rendering: 0,
         body: format!("{number}").into(),
         private: b"".as_slice().into(),
+        queue: false,
     }
 }
 

@@ -82,6 +82,7 @@ fn put(number: u64) -> Put {
         rendering: 1,
         body: body.into(),
         private: bytes::Bytes::new(),
+        queue: false,
     }
 }
 

@@ -71,7 +71,7 @@ pub(crate) fn check(connection: &Connection) -> Result<Vec<Finding>, StoreError>
     if let Some(names) = findings.catch(Names::load(connection))? {
         let checked = records::check(connection, &names, state, &mut findings);
         findings.catch(checked)?;
-        let checked = lists::check(connection, &mut findings);
+        let checked = lists::check(connection, &names, &mut findings);
         findings.catch(checked)?;
     }
     Ok(findings.0)

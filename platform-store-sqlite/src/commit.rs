@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use platform_core::store::{Commit, Conflict, Delete, Put, Require, StoreError};
+use platform_core::store::{Commit, Conflict, Delete, Key, Put, Require, StoreError};
 use rusqlite::Connection;
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     error::{corrupt, store_error},
     lists::{Change, FilterValue, Memory, Version},
     record::{self, Keys, Stored, columns},
-    schema::{NameId, Names, Table, below, checksum},
+    schema::{Name, NameId, Names, Table, Traits, below, checksum},
     transaction::Transaction,
 };
 
@@ -59,8 +59,18 @@ impl Plan {
         for delete in &commit.delete {
             find_deleted(connection, names, delete, &mut deleted)?;
         }
+        // What must be absent, and is, need not be looked for again.
+        let absent = commit.require.iter().filter_map(|require| match require {
+            Require::Absent(key) => Some(key),
+            _ => None,
+        });
+        let absent: HashSet<&Key> = absent.collect();
         let mut replaced = Vec::with_capacity(commit.put.len());
         for put in &commit.put {
+            if absent.contains(&put.key) {
+                replaced.push(None);
+                continue;
+            }
             let old = record::find(connection, names.id(put.key.kind)?, &put.key.uid, Old::of)?;
             if let Some(old) = &old {
                 deleted.remove(&old.id);
@@ -244,13 +254,14 @@ impl Target<'_> {
         }
         *self.digest = self.digest.wrapping_sub(old.sum);
         let Old { id, kind, uid, .. } = old;
-        let change = Change { kind: *kind, uid, id: *id, old: Some(old.version()), new: None };
+        let queue = self.names.is_queue(*kind);
+        let change = Change { kind: *kind, queue, uid, id: *id, old: Some(old.version()), new: None };
         change.apply(self.transaction, self.memory)
     }
 
     fn put(&mut self, put: &Put, old: Option<&Old>, place: i64) -> Result<(), StoreError> {
         let sequence = self.transaction.sequence;
-        let (kind, uid) = (self.names.id(put.key.kind)?, &*put.key.uid);
+        let (Name { id: kind, traits }, uid) = (self.names.known(put.key.kind)?, &*put.key.uid);
         let id = old.map_or(*self.next, |old| old.id);
         let keys = Keys::encode(put, self.names)?;
         let keys = Keys(&keys);
@@ -276,7 +287,8 @@ impl Target<'_> {
                 .execute("INSERT INTO owner (space, value, record) VALUES (?, ?, ?)", (space, value, id))?;
         }
         let new = Some(Version { revision: sequence, keys });
-        Change { kind, uid, id, old: old.map(Old::version), new }.apply(self.transaction, self.memory)
+        let queue = traits.has(Traits::QUEUE);
+        Change { kind, queue, uid, id, old: old.map(Old::version), new }.apply(self.transaction, self.memory)
     }
 
     fn put_members(&mut self, new: &Stored<'_>, old: Option<&Old>) -> Result<(), StoreError> {

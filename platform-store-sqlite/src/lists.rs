@@ -166,6 +166,8 @@ pub(crate) struct Version<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change<'a> {
     pub(crate) kind: NameId,
+    /// Whether the kind is a queue.
+    pub(crate) queue: bool,
     pub(crate) uid: &'a str,
     pub(crate) id: i64,
     pub(crate) old: Option<Version<'a>>,
@@ -177,7 +179,7 @@ impl<'a> Change<'a> {
     pub(crate) fn apply(self, transaction: Transaction<'_>, memory: &mut Memory) -> Result<(), StoreError> {
         let mut upkeep = Upkeep { transaction, memory: &mut *memory };
         // A new record with nothing below it is in no list of its own place: such a list would be empty.
-        let own = self.old.is_some() || has_below(transaction.connection, self.kind, self.uid)?;
+        let own = !self.queue && (self.old.is_some() || has_below(transaction.connection, self.kind, self.uid)?);
         upkeep.change(self, None, own)?;
         let filters = |version: &Option<Version<'a>>| -> Vec<FilterValue<'a>> {
             version.iter().flat_map(|version| version.keys.filter()).collect()
@@ -207,7 +209,7 @@ impl Upkeep<'_> {
             self.change_list(change, Place::Roots, filter)?;
         }
         let places = std::iter::successors(Some(change.uid), |uid| uid::parent(uid));
-        for uid in places.skip(usize::from(!own)) {
+        for uid in places.skip(usize::from(!own)).take(if change.queue { 1 } else { usize::MAX }) {
             self.change_list(change, Place::At(uid), filter)?;
         }
         Ok(())
@@ -250,17 +252,17 @@ impl Upkeep<'_> {
             return Ok(false);
         }
         // The bound may be too high, since deletes do not lower it.
-        let members = self.members(&key, place)?;
+        let members = self.members(&key, place, change.queue)?;
         if members.len() as u64 <= LIST_LEN {
             self.memory.lists.insert(key, Slot::Short(members.len() as u64));
             return Ok(false);
         }
-        self.keep(key, place, &members, change.id)?;
+        self.keep(key, place, &members, change)?;
         Ok(true)
     }
 
     /// Makes a list of its members, which the tables have, the newest among them.
-    fn keep(&mut self, key: ListKey, place: Place<'_>, members: &[i64], newest: i64) -> Result<(), StoreError> {
+    fn keep(&mut self, key: ListKey, place: Place<'_>, members: &[i64], newest: Change<'_>) -> Result<(), StoreError> {
         let mut list = List::default();
         if place == Place::All {
             // What was remembered of the value's lists is from before it had few members.
@@ -274,10 +276,10 @@ impl Upkeep<'_> {
             let copy = |r: record::Stored<'_>| (r.uid.to_owned(), r.revision, r.keys.0.to_vec());
             let (uid, revision, keys) = record::at(self.transaction.connection, *id, copy)?;
             let new = Some(Version { revision, keys: Keys(&keys) });
-            let change = Change { kind: key.kind, uid: &uid, id: *id, old: None, new };
+            let change = Change { uid: &uid, id: *id, old: None, new, ..newest };
             list.change(change, place, &mut nodes)?;
             // The newest will be put into that list after this.
-            if place == Place::All && *id != newest {
+            if place == Place::All && *id != newest.id {
                 roots.change(change, Place::Roots, &mut nodes)?;
             }
         }
@@ -290,11 +292,22 @@ impl Upkeep<'_> {
     }
 
     /// Returns the members of a list that is not kept: at most one more than a short list has, beside the record of
-    /// the place itself.
-    fn members(&self, key: &ListKey, place: Place<'_>) -> Result<Vec<i64>, StoreError> {
+    /// the place itself. Of a queue they are children.
+    fn members(&self, key: &ListKey, place: Place<'_>, queue: bool) -> Result<Vec<i64>, StoreError> {
         let ListKey { kind, key: name, value, .. } = key;
         let limit = LIST_LEN.cast_signed() + 1;
         match (place, key.filter()) {
+            (Place::At(parent), None) if queue => {
+                let (from, to) = below(parent);
+                let select = "SELECT id, uid FROM record WHERE kind = ? AND uid > ? AND uid < ?";
+                self.children(parent, select, (kind, from, to))
+            }
+            (Place::At(parent), Some(_)) if queue => {
+                let (from, to) = below(parent);
+                let select =
+                    "SELECT record, uid FROM member WHERE kind = ? AND key = ? AND value = ? AND uid > ? AND uid < ?";
+                self.children(parent, select, (kind, name, value, from, to))
+            }
             (Place::At(uid), None) => {
                 let (from, to) = below(uid);
                 let select = "SELECT id FROM record WHERE kind = ?1 AND uid = ?2 UNION ALL SELECT id FROM \
@@ -315,6 +328,23 @@ impl Upkeep<'_> {
         }
     }
 
+    /// Returns those that lie directly below a uid: at most one more than a short list has.
+    fn children(&self, parent: &str, select: &str, params: impl Params) -> Result<Vec<i64>, StoreError> {
+        let mut select = self.transaction.connection.prepare_cached(select).map_err(store_error)?;
+        let mut rows = select.query(params).map_err(store_error)?;
+        let mut ids = Vec::new();
+        while let Some(row) = rows.next().map_err(store_error)? {
+            let uid = row.get_ref(1).map_err(store_error)?.as_str().map_err(|error| corrupt(error.to_string()))?;
+            if uid::parent(uid) == Some(parent) {
+                ids.push(row.get(0).map_err(store_error)?);
+            }
+            if ids.len() as u64 > LIST_LEN {
+                break;
+            }
+        }
+        Ok(ids)
+    }
+
     fn ids(&self, select: &str, params: impl Params) -> Result<Vec<i64>, StoreError> {
         let mut select = self.transaction.connection.prepare_cached(select).map_err(store_error)?;
         let rows = select.query_map(params, |row| row.get(0));
@@ -326,7 +356,8 @@ impl List {
     fn change(&mut self, change: Change<'_>, place: Place<'_>, nodes: &mut EditedNodes<'_>) -> Result<(), StoreError> {
         let Some((part, rest)) = place.part_of(change.uid) else { return Ok(()) };
         if let (true, Some(new)) = (self.is_empty() && place != Place::All, change.new) {
-            let orders = [BY_UID, BY_SEQUENCE].into_iter().chain(new.keys.sort().map(|(name, _)| name));
+            let others = [BY_UID].into_iter().chain(new.keys.sort().map(|(name, _)| name));
+            let orders = [BY_SEQUENCE].into_iter().chain(others.filter(|_| !change.queue));
             self.orders = orders.map(|order| Roots { order, direct: 0, deep: 0 }).collect();
         }
         let count = if part == Part::Direct { &mut self.direct } else { &mut self.deep };

@@ -15,7 +15,7 @@ use self::{
 use crate::{
     readers::View,
     record::{self, Keys, Stored},
-    schema::{BY_UID, NameId, Names, order_key},
+    schema::{BY_UID, NameId, Names, Traits, order_key},
 };
 
 /// What a read may cost the thread that it is called on.
@@ -65,7 +65,8 @@ pub(crate) fn list(
         Some(kind) => {
             // By a key that nothing has a value of, all are equal.
             let order = names.order(query.order.by).unwrap_or(BY_UID);
-            page(Sources { view, kind: kind.id, order }, names, query, budget)?
+            let queue = kind.traits.has(Traits::QUEUE);
+            page(Sources { view, kind: kind.id, queue, order }, names, query, budget)?
         }
         None => Ok(Page { total: query.count.then_some(0), ..Page::default() }),
     };
@@ -131,7 +132,7 @@ fn kept(sources: Sources<'_>, names: &Names, query: &Query) -> Result<Option<Vec
         [Filter::AnyOf { key, values }] => {
             let Some(key) = names.get(key) else { return Ok(Some(Vec::new())) };
             let values = distinct(values);
-            if values.len() > 1 && key.several {
+            if values.len() > 1 && key.traits.has(Traits::SEVERAL) {
                 // A record may be in two of the lists.
                 return Ok(None);
             }

@@ -31,7 +31,7 @@ CREATE TABLE state (
 CREATE TABLE name (
     id INTEGER PRIMARY KEY,
     text TEXT NOT NULL UNIQUE,
-    several INTEGER NOT NULL,
+    several INTEGER NOT NULL, -- and what else is known of the name: see Traits
     sum INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE record (
@@ -124,8 +124,22 @@ pub(crate) struct Names(HashMap<Box<str>, Name>);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Name {
     pub(crate) id: NameId,
-    /// Whether some record once had several values under this filter key.
-    pub(crate) several: bool,
+    pub(crate) traits: Traits,
+}
+
+/// What is known of a name beyond its number; it only grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Traits(u8);
+
+impl Traits {
+    /// Some record once had several values under this filter key.
+    pub(crate) const SEVERAL: Self = Self(1);
+    /// The kind is a queue: of places, the lists of children alone are kept, and by sequence.
+    pub(crate) const QUEUE: Self = Self(2);
+
+    pub(crate) fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
 }
 
 impl Names {
@@ -134,12 +148,12 @@ impl Names {
         let mut rows = select.query([]).map_err(store_error)?;
         let mut names = Self::default();
         while let Some(row) = rows.next().map_err(store_error)? {
-            let read = || Ok((row.get(0)?, row.get::<_, Box<str>>(1)?, row.get(2)?, row.get::<_, i64>(3)?));
-            let (id, text, several, sum) = read().map_err(store_error)?;
-            if Self::checksum(id, &text, several) != sum {
+            let read = || Ok((row.get(0)?, row.get::<_, Box<str>>(1)?, Traits(row.get(2)?), row.get::<_, i64>(3)?));
+            let (id, text, traits, sum) = read().map_err(store_error)?;
+            if Self::checksum(id, &text, traits) != sum {
                 return Err(corrupt(format!("the row of name {id} does not pass its checksum")));
             }
-            names.0.insert(text, Name { id, several });
+            names.0.insert(text, Name { id, traits });
         }
         Ok(names)
     }
@@ -153,24 +167,34 @@ impl Names {
         self.0.values().any(|name| name.id == id)
     }
 
-    /// Returns the number of a name that is certain to be known.
-    pub(crate) fn id(&self, name: &str) -> Result<NameId, StoreError> {
-        self.get(name).map(|name| name.id).ok_or_else(|| corrupt(format!("`{name}` has no number")))
+    /// Returns what is known of a name that is certain to be known.
+    pub(crate) fn known(&self, name: &str) -> Result<Name, StoreError> {
+        self.get(name).ok_or_else(|| corrupt(format!("`{name}` has no number")))
     }
 
-    /// Makes the name known, with that many values, in memory and in the file.
-    pub(crate) fn learn(&mut self, connection: &Connection, text: &str, several: bool) -> Result<(), StoreError> {
+    /// Returns the number of a name that is certain to be known.
+    pub(crate) fn id(&self, name: &str) -> Result<NameId, StoreError> {
+        self.known(name).map(|name| name.id)
+    }
+
+    /// Tells whether that is the number of a kind that is a queue.
+    pub(crate) fn is_queue(&self, kind: NameId) -> bool {
+        self.0.values().any(|name| name.id == kind && name.traits.has(Traits::QUEUE))
+    }
+
+    /// Makes the name known, with these traits, in memory and in the file.
+    pub(crate) fn learn(&mut self, connection: &Connection, text: &str, traits: Traits) -> Result<(), StoreError> {
         let next = self.0.values().map(|name| name.id + 1).max().unwrap_or(FIRST_NAME);
-        let name = self.0.entry(text.into()).or_insert(Name { id: next, several });
-        name.several |= several;
-        let sum = Self::checksum(name.id, text, name.several);
+        let name = self.0.entry(text.into()).or_insert(Name { id: next, traits });
+        name.traits.0 |= traits.0;
+        let sum = Self::checksum(name.id, text, name.traits);
         let insert = "INSERT OR REPLACE INTO name (id, text, several, sum) VALUES (?, ?, ?, ?)";
-        connection.execute(insert, (name.id, text, name.several, sum)).map_err(store_error)?;
+        connection.execute(insert, (name.id, text, name.traits.0, sum)).map_err(store_error)?;
         Ok(())
     }
 
-    fn checksum(id: NameId, text: &str, several: bool) -> i64 {
-        checksum(Table::Name, [&id.to_le_bytes(), text.as_bytes(), &[u8::from(several)]])
+    fn checksum(id: NameId, text: &str, traits: Traits) -> i64 {
+        checksum(Table::Name, [&id.to_le_bytes(), text.as_bytes(), &[traits.0]])
     }
 
     /// Returns the number under which a list keeps this order; `None` for a key that no record has.

@@ -22,7 +22,7 @@ use crate::{
     commit::{Plan, Target},
     error::{corrupt, store_error, unavailable},
     lists::Memory,
-    schema::{Names, Table, checksum},
+    schema::{Names, Table, Traits, checksum},
     transaction::Transaction,
 };
 
@@ -239,8 +239,8 @@ impl Writer {
             for (name, _) in filters.clone() {
                 let several = previous.contains(&name);
                 previous.push(name);
-                if several && names.get(name).is_none_or(|name| !name.several) {
-                    news.insert((name, true));
+                if several && names.get(name).is_none_or(|name| !name.traits.has(Traits::SEVERAL)) {
+                    news.insert((name, Traits::SEVERAL));
                 }
             }
             for (name, value) in filters.chain(unique).chain(sort) {
@@ -248,11 +248,12 @@ impl Writer {
                     return Err(unavailable(format!("a value of `{name}` is longer than {} bytes", KeyValue::MAX_LEN)));
                 }
                 if names.get(name).is_none() {
-                    news.insert((name, false));
+                    news.insert((name, Traits::default()));
                 }
             }
             if names.get(put.key.kind).is_none() {
-                news.insert((put.key.kind, false));
+                // A kind that was none from the start has other lists, and keeps to them.
+                news.insert((put.key.kind, if put.queue { Traits::QUEUE } else { Traits::default() }));
             }
         }
         if news.is_empty() {
@@ -260,7 +261,7 @@ impl Writer {
         }
         let mut names = Names::clone(&names);
         let transaction = self.connection.unchecked_transaction().map_err(store_error)?;
-        news.into_iter().try_for_each(|(name, several)| names.learn(&transaction, name, several))?;
+        news.into_iter().try_for_each(|(name, traits)| names.learn(&transaction, name, traits))?;
         transaction.commit().map_err(store_error)?;
         self.names.store(Arc::new(names));
         Ok(())

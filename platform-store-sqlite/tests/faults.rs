@@ -27,6 +27,7 @@ fn put(number: usize, len: usize) -> Commit {
         rendering: 1,
         body: vec![number as u8; len].into(),
         private: bytes::Bytes::new(),
+        queue: false,
     };
     Commit { put: vec![put], ..Commit::default() }
 }

@@ -39,6 +39,7 @@ fn put(number: usize, body: &str) -> Put {
         rendering: 3,
         body: format!("{body} {number}").into(),
         private: format!("secret {number}").into(),
+        queue: false,
     }
 }
 

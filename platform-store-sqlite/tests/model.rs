@@ -54,6 +54,7 @@ impl Random {
             rendering: 1,
             body: vec![b'x'; self.below(50)].into(),
             private: bytes::Bytes::new(),
+            queue: false,
         }
     }
 

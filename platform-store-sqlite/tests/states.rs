@@ -57,6 +57,7 @@ fn put(uid: &str, (name, color, body): &Value) -> Put {
         rendering: 1,
         body: body.clone().into(),
         private: bytes::Bytes::new(),
+        queue: false,
     }
 }
 

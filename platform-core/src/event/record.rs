@@ -1,18 +1,9 @@
 //! Recording: from a change to a record for each subscription that wants to know of it.
 
-use bytes::Bytes;
-
 use super::{Audience, Draft, Event};
 use crate::{
-    cx::Cx,
-    entropy::Entropy,
-    error::Result,
-    kind::{Resource, Verb},
-    resources::events::PendingEvent,
-    store::{Key, Require},
-    timestamp::Timestamp,
-    uid::Uid,
-    write::Write,
+    cx::Cx, entropy::Entropy, error::Result, kind::Verb, resources::events::PendingEvent, timestamp::Timestamp,
+    uid::Uid, write::Write,
 };
 
 /// An event that a write records, and for whom.
@@ -57,8 +48,7 @@ pub(crate) async fn record(
             event: event.clone(),
             create_time: Some(now),
         };
-        write.require_still(Require::Absent(Key::new(PendingEvent::KIND.name, pending.uid.clone())));
-        write.put(&pending.uid, &pending, Bytes::new())?;
+        write.put_in_queue(&pending.uid, &pending)?;
     }
     write.told.push(Told { event, subscriptions });
     Ok(())

@@ -230,7 +230,7 @@ mod tests {
         text: String,
         secret: String,
         number: i32,
-        deeper: Option<Box<Inner>>,
+        deeper: Option<Box<Self>>,
     }
 
     #[derive(Debug, Clone, Default, serde::Serialize)]

@@ -285,7 +285,7 @@ impl Outbox<'_> {
         write.require_still(Require::Revision(key.clone(), record.revision));
         write.require_still(Require::Exists(Key::new(Subscription::KIND.name, subscription.clone())));
         write.delete(Delete::Key(key));
-        write.put(&pending.uid, &pending, Bytes::new())?;
+        write.put_in_queue(&pending.uid, &pending)?;
         let done = self.commit(write).await?.is_some();
         self.0.wake(&[subscription]);
         Ok(done)

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use platform_core::{store::StoreError, uid};
-use rusqlite::Connection;
+use rusqlite::{Connection, Params, Row};
 
 use super::{Findings, number, records::for_each_row};
 use crate::{
@@ -12,12 +12,12 @@ use crate::{
     lists::{FilterValue, List, ListKey},
     nodes::StoredNodes,
     record::{self, Stored},
-    schema::{LIST_LEN, NameId, Part, Place, below, order_key},
+    schema::{LIST_LEN, NameId, Names, Part, Place, below, order_key},
     tree::{Visit, prove},
 };
 
-pub(super) fn check(connection: &Connection, findings: &mut Findings) -> Result<(), StoreError> {
-    let mut check = Check { connection, findings, nodes: HashSet::new(), kept: HashSet::new() };
+pub(super) fn check(connection: &Connection, names: &Names, findings: &mut Findings) -> Result<(), StoreError> {
+    let mut check = Check { connection, names, findings, nodes: HashSet::new(), kept: HashSet::new() };
     for_each_row(connection, "SELECT kind, place, key, value, roots, sum FROM list", |row| {
         let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?));
         let (kind, place, key, value, roots, sum): (_, _, _, _, Vec<u8>, i64) = read().map_err(store_error)?;
@@ -37,6 +37,7 @@ pub(super) fn check(connection: &Connection, findings: &mut Findings) -> Result<
 
 struct Check<'a> {
     connection: &'a Connection,
+    names: &'a Names,
     findings: &'a mut Findings,
     /// The nodes that have been come by.
     nodes: HashSet<u64>,
@@ -112,6 +113,16 @@ impl Check<'_> {
                     "SELECT count(*) FROM member WHERE kind = ? AND key = ? AND value = ? AND instr(uid, '/') = 0";
                 number(connection, count, (kind, filter.0, filter.1))
             }
+            (Place::At(parent), None) if self.names.is_queue(kind) => {
+                let (from, to) = below(parent);
+                let uids = "SELECT uid FROM record WHERE kind = ? AND uid > ? AND uid < ?";
+                children(connection, parent, uids, (kind, from, to))
+            }
+            (Place::At(parent), Some((key, value))) if self.names.is_queue(kind) => {
+                let (from, to) = below(parent);
+                let uids = "SELECT uid FROM member WHERE kind = ? AND key = ? AND value = ? AND uid > ? AND uid < ?";
+                children(connection, parent, uids, (kind, key, value, from, to))
+            }
             (Place::At(uid), None) => {
                 let (from, to) = below(uid);
                 let count = "SELECT count(*) FROM record WHERE kind = ? AND uid > ? AND uid < ?";
@@ -154,10 +165,11 @@ impl Check<'_> {
 
     fn are_kept(&mut self, kind: NameId, filter: Option<FilterValue<'_>>) -> Result<(), StoreError> {
         let mut lengths: HashMap<String, u64> = HashMap::new();
+        let levels = if self.names.is_queue(kind) { 1 } else { usize::MAX };
         let mut has_roots = false;
         let mut count = |uid: &str| {
             has_roots |= uid::parent(uid).is_none();
-            for place in std::iter::successors(uid::parent(uid), |uid| uid::parent(uid)) {
+            for place in std::iter::successors(uid::parent(uid), |uid| uid::parent(uid)).take(levels) {
                 match lengths.get_mut(place) {
                     Some(length) => *length += 1,
                     None => drop(lengths.insert(place.to_owned(), 1)),
@@ -188,6 +200,15 @@ impl Check<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns how many of the uids that a statement finds lie directly below one.
+fn children(connection: &Connection, parent: &str, uids: &str, params: impl Params) -> Result<u64, StoreError> {
+    let mut select = connection.prepare(uids).map_err(store_error)?;
+    let is_child = |row: &Row<'_>| Ok(uid::parent(row.get_ref(0)?.as_str()?) == Some(parent));
+    let found = select.query_map(params, is_child).map_err(store_error)?;
+    let found = found.collect::<rusqlite::Result<Vec<bool>>>().map_err(store_error)?;
+    Ok(found.into_iter().filter(|is_child| *is_child).count() as u64)
 }
 
 /// Tells whether the record belongs to the list, and there under this key.

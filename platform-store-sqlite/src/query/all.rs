@@ -16,7 +16,7 @@ pub(super) fn page(
     query: &Query,
     budget: Budget,
 ) -> Result<Result<Page, Unfinished>, StoreError> {
-    let Sources { view, kind, order } = sources;
+    let Sources { view, kind, order, .. } = sources;
     let total = sources.total(None)?.unwrap_or(0);
     let limit = total.min(query.limit as u64);
     if limit > budget.records || query.skip.min(total) > budget.candidates {

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     error::store_error,
     record::{self, Finder, Stored, columns},
-    schema::{BY_UID, LIST_LEN, NameId, Names, order_key},
+    schema::{BY_SEQUENCE, LIST_LEN, NameId, Names, order_key},
 };
 
 /// Where candidates are taken from.
@@ -52,7 +52,7 @@ pub(super) fn scan(
     match range {
         Range::Scopes(wanted) => {
             // Any order will do to take candidates from; this one every list has.
-            let sources = Sources { order: BY_UID, ..sources };
+            let sources = Sources { order: BY_SEQUENCE, ..sources };
             let mut finder = Finder::new(connection)?;
             for scope in &query.scopes {
                 let Some(ways) = sources.ways(scope, &wanted)? else { continue };
@@ -162,7 +162,7 @@ fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result
     Ok(Some(best))
 }
 
-/// Returns how many records the scopes have at most; `None` when [`Scope::All`] is among them.
+/// Returns how many records the scopes have at most; `None` when one of them finds no candidates.
 fn bound(sources: Sources<'_>, query: &Query, wanted: &Wanted<'_>) -> Result<Option<u64>, StoreError> {
     let mut size = 0;
     for scope in &query.scopes {

@@ -189,20 +189,23 @@ pub(super) struct Ways<'a> {
 pub(super) struct Sources<'a> {
     pub(super) view: &'a View<'a>,
     pub(super) kind: NameId,
+    /// Whether the kind is a queue.
+    pub(super) queue: bool,
     pub(super) order: NameId,
 }
 
 impl Sources<'_> {
-    /// Finds out how a scope's records are found; `None` for [`Scope::All`], of which no order is kept.
+    /// Finds out how a scope's records are found; `None` for [`Scope::All`], of which no order is kept, and for a
+    /// [`Scope::Subtree`] of a queue.
     pub(super) fn ways<'w>(self, scope: &Scope, wanted: &Wanted<'w>) -> Result<Option<Ways<'w>>, StoreError> {
         let (place, with_deep) = match scope {
             Scope::Exact(_) => {
                 return Ok(Some(Ways { lists: Vec::new(), with_deep: false, few: Some(wanted.clone()) }));
             }
-            Scope::Subtree(uid) => (Place::At(uid), true),
             Scope::Children(uid) => (Place::At(uid), false),
             Scope::Roots => (Place::Roots, false),
-            Scope::All => return Ok(None),
+            Scope::Subtree(uid) if !self.queue => (Place::At(uid), true),
+            Scope::Subtree(_) | Scope::All => return Ok(None),
         };
         let mut ways = Ways { lists: Vec::new(), with_deep, few: None };
         let list = |filter| self.view.list(&ListKey::new(self.kind, place, filter));
@@ -228,8 +231,7 @@ impl Sources<'_> {
         Ok(Some(ways))
     }
 
-    /// Appends the sources of a scope's records; `false` when there are none in this order, which [`Scope::All`] never
-    /// has.
+    /// Appends the sources of a scope's records; `false` when there are none in this order.
     pub(super) fn push(
         self,
         scope: &Scope,
@@ -266,7 +268,7 @@ impl Sources<'_> {
         true
     }
 
-    /// Returns how many records a scope has at most; `None` for [`Scope::All`].
+    /// Returns how many records a scope has at most; `None` where [`Sources::ways`] has none.
     pub(super) fn bound(self, scope: &Scope, wanted: &Wanted<'_>) -> Result<Option<u64>, StoreError> {
         let Some(ways) = self.ways(scope, wanted)? else { return Ok(None) };
         let kept: u64 =

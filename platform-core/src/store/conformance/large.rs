@@ -2,11 +2,12 @@
 //! the model.
 
 use super::{
-    super::{Commit, Delete, Filter, Order, OrderBy, Put, Query, Scope, model::Model},
+    super::{Commit, Delete, Filter, Key, Order, OrderBy, Put, Query, Scope, model::Model},
     Case, Fixture, cases,
     fixture::differ,
     records::{
-        Ask, Describe, THING, above, any_of, contains, key, none_of, orders, text, thing, things, things_in, uid,
+        Ask, Describe, THING, TICKET, above, any_of, contains, key, none_of, orders, text, thing, things, things_in,
+        ticket, uid,
     },
 };
 
@@ -20,9 +21,12 @@ pub(super) const CASES: &[Case] = cases![
     a_list_that_shrank_to_a_few_can_grow_again,
     children_and_subtree_part_when_deeper_records_come,
     lists_beside_a_large_one_stay_their_own,
+    a_queue_of_thousands_is_listed_as_anything_is,
 ];
 
 const LARGE: usize = 6_000;
+/// A place of the group.
+const QUEUE: &str = "0123456789abcdef0123456789abcdef01234567/89abcdef01234567";
 const GROUP: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// The store and the model, which are given the same commits.
@@ -75,6 +79,18 @@ impl<'a> Both<'a> {
         if let Some(next) = same(&query.clone().skip(all / 3)).await.next {
             same(&query.clone().after(next.clone())).await;
             same(&query.clone().after(next).skip(all / 4)).await;
+        }
+    }
+
+    /// Compares lists of a kind that is a queue, in all scopes and orders, with a filter and without.
+    async fn agree_on_queue(&self) {
+        for scope in [Scope::Children(uid(GROUP)), Scope::Subtree(uid(GROUP)), Scope::Children(uid(QUEUE)), Scope::All]
+        {
+            for order in orders() {
+                for filters in [vec![], vec![any_of("color", ["red", "blue"])]] {
+                    self.agree(&Query { order, filters, ..Query::new(TICKET, scope.clone()) }).await;
+                }
+            }
         }
     }
 
@@ -208,4 +224,27 @@ async fn lists_beside_a_large_one_stay_their_own(fixture: &mut Fixture) {
     for order in orders() {
         both.agree(&Query { order, ..merged.clone() }).await;
     }
+}
+
+async fn a_queue_of_thousands_is_listed_as_anything_is(fixture: &mut Fixture) {
+    let mut both = Both { fixture, model: Model::default() };
+    // Some in the group itself, between those of the place within it and those of another.
+    for batch in 0..6 {
+        let places = [QUEUE, QUEUE, GROUP, QUEUE, "another"];
+        let of = |i: usize| (places[i % 5], format!("{:04x}", (batch * 300 + i) * 7 % 1_800));
+        let tickets = (0..300).map(|i| (i, of(i)));
+        let put = |(i, (place, at)): (usize, (&str, String))| {
+            ticket(&format!("{place}/{at}")).with("color", ["red", "green", "blue"][i % 3])
+        };
+        both.put(tickets.map(put).collect()).await;
+        both.agree_on_queue().await;
+    }
+    let first = both.model.list(&Query { limit: 1_000, ..Query::new(TICKET, Scope::Children(uid(QUEUE))) });
+    let gone = first.items.into_iter().skip(3).map(|item| Delete::Key(Key::new(TICKET, item.uid)));
+    both.delete(gone.collect()).await;
+    both.agree_on_queue().await;
+    both.delete(vec![Delete::Below(uid(QUEUE), vec![TICKET])]).await;
+    both.agree_on_queue().await;
+    both.put(vec![ticket(&format!("{QUEUE}/again"))]).await;
+    both.agree_on_queue().await;
 }

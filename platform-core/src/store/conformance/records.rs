@@ -7,6 +7,8 @@ use crate::uid::Uid;
 
 /// The kind that most cases keep.
 pub(super) const THING: KindName = "Thing";
+/// A kind that is a queue.
+pub(super) const TICKET: KindName = "Ticket";
 /// A kind beside it, whose uids may be the same.
 pub(super) const PART: KindName = "Part";
 
@@ -32,6 +34,11 @@ pub(super) fn part(uid: &str) -> Put {
     record(PART, uid)
 }
 
+/// Returns a ticket, which is made as things are.
+pub(super) fn ticket(uid: &str) -> Put {
+    record(TICKET, uid)
+}
+
 fn record(kind: KindName, uid: &str) -> Put {
     Put {
         key: Key::new(kind, Uid::opaque(uid)),
@@ -41,6 +48,7 @@ fn record(kind: KindName, uid: &str) -> Put {
         rendering: 1,
         body: uid.to_owned().into(),
         private: bytes::Bytes::new(),
+        queue: kind == TICKET,
     }
 }
 

@@ -338,6 +338,7 @@ mod tests {
             rendering: 513,
             body: Bytes::from_static(b"the body"),
             private: Bytes::from_static(b"the private part"),
+            queue: false,
         }
     }
 

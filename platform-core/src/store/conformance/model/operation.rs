@@ -12,7 +12,7 @@ use super::{
         },
         Fixture,
         fixture::differ,
-        records::{PART, THING, text, uid},
+        records::{PART, THING, TICKET, text, uid},
     },
     random::Random,
 };
@@ -27,7 +27,7 @@ pub(super) enum Operation {
     Reopen,
 }
 
-const KINDS: [KindName; 2] = [THING, PART];
+const KINDS: [KindName; 3] = [THING, PART, TICKET];
 const NAMES: [&str; 8] = ["", "a", "A", "a b", "ab", "b", "é", "zz"];
 const COLORS: [&str; 6] = ["red", "red", "red", "green", "blue", ""];
 const SIZES: [&str; 3] = ["1", "2", "10"];
@@ -109,7 +109,7 @@ fn any_epoch(random: &mut Random) -> Epoch {
 }
 
 fn any_kinds(random: &mut Random) -> Vec<KindName> {
-    random.pick(&[vec![THING], vec![PART], vec![THING, PART], vec![]])
+    random.pick(&[vec![THING], vec![PART], vec![TICKET], vec![THING, PART, TICKET], vec![]])
 }
 
 fn any_filter_value(random: &mut Random) -> (&'static str, KeyValue) {
@@ -126,8 +126,10 @@ fn put(random: &mut Random, unique_percent: u64) -> Put {
     let mut unique = if random.chance(unique_percent) { random.some(2, unique) } else { Vec::new() };
     unique.sort();
     unique.dedup();
+    let key = any_key(random);
     Put {
-        key: any_key(random),
+        queue: key.kind == TICKET,
+        key,
         sort: vec![("name", name), ("rank", KeyValue::integer(random.below(4) as i64 - 2))],
         filter,
         unique,
