@@ -16,7 +16,7 @@ use platform_core::{
     uid::Uid,
 };
 use tokio::{
-    sync::mpsc,
+    sync::{Notify, mpsc},
     task::{Id, JoinError, JoinSet},
     time::{Instant, sleep_until},
 };
@@ -119,10 +119,10 @@ struct Lanes {
     timers: BTreeSet<(Instant, Uid)>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum State {
-    /// At work; `again` when something came meanwhile.
-    Working { again: bool },
+    /// At work; `again` when something came meanwhile, of which it is told.
+    Working { again: bool, news: Arc<Notify> },
     /// Waiting for a time, since another.
     Sleeping { since: Instant, until: Instant },
 }
@@ -134,7 +134,10 @@ impl Lanes {
     /// Says that there is something for a subscription.
     fn poke(&mut self, subscription: Uid) {
         match self.states.get_mut(&subscription) {
-            Some(State::Working { again }) => *again = true,
+            Some(State::Working { again, news }) => {
+                *again = true;
+                news.notify_one();
+            }
             Some(State::Sleeping { since, until }) => {
                 let look = *since + LOOK;
                 if look < *until {
@@ -149,12 +152,14 @@ impl Lanes {
 
     fn begin(&mut self, subscription: Uid) {
         let (shared, uid) = (Arc::clone(&self.shared), subscription.clone());
+        let news = Arc::new(Notify::new());
+        let told = Arc::clone(&news);
         let task = self.working.spawn(async move {
-            let next = shared.run(&uid).await;
+            let next = shared.run(&uid, &told).await;
             (uid, next)
         });
         self.names.insert(task.id(), subscription.clone());
-        self.states.insert(subscription, State::Working { again: false });
+        self.states.insert(subscription, State::Working { again: false, news });
         metrics::working(self.working.len());
     }
 
@@ -179,7 +184,7 @@ impl Lanes {
         };
         metrics::working(self.working.len());
         let Some(subscription) = self.names.remove(&id) else { return };
-        let again = matches!(self.states.remove(&subscription), Some(State::Working { again: true }));
+        let again = matches!(self.states.remove(&subscription), Some(State::Working { again: true, .. }));
         match next {
             Next::Idle if again => self.begin(subscription),
             Next::Idle => {}

@@ -17,11 +17,12 @@ use platform_core::{
     event::Event,
     platform::{Lease, Outcome, Platform, Settled},
     resources::events::{DeadReason, Mode, PendingEvent},
+    store::Position,
     timestamp::Timestamp,
     uid::Uid,
 };
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::{Notify, Semaphore, SemaphorePermit},
     time::Instant,
 };
 
@@ -34,7 +35,8 @@ use crate::{
 
 /// The most events that are read at once, and settled by one commit.
 const PAGE: usize = 100;
-/// After how long what was acknowledged is settled, so that little of it is sent again after a crash.
+/// After how long what was acknowledged is settled: so that little of it is sent again after a crash, and that a steady
+/// trickle is not settled one by one, beside the commits that it comes from.
 const SETTLE_AFTER: Duration = Duration::from_millis(50);
 /// A sink that takes longer is slow.
 const SLOW: Duration = Duration::from_secs(1);
@@ -88,12 +90,15 @@ impl Shared {
         millis(self.options.timeout).saturating_add(1000)
     }
 
-    /// Delivers what waits for a subscription, until nothing does or it has to wait itself.
-    pub(crate) async fn run(&self, subscription: &Uid) -> Next {
+    /// Delivers what waits for a subscription, until nothing does or it has to wait itself; `news` tells that more came.
+    pub(crate) async fn run(&self, subscription: &Uid, news: &Notify) -> Next {
         // Before the lease, so that what has to wait for a turn here can have one at another dispatcher.
         let Ok(turn) = self.well.acquire().await else { return Next::Idle };
         let done = match self.lease(subscription).await {
-            Ok(Ok(lease)) => Lane { shared: self, lease, slow: false, page: 8 }.run(turn).await,
+            Ok(Ok(lease)) => {
+                let acknowledged = Acknowledged::default();
+                Lane { shared: self, news, lease, slow: false, page: 8, acknowledged }.run(turn).await
+            }
             Ok(Err(next)) => return next,
             Err(error) => Err(error),
         };
@@ -113,7 +118,7 @@ impl Shared {
                 return Ok(Ok(lease));
             }
         }
-        if self.platform.outbox().waiting(subscription, 1).await?.events.is_empty() {
+        if self.platform.outbox().waiting(subscription, None, 1).await?.events.is_empty() {
             return Ok(Err(Next::Idle));
         }
         let Options { name, lease, .. } = &self.options;
@@ -128,11 +133,34 @@ impl Shared {
 /// A lane at work.
 struct Lane<'a> {
     shared: &'a Shared,
+    news: &'a Notify,
     lease: Lease,
     /// Whether the sink was slow when it was last asked.
     slow: bool,
     /// How many events to read.
     page: usize,
+    acknowledged: Acknowledged,
+}
+
+/// What was acknowledged and is not settled yet.
+#[derive(Default)]
+struct Acknowledged {
+    outcomes: Vec<(PendingEvent, Outcome)>,
+    /// When the first of them was.
+    since: Option<Instant>,
+    /// Behind what to read on: the last that was read, as long as all that was read before it was acknowledged.
+    last: Option<Position>,
+}
+
+impl Acknowledged {
+    /// How long they may still wait.
+    fn left(&self) -> Duration {
+        self.since.map_or(SETTLE_AFTER, |since| SETTLE_AFTER.saturating_sub(since.elapsed()))
+    }
+
+    fn is_due(&self) -> bool {
+        self.outcomes.len() >= PAGE || self.left().is_zero()
+    }
 }
 
 /// How a lane's turn ended.
@@ -162,14 +190,24 @@ impl Lane<'_> {
             drop(permit);
             match turn? {
                 Turn::Over => {}
-                Turn::Lost => return Ok(Next::At(self.shared.now().plus_millis(millis(PAUSE)))),
-                Turn::Done(next) => {
-                    self.shared.leases.lock().insert(self.lease.subscription.uid.clone(), self.lease);
-                    return Ok(next);
-                }
+                Turn::Lost => return Ok(self.lost()),
+                Turn::Done(next) => return Ok(self.end(next)),
             }
         }
-        Ok(Next::Idle)
+        match self.settle_acknowledged().await? {
+            Turn::Lost => Ok(self.lost()),
+            _ => Ok(self.end(Next::Idle)),
+        }
+    }
+
+    fn lost(&self) -> Next {
+        Next::At(self.shared.now().plus_millis(millis(PAUSE)))
+    }
+
+    /// Keeps the lease for the next run, or to let go of it at the end.
+    fn end(self, next: Next) -> Next {
+        self.shared.leases.lock().insert(self.lease.subscription.uid.clone(), self.lease);
+        next
     }
 
     fn is_troubled(&self) -> bool {
@@ -180,17 +218,22 @@ impl Lane<'_> {
     async fn turn(&mut self) -> Result<Turn> {
         let limit = if self.is_troubled() { 1 } else { self.page };
         let outbox = self.shared.platform.outbox();
-        let mut waiting = outbox.waiting(&self.lease.subscription.uid, limit).await?;
-        if waiting.events.is_empty() {
-            return Ok(Turn::Done(Next::Idle));
+        let subscription = &self.lease.subscription.uid;
+        let waiting = outbox.waiting(subscription, self.acknowledged.last.clone(), limit).await?;
+        let unsettled = self.acknowledged.outcomes.len();
+        let surplus = waiting.total.saturating_sub(unsettled as u64).saturating_sub(self.shared.options.policy.backlog);
+        if unsettled > 0 && (surplus > 0 || waiting.events.is_empty() && !self.has_news().await) {
+            let turn = self.settle_acknowledged().await;
+            self.acknowledged.last = None;
+            return turn;
         }
-        let surplus = waiting.total.saturating_sub(self.shared.options.policy.backlog);
         if surplus > 0 {
             let most = usize::try_from(surplus).unwrap_or(PAGE).min(PAGE);
-            if waiting.events.len() < most {
-                waiting = outbox.waiting(&self.lease.subscription.uid, most).await?;
-            }
-            return self.overflow(waiting.events.into_iter().take(most)).await;
+            let oldest = outbox.waiting(subscription, None, most).await?.events;
+            return self.overflow(oldest.into_iter()).await;
+        }
+        if waiting.events.is_empty() {
+            return Ok(if unsettled > 0 { Turn::Over } else { Turn::Done(Next::Idle) });
         }
         let status = &self.lease.status;
         if status.mode == Mode::Paused {
@@ -202,7 +245,14 @@ impl Lane<'_> {
         if waiting.events.len() == self.page {
             self.page = PAGE.min(self.page * 2);
         }
+        self.acknowledged.last = waiting.last;
         self.deliver(waiting.events).await
+    }
+
+    /// Waits for more to come, as long as what was acknowledged may wait; tells whether it did.
+    async fn has_news(&self) -> bool {
+        let may_wait = !self.is_troubled() && !self.shared.stopping.load(Ordering::SeqCst);
+        may_wait && tokio::time::timeout(self.acknowledged.left(), self.news.notified()).await.is_ok()
     }
 
     /// Gives up the oldest of too many.
@@ -215,32 +265,33 @@ impl Lane<'_> {
 
     /// Hands events over in their order, until one fails.
     async fn deliver(&mut self, events: Vec<PendingEvent>) -> Result<Turn> {
-        let (mut settled, mut acknowledged) = (Instant::now(), Vec::new());
         for pending in events {
-            if settled.elapsed() >= SETTLE_AFTER || !self.lease.stands(self.shared.now(), self.shared.margin()) {
-                if let Turn::Lost = self.settle(std::mem::take(&mut acknowledged)).await? {
-                    return Ok(Turn::Lost);
-                }
-                settled = Instant::now();
+            let stands = self.lease.stands(self.shared.now(), self.shared.margin());
+            if (self.acknowledged.is_due() || !stands)
+                && let Turn::Lost = self.settle_acknowledged().await?
+            {
+                return Ok(Turn::Lost);
             }
             let answer = self.attempt(&pending.event).await;
             if !matches!(answer, Answer::Status(200..=299)) {
                 // What came before it has changed how its failure is looked at.
-                if !acknowledged.is_empty()
-                    && let Turn::Lost = self.settle(acknowledged).await?
-                {
+                if let Turn::Lost = self.settle_acknowledged().await? {
                     return Ok(Turn::Lost);
                 }
+                // It is read again, with what is behind it.
+                self.acknowledged.last = None;
                 return self.failed(pending, answer).await;
             }
             metrics::acknowledged(&pending.event, self.shared.now());
             let outcome = self.outcome(&pending.event, answer);
-            acknowledged.push((pending, outcome));
+            self.acknowledged.outcomes.push((pending, outcome));
+            self.acknowledged.since.get_or_insert_with(Instant::now);
             if self.slow || self.shared.stopping.load(Ordering::SeqCst) {
-                break;
+                self.acknowledged.last = None;
+                return self.settle_acknowledged().await;
             }
         }
-        self.settle(acknowledged).await
+        Ok(Turn::Over)
     }
 
     async fn failed(&mut self, pending: PendingEvent, answer: Answer) -> Result<Turn> {
@@ -285,6 +336,13 @@ impl Lane<'_> {
         };
         metrics::attempted(class, begun.elapsed());
         answer
+    }
+
+    /// Settles what was acknowledged, if there is anything.
+    async fn settle_acknowledged(&mut self) -> Result<Turn> {
+        self.acknowledged.since = None;
+        let outcomes = std::mem::take(&mut self.acknowledged.outcomes);
+        if outcomes.is_empty() { Ok(Turn::Over) } else { self.settle(outcomes).await }
     }
 
     async fn settle(&mut self, outcomes: Vec<(PendingEvent, Outcome)>) -> Result<Turn> {

@@ -190,7 +190,7 @@ async fn creates(clients: u64, delivering: bool) {
     for turn in 0..=TURNS {
         let a = with.create_for(TURN, clients).await;
         // What still waits is delivered before the other's turn.
-        while delivering && with.platform.outbox().waiting(&subscription, 1).await.unwrap().total > 0 {
+        while delivering && with.platform.outbox().waiting(&subscription, None, 1).await.unwrap().total > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let b = without.create_for(TURN, clients).await;
@@ -259,7 +259,7 @@ async fn rate(subscriptions: usize) {
     }
     let (begun, mut before) = (Instant::now(), 0);
     for uid in &uids {
-        before += world.platform.outbox().waiting(uid, 1).await.unwrap().total;
+        before += world.platform.outbox().waiting(uid, None, 1).await.unwrap().total;
     }
     let delivering = world.deliver(1_000_000);
     loop {

@@ -58,6 +58,8 @@ pub enum Settled<T> {
 pub struct Waiting {
     /// The first, in the order of their commits.
     pub events: Vec<PendingEvent>,
+    /// Where the last of them is.
+    pub last: Option<Position>,
     /// How many wait in all.
     pub total: u64,
 }
@@ -179,14 +181,20 @@ impl Outbox<'_> {
         self.put(write, lease, 0).await.map(drop)
     }
 
-    /// Returns the first that wait for a subscription, in the order of their commits, and how many wait.
+    /// Returns the first that wait for a subscription, or the first behind a place, in the order of their commits, and
+    /// how many wait in all.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn waiting(self, subscription: &Uid, limit: usize) -> Result<Waiting> {
-        let page = self.0.store().list(&by_sequence::<PendingEvent>(subscription, limit)).await?;
+    pub async fn waiting(self, subscription: &Uid, after: Option<Position>, limit: usize) -> Result<Waiting> {
+        let query = Query { after, ..by_sequence::<PendingEvent>(subscription, limit) };
+        let page = self.0.store().list(&query).await?;
         let events = page.items.iter().map(|item| serde_json::from_slice(&item.body).map_err(Error::internal));
-        Ok(Waiting { events: events.collect::<Result<_>>()?, total: page.total.unwrap_or_default() })
+        let last = page.items.last().map(|last| {
+            let sequence = KeyValue::integer(last.revision.cast_signed());
+            Position { value: sequence, uid: last.uid.clone() }
+        });
+        Ok(Waiting { events: events.collect::<Result<_>>()?, last, total: page.total.unwrap_or_default() })
     }
 
     /// Writes what became of events that were tried, in their order, and prolongs the lease, all in one commit. `false`

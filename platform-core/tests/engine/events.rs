@@ -26,7 +26,7 @@ pub(crate) fn subscribe(world: &World, group: &str) -> Uid {
 
 /// Returns what waits for a subscription.
 pub(crate) fn waiting(world: &World, subscription: &Uid) -> Vec<PendingEvent> {
-    block_on(world.platform.outbox().waiting(subscription, 1000)).unwrap().events
+    block_on(world.platform.outbox().waiting(subscription, None, 1000)).unwrap().events
 }
 
 /// Returns the types and subjects of what waits, without the prefix.

@@ -98,7 +98,7 @@ impl World {
     }
 
     pub(crate) async fn waiting(&self, subscription: &Uid) -> u64 {
-        self.platform.outbox().waiting(subscription, 1).await.unwrap().total
+        self.platform.outbox().waiting(subscription, None, 1).await.unwrap().total
     }
 
     pub(crate) async fn status(&self, subscription: &Uid) -> DeliveryStatus {

@@ -30,6 +30,25 @@ async fn what_waited_and_what_comes_is_delivered_in_order_and_leaves_nothing_beh
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_trickle_is_delivered_at_once_and_settled_together() {
+    let world = World::new().await;
+    let subscription = world.subscribe(&world.org, A).await;
+    let sink = Scripted::good();
+    let delivering = world.deliver(&sink, |_| {});
+    for number in 1..=4 {
+        let created = Instant::now();
+        world.repos(&world.org, 1).await;
+        sink.has(A, number).await;
+        assert!(created.elapsed() < Duration::from_millis(5), "{:?}", created.elapsed());
+        assert_eq!(world.waiting(&subscription).await, number as u64, "settled one by one");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!((world.waiting(&subscription).await, world.status(&subscription).await.delivered), (0, 4));
+    delivering.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failing_event_is_tried_again_ever_later_while_what_follows_waits() {
     let world = World::new().await;
     world.subscribe(&world.org, A).await;

@@ -57,7 +57,7 @@ async fn a_subscription_that_comes_between_changes_hears_exactly_those_that_are_
                     expected.insert((at, repo.clone()));
                 }
             }
-            let waiting = world.platform.outbox().waiting(subscription, 10_000).await.unwrap().events;
+            let waiting = world.platform.outbox().waiting(subscription, None, 10_000).await.unwrap().events;
             let told = waiting.into_iter().map(|pending| pending.event);
             let told: Vec<_> = told.filter(|event| event.ty.contains("repo")).map(|event| event.subject).collect();
             let expected: Vec<_> = expected.into_iter().map(|(_, repo)| repo).collect();
