@@ -87,7 +87,10 @@ impl Event {
 pub struct Draft {
     ty: &'static str,
     source: String,
-    domain: &'static str,
+    /// The package of the message that the body is, without the prefix of all.
+    package: String,
+    /// Who did it, where that is not the caller.
+    actor: Option<Uid>,
     /// The standard method that it is of; none for an action.
     pub verb: Option<Verb>,
     /// What it is about.
@@ -146,11 +149,32 @@ impl Draft {
         Ok(Self { body, ..Self::new(kind, ty, path, uid, &format!("{action}Response")) })
     }
 
+    /// Returns the event of a person who came into a group by an invite; done by themselves.
+    pub(crate) fn of_registration(person: &Uid, group: &Uid) -> Self {
+        Self {
+            ty: "auth.registered.v1",
+            source: "/auth/v1/register".to_owned(),
+            package: "auth".to_owned(),
+            actor: Some(person.clone()),
+            verb: None,
+            subject: person.to_string(),
+            group: group.to_string(),
+            audience: Audience::Customer,
+            extensions: BTreeMap::new(),
+            message: "Session".to_owned(),
+            body: [("identity", person), ("group", group)]
+                .map(|(name, uid)| (name.to_owned(), uid.to_string().into()))
+                .into_iter()
+                .collect(),
+        }
+    }
+
     fn new(kind: &Kind, ty: &'static str, path: &str, uid: &Uid, message: &str) -> Self {
         Self {
             ty,
             source: format!("/{}/v2/{path}", kind.domain.0),
-            domain: kind.domain.0,
+            package: format!("{}.v2", kind.domain.0),
+            actor: None,
             verb: None,
             subject: uid.to_string(),
             group: uid::parent(uid).unwrap_or("/").to_owned(),
@@ -161,9 +185,10 @@ impl Draft {
         }
     }
 
-    /// Returns the event, done by this identity, of an installation of this URL.
-    fn finish(self, entropy: &dyn Entropy, now: Timestamp, prefix: &str, url: &str, actor: &Uid) -> Result<Event> {
+    /// Returns the event, of an operation of this caller, of an installation of this URL.
+    fn finish(self, entropy: &dyn Entropy, now: Timestamp, prefix: &str, url: &str, caller: &Uid) -> Result<Event> {
         let mut data = Map::new();
+        let actor = self.actor.as_ref().unwrap_or(caller);
         if !actor.is_empty() {
             data.insert("actor".to_owned(), serde_json::json!({ "subject": actor }));
         }
@@ -171,7 +196,7 @@ impl Draft {
             data.insert("body".to_owned(), self.body.into());
         }
         let mut extensions = self.extensions;
-        extensions.insert("bodytype".to_owned(), format!("chainguard.platform.{}.v2.{}", self.domain, self.message));
+        extensions.insert("bodytype".to_owned(), format!("chainguard.platform.{}.{}", self.package, self.message));
         Ok(Event {
             id: uuid(entropy),
             ty: format!("{prefix}.{}", self.ty),

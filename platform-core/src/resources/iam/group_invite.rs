@@ -279,6 +279,7 @@ pub(crate) async fn redeem(cx: &Cx<'_>, invite: &Uid, person: &Uid, code: &str) 
     })?;
     write.put(&binding.uid, &binding, Bytes::new())?;
     write.raise(identity_epoch(person));
+    cx.tell(&mut write, &group, || Ok(Draft::of_registration(person, &group))).await?;
     cx.commit(write).await?;
     Ok(Redeemed { group, role: invite.role_uid, role_binding: binding.uid })
 }

@@ -160,6 +160,25 @@ fn each_kind_tells_its_events_where_the_contract_says_and_with_the_body_that_it_
 }
 
 #[test]
+fn who_comes_in_by_an_invite_is_told_of_as_their_own_doing() {
+    let world = World::new();
+    let group = world.group(&world.org);
+    let subscription = subscribe(&world, &world.org);
+    let invite = json!({ "roleUid": built_in("viewer"), "ttl": "3600s" });
+    let invite = world.create(&world.operator, "GroupInvite", &group, invite).unwrap();
+    let ada = world.person("ada", None).identity;
+    block_on(world.platform.redeem_invite(&ada, text(&invite, "code"))).unwrap();
+    let (event, data) = last(&world, &subscription);
+    assert_eq!(event.ty, "dev.chainguard.api.auth.registered.v1");
+    assert_eq!((event.subject.as_str(), event.group.as_str()), (ada.as_str(), group.as_str()));
+    assert_eq!(event.extensions["bodytype"], "chainguard.platform.auth.Session");
+    let expected = json!({ "actor": { "subject": ada }, "body": { "identity": ada, "group": group } });
+    assert_eq!(data, expected);
+    assert!(block_on(world.platform.redeem_invite(&ada, text(&invite, "code"))).is_err());
+    assert_eq!(last(&world, &subscription).0.id, event.id, "what is refused tells nothing");
+}
+
+#[test]
 fn what_is_for_the_installation_alone_is_told_to_no_subscription() {
     let world = World::new();
     let subscription = subscribe(&world, &world.org);
