@@ -38,6 +38,8 @@ const PAGE: usize = 100;
 /// After how long what was acknowledged is settled: so that little of it is sent again after a crash, and that a steady
 /// trickle is not settled one by one, beside the commits that it comes from.
 const SETTLE_AFTER: Duration = Duration::from_millis(50);
+/// How long a lane that has just delivered waits for what comes with the next event, so that they are read at once.
+const GATHER: Duration = Duration::from_millis(2);
 /// A sink that takes longer is slow.
 const SLOW: Duration = Duration::from_secs(1);
 /// How long to wait when a lease is lost, or the store does not answer.
@@ -252,7 +254,11 @@ impl Lane<'_> {
     /// Waits for more to come, as long as what was acknowledged may wait; tells whether it did.
     async fn has_news(&self) -> bool {
         let may_wait = !self.is_troubled() && !self.shared.stopping.load(Ordering::SeqCst);
-        may_wait && tokio::time::timeout(self.acknowledged.left(), self.news.notified()).await.is_ok()
+        let came = may_wait && tokio::time::timeout(self.acknowledged.left(), self.news.notified()).await.is_ok();
+        if came {
+            tokio::time::sleep(GATHER).await;
+        }
+        came
     }
 
     /// Gives up the oldest of too many.

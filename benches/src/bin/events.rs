@@ -58,6 +58,7 @@ async fn main() {
     }
     if wanted("recording") {
         creates(CLIENTS, false).await;
+        creates(1, false).await;
     }
     if wanted("delay") {
         delay().await;
