@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::Request,
+    extract::{Query, Request},
     http::{
         HeaderValue,
         header::{AUTHORIZATION, CONTENT_TYPE},
@@ -24,7 +24,7 @@ use platform_core::{
 };
 use platform_events::overview;
 use platform_http::status;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 /// The most lines of an answer; `after` leads to the next.
@@ -69,7 +69,7 @@ impl Operator {
     async fn carry_out(&self, request: &Parts, what: What) -> Result<Response> {
         self.demand_operator(request).await?;
         let platform = &self.platform;
-        let uid = uid_of(request)?;
+        let uid = uid_of(request, what)?;
         let body = match what {
             What::Pending => lines(&overview::pending(platform, uid.as_ref(), MOST).await?)?,
             What::Dead => lines(&overview::dead(platform, uid.as_ref(), MOST).await?)?,
@@ -100,15 +100,32 @@ impl Operator {
     }
 }
 
-/// Returns the uid of the only parameter: `after` of a list, `below` of what is delivered again.
-fn uid_of(request: &Parts) -> Result<Option<Uid>> {
-    let query = request.uri.query().unwrap_or_default();
-    let Some((name, text)) = query.split_once('=') else { return Ok(None) };
-    let text = text.replace("%2F", "/").replace("%2f", "/");
-    match name {
-        "after" | "below" => Uid::parse(&text).map(Some).map_err(|rule| Error::invalid_field(name, rule.to_string())),
-        _ => Err(Error::invalid_field(name, "is no parameter of this method")),
+/// The parameters.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {
+    /// Of a list: behind which uid it begins.
+    after: Option<String>,
+    /// Of what is delivered again: where.
+    below: Option<String>,
+}
+
+/// Returns the uid of the one parameter that the method has, if it is given.
+fn uid_of(request: &Parts, what: What) -> Result<Option<Uid>> {
+    let given: Query<Params> =
+        Query::try_from_uri(&request.uri).map_err(|rule| Error::invalid_field("query", rule.body_text()))?;
+    let mut uid = None;
+    for (name, text, has) in [
+        ("after", given.0.after, matches!(what, What::Pending | What::Dead)),
+        ("below", given.0.below, matches!(what, What::Redeliver)),
+    ] {
+        let Some(text) = text else { continue };
+        if !has {
+            return Err(Error::invalid_field(name, "is no parameter of this method"));
+        }
+        uid = Some(Uid::parse(&text).map_err(|rule| Error::invalid_field(name, rule.to_string()))?);
     }
+    Ok(uid)
 }
 
 fn lines<T: Serialize>(items: &[T]) -> Result<Body> {

@@ -127,6 +127,9 @@ fn an_operator_sees_what_waits_and_what_is_dead_and_delivers_it_again_with_and_w
         let person = run(dir.path(), &["token", "--identity", &"cd".repeat(20)]).ok();
         assert_ne!(api.with_token(person.trim()).get("/operator/events/dead").status, 200);
         api.with_token("x").get("/operator/events/dead").error(401);
+        for query in ["after=x!", "after", "after=", "below=ab", "after=ab&after=cd", "after=%FF", "x=1"] {
+            api.get(&format!("/operator/events/dead?{query}")).error(400);
+        }
         drop(server);
 
         let dead = lines(&run(dir.path(), &["events", "dead", "--store", store]).ok());
