@@ -20,8 +20,8 @@
 //! What it promises (`docs/api.md`, Events):
 //!
 //! - **In order.** The next event of a subscription is not tried before this one is acknowledged or given up.
-//! - **At least once.** What was acknowledged is deleted some milliseconds later, in one commit for many; a crash in
-//!   between sends it again, with the same id.
+//! - **At least once.** What was acknowledged is deleted within 50 ms, or after the try at hand, in one commit for many;
+//!   a crash in between sends it again, with the same id.
 //! - **One slow or dead sink delays no other.** Each subscription is a lane of its own; lanes whose sink is slow or
 //!   failing take their turns among themselves.
 //! - **Bounded.** Lanes that are not at work keep a uid and a time. [`Options::lanes`] work at once.
