@@ -178,6 +178,59 @@ fn who_comes_in_by_an_invite_is_told_of_as_their_own_doing() {
     assert_eq!(last(&world, &subscription).0.id, event.id, "what is refused tells nothing");
 }
 
+/// 2,000 changes, unless `PLATFORM_CHANGES` says otherwise.
+#[test]
+fn of_thousands_of_changes_each_subscription_hears_those_at_and_below_its_group_and_no_other() {
+    let changes = std::env::var("PLATFORM_CHANGES").map_or(2_000, |text| text.parse().unwrap());
+    let (world, mut dice) = (World::new(), Dice::new(20));
+    let elsewhere = world.organisation();
+    let mut groups: Vec<Uid> = vec![world.org.clone(), elsewhere];
+    for _ in 0..10 {
+        let parent = dice.pick(&groups).clone();
+        groups.push(world.group(&parent));
+    }
+    let subscriptions: Vec<Uid> = groups.iter().map(|group| subscribe(&world, group)).collect();
+    let member = world.member("owner", &world.org);
+    let own: Vec<usize> = subscriptions.iter().map(|subscription| told(&world, subscription).len()).collect();
+    let mut expected: Vec<Vec<Uid>> = vec![Vec::new(); groups.len()];
+    let mut repos: Vec<Uid> = Vec::new();
+    for _ in 0..changes {
+        let subject = match dice.below(3) {
+            0 if !repos.is_empty() => {
+                let repo = dice.pick(&repos).clone();
+                world.update(&world.operator, "Repo", &repo, json!({ "description": "d" }), None).unwrap();
+                repo
+            }
+            1 if !repos.is_empty() => {
+                // What is internal goes to nobody, wherever it is.
+                let metadata = json!({ "identityMetadata": { "company": format!("x{}", dice.below(1_000)) } });
+                world.run(Some(&member), "UpdateIdentityMetadata", metadata).unwrap();
+                let repo = repos.swap_remove(dice.below(repos.len()));
+                world.delete(&world.operator, "Repo", &repo).unwrap();
+                repo
+            }
+            _ => {
+                let group: &Uid = dice.pick(&groups);
+                let repo = world.repo(group);
+                repos.push(repo.clone());
+                repo
+            }
+        };
+        for (group, expected) in groups.iter().zip(&mut expected) {
+            if subject.is_at_or_below(group) {
+                expected.push(subject.clone());
+            }
+        }
+    }
+    for ((subscription, own), expected) in subscriptions.iter().zip(own).zip(expected) {
+        let waiting = block_on(world.platform.outbox().waiting(subscription, None, 2 * changes)).unwrap();
+        let (heard, waits) = (waiting.events, waiting.total);
+        let heard = heard.iter().skip(own).map(|pending| pending.event.subject.as_str());
+        let differ = heard.zip(&expected).position(|(heard, expected)| heard != expected.as_str());
+        assert_eq!((waits - own as u64, differ), (expected.len() as u64, None));
+    }
+}
+
 #[test]
 fn what_is_for_the_installation_alone_is_told_to_no_subscription() {
     let world = World::new();
