@@ -12,6 +12,5 @@ mod common;
 mod receiver;
 mod shared;
 mod simulated;
-mod soak;
 mod stores;
 mod webhook;

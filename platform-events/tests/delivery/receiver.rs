@@ -1,4 +1,4 @@
-//! A receiver on loopback that remembers what it was sent.
+//! A receiver on loopback that remembers what it was sent, and a webhook that reaches it.
 
 use std::{
     convert::Infallible,
@@ -15,6 +15,9 @@ use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use platform_events::{Webhook, WebhookOptions};
+use platform_http::{SystemClock, SystemEntropy};
+use platform_oidc::{Algorithm, Issuer, Keys};
 use tokio::{net::TcpListener, task::JoinHandle};
 
 /// How many requests are remembered.
@@ -84,4 +87,17 @@ async fn answer_one(state: Arc<State>, request: Request<Incoming>) -> Result<Res
         requests.push((head, body));
     }
     Ok(response)
+}
+
+/// Returns an issuer with keys of its own.
+pub(crate) fn issuer() -> Arc<Issuer> {
+    let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+    let keys = Keys::generate(Algorithm::Rs256, &*clock, &*entropy).unwrap();
+    Arc::new(Issuer::new("http://issuer.test", Arc::new(keys), clock, entropy).unwrap())
+}
+
+/// A webhook that may go to loopback.
+pub(crate) fn webhook(issuer: Arc<Issuer>) -> Webhook {
+    let options = WebhookOptions { allow_http: true, allow_private: true, ..WebhookOptions::default() };
+    Webhook::new(issuer, options).unwrap()
 }

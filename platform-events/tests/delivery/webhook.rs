@@ -13,8 +13,8 @@ use std::{
 use async_trait::async_trait;
 use platform_core::{event::Event, resources::events::Subscription, uid::Uid};
 use platform_events::{Answer, Sink, Webhook, WebhookOptions};
-use platform_http::{SystemClock, SystemEntropy};
-use platform_oidc::{Algorithm, Issuer, Keys, Verifier, VerifierOptions, jwks::KeySet, jws::Jws, reach::Lookup};
+use platform_http::SystemClock;
+use platform_oidc::{Algorithm, Verifier, VerifierOptions, jwks::KeySet, jws::Jws, reach::Lookup};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::{
@@ -22,19 +22,10 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::{common::World, receiver::Receiver};
-
-pub(crate) fn issuer() -> Arc<Issuer> {
-    let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-    let keys = Keys::generate(Algorithm::Rs256, &*clock, &*entropy).unwrap();
-    Arc::new(Issuer::new("http://issuer.test", Arc::new(keys), clock, entropy).unwrap())
-}
-
-/// A webhook that may go to loopback.
-pub(crate) fn webhook(issuer: Arc<Issuer>) -> Webhook {
-    let options = WebhookOptions { allow_http: true, allow_private: true, ..WebhookOptions::default() };
-    Webhook::new(issuer, options).unwrap()
-}
+use crate::{
+    common::World,
+    receiver::{Receiver, issuer, webhook},
+};
 
 fn subscription(sink: String) -> Subscription {
     let uid = Uid::parse(&format!("{}/0123456789abcdef", "ab".repeat(20))).unwrap();

@@ -1,6 +1,12 @@
 //! At length: many deliveries over HTTP to sinks of which some are dead, with flat memory and nothing out of order.
 //!
-//! 5,000 deliveries unless `PLATFORM_DELIVERIES` says otherwise.
+//! 5,000 deliveries unless `PLATFORM_DELIVERIES` says otherwise. A program of its own, since the memory is a process's.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails"
+)]
 
 use std::{
     sync::{
@@ -14,10 +20,16 @@ use platform_core::resources::registry::Repo;
 use platform_store_sqlite::SqliteStore;
 use serde_json::Value;
 
+#[path = "delivery/common.rs"]
+#[allow(dead_code, reason = "the tests of delivery use the rest")]
+mod common;
+#[path = "delivery/receiver.rs"]
+#[allow(dead_code, reason = "the tests of delivery use the rest")]
+mod receiver;
+
 use crate::{
     common::World,
-    receiver::Receiver,
-    webhook::{issuer, webhook},
+    receiver::{Receiver, issuer, webhook},
 };
 
 const SINKS: usize = 20;
