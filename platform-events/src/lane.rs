@@ -196,10 +196,12 @@ impl Lane<'_> {
                 Turn::Done(next) => return Ok(self.end(next)),
             }
         }
-        match self.settle_acknowledged().await? {
-            Turn::Lost => Ok(self.lost()),
-            _ => Ok(self.end(Next::Idle)),
+        if !self.acknowledged.outcomes.is_empty()
+            && let Turn::Lost = self.settle_acknowledged().await?
+        {
+            return Ok(self.lost());
         }
+        Ok(self.end(Next::Idle))
     }
 
     fn lost(&self) -> Next {
@@ -281,7 +283,9 @@ impl Lane<'_> {
             let answer = self.attempt(&pending.event).await;
             if !matches!(answer, Answer::Status(200..=299)) {
                 // What came before it has changed how its failure is looked at.
-                if let Turn::Lost = self.settle_acknowledged().await? {
+                if !self.acknowledged.outcomes.is_empty()
+                    && let Turn::Lost = self.settle_acknowledged().await?
+                {
                     return Ok(Turn::Lost);
                 }
                 // It is read again, with what is behind it.
@@ -344,11 +348,11 @@ impl Lane<'_> {
         answer
     }
 
-    /// Settles what was acknowledged, if there is anything.
+    /// Settles what was acknowledged, and prolongs the lease even if that is nothing.
     async fn settle_acknowledged(&mut self) -> Result<Turn> {
         self.acknowledged.since = None;
         let outcomes = std::mem::take(&mut self.acknowledged.outcomes);
-        if outcomes.is_empty() { Ok(Turn::Over) } else { self.settle(outcomes).await }
+        self.settle(outcomes).await
     }
 
     async fn settle(&mut self, outcomes: Vec<(PendingEvent, Outcome)>) -> Result<Turn> {
