@@ -188,9 +188,13 @@ impl Lane<'_> {
                     Err(_) => break,
                 },
             };
-            let turn = self.turn().await;
+            let mut turn = self.turn().await?;
+            // What is not settled does not wait for another turn, which may come after the lease.
+            while matches!(turn, Turn::Over) && !self.acknowledged.outcomes.is_empty() {
+                turn = self.turn().await?;
+            }
             drop(permit);
-            match turn? {
+            match turn {
                 Turn::Over => {}
                 Turn::Lost => return Ok(self.lost()),
                 Turn::Done(next) => return Ok(self.end(next)),
@@ -246,11 +250,15 @@ impl Lane<'_> {
         if let Some(at) = status.next_attempt_time.filter(|at| *at > self.shared.now()) {
             return Ok(Turn::Done(Next::At(at)));
         }
-        if waiting.events.len() == self.page {
+        let is_full = waiting.events.len() == self.page;
+        if is_full {
             self.page = PAGE.min(self.page * 2);
         }
         self.acknowledged.last = waiting.last;
-        self.deliver(waiting.events).await
+        let turn = self.deliver(waiting.events).await?;
+        // Only where nothing more waits is there something to wait for.
+        let settles = (is_full || self.acknowledged.is_due()) && !self.acknowledged.outcomes.is_empty();
+        if settles { self.settle_acknowledged().await } else { Ok(turn) }
     }
 
     /// Waits for more to come, as long as what was acknowledged may wait; tells whether it did.

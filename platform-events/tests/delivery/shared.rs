@@ -81,3 +81,23 @@ async fn one_that_comes_back_with_its_name_goes_on_at_once() {
     sink.has("https://a.test/", 7).await;
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_waited_for_its_turn_longer_than_its_lease_delivers_nothing_that_is_anothers_by_now() {
+    let world = World::new().await;
+    let (busy, waits) = (world.group().await, world.group().await);
+    world.subscribe(&busy, "https://busy.test/").await;
+    world.subscribe(&waits, "https://waits.test/").await;
+    let expected = world.repos(&busy, 150).await.len() + world.repos(&waits, 150).await.len();
+    let sink = Scripted::new(|_, _, _| (Duration::from_millis(900), Answer::Status(200)));
+    // The turns of one grow longer than a lease, and the other waits for its own meanwhile.
+    let first = world.deliver(&sink, |options| (options.name, options.lanes) = ("one".to_owned(), 1));
+    sink.has("https://waits.test/", 1).await;
+    let second = world.deliver(&sink, |options| options.name = "two".to_owned());
+    while sink.ids().iter().collect::<HashSet<_>>().len() < expected {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    first.stop().await;
+    second.stop().await;
+    assert_eq!(sink.count(), expected, "nothing came twice");
+}
