@@ -5,16 +5,21 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use crate::{
+    error::{Result, Violations},
     kind::{Access, By, Field, Kind, Param, Type, Verb},
     store::{KeyName, KeyValue},
 };
 
+mod bounds;
+mod checked;
 mod read;
 mod sound;
 mod write;
 
-pub(crate) use read::{Input, exclusive, read, read_with, require};
-pub(crate) use sound::sound;
+pub(crate) use checked::{Checked, Values};
+pub(crate) use read::{Input, read, read_with};
+use read::{exclusive, require};
+use sound::sound;
 pub(crate) use write::to_bytes;
 
 /// Takes out of a body what the API leaves out: what is empty, as [`prune_empty`] does, and what is only put in.
@@ -101,8 +106,34 @@ pub(crate) fn named<'a>(fields: &'a [Field], key: &str) -> Option<&'a Field> {
     fields.iter().find(|field| is_named(key, field.name))
 }
 
+/// The values by which a store finds a body again.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// What lists are ordered by: the same names in the same order for every body of the kind.
+    pub(crate) sort: Vec<(KeyName, KeyValue)>,
+    /// What lists are filtered by.
+    pub(crate) filter: Vec<(KeyName, KeyValue)>,
+}
+
+impl Keys {
+    /// Returns the keys of a body.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT for each that is longer than [`KeyValue::MAX_LEN`], which no store has to take.
+    pub(crate) fn of(kind: &Kind, body: &Value) -> Result<Self> {
+        let (sort, filter) = (sort_keys(kind, body), filter_keys(kind, body));
+        let mut violations = Violations::default();
+        let mut too_long: Vec<_> = sort.iter().chain(&filter).filter(|(_, value)| value.is_too_long()).collect();
+        too_long.dedup_by_key(|(name, _)| *name);
+        for (name, _) in too_long {
+            violations.add(*name, format!("must be at most {} bytes long", KeyValue::MAX_LEN));
+        }
+        violations.none_or(Self { sort, filter })
+    }
+}
+
 /// Returns the values that a kind's lists are ordered by, the same names in the same order for every body.
-pub(crate) fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
+fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
     kind.fields
         .iter()
         .filter(|field| !field.sort.is_empty() && field.name != "uid")
@@ -114,7 +145,7 @@ pub(crate) fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
 }
 
 /// Returns the values that a kind's lists are filtered by.
-pub(crate) fn filter_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
+fn filter_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
     let mut keys = Vec::new();
     let params = kind.method(Verb::List).map_or(&[][..], |list| list.params);
     for field in kind.fields {

@@ -15,6 +15,12 @@ pub const MAX_PATTERN: usize = 512;
 /// The most memory of a compiled pattern, in bytes.
 const MAX_PROGRAM: usize = 64 * 1024;
 
+/// The most characters, roughly, of the classes of a pattern that ignores case, since each is looked up.
+const MAX_FOLDED: u32 = 0x4_0000;
+
+/// How many characters a class of Unicode counts as: the largest have some 140,000.
+const NAMED_CLASS: u32 = 0x2_0000;
+
 /// How deep groups may nest.
 const MAX_NESTING: u32 = 64;
 
@@ -35,18 +41,14 @@ impl Pattern {
             return Err(format!("must have at most {MAX_PATTERN} bytes"));
         }
         let rule = || "must be a regular expression in RE2's syntax, not too large".to_owned();
-        let translated = Translation { rest: text.chars().peekable(), out: String::new() }.whole().ok_or_else(rule)?;
-        // Compiled alone first: wrapped, an unmatched parenthesis could close the wrapping.
-        let build = |pattern: &str| {
-            RegexBuilder::new(pattern)
-                .size_limit(MAX_PROGRAM)
-                .dfa_size_limit(MAX_PROGRAM)
-                .nest_limit(MAX_NESTING)
-                .build()
-                .map_err(|_| rule())
-        };
-        build(&translated)?;
-        build(&format!(r"\A(?:{translated})\z")).map(Self)
+        let translated = Translation::new(text).whole().ok_or_else(rule)?;
+        RegexBuilder::new(&format!(r"\A(?:{translated})\z"))
+            .size_limit(MAX_PROGRAM)
+            .dfa_size_limit(MAX_PROGRAM)
+            .nest_limit(MAX_NESTING)
+            .build()
+            .map(Self)
+            .map_err(|_| rule())
     }
 
     /// Tells whether the whole value matches.
@@ -75,13 +77,26 @@ const POSIX: [&str; 14] = [
 struct Translation<'a> {
     rest: Peekable<Chars<'a>>,
     out: String,
+    /// The groups that are open: an unmatched parenthesis would close what the pattern is wrapped in.
+    groups: u32,
+    /// The last character that stands for itself.
+    last: u32,
+    /// Whether case is ignored anywhere.
+    folds: bool,
+    /// How many characters the classes have, roughly.
+    in_classes: u32,
 }
 
 const DIGIT: &str = "0-9";
 const WORD: &str = "0-9A-Za-z_";
 const SPACE: &str = r"\t\n\x0C\r\x20";
 
-impl Translation<'_> {
+impl<'a> Translation<'a> {
+    fn new(text: &'a str) -> Self {
+        let rest = text.chars().peekable();
+        Self { rest, out: String::new(), groups: 0, last: 0, folds: false, in_classes: 0 }
+    }
+
     fn whole(mut self) -> Option<String> {
         let mut before = Piece::Start;
         while let Some(c) = self.rest.next() {
@@ -105,17 +120,21 @@ impl Translation<'_> {
                     None => self.literal('{'),
                 },
                 ')' | '^' | '$' | '.' => {
+                    if c == ')' {
+                        self.groups = self.groups.checked_sub(1)?;
+                    }
                     self.out.push(c);
                     Piece::Atom
                 }
                 c => self.literal(c),
             };
         }
-        Some(self.out)
+        (self.groups == 0 && !(self.folds && self.in_classes > MAX_FOLDED)).then_some(self.out)
     }
 
     /// Writes a character so that it stands for itself, in brackets and out of them.
     fn literal(&mut self, c: char) -> Piece {
+        self.last = c.into();
         if c.is_alphanumeric() {
             self.out.push(c);
         } else {
@@ -217,6 +236,7 @@ impl Translation<'_> {
                     (c, _) => (c, name.as_str()),
                 };
                 let sound = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+                self.in_classes = self.in_classes.saturating_add(NAMED_CLASS);
                 sound.then(|| self.raw(&format!("\\{letter}{{{name}}}")))?
             }
             '0'..='7' => {
@@ -250,6 +270,7 @@ impl Translation<'_> {
     /// Reads what follows an opening parenthesis: flags and names that RE2 has, and no others.
     fn group(&mut self) -> Option<()> {
         self.out.push('(');
+        self.groups += 1;
         if self.rest.next_if_eq(&'?').is_none() {
             return Some(());
         }
@@ -262,8 +283,14 @@ impl Translation<'_> {
         self.out.push('?');
         loop {
             match self.rest.next()? {
-                c @ ('i' | 'm' | 's' | 'U' | '-') => self.out.push(c),
+                c @ ('i' | 'm' | 's' | 'U' | '-') => {
+                    self.folds |= c == 'i';
+                    self.out.push(c);
+                }
                 c @ (':' | ')') => {
+                    if c == ')' {
+                        self.groups -= 1;
+                    }
                     self.out.push(c);
                     return Some(());
                 }
@@ -286,7 +313,7 @@ impl Translation<'_> {
         if self.rest.next_if_eq(&'^').is_some() {
             self.out.push('^');
         }
-        let (mut first, mut before) = (true, Member::Whole);
+        let (mut first, mut before, mut start) = (true, Member::Whole, 0);
         loop {
             let member = match self.rest.next()? {
                 ']' if !first => {
@@ -295,6 +322,7 @@ impl Translation<'_> {
                 }
                 '-' if before == Member::Char && self.rest.peek() != Some(&']') => {
                     self.out.push('-');
+                    start = self.last;
                     before = Member::RangeStart;
                     continue;
                 }
@@ -319,7 +347,10 @@ impl Translation<'_> {
                 }
             };
             before = match (before, member) {
-                (Member::RangeStart, Member::Char) => Member::Whole,
+                (Member::RangeStart, Member::Char) => {
+                    self.in_classes = self.in_classes.saturating_add(self.last.saturating_sub(start));
+                    Member::Whole
+                }
                 // A range ends with a character.
                 (Member::RangeStart, _) => return None,
                 (_, member) => member,
@@ -425,6 +456,7 @@ mod tests {
         (r"\pL+", &["é"], &["1"]),
         (r"\p{Greek}", &["α"], &["a"]),
         ("(?i)abc", &["ABC"], &["ABD"]),
+        (r"(?i)\pL[a-z\x{100}-\x{10FF}]", &["éA"], &["1a"]),
         ("(?s).", &["\n"], &[""]),
         (".", &["a", "é"], &["\n", ""]),
         ("(?P<x>a)(?:b)(c)", &["abc"], &["ab"]),
@@ -456,6 +488,9 @@ mod tests {
             "(",
             ")",
             "a)(b",
+            "(?i)a)(?:b",
+            r"(?i)[\x00-\x{10FFFF}]",
+            r"\pL(?i:\pL\pN)",
             "*",
             "a**",
             "a+*",

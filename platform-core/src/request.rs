@@ -21,6 +21,9 @@ pub const DEFAULT_PAGE_SIZE: usize = 50;
 /// The most resources that a page has; a request for more gets these.
 pub const MAX_PAGE_SIZE: usize = 200;
 
+/// The most bytes of a page token, which has a position in it.
+pub const MAX_PAGE_TOKEN: usize = 8 << 10;
+
 /// The parameters that every list has.
 pub const LIST_FIELDS: &[Field] = &[
     Field::message(
@@ -30,11 +33,11 @@ pub const LIST_FIELDS: &[Field] = &[
             Field::string("descendantsOf"),
             Field::string("childrenOf"),
             Field::bool("inRoot"),
-            Field::strings("ids"),
+            Field::strings("ids").max_items(1000),
         ],
     ),
     Field::new("pageSize", Type::Int32),
-    Field::string("pageToken"),
+    Field::string("pageToken").max_len(MAX_PAGE_TOKEN),
     Field::string("orderBy"),
     Field::new("skip", Type::Int32),
 ];
@@ -83,13 +86,12 @@ impl ListRequest {
 
     /// Reads a request, of which these violations were found already.
     fn read(kind: &'static Kind, request: Map<String, Value>, mut violations: Violations) -> Result<Self> {
-        let input = fields::read_with(&|key| lookup(kind, key), request, "");
-        for violation in input.malformed.into_vec().into_iter().chain(input.violations.into_vec()) {
+        let mut values = fields::read_with(&|key| lookup(kind, key), request, None);
+        for violation in std::mem::take(&mut values.violations).into_vec() {
             violations.add(as_documented(&violation.field), violation.description);
         }
-        let values = input.values;
-        let text = |name: &str| values.get(name).and_then(Value::as_str).unwrap_or_default();
-        let number = |name: &str| values.get(name).and_then(Value::as_i64).unwrap_or_default();
+        let text = |name: &str| values.value(name).and_then(Value::as_str).unwrap_or_default();
+        let number = |name: &str| values.value(name).and_then(Value::as_i64).unwrap_or_default();
 
         let page_size = match usize::try_from(number("pageSize")) {
             Ok(0) => DEFAULT_PAGE_SIZE,
@@ -107,18 +109,20 @@ impl ListRequest {
         let default_order = method.map_or("uid", |list| list.order);
         let order_text = Some(text("orderBy")).filter(|order| !order.trim().is_empty()).unwrap_or(default_order);
         let order = order_by::parse(order_text, kind.fields);
-        let uidp = uidp_filter(values.get("uidp"), &mut violations);
+        let uidp = uidp_filter(values.value("uidp"), &mut violations);
         let order = order.unwrap_or_else(|rule| {
             violations.add("order_by", rule);
             Order { by: OrderBy::Uid, descending: false }
         });
         if violations.is_empty() {
             let own = method.map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
-            own.filter(|field| field.required && !values.contains_key(field.name))
+            own.filter(|field| field.required && values.value(field.name).is_none())
                 .for_each(|field| violations.add(field.name, "is required"));
         }
         violations.none_or(())?;
 
+        let values = values.checked()?;
+        let text = |name: &str| values.get(name).and_then(Value::as_str).unwrap_or_default();
         let page_token = text("pageToken").to_owned();
         let filters = method.map(|list| filters(list, &values)).unwrap_or_default();
         // What was understood, not how it was written, so that a list in other words is the same list.

@@ -29,7 +29,32 @@ impl Scopes {
     /// Returns the places that are in both sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
-        Self::disjoint(self.0.iter().flat_map(|a| other.0.iter().filter_map(|b| intersect(a, b))))
+        // Thousands of uids with thousands of groups must not be compared one by one.
+        match (self.are_exact(), other.are_exact()) {
+            (true, _) => self.exact_in(other),
+            (_, true) => other.exact_in(self),
+            _ => Self::disjoint(self.0.iter().flat_map(|a| other.0.iter().filter_map(|b| intersect(a, b)))),
+        }
+    }
+
+    fn are_exact(&self) -> bool {
+        self.0.iter().all(|place| matches!(place, Scope::Exact(_)))
+    }
+
+    /// Returns those of these uids that lie in a place of `other`.
+    fn exact_in(&self, other: &Self) -> Self {
+        let lies = |place: &&Scope| matches!(place, Scope::Exact(uid) if other.has(uid));
+        Self(self.0.iter().filter(lies).cloned().collect())
+    }
+
+    /// Tells whether a uid lies in one of the places, which are in order.
+    fn has(&self, uid: &Uid) -> bool {
+        let has = |place: Scope| self.0.binary_search(&place).is_ok();
+        has(Scope::All)
+            || (uid.is_root() && has(Scope::Roots))
+            || has(Scope::Exact(uid.clone()))
+            || uid.parent().is_some_and(|parent| has(Scope::Children(parent)))
+            || uid.ancestry().any(|top| has(Scope::Subtree(Uid::opaque(top))))
     }
 
     /// Tells whether there is no place.

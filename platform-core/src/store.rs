@@ -123,6 +123,11 @@ impl KeyValue {
         Self(bytes.into())
     }
 
+    /// Tells whether a store may refuse it for its length.
+    pub fn is_too_long(&self) -> bool {
+        self.0.len() > Self::MAX_LEN
+    }
+
     /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

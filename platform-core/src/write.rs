@@ -1,22 +1,25 @@
 //! A commit in the making: what to require, and what to answer when it does not hold.
 
-use serde_json::Value;
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
 
 use crate::{
     error::{Error, Result},
     event::Told,
-    fields,
+    fields::{self, Checked, Keys},
     kind::{Kind, Resource, Verb},
-    store::{Commit, Conflict, Delete, Epoch, Key, Put, Require, StoreError, UniqueKey},
+    store::{Commit, Conflict, Delete, Epoch, Key, KeyValue, Put, Require, StoreError, UniqueKey},
     uid::Uid,
 };
-use bytes::Bytes;
 
 /// The rendering of bodies that are stored as they are returned. Raised when a release renders differently.
 pub const RENDERING: u16 = 1;
 
 /// The rendering of bodies that [`Resource::render`] completes at each read.
 pub const COMPUTED: u16 = 0;
+
+/// The most bytes of a resource that a caller sends, as JSON. Our choice, so that a page of them is not too long.
+pub const MAX_RESOURCE: usize = 256 << 10;
 
 /// A commit, and an answer for each of its requirements.
 #[derive(Debug, Default)]
@@ -65,16 +68,17 @@ impl Write {
     /// Writes a resource of any kind.
     ///
     /// # Errors
-    /// INTERNAL when it cannot be written as JSON.
+    /// INVALID_ARGUMENT for each index key that would be longer than [`KeyValue::MAX_LEN`], INTERNAL when it cannot be
+    /// written as JSON.
     pub fn put<R: Resource>(&mut self, uid: &Uid, resource: &R, private: Bytes) -> Result<()> {
-        let body = crate::kind::canonical(resource)?;
+        let body = Checked::made(resource)?;
         self.put_body(R::KIND, uid, &body, resource.computed(), private)
     }
 
     /// Writes a resource of a kind that is a queue ([`Put::queue`]), where there must be none yet.
     ///
     /// # Errors
-    /// INTERNAL when it cannot be written as JSON.
+    /// As [`Write::put`].
     pub(crate) fn put_in_queue<R: Resource>(&mut self, uid: &Uid, resource: &R) -> Result<()> {
         self.require_still(Require::Absent(Key::new(R::KIND.name, uid.clone())));
         self.put(uid, resource, Bytes::new())?;
@@ -82,24 +86,47 @@ impl Write {
         Ok(())
     }
 
+    /// Writes a resource as a caller sent it.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT when it is longer than [`MAX_RESOURCE`], and as [`Write::put`].
+    pub(crate) fn put_bounded(
+        &mut self,
+        kind: &'static Kind,
+        uid: &Uid,
+        body: &Checked,
+        computed: bool,
+        private: Bytes,
+    ) -> Result<()> {
+        self.put_body(kind, uid, body, computed, private)?;
+        match self.commit.put.last() {
+            Some(put) if put.body.len() > MAX_RESOURCE => {
+                let rule = format!("must be at most {MAX_RESOURCE} bytes of JSON");
+                Err(Error::invalid_field(lower_camel(kind.name), rule))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn put_body(
         &mut self,
         kind: &'static Kind,
         uid: &Uid,
-        body: &Value,
+        body: &Checked,
         computed: bool,
         private: Bytes,
     ) -> Result<()> {
         let body = &fields::without(kind.fields, body, |field| field.once);
         let unique = kind.unique.iter().filter_map(|unique| Some((unique, (unique.value)(body)?)));
         let (unique, what) =
-            unique.map(|(unique, value)| (UniqueKey { space: unique.space, value }, unique.what)).unzip();
+            unique.map(|(unique, value)| (UniqueKey { space: unique.space, value: short(value) }, unique.what)).unzip();
         let replaces = kind.method(Verb::Create).is_some_and(|create| create.upsert.is_some());
         self.taken.push(if replaces { Taken::Again } else { Taken::Refused(what) });
+        let Keys { sort, filter } = Keys::of(kind, body)?;
         self.commit.put.push(Put {
             key: Key::new(kind.name, uid.clone()),
-            sort: fields::sort_keys(kind, body),
-            filter: fields::filter_keys(kind, body),
+            sort,
+            filter,
             unique,
             rendering: if computed { COMPUTED } else { RENDERING },
             body: serde_json::to_vec(&**body).map_err(Error::internal)?.into(),
@@ -135,6 +162,21 @@ impl Write {
     pub(crate) fn into_parts(self) -> (Commit, Meaning) {
         (self.commit, Meaning { otherwise: self.otherwise, taken: self.taken })
     }
+}
+
+/// Returns a kind's name as requests have it: `RoleBinding` is `roleBinding`.
+fn lower_camel(name: &str) -> String {
+    let (first, rest) = name.split_at_checked(1).unwrap_or_default();
+    format!("{}{rest}", first.to_ascii_lowercase())
+}
+
+/// Returns a unique value that no store refuses: its SHA-256 where it is too long, since nothing is asked of it but
+/// whether it is another's.
+fn short(value: KeyValue) -> KeyValue {
+    if !value.is_too_long() {
+        return value;
+    }
+    KeyValue::from_bytes(Sha256::digest(value.as_bytes()).to_vec())
 }
 
 /// What the conflicts of a commit mean to its caller.

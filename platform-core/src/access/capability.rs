@@ -130,6 +130,8 @@ impl<'de> Deserialize<'de> for Capability {
 pub struct CapabilitySet([u64; 4]);
 
 impl CapabilitySet {
+    /// The most capabilities that a set can have.
+    pub const LEN: usize = 256;
     /// The set of none.
     pub const EMPTY: Self = Self([0; 4]);
     /// The set of all, unknown ones included: what does not narrow.

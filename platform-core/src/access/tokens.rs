@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::{Capability, CapabilitySet};
 use crate::{
-    error::{Error, Result, Violations},
+    error::{Error, Result},
     fields,
     kind::Field,
     seal::Secret,
@@ -85,7 +85,7 @@ impl Exchange {
         Field::strings("aud"),
         Field::string("identity"),
         Field::string("scope"),
-        Field::strings("cap"),
+        Field::strings("cap").max_items(CapabilitySet::LEN),
         Field::strings("scopes"),
         Field::string("identityProvider"),
     ];
@@ -102,7 +102,7 @@ impl Exchange {
             identity_provider: input.uid("identityProvider"),
             narrow: input.narrow(),
         };
-        input.violations.none_or(read)
+        input.none_or(read)
     }
 }
 
@@ -117,8 +117,12 @@ pub struct Refresh {
 
 impl Refresh {
     /// The fields of the request.
-    pub const FIELDS: &'static [Field] =
-        &[Field::strings("aud"), Field::string("scope"), Field::strings("cap"), Field::strings("scopes")];
+    pub const FIELDS: &'static [Field] = &[
+        Field::strings("aud"),
+        Field::string("scope"),
+        Field::strings("cap").max_items(CapabilitySet::LEN),
+        Field::strings("scopes"),
+    ];
 
     /// Reads a request as its proto3 JSON.
     ///
@@ -127,7 +131,7 @@ impl Refresh {
     pub fn read(request: Map<String, Value>) -> Result<Self> {
         let mut input = Input::read(Self::FIELDS, request);
         let read = Self { audiences: input.audiences(), narrow: input.narrow() };
-        input.violations.none_or(read)
+        input.none_or(read)
     }
 }
 
@@ -151,32 +155,28 @@ impl Register {
     pub fn read(request: Map<String, Value>) -> Result<Self> {
         let mut input = Input::read(Self::FIELDS, request);
         let read = Self { code: input.text("code").map(Secret::new), identity: input.uid("identityId") };
-        input.violations.none_or(read)
+        input.none_or(read)
     }
 }
 
 /// A request in canonical form, and what is wrong with it.
-struct Input {
-    values: Map<String, Value>,
-    violations: Violations,
-}
+struct Input(fields::Input);
 
 impl Input {
     fn read(table: &'static [Field], request: Map<String, Value>) -> Self {
-        let input = fields::read(table, request, "");
-        let mut violations = input.malformed;
-        for violation in input.violations.into_vec() {
-            violations.add(violation.field, violation.description);
-        }
-        Self { values: input.values, violations }
+        Self(fields::read(table, request, None))
+    }
+
+    fn none_or<T>(self, read: T) -> Result<T> {
+        self.0.violations.none_or(read)
     }
 
     fn text(&self, name: &str) -> Option<String> {
-        self.values.get(name).and_then(Value::as_str).map(str::to_owned)
+        self.0.value(name).and_then(Value::as_str).map(str::to_owned)
     }
 
     fn texts(&self, name: &str) -> Vec<String> {
-        let list = self.values.get(name).and_then(Value::as_array).into_iter().flatten();
+        let list = self.0.value(name).and_then(Value::as_array).into_iter().flatten();
         list.filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
@@ -184,10 +184,10 @@ impl Input {
         let audiences = self.texts("aud");
         let sound = |audience: &String| !audience.is_empty() && audience.len() <= MAX_AUDIENCE;
         if audiences.is_empty() {
-            self.violations.add("aud", "Audience must be specified");
+            self.0.violations.add("aud", "Audience must be specified");
         } else if audiences.len() > MAX_AUDIENCES || !audiences.iter().all(sound) {
             let rule = format!("must be at most {MAX_AUDIENCES} texts of 1 to {MAX_AUDIENCE} bytes");
-            self.violations.add("aud", rule);
+            self.0.violations.add("aud", rule);
         }
         audiences
     }
@@ -195,7 +195,7 @@ impl Input {
     fn uid(&mut self, name: &str) -> Option<Uid> {
         let text = self.text(name)?;
         let uid = Uid::parse(&text);
-        uid.inspect_err(|rule| self.violations.add(name, rule.to_string())).ok()
+        uid.inspect_err(|rule| self.0.violations.add(name, rule.to_string())).ok()
     }
 
     fn narrow(&mut self) -> Narrow {
@@ -204,14 +204,14 @@ impl Input {
             match Uid::parse(&text) {
                 Ok(uid) if scopes.contains(&uid) => {}
                 Ok(uid) => scopes.push(uid),
-                Err(rule) => self.violations.add("scopes", rule.to_string()),
+                Err(rule) => self.0.violations.add("scopes", rule.to_string()),
             }
         }
         let mut capabilities = None;
         for name in self.texts("cap") {
             match Capability::by_name(&name) {
                 Some(capability) => capabilities.get_or_insert(CapabilitySet::EMPTY).insert(capability),
-                None => self.violations.add("cap", "must be names of capabilities, such as repo.list"),
+                None => self.0.violations.add("cap", "must be names of capabilities, such as repo.list"),
             }
         }
         Narrow { scopes, capabilities }

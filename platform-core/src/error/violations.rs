@@ -14,35 +14,54 @@ pub struct FieldViolation {
 }
 
 /// The rules that a request breaks, in the order in which they were found.
+///
+/// It keeps the first [`Violations::MAX`] and counts all. So what does not matter must not be added: what is taken out
+/// afterwards may have kept out what does.
 #[derive(Debug, Default)]
-pub struct Violations(Vec<FieldViolation>);
+pub struct Violations {
+    first: Vec<FieldViolation>,
+    count: usize,
+}
 
 impl Violations {
     /// The most that one answer carries; a request may break far more. Our choice: 100.
     pub const MAX: usize = 100;
 
-    /// Adds one, unless there are [`Violations::MAX`] already.
+    /// Adds one.
     pub fn add(&mut self, field: impl Into<String>, description: impl Into<String>) {
-        if self.0.len() < Self::MAX {
-            self.0.push(FieldViolation { field: field.into(), description: description.into() });
+        self.count += 1;
+        if self.first.len() < Self::MAX {
+            self.first.push(FieldViolation { field: field.into(), description: description.into() });
         }
     }
 
     /// Tells whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.count == 0
+    }
+
+    /// Returns how many there are, those beyond the first [`Violations::MAX`] included.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Adds all of another, after what is here.
+    pub fn append(&mut self, other: Self) {
+        let kept = other.first.len();
+        other.first.into_iter().for_each(|violation| self.add(violation.field, violation.description));
+        self.count += other.count.saturating_sub(kept);
     }
 
     /// Tells whether there is one for this field or one within it.
     pub fn concern(&self, field: &str) -> bool {
-        self.0.iter().any(|violation| {
+        self.first.iter().any(|violation| {
             violation.field.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         })
     }
 
-    /// Returns them.
+    /// Returns the first [`Violations::MAX`].
     pub fn into_vec(self) -> Vec<FieldViolation> {
-        self.0
+        self.first
     }
 
     /// Returns `value` when there are none.

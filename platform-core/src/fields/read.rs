@@ -4,58 +4,95 @@
 use base64::{Engine, alphabet, engine};
 use serde_json::{Map, Value};
 
-use super::{is_empty, named};
+use super::{Values, bounds, is_empty, named};
 use crate::{
     access::Capability,
-    error::Violations,
+    aip::field_mask::Mask,
+    error::{Result, Violations},
     kind::{Access, Field, Type},
     timestamp::Timestamp,
 };
 
-/// What a caller sent, in canonical form.
+/// What a caller sent, in canonical form, and the rules that it breaks.
+///
+/// The values leave it by [`Input::checked`] alone, when it breaks no rule.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
-    /// The fields that callers may set, under their camelCase names; what is empty or null is left out.
-    pub(crate) values: Map<String, Value>,
+    /// The fields that callers may set, under their camelCase names; what is empty or null is left out, and so is what
+    /// breaks a rule.
+    values: Map<String, Value>,
     /// The paths that were sent, dotted into messages: the mask of an update without one.
     pub(crate) paths: Vec<String>,
-    /// Rules that a field breaks. An update drops those of fields outside its mask.
+    /// The rules that are broken.
     pub(crate) violations: Violations,
-    /// Rules that the request breaks whatever its mask: unknown names and names given twice.
-    pub(crate) malformed: Violations,
+}
+
+impl Input {
+    /// Adds a violation for each required field that is not set, here and in the messages that are.
+    pub(crate) fn require(&mut self, fields: &'static [Field]) {
+        require(fields, &self.values, "", &mut self.violations);
+    }
+
+    /// Returns a value, whatever rules others break.
+    pub(crate) fn value(&self, name: &str) -> Option<&Value> {
+        self.values.get(name)
+    }
+
+    /// Returns the values when no rule is broken.
+    ///
+    /// # Errors
+    /// [`Error::invalid`](crate::error::Error::invalid) otherwise.
+    pub(crate) fn checked(self) -> Result<Values> {
+        self.violations.none_or(Values(self.values))
+    }
 }
 
 /// Finds the field that a key names, in either spelling.
 pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<&'static Field> + 'a;
 
-/// Reads an object against a table. `prefix` is the path of the object within the resource, empty at the top.
-pub(crate) fn read(fields: &'static [Field], object: Map<String, Value>, prefix: &str) -> Input {
-    read_with(&|key| named(fields, key), object, prefix)
+/// Reads an object against a table. What `mask` leaves out is not read, but for names that are unknown or given twice.
+pub(crate) fn read(fields: &'static [Field], object: Map<String, Value>, mask: Option<&Mask>) -> Input {
+    read_with(&|key| named(fields, key), object, mask)
 }
 
 /// Reads an object against the fields that `lookup` knows.
-pub(crate) fn read_with(lookup: &Lookup<'_>, object: Map<String, Value>, prefix: &str) -> Input {
+pub(crate) fn read_with(lookup: &Lookup<'_>, object: Map<String, Value>, mask: Option<&Mask>) -> Input {
     let mut input = Input::default();
+    input.values = read_object(lookup, object, "", mask, &mut input.paths, &mut input.violations);
+    input
+}
+
+/// Reads an object at a path within the resource, which is empty at the top, and returns what breaks no rule.
+fn read_object(
+    lookup: &Lookup<'_>,
+    object: Map<String, Value>,
+    prefix: &str,
+    mask: Option<&Mask>,
+    paths: &mut Vec<String>,
+    violations: &mut Violations,
+) -> Map<String, Value> {
+    let mut values = Map::new();
     let mut sent: Vec<&'static Field> = Vec::new();
     for (key, value) in object {
         let Some(field) = lookup(&key) else {
-            input.malformed.add(join(prefix, &key), "is no field here");
+            violations.add(join(prefix, &key), "is no field here");
             continue;
         };
         let path = join(prefix, field.name);
         if sent.iter().any(|other| other.name == field.name) {
-            input.malformed.add(path, "is given twice");
+            violations.add(path, "is given twice");
             continue;
         }
         sent.push(field);
-        if field.access == Access::OutputOnly {
-            continue;
+        if field.access != Access::OutputOnly
+            && let Some(value) = read_field(field, path, value, mask, paths, violations)
+        {
+            values.insert(field.name.to_owned(), value);
         }
-        read_field(&mut input, field, path, value);
     }
-    sent.retain(|field| input.values.contains_key(field.name));
-    exclude(&sent, prefix, &mut input.violations);
-    input
+    sent.retain(|field| values.contains_key(field.name));
+    exclude(&sent, prefix, violations);
+    values
 }
 
 /// Adds a violation for each field that is set beside another of its oneof.
@@ -70,7 +107,7 @@ fn exclude(set: &[&'static Field], prefix: &str, violations: &mut Violations) {
 }
 
 /// Adds a violation for each field that is set beside another of its oneof, here and in the messages that are set.
-pub(crate) fn exclusive(
+pub(super) fn exclusive(
     fields: &'static [Field],
     values: &Map<String, Value>,
     prefix: &str,
@@ -85,41 +122,48 @@ pub(crate) fn exclusive(
     }
 }
 
-fn read_field(input: &mut Input, field: &'static Field, path: String, value: Value) {
-    if let (Type::Message(inner), Value::Object(object)) = (&field.ty, value.clone()) {
-        let nested = read(inner, object, &path);
-        if nested.paths.is_empty() {
-            input.paths.push(path);
-        } else {
-            input.paths.extend(nested.paths);
+/// Reads a field, and returns its value unless that is empty, outside the mask, or breaks a rule.
+fn read_field(
+    field: &'static Field,
+    path: String,
+    value: Value,
+    mask: Option<&Mask>,
+    paths: &mut Vec<String>,
+    violations: &mut Violations,
+) -> Option<Value> {
+    let masked = mask.is_none_or(|mask| mask.touches(&path));
+    let value = match (&field.ty, value) {
+        (Type::Message(inner), Value::Object(object)) => {
+            let before = paths.len();
+            let values = read_object(&|key| named(inner, key), object, &path, mask, paths, violations);
+            if paths.len() == before {
+                paths.push(path);
+            }
+            return masked.then(|| values.into());
         }
-        for violation in nested.violations.into_vec() {
-            input.violations.add(violation.field, violation.description);
-        }
-        for violation in nested.malformed.into_vec() {
-            input.malformed.add(violation.field, violation.description);
-        }
-        input.values.insert(field.name.to_owned(), nested.values.into());
-        return;
+        (_, value) => value,
+    };
+    paths.push(path.clone());
+    if value.is_null() || !masked {
+        return None;
     }
-    input.paths.push(path.clone());
-    if value.is_null() {
-        return;
+    let before = violations.count();
+    let value = read_value(&field.ty, field, value, &path, violations)?;
+    if violations.count() > before || is_empty(&field.ty, &value) {
+        return None;
     }
-    if let Some(value) = read_value(&field.ty, field.multiline, value, &path, &mut input.violations)
-        && !is_empty(&field.ty, &value)
-    {
-        if let Some(Err(rule)) = field.check.map(|check| check(&value)) {
-            input.violations.add(path, rule);
-        }
-        input.values.insert(field.name.to_owned(), value);
+    if let Some(Err(rule)) = field.check.map(|check| check(&value)) {
+        violations.add(path, rule);
+        return None;
     }
+    Some(value)
 }
 
-/// Reads a value of a type into canonical form; `None` with a violation when it has another type.
-pub(crate) fn read_value(
+/// Reads a value of a type into canonical form, within the bounds of its field; `None` with a violation when it has
+/// another type.
+fn read_value(
     ty: &'static Type,
-    multiline: bool,
+    field: &'static Field,
     value: Value,
     path: &str,
     violations: &mut Violations,
@@ -130,8 +174,7 @@ pub(crate) fn read_value(
     };
     match (ty, value) {
         (Type::String | Type::FieldMask, Value::String(text)) => {
-            let forbidden = |c: char| c.is_control() && !(multiline && matches!(c, '\n' | '\r' | '\t'));
-            if text.contains(forbidden) { wrong("text without control characters") } else { Some(text.into()) }
+            bounds::text(field, &text, path, violations).then(|| text.into())
         }
         (Type::String | Type::FieldMask, _) => wrong("a string"),
         (Type::Bool, value @ Value::Bool(_)) => Some(value),
@@ -145,7 +188,8 @@ pub(crate) fn read_value(
             None => wrong("a whole number of 64 bits"),
         },
         (Type::Bytes, Value::String(text)) => match decode(&text) {
-            Some(bytes) => Some(engine::general_purpose::STANDARD.encode(bytes).into()),
+            Some(bytes) => bounds::bytes(field, &bytes, path, violations)
+                .then(|| engine::general_purpose::STANDARD.encode(bytes).into()),
             None => wrong("base64"),
         },
         (Type::Bytes, _) => wrong("base64"),
@@ -173,25 +217,26 @@ pub(crate) fn read_value(
             }
         }
         (Type::Message(fields), Value::Object(object)) => {
-            let input = read(fields, object, path);
-            for violation in input.malformed.into_vec().into_iter().chain(input.violations.into_vec()) {
-                violations.add(violation.field, violation.description);
-            }
-            require(fields, &input.values, path, violations);
-            Some(input.values.into())
+            let values = read_object(&|key| named(fields, key), object, path, None, &mut Vec::new(), violations);
+            require(fields, &values, path, violations);
+            Some(values.into())
         }
         (Type::List(element), Value::Array(values)) => {
-            let read = |(index, value)| read_value(element, multiline, value, &format!("{path}[{index}]"), violations);
-            Some(values.into_iter().enumerate().filter_map(read).collect())
+            if !bounds::count(field, values.len(), path, violations) {
+                return None;
+            }
+            let read = |(index, value)| read_value(element, field, value, &format!("{path}[{index}]"), violations);
+            let values: Vec<_> = values.into_iter().enumerate().filter_map(read).collect();
+            bounds::distinct(field, &values, path, violations).then(|| values.into())
         }
         (Type::List(_), _) => wrong("an array"),
         (Type::Map(element), Value::Object(values)) => {
+            if !bounds::count(field, values.len(), path, violations) {
+                return None;
+            }
             let read = |(key, value): (String, Value)| {
-                if key.contains(char::is_control) {
-                    violations.add(path, "must have keys without control characters");
-                    return None;
-                }
-                let value = read_value(element, multiline, value, &format!("{path}.{key}"), violations)?;
+                bounds::key(field, &key, path, violations).then_some(())?;
+                let value = read_value(element, field, value, &format!("{path}.{key}"), violations)?;
                 Some((key, value))
             };
             Some(values.into_iter().filter_map(read).collect::<Map<_, _>>().into())
@@ -201,7 +246,7 @@ pub(crate) fn read_value(
 }
 
 /// Adds a violation for each required field that is not set, here and in the messages that are.
-pub(crate) fn require(
+pub(super) fn require(
     fields: &'static [Field],
     values: &Map<String, Value>,
     prefix: &str,
@@ -287,12 +332,11 @@ mod tests {
 
     fn sent(object: Value) -> Input {
         let Value::Object(object) = object else { panic!("an object") };
-        read(FIELDS, object, "")
+        read(FIELDS, object, None)
     }
 
     fn violations(object: Value) -> Vec<String> {
-        let input = sent(object);
-        let all = input.malformed.into_vec().into_iter().chain(input.violations.into_vec());
+        let all = sent(object).violations.into_vec().into_iter();
         all.map(|violation| format!("{} {}", violation.field, violation.description)).collect()
     }
 
@@ -303,7 +347,7 @@ mod tests {
             "ttl": "1.5s", "catalog_tier": 1, "capabilities": [103, "CAP_REPO_LIST"], "claims": { "k": "v" },
             "claim_match": { "issuer": "i" }, "uid": 5, "verified": null,
         }));
-        assert!(input.malformed.is_empty() && input.violations.is_empty());
+        assert!(input.violations.is_empty());
         assert_eq!(
             Value::Object(input.values),
             json!({

@@ -3,14 +3,14 @@
 
 use serde_json::{Map, Value};
 
-use super::is_empty;
+use super::{bounds, is_empty};
 use crate::{
     error::Violations,
     kind::{Field, Type},
 };
 
 /// Adds the rules that the fields of an object break, at every depth. `prefix` is the object's path.
-pub(crate) fn sound(fields: &[Field], object: &Map<String, Value>, prefix: &str, violations: &mut Violations) {
+pub(super) fn sound(fields: &[Field], object: &Map<String, Value>, prefix: &str, violations: &mut Violations) {
     let mut oneofs = Vec::new();
     for field in fields {
         let path = if prefix.is_empty() { field.name.to_owned() } else { format!("{prefix}.{}", field.name) };
@@ -26,33 +26,42 @@ pub(crate) fn sound(fields: &[Field], object: &Map<String, Value>, prefix: &str,
             }
             oneofs.push(oneof);
         }
-        sound_value(&field.ty, field.multiline, value, &path, violations);
-        if let Some(Err(rule)) = field.check.map(|check| check(value)) {
+        let before = violations.count();
+        sound_value(&field.ty, field, value, &path, violations);
+        if violations.count() == before
+            && let Some(Err(rule)) = field.check.map(|check| check(value))
+        {
             violations.add(path, rule);
         }
     }
 }
 
-fn sound_value(ty: &Type, multiline: bool, value: &Value, path: &str, violations: &mut Violations) {
+fn sound_value(ty: &Type, field: &Field, value: &Value, path: &str, violations: &mut Violations) {
     match (ty, value) {
         (Type::String, Value::String(text)) => {
-            let forbidden = |c: char| c.is_control() && !(multiline && matches!(c, '\n' | '\r' | '\t'));
-            if text.contains(forbidden) {
-                violations.add(path, "must be text without control characters");
+            bounds::text(field, text, path, violations);
+        }
+        (Type::Bytes, Value::String(text)) => match super::read::decode(text) {
+            Some(bytes) => {
+                bounds::bytes(field, &bytes, path, violations);
             }
-        }
-        (Type::Bytes, Value::String(text)) if super::read::decode(text).is_none() => {
-            violations.add(path, "must be base64");
-        }
+            None => violations.add(path, "must be base64"),
+        },
         (Type::Message(fields), Value::Object(object)) => sound(fields, object, path, violations),
         (Type::List(element), Value::Array(values)) => {
-            for (index, value) in values.iter().enumerate() {
-                sound_value(element, multiline, value, &format!("{path}[{index}]"), violations);
+            if bounds::count(field, values.len(), path, violations) && bounds::distinct(field, values, path, violations)
+            {
+                for (index, value) in values.iter().enumerate() {
+                    sound_value(element, field, value, &format!("{path}[{index}]"), violations);
+                }
             }
         }
         (Type::Map(element), Value::Object(values)) => {
-            for (key, value) in values {
-                sound_value(element, multiline, value, &format!("{path}.{key}"), violations);
+            if bounds::count(field, values.len(), path, violations) {
+                for (key, value) in values {
+                    bounds::key(field, key, path, violations);
+                    sound_value(element, field, value, &format!("{path}.{key}"), violations);
+                }
             }
         }
         _ => {}

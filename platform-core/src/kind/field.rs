@@ -31,7 +31,13 @@ pub struct Field {
     pub once: bool,
     /// Whether lists leave it out.
     pub unlisted: bool,
-    /// A rule for a value that has the type.
+    /// The most bytes of a text in UTF-8, of each text of a list, and of each key and text of a map.
+    pub max_len: usize,
+    /// The most elements of a list, and the most entries of a map.
+    pub max_items: usize,
+    /// Whether a list is a set: no element comes twice.
+    pub distinct: bool,
+    /// A rule for a value that has the type and keeps within the bounds.
     pub check: Option<Check>,
 }
 
@@ -96,6 +102,13 @@ impl Field {
     /// When the resource was last updated; at first, when it was created.
     pub const UPDATE_TIME: Self = Self::timestamp("updateTime").output_only().sort(&["updateTime", "updatedAt"]);
 
+    /// The most bytes of a text whose field does not say otherwise: as many as an index key can have.
+    pub const MAX_LEN: usize = KeyValue::MAX_LEN;
+    /// The most bytes of a text with line breaks whose field does not say otherwise.
+    pub const MAX_MULTILINE_LEN: usize = 64 << 10;
+    /// The most elements of a list, and entries of a map, whose field does not say otherwise.
+    pub const MAX_ITEMS: usize = 100;
+
     /// A field of this type that callers set.
     pub const fn new(name: &'static str, ty: Type) -> Self {
         Self {
@@ -111,6 +124,9 @@ impl Field {
             rest_only: false,
             once: false,
             unlisted: false,
+            max_len: Self::MAX_LEN,
+            max_items: Self::MAX_ITEMS,
+            distinct: false,
             check: None,
         }
     }
@@ -174,9 +190,28 @@ impl Field {
         self
     }
 
-    /// It may have line breaks and tabs.
+    /// It may have line breaks and tabs, and up to [`Field::MAX_MULTILINE_LEN`] bytes.
     pub const fn multiline(mut self) -> Self {
         self.multiline = true;
+        self.max_len = Self::MAX_MULTILINE_LEN;
+        self
+    }
+
+    /// A text has at most so many bytes; in a list each element, in a map each key and each value.
+    pub const fn max_len(mut self, bytes: usize) -> Self {
+        self.max_len = bytes;
+        self
+    }
+
+    /// A list has at most so many elements, a map so many entries.
+    pub const fn max_items(mut self, items: usize) -> Self {
+        self.max_items = items;
+        self
+    }
+
+    /// A list has no element twice.
+    pub const fn distinct(mut self) -> Self {
+        self.distinct = true;
         self
     }
 

@@ -12,7 +12,7 @@ use crate::{
     cx::Cx,
     error::{Error, Result, Violations},
     event::Draft,
-    fields,
+    fields::{self, Checked},
     uid::Uid,
     write::Write,
 };
@@ -106,9 +106,9 @@ pub struct Registered {
     pub(crate) tell: fn(&mut Draft),
 }
 
-/// Runs [`Resource::validate`] and [`Resource::prepare`] and puts the change into canonical form; tells whether the
-/// resource is computed.
-type Prepare = for<'a> fn(&'a Cx<'a>, &'a mut Change<Value>) -> BoxFuture<'a, Result<bool>>;
+/// Runs [`Resource::validate`] and [`Resource::prepare`]. Takes the resource out of the change, as it is and as it will
+/// be, and returns the latter with whether it is computed; nothing for a delete.
+type Prepare = for<'a> fn(&'a Cx<'a>, &'a mut Change<Checked>) -> BoxFuture<'a, Result<Option<(Checked, bool)>>>;
 
 /// Runs [`Resource::render`] over a page of stored bodies.
 type Render = for<'a> fn(&'a Cx<'a>, Vec<Bytes>) -> BoxFuture<'a, Result<Vec<Bytes>>>;
@@ -135,13 +135,16 @@ fn sent_example<R: Resource>() -> Value {
     sent(&R::example()).map(Value::Object).unwrap_or_default()
 }
 
-fn prepare<'a, R: Resource>(cx: &'a Cx<'a>, change: &'a mut Change<Value>) -> BoxFuture<'a, Result<bool>> {
+fn prepare<'a, R: Resource>(
+    cx: &'a Cx<'a>,
+    change: &'a mut Change<Checked>,
+) -> BoxFuture<'a, Result<Option<(Checked, bool)>>> {
     Box::pin(async move {
         let mut typed = Change {
             verb: change.verb,
             uid: change.uid.clone(),
-            old: change.old.take().map(typed::<R>).transpose()?,
-            new: change.new.take().map(typed::<R>).transpose()?,
+            old: change.old.take().map(Checked::into_inner).map(typed::<R>).transpose()?,
+            new: change.new.take().map(Checked::into_inner).map(typed::<R>).transpose()?,
             private: std::mem::take(&mut change.private),
             paths: std::mem::take(&mut change.paths),
             write: std::mem::take(&mut change.write),
@@ -152,14 +155,11 @@ fn prepare<'a, R: Resource>(cx: &'a Cx<'a>, change: &'a mut Change<Value>) -> Bo
             violations.none_or(())?;
         }
         R::prepare(cx, &mut typed).await?;
-        let computed = typed.new.as_ref().is_some_and(R::computed);
-        change.old = typed.old.as_ref().map(canonical).transpose()?;
-        change.new = typed.new.as_ref().map(canonical).transpose()?;
         change.uid = typed.uid;
         change.private = typed.private;
         change.paths = typed.paths;
         change.write = typed.write;
-        Ok(computed)
+        typed.new.map(|new| Ok((Checked::made(&new)?, new.computed()))).transpose()
     })
 }
 

@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Platform;
 use crate::{
     access::Caller,
     cx::Cx,
     error::{Code, Error, Result, Violations},
-    fields,
+    fields::{Checked, Keys},
     kind::{Access, Field, Imported, Kind, Parent, Registered},
-    store::{Key, KeyValue, Query, Record, Require, Scope},
+    store::{Key, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
     verbs,
@@ -24,6 +24,9 @@ const BATCH: usize = 500;
 
 /// The most bytes of a commit's resources, but for the last of them.
 const BATCH_BYTES: usize = 2 << 20;
+
+/// The most bytes of a resource as JSON: more than a caller may send, since a source has it as it is.
+const MAX_BYTES: usize = 1 << 20;
 
 /// The longest uid that follows from what a resource is called, in bytes.
 const MAX_UID: usize = 512;
@@ -55,7 +58,7 @@ pub struct Refused {
 struct Entry {
     uid: Uid,
     /// All of it, with what is kept and not shown.
-    body: Value,
+    body: Checked,
     bytes: usize,
     computed: bool,
 }
@@ -192,23 +195,18 @@ fn checked<R: Imported>(mut resource: R, parent: &Uid) -> Result<Entry> {
     let mut violations = Violations::default();
     resource.complete(uid.clone(), &mut violations);
     resource.validate(&mut violations);
-    let mut body = serde_json::to_value(&resource).map_err(Error::internal)?;
-    if let Value::Object(object) = &body {
-        fields::sound(kind.fields, object, "", &mut violations);
-    }
-    fields::prune_empty(kind.fields, &mut body);
     if uid.len() > MAX_UID {
         violations.add("uid", format!("would be longer than {MAX_UID} bytes"));
     }
-    let keys = fields::sort_keys(kind, &body).into_iter().chain(fields::filter_keys(kind, &body));
-    for (name, _) in keys.filter(|(_, value)| value.as_bytes().len() > KeyValue::MAX_LEN) {
-        violations.add(name, format!("must be at most {} bytes long", KeyValue::MAX_LEN));
-    }
-    violations.none_or(())?;
+    let body = Checked::imported(&resource, violations)?;
+    Keys::of(kind, &body)?;
     // What is kept and not shown is taken out by the rendering.
     let hides = |field: &Field| field.access == Access::InputOnly && body.get(field.name).is_some();
     let computed = resource.computed() || kind.fields.iter().any(hides);
-    let bytes = serde_json::to_vec(&body).map_err(Error::internal)?.len();
+    let bytes = serde_json::to_vec(&*body).map_err(Error::internal)?.len();
+    if bytes > MAX_BYTES {
+        return Err(Error::invalid_field("uid", format!("is of a resource of more than {MAX_BYTES} bytes of JSON")));
+    }
     Ok(Entry { uid, body, bytes, computed })
 }
 
@@ -281,12 +279,12 @@ async fn write<R: Imported>(cx: &Cx<'_>, parent: &Uid, batch: &[&Entry]) -> Resu
 }
 
 /// Returns what is to be written; `None` when it would be what stands.
-fn changed(entry: &Entry, standing: Option<&Record>, now: Timestamp) -> Result<Option<Value>> {
+fn changed(entry: &Entry, standing: Option<&Record>, now: Timestamp) -> Result<Option<Checked>> {
     let Some(record) = standing else {
         return Ok(Some(with_times(entry, now, now, Timestamp::MIN)));
     };
-    let old: Value = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-    let (created, updated) = old.as_object().map_or((now, now), |old| verbs::update::times(old, Timestamp::MIN));
+    let old = Checked::stored(&record.body)?;
+    let (created, updated) = verbs::update::times(&old, Timestamp::MIN);
     if with_times(entry, created, updated, updated) == old {
         return Ok(None);
     }
@@ -294,12 +292,9 @@ fn changed(entry: &Entry, standing: Option<&Record>, now: Timestamp) -> Result<O
 }
 
 /// Returns the resource with its own times, or these where it has none; updated no earlier than `floor`.
-fn with_times(entry: &Entry, created: Timestamp, updated: Timestamp, floor: Timestamp) -> Value {
+fn with_times(entry: &Entry, created: Timestamp, updated: Timestamp, floor: Timestamp) -> Checked {
     let own = |name: &str| entry.body.get(name).and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
     let mut body = entry.body.clone();
-    if let Value::Object(object) = &mut body {
-        object.insert("createTime".to_owned(), json!(own("createTime").unwrap_or(created)));
-        object.insert("updateTime".to_owned(), json!(own("updateTime").unwrap_or(updated).max(floor)));
-    }
+    body.set_times(own("createTime").unwrap_or(created), own("updateTime").unwrap_or(updated).max(floor));
     body
 }

@@ -11,6 +11,9 @@ use crate::store::KeyValue;
 /// The most characters of a name; our choice, so that names can be indexed whole.
 pub(super) const MAX_NAME: usize = 512;
 
+/// The most bytes of a description of 512 characters.
+pub(super) const MAX_DESCRIPTION: usize = 4 * 512;
+
 /// `^[a-z0-9 ._-]{1,}$`.
 pub(super) fn name(value: &Value) -> Result<(), String> {
     let allowed = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b' ' | b'.' | b'_' | b'-');

@@ -26,11 +26,7 @@ pub(crate) async fn run(cx: &Cx<'_>, action: &'static Action, request: &Map<Stri
             cx.demand(&uid, capabilities)?;
         }
     }
-    let mut input = fields::read(action.request, request.clone(), "");
-    fields::require(action.request, &input.values, "", &mut input.violations);
-    for violation in input.violations.into_vec() {
-        input.malformed.add(violation.field, violation.description);
-    }
-    let request = input.malformed.none_or(input.values)?;
-    (action.run)(cx, request).await
+    let mut input = fields::read(action.request, request.clone(), None);
+    input.require(action.request);
+    (action.run)(cx, input.checked()?.into_inner()).await
 }

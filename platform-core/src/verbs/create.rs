@@ -1,13 +1,13 @@
 //! Creates (AIP-133).
 
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{rendered_one, uid_in};
 use crate::{
     cx::Cx,
     error::{Error, Result},
-    fields,
+    fields::{self, Checked, Values},
     kind::{Change, Kind, Parent, Registered, Verb},
     resources::iam::group,
     store::{Filter, Item, Key, OrderBy, Query, Require, Scope},
@@ -31,7 +31,7 @@ pub(crate) async fn create(
 /// A create that only has to be committed.
 pub(crate) struct Prepared {
     uid: Uid,
-    pub(crate) body: Value,
+    pub(crate) body: Checked,
     pub(crate) computed: bool,
     pub(crate) write: Write,
 }
@@ -59,12 +59,10 @@ pub(crate) async fn prepare(
         return Err(Error::invalid_field("parent", format!("must lie less than {} levels deep", Uid::MAX_SEGMENTS)));
     }
 
-    let mut input = fields::read(kind.fields, body.clone(), "");
-    fields::require(kind.fields, &input.values, "", &mut input.violations);
-    for violation in input.violations.into_vec() {
-        input.malformed.add(violation.field, violation.description);
-    }
-    let values = input.malformed.none_or(input.values)?;
+    let mut input = fields::read(kind.fields, body.clone(), None);
+    input.require(kind.fields);
+    let paths = std::mem::take(&mut input.paths);
+    let values = input.checked()?;
 
     let mut write = Write::default();
     if let (Some(parent), Some(parent_kind)) = (&parent, cx.platform().parent_kind(kind)?) {
@@ -79,9 +77,9 @@ pub(crate) async fn prepare(
     let (verb, uid, old, create_time, update_time) = match standing {
         Some(item) => {
             write.require_still(Require::Revision(Key::new(kind.name, item.uid.clone()), item.revision));
-            let old: Map<String, Value> = serde_json::from_slice(&item.body).map_err(Error::internal)?;
+            let old = Checked::stored(&item.body)?;
             let (created, updated) = super::update::times(&old, now);
-            (Verb::Update, item.uid, Some(old.into()), created, updated)
+            (Verb::Update, item.uid, Some(old), created, updated)
         }
         None => {
             let uid = new_uid(cx, kind, parent.as_ref());
@@ -93,14 +91,11 @@ pub(crate) async fn prepare(
             (Verb::Create, uid, None, now, now)
         }
     };
-    let mut new = json!({ "uid": uid, "createTime": create_time, "updateTime": update_time });
-    if let Value::Object(new) = &mut new {
-        new.extend(values);
-    }
-    let mut change = Change { verb, uid, old, new: Some(new), private: Bytes::new(), paths: input.paths, write };
-    let computed = (registered.prepare)(cx, &mut change).await?;
-    let body = change.new.take().unwrap_or_default();
-    change.write.put_body(kind, &change.uid, &body, computed, change.private)?;
+    let new = Checked::created(&uid, values, create_time, update_time);
+    let mut change = Change { verb, uid, old, new: Some(new), private: Bytes::new(), paths, write };
+    let prepared = (registered.prepare)(cx, &mut change).await?;
+    let (body, computed) = prepared.ok_or_else(|| Error::internal("a change that leaves nothing"))?;
+    change.write.put_bounded(kind, &change.uid, &body, computed, change.private)?;
     Ok(Prepared { uid: change.uid, body, computed, write: change.write })
 }
 
@@ -124,7 +119,7 @@ async fn standing(
     kind: &'static Kind,
     parent: &Uid,
     field: &'static str,
-    values: &Map<String, Value>,
+    values: &Values,
 ) -> Result<Option<Item>> {
     let Some(value) = kind.field(field).map(|field| field.ty.key(values.get(field.name))) else { return Ok(None) };
     let page = cx

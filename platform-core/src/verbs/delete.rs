@@ -4,6 +4,7 @@ use super::uid_in;
 use crate::{
     cx::Cx,
     error::{Error, Result},
+    fields::Checked,
     kind::{Change, Kind, Registered, Verb, WhenParentGoes},
     store::{Delete, Key, Require},
     uid::Uid,
@@ -34,7 +35,7 @@ pub(crate) async fn prepared(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> 
     what_hangs_on(cx, kind, &uid, &mut write);
     write.delete(Delete::Key(key));
 
-    let old = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+    let old = Checked::stored(&record.body)?;
     let mut change = Change {
         verb: Verb::Delete,
         uid,

@@ -1,14 +1,14 @@
 //! Updates by mask (AIP-134; `docs/api.md`, Updates).
 
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{get::standing, rendered_one, uid_in};
 use crate::{
     aip::field_mask::Mask,
     cx::Cx,
     error::{Error, Result, Violations},
-    fields::{self, Input},
+    fields::{self, Checked, Values},
     kind::{Change, Kind, Registered, Verb},
     store::{Key, Require},
     timestamp::Timestamp,
@@ -33,8 +33,7 @@ pub(crate) async fn update(
     let (old, private, computed) = match &record {
         Some(record) => {
             write.require_still(Require::Revision(key, record.revision));
-            let old = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-            (old, record.private.clone(), record.rendering == COMPUTED)
+            (Checked::stored(&record.body)?, record.private.clone(), record.rendering == COMPUTED)
         }
         None => {
             write.require_still(Require::Absent(key));
@@ -42,7 +41,7 @@ pub(crate) async fn update(
                 let missing = Error::not_found(parent, uid.as_str());
                 write.require(Require::Exists(Key::new(parent.name, uid.clone())), missing);
             }
-            (json!({ "uid": uid }), Bytes::new(), true)
+            (Checked::empty(&uid), Bytes::new(), true)
         }
     };
     let paths = match &mask {
@@ -51,47 +50,40 @@ pub(crate) async fn update(
         Mask::All => kind.fields.iter().map(|field| field.name.to_owned()).collect(),
     };
 
-    let standing = old.as_object().cloned().unwrap_or_default();
-    let mut new = mask.apply(kind.fields, &standing, &input).map_err(Error::invalid)?;
-    let mut violations = Violations::default();
-    fields::require(kind.fields, &new, "", &mut violations);
-    fields::exclusive(kind.fields, &new, "", &mut violations);
-    violations.none_or(())?;
-    let (create_time, update_time) = times(&standing, cx.now());
-    new.insert("createTime".to_owned(), json!(create_time));
-    new.insert("updateTime".to_owned(), json!(update_time));
+    let mut new = old.updated(kind.fields, &mask, &input)?;
+    let (create_time, update_time) = times(&old, cx.now());
+    new.set_times(create_time, update_time);
 
-    let mut change = Change { verb: Verb::Update, uid, old: Some(old), new: Some(new.into()), private, paths, write };
-    let computed = (registered.prepare)(cx, &mut change).await?;
-    let body = change.new.take().unwrap_or_default();
-    change.write.put_body(kind, &change.uid, &body, computed, change.private)?;
+    let mut change = Change { verb: Verb::Update, uid, old: Some(old), new: Some(new), private, paths, write };
+    let prepared = (registered.prepare)(cx, &mut change).await?;
+    let (body, computed) = prepared.ok_or_else(|| Error::internal("a change that leaves nothing"))?;
+    change.write.put_bounded(kind, &change.uid, &body, computed, change.private)?;
     let reply = rendered_one(cx, registered, &body, computed).await?;
     cx.tell_of(&mut change.write, registered, Verb::Update, &change.uid, Some(&reply)).await?;
     cx.commit(change.write).await?;
     Ok(reply)
 }
 
-/// Reads the body and the mask, which without one is the fields that the body has.
-fn read(kind: &'static Kind, body: &Map<String, Value>, mask: Option<&str>) -> Result<(Map<String, Value>, Mask)> {
-    let Input { values, paths, violations, mut malformed } = fields::read(kind.fields, body.clone(), "");
-    let mask = match mask.map(|mask| Mask::parse(mask, kind.fields)) {
-        None => Mask::Paths(paths),
-        Some(Ok(mask)) => mask,
-        Some(Err(found)) => {
-            found.into_vec().into_iter().for_each(|violation| malformed.add(violation.field, violation.description));
+/// Reads the mask, which without one is the fields that the body has, and what it takes of the body. What it leaves out
+/// is ignored, whatever it holds.
+fn read(kind: &'static Kind, body: &Map<String, Value>, mask: Option<&str>) -> Result<(Values, Mask)> {
+    let mut violations = Violations::default();
+    let mask = mask.map(|mask| {
+        Mask::parse(mask, kind.fields).unwrap_or_else(|found| {
+            violations.append(found);
             Mask::All
-        }
-    };
-    // What the mask leaves out is ignored, whatever it holds.
-    for violation in violations.into_vec().into_iter().filter(|violation| mask.touches(&violation.field)) {
-        malformed.add(violation.field, violation.description);
-    }
-    malformed.none_or((values, mask))
+        })
+    });
+    let mut input = fields::read(kind.fields, body.clone(), mask.as_ref());
+    violations.append(std::mem::take(&mut input.violations));
+    input.violations = violations;
+    let mask = mask.unwrap_or_else(|| Mask::Paths(std::mem::take(&mut input.paths)));
+    Ok((input.checked()?, mask))
 }
 
 /// Returns the times of a resource that is written again: created when it was, updated now and never before it was
 /// last.
-pub(crate) fn times(old: &Map<String, Value>, now: Timestamp) -> (Timestamp, Timestamp) {
+pub(crate) fn times(old: &Value, now: Timestamp) -> (Timestamp, Timestamp) {
     let time = |name: &str| old.get(name).and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
     let created = time("createTime").unwrap_or(now);
     (created, time("updateTime").unwrap_or(created).max(now))

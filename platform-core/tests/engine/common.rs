@@ -3,9 +3,12 @@
 //!
 //! Everything goes through the erased methods with JSON, as a transport calls them, unless a test says otherwise.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, AtomicU64, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
@@ -286,7 +289,7 @@ impl World {
 
     /// Creates a role with these capabilities.
     pub(crate) fn role(&self, group: &str, capabilities: &[&str]) -> Uid {
-        let ids: Vec<_> =
+        let ids: BTreeSet<_> =
             capabilities.iter().map(|name| Capability::by_name(name).expect("a capability").id()).collect();
         let body = json!({ "name": format!("role {}", self.serial()), "capabilities": ids });
         uid_of(&self.create(&self.operator, "Role", group, body).unwrap())

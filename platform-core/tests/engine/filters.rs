@@ -79,7 +79,7 @@ fn ids_are_these_and_foreign_or_missing_ones_are_silently_absent() {
     let stranger = tree.world.member("owner", &tree.world.organisation());
     let page = tree.world.list(&stranger, "Group", &query).unwrap();
     assert_eq!((page.items.len(), page.total), (0, 0));
-    let many: Vec<_> = (0..1_000).map(|n| format!("{top}/{n:016x}")).collect();
+    let many: Vec<_> = (0..999).map(|n| format!("{top}/{n:016x}")).collect();
     let many: Vec<_> = many.iter().map(|uid| ("uidp.ids", &**uid)).chain([("uidp.ids", bottom)]).collect();
     assert_eq!(tree.groups(&many), [bottom]);
 }

@@ -18,6 +18,7 @@ mod snapshot;
 mod access_matrix;
 mod account_associations;
 mod advisories;
+mod bounds;
 mod errors;
 mod events;
 mod external_group_role_mappings;

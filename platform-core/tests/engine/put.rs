@@ -95,8 +95,13 @@ fn what_breaks_the_rules_is_told_and_the_others_are_written() {
     let reply = put(&world, &broken);
     assert_eq!(counts(&reply), (1, 0, 0, 5));
     let told: Vec<_> = reply.refused.iter().map(|one| (one.index, one.error.violations()[0].field.clone())).collect();
-    let expected =
-        [(0, "artifactName"), (2, "artifactName"), (3, "alias"), (4, "events[0].fixed"), (5, "events[0].findings")];
+    let expected = [
+        (0, "artifactName"),
+        (2, "artifactName"),
+        (3, "aliases[0]"),
+        (4, "events[0].fixed"),
+        (5, "events[0].findings"),
+    ];
     assert_eq!(told, expected.map(|(index, field)| (index, field.to_owned())));
     assert_eq!(world.list(&world.operator, "Advisory", &[]).unwrap().total, 1);
 }

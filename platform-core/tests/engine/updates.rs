@@ -263,3 +263,49 @@ fn sixty_four_updates_of_one_resource_at_once_all_come_through() {
     let left = world.get(&world.operator, "Repo", &repo).unwrap();
     assert_eq!((&left["description"], &left["aliases"]), (&json!("x"), &json!(["a:b"])));
 }
+
+#[test]
+fn violations_outside_the_mask_never_hide_those_inside_it() {
+    let world = World::new();
+    let operator = &world.operator;
+    let repo = world.repo(&world.org);
+    let role = world.role(&world.org, &["repo.list"]);
+    let identity = world.identity(&world.org).identity;
+    let provider = world.provider(&world.org);
+    let wrong = |count: usize| Value::from(vec![Value::from(true); count]);
+    // The noise comes first, in the body as in the tables.
+    let cases = [
+        ("Repo", &repo, json!({ "aliases": wrong(100), "name": "BAD NAME/../<script>" }), "name"),
+        ("Repo", &repo, json!({ "aliases": wrong(200), "description": "d".repeat(5000) }), "description"),
+        ("Role", &role, json!({ "capabilities": wrong(150), "name": "OWNER!!" }), "name"),
+        (
+            "Identity",
+            &identity,
+            json!({
+                "claimMatch": { "claims": { "a": wrong(101) }, "claimPatterns": (0..120).map(|n| (n.to_string(), true.into())).collect::<serde_json::Map<_, Value>>() },
+                "staticKeys": { "issuer": "i", "subject": "s", "issuerKeys": r#"{"keys":[{"kty":"oct"}]}"# },
+            }),
+            "staticKeys",
+        ),
+        (
+            "IdentityProvider",
+            &provider,
+            json!({ "oidc": { "additionalScopes": wrong(100), "issuer": "javascript:alert(1)//https://user@x?y#z" } }),
+            "oidc.issuer",
+        ),
+    ];
+    for (kind, uid, body, mask) in cases {
+        let before = world.get(operator, kind, uid).unwrap();
+        let fields = refused_fields(world.update(operator, kind, uid, body, Some(mask)));
+        assert!(!fields.is_empty() && fields.iter().all(|field| field.starts_with(mask)), "{kind}: {fields:?}");
+        assert_eq!(world.get(operator, kind, uid).unwrap(), before, "{kind}");
+    }
+}
+
+#[test]
+fn names_that_a_body_must_not_have_are_refused_whatever_the_mask_is() {
+    let (world, repo) = world_with_a_repo();
+    let body = json!({ "customOverlay": { "nonsense": 1, "accounts": { "runAs": "a", "run_as": "b" } }, "name": "b" });
+    let fields = refused_fields(world.update(&world.operator, "Repo", &repo, body, Some("name")));
+    assert_eq!(fields, ["customOverlay.nonsense", "customOverlay.accounts.runAs"]);
+}

@@ -1,7 +1,12 @@
-//! Random requests to two platforms that begin the same: one by REST, one by gRPC. Each must say the same as the other.
+//! Random requests, sound and not, to platforms that begin the same: one for each store and transport. Each must answer
+//! as the others do, and hold the same in the end.
+
+use std::sync::Arc;
 
 use fastrand::Rng;
 use platform_core::timestamp::Timestamp;
+use platform_store_sled::SledStore;
+use platform_store_sqlite::SqliteStore;
 use serde_json::{Map, Value, json};
 
 use crate::support::{Both, OPERATOR, ORG, as_rest};
@@ -9,7 +14,7 @@ use crate::support::{Both, OPERATOR, ORG, as_rest};
 /// The built-in role of those who may look.
 const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
-/// How many requests.
+/// How many requests, unless the environment's `DIFFERENTIAL_REQUESTS` says otherwise.
 const REQUESTS: usize = 300;
 
 /// A request, for either.
@@ -41,7 +46,11 @@ impl World {
 
     fn name(&mut self) -> String {
         match self.random.u8(..6) {
-            0 => self.random.choice(["Bad Name", "", "ü", "x\u{0}"]).unwrap().to_owned(),
+            0 => {
+                let long = |len: usize| "n".repeat(len);
+                let names = ["Bad Name", "", "ü", "x\u{0}", &long(512), &long(513), &long(1025), &long(3000)];
+                self.random.choice(names).unwrap().to_owned()
+            }
             _ => format!("name-{}", self.random.u8(..40)),
         }
     }
@@ -57,9 +66,18 @@ impl World {
         let name = self.name();
         let tier = self.random.choice(["CATALOG_TIER_BASE", "CATALOG_TIER_AI"]);
         let bundle = self.random.choice(["base", "ai", "fips", "nonsense"]);
-        let alias = self.random.choice(["nginx:latest", "nginx:1", "nginx:2", "no alias"]);
+        let alias = self.random.choice(["nginx:latest", "nginx:1", "nginx:2", "no alias"]).unwrap();
+        // Some twice, some more than a list may have, some more than one answer tells of.
+        let aliases: Vec<_> = match self.random.u8(..8) {
+            0 => vec![alias.to_owned(); 2],
+            1 => (0..100).map(|at| format!("{alias}{at}")).collect(),
+            2 => vec![format!("no alias {alias}"); 101],
+            3 => vec!["a".repeat(1025); 3],
+            _ => vec![alias.to_owned()],
+        };
+        let description = "é".repeat(self.random.choice([1, 1, 1, 512, 513, 1100]).unwrap());
         let fields = json!({
-            "name": name, "description": "d", "catalogTier": tier, "bundles": [bundle], "aliases": [alias],
+            "name": name, "description": description, "catalogTier": tier, "bundles": [bundle], "aliases": aliases,
         });
         self.some(fields).into()
     }
@@ -155,15 +173,20 @@ impl World {
     /// Remembers what a request made.
     fn learn(&mut self, request: &Request, reply: &Value) {
         let Some(uid) = reply["uid"].as_str().map(str::to_owned) else { return };
-        match request.method {
-            "registry.v2.ReposService/CreateRepo" => self.repos.push(uid),
-            "iam.v2.GroupsService/CreateGroup" => self.groups.push(uid),
-            "iam.v2.IdentitiesService/CreateIdentity" => {
-                self.tokens.push(uid.clone());
-                self.identities.push(uid);
-            }
-            _ => {}
+        let known = match request.method {
+            "registry.v2.ReposService/CreateRepo" => &mut self.repos,
+            "iam.v2.GroupsService/CreateGroup" => &mut self.groups,
+            "iam.v2.IdentitiesService/CreateIdentity" => &mut self.identities,
+            _ => return,
+        };
+        // Another platform has told of it already.
+        if known.last() == Some(&uid) {
+            return;
         }
+        if request.method == "iam.v2.IdentitiesService/CreateIdentity" {
+            self.tokens.push(uid.clone());
+        }
+        known.push(uid);
     }
 }
 
@@ -189,9 +212,36 @@ fn normal(value: Value) -> Value {
     }
 }
 
+/// The platforms, all of which began the same.
+struct Platforms {
+    by_rest: Vec<Both>,
+    by_grpc: Vec<Both>,
+    _directory: tempfile::TempDir,
+}
+
+impl Platforms {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut by_rest, mut by_grpc) = (Vec::new(), Vec::new());
+        for (transport, platforms) in [("rest", &mut by_rest), ("grpc", &mut by_grpc)] {
+            let path = |store: &str| directory.path().join(format!("{store}-{transport}"));
+            platforms.push(Both::new().await);
+            platforms.push(Both::over(Arc::new(SqliteStore::open(path("sqlite")).unwrap())).await);
+            platforms.push(Both::over(Arc::new(SledStore::open(path("sled")).unwrap())).await);
+        }
+        Self { by_rest, by_grpc, _directory: directory }
+    }
+}
+
+/// Returns a page's reply without its token, which is another on each platform, and whether there was one.
+fn without_token(mut reply: Value) -> (bool, Value) {
+    let has_token = reply.as_object_mut().is_some_and(|reply| reply.remove("nextPageToken").is_some());
+    (has_token, normal(reply))
+}
+
 #[tokio::test]
-async fn rest_and_grpc_say_the_same_to_the_same_requests() {
-    let (rest, grpc) = (Both::new().await, Both::new().await);
+async fn all_stores_and_both_transports_say_the_same_to_the_same_requests() {
+    let platforms = Platforms::new().await;
     let mut world = World {
         random: Rng::with_seed(7),
         repos: Vec::new(),
@@ -199,32 +249,44 @@ async fn rest_and_grpc_say_the_same_to_the_same_requests() {
         identities: Vec::new(),
         tokens: vec![OPERATOR.to_owned()],
     };
+    let requests = std::env::var("DIFFERENTIAL_REQUESTS").ok().and_then(|count| count.parse().ok()).unwrap_or(REQUESTS);
     let (mut done, mut refused) = (0, 0);
-    for _ in 0..REQUESTS {
+    for _ in 0..requests {
         let request = world.request();
         // Mostly the operator, who may; sometimes somebody who may do nothing.
         let at = if world.random.u8(..8) == 0 { world.random.usize(..world.tokens.len()) } else { 0 };
         let token = world.tokens[at].clone();
-        let (status, by_rest) = rest.rest_as(&token, request.verb, &request.path, request.body.clone()).await;
-        let by_grpc = grpc.call_as(&[("authorization", &token)], request.method, request.message.clone()).await;
-        match by_grpc {
-            Ok(reply) => {
-                assert_eq!(status, 200, "{request:?}: {by_rest}");
-                world.learn(&request, &reply);
-                let by_rest = if by_rest.is_null() { json!({}) } else { by_rest };
-                // A page token is another on either, but for whether there is one.
-                let token = |mut reply: Value| {
-                    let has_token = reply.as_object_mut().unwrap().remove("nextPageToken").is_some();
-                    (has_token, normal(reply))
-                };
-                assert_eq!(token(reply), token(by_rest), "{request:?}");
-                done += 1;
+        let mut answers = Vec::new();
+        for platform in &platforms.by_rest {
+            let (status, reply) = platform.rest_as(&token, request.verb, &request.path, request.body.clone()).await;
+            let reply = if reply.is_null() { json!({}) } else { reply };
+            answers.push(if status == 200 { Ok(without_token(reply)) } else { Err(reply) });
+        }
+        for platform in &platforms.by_grpc {
+            let reply = platform.call_as(&[("authorization", &token)], request.method, request.message.clone()).await;
+            if let Ok(reply) = &reply {
+                world.learn(&request, reply);
             }
-            Err(error) => {
-                assert_eq!(as_rest(&error), by_rest, "{request:?}");
-                refused += 1;
-            }
+            answers.push(reply.map(without_token).map_err(|error| as_rest(&error)));
+        }
+        let first = &answers[0];
+        assert!(answers.iter().all(|answer| answer == first), "{request:?}: {answers:#?}");
+        match first {
+            Ok(_) => done += 1,
+            Err(_) => refused += 1,
         }
     }
-    assert!(done > REQUESTS / 4 && refused > REQUESTS / 4, "{done} done, {refused} refused");
+    assert!(done > requests / 4 && refused > requests / 4, "{done} done, {refused} refused");
+
+    let mut held = Vec::new();
+    for platform in platforms.by_rest.iter().chain(&platforms.by_grpc) {
+        let mut all = Vec::new();
+        for list in ["registry/v2/repos", "iam/v2/groups", "iam/v2/identities", "iam/v2/roleBindings"] {
+            let (status, reply) = platform.rest("GET", &format!("/{list}?page_size=200"), Value::Null).await;
+            assert_eq!(status, 200, "{reply}");
+            all.push(without_token(reply));
+        }
+        held.push(all);
+    }
+    assert!(held.iter().all(|all| *all == held[0]));
 }

@@ -17,7 +17,8 @@ use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tonic::{Status, metadata::MetadataMap, transport::Channel};
 use tonic_types::pb;
 
-pub(crate) use setting::{OPERATOR, ORG, UidIsToken, platform};
+use platform_core::{platform::Platform, store::Store};
+pub(crate) use setting::{OPERATOR, ORG, UidIsToken, platform, platform_over};
 
 /// A server of both on a free port of the loopback, and a client of each.
 pub(crate) struct Both {
@@ -34,7 +35,16 @@ impl Both {
     }
 
     pub(crate) async fn with(limits: Limits) -> Self {
-        let platform = Arc::new(platform().await);
+        Self::of(platform().await, limits).await
+    }
+
+    /// A server over an empty store.
+    pub(crate) async fn over(store: Arc<dyn Store>) -> Self {
+        Self::of(platform_over(store).await, Limits::default()).await
+    }
+
+    async fn of(platform: Platform, limits: Limits) -> Self {
+        let platform = Arc::new(platform);
         let rest = Rest::new(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone()).unwrap();
         let grpc = Grpc::new(platform, Arc::new(UidIsToken), limits.clone()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

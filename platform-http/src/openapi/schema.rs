@@ -80,7 +80,7 @@ impl<'k> Schemas<'k> {
 
     /// Returns the schema of a field, with who sets it.
     pub(crate) fn field(&self, field: &Field, purpose: For) -> Value {
-        let mut schema = self.of_type(&field.ty, purpose);
+        let mut schema = self.of_type(field, &field.ty, purpose);
         match field.access {
             Access::OutputOnly => set(&mut schema, "readOnly", true),
             Access::InputOnly => set(&mut schema, "writeOnly", true),
@@ -101,13 +101,35 @@ impl<'k> Schemas<'k> {
     /// Returns the schema of a parameter in a query or path, where messages of lists are texts.
     pub(crate) fn parameter(&self, field: &Field) -> Value {
         match (field.in_query, &field.ty) {
-            (Some(_), Type::List(_)) => json!({ "type": "array", "items": { "type": "string" } }),
-            (_, Type::Int32) => json!({ "type": "integer", "format": "int32" }),
-            (_, ty) => self.of_type(ty, For::Request),
+            (Some(_), Type::List(_)) => {
+                json!({ "type": "array", "items": { "type": "string" }, "maxItems": field.max_items })
+            }
+            (_, ty) => self.of_type(field, ty, For::Request),
         }
     }
 
-    fn of_type(&self, ty: &Type, purpose: For) -> Value {
+    /// Returns the schema of a field's type, or of what that is made of. What callers send has the field's bounds; a
+    /// text's is in bytes, so that its characters are at most as many.
+    fn of_type(&self, field: &Field, ty: &Type, purpose: For) -> Value {
+        let mut schema = self.unbounded(field, ty, purpose);
+        if purpose != For::Reply {
+            match ty {
+                Type::String => set(&mut schema, "maxLength", field.max_len),
+                Type::Bytes => set(&mut schema, "maxLength", field.max_len.div_ceil(3) * 4),
+                Type::List(_) => {
+                    set(&mut schema, "maxItems", field.max_items);
+                    if field.distinct {
+                        set(&mut schema, "uniqueItems", true);
+                    }
+                }
+                Type::Map(_) => set(&mut schema, "maxProperties", field.max_items),
+                _ => {}
+            }
+        }
+        schema
+    }
+
+    fn unbounded(&self, field: &Field, ty: &Type, purpose: For) -> Value {
         match ty {
             Type::String => json!({ "type": "string" }),
             Type::Bool => json!({ "type": "boolean" }),
@@ -120,8 +142,10 @@ impl<'k> Schemas<'k> {
             Type::Capability => reference("Capability"),
             Type::FieldMask => json!({ "type": "string", "description": "Paths, with commas between them." }),
             Type::Message(fields) => self.message(fields, purpose),
-            Type::List(element) => json!({ "type": "array", "items": self.of_type(element, purpose) }),
-            Type::Map(element) => json!({ "type": "object", "additionalProperties": self.of_type(element, purpose) }),
+            Type::List(element) => json!({ "type": "array", "items": self.of_type(field, element, purpose) }),
+            Type::Map(element) => {
+                json!({ "type": "object", "additionalProperties": self.of_type(field, element, purpose) })
+            }
         }
     }
 }
@@ -199,5 +223,25 @@ mod tests {
         let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Request);
         assert_eq!(schema["properties"]["secret"]["writeOnly"], true);
         assert_eq!(schema["properties"]["two"]["enum"], json!(["TWO_UNSPECIFIED", "TWO_A"]));
+    }
+
+    #[test]
+    fn what_callers_send_has_the_bounds_of_its_field_and_what_they_get_has_none() {
+        const BOUNDED: &[Field] = &[
+            Field::strings("tags").max_len(5).max_items(3).distinct(),
+            Field::string_map("labels").max_len(7).max_items(2),
+            Field::new("blob", Type::Bytes).max_len(4),
+        ];
+        let properties = |purpose| Schemas::of(std::iter::empty()).object(BOUNDED, purpose)["properties"].clone();
+        let text = |len: Value| json!({ "type": "string", "maxLength": len });
+        assert_eq!(
+            properties(For::Update),
+            json!({
+                "tags": { "type": "array", "items": text(json!(5)), "maxItems": 3, "uniqueItems": true },
+                "labels": { "type": "object", "additionalProperties": text(json!(7)), "maxProperties": 2 },
+                "blob": { "type": "string", "contentEncoding": "base64", "maxLength": 8 },
+            })
+        );
+        assert!(!properties(For::Reply).to_string().contains("max"));
     }
 }

@@ -14,7 +14,7 @@ use platform_core::{
     entropy::Entropy,
     error::{Error, Result},
     platform::{Bootstrap, Platform, Settings},
-    store::memory::MemoryStore,
+    store::{Store, memory::MemoryStore},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -67,6 +67,11 @@ impl Authenticator for UidIsToken {
 
 /// Returns a platform with one organisation and its operator.
 pub async fn platform() -> Platform {
+    platform_over(Arc::new(MemoryStore::new())).await
+}
+
+/// Returns such a platform over an empty store.
+pub async fn platform_over(store: Arc<dyn Store>) -> Platform {
     let settings = Settings {
         service_domain: "platform.test".to_owned(),
         operators: [Uid::parse(OPERATOR).unwrap()].into(),
@@ -74,7 +79,7 @@ pub async fn platform() -> Platform {
         ..Settings::default()
     };
     let (clock, entropy) = (Ticking(AtomicI64::new(1_700_000_000_000)), Counting(AtomicU64::new(1)));
-    let platform = Platform::builder(Arc::new(MemoryStore::new()), clock, entropy).settings(settings).build();
+    let platform = Platform::builder(store, clock, entropy).settings(settings).build();
     let first = Bootstrap {
         organisation: Uid::parse(ORG).unwrap(),
         organisation_name: "acme".to_owned(),

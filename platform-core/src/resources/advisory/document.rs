@@ -184,7 +184,7 @@ impl Resource for Document {
             name: "ListDocuments",
             http: Http::Get,
             path: "documents",
-            request: &[Field::string("id"), Field::strings("cves")],
+            request: &[Field::string("id"), Field::strings("cves").max_items(1000)],
             response: &[Field::new("documents", Type::List(&Type::Message(FIELDS)))],
             needs: Needs::Nothing,
             event: None,

@@ -50,7 +50,7 @@ impl Resource for Subscription {
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("sink").required().check(sink),
+            Field::string("sink").required().max_len(MAX_SINK).check(sink),
             Field::CREATE_TIME.rest_only(),
             Field::UPDATE_TIME.rest_only(),
         ],
@@ -95,7 +95,7 @@ fn sink(value: &Value) -> std::result::Result<(), String> {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or_default();
     let host = rest.split(['/', '?']).next().unwrap_or_default();
     let plain = text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'#' | b'\\' | b'"' | b'<' | b'>'));
-    let sound = plain && !host.is_empty() && !host.starts_with(':') && !host.contains('@') && text.len() <= MAX_SINK;
+    let sound = plain && !host.is_empty() && !host.starts_with(':') && !host.contains('@');
     if sound { Ok(()) } else { Err("must be a URL such as https://receiver.example.com/events".to_owned()) }
 }
 
@@ -108,18 +108,16 @@ mod tests {
         for good in ["https://a.example", "https://a.example:8443/x?y=z", "http://127.0.0.1:1/", "https://[2001::1]/"] {
             assert_eq!(sink(&good.into()), Ok(()), "{good}");
         }
-        let long = format!("https://a/{}", "x".repeat(MAX_SINK));
-        for bad in
-            ["", "a.example", "ftp://a", "https://", "https:///x", "https://:1", "https://a b", "https://u@a", &long]
-                .into_iter()
-                .chain([
-                    "https://u:p@a/x",
-                    "https://a/#x",
-                    "https://a\\@b",
-                    "https://a\n",
-                    "https://ä",
-                    "javascript:alert(1)",
-                ])
+        for bad in ["", "a.example", "ftp://a", "https://", "https:///x", "https://:1", "https://a b", "https://u@a"]
+            .into_iter()
+            .chain([
+                "https://u:p@a/x",
+                "https://a/#x",
+                "https://a\\@b",
+                "https://a\n",
+                "https://ä",
+                "javascript:alert(1)",
+            ])
         {
             assert!(sink(&bad.into()).is_err(), "{bad}");
         }

@@ -131,7 +131,7 @@ const INSTALLATIONS: &[Field] = &[Field::new("installations", Type::List(&Type::
 const FIELDS: &[Field] = &[
     Field::UID.sort(&["uid", "group"]),
     Field::string("name").required().sort(&["name"]).check(check::name),
-    Field::string("description").check(check::description),
+    Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
     Field::message("amazon", &[Field::string("account").required().check(check::aws_account)]),
     Field::message("google", &[Field::string("projectId").required(), Field::string("projectNumber").required()]),
     Field::message("chainguard", &[Field::string_map("serviceBindings").required().check(services)]),

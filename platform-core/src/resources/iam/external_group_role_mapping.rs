@@ -74,7 +74,10 @@ impl Resource for ExternalGroupRoleMapping {
             name: "BatchDeleteExternalGroupRoleMappings",
             http: Http::Post,
             path: "externalGroupRoleMappings:batchDelete",
-            request: &[Field::string("parent").required().check(check::uid), Field::strings("names").required()],
+            request: &[
+                Field::string("parent").required().check(check::uid),
+                Field::strings("names").max_items(MAX_BATCH).required(),
+            ],
             response: &[
                 Field::string("parent"),
                 Field::new("externalGroupRoleMappings", Type::List(&Type::Message(FIELDS))),
@@ -160,10 +163,6 @@ async fn batch_delete(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
     for (index, name) in names.enumerate() {
         // Told by the name alone, so that it says nothing of what is there under another provider.
         match Uid::parse(name) {
-            _ if index >= MAX_BATCH => {
-                violations.add("names", format!("must have at most {MAX_BATCH} elements"));
-                break;
-            }
             Ok(uid) if uid.parent().as_ref() == Some(&parent) => {
                 if seen.insert(uid.clone()) {
                     keys.push(Key::new(ExternalGroupRoleMapping::KIND.name, uid));

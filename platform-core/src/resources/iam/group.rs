@@ -243,7 +243,7 @@ impl Resource for Group {
 const GROUP_FIELDS: &[Field] = &[
     Field::UID,
     Field::string("name").required().sort(&["name"]).check(check::name),
-    Field::string("description").check(check::description),
+    Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
     Field::new("resourceLimits", Type::Map(&Type::Int32)).output_only(),
     Field::bool("verified"),
     Field::CREATE_TIME,

@@ -228,10 +228,10 @@ impl Resource for Identity {
         fields: &[
             Field::UID,
             Field::string("name").required().sort(&["name"]).check(check::name),
-            Field::string("description").check(check::description),
+            Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
             Field::string("email").output_only(),
             Field::string("emailUnverified").output_only(),
-            Field::string("company").check(check::description),
+            Field::string("company").max_len(check::MAX_DESCRIPTION).check(check::description),
             Field::timestamp("lastSeenTime").output_only().sort(&["lastSeenTime", "lastSeen"]),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
@@ -278,11 +278,6 @@ impl Resource for Identity {
         if let Some(claims) = &self.claim_match {
             claims.validate(violations);
         }
-        if let Some(keys) = &self.static_keys
-            && keys.audiences.len() > 1
-        {
-            violations.add("staticKeys.audiences", "must have at most one element");
-        }
         if let Some(aws) = &self.aws_identity {
             one_of(violations, "awsIdentity", [("arn", &aws.arn), ("arnPattern", &aws.arn_pattern)]);
             one_of(violations, "awsIdentity", [("userId", &aws.user_id), ("userIdPattern", &aws.user_id_pattern)]);
@@ -317,6 +312,9 @@ impl Resource for Identity {
     }
 }
 
+/// The most claims that an identity matches by a pattern. Our choice, so that a token is matched soon.
+const MAX_CLAIM_PATTERNS: usize = 16;
+
 const CLAIM_MATCH: &[Field] = &[
     Field::string("issuer").oneof("iss"),
     Field::string("issuerPattern").oneof("iss").check(pattern),
@@ -325,7 +323,7 @@ const CLAIM_MATCH: &[Field] = &[
     Field::string("audience").oneof("aud"),
     Field::string("audiencePattern").oneof("aud").check(pattern),
     Field::string_map("claims"),
-    Field::string_map("claimPatterns").check(patterns),
+    Field::string_map("claimPatterns").max_items(MAX_CLAIM_PATTERNS).check(patterns),
 ];
 
 const STATIC_KEYS: &[Field] = &[
@@ -333,7 +331,7 @@ const STATIC_KEYS: &[Field] = &[
     Field::string("subject").required(),
     Field::string("issuerKeys").required().multiline().check(public_keys),
     Field::timestamp("expirationTime"),
-    Field::strings("audiences"),
+    Field::strings("audiences").max_items(1),
 ];
 
 const AWS_IDENTITY: &[Field] = &[

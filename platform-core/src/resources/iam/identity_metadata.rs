@@ -134,17 +134,17 @@ async fn update(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let mut write = Write::default();
     let exists = Error::unauthenticated("The token's identity does not exist");
     write.require(Require::Exists(Key::new("Identity", identity.uid.clone())), exists);
-    let old: Map<String, Value> = match cx.records(std::slice::from_ref(&key)).await?.into_iter().next().flatten() {
+    let old: Value = match cx.records(std::slice::from_ref(&key)).await?.into_iter().next().flatten() {
         Some(record) => {
             write.require_still(Require::Revision(key, record.revision));
             serde_json::from_slice(&record.body).map_err(Error::internal)?
         }
         None => {
             write.require_still(Require::Absent(key));
-            Map::from_iter([("uid".to_owned(), json!(identity.uid))])
+            json!({ "uid": identity.uid })
         }
     };
-    let mut new = mask.apply(FIELDS, &old, sent).map_err(Error::invalid)?;
+    let mut new = mask.apply(FIELDS, old.as_object().unwrap_or(&empty), sent).map_err(Error::invalid)?;
     let (create_time, update_time) = times(&old, cx.now());
     new.insert("createTime".to_owned(), json!(create_time));
     new.insert("updateTime".to_owned(), json!(update_time));

@@ -94,10 +94,10 @@ const MAX_TEXT: usize = 4096;
 
 const OIDC: &[Field] = &[
     Field::string("issuer").required().check(issuer),
-    Field::string("clientId").required().check(bounded),
-    Field::string("clientSecret").input_only().check(bounded),
-    Field::strings("additionalScopes").check(scopes),
-    Field::string("groupsClaim").check(bounded),
+    Field::string("clientId").required().max_len(MAX_TEXT).check(bounded),
+    Field::string("clientSecret").input_only().max_len(MAX_TEXT).check(bounded),
+    Field::strings("additionalScopes").max_len(MAX_TEXT).distinct().check(scopes),
+    Field::string("groupsClaim").max_len(MAX_TEXT).check(bounded),
     Field::enumeration("correlationRule", CORRELATION_RULES).immutable(),
     Field::bool("pkceEnabled"),
 ];
@@ -126,7 +126,7 @@ impl Resource for IdentityProvider {
         fields: &[
             Field::UID,
             Field::string("name").required().sort(&["name"]).check(check::name),
-            Field::string("description").check(check::description),
+            Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
             Field::string("defaultRole").required().check(check::uid),

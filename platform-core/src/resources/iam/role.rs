@@ -59,8 +59,8 @@ impl Resource for Role {
         fields: &[
             Field::UID,
             Field::string("name").required().sort(&["name"]).check(check::name),
-            Field::string("description").check(check::description),
-            Field::new("capabilities", Type::List(&Type::Capability)),
+            Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
+            Field::new("capabilities", Type::List(&Type::Capability)).max_items(CapabilitySet::LEN).distinct(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],

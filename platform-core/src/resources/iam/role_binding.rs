@@ -144,7 +144,7 @@ impl Resource for RoleBinding {
             path: "roleBindings:batchCreate",
             request: &[
                 Field::string("parent").required().check(check::uid),
-                Field::new("requests", Type::List(&Type::Message(SUB_REQUEST))).required(),
+                Field::new("requests", Type::List(&Type::Message(SUB_REQUEST))).max_items(MAX_BATCH).required(),
                 Field::string("roleUid").check(check::uid),
             ],
             response: &[Field::new("roleBindings", Type::List(&Type::Message(FIELDS)))],
@@ -320,11 +320,8 @@ async fn batch_create(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
     let requests = whole.get("requests").and_then(Value::as_array).cloned().unwrap_or_default();
 
     let mut violations = Violations::default();
-    if requests.len() > MAX_BATCH {
-        violations.add("requests", format!("must have at most {MAX_BATCH} elements"));
-    }
     let mut bodies = Vec::new();
-    for (index, sub) in requests.iter().take(MAX_BATCH).enumerate() {
+    for (index, sub) in requests.iter().enumerate() {
         let mut binding = sub.get("roleBinding").and_then(Value::as_object).cloned().unwrap_or_default();
         let sub_parent = text(sub, "parent");
         if !sub_parent.is_empty() && sub_parent != parent {

@@ -12,7 +12,7 @@ use crate::{
     error::{Error, Result, Violations},
     event::Draft,
     kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Registered, Resource, Roots, Type, WhenParentGoes},
-    request::ListRequest,
+    request::{ListRequest, MAX_PAGE_TOKEN},
     scope::Scopes,
     store::{Key, Require, Scope},
     timestamp::Timestamp,
@@ -101,7 +101,7 @@ impl Resource for TermsAcceptance {
                 request: &[
                     GROUP,
                     Field::new("pageSize", Type::Int32),
-                    Field::string("pageToken"),
+                    Field::string("pageToken").max_len(MAX_PAGE_TOKEN),
                     Field::string("orderBy"),
                     Field::new("skip", Type::Int32),
                 ],

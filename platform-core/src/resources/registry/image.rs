@@ -77,7 +77,8 @@ const PLATFORM: &[Field] = &[
             Field::string("version"),
             Field::string("origin"),
         ])),
-    ),
+    )
+    .max_items(10_000),
 ];
 
 impl Resource for Image {

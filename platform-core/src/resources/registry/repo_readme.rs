@@ -14,6 +14,11 @@ use crate::{
     uid::Uid,
 };
 
+mod markup;
+
+/// The most bytes of a readme. Our choice.
+const MAX_CONTENT: usize = 128 << 10;
+
 /// A repo's readme. A synced repo shows the readme of the repo that it follows.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -42,7 +47,7 @@ impl Resource for RepoReadme {
         actions: &[],
         fields: &[
             Field::string("uid").output_only(),
-            Field::string("content").multiline().check(safe_markdown),
+            Field::string("content").multiline().max_len(MAX_CONTENT).check(safe_markdown),
             Field::CREATE_TIME.rest_only(),
             Field::UPDATE_TIME.rest_only(),
         ],
@@ -93,30 +98,8 @@ async fn followed(cx: &Cx<'_>, repo: &Uid) -> Result<Option<Uid>> {
     Ok(config.map(|config| Uid::opaque(config.source)))
 }
 
-/// Markdown whose HTML a sanitiser for user-generated content would leave as it is.
 fn safe_markdown(value: &Value) -> std::result::Result<(), String> {
-    let mut html = String::new();
-    pulldown_cmark::html::push_html(&mut html, pulldown_cmark::Parser::new(value.as_str().unwrap_or_default()));
-    let mut sanitiser = ammonia::Builder::default();
-    sanitiser
-        .link_rel(None)
-        .strip_comments(false)
-        .add_tag_attributes("code", ["class"])
-        .add_tag_attributes("img", ["width", "height"])
-        .attribute_filter(|element, attribute, value| match (element, attribute) {
-            ("code", "class") => value
-                .strip_prefix("language-")
-                .filter(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric()))
-                .map(|_| value.into()),
-            _ => Some(value.into()),
-        });
-    let clean = sanitiser.clean(&html).to_string();
-    if plain(&html) == plain(&clean) { Ok(()) } else { Err("readme contained unsafe html content".to_owned()) }
-}
-
-/// Takes out what two writers of the same HTML differ in.
-fn plain(html: &str) -> String {
-    html_escape::decode_html_entities(html).replace(" />", ">").replace("/>", ">").trim().to_owned()
+    markup::check(value.as_str().unwrap_or_default()).map_err(markup::Refusal::rule)
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ impl Resource for Tag {
             Field::CREATE_TIME.rest_only(),
             Field::UPDATE_TIME,
             Field::bool("deprecated"),
-            Field::new("bundles", Type::List(&Type::String)).check(check::bundles),
+            Field::new("bundles", Type::List(&Type::String)).distinct().check(check::bundles),
         ],
         keys: &[DerivedKey { name: "families", values: |body| vec![key(families(name_of(body)))] }],
         unique: &[Unique { space: "tag.name", what: "a tag of this name in the repo", value: check::name_in_parent }],

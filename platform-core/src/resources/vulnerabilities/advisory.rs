@@ -93,7 +93,7 @@ impl Resource for Advisory {
             Field::string("componentLocation"),
             Field::string("componentType"),
             Field::strings("aliases"),
-            Field::new("events", Type::List(&Type::Message(event::FIELDS))),
+            Field::new("events", Type::List(&Type::Message(event::FIELDS))).max_items(1000),
             Field::string("legacyAdvisoryId").output_only(),
             Field::new("severities", Type::List(&Type::Message(SEVERITY))).output_only(),
             Field::string("origin").input_only().rest_only(),

@@ -104,13 +104,13 @@ pub(super) const FIELDS: &[Field] = &[
     Field::message(
         "contents",
         &[
-            Field::strings("packages"),
-            Field::strings("runtimeRepositories"),
+            Field::strings("packages").max_items(1000).distinct(),
+            Field::strings("runtimeRepositories").distinct(),
             Field::new("runtimeKeyring", Type::List(&Type::Message(NAMED_CONTENT))),
         ],
     ),
-    Field::string_map("environment").check(environment),
-    Field::string_map("annotations").check(annotations),
+    Field::string_map("environment").max_len(8 << 10).check(environment),
+    Field::string_map("annotations").max_len(8 << 10).check(annotations),
     Field::message(
         "accounts",
         &[
@@ -131,14 +131,14 @@ pub(super) const FIELDS: &[Field] = &[
                 Type::List(&Type::Message(&[
                     Field::string("groupname").required(),
                     Field::new("gid", Type::Int32),
-                    Field::strings("members"),
+                    Field::strings("members").distinct(),
                 ])),
             ),
         ],
     ),
     Field::message(
         "certificates",
-        &[Field::new("additional", Type::List(&Type::Message(NAMED_CONTENT))), Field::strings("providers")],
+        &[Field::new("additional", Type::List(&Type::Message(NAMED_CONTENT))), Field::strings("providers").distinct()],
     ),
 ];
 

@@ -351,7 +351,7 @@ const FIXED: &[Field] = &[
 pub const FIELDS: &[Field] = &[
     Field::string("uid").output_only(),
     Field::timestamp("createTime").output_only(),
-    Field::new("findings", Type::Bytes),
+    Field::new("findings", Type::Bytes).max_len(64 << 10),
     Field::string("author"),
     Field::string("reviewer"),
     Field::enumeration("reviewState", REVIEW_STATES),

@@ -13,7 +13,7 @@ use crate::{
 };
 
 const fn any_of(name: &'static str, key: KeyName) -> Param {
-    Param { field: Field::strings(name), by: By::Value(key) }
+    Param { field: Field::strings(name).max_items(1000), by: By::Value(key) }
 }
 
 const fn any_event_type(name: &'static str, key: KeyName) -> Param {
@@ -25,7 +25,7 @@ const fn any_event_type(name: &'static str, key: KeyName) -> Param {
 pub(super) const PARAMS: &[Param] = &[
     any_of("advisoryIds", "id"),
     any_of("legacyAdvisoryIds", "legacyId"),
-    Param { field: Field::strings("artifactNames"), by: By::Narrow },
+    Param { field: Field::strings("artifactNames").max_items(1000), by: By::Narrow },
     any_of("artifactTypes", "ofType"),
     any_of("artifactArchitectures", "architecture"),
     any_of("componentNames", "component"),

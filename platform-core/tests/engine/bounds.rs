@@ -1,0 +1,175 @@
+//! Bounds that a field has without saying so, for the contract's kinds and for an embedder's own
+//! (`docs/api.md`, Bounds).
+
+use std::collections::BTreeMap;
+
+use platform_core::{
+    access::cap,
+    error::Code,
+    kind::{Domain, Field, Kind, Method, Parent, Resource, Roots, Type, Unique, WhenParentGoes},
+    store::KeyValue,
+    timestamp::Timestamp,
+    uid::Uid,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::common::{World, code, refused_fields, uid_of};
+
+/// A kind whose table says nothing of bounds, as an embedder's first one.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Project {
+    uid: Uid,
+    name: String,
+    title: String,
+    notes: String,
+    labels: Vec<String>,
+    colors: Vec<String>,
+    settings: BTreeMap<String, String>,
+    tasks: Vec<Task>,
+    create_time: Option<Timestamp>,
+    update_time: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Task {
+    name: String,
+}
+
+impl Resource for Project {
+    const KIND: &'static Kind = &Kind {
+        name: "Project",
+        plural: "projects",
+        service: "ProjectsService",
+        domain: Domain("work"),
+        parent: Parent::Group,
+        methods: &[
+            Method::list(&[cap("repo.list")]),
+            Method::get(&[cap("repo.list")]),
+            Method::create(&[cap("repo.create")]),
+            Method::update(&[cap("repo.update")]),
+        ],
+        actions: &[],
+        fields: &[
+            Field::UID,
+            Field::string("name").required().max_len(4096),
+            Field::string("title").sort(&["title"]).max_len(4096),
+            Field::string("notes").multiline(),
+            Field::strings("labels").max_items(100_000),
+            Field::strings("colors").max_items(3).max_len(5).distinct(),
+            Field::string_map("settings"),
+            Field::new("tasks", Type::List(&Type::Message(&[Field::string("name").required()]))),
+            Field::CREATE_TIME,
+            Field::UPDATE_TIME,
+        ],
+        keys: &[],
+        unique: &[Unique {
+            space: "project.name",
+            what: "a project of this name",
+            value: |body| Some(KeyValue::text(&format!("{}\0{}", body.get("uid")?.as_str()?.len(), body.get("name")?))),
+        }],
+        roots: Roots::Granted,
+        when_parent_goes: WhenParentGoes::Goes,
+    };
+
+    fn example() -> Self {
+        Self::default()
+    }
+}
+
+fn world() -> World {
+    World::with_kinds(|builder| builder.kind::<Project>())
+}
+
+fn entries(count: usize) -> Value {
+    (0..count).map(|n| (n.to_string(), json!("v"))).collect::<Map<_, _>>().into()
+}
+
+fn tasks(count: usize) -> Value {
+    vec![json!({ "name": "t" }); count].into()
+}
+
+#[test]
+fn each_bound_holds_exactly_in_a_create_and_in_an_update() {
+    let world = world();
+    let cases = [
+        ("notes", json!("n".repeat(64 << 10)), json!("n".repeat((64 << 10) + 1)), "notes"),
+        ("colors", json!(["red", "blue", "black"]), json!(["a", "b", "c", "d"]), "colors"),
+        ("colors", json!(["black"]), json!(["a", "orange"]), "colors[1]"),
+        // Bytes, and not characters.
+        ("colors", json!(["éé"]), json!(["ééé"]), "colors[0]"),
+        ("colors", json!(["a", "b"]), json!(["a", "b", "a"]), "colors[2]"),
+        ("labels", json!(["x".repeat(1024)]), json!(["x".repeat(1025)]), "labels[0]"),
+        ("settings", entries(100), entries(101), "settings"),
+        ("settings", json!({ "k": "v".repeat(1024) }), json!({ "k": "v".repeat(1025) }), "settings.k"),
+        ("settings", json!({ "k".repeat(1024): "v" }), json!({ "k".repeat(1025): "v" }), "settings"),
+        ("tasks", tasks(100), tasks(101), "tasks"),
+        ("tasks", json!([{ "name": "t".repeat(1024) }]), json!([{ "name": "t".repeat(1025) }]), "tasks[0].name"),
+        // As a whole.
+        ("labels", json!(vec!["x".repeat(1000); 200]), json!(vec!["x".repeat(1000); 300]), "project"),
+        // An index key has a bound of its own, whatever the table says.
+        ("title", json!("t".repeat(1024)), json!("t".repeat(1025)), "title"),
+    ];
+    for (field, good, bad, violation) in cases {
+        let body = |value: &Value| json!({ "name": format!("{field} {}", world.serial()), field: value });
+        let create = |value: &Value| world.create(&world.operator, "Project", &world.org, body(value));
+        let made = create(&good).unwrap();
+        assert_eq!(made[field], good, "{field}");
+        assert_eq!(refused_fields(create(&bad)), [violation], "{field}");
+        let update = json!({ field: bad });
+        let updated = world.update(&world.operator, "Project", &uid_of(&made), update, None);
+        assert_eq!(refused_fields(updated), [violation], "{field}");
+        assert_eq!(world.get(&world.operator, "Project", &uid_of(&made)).unwrap(), made);
+    }
+}
+
+#[test]
+fn a_unique_value_may_be_of_any_length() {
+    let world = world();
+    let create = |name: &str| world.create(&world.operator, "Project", &world.org, json!({ "name": name }));
+    let long = "n".repeat(4000);
+    create(&long).unwrap();
+    create(&format!("{}x", &long[1..])).unwrap();
+    assert_eq!(code(create(&long)), Code::AlreadyExists);
+}
+
+#[test]
+fn requests_of_lists_and_actions_have_bounds_too() {
+    let world = world();
+    let ids = |count: usize| vec![("uidp.ids", world.org.as_str()); count];
+    world.list(&world.operator, "Repo", &ids(1000)).unwrap();
+    assert_eq!(refused_fields(world.list(&world.operator, "Repo", &ids(1001))), ["uidp.ids"]);
+    let name = "n".repeat(1025);
+    assert_eq!(refused_fields(world.list(&world.operator, "Repo", &[("name", &name)])), ["name"]);
+    let issuer = json!({ "issuer": "i".repeat(1025), "subject": "s" });
+    assert_eq!(refused_fields(world.run(Some(&world.operator), "LookupIdentity", issuer)), ["issuer"]);
+}
+
+#[test]
+fn patterns_of_claims_are_few() {
+    let world = World::new();
+    let patterns = |count: usize| (0..count).map(|n| (n.to_string(), json!(".{60}"))).collect::<Map<_, _>>();
+    let create = |count| {
+        let claims = json!({ "issuer": "https://i.test", "subject": "s", "claimPatterns": patterns(count) });
+        world.create(&world.operator, "Identity", &world.org, json!({ "name": "a", "claimMatch": claims }))
+    };
+    create(16).unwrap();
+    assert_eq!(refused_fields(create(17)), ["claimMatch.claimPatterns"]);
+}
+
+#[test]
+fn the_contracts_sets_have_no_element_twice() {
+    let world = World::new();
+    let repo = world.repo(&world.org);
+    for (field, value) in [("bundles", "base"), ("aliases", "nginx:1"), ("activeTags", "latest")] {
+        let body = json!({ field: [value, value] });
+        let refused = refused_fields(world.update(&world.operator, "Repo", &repo, body, None));
+        assert_eq!(refused, [format!("{field}[1]")]);
+    }
+    // One capability, by name and by number.
+    let body = json!({ "name": "r", "capabilities": ["CAP_IAM_GROUPS_LIST", 103] });
+    let refused = refused_fields(world.create(&world.operator, "Role", &world.org, body));
+    assert_eq!(refused, ["capabilities[1]"]);
+}
