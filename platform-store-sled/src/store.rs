@@ -30,7 +30,8 @@ use crate::{
 /// One process at a time has it open. Dropping it waits for what is under way and closes it. What it promises, and
 /// where it stops, stands at the head of this crate.
 pub struct SledStore {
-    shared: Arc<Shared>,
+    /// Taken when the store is closed.
+    shared: Option<Arc<Shared>>,
     commits: Option<mpsc::Sender<Request>>,
     reads: Option<mpsc::Sender<Job>>,
     threads: Vec<JoinHandle<()>>,
@@ -133,7 +134,7 @@ impl SledStore {
                 }
             })
         }));
-        Self { shared, commits: Some(commits), reads: Some(reads), threads }
+        Self { shared: Some(shared), commits: Some(commits), reads: Some(reads), threads }
     }
 
     /// Reads all there is and proves it: that every value is what was written, that records and indexes agree both
@@ -146,10 +147,15 @@ impl SledStore {
     /// [`StoreError`] when the store cannot be read far enough to tell, and when a write of its failed: then open it
     /// again first.
     pub fn check(&self) -> Result<Vec<Finding>, StoreError> {
-        if let Some(error) = self.shared.refuses_commits() {
+        let shared = self.shared()?;
+        if let Some(error) = shared.refuses_commits() {
             return Err(error);
         }
-        self.shared.read_patiently(check::check)
+        shared.read_patiently(check::check)
+    }
+
+    fn shared(&self) -> Result<&Shared, StoreError> {
+        self.shared.as_deref().ok_or_else(closed)
     }
 
     /// Answers on the calling thread if that takes no longer than a page does, and on one of the store's own if it
@@ -162,7 +168,7 @@ impl SledStore {
     where
         J: Fn(&mut View<'_>) -> Result<T, Halt> + Send + 'static,
     {
-        if let Some(result) = self.shared.read_briefly(here) {
+        if let Some(result) = self.shared()?.read_briefly(here) {
             return result;
         }
         let (reply, answer) = oneshot::channel();
@@ -209,7 +215,8 @@ impl Store for SledStore {
 
 impl fmt::Debug for SledStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SledStore").field("path", &self.shared.directory.path()).finish_non_exhaustive()
+        let path = self.shared.as_ref().map(|shared| shared.directory.path());
+        f.debug_struct("SledStore").field("path", &path).finish_non_exhaustive()
     }
 }
 
@@ -222,10 +229,14 @@ impl Drop for SledStore {
             let _ = thread.join();
         }
         // A failure to sync here loses nothing that was acknowledged.
-        let _ = self.shared.directory.sync_mark();
-        if self.shared.is_stopped_by_panic() {
+        let Some(shared) = self.shared.take() else { return };
+        let _ = shared.directory.sync_mark();
+        if shared.is_stopped_by_panic() {
             // What is left of sled waits for ever for a thread that panicked; the process is to be restarted.
-            std::mem::forget(self.shared.clone());
+            std::mem::forget(shared);
+        } else {
+            // sled panics when its last sync fails, which loses nothing that was acknowledged either.
+            let _ = catch(|| drop(shared));
         }
     }
 }

@@ -187,6 +187,9 @@ fn resolved(path: &Path) -> Result<PathBuf, OpenError> {
     if !path.exists() {
         // Empty, as SQLite would make it; a link may lead to where it is to be.
         OpenOptions::new().create(true).truncate(false).write(true).open(path).map_err(refused(path))?;
+        let path = path.canonicalize().map_err(refused(path))?;
+        sync_directory(&path)?;
+        return Ok(path);
     }
     path.canonicalize().map_err(refused(path))
 }
@@ -201,6 +204,18 @@ fn lock(path: &Path) -> Result<File, OpenError> {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
         Err(TryLockError::Error(error)) => Err(OpenError::Other { path: path.to_owned(), cause: error.into() }),
+    }
+}
+
+/// Makes the names of the store's files survive a power cut. SQLite ignores errors of its own syncs of directories, and
+/// the system does not report an error again, so that this comes before them.
+fn sync_directory(path: &Path) -> Result<(), OpenError> {
+    // Elsewhere directories cannot be opened as files.
+    match path.parent() {
+        Some(directory) if cfg!(unix) => {
+            File::open(directory).and_then(|directory| directory.sync_all()).map_err(refused(path))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -233,6 +248,9 @@ fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
         return Err(if read_only { OpenError::ReadOnly { path } } else { OpenError::NoWal { path } });
     }
     connection.execute_batch("BEGIN IMMEDIATE").map_err(fail)?;
+    // The log's file is there from now on until the store is closed. SQLite syncs its name too, when it first syncs the
+    // log, and ignores an error of that.
+    sync_directory(path)?;
     if is_new {
         connection.execute_batch(TABLES).map_err(fail)?;
         connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;

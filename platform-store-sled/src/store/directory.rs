@@ -156,8 +156,12 @@ fn create(path: &Path, cache_bytes: u64) -> Result<(), OpenError> {
     let db = open_sled(&unfinished, cache_bytes)?;
     let header = Header::default();
     let key = schema::header_key();
-    let written = catch(|| db.insert(&key, schema::seal(&key, &header.encode())).and_then(|_| db.flush()));
-    drop(db);
+    // sled panics when it cannot sync its log while it is closed.
+    let written = catch(|| {
+        let flushed = db.insert(&key, schema::seal(&key, &header.encode())).and_then(|_| db.flush());
+        drop(db);
+        flushed
+    });
     let reason = match written {
         Ok(Ok(_)) => None,
         Ok(Err(error)) => Some(error.to_string()),

@@ -1,0 +1,285 @@
+//! What is written under the recorder, and how it is found again.
+
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+    thread,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use platform_core::{
+    clock::Clock,
+    entropy::Entropy,
+    store::{Commit, Delete, Key, KeyValue, Put, Query, Scope, Store},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+use platform_oidc::{
+    Algorithm,
+    data_dir::{Bootstrap, Keys},
+};
+use platform_store_sled::SledStore;
+use platform_store_sqlite::{SqliteStore, Synchronous};
+use serde::{Deserialize, Serialize};
+
+/// What is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Subject {
+    /// The SQLite store.
+    Sqlite,
+    /// The SQLite store with `synchronous=NORMAL`, which does not promise that a commit survives a power cut.
+    SqliteNormal,
+    /// The sled store.
+    Sled,
+    /// The files of the data directory.
+    DataDirectory,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// What a workload acknowledged, and the errors that it met.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Ran {
+    /// What was acknowledged, in the order of commits.
+    pub acknowledged: Vec<Acknowledged>,
+    /// The errors that were reported.
+    pub errors: Vec<String>,
+}
+
+/// A write that was acknowledged.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Acknowledged {
+    /// How many bytes the trace had when the write was acknowledged: a cut at or after it must keep the write.
+    pub at: u64,
+    /// The commit's sequence; of the data directory, the number of the write.
+    pub sequence: u64,
+    /// The contents of what was written, by name; none for a delete.
+    pub wrote: Contents,
+}
+
+type Contents = BTreeMap<String, Option<String>>;
+
+/// How many threads commit at the same time, and how often each.
+const THREADS: usize = 4;
+const COMMITS: usize = 12;
+/// How many records a thread writes again and again. With the number of commits, it makes SQLite move its log to the
+/// file while commits go on, and begin the log from the start.
+const RECORDS: usize = 100;
+const KIND: &str = "Thing";
+
+/// Writes to a subject in this directory; `trace` is the file that the recorder writes.
+///
+/// Every write that returns an error is followed by others, as a server goes on too.
+pub fn work(subject: Subject, directory: &Path, trace: &Path) -> Ran {
+    let ran = Mutex::new(Ran::default());
+    let done = match subject {
+        Subject::DataDirectory => rotate(directory, trace, &ran),
+        _ => (0..2).try_for_each(|round| {
+            let store = open(subject, directory)?;
+            thread::scope(|scope| {
+                for number in 0..THREADS {
+                    let (store, ran) = (&*store, &ran);
+                    scope.spawn(move || write(store, round, number, trace, ran));
+                }
+            });
+            Ok(())
+        }),
+    };
+    let mut ran = ran.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ran.errors.extend(done.err().map(|error| format!("{error:#}")));
+    ran.acknowledged.sort_by_key(|write| write.sequence);
+    ran
+}
+
+fn open(subject: Subject, directory: &Path) -> Result<Box<dyn Store>> {
+    Ok(match subject {
+        Subject::Sled => Box::new(SledStore::open(directory.join("store"))?),
+        _ => {
+            let synchronous = if subject == Subject::SqliteNormal { Synchronous::Normal } else { Synchronous::Full };
+            Box::new(SqliteStore::builder().synchronous(synchronous).open(directory.join("platform.sqlite"))?)
+        }
+    })
+}
+
+fn write(store: &dyn Store, round: usize, thread: usize, trace: &Path, ran: &Mutex<Ran>) {
+    let mut rng = fastrand::Rng::with_seed((round * THREADS + thread) as u64);
+    for number in 0..COMMITS {
+        let mut wrote = Contents::new();
+        let wide = number % 2 == 0;
+        for record in 0..if wide { RECORDS } else { 2 } {
+            let filler = ".".repeat(if wide { 0 } else { rng.usize(..5_000) });
+            let name = format!("top/{thread}-{:03}", if wide { record } else { rng.usize(..RECORDS) });
+            wrote.insert(name, Some(format!("{{\"written\":\"{round}-{thread}-{number}{filler}\"}}")));
+        }
+        if !wide {
+            wrote.entry(format!("top/{thread}-{:03}", rng.usize(..RECORDS))).or_insert(None);
+        }
+        let committed = pollster::block_on(store.commit(commit(&wrote)));
+        let mut ran = ran.lock().unwrap_or_else(PoisonError::into_inner);
+        match committed {
+            Ok(committed) => ran.acknowledge(trace, committed.sequence, wrote),
+            Err(error) => ran.errors.push(error.to_string()),
+        }
+    }
+}
+
+fn commit(wrote: &Contents) -> Commit {
+    let key = |name: &str| Key::new(KIND, Uid::opaque(name));
+    let mut commit = Commit::default();
+    for (name, body) in wrote {
+        match body {
+            None => commit.delete.push(Delete::Key(key(name))),
+            Some(body) => commit.put.push(Put {
+                key: key(name),
+                sort: vec![("name", KeyValue::text(name))],
+                filter: Vec::new(),
+                unique: Vec::new(),
+                rendering: 1,
+                body: body.clone().into_bytes().into(),
+                private: bytes::Bytes::new(),
+                queue: false,
+            }),
+        }
+    }
+    commit
+}
+
+impl Ran {
+    fn acknowledge(&mut self, trace: &Path, sequence: u64, wrote: Contents) {
+        match fs::metadata(trace) {
+            Ok(trace) => self.acknowledged.push(Acknowledged { at: trace.len(), sequence, wrote }),
+            Err(error) => self.errors.push(format!("no trace: {error}")),
+        }
+    }
+}
+
+/// Makes the files of a data directory, and rotates the keys.
+fn rotate(directory: &Path, trace: &Path, ran: &Mutex<Ran>) -> Result<()> {
+    let directory = &directory.join("data");
+    let (clock, entropy) = (Arc::new(Ticks::default()), Seeded(Mutex::new(fastrand::Rng::with_seed(1))));
+    let mut sequence = 0;
+    let mut acknowledge = |wrote| {
+        sequence += 1;
+        let mut ran = ran.lock().unwrap_or_else(PoisonError::into_inner);
+        ran.acknowledge(trace, sequence, wrote);
+    };
+    let keys = Keys::read_or_create(directory, Algorithm::Es256, &*clock, &entropy)?;
+    acknowledge(Contents::from([("keys".to_owned(), Some(ids(&keys)))]));
+    let bootstrap = Bootstrap::read_or_create(directory, || Bootstrap::draw(&entropy))?;
+    acknowledge(Contents::from([("bootstrap".to_owned(), Some(format!("{bootstrap:?}")))]));
+    for _ in 0..10 {
+        let keys = Keys::rotate(directory, Algorithm::Es256, &*clock, &entropy)?;
+        acknowledge(Contents::from([("keys".to_owned(), Some(ids(&keys)))]));
+    }
+    Ok(())
+}
+
+fn ids(keys: &Keys) -> String {
+    let ids = [keys.page_tokens(), keys.sealing()].concat();
+    ids.iter().map(|key| format!("{} ", key.id())).collect()
+}
+
+/// A clock that moves an hour each time it is read.
+#[derive(Debug, Default)]
+struct Ticks(AtomicI64);
+
+impl Clock for Ticks {
+    fn now(&self) -> Timestamp {
+        Timestamp::EPOCH.plus_millis(self.0.fetch_add(3_600_000, Ordering::Relaxed))
+    }
+}
+
+#[derive(Debug)]
+struct Seeded(Mutex<fastrand::Rng>);
+
+impl Entropy for Seeded {
+    fn fill(&self, bytes: &mut [u8]) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).fill(bytes);
+    }
+}
+
+/// Checks the directory that a power cut left: it has the state after some write, and after none before the last that
+/// was acknowledged by then; the store is sound and takes further writes.
+///
+/// `cut` is the end of the last operation before the cut.
+///
+/// # Errors
+/// What is wrong.
+pub fn verify(subject: Subject, directory: &Path, ran: &Ran, cut: u64) -> Result<()> {
+    let acknowledged = ran.acknowledged.iter().filter(|write| write.at <= cut).map(|write| write.sequence).max();
+    let acknowledged = acknowledged.unwrap_or(0);
+    match subject {
+        Subject::DataDirectory => verify_files(directory, ran, acknowledged),
+        Subject::Sled => verify_store(&SledStore::open(directory.join("store"))?, SledStore::check, ran, acknowledged),
+        Subject::Sqlite | Subject::SqliteNormal => {
+            let store = SqliteStore::open(directory.join("platform.sqlite"))?;
+            verify_store(&store, SqliteStore::check, ran, acknowledged)
+        }
+    }
+}
+
+fn verify_store<S: Store, F: std::fmt::Display, E: std::error::Error + Send + Sync + 'static>(
+    store: &S,
+    check: impl Fn(&S) -> Result<Vec<F>, E>,
+    ran: &Ran,
+    acknowledged: u64,
+) -> Result<()> {
+    let sound = || -> Result<()> {
+        let findings = check(store)?;
+        ensure!(findings.is_empty(), "check finds: {}", findings.iter().map(F::to_string).collect::<String>());
+        Ok(())
+    };
+    sound()?;
+    let page = pollster::block_on(store.list(&Query::new(KIND, Scope::All)))?;
+    let reached = page.items.iter().map(|item| item.revision).max().unwrap_or(0);
+    ensure!(reached >= acknowledged, "commit {acknowledged} was acknowledged, and the store is at {reached}");
+    let body = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let found: BTreeMap<_, _> = page.items.iter().map(|item| (item.uid.to_string(), body(&item.body))).collect();
+    let mut expected = BTreeMap::new();
+    for write in ran.acknowledged.iter().filter(|write| write.sequence <= reached) {
+        for (name, body) in &write.wrote {
+            match body {
+                None => drop(expected.remove(name)),
+                Some(body) => drop(expected.insert(name.clone(), body.clone())),
+            }
+        }
+    }
+    ensure!(found == expected, "the store is not in the state after commit {reached}");
+    let wrote = Contents::from([("top/after".to_owned(), Some("{}".to_owned()))]);
+    pollster::block_on(store.commit(commit(&wrote))).context("the first write after the cut")?;
+    sound()
+}
+
+fn verify_files(directory: &Path, ran: &Ran, acknowledged: u64) -> Result<()> {
+    let directory = directory.join("data");
+    let keys = Keys::read(&directory)?.map(|keys| ids(&keys));
+    let bootstrap = directory
+        .join("bootstrap.json")
+        .exists()
+        .then(|| Bootstrap::read_or_create(&directory, || Bootstrap::draw(&Seeded(Mutex::default()))));
+    let bootstrap = bootstrap.transpose()?.map(|bootstrap| format!("{bootstrap:?}"));
+    for (name, found) in [("keys", keys), ("bootstrap", bootstrap)] {
+        let writes = || ran.acknowledged.iter().filter(|write| write.wrote.contains_key(name));
+        let needed = writes().filter(|write| write.sequence <= acknowledged).next_back();
+        let is_found = |write: &&Acknowledged| write.wrote.get(name) == Some(&found);
+        match needed {
+            None => ensure!(found.is_none() || writes().any(|write| is_found(&write)), "{name} is from nowhere"),
+            Some(needed) => ensure!(
+                writes().filter(|write| write.sequence >= needed.sequence).any(|write| is_found(&write)),
+                "{name} was acknowledged as {:?} and is {found:?}",
+                needed.wrote
+            ),
+        }
+    }
+    Ok(())
+}
