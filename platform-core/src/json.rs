@@ -1,6 +1,6 @@
 //! Reads JSON from outside, strictly: a key given twice is an error and never last-wins (`docs/api.md`, JSON).
 
-use std::fmt;
+use std::{cell::Cell, collections::HashSet, fmt};
 
 use serde::{
     Deserializer,
@@ -25,6 +25,116 @@ pub fn read_object(bytes: &[u8], depth: usize) -> Result<Map<String, Value>> {
     match value {
         Value::Object(object) => Ok(object),
         _ => Err(Error::new(Code::InvalidArgument, "Invalid argument: body: must be a JSON object")),
+    }
+}
+
+/// Checks that these bytes are one JSON object as [`read_object`] takes it, with at most `values` values in all, keys
+/// counted, and with known keys alone at its top. Nothing but the keys of objects is kept meanwhile, so that a long text
+/// costs little memory before it is known to be sound.
+///
+/// # Errors
+/// INVALID_ARGUMENT as of [`read_object`]; naming the first key that is not known.
+pub fn check_object(bytes: &[u8], depth: usize, values: usize, is_known: impl Fn(&str) -> bool) -> Result<()> {
+    let state = State { most: values, left: Cell::new(values), unknown: Cell::default(), is_known: &is_known };
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let checked = Skim { depth, is_top: true, state: &state }
+        .deserialize(&mut deserializer)
+        .and_then(|is_object| deserializer.end().map(|()| is_object));
+    if let Some(key) = state.unknown.take() {
+        return Err(Error::invalid_field(key, "is not a field"));
+    }
+    match checked {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::new(Code::InvalidArgument, "Invalid argument: body: must be a JSON object")),
+        Err(error) => Err(Error::new(Code::InvalidArgument, format!("Invalid argument: body: {error}"))),
+    }
+}
+
+/// What is known of a text that is being checked.
+struct State<'a> {
+    most: usize,
+    /// How many more values it may have.
+    left: Cell<usize>,
+    /// A key of the object at its top that is not known.
+    unknown: Cell<Option<String>>,
+    is_known: &'a dyn Fn(&str) -> bool,
+}
+
+/// Reads a value and keeps nothing of it; tells whether it is an object.
+#[derive(Clone, Copy)]
+struct Skim<'a> {
+    depth: usize,
+    is_top: bool,
+    state: &'a State<'a>,
+}
+
+impl Skim<'_> {
+    fn inner<E: serde::de::Error>(self) -> Result<Self, E> {
+        match self.depth.checked_sub(1) {
+            Some(depth) => Ok(Self { depth, is_top: false, ..self }),
+            None => Err(E::custom("nested too deep")),
+        }
+    }
+
+    fn count<E: serde::de::Error>(self) -> Result<(), E> {
+        let left = self.state.left.get().checked_sub(1);
+        self.state.left.set(left.ok_or_else(|| E::custom(format!("has more than {} values", self.state.most)))?);
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Skim<'_> {
+    type Value = bool;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        self.count()?;
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Skim<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+    fn visit_unit<E>(self) -> Result<bool, E> {
+        Ok(false)
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<bool, E> {
+        Ok(false)
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<bool, E> {
+        Ok(false)
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<bool, E> {
+        Ok(false)
+    }
+    fn visit_f64<E>(self, _: f64) -> Result<bool, E> {
+        Ok(false)
+    }
+    fn visit_str<E>(self, _: &str) -> Result<bool, E> {
+        Ok(false)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<bool, A::Error> {
+        let inner = self.inner()?;
+        while elements.next_element_seed(inner)?.is_some() {}
+        Ok(false)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<bool, A::Error> {
+        let inner = self.inner()?;
+        let mut keys = HashSet::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            self.count()?;
+            if self.is_top && !(self.state.is_known)(&key) {
+                self.state.unknown.set(Some(key));
+                return Err(A::Error::custom("has a key that is not known"));
+            }
+            if let Some(twice) = keys.replace(key) {
+                return Err(A::Error::custom(format!("`{twice}` is given twice")));
+            }
+            entries.next_value_seed(inner)?;
+        }
+        Ok(true)
     }
 }
 
@@ -118,6 +228,36 @@ mod tests {
         let text = br#"{"b":1,"a":{"x":[null,true,-2,1.5,"\u00e9"]}}"#;
         let read = read_object(text, 3).unwrap();
         assert_eq!(serde_json::to_string(&read).unwrap(), r#"{"b":1,"a":{"x":[null,true,-2,1.5,"é"]}}"#);
+    }
+
+    #[test]
+    fn an_object_is_checked_as_it_is_read() {
+        let check = |text: &[u8], values| check_object(text, 3, values, |key| key.len() == 1);
+        assert!(check(br#"{"b":1,"a":{"x":[null,true,-2,1.5,"\u00e9"]}}"#, 12).is_ok());
+        let error = check(br#"{"b":1,"a":{"x":[null,true,-2,1.5,"\u00e9"]}}"#, 11).unwrap_err();
+        assert!(error.message().contains("has more than 11 values"), "{error}");
+        for text in [
+            &br#"{"a":1,"a":2}"#[..],
+            br#"{"x":{"a":1,"b":2,"a":2}}"#,
+            br#"[1]"#,
+            br#"{"a":1} x"#,
+            br#"{"a":"#,
+            b"",
+            b"{\"a\":\"\xff\"}",
+            br#"{"a":{"b":{"c":{}}}}"#,
+            br#"{"a":1e999}"#,
+        ] {
+            let (checked, read) = (check(text, 100).unwrap_err(), read_object(text, 3).unwrap_err());
+            assert_eq!((checked.code(), checked.message()), (read.code(), read.message()));
+        }
+    }
+
+    #[test]
+    fn what_follows_a_key_that_is_not_known_is_not_looked_at() {
+        let error = check_object(br#"{"a":1,"versions":[{},{},"#, 9, 4, |key| key == "a").unwrap_err();
+        assert_eq!(error.violations()[0].field, "versions", "neither counted nor read to its end");
+        let inner = check_object(br#"{"a":{"b":1}}"#, 9, 100, |key| key == "a");
+        assert!(inner.is_ok(), "only at the top");
     }
 
     #[test]

@@ -39,7 +39,10 @@ use crate::uid::Uid;
 /// - A walk by `after` sees each record that stands throughout it exactly once, whatever else is written
 ///   (`cursor`).
 /// - Prefixes of uids are compared by segment: `ab` is not above `abc` (`scope`).
-/// - `total` counts exactly what the filters and scopes match, regardless of `after`, `skip` and `limit` (`total`).
+/// - `total` counts exactly what the filters and scopes match, regardless of `after`, `skip`, `limit` and `bytes`
+///   (`total`).
+/// - A page ends before the record with which its bodies would be longer than `bytes`, but never before its first
+///   (`bytes`). A store reads little more than it returns.
 ///
 /// A store may block the calling thread for as long as a read of a page takes; what takes longer (a commit's
 /// fsync, a scan) it must do without holding up an asynchronous runtime.
@@ -217,6 +220,8 @@ pub struct Query {
     pub skip: u64,
     /// The most records to return.
     pub limit: usize,
+    /// The most bytes of their bodies, all together. The first record is returned however long it is.
+    pub bytes: usize,
     /// Whether to return the total.
     pub count: bool,
     /// The epochs to return with the page.
@@ -224,7 +229,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Returns the query for the first records of a kind in a scope, by uid, with no filter, no limit and no total.
+    /// Returns the query for the first records of a kind in a scope, by uid, with no filter, no limits and no total.
     pub fn new(kind: KindName, scope: Scope) -> Self {
         Self {
             kind,
@@ -234,6 +239,7 @@ impl Query {
             after: None,
             skip: 0,
             limit: usize::MAX,
+            bytes: usize::MAX,
             count: false,
             epochs: Arc::default(),
         }
@@ -364,7 +370,7 @@ pub struct Item {
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Page {
-    /// The records, in order; at most the query's limit.
+    /// The records, in order; at most the query's limit, and within its bytes.
     pub items: Vec<Item>,
     /// Where the next page begins: behind the last of the items. `None` when nothing comes after them, and when
     /// there are none.

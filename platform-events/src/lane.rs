@@ -21,16 +21,14 @@ use platform_core::{
     timestamp::Timestamp,
     uid::Uid,
 };
-use tokio::{
-    sync::{Notify, Semaphore, SemaphorePermit},
-    time::Instant,
-};
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     dispatcher::Options,
     metrics,
     policy::millis,
     sink::{Answer, Sink},
+    turns::{Turn as Permit, Turns},
 };
 
 /// The most events that are read at once, and settled by one commit.
@@ -52,9 +50,9 @@ pub(crate) struct Shared {
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) options: Options,
     /// The turns of lanes whose sinks are well.
-    well: Semaphore,
+    well: Turns,
     /// Those of lanes whose sinks are slow or failing.
-    troubled: Semaphore,
+    troubled: Turns,
     /// The leases of lanes that are not at work, which are good for a while.
     pub(crate) leases: Mutex<HashMap<Uid, Lease>>,
     /// Whether lanes shall end.
@@ -73,8 +71,8 @@ pub(crate) enum Next {
 impl Shared {
     pub(crate) fn new(platform: Arc<Platform>, sink: Arc<dyn Sink>, options: Options) -> Self {
         Self {
-            well: Semaphore::new(options.lanes),
-            troubled: Semaphore::new(options.troubled_lanes),
+            well: Turns::new(options.lanes),
+            troubled: Turns::new(options.troubled_lanes),
             leases: Mutex::default(),
             stopping: AtomicBool::new(false),
             platform,
@@ -95,7 +93,7 @@ impl Shared {
     /// Delivers what waits for a subscription, until nothing does or it has to wait itself; `news` tells that more came.
     pub(crate) async fn run(&self, subscription: &Uid, news: &Notify) -> Next {
         // Before the lease, so that what has to wait for a turn here can have one at another dispatcher.
-        let Ok(turn) = self.well.acquire().await else { return Next::Idle };
+        let turn = self.well.take(subscription.root()).await;
         let done = match self.lease(subscription).await {
             Ok(Ok(lease)) => {
                 let acknowledged = Acknowledged::default();
@@ -176,17 +174,14 @@ enum Turn {
 }
 
 impl Lane<'_> {
-    async fn run(mut self, turn: SemaphorePermit<'_>) -> Result<Next> {
+    async fn run(mut self, turn: Permit) -> Result<Next> {
         let mut first = Some(turn);
         while !self.shared.stopping.load(Ordering::SeqCst) {
             // What a lane holds in memory, it holds while it has a turn.
             let turns = if self.is_troubled() { &self.shared.troubled } else { &self.shared.well };
             let permit = match first.take().filter(|_| !self.is_troubled()) {
                 Some(turn) => turn,
-                None => match turns.acquire().await {
-                    Ok(turn) => turn,
-                    Err(_) => break,
-                },
+                None => turns.take(self.lease.subscription.uid.root()).await,
             };
             let mut turn = self.turn().await?;
             // What is not settled does not wait for another turn, which may come after the lease.

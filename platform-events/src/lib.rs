@@ -35,6 +35,7 @@ mod lane;
 
 pub mod policy;
 mod sink;
+mod turns;
 mod webhook;
 
 pub mod metrics;

@@ -21,13 +21,17 @@ use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use platform_core::{
     BoxFuture,
     access::{Authenticator, Caller},
-    error::{Error, Result},
+    error::{Code, Detail, Error, Result},
     json,
     kind::Imported,
     platform::Platform,
 };
 use serde_json::{Value, json};
-use tokio::runtime::Handle;
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 use tower::Service;
 
 use crate::{
@@ -47,6 +51,19 @@ const BATCH_BYTES: usize = 1 << 20;
 /// The most bytes of a line.
 const LINE: usize = 16 << 20;
 
+/// The most values of a line, keys counted; our choice: far more than an image of thousands of packages has, and few
+/// enough that a line takes little more memory than its bytes.
+const VALUES: usize = 100_000;
+
+/// The most bytes of empty lines, one after another. Our choice.
+const BLANK: usize = 1 << 20;
+
+/// How many imports and removals are under way at once. Our choice: each holds a line or a batch in memory.
+const IMPORTS: usize = 4;
+
+/// For how long who comes when as many are under way is told to wait, in milliseconds.
+const BUSY_MILLIS: u64 = 1000;
+
 /// The answer to an import: a line for each batch, as it is written.
 pub type ImportReply = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
@@ -60,6 +77,7 @@ struct Inner {
     authenticator: Arc<dyn Authenticator>,
     limits: Limits,
     kinds: HashMap<&'static str, Bulk>,
+    permits: Arc<Semaphore>,
 }
 
 /// What is done with a kind.
@@ -87,7 +105,8 @@ struct Written {
 impl Import {
     /// Returns the service, which takes no kind yet.
     pub fn new(platform: Arc<Platform>, authenticator: Arc<dyn Authenticator>, limits: Limits) -> Self {
-        Self(Arc::new(Inner { platform, authenticator, limits, kinds: HashMap::new() }))
+        let permits = Arc::new(Semaphore::new(IMPORTS));
+        Self(Arc::new(Inner { platform, authenticator, limits, kinds: HashMap::new(), permits }))
     }
 
     /// Takes a kind too, at `/import/` and its plural.
@@ -143,13 +162,19 @@ impl Inner {
             return Err(Error::denied().into());
         }
         let parent: Arc<str> = parent(query)?.into();
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| busy())?;
         if head.method == Method::DELETE {
-            let remove = move || (bulk.remove)(&self.platform, &caller, &parent);
+            let remove = move || {
+                // Held by the work, which goes on when nobody waits for it any more.
+                let _permit = permit;
+                (bulk.remove)(&self.platform, &caller, &parent)
+            };
             let removed = tokio::task::spawn_blocking(remove).await.map_err(Error::internal)??;
             return Ok(boxed(reply::value(&json!({ "removed": removed }))?));
         }
-        let lines = Lines { body: Box::pin(body), buffer: BytesMut::new(), number: 0, ended: false };
-        let mut batches = Batches { inner: self, put: bulk.put, caller, parent, lines };
+        let body = Box::pin(body);
+        let lines = Lines { body, buffer: BytesMut::new(), number: 0, blank: 0, since: None, ended: false };
+        let mut batches = Batches { inner: self, put: bulk.put, caller, parent, lines, permit: Arc::new(permit) };
         // What is wrong with all of it shows at the first batch, while the status is still to be said.
         let first = batches.next().await?;
         let rest = first.is_some().then_some(batches);
@@ -177,6 +202,7 @@ struct Batches<B> {
     caller: Caller,
     parent: Arc<str>,
     lines: Lines<B>,
+    permit: Arc<OwnedSemaphorePermit>,
 }
 
 impl<B> Batches<B>
@@ -190,8 +216,12 @@ where
             return Ok(None);
         }
         let (inner, put) = (Arc::clone(&self.inner), self.put);
-        let (caller, parent) = (self.caller.clone(), Arc::clone(&self.parent));
-        let put = move || put(&inner.platform, &caller, &parent, batch, inner.limits.depth);
+        let (caller, parent, permit) = (self.caller.clone(), Arc::clone(&self.parent), Arc::clone(&self.permit));
+        let put = move || {
+            // Held by the work too, which goes on when nobody waits for it any more.
+            let _permit = permit;
+            put(&inner.platform, &caller, &parent, batch, inner.limits.depth)
+        };
         let written = tokio::task::spawn_blocking(put).await.map_err(Error::internal)??;
         let service_domain = &self.inner.platform.settings().service_domain;
         let refused =
@@ -217,6 +247,10 @@ struct Lines<B> {
     buffer: BytesMut,
     /// How many lines were taken.
     number: u64,
+    /// How many bytes of empty lines came since the last that was not.
+    blank: usize,
+    /// Since when the next line that is not empty is waited for.
+    since: Option<Instant>,
     ended: bool,
 }
 
@@ -229,7 +263,14 @@ where
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < BATCH && bytes < BATCH_BYTES {
             let Some(line) = self.next(limits).await? else { break };
-            if !line.trim_ascii().is_empty() {
+            if line.trim_ascii().is_empty() {
+                self.blank = self.blank.saturating_add(line.len()).saturating_add(1);
+                if self.blank > BLANK {
+                    let rule = format!("is behind more than {BLANK} bytes of empty lines");
+                    return Err(Error::invalid_field(format!("line {}", self.number), rule).into());
+                }
+            } else {
+                (self.blank, self.since) = (0, None);
                 bytes += line.len();
                 batch.push((self.number, line));
             }
@@ -261,9 +302,12 @@ where
         }
     }
 
-    /// Takes what comes next of the body.
+    /// Takes what comes next of the body. A line that is not empty must be there in time: it has as long as a body
+    /// may take, for each MiB of it that has begun.
     async fn read(&mut self, limits: &Limits) -> Result<(), Refusal> {
-        let frame = tokio::time::timeout(limits.body_time, self.body.frame()).await;
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let begun = u32::try_from(self.buffer.len() >> 20).unwrap_or(u32::MAX).saturating_add(1);
+        let frame = tokio::time::timeout_at(since + limits.body_time.saturating_mul(begun), self.body.frame()).await;
         let frame = frame.map_err(|_| Refusal::deadline("The body took too long to arrive"))?;
         let broken = |error| Error::invalid_field("body", "was not sent to its end").because(error);
         match frame {
@@ -317,11 +361,13 @@ fn remove<R: Imported>(platform: &Platform, caller: &Caller, parent: &str) -> Re
 
 /// Reads a resource as embedders write it: all of its fields, those that only imports set included.
 fn read<R: Imported>(line: &[u8], depth: usize) -> Result<R> {
-    let object = json::read_object(line, depth)?;
-    if let Some(key) = object.keys().find(|key| R::KIND.field(key).is_none()) {
-        return Err(Error::invalid_field(key, "is no field"));
-    }
-    serde_json::from_value(Value::Object(object)).map_err(|error| Error::invalid_field("line", error.to_string()))
+    json::check_object(line, depth, VALUES, |key| R::KIND.field(key).is_some())?;
+    serde_json::from_slice(line).map_err(|error| Error::invalid_field("line", error.to_string()))
+}
+
+fn busy() -> Error {
+    let error = Error::new(Code::ResourceExhausted, format!("At most {IMPORTS} imports are under way at once"));
+    error.with(Detail::RetryInfo { millis: BUSY_MILLIS })
 }
 
 /// Returns the only parameter.

@@ -10,13 +10,18 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
 
 use async_trait::async_trait;
+use http::{Request, Response};
 use http_body::Body;
+use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{
@@ -29,13 +34,20 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
+use tokio::sync::Notify;
 use tower::Service;
 
 /// A client over HTTP/1.1, with TLS by rustls on aws-lc. Asks for no proxy, reads no environment, follows no redirect.
-pub type HttpClient<B> = Client<HttpsConnector<HttpConnector<Resolver>>, B>;
+///
+/// Bounded are the length of an answer's head (64 KiB) and the number of interim answers before it (8). The bound on
+/// the body and on the time of the whole is for the caller, who drops the future.
+#[derive(Debug)]
+pub struct HttpClient<B>(Client<HttpsConnector<HttpConnector<Resolver>>, B>);
 
 /// The longest head of an answer, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
+/// The most interim answers (1xx) before the answer itself. Our choice: servers send one, or none.
+const MAX_INTERIM: usize = 8;
 /// How long a connection that is kept is worth keeping.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -57,12 +69,50 @@ where
     http.set_nodelay(true);
     let connector =
         HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http);
-    Ok(Client::builder(TokioExecutor::new())
+    let client = Client::builder(TokioExecutor::new())
         .pool_max_idle_per_host(idle_per_host)
         .pool_idle_timeout(IDLE)
         .pool_timer(TokioTimer::new())
         .http1_max_buf_size(MAX_HEAD)
-        .build(connector))
+        .build(connector);
+    Ok(HttpClient(client))
+}
+
+/// Why there was no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// No connection, no TLS, or no HTTP.
+    #[error(transparent)]
+    Http(#[from] hyper_util::client::legacy::Error),
+    /// Interim answers came instead of one.
+    #[error("more than {MAX_INTERIM} interim answers")]
+    TooManyInterim,
+}
+
+impl<B> HttpClient<B>
+where
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
+{
+    /// Sends a request and returns the answer, whose body is still to be read. Dropping the future ends the exchange
+    /// and its connection.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn request(&self, mut request: Request<B>) -> Result<Response<Incoming>, CallError> {
+        let (count, too_many) = (AtomicUsize::new(0), Arc::new(Notify::new()));
+        let full = Arc::clone(&too_many);
+        hyper::ext::on_informational(&mut request, move |_| {
+            if count.fetch_add(1, Ordering::Relaxed) >= MAX_INTERIM {
+                full.notify_one();
+            }
+        });
+        tokio::select! {
+            biased;
+            () = too_many.notified() => Err(CallError::TooManyInterim),
+            answer = self.0.request(request) => Ok(answer?),
+        }
+    }
 }
 
 /// Returns the certificate authorities that Mozilla trusts.

@@ -131,6 +131,39 @@ async fn long_answers_are_cut_off() {
     assert!(matches!(fetch().get(&url, 1000).await, Err(FetchError::Transport(_))));
 }
 
+const CONTINUE: &str = "HTTP/1.1 100 Continue\r\n\r\n";
+
+#[tokio::test]
+async fn a_few_interim_answers_are_passed_over_and_many_are_an_error() {
+    for (interim, is_read) in [(0, true), (1, true), (8, true), (9, false), (100, false)] {
+        let begun = CONTINUE.repeat(interim);
+        let (url, _seen) = serve(move |_| begun.clone() + &answer("200 OK", "{}")).await;
+        let read = fetch().get(&url, 1000).await;
+        assert_eq!(read.is_ok(), is_read, "{interim}: {read:?}");
+    }
+}
+
+#[tokio::test]
+async fn endless_interim_answers_end_the_connection_without_waiting_for_the_time_limit() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_head(&mut stream).await;
+        let many = CONTINUE.repeat(1000);
+        let mut sent = 0;
+        while stream.write_all(many.as_bytes()).await.is_ok() {
+            sent += many.len();
+        }
+        sent
+    });
+    let forever = Duration::from_secs(24 * 60 * 60);
+    let error = fetch().with_timeout(forever).get(&url, 1000).await.unwrap_err();
+    assert!(error.to_string().contains("interim answers"), "{error}");
+    // What was on its way in the system's buffers counts too.
+    assert!(server.await.unwrap() < 32 << 20);
+}
+
 #[tokio::test]
 async fn an_answer_that_does_not_end_is_not_waited_for() {
     for begun in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{"] {

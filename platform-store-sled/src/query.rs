@@ -56,7 +56,7 @@ pub(crate) fn list(view: &mut View<'_>, query: &Query) -> Result<Page, Halt> {
         return Ok(page);
     }
     let mut skip = query.skip;
-    let mut last: Option<Entry> = None;
+    let (mut last, mut bytes): (Option<(Vec<u8>, Uid)>, usize) = (None, 0);
     let mut merge = plan.merge(view, query.order.by, query.order.descending, query.after.as_ref())?;
     if plan.rest.is_empty() {
         skip = merge.pass(view, skip)?;
@@ -69,12 +69,18 @@ pub(crate) fn list(view: &mut View<'_>, query: &Query) -> Result<Page, Halt> {
             skip -= 1;
             continue;
         }
-        if page.items.len() == query.limit {
-            page.next = last.map(|last| Position { value: KeyValue::from_bytes(last.value), uid: last.uid });
+        let item = match page.items.len() < query.limit {
+            true => Some(plan.item(view, &mut entry, query.order.by)?),
+            false => None,
+        };
+        bytes = bytes.saturating_add(item.as_ref().map_or(0, |item| item.body.len()));
+        let Some(item) = item.filter(|_| bytes <= query.bytes || page.items.is_empty()) else {
+            page.next = last.map(|(value, uid)| Position { value: KeyValue::from_bytes(value), uid });
             break;
-        }
-        page.items.push(plan.item(view, &mut entry, query.order.by)?);
-        last = Some(entry);
+        };
+        page.items.push(item);
+        // Without its record, which the page has a copy of.
+        last = Some((entry.value, entry.uid));
     }
     Ok(page)
 }

@@ -5,6 +5,8 @@ mod merge;
 mod scan;
 mod source;
 
+use std::sync::Arc;
+
 use platform_core::store::{Epoch, Filter, Key, KeyValue, OrderBy, Page, Position, Query, Read, Scope, StoreError};
 
 use self::{
@@ -14,7 +16,7 @@ use self::{
 };
 use crate::{
     readers::View,
-    record::{self, Keys, Stored},
+    record::{self, Keys, Loaded, Stored},
     schema::{BY_UID, NameId, Names, Traits, order_key},
 };
 
@@ -105,13 +107,19 @@ fn page(
         return Ok(Err(Unfinished));
     }
     let entries = merge.page(begin, most)?;
-    let records = sources.view.records(entries.ids())?;
+    let mut records = sources.view.records(entries.ids(), query.bytes)?;
+    let (mut bytes, mut first) = (0_usize, true);
+    let fits = |record: &&Arc<Loaded>| {
+        bytes = bytes.saturating_add(record.stored().body.len());
+        std::mem::take(&mut first) || bytes <= query.bytes
+    };
+    records.truncate(records.iter().take_while(fits).count());
     for (record, (source, key)) in records.iter().zip(entries.keys()) {
         if record.kind != sources.kind || !source.has(key, &record.stored(), sources.order) {
             return Err(record::misplaced(record.id));
         }
     }
-    let last = records.last().filter(|_| records.len() as u64 == most && most < left);
+    let last = records.last().filter(|_| (records.len() as u64) < left);
     Ok(Ok(Page {
         items: records.iter().map(|record| record.item()).collect(),
         next: last.map(|record| position(&record.stored(), sources.order)),

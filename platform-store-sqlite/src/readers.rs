@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, OnceCell},
+    ops::ControlFlow,
     path::PathBuf,
     sync::Arc,
 };
@@ -161,8 +162,9 @@ impl<'a> View<'a> {
         Ok(found)
     }
 
-    /// Returns the records with those numbers, which an index has, in their order.
-    pub(crate) fn records(&self, ids: impl Iterator<Item = i64>) -> Result<Vec<Arc<Loaded>>, StoreError> {
+    /// Returns the records with those numbers, which an index has, in their order; those alone, at least one, whose
+    /// bodies have not many more bytes than that when they must be read from the file.
+    pub(crate) fn records(&self, ids: impl Iterator<Item = i64>, bytes: usize) -> Result<Vec<Arc<Loaded>>, StoreError> {
         let kept = |id| match self.kept(Row::Record(id)) {
             Some(Entry::Record(record)) => Ok(record),
             _ => Err(id),
@@ -170,15 +172,21 @@ impl<'a> View<'a> {
         let found: Vec<Result<_, i64>> = ids.map(kept).collect();
         let missing: Vec<i64> = found.iter().filter_map(|found| found.as_ref().err().copied()).collect();
         let mut read = Vec::with_capacity(missing.len());
+        let mut left = Some(bytes);
         if !missing.is_empty() {
             record::each(self.connection()?, &missing, |stored| {
+                left = left.and_then(|left| left.checked_sub(stored.body.len()));
                 let record = Arc::new(stored.to_loaded());
                 self.keep(Row::Record(record.id), || Entry::Record(record.clone()));
                 read.push(record);
+                left.map_or(ControlFlow::Break(()), |_| ControlFlow::Continue(()))
             })?;
         }
         let mut read = read.into_iter();
-        found.into_iter().map(|found| found.or_else(|id| read.next().ok_or_else(|| record::missing(id)))).collect()
+        // Without the last that was read, what comes before it fits; so what was not read does not.
+        let found = found.into_iter().map(|found| found.or_else(|id| read.next().ok_or(id)));
+        let found = found.take_while(|found| found.is_ok() || left.is_some());
+        found.map(|found| found.map_err(record::missing)).collect()
     }
 
     /// Returns the list, if it is one that is kept up.

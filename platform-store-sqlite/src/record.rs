@@ -1,6 +1,6 @@
 //! Records as rows: how their keys are written, and that what is read is what was written.
 
-use std::sync::LazyLock;
+use std::{ops::ControlFlow, sync::LazyLock};
 
 use bytes::Bytes;
 use platform_core::store::{Item, Key, KeyName, KeyValue, Put, Record, StoreError};
@@ -182,11 +182,11 @@ static SELECT_BATCH: LazyLock<String> = LazyLock::new(|| {
     format!("SELECT {columns} FROM (VALUES {ids}) AS wanted CROSS JOIN record ON record.id = wanted.column1")
 });
 
-/// Calls the function with the record of each number, in their order.
+/// Calls the function with the record of each number, in their order, until it breaks off.
 pub(crate) fn each(
     connection: &Connection,
     ids: &[i64],
-    mut use_record: impl FnMut(Stored<'_>),
+    mut use_record: impl FnMut(Stored<'_>) -> ControlFlow<()>,
 ) -> Result<(), StoreError> {
     let mut select = connection.prepare_cached(&SELECT_BATCH).map_err(store_error)?;
     for ids in ids.chunks(BATCH) {
@@ -195,7 +195,9 @@ pub(crate) fn each(
         for id in ids {
             let row = rows.next().map_err(store_error)?;
             let stored = row.map(Stored::read).transpose()?.filter(|stored| stored.id == *id);
-            use_record(stored.ok_or_else(|| missing(*id))?);
+            if use_record(stored.ok_or_else(|| missing(*id))?).is_break() {
+                return Ok(());
+            }
         }
     }
     Ok(())

@@ -90,6 +90,7 @@ impl Random {
         };
         let by = [OrderBy::Uid, OrderBy::Sequence, OrderBy::Key("name"), OrderBy::Key("rank"), OrderBy::Key("none")];
         query.order = Order { by: self.one(&by), descending: self.below(2) == 0 };
+        query.bytes = self.one(&[usize::MAX, 0, 100, 1_000]);
         query.skip = self.below(3) as u64 * self.below(300) as u64;
         query
     }

@@ -30,6 +30,7 @@ mod fixture;
 mod records;
 
 mod atomic;
+mod bytes;
 mod concurrency;
 mod cursor;
 mod delete;
@@ -198,6 +199,7 @@ const GROUPS: &[(&str, &[Case])] = &[
     ("scope", scope::CASES),
     ("filter", filter::CASES),
     ("total", total::CASES),
+    ("bytes", bytes::CASES),
     ("values", values::CASES),
     ("many", many::CASES),
     ("large", large::CASES),

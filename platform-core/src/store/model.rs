@@ -109,7 +109,7 @@ pub struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// Returns the page of a query that differs from the listing's at most in `after`, `skip`, `limit` and `count`.
+    /// Returns the page of a query that differs from the listing's at most in `after`, `skip`, `limit`, `bytes` and `count`.
     pub fn page(&self, query: &Query) -> Page {
         let is_passed = |position: &Position| {
             query.after.as_ref().is_some_and(|after| compare(query, position, after) != Ordering::Greater)
@@ -118,6 +118,13 @@ impl Listing<'_> {
         let start = usize::try_from(query.skip).map_or(usize::MAX, |skip| passed.saturating_add(skip));
         let rest = self.sorted.get(start..).unwrap_or_default();
         let page = rest.get(..query.limit).unwrap_or(rest);
+        let mut bytes = 0;
+        let fits = |(at, (_, standing)): &(usize, &(Position, &Standing))| {
+            bytes += standing.put.body.len();
+            *at == 0 || bytes <= query.bytes
+        };
+        let length = page.iter().enumerate().take_while(fits).count();
+        let page = page.get(..length).unwrap_or(page);
         let last = page.last().filter(|_| page.len() < rest.len());
         Page {
             items: page.iter().map(|(_, standing)| standing.item()).collect(),

@@ -12,8 +12,15 @@ use crate::{
     kind::{Kind, Registered, Verb},
     request::ListRequest,
     scope::Scopes,
-    store::{Query, Scope},
+    store::{Item, KeyValue, Order, OrderBy, Position, Query, Scope},
 };
+
+/// The most bytes of a page's resources, as they are stored and as they are answered; a longer one has a page of its
+/// own. Our choice.
+pub(crate) const PAGE_BYTES: usize = 4 << 20;
+
+/// How many resources are completed at once, so that little more is made than a page has.
+const AT_ONCE: usize = 50;
 
 /// A page of a list, each resource as its JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,23 +80,60 @@ pub(crate) async fn list_in(
             after,
             skip: request.skip,
             limit: request.page_size,
+            bytes: PAGE_BYTES,
             count: true,
             epochs: Default::default(),
         })
         .await?;
-    let stored = page.items.into_iter().map(|item| (item.rendering, item.body)).collect();
-    let mut items = rendered(cx, registered, stored).await?;
-    if kind.fields.iter().any(|field| field.unlisted) {
-        for item in &mut items {
-            *item = listed(kind, item)?;
-        }
-    }
+    let (items, next) = completed(cx, registered, request.order, page.items).await?;
+    let next = next.or(page.next);
     Ok(ListReply {
         items,
-        next_page_token: page.next.map(|next| platform.page_keys().issue(now, binding.as_bytes(), &next)),
+        next_page_token: next.map(|next| platform.page_keys().issue(now, binding.as_bytes(), &next)),
         total_count: page.total.unwrap_or_default(),
         skipped: request.skip,
     })
+}
+
+/// Returns resources as a list has them; and where the next page begins, if not all of them fit into this one: what
+/// is read with a resource may be much longer than what is stored.
+async fn completed(
+    cx: &Cx<'_>,
+    registered: &Registered,
+    order: Order,
+    stored: Vec<Item>,
+) -> Result<(Vec<Bytes>, Option<Position>)> {
+    let kind = registered.kind;
+    let is_cut = kind.fields.iter().any(|field| field.unlisted);
+    let (mut items, mut bytes) = (Vec::with_capacity(stored.len()), 0_usize);
+    for some in stored.chunks(AT_ONCE) {
+        let bodies = some.iter().map(|item| (item.rendering, item.body.clone())).collect();
+        for body in rendered(cx, registered, bodies).await? {
+            let body = if is_cut { listed(kind, &body)? } else { body };
+            bytes = bytes.saturating_add(body.len());
+            if bytes > PAGE_BYTES
+                && let Some(last) = items.len().checked_sub(1).and_then(|last| stored.get(last))
+            {
+                return Ok((items, Some(position(kind, order, last)?)));
+            }
+            items.push(body);
+        }
+    }
+    Ok((items, None))
+}
+
+/// Returns a record's place in an order.
+fn position(kind: &Kind, order: Order, item: &Item) -> Result<Position> {
+    let value = match order.by {
+        OrderBy::Uid => KeyValue::default(),
+        OrderBy::Sequence => KeyValue::integer(item.revision.cast_signed()),
+        OrderBy::Key(name) => {
+            let body = serde_json::from_slice(&item.body).map_err(Error::internal)?;
+            let mut keys = fields::sort_keys(kind, &body).into_iter();
+            keys.find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
+        }
+    };
+    Ok(Position { value, uid: item.uid.clone() })
 }
 
 /// Returns a resource's JSON as a list has it: without what only a look at the resource itself shows.

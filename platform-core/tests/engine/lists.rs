@@ -1,9 +1,18 @@
 //! Lists: pages, tokens, orders, skip and totals (`docs/api.md`, Lists).
 
-use platform_core::{access::Caller, aip::page_token::PageKeys, error::Code, uid::Uid};
+use bytes::Bytes;
+use platform_core::{
+    access::Caller,
+    aip::page_token::PageKeys,
+    error::Code,
+    kind::Resource,
+    resources::{iam::Role, registry::Repo},
+    uid::Uid,
+    write::Write,
+};
 use serde_json::json;
 
-use crate::common::{BEGIN, World, built_in, code, refused_fields, text};
+use crate::common::{BEGIN, Page, World, block_on, built_in, code, refused_fields, text, uid_of};
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
@@ -285,4 +294,63 @@ fn a_caller_is_refused_by_the_parameters_before_by_the_token() {
     let world = World::new();
     let listed = world.list(&world.operator, "Repo", &[("page_token", "forged"), ("page_size", "-1")]);
     assert_eq!(code(listed), Code::InvalidArgument);
+}
+
+/// Puts a resource into the store as it is, whatever its rules.
+fn put_as_it_is<R: Resource>(world: &World, uid: &Uid, resource: &R) {
+    let mut write = Write::default();
+    write.put(uid, resource, Bytes::new()).unwrap();
+    block_on(world.platform.store().commit(write.into_commit())).unwrap();
+}
+
+/// Walks a list and returns how many resources each page has, and how many there are in all.
+fn pages(world: &World, kind: &str, order: &str) -> (Vec<usize>, usize) {
+    let (mut sizes, mut uids, mut token) = (Vec::new(), std::collections::BTreeSet::new(), String::new());
+    loop {
+        let query = [("order_by", order), ("page_size", "200"), ("page_token", &token)];
+        let page = world.list(&world.operator, kind, &query).unwrap();
+        sizes.push(page.items.len());
+        uids.extend(page.items.iter().map(uid_of));
+        match page.next {
+            Some(next) => token = next,
+            None => return (sizes, uids.len()),
+        }
+    }
+}
+
+#[test]
+fn a_page_has_at_most_4_mib_and_the_rest_comes_with_the_next_token() {
+    let world = World::new();
+    for _ in 0..10 {
+        let uid = world.repo(&world.org);
+        let repo =
+            Repo { uid: uid.clone(), name: uid.to_string(), aliases: vec!["a".repeat(999_000)], ..Repo::default() };
+        put_as_it_is(&world, &uid, &repo);
+    }
+    world.repo(&world.org);
+    for order in ["uid", "name desc", "createTime"] {
+        let (sizes, all) = pages(&world, "Repo", order);
+        assert_eq!(all, 11);
+        assert!(sizes.iter().all(|size| *size <= 5) && sizes.len() == 3, "{order}: {sizes:?}");
+    }
+    let page = world.list(&world.operator, "Repo", &[("skip", "10")]).unwrap();
+    assert_eq!((page.items.len(), page.total, page.next), (1, 11, None));
+}
+
+#[test]
+fn what_is_read_with_a_resource_counts_among_the_bytes_of_a_page() {
+    let world = World::new();
+    let role = world.role(&world.org, &["repo.list"]);
+    let long = Role { uid: role.clone(), description: "d".repeat(1_000_000), ..Role::default() };
+    put_as_it_is(&world, &role, &long);
+    let bindings: Vec<_> = (0..10).map(|_| world.bind(&world.identity(&world.org), &role, &world.org)).collect();
+    let of_the_role = |page: &Page| page.items.iter().filter(|item| bindings.contains(&uid_of(item))).count();
+    let first = world.list(&world.operator, "RoleBinding", &[("order_by", "uid")]).unwrap();
+    assert_eq!(first.total, bindings.len() as u64 + 1);
+    assert!(of_the_role(&first) <= 4 && first.next.is_some(), "{}", of_the_role(&first));
+    for order in ["uid", "uid desc", "createTime", "updateTime desc"] {
+        let (sizes, all) = pages(&world, "RoleBinding", order);
+        assert_eq!(all as u64, first.total);
+        assert!(sizes.len() >= 3, "{order}: {sizes:?}");
+    }
 }

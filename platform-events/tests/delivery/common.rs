@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -73,6 +73,13 @@ impl World {
         platform.bootstrap(&first).await.unwrap();
         let (platform, operator) = (Arc::new(platform), Caller::new(operator));
         Self { platform, org, operator, serial: AtomicU64::new(0) }
+    }
+
+    /// Creates another organization.
+    pub(crate) async fn organization(&self) -> Uid {
+        let name = format!("organization {}", self.serial.fetch_add(1, Ordering::SeqCst));
+        let group = Group { name, ..Group::default() };
+        self.platform.create(&self.operator, &Uid::default(), &group).await.unwrap().uid
     }
 
     pub(crate) async fn group(&self) -> Uid {
@@ -157,6 +164,8 @@ pub(crate) struct Scripted {
     /// Of each sink, when it was tried.
     pub(crate) times: Mutex<HashMap<String, Vec<Instant>>>,
     at_once: Mutex<HashMap<String, usize>>,
+    /// How many tries of all sinks are under way.
+    pub(crate) busy: AtomicUsize,
     more: Notify,
 }
 
@@ -174,6 +183,7 @@ impl Scripted {
             taken: Mutex::default(),
             times: Mutex::default(),
             at_once: Mutex::default(),
+            busy: AtomicUsize::default(),
             more: Notify::new(),
         })
     }
@@ -212,6 +222,7 @@ impl Sink for Scripted {
     async fn deliver(&self, subscription: &Subscription, event: &Event) -> Answer {
         let sink = subscription.sink.clone();
         self.times.lock().entry(sink.clone()).or_default().push(Instant::now());
+        self.busy.fetch_add(1, Ordering::SeqCst);
         let running = {
             let mut at_once = self.at_once.lock();
             let running = at_once.entry(sink.clone()).or_default();
@@ -244,6 +255,7 @@ struct Over<'a>(&'a Scripted, &'a str);
 impl Drop for Over<'_> {
     fn drop(&mut self) {
         *self.0.at_once.lock().get_mut(self.1).unwrap() -= 1;
+        self.0.busy.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

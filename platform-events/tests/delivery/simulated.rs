@@ -192,8 +192,8 @@ async fn a_slow_or_dead_sink_delays_no_other() {
         _ if sink.contains("slow") => (Duration::from_secs(8), Answer::Status(200)),
         _ => (Duration::from_secs(60), Answer::Status(200)),
     });
-    // Fewer turns than there are bad sinks.
-    let _delivering = world.deliver(&sink, |options| (options.lanes, options.troubled_lanes) = (45, 4));
+    // Fewer troubled lanes than there are bad sinks, and as many others as all of them need for a first try.
+    let _delivering = world.deliver(&sink, |options| (options.lanes, options.troubled_lanes) = (90, 4));
     for _ in 0..50 {
         let begun = Instant::now();
         let count = sink.taken(B).len() + 1;
@@ -214,4 +214,40 @@ async fn a_sink_that_panics_is_tried_again() {
     let _delivering = world.deliver(&sink, |_| {});
     sink.has(A, 2).await;
     assert_eq!(sink.taken(A), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_organization_with_more_slow_sinks_than_lanes_delays_no_other() {
+    let world = World::new().await;
+    let quiet = world.organization().await;
+    world.subscribe(&quiet, B).await;
+    // As many as a group may have, in as many groups as it takes.
+    for group in 0..3 {
+        let group = match group {
+            0 => world.org.clone(),
+            _ => world.group().await,
+        };
+        for n in 0..40 {
+            world.subscribe(&group, &format!("https://slow{n}.{group}.test/")).await;
+        }
+        world.repos(&group, 3).await;
+    }
+    // Good, and just fast enough not to count as slow.
+    let sink = Scripted::new(|sink, _, _| match sink {
+        B => at_once(200),
+        _ => (Duration::from_millis(900), Answer::Status(200)),
+    });
+    let _delivering = world.deliver(&sink, |options| (options.lanes, options.troubled_lanes) = (64, 16));
+    tokio::time::sleep(Duration::from_millis(450)).await;
+    let busy = || sink.busy.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(busy(), 32, "one organization has half of the lanes");
+    for count in 1..=20 {
+        let begun = Instant::now();
+        world.repos(&quiet, 1).await;
+        sink.has(B, count).await;
+        assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
+        world.repos(&world.org, 2).await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        assert!(busy() <= 32, "{}", busy());
+    }
 }

@@ -127,6 +127,30 @@ async fn a_huge_or_endless_reply_is_cut_off() {
 }
 
 #[tokio::test]
+async fn a_sink_that_sends_endless_interim_answers_has_failed_and_its_connection_ends() {
+    let (ended, end) = tokio::sync::oneshot::channel();
+    let ended = Arc::new(std::sync::Mutex::new(Some(ended)));
+    let sink = raw(move |mut stream| {
+        let ended = Arc::clone(&ended);
+        async move {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let many = "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
+            let mut sent = 0;
+            while stream.write_all(many.as_bytes()).await.is_ok() {
+                sent += many.len();
+            }
+            let ended = ended.lock().unwrap().take();
+            ended.unwrap().send(sent).unwrap();
+        }
+    })
+    .await;
+    let answer = webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event()).await;
+    assert_eq!(answer, Answer::Failed("more than 8 interim answers".to_owned()));
+    // What was on its way in the system's buffers counts too.
+    assert!(end.await.unwrap() < 32 << 20);
+}
+
+#[tokio::test]
 async fn an_answer_whose_head_is_huge_is_none() {
     let sink = raw(|mut stream| async move {
         let _ = stream.read(&mut [0; 4096]).await;

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Params, types::Value};
 use super::{Budget, Unfinished, position, source::Sources};
 use crate::{
     error::store_error,
-    record::{self, columns, sequence_value},
+    record::{Stored, columns, sequence_value},
     schema::{BY_SEQUENCE, NameId},
 };
 
@@ -29,8 +29,9 @@ pub(super) fn page(
     let connection = view.connection()?;
     // One more, to see whether anything follows.
     let (limit, skip) = (limit.cast_signed() + 1, query.skip.min(total).cast_signed());
+    let fill = Fill { order, most: limit.cast_unsigned() - 1, bytes: query.bytes, page: &mut page };
     let descending = query.order.descending;
-    let (found, last) = if order == BY_SEQUENCE {
+    if order == BY_SEQUENCE {
         let select = if descending {
             concat!(
                 "SELECT ",
@@ -46,7 +47,7 @@ pub(super) fn page(
             )
         };
         let (revision, place) = bound_by_sequence(connection, kind, query.after.as_ref(), descending)?;
-        collect(connection, select, (kind, revision, place, limit, skip), order, &mut page)?
+        fill.from(connection, select, (kind, revision, place, limit, skip))?;
     } else {
         let select = if descending {
             concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid < ? ORDER BY uid DESC LIMIT ? OFFSET ?")
@@ -59,32 +60,37 @@ pub(super) fn page(
             None if descending => Value::Blob(Vec::new()),
             None => Value::Text(String::new()),
         };
-        collect(connection, select, (kind, bound, limit, skip), order, &mut page)?
-    };
-    if found == limit.cast_unsigned() {
-        page.items.pop();
-        page.next = last;
+        fill.from(connection, select, (kind, bound, limit, skip))?;
     }
     Ok(Ok(page))
 }
 
-/// Fills the page, and returns how many were found and the position of the last but one.
-fn collect(
-    connection: &Connection,
-    select: &str,
-    params: impl Params,
+/// A page that is filled until what follows does not fit.
+struct Fill<'a> {
     order: NameId,
-    page: &mut Page,
-) -> Result<(u64, Option<Position>), StoreError> {
-    let mut select = connection.prepare_cached(select).map_err(store_error)?;
-    let (mut last, mut last_but_one) = (None, None);
-    record::for_each(&mut select, params, |stored| {
-        page.items.push(stored.to_loaded().item());
-        last_but_one = last.take();
-        last = Some(position(&stored, order));
+    most: u64,
+    bytes: usize,
+    page: &'a mut Page,
+}
+
+impl Fill<'_> {
+    fn from(self, connection: &Connection, select: &str, params: impl Params) -> Result<(), StoreError> {
+        let Self { order, most, bytes: most_bytes, page } = self;
+        let mut select = connection.prepare_cached(select).map_err(store_error)?;
+        let mut rows = select.query(params).map_err(store_error)?;
+        let (mut last, mut bytes) = (None, 0_usize);
+        while let Some(row) = rows.next().map_err(store_error)? {
+            let stored = Stored::read(row)?;
+            bytes = bytes.saturating_add(stored.body.len());
+            if page.items.len() as u64 == most || (bytes > most_bytes && !page.items.is_empty()) {
+                page.next = last;
+                return Ok(());
+            }
+            page.items.push(stored.to_loaded().item());
+            last = Some(position(&stored, order));
+        }
         Ok(())
-    })?;
-    Ok((page.items.len() as u64, last_but_one))
+    }
 }
 
 /// Returns the revision and the place in its commit that a page begins behind.

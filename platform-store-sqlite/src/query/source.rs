@@ -329,7 +329,7 @@ impl Sources<'_> {
                 let mut ids = Vec::new();
                 let members = Members { kind: self.kind, key: *key, values, from, to };
                 members.each(self.view, &SELECT_MEMBERS, &mut |id| ids.push(id))?;
-                self.view.records(ids.into_iter())?.iter().try_for_each(|record| take(record.stored()))?;
+                self.view.records(ids.into_iter(), usize::MAX)?.iter().try_for_each(|record| take(record.stored()))?;
             }
         }
         if let Scope::Subtree(_) = scope {

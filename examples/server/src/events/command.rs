@@ -43,6 +43,7 @@ impl Remote {
     fn new(url: &str, token: String) -> Self {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
+            .max_redirects(0)
             .timeout_connect(Some(Duration::from_secs(10)))
             .timeout_recv_response(Some(Duration::from_secs(60)));
         Self { agent: config.build().into(), url: url.to_owned(), token }

@@ -36,6 +36,7 @@ impl Remote {
     pub(super) fn new(url: &str, token: &str) -> Self {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
+            .max_redirects(0)
             .timeout_connect(Some(Duration::from_secs(10)))
             .timeout_global(Some(PATIENCE));
         Self { agent: config.build().into(), url: url.to_owned(), token: token.to_owned() }

@@ -24,6 +24,7 @@ use crate::{
     platform::Rendered,
     store::{Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
+    verbs::list::PAGE_BYTES,
 };
 
 /// The advisories of a package and of what its build makes besides.
@@ -268,9 +269,9 @@ async fn list(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
         true => {
             let all = vec![Filter::AnyOf { key: "live", values: vec![KeyValue::boolean(true)] }];
             let platform = cx.platform();
-            platform.documents().get(platform.store(), &ADVISORIES_EPOCH.into(), render(cx, all)).await?
+            platform.documents().get(platform.store(), &ADVISORIES_EPOCH.into(), render(cx, all, usize::MAX)).await?
         }
-        false => render(cx, filters).await?,
+        false => render(cx, filters, ANSWER_BYTES).await?,
     };
     cx.reply_with(rendered);
     Ok(Value::Null)
@@ -279,14 +280,22 @@ async fn list(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
 /// How many advisories are read, or documents put together, before others get their turn.
 const PAGE: usize = 200;
 
-/// Makes the documents of the public advisories that pass these filters.
-async fn render(cx: &Cx<'_>, filters: Vec<Filter>) -> Result<Rendered> {
+/// The most bytes of the advisories of an answer that is made for one request; our choice. The answer that has all of
+/// them is made once for everybody.
+const ANSWER_BYTES: usize = 16 << 20;
+
+/// Makes the documents of the public advisories that pass these filters, which may have that many bytes.
+async fn render(cx: &Cx<'_>, filters: Vec<Filter>, most: usize) -> Result<Rendered> {
+    let narrowest =
+        if filters.iter().any(|filter| matches!(filter, Filter::AnyOf { key: "alias", .. })) { "cves" } else { "id" };
+    let mut bytes = 0_usize;
     // Advisories as they are written, by package and id; no more than the answer is kept of them.
     let mut documents: BTreeMap<String, BTreeMap<(String, String), Vec<u8>>> = BTreeMap::new();
     let mut query = Query::new(Advisory::KIND.name, Scope::Roots);
     query.scopes = public_groups(cx).into_vec();
     query.filters = filters;
     query.limit = PAGE;
+    query.bytes = PAGE_BYTES;
     loop {
         let page = cx.page(query.clone()).await?;
         for item in &page.items {
@@ -295,6 +304,11 @@ async fn render(cx: &Cx<'_>, filters: Vec<Filter>) -> Result<Rendered> {
                 let mut shown = serde_json::to_value(DocumentAdvisory::of(&advisory)).map_err(Error::internal)?;
                 fields::prune_empty(ADVISORY, &mut shown);
                 let shown = serde_json::to_vec(&shown).map_err(Error::internal)?;
+                bytes = bytes.saturating_add(shown.len());
+                if bytes > most {
+                    let rule = format!("selects more than {most} bytes of advisories: ask for fewer, or for all");
+                    return Err(Error::invalid_field(narrowest, rule));
+                }
                 let place = (advisory.advisory_id, item.uid.to_string());
                 documents.entry(advisory.origin).or_default().insert(place, shown);
             }

@@ -70,6 +70,12 @@ const MAX_DAYS: i64 = 366;
 /// The most images of a request, all tags counted; our choice.
 const MAX_IMAGES: usize = 100;
 
+/// The most bytes of an answer, about; our choice.
+const ANSWER_BYTES: usize = 16 << 20;
+
+/// About how many bytes an answer has for a name of a vulnerability, besides the name.
+const VULN_BYTES: usize = 100;
+
 /// The tag that is meant when none is named.
 const DEFAULT_TAG: &str = "latest";
 
@@ -161,13 +167,20 @@ async fn list(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let installed = installed(cx, &request.image_refs).await?;
     let mut days: BTreeMap<i64, BTreeMap<String, Advisory>> =
         (first..=last).map(|day| (day, BTreeMap::new())).collect();
+    let mut bytes = 0_usize;
     for advisory in fixed(cx, &installed).await? {
         let resolved = advisory.events.iter().filter(|event| event.is_approved()).filter_map(|event| {
             let (at, fixed) = (event.create_time?, event.fixed.as_ref()?);
             let asked = (request.start_time..=request.end_time).contains(&at);
             (asked && installed.has(&advisory.artifact_name, &fixed.fixed_version)).then(|| day(at))
         });
+        let names = advisory.names().map(|name| name.len().saturating_add(VULN_BYTES)).sum::<usize>();
         for day in resolved.collect::<BTreeSet<_>>() {
+            bytes = bytes.saturating_add(names);
+            if bytes > ANSWER_BYTES {
+                let rule = format!("would make the reports longer than {ANSWER_BYTES} bytes: ask for fewer days");
+                return Err(Error::invalid_field("endTime", rule));
+            }
             days.entry(day).or_default().insert(advisory.advisory_id.clone(), advisory.clone());
         }
     }

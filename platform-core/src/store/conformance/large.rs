@@ -78,6 +78,7 @@ impl<'a> Both<'a> {
         }
         if let Some(next) = same(&query.clone().skip(all / 3)).await.next {
             same(&query.clone().after(next.clone())).await;
+            same(&query.clone().after(next.clone()).bytes(400)).await;
             same(&query.clone().after(next).skip(all / 4)).await;
         }
     }

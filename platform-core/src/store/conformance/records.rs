@@ -119,6 +119,7 @@ pub(super) trait Ask: Sized {
     fn after(self, position: Position) -> Self;
     fn skip(self, skip: u64) -> Self;
     fn limit(self, limit: usize) -> Self;
+    fn bytes(self, bytes: usize) -> Self;
 }
 
 impl Ask for Query {
@@ -149,6 +150,11 @@ impl Ask for Query {
 
     fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
+        self
+    }
+
+    fn bytes(mut self, bytes: usize) -> Self {
+        self.bytes = bytes;
         self
     }
 }

@@ -44,8 +44,14 @@ fn cut(list: &Merge<'_>, query: &Query) -> Page {
     let skip = usize::try_from(query.skip).unwrap_or(usize::MAX).min(left);
     list.pass_over(&mut starts, skip);
 
-    let page = list.from(&starts).take(query.limit).filter_map(|id| list.records.get(id));
-    let page: Vec<&Packed> = page.collect();
+    let (mut page, mut bytes): (Vec<&Packed>, usize) = (Vec::new(), 0);
+    for record in list.from(&starts).take(query.limit).filter_map(|id| list.records.get(id)) {
+        bytes = bytes.saturating_add(record.body().len());
+        if bytes > query.bytes && !page.is_empty() {
+            break;
+        }
+        page.push(record);
+    }
     let last = page.last().filter(|_| page.len() < left - skip);
     let next = last.map(|record| Position {
         value: KeyValue::from_bytes(list.by.value(record)),

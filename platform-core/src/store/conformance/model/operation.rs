@@ -204,6 +204,7 @@ fn query(random: &mut Random, model: &Model) -> Query {
         _ => None,
     };
     query.limit = random.pick(&[0, 1, 3, 20, 20, 20, usize::MAX]);
+    query.bytes = random.pick(&[usize::MAX, usize::MAX, 0, 31, 5_030, 20_000]);
     query
 }
 
