@@ -22,7 +22,9 @@ use crate::{
     fetch::{Fetch, FetchError},
     json,
     jwks::{InvalidKeySet, KeySet, MAX_KEY_SET},
+    jws::Algorithm,
     key::VerifyingKey,
+    shares::Turn,
     url::{self, InvalidIssuer},
 };
 
@@ -54,6 +56,17 @@ struct Snapshot {
     keys: KeySet,
     fetched: Timestamp,
     generation: u64,
+    /// The length of the document.
+    bytes: u64,
+}
+
+/// Which key a token asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// The header's `kid`.
+    pub(crate) kid: Option<&'a str>,
+    /// The header's `alg`.
+    pub(crate) algorithm: Algorithm,
 }
 
 /// How an issuer's keys are kept.
@@ -152,53 +165,73 @@ impl TrustedIssuer {
     pub async fn refresh(&self) -> Result<(), DiscoveryError> {
         let _flight = self.0.flight.lock().await;
         self.0.attempted.store(self.0.clock.now().millis(), Ordering::Relaxed);
-        self.0.fetch_keys().await
+        self.0.fetch_keys(&mut Turn::OfOperator).await
     }
 
-    /// Returns the key of this `kid`, and the generation that it was found in; fetches the keys when there are none
-    /// or none of this name, at most once an interval.
+    /// Returns the key of this `kid` and algorithm, and the generation that it was found in; fetches the keys when
+    /// there are none or none of this name, at most once an interval.
     ///
     /// # Errors
     /// [`TokenError::Unavailable`] when there are no keys, [`TokenError::Key`] when there is none of this name.
-    pub(crate) async fn key(&self, kid: Option<&str>) -> Result<(Arc<VerifyingKey>, u64), TokenError> {
-        if let Some(found) = self.usable().and_then(|snapshot| snapshot.find(kid)) {
+    pub(crate) async fn key(&self, wanted: Wanted<'_>) -> Result<(Arc<VerifyingKey>, u64), TokenError> {
+        self.key_when(wanted, &|| Ok(Turn::OfOperator)).await
+    }
+
+    /// As [`TrustedIssuer::key`]; `begin` is asked before anything is fetched, and only then.
+    ///
+    /// # Errors
+    /// As [`TrustedIssuer::key`], and those of `begin`.
+    pub(crate) async fn key_when(
+        &self,
+        wanted: Wanted<'_>,
+        begin: &(dyn Fn() -> Result<Turn, TokenError> + Sync),
+    ) -> Result<(Arc<VerifyingKey>, u64), TokenError> {
+        if let Some(found) = self.usable(begin).and_then(|snapshot| snapshot.find(wanted)) {
             return Ok(found);
         }
-        self.fetch_when_due().await;
-        let snapshot = self.usable().ok_or(TokenError::Unavailable)?;
-        snapshot.find(kid).ok_or(TokenError::Key)
+        self.fetch_when_due(begin).await?;
+        let snapshot = self.usable(begin).ok_or(TokenError::Unavailable)?;
+        snapshot.find(wanted).ok_or(TokenError::Key)
     }
 
     /// Returns the generation, or `None` when the keys are too old to believe. It changes when a key goes away.
     pub(crate) fn generation(&self) -> Option<u64> {
-        self.usable().map(|snapshot| snapshot.generation)
+        self.usable(&|| Ok(Turn::OfOperator)).map(|snapshot| snapshot.generation)
+    }
+
+    /// Returns how many bytes the keys take, about; none before the first were fetched.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        self.0.snapshot.load().as_ref().map(|snapshot| snapshot.bytes)
     }
 
     /// Returns the keys unless they are older than `max_stale`; when they are older than `max_age`, a task begins to
     /// fetch them again.
-    fn usable(&self) -> Option<Arc<Snapshot>> {
+    fn usable(&self, begin: &(dyn Fn() -> Result<Turn, TokenError> + Sync)) -> Option<Arc<Snapshot>> {
         let inner = &self.0;
         let snapshot = inner.snapshot.load_full()?;
         let now = inner.clock.now();
         if is_older(snapshot.fetched, now, inner.options.max_age)
             && inner.is_due(now)
             && let Ok(flight) = Arc::clone(&inner.flight).try_lock_owned()
+            && let Ok(turn) = begin()
         {
-            tokio::spawn(Arc::clone(inner).fly(flight));
+            tokio::spawn(Arc::clone(inner).fly(flight, turn));
         }
         (!is_older(snapshot.fetched, now, inner.options.max_stale)).then_some(snapshot)
     }
 
     /// Fetches the keys unless that was tried within the interval; waits for a fetch that is under way.
-    async fn fetch_when_due(&self) {
+    async fn fetch_when_due(&self, begin: &(dyn Fn() -> Result<Turn, TokenError> + Sync)) -> Result<(), TokenError> {
         let flight = Arc::clone(&self.0.flight).lock_owned().await;
         if self.0.is_due(self.0.clock.now()) {
+            let turn = begin()?;
             // A task of its own: were it part of the request, whoever hangs up would stop it and use up the interval.
-            let flown = tokio::spawn(Arc::clone(&self.0).fly(flight)).await;
+            let flown = tokio::spawn(Arc::clone(&self.0).fly(flight, turn)).await;
             if flown.is_err() {
                 tracing::error!(issuer = self.url(), "fetching an issuer's keys was cut off");
             }
         }
+        Ok(())
     }
 }
 
@@ -210,34 +243,60 @@ impl Inner {
         }
     }
 
-    async fn fly(self: Arc<Self>, flight: tokio::sync::OwnedMutexGuard<()>) {
+    async fn fly(self: Arc<Self>, flight: tokio::sync::OwnedMutexGuard<()>, mut turn: Turn) {
         let now = self.clock.now();
         if self.is_due(now) {
             self.attempted.store(now.millis(), Ordering::Relaxed);
-            if let Err(error) = self.fetch_keys().await {
-                tracing::warn!(%error, "an issuer's keys are not renewed");
+            match self.fetch_keys(&mut turn).await {
+                Ok(()) => {}
+                Err(DiscoveryError::Fetch { source: FetchError::Refused, .. }) => {
+                    // Nothing is known of the issuer by that: the next one may try.
+                    self.attempted.store(NEVER, Ordering::Relaxed);
+                }
+                // Tenants name as many as they like, and a warning is for what the operator can mend.
+                Err(error) if turn.is_of_tenant() => tracing::debug!(%error, "an issuer's keys are not renewed"),
+                Err(error) => tracing::warn!(%error, "an issuer's keys are not renewed"),
             }
         }
-        drop(flight);
+        drop((flight, turn));
     }
 
-    async fn fetch_keys(&self) -> Result<(), DiscoveryError> {
+    async fn fetch_keys(&self, turn: &mut Turn) -> Result<(), DiscoveryError> {
+        let fetched = self.try_fetch_keys(turn).await;
+        if let Err(error) = &fetched {
+            turn.failed(match error {
+                DiscoveryError::Fetch { source, .. } => Some(source),
+                DiscoveryError::Document { .. } | DiscoveryError::KeySet { .. } => None,
+            });
+        }
+        fetched
+    }
+
+    async fn try_fetch_keys(&self, turn: &mut Turn) -> Result<(), DiscoveryError> {
         let document = format!("{}/.well-known/openid-configuration", self.url.strip_suffix('/').unwrap_or(&self.url));
-        let document = self.get("discovery document", &document, MAX_DOCUMENT).await?;
+        let document = self.get(turn, "discovery document", &document, MAX_DOCUMENT).await?;
         let key_set = self.key_set_url(&document)?;
-        let key_set = self.get("key set", &key_set, MAX_KEY_SET).await?;
+        let key_set = self.get(turn, "key set", &key_set, MAX_KEY_SET).await?;
+        let bytes = key_set.len() as u64;
         let keys =
             KeySet::parse(&key_set).map_err(|source| DiscoveryError::KeySet { issuer: self.url.clone(), source })?;
         let generation = match self.snapshot.load_full() {
             Some(old) => old.generation + u64::from(!keys.contains_all(&old.keys)),
             None => 0,
         };
-        self.snapshot.store(Some(Arc::new(Snapshot { keys, fetched: self.clock.now(), generation })));
+        self.snapshot.store(Some(Arc::new(Snapshot { keys, fetched: self.clock.now(), generation, bytes })));
         Ok(())
     }
 
-    async fn get(&self, document: &'static str, url: &str, max_bytes: usize) -> Result<bytes::Bytes, DiscoveryError> {
+    async fn get(
+        &self,
+        turn: &mut Turn,
+        document: &'static str,
+        url: &str,
+        max_bytes: usize,
+    ) -> Result<bytes::Bytes, DiscoveryError> {
         let failed = |source| DiscoveryError::Fetch { issuer: self.url.clone(), document, source };
+        turn.turn_to(url).map_err(failed)?;
         let body = self.fetch.get(url, max_bytes).await.map_err(failed)?;
         if body.len() > max_bytes { Err(failed(FetchError::TooLong)) } else { Ok(body) }
     }
@@ -260,8 +319,8 @@ impl Inner {
 }
 
 impl Snapshot {
-    fn find(&self, kid: Option<&str>) -> Option<(Arc<VerifyingKey>, u64)> {
-        self.keys.find(kid).map(|key| (Arc::clone(key), self.generation))
+    fn find(&self, Wanted { kid, algorithm }: Wanted<'_>) -> Option<(Arc<VerifyingKey>, u64)> {
+        self.keys.find(kid, algorithm).map(|key| (Arc::clone(key), self.generation))
     }
 }
 

@@ -5,7 +5,7 @@
 
 /// Says why a token is refused.
 ///
-/// Every variant but [`TokenError::Unavailable`] is final for this token and means "not authenticated".
+/// Every variant but [`TokenError::Unavailable`] and [`TokenError::Busy`] is final for this token and means "not authenticated".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -42,6 +42,10 @@ pub enum TokenError {
     /// `aud` names no audience of this service.
     #[error("the token is for another audience")]
     Audience,
+    /// The keys are not at hand, and too many issuers are being asked for theirs already; the same token may pass
+    /// later.
+    #[error("too many issuers are being asked for their keys")]
+    Busy,
     /// The issuer's keys could not be fetched, and none are at hand; the same token may pass later.
     #[error("the token's issuer cannot be reached")]
     Unavailable,

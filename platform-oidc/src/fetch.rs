@@ -36,6 +36,9 @@ pub enum FetchError {
     /// The whole took too long.
     #[error("the answer took too long")]
     TimedOut,
+    /// Nothing was asked, because too many fetches from that host are under way or it failed lately.
+    #[error("the host is not asked now")]
+    Refused,
     /// No connection, no TLS, or no HTTP.
     #[error("no answer: {}", causes(&**.0))]
     Transport(Box<dyn Error + Send + Sync>),

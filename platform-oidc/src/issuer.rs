@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     data_dir::Keys,
+    discovery::Wanted,
     jwks::KeySet,
     jws::{Algorithm, MAX_TOKEN},
     key::{UnusableKey, VerifyingKey},
@@ -192,7 +193,7 @@ impl Issuer {
             "jwks_uri": format!("{}/.well-known/jwks.json", self.url),
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": Algorithm::ALL.map(Algorithm::name),
+            "id_token_signing_alg_values_supported": Algorithm::OWN.map(Algorithm::name),
             "scopes_supported": ["openid"],
             "claims_supported": ["iss", "sub", "aud", "iat", "exp", "jti"],
         })
@@ -214,10 +215,10 @@ impl Issuer {
         });
     }
 
-    /// Returns the key of access tokens that has this `kid`, and the generation that it was found in.
-    pub(crate) fn key(&self, kid: Option<&str>) -> Option<(Arc<VerifyingKey>, u64)> {
+    /// Returns the key of access tokens that a token asks for, and the generation that it was found in.
+    pub(crate) fn key(&self, Wanted { kid, algorithm }: Wanted<'_>) -> Option<(Arc<VerifyingKey>, u64)> {
         let ring = self.ring.load();
-        ring.access.find(kid).map(|key| (Arc::clone(key), ring.generation))
+        ring.access.find(kid, algorithm).map(|key| (Arc::clone(key), ring.generation))
     }
 
     /// Returns the generation, which changes when a key goes away.

@@ -38,8 +38,8 @@ pub enum InvalidKeySet {
     /// A shared secret, or the private half of a key: whoever publishes one has lost it.
     #[error("the key set holds a secret key")]
     Secret,
-    /// Two usable keys have one `kid`, so that a token names neither.
-    #[error("two keys of the set have the same `kid`")]
+    /// Two usable keys of one algorithm have one `kid`, so that a token names neither.
+    #[error("two keys of the set have the same `kid` and algorithm")]
     DuplicateKid,
 }
 
@@ -54,7 +54,7 @@ impl KeySet {
             if set.keys.len() == MAX_KEYS {
                 return Err(InvalidKeySet::TooLarge);
             }
-            if key.kid().is_some() && set.find(key.kid()).is_some_and(|other| other.kid() == key.kid()) {
+            if key.kid().is_some() && set.find(key.kid(), key.algorithm()).is_some() {
                 return Err(InvalidKeySet::DuplicateKid);
             }
             set.keys.push(Arc::new(key));
@@ -70,8 +70,8 @@ impl KeySet {
     /// Reads a key set.
     ///
     /// A key is left out when its `kty`, `crv` or `alg` is none of [`Algorithm::ALL`], when `use` is not `sig` or
-    /// `key_ops` has no `verify`, and when its numbers are no key or a weak one (RFC 7517 section 5). The set may
-    /// end up empty.
+    /// `key_ops` has no `verify`, and when its numbers are no key or a weak one (RFC 7517 section 5). An RSA key is for
+    /// PS256 if its `alg` says so, and for RS256 otherwise. The set may end up empty.
     ///
     /// # Errors
     /// [`InvalidKeySet`]; a secret key anywhere refuses the whole set.
@@ -95,10 +95,11 @@ impl KeySet {
         Self::new(keys)
     }
 
-    /// Returns the key of exactly this `kid`; without one, the only key of the set (OpenID Connect Core section 10.1).
-    pub fn find(&self, kid: Option<&str>) -> Option<&Arc<VerifyingKey>> {
+    /// Returns the key of exactly this `kid` that is for this algorithm; without a `kid`, the only key of the set,
+    /// whatever it is for (OpenID Connect Core section 10.1).
+    pub fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<&Arc<VerifyingKey>> {
         match (kid, self.keys.as_slice()) {
-            (Some(_), keys) => keys.iter().find(|key| key.kid() == kid),
+            (Some(_), keys) => keys.iter().find(|key| key.kid() == kid && key.algorithm() == algorithm),
             (None, [key]) => Some(key),
             (None, _) => None,
         }
@@ -106,7 +107,9 @@ impl KeySet {
 
     /// Tells whether every key of `other`, name included, is also here.
     pub fn contains_all(&self, other: &Self) -> bool {
-        let same = |a: &VerifyingKey, b: &VerifyingKey| a.kid() == b.kid() && a.thumbprint() == b.thumbprint();
+        let same = |a: &VerifyingKey, b: &VerifyingKey| {
+            a.kid() == b.kid() && a.thumbprint() == b.thumbprint() && a.algorithm() == b.algorithm()
+        };
         other.keys.iter().all(|key| self.keys.iter().any(|mine| same(mine, key)))
     }
 
@@ -129,8 +132,13 @@ fn parse_key(jwk: &Map<String, Value>) -> Option<VerifyingKey> {
         Some(_) => return None,
     };
     let key = match (jwk.get("kty")?.as_str()?, jwk.get("crv")) {
+        ("RSA", None) if jwk.get("alg").is_some_and(|alg| alg == Algorithm::Ps256.name()) => {
+            VerifyingKey::rsa_pss(kid, &bytes(jwk, "n")?, &bytes(jwk, "e")?)
+        }
         ("RSA", None) => VerifyingKey::rsa(kid, &bytes(jwk, "n")?, &bytes(jwk, "e")?),
         ("EC", Some(crv)) if crv == "P-256" => VerifyingKey::p256(kid, &bytes(jwk, "x")?, &bytes(jwk, "y")?),
+        ("EC", Some(crv)) if crv == "P-384" => VerifyingKey::p384(kid, &bytes(jwk, "x")?, &bytes(jwk, "y")?),
+        ("OKP", Some(crv)) if crv == "Ed25519" => VerifyingKey::ed25519(kid, &bytes(jwk, "x")?),
         _ => return None,
     };
     key.inspect_err(|UnusableKey(reason)| tracing::debug!(reason, "a published key is left out"))
@@ -179,9 +187,9 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let (rsa, p256) = (jwk(Algorithm::Rs256), jwk(Algorithm::Es256));
-        let set = parse(&[&rsa, &p256]).unwrap();
-        assert_eq!(set.to_json(), json!({"keys": [rsa, p256]}).to_string());
+        let keys = Algorithm::ALL.map(jwk);
+        let set = parse(&keys.each_ref()).unwrap();
+        assert_eq!(set.to_json(), json!({"keys": keys}).to_string());
         assert!(KeySet::parse(set.to_json().as_bytes()).unwrap().contains_all(&set));
     }
 
@@ -189,14 +197,16 @@ mod tests {
     fn a_key_is_found_by_its_exact_kid_alone() {
         let (rsa, p256) = (with(&jwk(Algorithm::Rs256), "kid", json!("key")), jwk(Algorithm::Es256));
         let set = parse(&[&rsa, &p256]).unwrap();
-        assert!(set.find(Some("key")).is_some());
+        let find = |set: &KeySet, kid: Option<&str>| set.find(kid, Algorithm::Rs256).is_some();
+        assert!(find(&set, Some("key")));
+        assert!(set.find(Some("key"), Algorithm::Es256).is_none(), "another algorithm");
         for kid in ["", "Key", "key ", "./key", "../key", "key\0", "key%00", "ke", "keys", "' or 1=1 --"] {
-            assert!(set.find(Some(kid)).is_none(), "{kid:?}");
+            assert!(!find(&set, Some(kid)), "{kid:?}");
         }
-        assert!(set.find(None).is_none(), "no kid, and two keys");
-        assert!(parse(&[&rsa]).unwrap().find(None).is_some(), "no kid, and one key");
+        assert!(!find(&set, None), "no kid, and two keys");
+        assert!(find(&parse(&[&rsa]).unwrap(), None), "no kid, and one key");
         let nameless = parse(&[&without(&rsa, "kid")]).unwrap();
-        assert!(nameless.find(None).is_some() && nameless.find(Some("key")).is_none());
+        assert!(find(&nameless, None) && !find(&nameless, Some("key")));
     }
 
     #[test]
@@ -224,31 +234,74 @@ mod tests {
                 with(&jwk, "key_ops", json!(["verify", 1])),
                 with(&jwk, "alg", json!("HS256")),
                 with(&jwk, "alg", json!("none")),
-                with(&jwk, "alg", json!("PS256")),
+                with(&jwk, "alg", json!("PS384")),
                 with(&jwk, "alg", json!("RS384")),
-                with(&jwk, "alg", json!("ES384")),
+                with(&jwk, "alg", json!("ES512")),
+                with(&jwk, "alg", json!("Ed25519")),
                 with(&jwk, "alg", json!("RSA-OAEP")),
                 with(&jwk, "alg", json!(null)),
                 with(&jwk, "kid", json!(7)),
                 with(&jwk, "kid", json!("k".repeat(MAX_KID + 1))),
-                with(&jwk, "kty", json!("OKP")),
+                with(&jwk, "kty", json!("AKP")),
                 with(&jwk, "kty", json!("rsa")),
                 with(&jwk, "kty", json!(null)),
-                with(&jwk, "crv", json!("P-384")),
+                with(&jwk, "crv", json!("P-521")),
                 with(&jwk, "crv", json!("secp256k1")),
+                with(&jwk, "crv", json!("Ed448")),
                 without(&jwk, "kty"),
                 without(&without(&jwk, "n"), "x"),
-                without(&without(&jwk, "e"), "y"),
-                with(&with(&jwk, "e", json!("AQAB=")), "y", json!("AQAB=")),
                 with(&with(&jwk, "n", json!("AQAB")), "x", json!("AQAB")),
+                with(&with(&jwk, "n", json!("AQAB=")), "x", json!("AQAB=")),
             ] {
                 assert_eq!(parse(&[&left_out]).unwrap().keys().len(), 0, "{left_out}");
             }
         }
-        let (rsa, p256) = (jwk(Algorithm::Rs256), jwk(Algorithm::Es256));
-        for swapped in [with(&rsa, "alg", json!("ES256")), with(&p256, "alg", json!("RS256"))] {
+        let [rsa, p256, p384, pss, ed25519] = Algorithm::ALL.map(jwk);
+        for jwk in [&rsa, &pss] {
+            for left_out in [without(jwk, "e"), with(jwk, "e", json!("AQAB="))] {
+                assert_eq!(parse(&[&left_out]).unwrap().keys().len(), 0, "{left_out}");
+            }
+        }
+        for jwk in [&p256, &p384] {
+            for left_out in [without(jwk, "y"), with(jwk, "y", json!("AQAB=")), with(jwk, "y", jwk["x"].clone())] {
+                assert_eq!(parse(&[&left_out]).unwrap().keys().len(), 0, "{left_out}");
+            }
+        }
+        for (jwk, name, other) in [
+            (&rsa, "alg", "ES256"),
+            (&rsa, "alg", "EdDSA"),
+            (&p256, "alg", "RS256"),
+            (&p256, "alg", "ES384"),
+            (&p256, "crv", "P-384"),
+            (&p256, "crv", "Ed25519"),
+            (&p384, "alg", "ES256"),
+            (&p384, "crv", "P-256"),
+            (&pss, "alg", "EdDSA"),
+            (&pss, "kty", "OKP"),
+            (&ed25519, "alg", "ES256"),
+            (&ed25519, "crv", "X25519"),
+            (&ed25519, "crv", "P-256"),
+            (&ed25519, "kty", "EC"),
+        ] {
+            let swapped = with(jwk, name, json!(other));
             assert_eq!(parse(&[&swapped]).unwrap().keys().len(), 0, "{swapped}");
         }
+    }
+
+    #[test]
+    fn an_rsa_key_is_for_one_padding_which_its_alg_decides() {
+        let pss = jwk(Algorithm::Ps256);
+        let algorithm = |jwk: &Value| parse(&[jwk]).unwrap().keys()[0].algorithm();
+        assert_eq!(algorithm(&pss), Algorithm::Ps256);
+        assert_eq!(algorithm(&with(&pss, "alg", json!("RS256"))), Algorithm::Rs256);
+        assert_eq!(algorithm(&without(&pss, "alg")), Algorithm::Rs256);
+        // One key that is published for both is two, of one name.
+        let both = parse(&[&pss, &with(&pss, "alg", json!("RS256"))]).unwrap();
+        let kid = pss["kid"].as_str();
+        assert_eq!(both.find(kid, Algorithm::Ps256).unwrap().algorithm(), Algorithm::Ps256);
+        assert_eq!(both.find(kid, Algorithm::Rs256).unwrap().algorithm(), Algorithm::Rs256);
+        assert!(!both.contains_all(&parse(&[&with(&jwk(Algorithm::Es384), "kid", pss["kid"].clone())]).unwrap()));
+        assert!(!parse(&[&pss]).unwrap().contains_all(&parse(&[&without(&pss, "alg")]).unwrap()));
     }
 
     #[test]
@@ -267,7 +320,7 @@ mod tests {
         assert_eq!(parse(&[&a, &with(&b, "kid", a["kid"].clone())]).unwrap_err(), InvalidKeySet::DuplicateKid);
         assert_eq!(parse(&[&a, &a]).unwrap_err(), InvalidKeySet::DuplicateKid);
         assert_eq!(parse(&[]).unwrap().keys().len(), 0);
-        let other = json!({"kty": "OKP"});
+        let other = json!({"kty": "AKP"});
         assert!(parse(&[&other; MAX_KEYS]).is_ok());
         assert_eq!(parse(&[&other; MAX_KEYS + 1]).unwrap_err(), InvalidKeySet::TooLarge);
         let mut wide = format!(r#"{{"keys":[],"x":"{}"}}"#, "x".repeat(MAX_KEY_SET - 18));

@@ -7,7 +7,7 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value};
 
-use crate::{error::TokenError, json, key::VerifyingKey};
+use crate::{discovery::Wanted, error::TokenError, json, key::VerifyingKey};
 
 /// The longest token that is looked at, in bytes; our choice: 16 KiB.
 pub const MAX_TOKEN: usize = 16 * 1024;
@@ -25,17 +25,28 @@ pub enum Algorithm {
     Rs256,
     /// ECDSA over P-256 with SHA-256; signatures are 64 bytes, r then s.
     Es256,
+    /// ECDSA over P-384 with SHA-384; signatures are 96 bytes, r then s.
+    Es384,
+    /// RSASSA-PSS with SHA-256, a salt of 32 bytes and a modulus of 2048 to 4096 bits.
+    Ps256,
+    /// EdDSA over Ed25519 (RFC 8037); signatures are 64 bytes.
+    EdDsa,
 }
 
 impl Algorithm {
     /// Every algorithm, the default first.
-    pub const ALL: [Self; 2] = [Self::Rs256, Self::Es256];
+    pub const ALL: [Self; 5] = [Self::Rs256, Self::Es256, Self::Es384, Self::Ps256, Self::EdDsa];
+    /// Those that the server signs with itself.
+    pub const OWN: [Self; 2] = [Self::Rs256, Self::Es256];
 
-    /// Returns the name in `alg` (RFC 7518 section 3.1).
+    /// Returns the name in `alg` (RFC 7518 section 3.1, RFC 8037 section 3.1).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rs256 => "RS256",
             Self::Es256 => "ES256",
+            Self::Es384 => "ES384",
+            Self::Ps256 => "PS256",
+            Self::EdDsa => "EdDSA",
         }
     }
 
@@ -101,6 +112,11 @@ impl<'a> Jws<'a> {
         })
     }
 
+    /// Returns which key the header asks for.
+    pub(crate) fn wanted(&self) -> Wanted<'_> {
+        Wanted { kid: self.kid.as_deref(), algorithm: self.algorithm }
+    }
+
     /// Checks the signature with a key, which must be one for the header's algorithm.
     ///
     /// # Errors
@@ -152,9 +168,10 @@ mod tests {
         for algorithm in Algorithm::ALL {
             assert_eq!(Algorithm::from_name(algorithm.name()), Some(algorithm));
         }
-        for name in
-            ["", "none", "None", "NONE", "nOnE", "rs256", "RS256 ", "HS256", "RS384", "PS256", "ES256K", "EdDSA"]
-        {
+        for name in [
+            "", "none", "None", "nOnE", "rs256", "RS256 ", "HS256", "RS384", "PS384", "ES256K", "ES512", "EDDSA",
+            "Ed25519",
+        ] {
             assert_eq!(Algorithm::from_name(name), None, "{name}");
         }
     }

@@ -9,8 +9,10 @@ use aws_lc_rs::{
     rand::SystemRandom,
     rsa::{KeyPair as RsaKeyPair, KeySize},
     signature::{
-        ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, ParsedPublicKey,
-        RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaPublicKeyComponents,
+        ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED,
+        ECDSA_P384_SHA384_FIXED_SIGNING, ED25519, EcdsaKeyPair, EcdsaSigningAlgorithm, EcdsaVerificationAlgorithm,
+        Ed25519KeyPair, KeyPair as _, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256,
+        RSA_PSS_2048_8192_SHA256, RSA_PSS_SHA256, RsaPublicKeyComponents,
     },
 };
 use serde_json::{Map, Value, json};
@@ -25,6 +27,7 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=4096;
 #[derive(Clone)]
 pub struct VerifyingKey {
     kid: Option<String>,
+    algorithm: Algorithm,
     public: Public,
     thumbprint: String,
     parsed: ParsedPublicKey,
@@ -33,8 +36,38 @@ pub struct VerifyingKey {
 #[derive(Clone)]
 enum Public {
     Rsa { n: Vec<u8>, e: Vec<u8> },
-    P256 { x: Vec<u8>, y: Vec<u8> },
+    Ec { curve: &'static Curve, x: Vec<u8>, y: Vec<u8> },
+    Ed25519 { x: [u8; 32] },
 }
+
+/// A curve of ECDSA with the one hash that JSON Web Algorithms pair it with (RFC 7518 section 3.4).
+struct Curve {
+    name: &'static str,
+    algorithm: Algorithm,
+    /// The length of a coordinate, in bytes.
+    len: usize,
+    verifying: &'static EcdsaVerificationAlgorithm,
+    signing: &'static EcdsaSigningAlgorithm,
+    not_a_point: UnusableKey,
+}
+
+static P256: Curve = Curve {
+    name: "P-256",
+    algorithm: Algorithm::Es256,
+    len: 32,
+    verifying: &ECDSA_P256_SHA256_FIXED,
+    signing: &ECDSA_P256_SHA256_FIXED_SIGNING,
+    not_a_point: UnusableKey("not a point on P-256"),
+};
+
+static P384: Curve = Curve {
+    name: "P-384",
+    algorithm: Algorithm::Es384,
+    len: 48,
+    verifying: &ECDSA_P384_SHA384_FIXED,
+    signing: &ECDSA_P384_SHA384_FIXED_SIGNING,
+    not_a_point: UnusableKey("not a point on P-384"),
+};
 
 /// Says that a key cannot be used: malformed, too weak, too large, or not made. No key material in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +81,18 @@ impl VerifyingKey {
     /// [`UnusableKey`] for a modulus outside 2048 to 4096 bits, one made by the generator of the ROCA weakness
     /// (CVE-2017-15361), or an even or tiny number.
     pub fn rsa(kid: Option<String>, n: &[u8], e: &[u8]) -> Result<Self, UnusableKey> {
+        Self::rsa_of(Algorithm::Rs256, kid, n, e)
+    }
+
+    /// Makes a PS256 key of a modulus and an exponent, big-endian without leading zeros.
+    ///
+    /// # Errors
+    /// As [`VerifyingKey::rsa`].
+    pub fn rsa_pss(kid: Option<String>, n: &[u8], e: &[u8]) -> Result<Self, UnusableKey> {
+        Self::rsa_of(Algorithm::Ps256, kid, n, e)
+    }
+
+    fn rsa_of(algorithm: Algorithm, kid: Option<String>, n: &[u8], e: &[u8]) -> Result<Self, UnusableKey> {
         let odd = |number: &[u8]| number.last().is_some_and(|byte| byte & 1 == 1);
         let exponent = e.iter().fold(0u64, |number, byte| (number << 8) | u64::from(*byte));
         if !odd(n) || !odd(e) || e.len() > 4 || exponent < 3 || e.first() == Some(&0) {
@@ -60,10 +105,12 @@ impl VerifyingKey {
         if is_roca(n) {
             return Err(UnusableKey("the RSA key was made by a generator that is known to be weak"));
         }
+        let parameters =
+            if algorithm == Algorithm::Ps256 { &RSA_PSS_2048_8192_SHA256 } else { &RSA_PKCS1_2048_8192_SHA256 };
         let parsed = RsaPublicKeyComponents { n, e }
-            .to_parsed_public_key(&RSA_PKCS1_2048_8192_SHA256)
+            .to_parsed_public_key(parameters)
             .map_err(|_| UnusableKey("not an RSA public key"))?;
-        Ok(Self::new(kid, Public::Rsa { n: n.to_vec(), e: e.to_vec() }, parsed))
+        Ok(Self::new(kid, algorithm, Public::Rsa { n: n.to_vec(), e: e.to_vec() }, parsed))
     }
 
     /// Makes an ES256 key of the coordinates of a point on P-256, 32 big-endian bytes each.
@@ -71,24 +118,49 @@ impl VerifyingKey {
     /// # Errors
     /// [`UnusableKey`] for other lengths or no point of the curve.
     pub fn p256(kid: Option<String>, x: &[u8], y: &[u8]) -> Result<Self, UnusableKey> {
-        if x.len() != 32 || y.len() != 32 {
-            return Err(UnusableKey("coordinates of P-256 have 32 bytes"));
-        }
-        let point = [&[4], x, y].concat();
-        let parsed =
-            ParsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, &point).map_err(|_| UnusableKey("not a point on P-256"))?;
-        Ok(Self::new(kid, Public::P256 { x: x.to_vec(), y: y.to_vec() }, parsed))
+        Self::ec(&P256, kid, x, y)
     }
 
-    fn new(kid: Option<String>, public: Public, parsed: ParsedPublicKey) -> Self {
-        // RFC 7638: the required members alone, in this order, without white space.
+    /// Makes an ES384 key of the coordinates of a point on P-384, 48 big-endian bytes each.
+    ///
+    /// # Errors
+    /// [`UnusableKey`] for other lengths or no point of the curve.
+    pub fn p384(kid: Option<String>, x: &[u8], y: &[u8]) -> Result<Self, UnusableKey> {
+        Self::ec(&P384, kid, x, y)
+    }
+
+    fn ec(curve: &'static Curve, kid: Option<String>, x: &[u8], y: &[u8]) -> Result<Self, UnusableKey> {
+        if x.len() != curve.len || y.len() != curve.len {
+            return Err(UnusableKey("a coordinate has another length than the curve's"));
+        }
+        let parsed = ParsedPublicKey::new(curve.verifying, [&[4], x, y].concat()).map_err(|_| curve.not_a_point)?;
+        Ok(Self::new(kid, curve.algorithm, Public::Ec { curve, x: x.to_vec(), y: y.to_vec() }, parsed))
+    }
+
+    /// Makes an EdDSA key of a point on Ed25519, 32 bytes as RFC 8032 encodes it.
+    ///
+    /// # Errors
+    /// [`UnusableKey`] for another length, and for the points of small order, by which anybody can sign. What is not a
+    /// point of the curve is a key that verifies nothing.
+    pub fn ed25519(kid: Option<String>, x: &[u8]) -> Result<Self, UnusableKey> {
+        let x: [u8; 32] = x.try_into().map_err(|_| UnusableKey("a key of Ed25519 has 32 bytes"))?;
+        if is_of_small_order(&x) {
+            return Err(UnusableKey("a point of small order on Ed25519"));
+        }
+        let parsed = ParsedPublicKey::new(&ED25519, x).map_err(|_| UnusableKey("not a key of Ed25519"))?;
+        Ok(Self::new(kid, Algorithm::EdDsa, Public::Ed25519 { x }, parsed))
+    }
+
+    fn new(kid: Option<String>, algorithm: Algorithm, public: Public, parsed: ParsedPublicKey) -> Self {
+        // RFC 7638 and RFC 8037 appendix A.3: the required members alone, in this order, without white space.
         let canonical = match &public {
             Public::Rsa { n, e } => format!(r#"{{"e":"{}","kty":"RSA","n":"{}"}}"#, encode(e), encode(n)),
-            Public::P256 { x, y } => {
-                format!(r#"{{"crv":"P-256","kty":"EC","x":"{}","y":"{}"}}"#, encode(x), encode(y))
+            Public::Ec { curve, x, y } => {
+                format!(r#"{{"crv":"{}","kty":"EC","x":"{}","y":"{}"}}"#, curve.name, encode(x), encode(y))
             }
+            Public::Ed25519 { x } => format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{}"}}"#, encode(x)),
         };
-        Self { kid, public, thumbprint: encode(&Sha256::digest(canonical)), parsed }
+        Self { kid, algorithm, public, thumbprint: encode(&Sha256::digest(canonical)), parsed }
     }
 
     /// Returns the name by which tokens ask for this key.
@@ -98,10 +170,7 @@ impl VerifyingKey {
 
     /// Returns the one algorithm that this key verifies.
     pub fn algorithm(&self) -> Algorithm {
-        match self.public {
-            Public::Rsa { .. } => Algorithm::Rs256,
-            Public::P256 { .. } => Algorithm::Es256,
-        }
+        self.algorithm
     }
 
     /// Returns the key's SHA-256 thumbprint (RFC 7638) in base64url: equal for equal keys, whatever their names.
@@ -116,11 +185,14 @@ impl VerifyingKey {
 
     /// Returns the key as a JSON Web Key with `kty`, `use`, `alg`, `kid` and its public members.
     pub fn to_jwk(&self) -> Value {
-        let alg = self.algorithm().name();
+        let alg = self.algorithm.name();
         let mut jwk = match &self.public {
             Public::Rsa { n, e } => json!({"kty": "RSA", "use": "sig", "alg": alg, "n": encode(n), "e": encode(e)}),
-            Public::P256 { x, y } => {
-                json!({"kty": "EC", "use": "sig", "alg": alg, "crv": "P-256", "x": encode(x), "y": encode(y)})
+            Public::Ec { curve, x, y } => {
+                json!({"kty": "EC", "use": "sig", "alg": alg, "crv": curve.name, "x": encode(x), "y": encode(y)})
+            }
+            Public::Ed25519 { x } => {
+                json!({"kty": "OKP", "use": "sig", "alg": alg, "crv": "Ed25519", "x": encode(x)})
             }
         };
         if let (Some(kid), Some(members)) = (&self.kid, jwk.as_object_mut()) {
@@ -132,7 +204,7 @@ impl VerifyingKey {
 
 impl fmt::Debug for VerifyingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerifyingKey").field("kid", &self.kid).field("algorithm", &self.algorithm()).finish()
+        f.debug_struct("VerifyingKey").field("kid", &self.kid).field("algorithm", &self.algorithm).finish()
     }
 }
 
@@ -144,21 +216,29 @@ pub struct SigningKey {
 
 enum Pair {
     Rsa(RsaKeyPair),
-    P256(EcdsaKeyPair),
+    Ec(EcdsaKeyPair),
+    Ed25519(Ed25519KeyPair),
 }
 
 impl SigningKey {
-    /// Makes a new key: RSA of 2048 bits, which takes about a tenth of a second, or P-256. Randomness is aws-lc's.
+    /// Makes a new key: RSA of 2048 bits, which takes about a tenth of a second, or a point on the algorithm's curve.
+    /// Randomness is aws-lc's.
     ///
     /// # Errors
     /// [`UnusableKey`] when the cryptographic library fails.
     pub fn generate(algorithm: Algorithm) -> Result<Self, UnusableKey> {
         const FAILED: UnusableKey = UnusableKey("it could not be made");
+        let ec = |curve: &'static Curve| {
+            EcdsaKeyPair::generate(curve.signing).map_err(|_| FAILED).and_then(|pair| Self::from_ec(curve, pair))
+        };
         match algorithm {
-            Algorithm::Rs256 => RsaKeyPair::generate(KeySize::Rsa2048).map_err(|_| FAILED).and_then(Self::from_rsa),
-            Algorithm::Es256 => {
-                EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| FAILED).and_then(Self::from_p256)
+            Algorithm::Rs256 | Algorithm::Ps256 => {
+                let pair = RsaKeyPair::generate(KeySize::Rsa2048).map_err(|_| FAILED)?;
+                Self::from_rsa(algorithm, pair)
             }
+            Algorithm::Es256 => ec(&P256),
+            Algorithm::Es384 => ec(&P384),
+            Algorithm::EdDsa => Ed25519KeyPair::generate().map_err(|_| FAILED).and_then(Self::from_ed25519),
         }
     }
 
@@ -168,28 +248,39 @@ impl SigningKey {
     /// [`UnusableKey`] for anything else, and for what [`VerifyingKey::rsa`] refuses.
     pub fn from_pkcs8(algorithm: Algorithm, der: &[u8]) -> Result<Self, UnusableKey> {
         const MALFORMED: UnusableKey = UnusableKey("not a PKCS #8 key of this algorithm");
+        let ec = |curve: &'static Curve| {
+            let pair = EcdsaKeyPair::from_pkcs8(curve.signing, der).map_err(|_| MALFORMED)?;
+            Self::from_ec(curve, pair)
+        };
         match algorithm {
-            Algorithm::Rs256 => RsaKeyPair::from_pkcs8(der).map_err(|_| MALFORMED).and_then(Self::from_rsa),
-            Algorithm::Es256 => EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der)
-                .map_err(|_| MALFORMED)
-                .and_then(Self::from_p256),
+            Algorithm::Rs256 | Algorithm::Ps256 => {
+                RsaKeyPair::from_pkcs8(der).map_err(|_| MALFORMED).and_then(|pair| Self::from_rsa(algorithm, pair))
+            }
+            Algorithm::Es256 => ec(&P256),
+            Algorithm::Es384 => ec(&P384),
+            Algorithm::EdDsa => Ed25519KeyPair::from_pkcs8(der).map_err(|_| MALFORMED).and_then(Self::from_ed25519),
         }
     }
 
-    fn from_rsa(pair: RsaKeyPair) -> Result<Self, UnusableKey> {
+    fn from_rsa(algorithm: Algorithm, pair: RsaKeyPair) -> Result<Self, UnusableKey> {
         let (n, e) = (pair.public_key().modulus(), pair.public_key().exponent());
         let (n, e) = (n.big_endian_without_leading_zero(), e.big_endian_without_leading_zero());
-        let verifying = VerifyingKey::rsa(None, n, e)?;
+        let verifying = VerifyingKey::rsa_of(algorithm, None, n, e)?;
         Ok(Self::new(Pair::Rsa(pair), verifying))
     }
 
-    fn from_p256(pair: EcdsaKeyPair) -> Result<Self, UnusableKey> {
+    fn from_ec(curve: &'static Curve, pair: EcdsaKeyPair) -> Result<Self, UnusableKey> {
         let (x, y) = match pair.public_key().as_ref() {
-            [4, coordinates @ ..] if coordinates.len() == 64 => coordinates.split_at(32),
-            _ => return Err(UnusableKey("not a point on P-256")),
+            [4, coordinates @ ..] if coordinates.len() == 2 * curve.len => coordinates.split_at(curve.len),
+            _ => return Err(curve.not_a_point),
         };
-        let verifying = VerifyingKey::p256(None, x, y)?;
-        Ok(Self::new(Pair::P256(pair), verifying))
+        let verifying = VerifyingKey::ec(curve, None, x, y)?;
+        Ok(Self::new(Pair::Ec(pair), verifying))
+    }
+
+    fn from_ed25519(pair: Ed25519KeyPair) -> Result<Self, UnusableKey> {
+        let verifying = VerifyingKey::ed25519(None, pair.public_key().as_ref())?;
+        Ok(Self::new(Pair::Ed25519(pair), verifying))
     }
 
     fn new(pair: Pair, verifying: VerifyingKey) -> Self {
@@ -209,10 +300,11 @@ impl SigningKey {
 
     /// Returns the private key as PKCS #8, for the key file alone.
     pub(crate) fn to_pkcs8(&self) -> Result<Vec<u8>, UnusableKey> {
-        let failed = |_| UnusableKey("it could not be written");
+        const FAILED: UnusableKey = UnusableKey("it could not be written");
         match &self.pair {
-            Pair::Rsa(pair) => pair.as_der().map(|der| der.as_ref().to_vec()).map_err(failed),
-            Pair::P256(pair) => pair.to_pkcs8v1().map(|der| der.as_ref().to_vec()).map_err(failed),
+            Pair::Rsa(pair) => pair.as_der().map(|der| der.as_ref().to_vec()).map_err(|_| FAILED),
+            Pair::Ec(pair) => pair.to_pkcs8v1().map(|der| der.as_ref().to_vec()).map_err(|_| FAILED),
+            Pair::Ed25519(pair) => pair.to_pkcs8().map(|der| der.as_ref().to_vec()).map_err(|_| FAILED),
         }
     }
 
@@ -235,12 +327,17 @@ impl SigningKey {
         let random = SystemRandom::new();
         match &self.pair {
             Pair::Rsa(pair) => {
+                let padding =
+                    if self.verifying.algorithm == Algorithm::Ps256 { &RSA_PSS_SHA256 } else { &RSA_PKCS1_SHA256 };
                 let mut signature = vec![0; pair.public_modulus_len()];
-                pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).map_err(|_| FAILED)?;
+                pair.sign(padding, &random, message, &mut signature).map_err(|_| FAILED)?;
                 Ok(signature)
             }
-            Pair::P256(pair) => {
+            Pair::Ec(pair) => {
                 pair.sign(&random, message).map(|signature| signature.as_ref().to_vec()).map_err(|_| FAILED)
+            }
+            Pair::Ed25519(pair) => {
+                pair.try_sign(message).map(|signature| signature.as_ref().to_vec()).map_err(|_| FAILED)
             }
         }
     }
@@ -269,6 +366,29 @@ fn is_roca(n: &[u8]) -> bool {
     })
 }
 
+/// Tells whether an encoded point on Ed25519 is one of the eight whose order divides the cofactor, or has a coordinate
+/// that RFC 8032 does not allow. With such a key, a signature can be made without a secret.
+fn is_of_small_order(point: &[u8; 32]) -> bool {
+    /// The y-coordinates of order 1, 4 and 8, little-endian. That of order 2 is the field's size less one.
+    const ONE: [u8; 32] =
+        [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const ORDER_8: [[u8; 32]; 2] = [
+        [
+            0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5, 0xdf,
+            0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05,
+        ],
+        [
+            0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67, 0x0f, 0x2a, 0x20,
+            0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a,
+        ],
+    ];
+    let mut y = *point;
+    y[31] &= 0x7f;
+    // The field's size is 2^255 - 19, so that what is not below it less one begins with at least 0xec and ends so.
+    let is_at_least_minus_one = y[0] >= 0xec && y[1..31].iter().all(|byte| *byte == 0xff) && y[31] == 0x7f;
+    y == [0; 32] || y == ONE || ORDER_8.contains(&y) || is_at_least_minus_one
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,7 +405,8 @@ mod tests {
             assert_eq!(jws.verify(key.verifying()), Ok(()));
             let stranger = SigningKey::generate(key.verifying().algorithm()).unwrap();
             assert_eq!(jws.verify(stranger.verifying()), Err(crate::TokenError::Signature));
-            for other in keys.iter().filter(|other| other.kid() != key.kid()) {
+            let algorithm = key.verifying().algorithm();
+            for other in keys.iter().filter(|other| other.verifying().algorithm() != algorithm) {
                 assert_eq!(jws.verify(other.verifying()), Err(crate::TokenError::Key));
             }
         }
@@ -297,8 +418,11 @@ mod tests {
             let key = SigningKey::generate(algorithm).unwrap();
             let der = key.to_pkcs8().unwrap();
             assert_eq!(SigningKey::from_pkcs8(algorithm, &der).unwrap().kid(), key.kid());
+            // An RSA key does not say in PKCS #8 which padding it is for.
+            let is_rsa = |algorithm| matches!(algorithm, Algorithm::Rs256 | Algorithm::Ps256);
             for other in Algorithm::ALL.into_iter().filter(|other| *other != algorithm) {
-                assert!(SigningKey::from_pkcs8(other, &der).is_err());
+                let read = SigningKey::from_pkcs8(other, &der);
+                assert_eq!(read.is_ok(), is_rsa(algorithm) && is_rsa(other), "{algorithm:?} as {other:?}");
             }
             assert!(SigningKey::from_pkcs8(algorithm, &der[..der.len() - 1]).is_err());
         }
@@ -315,6 +439,9 @@ mod tests {
             |text: &str| base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, text).unwrap();
         let key = VerifyingKey::rsa(None, &decode(n), &decode("AQAB")).unwrap();
         assert_eq!(key.thumbprint(), "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs");
+        // RFC 8037 appendix A.3.
+        let key = VerifyingKey::ed25519(None, &decode("11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo")).unwrap();
+        assert_eq!(key.thumbprint(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
     }
 
     #[test]
@@ -338,6 +465,7 @@ mod tests {
             (n, &[1, 0, 0, 0, 1]),
         ] {
             assert!(VerifyingKey::rsa(None, n, e).is_err(), "{} {e:?}", n.len());
+            assert!(VerifyingKey::rsa_pss(None, n, e).is_err(), "{} {e:?}", n.len());
         }
     }
 
@@ -370,6 +498,41 @@ mod tests {
             assert!(VerifyingKey::p256(None, &x, &y).is_err());
         }
         assert!(VerifyingKey::p256(None, &[0; 31], &[0; 32]).is_err());
+        for (x, y) in [([0; 48], [0; 48]), ([1; 48], [1; 48]), ([0xff; 48], [0xff; 48])] {
+            assert!(VerifyingKey::p384(None, &x, &y).is_err());
+        }
+        let of_p256 = SigningKey::generate(Algorithm::Es256).unwrap();
+        let Public::Ec { x, y, .. } = &of_p256.verifying().public else { unreachable!("an EC key") };
+        let padded = |coordinate: &[u8]| [&[0; 16], coordinate].concat();
+        assert!(VerifyingKey::p384(None, x, y).is_err());
+        assert!(VerifyingKey::p384(None, &padded(x), &padded(y)).is_err(), "a point of another curve");
+        assert!(VerifyingKey::ed25519(None, &[0; 31]).is_err() && VerifyingKey::ed25519(None, &[0; 33]).is_err());
+    }
+
+    #[test]
+    fn points_of_ed25519_by_which_anybody_can_sign_are_refused() {
+        let order_8 = [
+            "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        ];
+        let zeros = "00".repeat(31);
+        let full = "ff".repeat(30);
+        let orders = [
+            format!("01{zeros}"),
+            format!("00{zeros}"),
+            format!("ec{full}7f"),
+            // Larger than the field: other spellings of 0 and 1, and what they could be mistaken for.
+            format!("ed{full}7f"),
+            format!("ee{full}7f"),
+            format!("ff{full}7f"),
+        ];
+        for point in order_8.map(str::to_owned).into_iter().chain(orders) {
+            let mut bytes = hex::decode(&point).unwrap();
+            for _ in 0..2 {
+                assert!(VerifyingKey::ed25519(None, &bytes).is_err(), "{point}");
+                bytes[31] ^= 0x80;
+            }
+        }
     }
 
     #[test]

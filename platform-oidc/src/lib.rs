@@ -60,6 +60,7 @@ pub mod discovery;
 pub mod fetch;
 mod issuers;
 pub mod reach;
+mod shares;
 mod url;
 
 pub mod data_dir;

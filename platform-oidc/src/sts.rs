@@ -26,7 +26,7 @@ use http::Uri;
 use platform_core::{
     access::{Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
     clock::Clock,
-    error::{Code, Error, Result},
+    error::{Code, Detail, Error, Result},
     platform::Platform,
     seal::Secret,
 };
@@ -153,6 +153,7 @@ fn bad_token(error: TokenError) -> Error {
     let message = format!("Not authenticated: {error}");
     match error {
         TokenError::Unavailable => Error::new(Code::Unavailable, message),
+        TokenError::Busy => Error::new(Code::ResourceExhausted, message).with(Detail::RetryInfo { millis: 1000 }),
         _ => Error::unauthenticated(message),
     }
 }
@@ -160,7 +161,7 @@ fn bad_token(error: TokenError) -> Error {
 /// Says of a token and an identity no more than that they do not fit.
 fn not_proved(error: TokenError) -> Error {
     match error {
-        TokenError::Unavailable => bad_token(error),
+        TokenError::Unavailable | TokenError::Busy => bad_token(error),
         _ => refused(),
     }
 }

@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     claims::Claims,
-    discovery::TrustedIssuer,
+    discovery::{TrustedIssuer, Wanted},
     error::TokenError,
     issuer::{ACCESS_TOKEN_TYPE, Issuer, WEBHOOK_AUDIENCE, WEBHOOK_SUBJECT},
     jws::{Jws, MAX_TOKEN},
@@ -170,7 +170,7 @@ impl Verifier {
         }
         let jws = Jws::parse(token)?;
         let claims = Claims::parse(&jws.payload)?;
-        let (issuer, key, generation) = self.key(&claims.issuer, jws.kid.as_deref()).await?;
+        let (issuer, key, generation) = self.key(&claims.issuer, jws.wanted()).await?;
         self.signature_checks.fetch_add(1, Ordering::Relaxed);
         jws.verify(&key)?;
         // Only now is anything in the token the issuer's word.
@@ -229,15 +229,15 @@ impl Verifier {
         good.then_some(remembered.verified)
     }
 
-    /// Returns the key of this `kid` of the issuer that `iss` names exactly, and who that is.
-    async fn key(&self, iss: &str, kid: Option<&str>) -> Result<(Option<usize>, Arc<VerifyingKey>, u64), TokenError> {
+    /// Returns the key that a token asks for of the issuer that `iss` names exactly, and who that is.
+    async fn key(&self, iss: &str, wanted: Wanted<'_>) -> Result<(Option<usize>, Arc<VerifyingKey>, u64), TokenError> {
         if let Some(own) = self.own.as_ref().filter(|own| own.url() == iss) {
-            return own.key(kid).map(|(key, generation)| (None, key, generation)).ok_or(TokenError::Key);
+            return own.key(wanted).map(|(key, generation)| (None, key, generation)).ok_or(TokenError::Key);
         }
         let iss = normalize_issuer(iss);
         let mut trusted = self.trusted.iter().enumerate();
         let (index, issuer) = trusted.find(|(_, issuer)| issuer.url() == iss).ok_or(TokenError::Issuer)?;
-        issuer.key(kid).await.map(|(key, generation)| (Some(index), key, generation))
+        issuer.key(wanted).await.map(|(key, generation)| (Some(index), key, generation))
     }
 }
 

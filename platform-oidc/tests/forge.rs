@@ -1,4 +1,4 @@
-//! Everything known that a forger tries, at both kinds of issuer with both kinds of keys: nothing is accepted.
+//! Everything known that a forger tries, at both kinds of issuer with every kind of key: nothing is accepted.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -14,7 +14,10 @@ use aws_lc_rs::{
     hmac,
     rand::SystemRandom,
     rsa::{KeyPair as RsaKeyPair, KeySize},
-    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256},
+    signature::{
+        ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _,
+        RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaEncoding, RsaPssSaltLength, RsaSignatureEncoding,
+    },
 };
 use common::*;
 use platform_oidc::{TokenError, Verifier, key::VerifyingKey};
@@ -30,15 +33,18 @@ struct Forger {
 
 impl Forger {
     fn rsa() -> Self {
+        Self::rsa_by(&RSA_PKCS1_SHA256, |n, e| VerifyingKey::rsa(Some("rsa-key".into()), n, e).unwrap())
+    }
+
+    fn pss() -> Self {
+        Self::rsa_by(&RSA_PSS_SHA256, |n, e| VerifyingKey::rsa_pss(Some("pss-key".into()), n, e).unwrap())
+    }
+
+    fn rsa_by(padding: &'static dyn RsaEncoding, public: impl Fn(&[u8], &[u8]) -> VerifyingKey) -> Self {
         let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
         let (n, e) = (pair.public_key().modulus(), pair.public_key().exponent());
         let (n, e) = (n.big_endian_without_leading_zero().to_vec(), e.big_endian_without_leading_zero().to_vec());
-        let sign = move |message: &[u8]| {
-            let mut signature = vec![0; pair.public_modulus_len()];
-            pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut signature).unwrap();
-            signature
-        };
-        Self { public: VerifyingKey::rsa(Some("rsa-key".into()), &n, &e).unwrap(), sign: Box::new(sign) }
+        Self { public: public(&n, &e), sign: Box::new(move |message| padded(&pair, padding, message)) }
     }
 
     fn p256() -> Self {
@@ -47,6 +53,24 @@ impl Forger {
         let public = VerifyingKey::p256(Some("ec-key".into()), x, y).unwrap();
         let sign = move |message: &[u8]| pair.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec();
         Self { public, sign: Box::new(sign) }
+    }
+
+    fn p384() -> Self {
+        let pair = EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING).unwrap();
+        let (x, y) = pair.public_key().as_ref()[1..].split_at(48);
+        let public = VerifyingKey::p384(Some("p384-key".into()), x, y).unwrap();
+        let sign = move |message: &[u8]| pair.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec();
+        Self { public, sign: Box::new(sign) }
+    }
+
+    fn ed25519() -> Self {
+        let pair = Ed25519KeyPair::generate().unwrap();
+        let public = VerifyingKey::ed25519(Some("ed-key".into()), pair.public_key().as_ref()).unwrap();
+        Self { public, sign: Box::new(move |message| pair.sign(message).as_ref().to_vec()) }
+    }
+
+    fn all() -> [Self; 5] {
+        [Self::rsa(), Self::p256(), Self::p384(), Self::pss(), Self::ed25519()]
     }
 
     fn kid(&self) -> &str {
@@ -86,29 +110,41 @@ impl Forger {
     }
 }
 
+fn padded(pair: &RsaKeyPair, padding: &'static dyn RsaEncoding, message: &[u8]) -> Vec<u8> {
+    let mut signature = vec![0; pair.public_modulus_len()];
+    pair.sign(padding, &SystemRandom::new(), message, &mut signature).unwrap();
+    signature
+}
+
 fn good_claims() -> String {
     Value::Object(claims(json!({}))).to_string()
 }
 
-/// A verifier that trusts an issuer with an RSA key and a P-256 key, and its own.
+/// A verifier that trusts an issuer with a key of each algorithm, and its own.
 struct Target {
     verifier: Verifier,
-    rsa: Forger,
-    p256: Forger,
+    keys: [Forger; 5],
 }
 
 impl Target {
     fn new() -> Self {
-        let (clock, stub) = (clock(), Stub::new());
-        let (rsa, p256) = (Forger::rsa(), Forger::p256());
-        stub.publish(&[&rsa.public, &p256.public]);
-        let verifier =
-            verifier(Some(own_issuer(platform_oidc::Algorithm::Rs256, &clock)), vec![trusted(&stub, &clock)], &clock);
-        Self { verifier, rsa, p256 }
+        Self::of(Forger::all())
     }
 
-    fn keys(&self) -> [&Forger; 2] {
-        [&self.rsa, &self.p256]
+    fn of(keys: [Forger; 5]) -> Self {
+        let (clock, stub) = (clock(), Stub::new());
+        stub.publish(&keys.each_ref().map(|key| &key.public));
+        let own = own_issuer(platform_oidc::Algorithm::Rs256, &clock);
+        let verifier = verifier(Some(own), vec![trusted(&stub, &clock)], &clock);
+        Self { verifier, keys }
+    }
+
+    fn keys(&self) -> &[Forger] {
+        &self.keys
+    }
+
+    fn rsa(&self) -> &Forger {
+        &self.keys[0]
     }
 
     async fn refuses(&self, token: &str) -> TokenError {
@@ -137,7 +173,7 @@ async fn unsigned_and_unknown_algorithms_are_refused() {
     let target = Target::new();
     for key in target.keys() {
         for alg in
-            ["none", "None", "NONE", "nOnE", "none ", "", "HS256", "HS512", "RS1", "PS256", "RS512", "ES512", "EdDSA"]
+            ["none", "None", "NONE", "nOnE", "none ", "", "HS256", "HS512", "RS1", "PS512", "RS512", "ES512", "Ed25519"]
         {
             for signature in [vec![], vec![0], key.signature()] {
                 let forged = token(&key.header(json!({"alg": alg})), &good_claims(), &signature);
@@ -175,7 +211,8 @@ async fn a_public_key_is_no_shared_secret() {
 #[tokio::test]
 async fn keys_and_algorithms_cannot_be_swapped() {
     let target = Target::new();
-    for (key, other) in [(&target.rsa, &target.p256), (&target.p256, &target.rsa)] {
+    let pairs = target.keys().iter().flat_map(|key| target.keys().iter().map(move |other| (key, other)));
+    for (key, other) in pairs.filter(|(key, other)| key.alg() != other.alg()) {
         let alg = other.alg();
         for signature in [key.signature(), other.signature()] {
             let forged = token(&key.header(json!({"alg": alg})), &good_claims(), &signature);
@@ -187,16 +224,64 @@ async fn keys_and_algorithms_cannot_be_swapped() {
 }
 
 #[tokio::test]
+async fn a_key_that_is_published_for_one_padding_verifies_no_other() {
+    let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
+    let (n, e) = (pair.public_key().modulus(), pair.public_key().exponent());
+    let (n, e) = (n.big_endian_without_leading_zero(), e.big_endian_without_leading_zero());
+    let kid = Some("one-key".to_owned());
+    for (published, alg, padding) in [
+        (VerifyingKey::rsa(kid.clone(), n, e).unwrap(), "PS256", &RSA_PSS_SHA256),
+        (VerifyingKey::rsa_pss(kid.clone(), n, e).unwrap(), "RS256", &RSA_PKCS1_SHA256),
+    ] {
+        let (clock, stub) = (clock(), Stub::new());
+        stub.publish(&[&published]);
+        let verifier = verifier(None, vec![trusted(&stub, &clock)], &clock);
+        for (claimed, error) in [(alg, TokenError::Key), (published.algorithm().name(), TokenError::Signature)] {
+            let header = json!({"alg": claimed, "kid": "one-key"}).to_string();
+            let input = format!("{}.{}", encode(&header), encode(good_claims()));
+            let forged = token(&header, &good_claims(), &padded(&pair, padding, input.as_bytes()));
+            assert_eq!(verifier.verify(&forged).await.map(drop), Err(error), "{claimed}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_salt_of_another_length_than_the_hash_is_refused() {
+    static NONE: RsaSignatureEncoding = RSA_PSS_SHA256.with_pss_salt_length(RsaPssSaltLength::Custom(0));
+    static SHORT: RsaSignatureEncoding = RSA_PSS_SHA256.with_pss_salt_length(RsaPssSaltLength::Custom(31));
+    static LONG: RsaSignatureEncoding = RSA_PSS_SHA256.with_pss_salt_length(RsaPssSaltLength::Max);
+    for padding in [&NONE, &SHORT, &LONG] {
+        let [rsa, p256, p384, _, ed25519] = Forger::all();
+        let pss = Forger::rsa_by(padding, |n, e| VerifyingKey::rsa_pss(Some("pss-key".into()), n, e).unwrap());
+        let target = Target::of([rsa, p256, p384, pss, ed25519]);
+        let forged = target.keys[3].with_header(json!({}));
+        assert_eq!(target.refuses(&forged).await, TokenError::Signature, "{padding:?}");
+    }
+}
+
+#[tokio::test]
 async fn signatures_that_mean_nothing_are_refused() {
     let target = Target::new();
-    let order = hex::decode("ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551").unwrap();
-    let one = [&[0; 31][..], &[1]].concat();
-    let mut signatures = vec![vec![], vec![0], vec![0; 63], vec![0; 64], vec![0; 65], vec![0; 255], vec![0; 256]];
-    signatures.extend([vec![0; 257], vec![0xff; 64], vec![0xff; 256], [&[0; 255][..], &[1]].concat()]);
-    for (r, s) in [(&order, &order), (&order, &one), (&one, &order), (&one, &one)] {
-        signatures.push([&r[..], &s[..]].concat());
+    let order = |hex: &str| hex::decode(hex).unwrap();
+    let orders = [
+        order("ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551"),
+        order("ffffffffffffffffffffffffffffffffffffffffffffffffc7634d81f4372ddf581a0db248b0a77aecec196accc52973"),
+    ];
+    let mut signatures = vec![vec![], vec![0], vec![0xff; 256], [&[0; 255][..], &[1]].concat()];
+    for length in [63, 64, 65, 95, 96, 97, 255, 256, 257] {
+        signatures.extend([vec![0; length], vec![0xff; length]]);
     }
+    for order in &orders {
+        let one = [&vec![0; order.len() - 1][..], &[1]].concat();
+        for (r, s) in [(order, order), (order, &one), (&one, order), (&one, &one)] {
+            signatures.push([&r[..], &s[..]].concat());
+        }
+    }
+    // Empty, and one of two zeros, in DER.
+    signatures.push(vec![0x30, 0x00]);
     signatures.push(vec![0x30, 0x06, 0x02, 0x01, 0x00, 0x02, 0x01, 0x00]);
+    // The neutral element of Ed25519, with zero for the scalar.
+    signatures.push([&[1][..], &[0; 63]].concat());
     for key in target.keys() {
         for signature in &signatures {
             let forged = token(&key.header(json!({})), &good_claims(), signature);
@@ -207,6 +292,48 @@ async fn signatures_that_mean_nothing_are_refused() {
             target.refuses(&token(&key.header(json!({})), &good_claims(), changed)).await;
         }
     }
+}
+
+/// Adds little-endian numbers; none when the sum is longer.
+fn sum(a: &[u8], b: &[u8]) -> Option<Vec<u8>> {
+    let mut carry = 0;
+    let add = |(a, b): (&u8, &u8)| {
+        let sum = u16::from(*a) + u16::from(*b) + carry;
+        carry = sum >> 8;
+        sum.to_le_bytes()[0]
+    };
+    let sum: Vec<u8> = a.iter().zip(b).map(add).collect();
+    (carry == 0).then_some(sum)
+}
+
+#[tokio::test]
+async fn another_spelling_of_a_good_signature_is_refused() {
+    let target = Target::new();
+    let [_, p256, p384, _, ed25519] = &target.keys;
+    // In DER, as other uses of ECDSA have it.
+    for key in [p256, p384] {
+        let good = key.signature();
+        let integer = |bytes: &[u8]| [&[0x02, bytes.len() as u8 + 1, 0], bytes].concat();
+        let (r, s) = good.split_at(good.len() / 2);
+        let body = [integer(r), integer(s)].concat();
+        let der = [&[0x30, body.len() as u8], &body[..]].concat();
+        assert_eq!(target.refuses(&token(&key.header(json!({})), &good_claims(), &der)).await, TokenError::Signature);
+        let swapped = [s, r].concat();
+        let forged = token(&key.header(json!({})), &good_claims(), &swapped);
+        assert_eq!(target.refuses(&forged).await, TokenError::Signature);
+    }
+    // Ed25519 with the scalar raised by the order of the group, which less strict readers take (RFC 8032 section 8.4).
+    let order = hex::decode("edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010").unwrap();
+    let good = ed25519.signature();
+    let (r, s) = good.split_at(32);
+    let mut raised = s.to_vec();
+    let mut spellings = 0;
+    while let Some(next) = sum(&raised, &order) {
+        let forged = token(&ed25519.header(json!({})), &good_claims(), &[r, &next[..]].concat());
+        assert_eq!(target.refuses(&forged).await, TokenError::Signature);
+        (raised, spellings) = (next, spellings + 1);
+    }
+    assert!(spellings > 10, "{spellings}");
 }
 
 #[tokio::test]
@@ -240,21 +367,21 @@ async fn a_kid_is_a_name_and_never_a_path_or_a_query() {
         }
         let nameless = format!(r#"{{"alg":"{}"}}"#, key.alg());
         let forged = key.sign(&nameless, &good_claims());
-        assert_eq!(target.refuses(&forged).await, TokenError::Key, "no name, and two keys");
+        assert_eq!(target.refuses(&forged).await, TokenError::Key, "no name, and several keys");
     }
 }
 
 #[tokio::test]
 async fn a_key_that_comes_with_the_token_is_not_looked_at() {
     let target = Target::new();
-    for mine in [Forger::rsa(), Forger::p256()] {
+    for mine in Forger::all() {
         for (name, value) in [
             ("jwk", mine.public.to_jwk()),
             ("jku", json!("https://evil.example/keys")),
             ("x5u", json!("https://evil.example/chain")),
             ("x5c", json!(["MIIB"])),
         ] {
-            for kid in ["mine", "rsa-key", "ec-key"] {
+            for kid in ["mine", "rsa-key", "ec-key", "p384-key", "pss-key", "ed-key"] {
                 target.refuses(&mine.with_header(json!({"kid": kid, name: value}))).await;
             }
         }
@@ -389,21 +516,21 @@ async fn issuers_and_audiences_that_look_alike_are_others() {
         "accounts.google.com",
         "*",
     ] {
-        let token = target.rsa.with_claims(json!({"iss": iss}));
+        let token = target.rsa().with_claims(json!({"iss": iss}));
         assert_eq!(target.refuses(&token).await, TokenError::Issuer, "{iss}");
     }
-    let token = target.rsa.with_claims(json!({"iss": OWN, "sub": me()}));
+    let token = target.rsa().with_claims(json!({"iss": OWN, "sub": me()}));
     assert_eq!(target.refuses(&token).await, TokenError::Key, "one issuer's key is not another's");
     for aud in
         [json!("https://api.example/"), json!("https://api"), json!(""), json!([]), json!(["x"]), json!("customer")]
     {
-        let token = target.rsa.with_claims(json!({"aud": aud}));
+        let token = target.rsa().with_claims(json!({"aud": aud}));
         assert_eq!(target.refuses(&token).await, TokenError::Audience, "{aud}");
     }
-    let token = target.rsa.with_claims(json!({"aud": null}));
+    let token = target.rsa().with_claims(json!({"aud": null}));
     assert_eq!(target.refuses(&token).await, TokenError::Claim("aud"));
     for typ in ["logout+jwt", "secevent+jwt", "dpop+jwt", "JWE", "", "application/json"] {
-        let token = target.rsa.with_header(json!({"typ": typ}));
+        let token = target.rsa().with_header(json!({"typ": typ}));
         assert_eq!(target.refuses(&token).await, TokenError::Kind, "{typ}");
     }
 }
@@ -413,7 +540,7 @@ async fn claims_say_nothing_twice() {
     let target = Target::new();
     for (one, other) in [("alice", "mallory"), ("mallory", "alice")] {
         let doubled = good_claims().replace(r#""sub":"alice""#, &format!(r#""sub":"{one}","sub":"{other}""#));
-        let forged = target.rsa.sign(&target.rsa.header(json!({})), &doubled);
+        let forged = target.rsa().sign(&target.rsa().header(json!({})), &doubled);
         assert!(matches!(target.refuses(&forged).await, TokenError::Malformed(_)));
     }
 }

@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 
 #[tokio::test]
 async fn a_token_of_the_own_issuer_stands_for_the_identity_in_it() {
-    for algorithm in Algorithm::ALL {
+    for algorithm in Algorithm::OWN {
         let clock = clock();
         let issuer = own_issuer(algorithm, &clock);
         let verifier = verifier(Some(issuer.clone()), vec![], &clock);

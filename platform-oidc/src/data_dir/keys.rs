@@ -296,6 +296,9 @@ impl KeysFile {
 
 impl SigningEntry {
     fn generate(algorithm: Algorithm, created: Timestamp) -> Result<Self, DataDirError> {
+        if !Algorithm::OWN.contains(&algorithm) {
+            return Err(UnusableKey("the server signs with RS256 or ES256").into());
+        }
         let key = SigningKey::generate(algorithm)?;
         Ok(Self {
             kid: key.kid().to_owned(),
@@ -306,8 +309,8 @@ impl SigningEntry {
     }
 
     fn to_key(&self) -> Result<SigningKey, UnusableKey> {
-        let algorithm =
-            Algorithm::from_name(&self.algorithm).ok_or(UnusableKey("unknown algorithm of a signing key"))?;
+        let algorithm = Algorithm::from_name(&self.algorithm).filter(|algorithm| Algorithm::OWN.contains(algorithm));
+        let algorithm = algorithm.ok_or(UnusableKey("unknown algorithm of a signing key"))?;
         let der = STANDARD.decode(&self.pkcs8).map_err(|_| UnusableKey("a signing key is not base64"))?;
         let key = SigningKey::from_pkcs8(algorithm, &der)?;
         if key.kid() == self.kid { Ok(key) } else { Err(UnusableKey("a signing key and its kid do not agree")) }

@@ -87,7 +87,7 @@ impl Sts {
             if !matching::fits(wanted, claims, &self.audiences) {
                 return Err(refused());
             }
-            self.check_signature(jws, &*self.key_of(&claims.issuer, jws.kid.as_deref()).await?)?;
+            self.check_signature(jws, &*self.key_of(asked.root(), &claims.issuer, jws).await?)?;
         } else if let Some(keys) = &identity.static_keys {
             if !matching::fits_keys(keys, claims, &self.audiences) {
                 return Err(refused());
@@ -105,7 +105,7 @@ impl Sts {
     fn check_static(&self, jws: &Jws<'_>, keys: &StaticKeys) -> Result<Timestamp> {
         let until = keys.expiration_time.filter(|until| self.clock.now() < *until).ok_or_else(refused)?;
         let set = KeySet::parse(keys.issuer_keys.as_bytes()).map_err(|_| refused())?;
-        let key = set.find(jws.kid.as_deref()).ok_or_else(refused)?;
+        let key = set.find(jws.kid.as_deref(), jws.algorithm).ok_or_else(refused)?;
         self.check_signature(jws, key)?;
         Ok(until)
     }
@@ -151,7 +151,7 @@ impl Sts {
             return Err(refused());
         }
         check_kind(jws.typ.as_deref(), false).map_err(not_proved)?;
-        self.check_signature(jws, &*self.key_of(issuer, jws.kid.as_deref()).await?)?;
+        self.check_signature(jws, &*self.key_of(uid.root(), issuer, jws).await?)?;
 
         let user = self.directory_entry(&provider, oidc, claims).await?;
         let groups = groups(&oidc.groups_claim, claims)?;
@@ -189,12 +189,12 @@ impl Sts {
         }
     }
 
-    /// Returns the key that an issuer signs with: of the operator's trusted ones as they are kept, of any other as it
-    /// publishes them.
-    async fn key_of(&self, issuer: &str, kid: Option<&str>) -> Result<Arc<VerifyingKey>> {
+    /// Returns the key that an issuer signed a token with: of the operator's trusted ones as they are kept, of any
+    /// other as it publishes them, by the share of the organization that named it.
+    async fn key_of(&self, organization: &str, issuer: &str, jws: &Jws<'_>) -> Result<Arc<VerifyingKey>> {
         let found = match self.verifier.trusted(issuer) {
-            Some(trusted) => trusted.key(kid).await.map(|(key, _)| key),
-            None => self.issuers.key(issuer, kid).await,
+            Some(trusted) => trusted.key(jws.wanted()).await.map(|(key, _)| key),
+            None => self.issuers.key(organization, issuer, jws.wanted()).await,
         };
         found.map_err(not_proved)
     }

@@ -12,7 +12,7 @@ use platform_oidc::{AccessToken, Algorithm, Keys, jwks::KeySet, key::SigningKey}
 use serde_json::{Map, Value, json};
 
 use crate::{
-    common::{API, NOW, OWN, TRUSTED, encode, entropy, key},
+    common::{API, NOW, OWN, TRUSTED, decode, encode, entropy, key},
     setting::{Setting, VIEWER, code, refusal, said, token},
 };
 
@@ -157,6 +157,25 @@ async fn trap_c12_static_keys_are_good_for_their_one_identity_and_never_an_issue
         json!({"iss": google, "sub": "robot", "aud": "x"}),
     ] {
         assert_eq!(code(setting.assume(&token(&mine, claims), &robot).await), Code::Unauthenticated);
+    }
+}
+
+#[tokio::test]
+async fn a_token_may_be_signed_by_any_algorithm_that_its_issuer_or_its_identity_publishes() {
+    let setting = Setting::new().await;
+    for algorithm in Algorithm::ALL {
+        let (key, name) = (key(algorithm), algorithm.name().to_lowercase());
+        let issuer = format!("https://{name}.example");
+        setting.publish(&issuer, &[key.verifying()]);
+        let matched = json!({ "claimMatch": { "issuer": issuer, "subject": "alice" } });
+        let matched = setting.identity(&setting.org, matched).await;
+        let fixed = setting.identity(&setting.org, static_keys(&key, &issuer, "alice")).await;
+        for identity in [matched, fixed] {
+            let reply = setting.assume(&token(&key, json!({ "iss": issuer })), &identity).await.unwrap();
+            let header: Value =
+                serde_json::from_slice(&decode(reply.token.expose().split('.').next().unwrap())).unwrap();
+            assert_eq!(header["alg"], "RS256", "this server's own tokens are as before");
+        }
     }
 }
 

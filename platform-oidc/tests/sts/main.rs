@@ -19,3 +19,4 @@ mod persons;
 mod providers;
 mod reach;
 mod refresh;
+mod slow;

@@ -364,13 +364,13 @@ fn patterns(value: &Value) -> std::result::Result<(), String> {
     value.as_object().into_iter().flat_map(Map::values).try_for_each(pattern)
 }
 
-/// A JWK Set of at least one public key of RSA or an elliptic curve; what is secret must not be sent.
+/// A JWK Set of at least one public key of RSA or a curve; what is secret must not be sent.
 fn public_keys(value: &Value) -> std::result::Result<(), String> {
-    let rule = || "must be a JWK Set of public RSA or EC keys, as JSON".to_owned();
+    let rule = || "must be a JWK Set of public RSA, EC or OKP keys, as JSON".to_owned();
     let set: Value = serde_json::from_str(value.as_str().unwrap_or_default()).map_err(|_| rule())?;
     let keys = set.get("keys").and_then(Value::as_array).filter(|keys| !keys.is_empty()).ok_or_else(rule)?;
     let public = |key: &Value| {
-        matches!(key.get("kty").and_then(Value::as_str), Some("RSA" | "EC"))
+        matches!(key.get("kty").and_then(Value::as_str), Some("RSA" | "EC" | "OKP"))
             && ["d", "p", "q", "k"].iter().all(|secret| key.get(*secret).is_none())
     };
     if keys.iter().all(public) { Ok(()) } else { Err(rule()) }
@@ -396,6 +396,7 @@ mod tests {
     fn static_keys_are_public_ones() {
         let good = r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#;
         assert_eq!(public_keys(&good.into()), Ok(()));
+        assert_eq!(public_keys(&r#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"AQAB"}]}"#.into()), Ok(()));
         for bad in
             ["", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","k":"AA"}]}"#, r#"{"keys":[{"kty":"RSA","d":"AA"}]}"#]
         {
