@@ -15,8 +15,8 @@ pub use authenticate::Authenticator;
 pub use caller::{Caller, Narrowing, Session};
 pub use capability::{Capability, CapabilitySet, cap};
 pub use grants::Grants;
-pub(crate) use grants::topmost;
-pub(crate) use resolve::{GRANTS_EPOCH, identity_epoch, provider_epoch, resolve};
+pub(crate) use grants::{AsOf, topmost};
+pub(crate) use resolve::{identity_epoch, organization_epoch, provider_epoch, resolve};
 pub use tokens::{
     Exchange, GroupCapabilities, Issued, Narrow, Profile, RawToken, Refresh, Register, Registration, TokenPair,
     TokenService, WhoAmI,

@@ -1,21 +1,18 @@
 //! The context of one operation: who calls, what they hold, and reading and writing as them.
 //!
-//! Every read and commit made through it is checked against the epochs that the caller's grants were read at. When
-//! they have moved, the operation fails with a private error that makes the platform resolve the grants anew and do
-//! all of it again, so that nothing is allowed by a grant whose end was acknowledged before the operation began, and
+//! Every read and commit made through it is checked against the epochs that the caller's grants were read at: those of
+//! the identity, and those of the organizations that the operation has asked about so far. When they have moved, the
+//! operation fails with a private error that makes the platform resolve the grants anew and do all of it again, so that nothing is allowed by a grant whose end was acknowledged before the operation began, and
 //! nothing refused for want of one that was acknowledged by then.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    access::{Caller, Capability, CapabilitySet, Grants, topmost},
+    access::{AsOf, Caller, Capability, CapabilitySet, Grants, topmost},
     error::{Error, Result},
     event::{self, Draft, SUBSCRIPTIONS_EPOCH},
     kind::{Kind, Registered, Resource, Roots, Verb},
@@ -23,7 +20,7 @@ use crate::{
     scope::Scopes,
     store::{Conflict, Item, Key, Page, Query, Record, Require, Scope, StoreError},
     timestamp::Timestamp,
-    uid::Uid,
+    uid::{self, Uid},
     write::Write,
 };
 
@@ -38,13 +35,28 @@ pub struct Cx<'a> {
     platform: &'a Platform,
     caller: &'a Caller,
     grants: Arc<Grants>,
-    confirmed: AtomicBool,
+    basis: Mutex<Basis>,
     rendered: Mutex<Option<Rendered>>,
 }
 
+/// The epochs that the decisions of an operation depend on so far.
+#[derive(Debug)]
+struct Basis {
+    /// The indices in the grants of the organizations that it asked about.
+    places: Vec<usize>,
+    /// The epochs of these organizations and of the identity.
+    as_of: AsOf,
+    /// Whether a read or commit has shown that they have not changed.
+    confirmed: bool,
+}
+
+/// A list in more places than this depends on all organizations of its caller.
+const MANY_PLACES: usize = 8;
+
 impl<'a> Cx<'a> {
     pub(crate) fn new(platform: &'a Platform, caller: &'a Caller, grants: Arc<Grants>) -> Self {
-        Self { platform, caller, grants, confirmed: AtomicBool::new(false), rendered: Mutex::default() }
+        let basis = Basis { places: Vec::new(), as_of: grants.as_of(&[]), confirmed: false };
+        Self { platform, caller, grants, basis: Mutex::new(basis), rendered: Mutex::default() }
     }
 
     /// Returns the platform.
@@ -68,10 +80,12 @@ impl<'a> Cx<'a> {
 
     /// Returns what the caller's identity holds, regardless of what the token narrows it to.
     pub fn grants(&self) -> &Grants {
+        self.rest_on_all();
         &self.grants
     }
 
     pub(crate) fn shared_grants(&self) -> Arc<Grants> {
+        self.rest_on_all();
         Arc::clone(&self.grants)
     }
 
@@ -87,6 +101,11 @@ impl<'a> Cx<'a> {
 
     /// Returns what the caller may do at a uid.
     pub fn held_at(&self, uid: &str) -> CapabilitySet {
+        self.rest_on(uid);
+        self.held(uid)
+    }
+
+    fn held(&self, uid: &str) -> CapabilitySet {
         let held = self.grants.at(uid);
         match &self.caller.narrowing {
             None => held,
@@ -101,12 +120,40 @@ impl<'a> Cx<'a> {
 
     /// Returns the topmost groups at which the caller holds all of these.
     pub fn nodes(&self, capabilities: &[Capability]) -> Arc<[Uid]> {
+        self.rest_on_all();
+        self.topmost(capabilities)
+    }
+
+    fn topmost(&self, capabilities: &[Capability]) -> Arc<[Uid]> {
         match &self.caller.narrowing {
             None => self.grants.nodes(capabilities),
             Some(narrowing) => {
                 let groups = self.grants.groups().chain(narrowing.groups());
-                topmost(groups, |group| self.allows(group, capabilities))
+                topmost(groups, |group| self.held(group).contains_all(capabilities))
             }
+        }
+    }
+
+    /// Makes the rest of the operation depend on the grants in the organization of a uid. Without a binding there, it
+    /// depends on the identity alone, since every new binding raises its epoch.
+    fn rest_on(&self, uid: &str) {
+        let Some(place) = self.grants.place_of(uid::root(uid)) else { return };
+        let mut basis = self.basis.lock();
+        if !basis.places.contains(&place) {
+            basis.places.push(place);
+            basis.as_of = self.grants.as_of(&basis.places);
+            basis.confirmed = false;
+        }
+    }
+
+    /// Makes the rest of the operation depend on all grants.
+    fn rest_on_all(&self) {
+        let all = self.grants.as_of_all();
+        let mut basis = self.basis.lock();
+        if basis.as_of.epochs.len() < all.epochs.len() {
+            basis.places = (0..self.grants.organizations().len()).collect();
+            basis.as_of = all;
+            basis.confirmed = false;
         }
     }
 
@@ -130,9 +177,19 @@ impl<'a> Cx<'a> {
         if by_root { Ok(()) } else { self.demand(uid, method.capabilities) }
     }
 
-    /// Returns where the caller may list a kind.
-    pub(crate) fn visible(&self, kind: &Kind, capabilities: &[Capability]) -> Scopes {
-        let nodes = self.nodes(capabilities);
+    /// Returns where the caller may list a kind; the caller of this uses it within `places` only.
+    pub(crate) fn visible(&self, kind: &Kind, capabilities: &[Capability], places: &Scopes) -> Scopes {
+        let anywhere = |place: &Scope| matches!(place, Scope::All | Scope::Roots);
+        let places = places.as_slice();
+        if kind.roots == Roots::Shared || places.len() > MANY_PLACES || places.iter().any(anywhere) {
+            self.rest_on_all();
+        }
+        for place in places.iter().take(MANY_PLACES) {
+            if let Scope::Subtree(uid) | Scope::Children(uid) | Scope::Exact(uid) = place {
+                self.rest_on(uid);
+            }
+        }
+        let nodes = self.topmost(capabilities);
         let roots = match kind.roots {
             Roots::Granted => None,
             Roots::Shared => (!nodes.is_empty()).then_some(Scope::Roots),
@@ -148,8 +205,9 @@ impl<'a> Cx<'a> {
     /// # Errors
     /// Those of the store.
     pub async fn records(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
-        let read = self.platform.store().get(keys, &self.grants.epochs).await?;
-        self.still(&read.epochs)?;
+        let as_of = self.as_of();
+        let read = self.platform.store().get(keys, &as_of.epochs).await?;
+        self.still(&as_of, &read.epochs)?;
         Ok(read.records)
     }
 
@@ -185,9 +243,10 @@ impl<'a> Cx<'a> {
     /// # Errors
     /// Those of the store.
     pub async fn page(&self, query: Query) -> Result<Page> {
-        let query = Query { epochs: Arc::clone(&self.grants.epochs), ..query };
+        let as_of = self.as_of();
+        let query = Query { epochs: Arc::clone(&as_of.epochs), ..query };
         let page = self.platform.store().list(&query).await?;
-        self.still(&page.epochs)?;
+        self.still(&as_of, &page.epochs)?;
         Ok(page)
     }
 
@@ -206,7 +265,8 @@ impl<'a> Cx<'a> {
     pub async fn commit(&self, write: Write) -> Result<u64> {
         // First of all, so that nothing else is told to who may no longer know.
         let mut whole = Write::default();
-        for (epoch, value) in self.grants.epochs.iter().zip(&self.grants.as_of) {
+        let as_of = self.as_of();
+        for (epoch, value) in as_of.epochs.iter().zip(&*as_of.values) {
             whole.require_still(Require::Epoch(Arc::clone(epoch), *value));
         }
         whole.append(write);
@@ -215,7 +275,7 @@ impl<'a> Cx<'a> {
         let listeners = listeners_of(&commit.require);
         match self.platform.store().commit(commit).await {
             Ok(committed) => {
-                self.confirmed.store(true, Ordering::Relaxed);
+                self.confirmed(&as_of);
                 self.platform.told(committed.sequence, told);
                 Ok(committed.sequence)
             }
@@ -256,12 +316,12 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Tells whether something that was read or committed has shown the grants to be current.
+    /// Returns whether a read or commit has shown that the grants that the operation depends on are current.
     pub(crate) fn is_confirmed(&self) -> bool {
-        self.confirmed.load(Ordering::Relaxed)
+        self.basis.lock().confirmed
     }
 
-    /// Looks whether the grants are current.
+    /// Checks that the grants that the operation depends on are current.
     ///
     /// # Errors
     /// A stale one when they are not.
@@ -269,12 +329,22 @@ impl<'a> Cx<'a> {
         self.records(&[]).await.map(drop)
     }
 
-    fn still(&self, epochs: &[u64]) -> Result<()> {
-        if *epochs != *self.grants.as_of {
+    fn as_of(&self) -> AsOf {
+        self.basis.lock().as_of.clone()
+    }
+
+    fn still(&self, as_of: &AsOf, epochs: &[u64]) -> Result<()> {
+        if *epochs != *as_of.values {
             return Err(Error::stale());
         }
-        self.confirmed.store(true, Ordering::Relaxed);
+        self.confirmed(as_of);
         Ok(())
+    }
+
+    /// Notes that these were current, unless the operation has come to depend on more.
+    fn confirmed(&self, as_of: &AsOf) {
+        let mut basis = self.basis.lock();
+        basis.confirmed |= basis.as_of.epochs.len() == as_of.epochs.len();
     }
 }
 

@@ -22,7 +22,7 @@ mod resource;
 
 pub use field::{Access, Check, Field, InQuery, Place, Type};
 pub use imported::Imported;
-pub(crate) use imported::{derived_uid, escaped, opaque_uid};
+pub(crate) use imported::{derived_uid, epoch_of, escaped, opaque_uid};
 pub use resource::{Change, Registered, Resource};
 pub(crate) use resource::{canonical, sent, typed};
 

@@ -4,12 +4,11 @@ use std::{collections::HashSet, fmt::Debug, sync::Arc};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use quick_cache::sync::Cache;
 use serde_json::{Map, Value};
 
 use crate::{
     BoxFuture,
-    access::{Caller, Grants, Session, resolve},
+    access::{Caller, Grants, resolve},
     aip::page_token::PageKeys,
     clock::Clock,
     cx::{ATTEMPTS, Cx},
@@ -34,6 +33,7 @@ mod kept;
 mod outbox;
 mod presented;
 mod put;
+mod remembered;
 mod sign_ins;
 
 pub use bootstrap::Bootstrap;
@@ -42,6 +42,7 @@ pub(crate) use kept::Kept;
 pub use kept::Rendered;
 pub use outbox::{Failure, Lease, Outbox, Outcome, Settled, Waiting};
 pub use put::{PutReply, Refused};
+use remembered::{Holder, Remembered};
 pub use sign_ins::Person;
 
 /// A resource API over a store.
@@ -56,9 +57,7 @@ pub struct Platform {
     kinds: Vec<Registered>,
     page_keys: ArcSwap<PageKeys>,
     seal_keys: ArcSwap<SealKeys>,
-    grants: Cache<Uid, Arc<Grants>>,
-    /// Those of persons who signed in by an organisation's own provider.
-    sessions: Cache<(Uid, Arc<Session>), Arc<Grants>>,
+    grants: Remembered,
     documents: Kept,
     events: Events,
     settings: Settings,
@@ -85,8 +84,8 @@ pub struct Settings {
     pub event_type_prefix: String,
     /// Whether sinks may be `http` URLs, which anybody on the way can read.
     pub allow_http_sinks: bool,
-    /// Of how many identities the grants are kept in memory.
-    pub cached_grants: usize,
+    /// The size of the cache of identities' grants, approximately, in bytes.
+    pub cached_grants_bytes: u64,
 }
 
 impl Default for Settings {
@@ -102,7 +101,7 @@ impl Default for Settings {
             terms: TermsDocument::published(),
             event_type_prefix: "dev.chainguard.api".to_owned(),
             allow_http_sinks: false,
-            cached_grants: 10_000,
+            cached_grants_bytes: 64 << 20,
         }
     }
 }
@@ -159,8 +158,7 @@ impl Builder {
         let page_keys = self.page_keys.unwrap_or_else(|| PageKeys::new(draw()));
         let seal_keys = self.seal_keys.unwrap_or_else(|| SealKeys::new(draw()));
         Platform {
-            grants: Cache::new(self.settings.cached_grants),
-            sessions: Cache::new(self.settings.cached_grants),
+            grants: Remembered::new(self.settings.cached_grants_bytes),
             store: self.store,
             clock: self.clock,
             entropy: self.entropy,
@@ -441,9 +439,6 @@ impl Platform {
     /// # Errors
     /// As [`Platform::grants_of`].
     pub async fn grants(&self, identity: &Uid) -> Result<Arc<Grants>> {
-        if let Some(grants) = self.grants.get(identity) {
-            return Ok(grants);
-        }
         self.grants_of(&Caller::new(identity.clone())).await
     }
 
@@ -456,22 +451,13 @@ impl Platform {
     /// # Errors
     /// UNAUTHENTICATED when there is no such identity or its sign-in has ended, and those of the store.
     pub async fn grants_of(&self, caller: &Caller) -> Result<Arc<Grants>> {
-        let known = match &caller.session {
-            None => self.grants.get(&caller.identity),
-            Some(session) => self.sessions.get(&(caller.identity.clone(), Arc::clone(session))),
-        };
-        if let Some(grants) = known {
+        let holder = Holder::of(caller);
+        if let Some(grants) = self.grants.get(&holder) {
             return Ok(grants);
         }
         let operator = self.settings.operators.contains(&caller.identity);
         let grants = Arc::new(resolve(self.store(), caller, operator).await?);
-        match &caller.session {
-            None => self.grants.insert(caller.identity.clone(), Arc::clone(&grants)),
-            Some(session) => {
-                let key = (caller.identity.clone(), Arc::clone(session));
-                self.sessions.insert(key, Arc::clone(&grants));
-            }
-        }
+        self.grants.insert(holder, Arc::clone(&grants));
         Ok(grants)
     }
 
@@ -490,10 +476,7 @@ impl Platform {
     }
 
     fn forget(&self, caller: &Caller) {
-        match &caller.session {
-            None => drop(self.grants.remove(&caller.identity)),
-            Some(session) => drop(self.sessions.remove(&(caller.identity.clone(), Arc::clone(session)))),
-        }
+        self.grants.remove(&Holder::of(caller));
     }
 }
 

@@ -280,6 +280,18 @@ mod tests {
     use crate::{kind::Resource, resources::registry::Tag};
 
     #[test]
+    fn a_list_is_narrowed_to_at_most_a_thousand_uids() {
+        let list = |count: usize| {
+            let pair = |n: usize| ("uidp.ids".to_owned(), format!("{n:040x}"));
+            ListRequest::from_query(Tag::KIND, &(0..count).map(pair).collect::<Vec<_>>())
+        };
+        assert_eq!(list(1_000).unwrap().uidp.ids.len(), 1_000);
+        let error = list(1_001).unwrap_err();
+        let fields: Vec<_> = error.violations().iter().map(|violation| violation.field.as_str()).collect();
+        assert_eq!(fields, ["uidp.ids"]);
+    }
+
+    #[test]
     fn all_that_is_wrong_with_a_list_is_told_at_once() {
         let pairs = [
             ("nam", "x"),

@@ -27,34 +27,13 @@ impl Scopes {
     }
 
     /// Returns the places that are in both sets.
+    ///
+    /// Costs a few binary searches per place of this set, plus the size of the result; a place of direct children costs all
+    /// places of the other set below it.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
-        // Thousands of uids with thousands of groups must not be compared one by one.
-        match (self.are_exact(), other.are_exact()) {
-            (true, _) => self.exact_in(other),
-            (_, true) => other.exact_in(self),
-            _ => Self::disjoint(self.0.iter().flat_map(|a| other.0.iter().filter_map(|b| intersect(a, b)))),
-        }
-    }
-
-    fn are_exact(&self) -> bool {
-        self.0.iter().all(|place| matches!(place, Scope::Exact(_)))
-    }
-
-    /// Returns those of these uids that lie in a place of `other`.
-    fn exact_in(&self, other: &Self) -> Self {
-        let lies = |place: &&Scope| matches!(place, Scope::Exact(uid) if other.has(uid));
-        Self(self.0.iter().filter(lies).cloned().collect())
-    }
-
-    /// Tells whether a uid lies in one of the places, which are in order.
-    fn has(&self, uid: &Uid) -> bool {
-        let has = |place: Scope| self.0.binary_search(&place).is_ok();
-        has(Scope::All)
-            || (uid.is_root() && has(Scope::Roots))
-            || has(Scope::Exact(uid.clone()))
-            || uid.parent().is_some_and(|parent| has(Scope::Children(parent)))
-            || uid.ancestry().any(|top| has(Scope::Subtree(Uid::opaque(top))))
+        let other = Sorted::new(&other.0);
+        Self::disjoint(self.0.iter().flat_map(|a| other.near(a).filter_map(|b| intersect(a, b))))
     }
 
     /// Tells whether there is no place.
@@ -62,9 +41,66 @@ impl Scopes {
         self.0.is_empty()
     }
 
+    /// Returns the places, in order.
+    pub fn as_slice(&self) -> &[Scope] {
+        &self.0
+    }
+
     /// Returns the places.
     pub fn into_vec(self) -> Vec<Scope> {
         self.0
+    }
+}
+
+/// Places sorted by their uids, to find those that can overlap with another.
+struct Sorted<'a> {
+    /// Those without a uid.
+    wide: Vec<&'a Scope>,
+    /// Those with one, in the order of the uids.
+    by_uid: Vec<(&'a Uid, &'a Scope)>,
+}
+
+impl<'a> Sorted<'a> {
+    fn new(places: &'a [Scope]) -> Self {
+        let wide = places.iter().filter(|place| uid_of(place).is_none()).collect();
+        let mut by_uid: Vec<_> = places.iter().filter_map(|place| Some((uid_of(place)?, place))).collect();
+        by_uid.sort();
+        Self { wide, by_uid }
+    }
+
+    /// Returns the places that are at the uid of another, above or below it; all, where it has none.
+    fn near(&self, place: &Scope) -> impl Iterator<Item = &'a Scope> {
+        let mut near = Vec::new();
+        let below = match (uid_of(place), place) {
+            (None, _) => self.by_uid.as_slice(),
+            (Some(uid), place) => {
+                for uid in uid.ancestry() {
+                    near.extend_from_slice(self.range(uid, |known| known <= uid));
+                }
+                let first = format!("{uid}/");
+                match place {
+                    Scope::Exact(_) => &[],
+                    _ => self.range(&first, |known| known.starts_with(&first)),
+                }
+            }
+        };
+        near.extend_from_slice(below);
+        self.wide.clone().into_iter().chain(near.into_iter().map(|(_, place)| place))
+    }
+
+    /// Returns the places from a uid on for as long as their uids pass.
+    fn range(&self, first: &str, passes: impl Fn(&str) -> bool) -> &[(&'a Uid, &'a Scope)] {
+        let begin = self.by_uid.partition_point(|(uid, _)| uid.as_str() < first);
+        let rest = self.by_uid.get(begin..).unwrap_or_default();
+        rest.get(..rest.partition_point(|(uid, _)| passes(uid))).unwrap_or_default()
+    }
+}
+
+/// Returns the uid that a place is at.
+fn uid_of(place: &Scope) -> Option<&Uid> {
+    match place {
+        Scope::Subtree(uid) | Scope::Children(uid) | Scope::Exact(uid) => Some(uid),
+        Scope::Roots | Scope::All => None,
     }
 }
 
@@ -205,8 +241,49 @@ mod tests {
             && (filter.ids.is_empty() || filter.ids.contains(uid))
     }
 
+    /// Any set of places of the small tree, of which none lies in another.
+    fn places() -> impl Strategy<Value = Scopes> {
+        let place = (prop::sample::select(universe()), 0..3).prop_map(|(uid, form)| match form {
+            0 => Scope::Subtree(uid),
+            1 => Scope::Children(uid),
+            _ => Scope::Exact(uid),
+        });
+        let place = prop_oneof![20 => place, 1 => Just(Scope::Roots), 1 => Just(Scope::All)];
+        prop::collection::vec(place, 0..12).prop_map(|places| {
+            let alone = |(at, place): &(usize, &Scope)| {
+                let others = places.iter().enumerate().filter(|(other, _)| other != at);
+                others.into_iter().all(|(other, outer)| {
+                    !universe().iter().any(|uid| outer.contains(uid) && place.contains(uid))
+                        || (*at < other && outer == *place)
+                })
+            };
+            Scopes::disjoint(places.iter().enumerate().filter(alone).map(|(_, place)| place.clone()))
+        })
+    }
+
+    #[test]
+    fn many_uids_and_many_grants_are_intersected_with_few_comparisons() {
+        let group = |n: usize| Uid::opaque(format!("{:040x}/{n:016x}", n % 7));
+        let grants = Scopes::disjoint((0..40_000).map(|n| Scope::Subtree(group(n))));
+        let ids = Scopes::disjoint((0..40_000).map(|n| Scope::Exact(group(n * 2))));
+        let near: usize = {
+            let sorted = Sorted::new(&grants.0);
+            ids.0.iter().map(|place| sorted.near(place).count()).sum()
+        };
+        assert!(near <= 40_000, "{near} comparisons");
+        let both = (0..40_000).filter(|n| grants.0.binary_search(&Scope::Subtree(group(n * 2))).is_ok()).count();
+        assert_eq!(ids.and(&grants).0.len(), both);
+        assert_eq!(grants.and(&ids), ids.and(&grants));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
+        #[test]
+        fn the_intersection_equals_that_of_each_pair_of_places(a in places(), b in places()) {
+            let naive = Scopes::disjoint(a.0.iter().flat_map(|a| b.0.iter().filter_map(|b| intersect(a, b))));
+            prop_assert_eq!(a.and(&b), naive);
+        }
+
         #[test]
         fn a_list_looks_once_where_the_filter_and_a_grant_both_hold(grants in grants(), filter in filter()) {
             let scopes = filter.scopes().and(&grants);

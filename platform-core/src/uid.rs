@@ -109,7 +109,7 @@ impl Uid {
 
     /// Returns the first segment: the organisation, for a resource of one.
     pub fn root(&self) -> &str {
-        self.0.split('/').next().unwrap_or_default()
+        root(&self.0)
     }
 
     /// Returns the last segment.
@@ -131,6 +131,11 @@ impl Uid {
     pub fn is_below(&self, other: &str) -> bool {
         self.0.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
     }
+}
+
+/// Returns the first segment of a uid.
+pub fn root(uid: &str) -> &str {
+    uid.split('/').next().unwrap_or_default()
 }
 
 /// Tells whether a uid is `other` or lies anywhere below it.

@@ -44,7 +44,7 @@ async fn rendered(cx: &Cx<'_>, registered: &Registered, stored: Vec<(u16, Bytes)
 }
 
 /// Completes one body.
-async fn rendered_one(cx: &Cx<'_>, registered: &Registered, body: &Value, computed: bool) -> Result<Bytes> {
+pub(crate) async fn rendered_one(cx: &Cx<'_>, registered: &Registered, body: &Value, computed: bool) -> Result<Bytes> {
     let body = encode(body)?;
     if !computed {
         return Ok(body);

@@ -35,7 +35,7 @@ impl Sides {
     /// Makes so many registered persons with so many bindings each at groups two levels deep.
     pub fn new(identities: u64, bindings: u64) -> Self {
         let store = Arc::new(MemoryStore::new());
-        let settings = Settings { cached_grants: 100_000, ..Settings::default() };
+        let settings = Settings { cached_grants_bytes: 1 << 30, ..Settings::default() };
         let platform = Platform::builder(store.clone(), SystemClock, SystemEntropy).settings(settings).build();
         block_on(platform.write_built_in_roles()).unwrap();
         let now = Some(Timestamp::from_millis(1_760_000_000_000));

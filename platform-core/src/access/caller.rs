@@ -36,6 +36,15 @@ pub struct Session {
     pub groups: Vec<String>,
 }
 
+impl Session {
+    /// Returns the approximate size in memory in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let groups = self.groups.iter().map(|group| size_of::<String>() + group.len());
+        let user = self.user.as_ref().map_or(0, |user| user.len());
+        size_of::<Self>() + self.provider.len() + self.issuer.len() + user + groups.sum::<usize>()
+    }
+}
+
 impl Caller {
     /// Returns the identity as a caller, not narrowed.
     pub const fn new(identity: Uid) -> Self {

@@ -11,28 +11,64 @@ use crate::{
     uid::{self, Uid},
 };
 
+/// Epochs, and the values that they had when the data that depends on them was read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AsOf {
+    pub(crate) epochs: Arc<[Epoch]>,
+    pub(crate) values: Arc<[u64]>,
+}
+
+impl AsOf {
+    /// Returns the epochs with their values; surplus epochs or values are dropped.
+    pub(crate) fn new(epochs: impl IntoIterator<Item = Epoch>, values: impl IntoIterator<Item = u64>) -> Self {
+        let (epochs, values): (Vec<_>, Vec<_>) = epochs.into_iter().zip(values).unzip();
+        Self { epochs: epochs.into(), values: values.into() }
+    }
+
+    /// Returns the epochs at these places.
+    fn at(&self, places: impl Iterator<Item = usize> + Clone) -> Self {
+        let epochs = places.clone().filter_map(|place| self.epochs.get(place).cloned());
+        Self::new(epochs, places.filter_map(|place| self.values.get(place).copied()))
+    }
+}
+
 /// The live grants of an identity, as of the epochs that they were read at.
+///
+/// The capabilities in one organization depend only on the epochs of the identity and of that organization, so that a
+/// change in one organization does not invalidate decisions about another.
 pub struct Grants {
     /// The identity's record.
     pub(crate) identity: Identity,
     /// Whether this is the installation's operator.
     pub(crate) operator: bool,
-    /// What must not have changed for the grants to hold.
-    pub(crate) epochs: Arc<[Epoch]>,
-    /// The values of the epochs.
-    pub(crate) as_of: Vec<u64>,
+    /// All epochs: those of the identity and its sign-in, then one for each of the organizations.
+    as_of: AsOf,
+    /// Those of the identity and its sign-in alone.
+    own: AsOf,
+    /// The organizations with a binding, in order.
+    organizations: Vec<Uid>,
     by_group: HashMap<Uid, CapabilitySet>,
     /// The topmost groups where sets of capabilities are held, worked out when first asked for.
     nodes: Mutex<HashMap<CapabilitySet, Arc<[Uid]>>>,
+    /// The approximate size in memory in bytes, including the most that `nodes` may hold.
+    bytes: usize,
 }
 
+/// The approximate overhead of an allocation or of an entry of a map, in bytes.
+const OVERHEAD: usize = 64;
+
+/// The most groups in all sets of `nodes` together: per bound group, and in addition.
+const NODES_PER_GROUP: usize = 4;
+const MORE_NODES: usize = 64;
+
 impl Grants {
-    /// Returns the grants of an identity that holds these capabilities at these groups, cut to its reach.
+    /// Returns the grants of an identity that holds these capabilities at these groups, cut to its reach. The last of
+    /// the epochs are those of the organizations, in their order; every group must lie in one of them.
     pub(crate) fn new(
         identity: Identity,
         operator: bool,
-        epochs: Arc<[Epoch]>,
-        as_of: Vec<u64>,
+        as_of: AsOf,
+        organizations: Vec<Uid>,
         bound: impl IntoIterator<Item = (Uid, CapabilitySet)>,
     ) -> Self {
         let mut by_group: HashMap<Uid, CapabilitySet> = HashMap::new();
@@ -42,12 +78,42 @@ impl Grants {
                 *held = held.union(capabilities);
             }
         }
-        Self { identity, operator, epochs, as_of, by_group, nodes: Mutex::default() }
+        let own = as_of.at(0..as_of.epochs.len().saturating_sub(organizations.len()));
+        let uids = by_group.keys().chain(&organizations).map(|uid| uid.len() + size_of::<Uid>() + OVERHEAD);
+        let epochs = as_of.epochs.iter().map(|epoch| epoch.len() + size_of::<(Epoch, u64)>() + OVERHEAD);
+        let nodes = most_nodes(by_group.len()) * size_of::<Uid>();
+        let bytes = size_of::<Self>() + uids.sum::<usize>() + epochs.sum::<usize>() + nodes + bytes_of(&identity);
+        Self { identity, operator, as_of, own, organizations, by_group, nodes: Mutex::default(), bytes }
     }
 
     /// Returns the grants of nobody, which never become stale.
     pub(crate) fn none() -> Self {
-        Self::new(Identity::default(), false, Arc::default(), Vec::new(), [])
+        Self::new(Identity::default(), false, AsOf::default(), Vec::new(), [])
+    }
+
+    /// Returns the organizations with a binding, in order.
+    pub(crate) fn organizations(&self) -> &[Uid] {
+        &self.organizations
+    }
+
+    /// Returns the index of an organization among [`Self::organizations`].
+    pub(crate) fn place_of(&self, organization: &str) -> Option<usize> {
+        self.organizations.binary_search_by(|known| known.as_str().cmp(organization)).ok()
+    }
+
+    /// Returns the epochs that all of the grants depend on.
+    pub(crate) fn as_of_all(&self) -> AsOf {
+        self.as_of.clone()
+    }
+
+    /// Returns the epochs that the grants in the organizations at these places depend on, including the identity's own.
+    pub(crate) fn as_of(&self, places: &[usize]) -> AsOf {
+        let own = self.own.epochs.len();
+        match places.len() {
+            all if all == self.organizations.len() => self.as_of_all(),
+            0 => self.own.clone(),
+            _ => self.as_of.at((0..own).chain(places.iter().map(move |place| own + place))),
+        }
     }
 
     /// Returns what is held at a uid: what is bound there and at every group above.
@@ -73,9 +139,36 @@ impl Grants {
             return Arc::clone(nodes);
         }
         let nodes = topmost(self.by_group.keys(), |group| self.at(group).is_superset(&wanted));
-        self.nodes.lock().insert(wanted, Arc::clone(&nodes));
+        let mut known = self.nodes.lock();
+        // Each set counts as two more groups, the size of an empty one.
+        let size = |nodes: &Arc<[Uid]>| nodes.len() + 2;
+        if known.values().map(size).sum::<usize>() + size(&nodes) > most_nodes(self.by_group.len()) {
+            known.clear();
+        }
+        known.insert(wanted, Arc::clone(&nodes));
         nodes
     }
+
+    /// Returns the number of groups in all cached sets together.
+    #[cfg(test)]
+    pub(crate) fn remembered_nodes(&self) -> usize {
+        self.nodes.lock().values().map(|nodes| nodes.len()).sum()
+    }
+
+    /// Returns the approximate size in memory in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Returns the most groups that are cached in all sets together for an identity with bindings at this many groups.
+const fn most_nodes(groups: usize) -> usize {
+    MORE_NODES + NODES_PER_GROUP * groups
+}
+
+/// Returns the approximate size of an identity's texts in bytes.
+fn bytes_of(identity: &Identity) -> usize {
+    serde_json::to_vec(identity).map_or(0, |json| 2 * json.len())
 }
 
 /// Returns those of the groups that pass and have no ancestor that passes.

@@ -13,6 +13,9 @@ use crate::{
 /// What the names of the epochs of subscriptions begin with; the organisation's uid follows.
 pub(crate) const SUBSCRIPTIONS_EPOCH: &str = "subscriptions/";
 
+/// The approximate overhead of an allocation, in bytes.
+const OVERHEAD: usize = 64;
+
 /// Returns the epoch that every change of who subscribed in an organisation raises.
 pub(crate) fn subscriptions_epoch(root: &str) -> Epoch {
     format!("{SUBSCRIPTIONS_EPOCH}{root}").into()
@@ -38,6 +41,12 @@ impl Listeners {
             as_of: page.epochs.first().copied().unwrap_or_default(),
             subscriptions: page.items.into_iter().map(|item| item.uid).collect(),
         })
+    }
+
+    /// Returns the approximate size in memory in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let subscriptions = self.subscriptions.iter().map(|uid| size_of::<Uid>() + uid.len() + OVERHEAD);
+        size_of::<Self>() + self.epoch.len() + OVERHEAD + subscriptions.sum::<usize>()
     }
 
     /// Returns what must hold so that they are still those.

@@ -3,7 +3,12 @@
 use sha2::{Digest, Sha256};
 
 use super::Resource;
-use crate::{access::Capability, error::Violations, store::Delete, uid::Uid};
+use crate::{
+    access::Capability,
+    error::Violations,
+    store::{Delete, Epoch},
+    uid::{self, Uid},
+};
 
 /// A kind of which [`Platform::put`](crate::platform::Platform::put) writes what a source says.
 ///
@@ -13,7 +18,8 @@ pub trait Imported: Resource {
     /// What a caller must hold, all of it, at or above the parent to write; nothing means that the operator alone may.
     const WRITE: &'static [Capability];
 
-    /// The epoch that every write raises, if what is made of all resources of the kind is kept somewhere.
+    /// The prefix of the name of an epoch that every write raises, if data derived from all resources of the kind is
+    /// cached; each organization has its own epoch.
     const EPOCH: Option<&'static str> = None;
 
     /// Returns the uid that this has below a parent. It follows from what makes two of them the same, so that what is
@@ -27,6 +33,11 @@ pub trait Imported: Resource {
     fn goes_with(_uid: &Uid) -> Option<Delete> {
         None
     }
+}
+
+/// Returns the epoch of this name of the organization of a uid.
+pub(crate) fn epoch_of(name: &str, uid: &str) -> Epoch {
+    format!("{name}/{}", uid::root(uid)).into()
 }
 
 /// Returns a uid below another that follows from these values: 64 bits of SHA-256 over them, each preceded by its

@@ -46,7 +46,6 @@ impl Platform {
             if changed {
                 let create_time = standing.and_then(|standing| standing.create_time).or(role.create_time);
                 write.put(&role.uid, &role::Role { create_time, ..role.clone() }, Bytes::new())?;
-                write.raise(crate::access::GRANTS_EPOCH.into());
             }
         }
         if write.is_empty() { Ok(()) } else { cx.commit(write).await.map(drop) }

@@ -47,7 +47,8 @@ impl Platform {
     /// user who is no longer active is let in nowhere from then on, and what they signed in to has ended.
     ///
     /// # Errors
-    /// NOT_FOUND, INVALID_ARGUMENT, ALREADY_EXISTS, ABORTED when too many change one user at once.
+    /// NOT_FOUND, INVALID_ARGUMENT, ALREADY_EXISTS, FAILED_PRECONDITION for the last owner of the organization who would
+    /// no longer be let in, ABORTED when too many change one user at once.
     pub async fn update_directory_user(
         &self,
         provider: &Uid,
@@ -72,10 +73,17 @@ impl Platform {
     /// Deletes a user; what they signed in to has ended.
     ///
     /// # Errors
-    /// NOT_FOUND, and those of the store.
+    /// NOT_FOUND, FAILED_PRECONDITION for the last owner of the organization, ABORTED when too many change one user at
+    /// once, and those of the store.
     pub async fn delete_directory_user(&self, provider: &Uid, id: &str) -> Result<()> {
-        let (user, _) = self.standing_user(provider, id).await?;
-        self.as_nobody(async |cx| directory_user::delete(cx, provider, &user.uid).await).await
+        for _ in 0..crate::cx::ATTEMPTS {
+            let expected = self.standing_user(provider, id).await?;
+            match self.as_nobody(async |cx| directory_user::delete(cx, provider, expected).await).await {
+                Err(error) if error.is_stale() => {}
+                done => return done,
+            }
+        }
+        Err(Error::busy())
     }
 
     async fn standing_user(&self, provider: &Uid, id: &str) -> Result<(DirectoryUser, u64)> {

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use quick_cache::sync::Cache;
+use quick_cache::{Weighter, sync::Cache};
 
 use super::Platform;
 use crate::{
@@ -11,19 +11,31 @@ use crate::{
     uid::Uid,
 };
 
-/// Of how many organisations it is remembered who subscribed.
+/// The size of the cache of subscribers in bytes, approximately, and the number of organizations of the usual size that
+/// fit.
+const REMEMBERED_BYTES: u64 = 16 << 20;
 const REMEMBERED: usize = 10_000;
+
+#[derive(Debug, Clone)]
+struct Weight;
+
+impl Weighter<Uid, Arc<Listeners>> for Weight {
+    fn weight(&self, organisation: &Uid, listeners: &Arc<Listeners>) -> u64 {
+        (organisation.len() + listeners.bytes()) as u64
+    }
+}
 
 /// What a platform keeps in memory for events.
 pub(super) struct Events {
-    listeners: Cache<Uid, Arc<Listeners>>,
+    listeners: Cache<Uid, Arc<Listeners>, Weight>,
     streams: Streams,
     watches: Watches,
 }
 
 impl Default for Events {
     fn default() -> Self {
-        Self { listeners: Cache::new(REMEMBERED), streams: Streams::default(), watches: Watches::default() }
+        let listeners = Cache::with_weighter(REMEMBERED, REMEMBERED_BYTES, Weight);
+        Self { listeners, streams: Streams::default(), watches: Watches::default() }
     }
 }
 

@@ -50,7 +50,7 @@ impl Rendered {
 /// How many bytes are hashed at once.
 const PART: usize = 1 << 20;
 
-/// One answer, and the value that its epoch had before it was made.
+/// One answer, and the greatest value that its epochs had before it was made.
 ///
 /// However many ask at once, one of them makes it, and it serves all who came before it was begun.
 #[derive(Debug, Default)]
@@ -67,10 +67,10 @@ impl Kept {
     pub(crate) async fn get(
         &self,
         store: &dyn Store,
-        epoch: &Epoch,
+        epochs: &[Epoch],
         make: impl Future<Output = Result<Rendered>> + Send,
     ) -> Result<Rendered> {
-        let came_at = value_of(store, epoch).await?;
+        let came_at = greatest_of(store, epochs).await?;
         let fresh = || self.last.load_full().filter(|last| last.0 >= came_at).map(|last| last.1.clone());
         if let Some(rendered) = fresh() {
             return Ok(rendered);
@@ -79,14 +79,14 @@ impl Kept {
         if let Some(rendered) = fresh() {
             return Ok(rendered);
         }
-        let begun_at = value_of(store, epoch).await?;
+        let begun_at = greatest_of(store, epochs).await?;
         let rendered = make.await?;
         self.last.store(Some(Arc::new((begun_at, rendered.clone()))));
         Ok(rendered)
     }
 }
 
-async fn value_of(store: &dyn Store, epoch: &Epoch) -> Result<u64> {
-    let read = store.get(&[], std::slice::from_ref(epoch)).await?;
-    Ok(read.epochs.first().copied().unwrap_or_default())
+/// Returns the greatest value of these epochs, which rises whenever any of them is raised.
+async fn greatest_of(store: &dyn Store, epochs: &[Epoch]) -> Result<u64> {
+    Ok(store.get(&[], epochs).await?.epochs.into_iter().max().unwrap_or_default())
 }

@@ -11,7 +11,7 @@ use crate::{
     cx::Cx,
     error::{Code, Error, Result, Violations},
     fields::{Checked, Keys},
-    kind::{Access, Field, Imported, Kind, Parent, Registered},
+    kind::{Access, Field, Imported, Kind, Parent, Registered, epoch_of},
     store::{Key, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -213,9 +213,10 @@ fn checked<R: Imported>(mut resource: R, parent: &Uid) -> Result<Entry> {
 /// Returns what deletes a resource, and what else its kind says goes with it.
 async fn removal<R: Imported>(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> Result<Write> {
     let goes_with = R::goes_with(&uid);
+    let epoch = R::EPOCH.map(|name| epoch_of(name, &uid));
     let mut write = verbs::delete::prepared(cx, registered, uid).await?;
     goes_with.into_iter().for_each(|delete| write.delete(delete));
-    R::EPOCH.into_iter().for_each(|epoch| write.raise(epoch.into()));
+    epoch.into_iter().for_each(|epoch| write.raise(epoch));
     Ok(write)
 }
 
@@ -272,7 +273,7 @@ async fn write<R: Imported>(cx: &Cx<'_>, parent: &Uid, batch: &[&Entry]) -> Resu
         write.put_body(kind, &entry.uid, &body, entry.computed, Bytes::new())?;
     }
     if !write.is_empty() {
-        R::EPOCH.into_iter().for_each(|epoch| write.raise(epoch.into()));
+        R::EPOCH.into_iter().for_each(|name| write.raise(epoch_of(name, parent)));
         cx.commit(write).await?;
     }
     Ok(reply)

@@ -159,12 +159,19 @@ impl Platform {
         }
     }
 
-    /// Begins a sign-in, which refresh tokens keep up.
+    /// Begins a sign-in, which refresh tokens keep up. A person has at most 100 at a time: a new one ends the oldest.
     ///
     /// # Errors
-    /// UNAUTHENTICATED when there is no such person, and those of the store.
+    /// UNAUTHENTICATED when there is no such person, ABORTED when too many begin for one person at once, and those of
+    /// the store.
     pub async fn begin_sign_in(&self, new: NewSignIn<'_>) -> Result<SignIn> {
-        self.as_nobody(async |cx| sign_in::begin(cx, new).await).await
+        for _ in 0..crate::cx::ATTEMPTS {
+            match self.as_nobody(async |cx| sign_in::begin(cx, new.clone()).await).await {
+                Err(error) if error.is_stale() => {}
+                done => return done,
+            }
+        }
+        Err(Error::busy())
     }
 
     /// Returns the sign-in that a refresh token of these secrets stands for. Only hashes are compared, in constant

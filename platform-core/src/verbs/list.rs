@@ -38,11 +38,12 @@ pub struct ListReply {
 pub(crate) async fn list(cx: &Cx<'_>, registered: &Registered, request: &ListRequest) -> Result<ListReply> {
     let kind = registered.kind;
     let Some(method) = kind.method(Verb::List) else { return Err(Error::denied()) };
+    let asked = request.uidp.scopes();
     let visible = match method.open {
         true => Scopes::disjoint([Scope::Roots]),
-        false => cx.visible(kind, method.capabilities),
+        false => cx.visible(kind, method.capabilities, &asked),
     };
-    let scopes = request.uidp.scopes().and(&visible);
+    let scopes = asked.and(&visible);
     // Who may see nothing learns nothing.
     if let (Some((_, of)), Some(uid), false) = (method.of, &request.of, scopes.is_empty()) {
         let of = cx.platform().kinds().find(|kind| kind.name == of);

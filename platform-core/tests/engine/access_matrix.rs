@@ -114,6 +114,10 @@ fn request(world: &World, action: &str, group: &Uid) -> Value {
     match action {
         "LookupGroup" | "CheckEligibility" | "EndSignIns" | "Ping" | "ListDocuments" => json!({}),
         "RequestGroupAccess" => json!({ "groupUid": group }),
+        "RepairOwner" => {
+            let heir = world.person(&format!("heir {}", world.serial()), None);
+            json!({ "groupUid": group, "identityUid": heir.identity })
+        }
         "LookupIdentity" => json!({ "issuer": "i", "subject": "s" }),
         "UpdateIdentityMetadata" => json!({ "identityMetadata": { "company": "c" } }),
         "BatchCreateRoleBindings" => {

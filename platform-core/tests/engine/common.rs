@@ -301,6 +301,12 @@ impl World {
         uid_of(&self.create(&self.operator, "RoleBinding", group, body).unwrap())
     }
 
+    /// Binds an identity to a role at a group, as somebody.
+    pub(crate) fn bind_as(&self, caller: &Caller, identity: &Caller, role: &str, group: &str) -> Uid {
+        let body = json!({ "identityUid": identity.identity, "roleUid": role });
+        uid_of(&self.create(caller, "RoleBinding", group, body).unwrap())
+    }
+
     /// Creates an identity in a group that holds a built-in role there.
     pub(crate) fn member(&self, role: &str, group: &str) -> Caller {
         let identity = self.identity(group);

@@ -43,14 +43,30 @@ struct Scene {
 const HELD: &[&str] =
     &["repo.list", "repo.create", "repo.update", "repo.delete", "tag.create", "tag.list", "role_bindings.create"];
 
+/// Who the caller of a scene is.
+#[derive(Debug, Clone, Copy)]
+enum Who {
+    /// An identity of the organization.
+    Member,
+    /// A person who has roles in another organization too.
+    Person,
+}
+
 impl Scene {
-    fn new() -> Self {
+    fn new(who: Who) -> Self {
         let store = Paused::default();
         let gate = store.gate();
         let world = World::over(Arc::new(store));
         let group = world.group(&world.org);
         let role = world.role(&world.org, HELD);
-        let caller = world.identity(&world.org);
+        let caller = match who {
+            Who::Member => world.identity(&world.org),
+            Who::Person => {
+                let (caller, other) = (world.person("ada", None), world.organisation());
+                world.bind(&caller, &world.role(&other, HELD), &other);
+                caller
+            }
+        };
         let binding = world.bind(&caller, &role, &group);
         let repo = world.repo(&group);
         // So that the grants are cached.
@@ -163,21 +179,27 @@ fn assert_refused(done: Result<Value>, deed: Deed, revocation: Revocation) {
 
 #[test]
 fn after_a_revocation_nothing_is_allowed_by_what_it_ended() {
-    for revocation in REVOCATIONS {
-        for deed in DEEDS {
-            let scene = Scene::new();
-            scene.revoke(revocation);
-            assert_refused(scene.try_to(deed), deed, revocation);
+    for who in [Who::Member, Who::Person] {
+        for revocation in REVOCATIONS {
+            for deed in DEEDS {
+                let scene = Scene::new(who);
+                scene.revoke(revocation);
+                assert_refused(scene.try_to(deed), deed, revocation);
+            }
         }
     }
 }
 
 #[test]
 fn a_request_in_flight_is_refused_by_a_revocation_that_comes_before_any_of_its_calls() {
+    [Who::Member, Who::Person].into_iter().for_each(refused_in_flight);
+}
+
+fn refused_in_flight(who: Who) {
     for revocation in REVOCATIONS {
         for deed in DEEDS {
             for call in [Call::Get, Call::List, Call::Commit] {
-                let scene = Scene::new();
+                let scene = Scene::new(who);
                 let before = scene.state();
                 let mut met = false;
                 let done = scene.gate.between(

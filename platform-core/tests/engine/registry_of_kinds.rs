@@ -186,6 +186,9 @@ fn contract(mark: fn(&str) -> bool) -> BTreeSet<String> {
 const OURS: &[&str] =
     &["DirectoryUser", "GroupAccessRequest", "SignIn", "PendingEvent", "DeliveryStatus", "Delivery", "DeadLetter"];
 
+/// Methods of ours in services of the contract.
+const OUR_METHODS: &[&str] = &["GroupsService.RepairOwner | "];
+
 /// Kinds of ours behind services of the contract.
 const OUR_FIELDS: &[&str] = &["Image"];
 
@@ -195,7 +198,8 @@ fn of_contract() -> impl Iterator<Item = &'static Kind> {
 
 #[test]
 fn the_services_have_the_methods_of_the_contract_with_their_paths_capabilities_and_events_and_no_others() {
-    let found: BTreeSet<_> = of_contract().flat_map(rows).map(|row| row.to_string()).collect();
+    let found = of_contract().flat_map(rows).map(|row| row.to_string());
+    let found = found.filter(|row| !OUR_METHODS.iter().any(|ours| row.starts_with(ours))).collect();
     assert_same(&contract(|line| line.contains(" | ")), &found);
 }
 

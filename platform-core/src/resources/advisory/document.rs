@@ -1,6 +1,6 @@
 //! Public documents of advisories, one for each package that others are built from (`docs/api.md`, Documents).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -19,7 +19,7 @@ use crate::{
     cx::Cx,
     error::{Error, Result},
     fields,
-    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
+    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes, epoch_of},
     pause::pause,
     platform::Rendered,
     store::{Filter, KeyValue, Query, Scope},
@@ -269,7 +269,10 @@ async fn list(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
         true => {
             let all = vec![Filter::AnyOf { key: "live", values: vec![KeyValue::boolean(true)] }];
             let platform = cx.platform();
-            platform.documents().get(platform.store(), &ADVISORIES_EPOCH.into(), render(cx, all, usize::MAX)).await?
+            let public = &platform.settings().public_advisory_groups;
+            let epochs: BTreeSet<_> = public.iter().map(|group| epoch_of(ADVISORIES_EPOCH, group)).collect();
+            let epochs: Vec<_> = epochs.into_iter().collect();
+            platform.documents().get(platform.store(), &epochs, render(cx, all, usize::MAX)).await?
         }
         false => render(cx, filters, ANSWER_BYTES).await?,
     };

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::IdentityProvider;
+use super::{IdentityProvider, owner};
 use crate::{
     access::{cap, provider_epoch},
     cx::Cx,
@@ -179,6 +179,9 @@ pub(crate) async fn put(
             write.require_still(Require::Absent(Key::new(DirectoryUser::KIND.name, user.uid.clone())));
         }
         Some((old, revision)) => {
+            if old.active && (!user.active || user.external_id != old.external_id) {
+                keep_owner(cx, provider, &old, &mut write).await?;
+            }
             user.uid = old.uid;
             (user.create_time, user.update_time) = (old.create_time, old.update_time.max(Some(now)));
             write.require_still(Require::Revision(Key::new(DirectoryUser::KIND.name, user.uid.clone()), revision));
@@ -192,14 +195,26 @@ pub(crate) async fn put(
     Ok(user)
 }
 
-/// Deletes a user, and ends what they signed in to.
-pub(crate) async fn delete(cx: &Cx<'_>, provider: &Uid, user: &Uid) -> Result<()> {
-    let key = Key::new(DirectoryUser::KIND.name, user.clone());
+/// Deletes a user, as it was read, and ends what they signed in to.
+pub(crate) async fn delete(cx: &Cx<'_>, provider: &Uid, expected: (DirectoryUser, u64)) -> Result<()> {
+    let (user, revision) = expected;
+    let key = Key::new(DirectoryUser::KIND.name, user.uid.clone());
     let mut write = Write::default();
-    write.require(Require::Exists(key.clone()), Error::not_found(DirectoryUser::KIND, user.as_str()));
+    write.require_still(Require::Revision(key.clone(), revision));
+    if user.active {
+        keep_owner(cx, provider, &user, &mut write).await?;
+    }
     write.raise(provider_epoch(provider));
     write.delete(Delete::Key(key));
     cx.commit(write).await.map(drop)
+}
+
+/// Requires that the organization of a provider keeps an owner when this user signs in no longer.
+async fn keep_owner(cx: &Cx<'_>, provider: &Uid, user: &DirectoryUser, write: &mut Write) -> Result<()> {
+    match cx.read::<IdentityProvider>(provider).await? {
+        Some(provider) => owner::keep_without_user(cx, &provider, user, write).await,
+        None => Ok(()),
+    }
 }
 
 /// The most bytes of a user's texts; our choice. Names and ids are index keys with the provider's uid before them.

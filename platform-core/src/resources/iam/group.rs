@@ -1,15 +1,15 @@
 //! Groups: organisations and the folders in them, which everything else lies in (`docs/api.md`, Groups).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{super::check, RoleBinding, group_access_request, role};
+use super::{super::check, RoleBinding, group_access_request, owner, role, role_binding};
 use crate::{
     BoxFuture,
-    access::{Capability, GRANTS_EPOCH, cap, identity_epoch},
+    access::{Capability, cap, identity_epoch, organization_epoch},
     cx::Cx,
     error::{Error, Result, Violations},
     event::{Draft, subscriptions_epoch},
@@ -120,6 +120,19 @@ impl Resource for Group {
                 run: |cx, request| Box::pin(request_access(cx, request)),
             },
             Action {
+                name: "RepairOwner",
+                http: Http::Post,
+                path: "groups/{groupUid=**}:repairOwner",
+                request: &[
+                    Field::string("groupUid").required().check(check::uid),
+                    Field::string("identityUid").required().check(check::uid),
+                ],
+                response: &[Field::message("roleBinding", role_binding::FIELDS)],
+                needs: Needs::Caller,
+                event: Some("iam.rolebindings.created.v1"),
+                run: |cx, request| Box::pin(owner::repair(cx, request)),
+            },
+            Action {
                 name: "CheckEligibility",
                 http: Http::Get,
                 path: "groups:checkEligibility",
@@ -163,7 +176,7 @@ impl Resource for Group {
             let before = change.old.take().unwrap_or_default();
             let Some(group) = &mut change.new else {
                 // Its bindings go with it, so that whoever had them is decided anew.
-                change.write.raise(Arc::from(GRANTS_EPOCH));
+                change.write.raise(organization_epoch(&change.uid));
                 // And so do its subscriptions.
                 change.write.raise(subscriptions_epoch(change.uid.root()));
                 return Ok(());

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{super::check, RoleBinding, person_uid};
+use super::{super::check, RoleBinding, owner, person_uid};
 use crate::{
     BoxFuture,
     access::{cap, identity_epoch},
     cx::Cx,
-    error::{Result, Violations},
+    error::{Error, Result, Violations},
     kind::{
         Action, By, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Verb,
         WhenParentGoes,
@@ -289,6 +289,14 @@ impl Resource for Identity {
             let sets_expiration = change.sets("staticKeys.expirationTime");
             if change.verb != Verb::Create {
                 change.write.raise(identity_epoch(&change.uid));
+            }
+            let before = change.old.as_ref().filter(|old| owner::is_assumable(old, cx.now()));
+            let now_assumable = change.new.as_ref().is_some_and(|new| owner::is_assumable(new, cx.now()));
+            if change.new.is_none() && cx.platform().settings().operators.contains(&change.uid) {
+                return Err(Error::blocked("OPERATOR", "cannot delete an operator of the installation"));
+            }
+            if before.is_some() && !now_assumable {
+                owner::keep_without_identity(cx, &change.uid, &mut change.write).await?;
             }
             let Some(identity) = &mut change.new else {
                 let of_identity = KeyValue::text(&change.uid);

@@ -1,13 +1,11 @@
 //! Roles: named sets of capabilities (`docs/api.md`, Roles).
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 
 use super::{super::check, ExternalGroupRoleMapping, GroupInvite, IdentityProvider, RoleBinding};
 use crate::{
     BoxFuture,
-    access::{Capability, CapabilitySet, GRANTS_EPOCH, cap},
+    access::{Capability, CapabilitySet, cap, organization_epoch},
     cx::Cx,
     error::{Error, Result, Violations},
     kind::{Change, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb, WhenParentGoes},
@@ -19,8 +17,8 @@ use crate::{
 
 mod built_in;
 
-pub(crate) use built_in::built_in_name;
 pub use built_in::{built_in, owner_uid};
+pub(crate) use built_in::{built_in_capabilities, built_in_name};
 
 /// A set of capabilities under a name. Built-in roles lie in no group and cannot be changed; others can be bound in
 /// their group and below.
@@ -125,7 +123,7 @@ impl Resource for Role {
             let group = change.uid.parent().unwrap_or_default();
             may_grant(cx, &group, added, "capabilities")?;
             if change.verb == Verb::Update {
-                change.write.raise(Arc::from(GRANTS_EPOCH));
+                change.write.raise(organization_epoch(&change.uid));
             }
             Ok(())
         })
@@ -143,7 +141,8 @@ pub(super) async fn of_group(cx: &Cx<'_>, group: &Uid, role: &Uid) -> Result<Opt
 /// Refuses to promise a role at a group that is none there, or that gives what the caller does not hold there; and
 /// requires that it still stands when the promise is written.
 ///
-/// A role that is changed in between raises an epoch that every commit requires, so that it is decided anew.
+/// A role that is changed in between raises the epoch of its organization, which every commit requires that gives
+/// anything there, so that it is decided again.
 pub(super) async fn may_promise(
     cx: &Cx<'_>,
     group: &Uid,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{super::check, Group, Identity, Role, role};
+use super::{super::check, Group, Identity, Role, owner, role};
 use crate::{
     BoxFuture,
     access::{cap, identity_epoch},
@@ -106,7 +106,7 @@ const BOUND_IDENTITY_FIELDS: &[Field] = &[
     Field::string("email"),
 ];
 
-const FIELDS: &[Field] = &[
+pub(super) const FIELDS: &[Field] = &[
     Field::UID,
     Field::message("identity", BOUND_IDENTITY_FIELDS).output_only(),
     Field::message("group", BOUND_FIELDS).output_only(),
@@ -195,6 +195,7 @@ impl Resource for RoleBinding {
         Box::pin(async move {
             if let Some(old) = &change.old {
                 change.write.raise(identity_epoch(&old.identity_uid));
+                owner::keep_without_binding(cx, old, change.new.as_ref(), &mut change.write).await?;
             }
             let Some(binding) = &mut change.new else { return Ok(()) };
             let group = change.uid.parent().unwrap_or_default();

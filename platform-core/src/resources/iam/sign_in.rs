@@ -12,7 +12,7 @@ use crate::{
     cx::Cx,
     error::{Error, Result},
     kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
-    store::{Delete, Key, Query, Require, Scope},
+    store::{Delete, Epoch, Key, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
@@ -148,20 +148,43 @@ pub(crate) async fn begin(cx: &Cx<'_>, new: NewSignIn<'_>) -> Result<SignIn> {
     let person = Key::new(Identity::KIND.name, new.identity.clone());
     write.require(Require::Exists(person), refused());
     write.require_still(Require::Absent(Key::new(SignIn::KIND.name, sign_in.uid.clone())));
-    // Those that are over are taken away by the next sign-in of the person, so that they do not pile up.
-    let of_person = Query { limit: MOST_SWEPT, ..Query::new(SignIn::KIND.name, Scope::Children(new.identity.clone())) };
-    for old in cx.find::<SignIn>(of_person).await? {
-        if old.expire_time.is_none_or(|until| until <= now) {
-            write.delete(Delete::Key(Key::new(SignIn::KIND.name, old.uid)));
-        }
-    }
+    make_room(cx, new.identity, now, &mut write).await?;
     write.put(&sign_in.uid, &sign_in, private_bytes(&private)?)?;
     cx.commit(write).await?;
     Ok(sign_in)
 }
 
-/// How many sign-ins of a person are looked at for those that are over.
-const MOST_SWEPT: usize = 100;
+/// The most sign-ins of a person at a time; our choice. A new one ends the oldest.
+pub(crate) const MAX_SIGN_INS: usize = 100;
+
+/// The most sign-ins of a person that are read when a new one begins.
+const MOST_SWEPT: usize = 2 * MAX_SIGN_INS;
+
+/// Deletes the expired sign-ins of a person, and the oldest of the others, so that with a new one there are at most
+/// [`MAX_SIGN_INS`]. Each new sign-in requires and raises an epoch of the person, so that concurrent ones cannot exceed
+/// the limit.
+async fn make_room(cx: &Cx<'_>, person: &Uid, now: Timestamp, write: &mut Write) -> Result<()> {
+    let epoch: Epoch = format!("signIns/{person}").into();
+    let mut of_person = Query::new(SignIn::KIND.name, Scope::Children(person.clone()));
+    (of_person.limit, of_person.epochs) = (MOST_SWEPT, [Epoch::clone(&epoch)].into());
+    let page = cx.platform().store().list(&of_person).await?;
+    write.require_still(Require::Epoch(Epoch::clone(&epoch), page.epochs.first().copied().unwrap_or_default()));
+    write.raise(epoch);
+    let mut standing = Vec::new();
+    for item in page.items {
+        let old: SignIn = serde_json::from_slice(&item.body).map_err(Error::internal)?;
+        match old.expire_time.is_none_or(|until| until <= now) {
+            true => write.delete(Delete::Key(Key::new(SignIn::KIND.name, old.uid))),
+            false => standing.push((old.create_time, old.uid)),
+        }
+    }
+    standing.sort();
+    let too_many = (standing.len() + 1).saturating_sub(MAX_SIGN_INS);
+    for (_, uid) in standing.into_iter().take(too_many) {
+        write.delete(Delete::Key(Key::new(SignIn::KIND.name, uid)));
+    }
+    Ok(())
+}
 
 fn private_bytes(private: &Private) -> Result<Bytes> {
     serde_json::to_vec(private).map(Bytes::from).map_err(Error::internal)

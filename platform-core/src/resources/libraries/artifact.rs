@@ -12,6 +12,7 @@ use crate::{
         Action, By, DerivedKey, Domain, Field, Http, Imported, Kind, Method, Needs, Param, Parent, Resource, Roots,
         Type, WhenParentGoes, opaque_uid,
     },
+    scope::Scopes,
     store::{Delete, Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -228,7 +229,7 @@ fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
 /// Counts the artifacts of each ecosystem that was asked for, in that order.
 async fn count(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let mut counts = Vec::new();
-    let scopes = cx.visible(Artifact::KIND, LIST).into_vec();
+    let scopes = cx.visible(Artifact::KIND, LIST, &Scopes::all()).into_vec();
     for ecosystem in request.get("ecosystems").and_then(Value::as_array).into_iter().flatten() {
         let filters =
             vec![Filter::AnyOf { key: "in", values: vec![KeyValue::text(ecosystem.as_str().unwrap_or_default())] }];

@@ -18,7 +18,7 @@ mod filters;
 
 pub use event::{AdvisoryEvent, EventType, ReviewState};
 
-/// Raised by every write of advisories, for what is kept that was made of them.
+/// What the epoch begins with that every write of advisories of an organization raises, for what is kept that was made of them.
 pub(crate) const ADVISORIES_EPOCH: &str = "advisories";
 
 /// What is known of a vulnerability in a component of an artifact, and what was done about it.

@@ -16,7 +16,7 @@ use crate::{
     error::{Code, Error, Result},
     event::Draft,
     kind::{Action, Field, Http, Needs, Resource, Type},
-    resources::iam::{RoleBinding, role},
+    resources::iam::{RoleBinding, owner, role},
     store::{Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -349,6 +349,7 @@ async fn set_enabled(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> 
     let uid = standing.provider.uid.clone();
     if enabled {
         require_owners(cx, &Uid::opaque(uid.root()), &mut standing.write).await?;
+        owner::keep_with_directory(cx, &standing.provider, &mut standing.write).await?;
     }
     let reply =
         |scim: &Scim| without_null(json!({ "identityProviderUid": uid, "enabled": scim.enabled, "etag": scim.etag }));

@@ -1,5 +1,7 @@
 //! The built-in roles and the sets of capabilities that they have (`docs/api.md`, Roles).
 
+use std::{collections::HashMap, sync::LazyLock};
+
 use sha2::{Digest, Sha256};
 
 use super::Role;
@@ -33,6 +35,15 @@ pub(crate) fn built_in_name(held: CapabilitySet) -> Option<&'static str> {
     let found =
         roles.find(|(_, sets)| sets.iter().flat_map(|set| set.iter().copied()).collect::<CapabilitySet>() == held);
     found.map(|(name, _)| *name)
+}
+
+/// Returns the capabilities of the built-in role of this uid, which are the same for as long as the release runs.
+pub(crate) fn built_in_capabilities(uid: &str) -> Option<CapabilitySet> {
+    static BUILT_IN: LazyLock<HashMap<Uid, CapabilitySet>> = LazyLock::new(|| {
+        let of = |sets: &[Set]| sets.iter().flat_map(|set| set.iter().copied()).collect();
+        ROLES.iter().map(|(name, sets)| (self::uid(name), of(sets))).collect()
+    });
+    BUILT_IN.get(uid).copied()
 }
 
 /// Returns the uid of the role `owner`, which whoever creates an organisation is bound to.

@@ -1,0 +1,277 @@
+//! The rule that every organization keeps an owner (`docs/api.md`, Owners).
+//!
+//! An owner is a binding of the built-in role `owner` at the organization itself to an identity that exists, reaches
+//! the organization and can be assumed. Every commit that may remove an owner requires and raises an epoch of the
+//! organization, so that of two concurrent removals that rely on each other's owner, one is decided again.
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::{
+    CorrelationRule, DirectoryUser, Group, Identity, IdentityProvider, RoleBinding, ServicePrincipal,
+    provider_person_uid, role,
+};
+use crate::{
+    access::{cap, identity_epoch},
+    cx::Cx,
+    error::{Error, Result},
+    kind::{Registered, Resource, Verb},
+    store::{Epoch, Filter, Key, KeyValue, Query, Require, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+    verbs,
+    write::Write,
+};
+
+/// The number of bindings of the role `owner` that are read at once, and the number of bindings of an organization that
+/// are examined before it counts as having no other owner; our choice.
+const PAGE: usize = 100;
+const MOST_LOOKED_AT: usize = 1_000;
+
+/// Returns the epoch that every commit raises that may remove an owner of an organization.
+fn owners_epoch(organization: &str) -> Epoch {
+    format!("owners/{organization}").into()
+}
+
+/// Requires that the organization of a binding that is replaced or deleted keeps an owner. `new` is what replaces it.
+///
+/// # Errors
+/// FAILED_PRECONDITION, LAST_OWNER; and those of the store.
+pub(super) async fn keep_without_binding(
+    cx: &Cx<'_>,
+    old: &RoleBinding,
+    new: Option<&RoleBinding>,
+    write: &mut Write,
+) -> Result<()> {
+    let Some(organization) = owned_by(&old.uid, &old.role_uid) else { return Ok(()) };
+    let of = |binding: &RoleBinding| (binding.identity_uid.clone(), binding.role_uid.clone());
+    if new.is_some_and(|new| of(new) == of(old)) {
+        return Ok(());
+    }
+    require_epoch(cx, owners_epoch(&organization), write).await?;
+    let mut owners = Owners::new(cx, &organization);
+    if owners.which_count(&[Uid::opaque(&*old.identity_uid)]).await?.is_empty() {
+        return Ok(());
+    }
+    if let Some(new) = new.filter(|new| owned_by(&new.uid, &new.role_uid).is_some()) {
+        let identity = Uid::opaque(&*new.identity_uid);
+        if let Some(record) = cx.record(Identity::KIND, &identity).await?
+            && !owners.which_count(&[identity]).await?.is_empty()
+        {
+            write.require_still(Require::Revision(record.key, record.revision));
+            return Ok(());
+        }
+    }
+    owners.require_another(|binding, _| *binding != old.uid).await
+}
+
+/// Requires that every organization that an identity owns keeps an owner without this identity.
+///
+/// # Errors
+/// FAILED_PRECONDITION, LAST_OWNER; and those of the store.
+pub(super) async fn keep_without_identity(cx: &Cx<'_>, identity: &Uid, write: &mut Write) -> Result<()> {
+    keep_without(cx, identity, Scope::All, write).await
+}
+
+/// Requires that the organization of a provider keeps an owner when a user of the provider's directory can no longer
+/// sign in.
+///
+/// # Errors
+/// As [`keep_without_identity`].
+pub(super) async fn keep_without_user(
+    cx: &Cx<'_>,
+    provider: &IdentityProvider,
+    user: &DirectoryUser,
+    write: &mut Write,
+) -> Result<()> {
+    let Some(person) = person_of(provider, &user.external_id) else { return Ok(()) };
+    keep_without(cx, &person, Scope::Children(Uid::opaque(provider.uid.root())), write).await
+}
+
+/// Requires that the organization of a provider keeps an owner when SCIM is enabled for the provider.
+///
+/// # Errors
+/// As [`keep_without_identity`].
+pub(super) async fn keep_with_directory(cx: &Cx<'_>, provider: &IdentityProvider, write: &mut Write) -> Result<()> {
+    let organization = Uid::opaque(provider.uid.root());
+    require_epoch(cx, owners_epoch(&organization), write).await?;
+    let mut owners = Owners::new(cx, &organization);
+    let mut directories = owners.directories().await?;
+    directories.push(provider.clone());
+    owners.directories = Some(directories);
+    owners.require_another(|_, _| true).await
+}
+
+async fn keep_without(cx: &Cx<'_>, identity: &Uid, scope: Scope, write: &mut Write) -> Result<()> {
+    // A concurrent binding of the identity raises this epoch, so that the check is repeated with it.
+    require_epoch(cx, identity_epoch(identity), write).await?;
+    let bound = |key, value: &str| Filter::AnyOf { key, values: vec![KeyValue::text(value)] };
+    let filters = vec![bound("identityUid", identity), bound("roleUid", &role::owner_uid())];
+    for item in cx.page(Query { filters, ..Query::new(RoleBinding::KIND.name, scope) }).await?.items {
+        let Some(organization) = owned_by(&item.uid, &role::owner_uid()) else { continue };
+        require_epoch(cx, owners_epoch(&organization), write).await?;
+        let mut owners = Owners::new(cx, &organization);
+        if !owners.which_count(std::slice::from_ref(identity)).await?.is_empty() {
+            owners.require_another(|_, owner| owner != identity).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the organization that a binding of this uid and role makes its identity an owner of.
+fn owned_by(binding: &Uid, role: &str) -> Option<Uid> {
+    binding.parent().filter(|group| group.is_root() && *role == *role::owner_uid())
+}
+
+/// Requires that an epoch stays as it is now, and raises it.
+async fn require_epoch(cx: &Cx<'_>, epoch: Epoch, write: &mut Write) -> Result<()> {
+    let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;
+    let value = read.epochs.first().copied().unwrap_or_default();
+    write.require_still(Require::Epoch(Epoch::clone(&epoch), value));
+    write.raise(epoch);
+    Ok(())
+}
+
+/// Returns the person who signs in by a provider as the user of this external id, where that follows from the two.
+fn person_of(provider: &IdentityProvider, external_id: &str) -> Option<Uid> {
+    let oidc = provider.oidc.as_ref()?;
+    let by_subject = oidc.correlation_rule == CorrelationRule::CorrelationRuleSubEqualsExternalId;
+    (by_subject && !external_id.is_empty()).then(|| provider_person_uid(&provider.uid, &oidc.issuer, external_id))
+}
+
+/// The owners of an organization.
+struct Owners<'a> {
+    cx: &'a Cx<'a>,
+    organization: &'a Uid,
+    /// The providers of the organization with SCIM enabled; read when first needed.
+    directories: Option<Vec<IdentityProvider>>,
+}
+
+impl<'a> Owners<'a> {
+    fn new(cx: &'a Cx<'a>, organization: &'a Uid) -> Self {
+        Self { cx, organization, directories: None }
+    }
+
+    /// Refuses when no owner passes the test, which gets the binding and the identity.
+    async fn require_another(&mut self, passes: impl Fn(&Uid, &Uid) -> bool) -> Result<()> {
+        let role = Filter::AnyOf { key: "roleUid", values: vec![KeyValue::text(&role::owner_uid())] };
+        let query = Query {
+            filters: vec![role],
+            limit: PAGE,
+            ..Query::new(RoleBinding::KIND.name, Scope::Children(self.organization.clone()))
+        };
+        let mut after = None;
+        for _ in 0..MOST_LOOKED_AT / PAGE {
+            let page = self.cx.page(Query { after, ..query.clone() }).await?;
+            let mut others = Vec::new();
+            for item in page.items {
+                let binding: RoleBinding = serde_json::from_slice(&item.body).map_err(Error::internal)?;
+                let identity = Uid::opaque(binding.identity_uid);
+                if passes(&item.uid, &identity) {
+                    others.push(identity);
+                }
+            }
+            if !self.which_count(&others).await?.is_empty() {
+                return Ok(());
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        let named = match self.cx.allows(self.organization, &[cap("groups.list")]) {
+            true => format!("organization {}", self.organization),
+            false => "an organization".to_owned(),
+        };
+        let why = format!("{named} would have no owner left; bind another identity to the role owner there first");
+        Err(Error::blocked("LAST_OWNER", why))
+    }
+
+    /// Returns those of the identities that exist, reach the organization and can be assumed.
+    async fn which_count(&mut self, identities: &[Uid]) -> Result<Vec<Uid>> {
+        let mut counted = Vec::new();
+        for identity in self.cx.read_all::<Identity>(identities.iter().cloned()).await?.into_iter().flatten() {
+            let reaches = identity.uid.parent().is_none_or(|home| home == *self.organization);
+            if reaches && is_assumable(&identity, self.cx.now()) && self.is_let_in(&identity).await? {
+                counted.push(identity.uid);
+            }
+        }
+        Ok(counted)
+    }
+
+    /// Reads the providers of the organization with SCIM enabled.
+    async fn directories(&self) -> Result<Vec<IdentityProvider>> {
+        let within = Query::new(IdentityProvider::KIND.name, Scope::Subtree(self.organization.clone()));
+        let mut found = self.cx.find::<IdentityProvider>(Query { limit: MOST_LOOKED_AT, ..within }).await?;
+        found.retain(|provider| provider.scim.as_ref().is_some_and(|scim| scim.enabled));
+        Ok(found)
+    }
+
+    /// Returns whether the directories of the organization let a person sign in: a person of a provider with SCIM enabled
+    /// must be an active user of its directory.
+    async fn is_let_in(&mut self, person: &Identity) -> Result<bool> {
+        if !person.uid.is_root() || person.subject().is_empty() {
+            return Ok(true);
+        }
+        let directories = match self.directories.take() {
+            Some(known) => known,
+            None => self.directories().await?,
+        };
+        let of_person =
+            |provider: &&IdentityProvider| person_of(provider, person.subject()).as_ref() == Some(&person.uid);
+        let mut let_in = true;
+        if let Some(provider) = directories.iter().find(of_person) {
+            let known = Filter::AnyOf { key: "externalId", values: vec![KeyValue::text(person.subject())] };
+            let known = Query {
+                filters: vec![known],
+                ..Query::new(DirectoryUser::KIND.name, Scope::Children(provider.uid.clone()))
+            };
+            let_in = self.cx.find::<DirectoryUser>(known).await?.iter().any(|user| user.active);
+        }
+        self.directories = Some(directories);
+        Ok(let_in)
+    }
+}
+
+/// Returns whether an identity can be assumed: a registered person, or an identity whose relationship a token can
+/// prove.
+pub(super) fn is_assumable(identity: &Identity, now: Timestamp) -> bool {
+    let by_keys = identity.static_keys.as_ref().is_some_and(|keys| keys.expiration_time.is_some_and(|end| now < end));
+    let by_nothing = identity.service_principal == ServicePrincipal::default()
+        && identity.static_keys.is_none()
+        && identity.aws_identity.is_none();
+    identity.claim_match.is_some() || by_keys || (identity.uid.is_root() && by_nothing)
+}
+
+/// Binds an identity to the role `owner` at an organization, for the operator, regardless of the owners that it has.
+pub(super) async fn repair(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+    const BINDING: Registered = Registered::of::<RoleBinding>();
+    if !cx.is_operator() {
+        return Err(Error::denied());
+    }
+    let uid_in = |name: &str| Uid::opaque(request.get(name).and_then(Value::as_str).unwrap_or_default());
+    let (organization, identity) = (uid_in("groupUid"), uid_in("identityUid"));
+    if !organization.is_root() {
+        return Err(Error::invalid_field("groupUid", "must be the uid of an organization, which has one segment"));
+    }
+    let missing = || Error::not_found(Group::KIND, organization.as_str());
+    let group = cx.record(Group::KIND, &organization).await?.ok_or_else(missing)?;
+    let record = cx.record(Identity::KIND, &identity).await?;
+    let record = record.ok_or_else(|| Error::not_found(Identity::KIND, identity.as_str()))?;
+    if Owners::new(cx, &organization).which_count(std::slice::from_ref(&identity)).await?.is_empty() {
+        let why =
+            "must be a registered person or an identity directly in the organization, and one that can be assumed";
+        return Err(Error::invalid_field("identityUid", why));
+    }
+    let mut write = Write::default();
+    write.require(Require::Exists(Key::new(Group::KIND.name, group.key.uid)), missing());
+    write.require_still(Require::Revision(record.key, record.revision));
+    let owner = RoleBinding::new(&organization, &identity, &role::owner_uid(), cx.platform().entropy(), cx.now());
+    write.put(&owner.uid, &owner, Bytes::new())?;
+    write.raise(identity_epoch(&identity));
+    let reply = verbs::rendered_one(cx, &BINDING, &crate::kind::canonical(&owner)?, true).await?;
+    cx.tell_of(&mut write, &BINDING, Verb::Create, &owner.uid, Some(&reply)).await?;
+    cx.commit(write).await?;
+    let binding: Value = serde_json::from_slice(&reply).map_err(Error::internal)?;
+    Ok(json!({ "roleBinding": binding }))
+}

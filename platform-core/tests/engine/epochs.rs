@@ -1,0 +1,227 @@
+//! The names of epochs, and that changes in one organization do not invalidate decisions about another.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use parking_lot::Mutex;
+use platform_core::{
+    kind::Verb,
+    store::{Commit, Committed, Epoch, Key, Page, Query, Read, Require, Store, StoreError, memory::MemoryStore},
+    uid::Uid,
+};
+use serde_json::json;
+
+use crate::{
+    common::{World, built_in, uid_of},
+    kinds::fixtures::{FIXTURES, attempt},
+};
+
+/// A memory store that notes the names of epochs, and counts how often grants are resolved.
+#[derive(Debug, Default)]
+struct Noting {
+    store: MemoryStore,
+    notes: Arc<Notes>,
+}
+
+#[derive(Debug, Default)]
+struct Notes {
+    /// The names that were read or required, call by call.
+    used: Mutex<BTreeSet<BTreeSet<Epoch>>>,
+    raised: Mutex<BTreeSet<Epoch>>,
+    /// How often the bindings of an identity were read.
+    resolved: AtomicUsize,
+}
+
+impl Notes {
+    /// Returns the names that were used in each call and those that were raised, and forgets them.
+    fn take(&self) -> (BTreeSet<BTreeSet<Epoch>>, BTreeSet<Epoch>) {
+        (std::mem::take(&mut self.used.lock()), std::mem::take(&mut self.raised.lock()))
+    }
+
+    fn resolved(&self) -> usize {
+        self.resolved.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for Noting {
+    async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
+        self.notes.used.lock().insert(epochs.iter().cloned().collect());
+        self.store.get(keys, epochs).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        self.notes.used.lock().insert(query.epochs.iter().cloned().collect());
+        if query.kind == "RoleBinding" && query.scopes == [platform_core::store::Scope::All] {
+            self.notes.resolved.fetch_add(1, Ordering::SeqCst);
+        }
+        self.store.list(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        let required = commit.require.iter().filter_map(|require| match require {
+            Require::Epoch(epoch, _) => Some(epoch.clone()),
+            _ => None,
+        });
+        self.notes.used.lock().insert(required.collect());
+        self.notes.raised.lock().extend(commit.raise.iter().cloned());
+        self.store.commit(commit).await
+    }
+}
+
+fn noting() -> (World, Arc<Notes>) {
+    let store = Noting::default();
+    let notes = Arc::clone(&store.notes);
+    (World::over(Arc::new(store)), notes)
+}
+
+/// Calls each method of each kind in an organization, and actions that raise epochs.
+fn do_everything(world: &World, organization: &Uid) {
+    let owner = world.member("owner", organization);
+    for fixture in FIXTURES {
+        for verb in [Verb::List, Verb::Get, Verb::Create, Verb::Update, Verb::Delete] {
+            if world.kind(fixture.kind).kind.method(verb).is_some() {
+                attempt(world, fixture, organization, &owner, verb);
+            }
+        }
+    }
+    let role = world.role(organization, &["repo.list"]);
+    let body = json!({ "capabilities": ["CAP_REPO_LIST", "CAP_IAM_GROUPS_LIST"] });
+    world.update(&owner, "Role", &role, body, None).unwrap();
+    let request = json!({ "identityProviderUid": world.provider(organization) });
+    world.run(Some(&owner), "GenerateScimToken", request).unwrap();
+    let binding = json!({ "identityUid": world.identity(organization).identity, "roleUid": role });
+    let request = json!({ "parent": organization, "requests": [{ "roleBinding": binding }] });
+    world.run(Some(&owner), "BatchCreateRoleBindings", request).unwrap();
+    world.delete(&owner, "Identity", &owner.identity).unwrap();
+}
+
+#[test]
+fn no_epoch_belongs_to_the_whole_installation() {
+    let (world, notes) = noting();
+    let [one, other] = [world.organisation(), world.organisation()];
+    notes.take();
+    do_everything(&world, &one);
+    let (used, raised_in_one) = notes.take();
+    do_everything(&world, &other);
+    let (used_in_other, raised) = notes.take();
+
+    // Only the operator, who owns both organizations, depends on the epochs of both.
+    let operator = format!("grants/{}", world.operator.identity);
+    let by_operator = |names: &&BTreeSet<Epoch>| names.iter().any(|name| **name == *operator);
+    let by_others = used_in_other.iter().filter(|names| !by_operator(names)).flatten();
+    let shared: BTreeSet<_> = by_others.filter(|name| raised_in_one.contains(*name)).collect();
+    assert!(shared.is_empty(), "{shared:?}");
+
+    let used = used.into_iter().chain(used_in_other).flatten();
+    let all: BTreeSet<_> = used.chain(raised_in_one).chain(raised).collect();
+    let mut what = BTreeSet::new();
+    for name in &all {
+        let (of, uid) = name.split_once('/').unwrap_or_else(|| panic!("{name} is of the whole installation"));
+        assert!(!uid.is_empty(), "{name} is of the whole installation");
+        what.insert(of);
+    }
+    assert_eq!(what.into_iter().collect::<Vec<_>>(), ["advisories", "grants", "owners", "subscriptions"]);
+}
+
+#[test]
+fn changes_in_one_organization_do_not_invalidate_grants_in_another() {
+    let (world, notes) = noting();
+    let [here, there] = [world.organisation(), world.organisation()];
+    let ada = world.person("ada", None);
+    world.bind(&ada, &world.role(&here, &["repo.create", "repo.list", "groups.list"]), &here);
+    let role = world.role(&there, &["repo.list"]);
+    world.bind(&ada, &role, &there);
+    let repo = world.repo(&here);
+    world.get(&ada, "Repo", &repo).unwrap();
+
+    let toggle = |name: &str| {
+        world
+            .update(&world.operator, "Role", &role, json!({ "capabilities": [name, "CAP_REPO_CREATE"] }), None)
+            .unwrap();
+        world.delete(&world.operator, "Group", &world.group(&there)).unwrap();
+        world.create(&world.operator, "Repo", &there, json!({ "name": format!("{}", world.serial()) })).unwrap();
+    };
+    let do_here = || {
+        world.get(&ada, "Repo", &repo).unwrap();
+        world.create(&ada, "Repo", &here, json!({ "name": format!("{}", world.serial()) })).unwrap();
+        world.list(&ada, "Repo", &[("uidp.descendants_of", &here)]).unwrap();
+        world.get(&ada, "Repo", &format!("{here}/0000000000000000")).unwrap_err();
+    };
+    do_here();
+    for round in 0..3 {
+        toggle(["CAP_REPO_LIST", "CAP_IAM_GROUPS_LIST"][round % 2]);
+        let before = notes.resolved();
+        do_here();
+        assert_eq!(notes.resolved(), before, "grants were resolved again");
+        // Lists in the other organization see its current role.
+        let listed = world.list(&ada, "Repo", &[("uidp.descendants_of", &there)]).unwrap();
+        assert_eq!(listed.total > 0, round % 2 == 0);
+        assert!(notes.resolved() > before);
+    }
+    toggle("CAP_REPO_LIST");
+    let all = world.list(&ada, "Repo", &[]).unwrap();
+    assert!(all.uids().iter().any(|uid| uid.starts_with(there.as_str())));
+    toggle("CAP_IAM_GROUPS_LIST");
+    let all = world.list(&ada, "Repo", &[]).unwrap();
+    assert!(all.uids().iter().all(|uid| uid.starts_with(here.as_str())));
+}
+
+#[test]
+fn a_person_with_roles_in_many_organizations_sees_each_change_of_each_of_them_at_once() {
+    let world = World::new();
+    let organizations: Vec<_> = (0..4).map(|_| world.organisation()).collect();
+    let ada = world.person("ada", None);
+    let roles: Vec<_> = organizations.iter().map(|organization| world.role(organization, &["groups.list"])).collect();
+    for (organization, role) in organizations.iter().zip(&roles) {
+        world.bind(&ada, role, organization);
+    }
+    let set = |n: usize, list: bool| {
+        let capability = if list { "CAP_IAM_GROUPS_LIST" } else { "CAP_REPO_LIST" };
+        world.update(&world.operator, "Role", &roles[n], json!({ "capabilities": [capability] }), None).unwrap();
+    };
+    // Each thread toggles one organization's role and sees its own change at once, regardless of the others.
+    thread::scope(|scope| {
+        for (n, organization) in organizations.iter().enumerate() {
+            let (world, ada, set) = (&world, &ada, &set);
+            scope.spawn(move || {
+                for round in 0..30 {
+                    let shows = round % 2 == 1;
+                    set(n, shows);
+                    assert_eq!(world.get(ada, "Group", organization).is_ok(), shows, "round {round}");
+                    let all = world.list(ada, "Group", &[]).unwrap().uids();
+                    assert_eq!(all.contains(&organization.to_string()), shows, "round {round}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_binding_in_a_new_organization_counts_at_once_for_a_person_whose_grants_are_known() {
+    let world = World::new();
+    let ada = world.person("ada", None);
+    for _ in 0..3 {
+        let organization = world.organisation();
+        world.get(&ada, "Group", &organization).unwrap_err();
+        let binding = world.bind(&ada, &built_in("viewer"), &organization);
+        world.get(&ada, "Group", &organization).unwrap();
+        world.delete(&world.operator, "RoleBinding", &binding).unwrap();
+        world.get(&ada, "Group", &organization).unwrap_err();
+        world.bind(&ada, &built_in("viewer"), &organization);
+        // The same organization comes to an end with what is bound in it.
+        world.get(&ada, "Group", &organization).unwrap();
+        world.delete(&world.operator, "Group", &organization).unwrap();
+        world.get(&ada, "Group", &organization).unwrap_err();
+    }
+    assert_eq!(world.list(&ada, "Group", &[]).unwrap().total, 0);
+    let own = world.create(&world.operator, "Group", "", json!({ "name": "a" })).unwrap();
+    world.bind(&ada, &built_in("viewer"), &uid_of(&own));
+    assert_eq!(world.list(&ada, "Group", &[]).unwrap().total, 1);
+}

@@ -1,0 +1,88 @@
+//! Sign-ins: how many a person has at once (`docs/api.md`, Refresh tokens).
+
+use std::thread;
+
+use platform_core::{
+    error::Code,
+    resources::iam::{NewSignIn, SignIn},
+    store::{Query, Scope},
+    uid::Uid,
+};
+use pollster::block_on;
+use serde_json::Value;
+
+use crate::common::{BEGIN, ISSUER, World, code};
+
+/// Signs a person in by secrets that follow from a number.
+fn sign_in(world: &World, person: &Uid, number: usize, until: i64) -> SignIn {
+    let secret = number.to_be_bytes();
+    let new = NewSignIn {
+        identity: person,
+        issuer: ISSUER,
+        audiences: &[],
+        expire_time: BEGIN.plus_millis(until),
+        family: &secret,
+        token: &secret,
+        state: Value::Null,
+    };
+    block_on(world.platform.begin_sign_in(new)).unwrap()
+}
+
+fn standing(world: &World, person: &Uid) -> usize {
+    let query = Query::new("SignIn", Scope::Children(person.clone()));
+    block_on(world.platform.store().list(&query)).unwrap().items.len()
+}
+
+#[test]
+fn a_new_sign_in_ends_the_oldest_of_a_hundred() {
+    let world = World::new();
+    let (ada, eve) = (world.person("ada", None).identity, world.person("eve", None).identity);
+    let of_eve = sign_in(&world, &eve, 0, 1_000_000);
+    let all: Vec<_> = (0..130)
+        .map(|number| {
+            world.clock.advance(1);
+            sign_in(&world, &ada, number, 1_000_000)
+        })
+        .collect();
+    assert_eq!(standing(&world, &ada), 100);
+    let present = |person: &SignIn, number: usize| {
+        let secret = number.to_be_bytes();
+        block_on(world.platform.present_sign_in(&person.uid, &secret, &secret))
+    };
+    for (number, one) in all.iter().enumerate() {
+        match number {
+            0..30 => assert_eq!(code(present(one, number)), Code::Unauthenticated, "{number}"),
+            _ => drop(present(one, number).unwrap()),
+        }
+    }
+    present(&of_eve, 0).unwrap();
+}
+
+#[test]
+fn sign_ins_that_are_over_make_room_first() {
+    let world = World::new();
+    let ada = world.person("ada", None).identity;
+    let kept: Vec<_> = (0..60).map(|number| sign_in(&world, &ada, number, 1_000_000)).collect();
+    (60..100).for_each(|number| drop(sign_in(&world, &ada, number, 10)));
+    world.clock.advance(10);
+    (100..140).for_each(|number| drop(sign_in(&world, &ada, number, 1_000_000)));
+    assert_eq!(standing(&world, &ada), 100);
+    for (number, one) in kept.iter().enumerate() {
+        let secret = number.to_be_bytes();
+        block_on(world.platform.present_sign_in(&one.uid, &secret, &secret)).unwrap();
+    }
+}
+
+#[test]
+fn sign_ins_that_begin_at_once_are_no_more_than_a_hundred_either() {
+    let world = World::new();
+    let ada = world.person("ada", None).identity;
+    (0..90).for_each(|number| drop(sign_in(&world, &ada, number, 1_000_000)));
+    thread::scope(|scope| {
+        for n in 0..8 {
+            let (world, ada) = (&world, &ada);
+            scope.spawn(move || (0..10).for_each(|m| drop(sign_in(world, ada, 100 + n * 10 + m, 1_000_000))));
+        }
+    });
+    assert_eq!(standing(&world, &ada), 100);
+}
