@@ -55,6 +55,24 @@ pub(crate) enum Command {
     /// Out of the store of a stopped server; of a running one by DELETE /import/advisories?parent=UID, and the like.
     #[command(subcommand)]
     Remove(Remove),
+    /// Give an organization an owner again
+    ///
+    /// For an organization of which nobody holds the role owner any longer: its last owner's keys have run out, or its
+    /// sign-in no longer works. Binds a registered person, or an identity of the organization, to the role owner at the
+    /// organization, as the operator. Changes the store of a stopped server; a running one with --api.
+    RepairOwner(RepairOwner),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RepairOwner {
+    /// The organization
+    #[arg(long, value_name = "UID", value_parser = Uid::parse)]
+    pub(crate) organization: Uid,
+    /// The registered person or identity that becomes an owner
+    #[arg(long, value_name = "UID", value_parser = Uid::parse)]
+    pub(crate) identity: Uid,
+    #[command(flatten)]
+    pub(crate) at: At,
 }
 
 #[derive(Debug, Subcommand)]

@@ -25,7 +25,7 @@ use crate::{
 mod direct;
 mod remote;
 
-use direct::Direct;
+pub(crate) use direct::Direct;
 use remote::Remote;
 
 /// How long the token for a running server is good, which the longest import does not take.
@@ -102,10 +102,10 @@ fn standing(config: &Config) -> Result<Installation> {
     Installation::open(config)
 }
 
-/// Refuses a store that ends with its process.
-fn refuse_memory(config: &Config) -> Result<()> {
+/// Refuses a store that ends with its process. `otherwise` says what to do with a running server.
+fn refuse_memory(config: &Config, otherwise: &str) -> Result<()> {
     if config.store == Store::Memory {
-        bail!("a memory store ends with its server: import into the running one with --api {}", known_url(config));
+        bail!("a memory store ends with its server: {otherwise}");
     }
     Ok(())
 }

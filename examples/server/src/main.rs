@@ -14,6 +14,7 @@ mod env;
 mod events;
 mod import;
 mod keys;
+mod repair;
 mod serve;
 mod tls;
 mod token;
@@ -51,5 +52,6 @@ fn run() -> anyhow::Result<ExitCode> {
         cli::Command::Events(events) => events::run(&config, &events),
         cli::Command::Import(import) => import::run(&config, import),
         cli::Command::Remove(remove) => import::remove(&config, &remove),
+        cli::Command::RepairOwner(repair) => repair::run(&config, &repair),
     }
 }

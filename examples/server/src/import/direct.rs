@@ -1,10 +1,17 @@
 //! Into a stopped server's store.
 
 use anyhow::{Context, Result};
-use platform_core::{access::Caller, error::Error, kind::Imported, platform::Platform, uid::Uid};
+use platform_core::{
+    access::Caller,
+    error::Error,
+    kind::{Imported, Resource},
+    platform::Platform,
+    uid::Uid,
+};
 use platform_import::{Done, Sink};
 use platform_store_sled::OpenError as SledError;
 use platform_store_sqlite::OpenError as SqliteError;
+use serde_json::{Map, Value};
 use tokio::runtime::Runtime;
 
 use crate::{
@@ -13,7 +20,7 @@ use crate::{
 };
 
 /// Writes to a store that no server has open, as the operator.
-pub(super) struct Direct {
+pub(crate) struct Direct {
     runtime: Runtime,
     platform: Platform,
     operator: Caller,
@@ -22,8 +29,8 @@ pub(super) struct Direct {
 
 impl Direct {
     /// Opens the store. `otherwise` says what to do while a server has it open.
-    pub(super) fn open(config: &Config, otherwise: &str) -> Result<Self> {
-        super::refuse_memory(config)?;
+    pub(crate) fn open(config: &Config, otherwise: &str) -> Result<Self> {
+        super::refuse_memory(config, otherwise)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
         let installation = Installation::open_standing(config)?;
         let opened = runtime.block_on(installation.platform(config, &known_url(config)));
@@ -38,6 +45,17 @@ impl Direct {
     /// Returns the uid of the first organisation.
     pub(super) fn organisation(&self) -> &str {
         self.organisation.as_str()
+    }
+
+    /// Runs an action of a kind's service.
+    pub(crate) fn run<R: Resource>(&self, name: &str, request: &Map<String, Value>) -> Result<Value> {
+        let action = R::KIND.actions.iter().find(|action| action.name == name);
+        let action = action.with_context(|| format!("there is no action {name}"))?;
+        let done = self.runtime.block_on(self.platform.run(Some(&self.operator), R::KIND, action, request));
+        done.map_err(|error| match error.violations() {
+            [] => error.into(),
+            _ => anyhow::Error::msg(rules(&error)),
+        })
     }
 
     /// Removes all that lies directly below a parent.

@@ -1,0 +1,65 @@
+//! `platform-server repair-owner`: an owner for an organization that has none, over a running server's API or in a
+//! stopped one's store.
+
+use std::{
+    io::{Write, stdout},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use platform_core::resources::iam::Group;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    cli::RepairOwner,
+    config::Config,
+    import::{Direct, bearer},
+    installation::known_url,
+};
+
+pub(crate) fn run(config: &Config, repair: &RepairOwner) -> Result<ExitCode> {
+    let (organization, identity) = (&repair.organization, &repair.identity);
+    let api = repair.at.api.as_deref().map(|url| url.trim_end_matches('/')).filter(|url| !url.is_empty());
+    let reply = match api {
+        Some(url) => {
+            let url = format!("{url}/iam/v2/groups/{organization}:repairOwner");
+            send(&url, &bearer(config, repair.at.token.as_ref())?, &json!({ "identityUid": identity }))?
+        }
+        None => {
+            let direct = Direct::open(config, &format!("repair it there with --api {}", known_url(config)))?;
+            let request = [("groupUid", organization), ("identityUid", identity)];
+            let request = request.map(|(name, uid)| (name.to_owned(), json!(uid)));
+            direct.run::<Group>("RepairOwner", &Map::from_iter(request))?
+        }
+    };
+    let binding = reply.pointer("/roleBinding/uid").and_then(Value::as_str).unwrap_or_default();
+    writeln!(stdout(), "{identity} owns {organization} by the role binding {binding}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sends JSON to a running server and returns the JSON that it answers.
+fn send(url: &str, token: &str, body: &Value) -> Result<Value> {
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_connect(Some(Duration::from_secs(10)))
+        .timeout_recv_response(Some(Duration::from_secs(60)));
+    let agent: ureq::Agent = config.build().into();
+    let sent = agent
+        .post(url)
+        .header("authorization", &format!("Bearer {token}"))
+        .header("content-type", "application/json")
+        .send(body.to_string());
+    let mut answer = sent.with_context(|| format!("no server answers at {url}"))?;
+    let status = answer.status();
+    let text = answer.body_mut().read_to_string().context("the server went away")?;
+    let value: Value = serde_json::from_str(&text).unwrap_or_default();
+    if !status.is_success() {
+        bail!(
+            "the server answers {}: {}",
+            status.as_u16(),
+            value.get("message").and_then(Value::as_str).unwrap_or(&text)
+        );
+    }
+    Ok(value)
+}
