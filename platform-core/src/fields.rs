@@ -133,7 +133,7 @@ impl Keys {
 }
 
 /// Returns the values that a kind's lists are ordered by, the same names in the same order for every body.
-fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
+pub(crate) fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
     kind.fields
         .iter()
         .filter(|field| !field.sort.is_empty() && field.name != "uid")
