@@ -14,21 +14,25 @@ use crate::claims::Claims;
 /// Tells whether a token fits a claim match. `default` are the installation's own audiences.
 pub(super) fn fits(asked: &ClaimMatch, claims: &Claims, default: &[String]) -> bool {
     let issuer = normalize_issuer(&claims.issuer);
-    let any = |literal: &str, pattern: &str, values: &mut dyn Iterator<Item = &str>| match (literal, pattern) {
+    let any = |literal: &str, pattern: &str, values: &[&str]| match (literal, pattern) {
         ("", "") => false,
         ("", pattern) => any_matches(pattern, values),
-        (literal, _) => values.any(|value| literal == value),
+        (literal, _) => values.contains(&literal),
     };
-    any(normalize_issuer(&asked.issuer), &asked.issuer_pattern, &mut [issuer].into_iter())
-        && any(&asked.subject, &asked.subject_pattern, &mut [claims.subject.as_str()].into_iter())
+    any(normalize_issuer(&asked.issuer), &asked.issuer_pattern, &[issuer])
+        && any(&asked.subject, &asked.subject_pattern, &[&claims.subject])
         && match (asked.audience.as_str(), asked.audience_pattern.as_str()) {
             ("", "") => any_in(&claims.audiences, default),
-            (literal, pattern) => any(literal, pattern, &mut claims.audiences.iter().map(String::as_str)),
+            (literal, pattern) => {
+                let audiences: Vec<_> = claims.audiences.iter().map(String::as_str).collect();
+                any(literal, pattern, &audiences)
+            }
         }
         && asked.claims.iter().all(|(name, value)| claim(claims, name).is_some_and(|found| found == *value))
-        && asked.claim_patterns.iter().all(|(name, pattern)| {
-            claim(claims, name).is_some_and(|found| any_matches(pattern, &mut [found.as_str()].into_iter()))
-        })
+        && asked
+            .claim_patterns
+            .iter()
+            .all(|(name, pattern)| claim(claims, name).is_some_and(|found| any_matches(pattern, &[&found])))
 }
 
 /// Tells whether a token is of the issuer and subject of static keys, and for their audience or, without one, for one
@@ -57,9 +61,9 @@ fn claim(claims: &Claims, name: &str) -> Option<String> {
 }
 
 /// Tells whether a pattern, which is compiled once, matches one of these.
-fn any_matches(pattern: &str, values: &mut dyn Iterator<Item = &str>) -> bool {
+fn any_matches(pattern: &str, values: &[&str]) -> bool {
     // It was compiled when it was written; one that no longer does matches nothing.
-    Pattern::compile(pattern).is_ok_and(|pattern| values.any(|value| pattern.is_match(value)))
+    Pattern::compile(pattern).is_ok_and(|pattern| values.iter().any(|value| pattern.is_match(value)))
 }
 
 #[cfg(test)]
