@@ -162,26 +162,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_free_turn_goes_to_the_organization_with_the_fewest_and_within_it_to_the_first() {
-        let turns = Turns::new(4);
+        let turns = Turns::new(8);
         let mut a = all(&turns, "a");
-        let mut b = all(&turns, "b");
-        assert_eq!((a.len(), b.len()), (2, 1));
-        let mut waiting: FuturesUnordered<_> = ["a", "a", "b"]
-            .into_iter()
-            .enumerate()
-            .map(|(at, who)| turns.take(who).map(move |turn| (at, turn)))
-            .collect();
+        let b = all(&turns, "b");
+        assert_eq!((a.len(), b.len()), (4, 2));
+        let take = |(at, organization)| turns.take(organization).map(move |turn| (at, turn));
+        let mut waiting: FuturesUnordered<_> = ["a", "a", "b"].into_iter().enumerate().map(take).collect();
         assert!(waiting.next().now_or_never().is_none());
-        a.clear();
-        let (at, turn) = waiting.next().await.unwrap();
-        b.push(turn);
-        let mut order = vec![at];
-        let (at, turn) = waiting.next().await.unwrap();
-        order.push(at);
-        a.push(turn);
-        assert!(waiting.next().now_or_never().is_none(), "one turn is left free");
-        assert_eq!(order, [0, 2]);
-        b.clear();
+        let mut taken = Vec::new();
+        for expected in [2, 0] {
+            a.pop();
+            let (at, turn) = waiting.next().await.unwrap();
+            assert_eq!(at, expected);
+            taken.push(turn);
+            assert!(waiting.next().now_or_never().is_none(), "the others have as many as are free");
+        }
+        drop(b);
         assert_eq!(waiting.next().await.unwrap().0, 1);
     }
 

@@ -1,0 +1,138 @@
+//! Imports whose bodies are hostile: lines of too many values, streams without progress, too many at once.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use http::{Method, Request, header::AUTHORIZATION};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use platform_core::resources::libraries::Artifact;
+use platform_http::{Import, Limits};
+use serde_json::Value;
+use support::{Answer, OPERATOR, UidIsToken, platform};
+use tokio::sync::mpsc;
+use tower::ServiceExt;
+
+const LINE: &str = "{\"ecosystem\":\"ECOSYSTEM_PYTHON\",\"name\":\"one\"}\n";
+
+async fn import() -> Import {
+    Import::new(Arc::new(platform().await), Arc::new(UidIsToken), Limits::default()).kind::<Artifact>()
+}
+
+async fn send(import: &Import, method: Method, body: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
+    let frames = body.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes)));
+    let request = Request::builder().method(method).uri("/import/artifacts");
+    let request = request.header(AUTHORIZATION, format!("Bearer {OPERATOR}"));
+    Answer::of(import.clone().oneshot(request.body(StreamBody::new(frames)).unwrap()).await.unwrap()).await
+}
+
+fn once(body: impl Into<Bytes>) -> impl Stream<Item = Bytes> {
+    stream::iter([body.into()])
+}
+
+/// Sends the same frame over and over, after a pause each time, and counts.
+fn endless(frame: &'static str, pause: Duration, count: &Arc<AtomicUsize>) -> impl Stream<Item = Bytes> + use<> {
+    stream::unfold(Arc::clone(count), move |count| async move {
+        tokio::time::sleep(pause).await;
+        count.fetch_add(1, Ordering::SeqCst);
+        Some((Bytes::from_static(frame.as_bytes()), count))
+    })
+}
+
+/// Returns what each line of an answer says of the first line that was refused.
+fn refusals(answer: Answer) -> Vec<String> {
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+    text.lines()
+        .map(|text| line(text)["refused"][0]["error"]["message"].as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_line_of_too_many_values_is_refused_before_anything_is_made_of_it() {
+    let import = import().await;
+    let many = "{},".repeat(5_000_000);
+    let line = format!("{{\"name\":\"x\",\"versions\":[{many}{{}}]}}\n{LINE}");
+    let refused = refusals(send(&import, Method::POST, once(line)).await);
+    assert!(refused[0].contains("versions") && refused[0].contains("not a field"), "{refused:?}");
+    let line = format!("{{\"name\":\"x\",\"cudaVersions\":[{}\"\"]}}\n", "\"\",".repeat(100_000));
+    let refused = refusals(send(&import, Method::POST, once(line)).await);
+    assert!(refused[0].contains("more than 100000 values"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_stream_of_newlines_ends() {
+    let frame: &'static str = Box::leak("\n".repeat(64 << 10).into_boxed_str());
+    let count = Arc::default();
+    let answer = send(&import().await, Method::POST, endless(frame, Duration::ZERO, &count)).await;
+    let (status, _, message) = answer.refusal();
+    assert!(status == 400 && message.contains("empty lines"), "{message}");
+    assert_eq!(count.load(Ordering::SeqCst), 17, "one more than a mebibyte has");
+}
+
+#[tokio::test(start_paused = true)]
+async fn empty_lines_and_bytes_of_a_line_are_no_progress() {
+    let import = import().await;
+    for frame in ["\n", " \r\n", "{"] {
+        let count = Arc::default();
+        let answer = send(&import, Method::POST, endless(frame, Duration::from_secs(4), &count)).await;
+        assert_eq!(answer.refusal().0, 504, "{frame:?}");
+        assert_eq!(count.load(Ordering::SeqCst), 3, "{frame:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_import_whose_lines_come_in_time_goes_on() {
+    let slow = endless(LINE, Duration::from_secs(12), &Arc::default()).take(20);
+    let answer = send(&import().await, Method::POST, slow).await;
+    let batch: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!((&batch["through"], &batch["created"]), (&20.into(), &1.into()), "{batch}");
+}
+
+#[tokio::test]
+async fn a_few_imports_run_at_once_and_a_further_one_is_told_to_wait() {
+    let import = import().await;
+    let mut running = Vec::new();
+    for _ in 0..4 {
+        let (sender, receiver) = mpsc::channel::<Bytes>(1);
+        let body =
+            stream::unfold(receiver, |mut receiver| async { receiver.recv().await.map(|next| (next, receiver)) });
+        let (import, started) = (import.clone(), sender.clone());
+        let task = tokio::spawn(async move { send(&import, Method::POST, body).await });
+        // The second is taken once the first was read, which is behind the token.
+        started.send(Bytes::from_static(b"\n")).await.unwrap();
+        started.send(Bytes::from_static(b"\n")).await.unwrap();
+        started.send(Bytes::from_static(b"\n")).await.unwrap();
+        running.push((sender, task));
+    }
+    for method in [Method::POST, Method::DELETE] {
+        let answer = send(&import, method, once(LINE)).await;
+        let (status, code, _) = answer.refusal();
+        assert_eq!((status, code, &answer.headers["retry-after"]), (429, 8, &"1".parse().unwrap()));
+    }
+    let (sender, task) = running.pop().unwrap();
+    drop(sender);
+    assert_eq!(task.await.unwrap().status, 200);
+    assert_eq!(send(&import, Method::POST, once(LINE)).await.status, 200);
+    for (sender, task) in running {
+        drop(sender);
+        task.await.unwrap();
+    }
+}
