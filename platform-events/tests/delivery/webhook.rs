@@ -67,7 +67,7 @@ async fn a_receiver_gets_a_cloudevent_and_a_token_that_vouches_for_it_and_opens_
     let token = header("authorization").strip_prefix("Bearer ").unwrap();
     let jws = Jws::parse(token).unwrap();
     let keys = KeySet::parse(issuer.jwks().as_bytes()).unwrap();
-    let key = keys.find(jws.kid.as_deref()).expect("the discovery document leads to the key");
+    let key = keys.find(jws.kid.as_deref(), jws.algorithm).expect("the discovery document leads to the key");
     assert_eq!(key.algorithm(), Algorithm::Es256);
     jws.verify(key).unwrap();
     let claims: Value = serde_json::from_slice(&jws.payload).unwrap();
