@@ -7,6 +7,7 @@
 mod authenticate;
 mod caller;
 mod capability;
+mod giving;
 mod grants;
 mod resolve;
 mod tokens;
@@ -14,6 +15,7 @@ mod tokens;
 pub use authenticate::Authenticator;
 pub use caller::{Caller, Narrowing, Session};
 pub use capability::{Capability, CapabilitySet, cap};
+pub(crate) use giving::{may_give, may_give_identity, may_give_role};
 pub use grants::Grants;
 pub(crate) use grants::{AsOf, topmost};
 pub(crate) use resolve::{identity_epoch, organization_epoch, provider_epoch, resolve};

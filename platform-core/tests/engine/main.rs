@@ -25,6 +25,7 @@ mod events;
 mod external_group_role_mappings;
 mod filters;
 mod group_invites;
+mod giving;
 mod groups;
 mod identities;
 mod identity_providers;

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{super::check, IdentityProvider, role};
+use super::{super::check, IdentityProvider};
 use crate::{
     BoxFuture,
-    access::{cap, provider_epoch},
+    access::{cap, may_give_role, provider_epoch},
     cx::Cx,
     error::{Error, Result, Violations},
     event::Draft,
@@ -122,7 +122,7 @@ impl Resource for ExternalGroupRoleMapping {
             }
             // The provider may lie further down than the role will be held.
             cx.demand(&organisation, &[cap("role_bindings.create")])?;
-            role::may_promise(cx, &organisation, &mapping.role_uid, "roleUid", &mut change.write).await?;
+            may_give_role(cx, &organisation, &mapping.role_uid, "roleUid", &mut change.write).await?;
             mapping.identity_provider_uid = provider.to_string();
             Ok(())
         })

@@ -6,10 +6,10 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{super::check, Identity, Role, RoleBinding, role, role_binding};
+use super::{super::check, Identity, Role, RoleBinding, role_binding};
 use crate::{
     BoxFuture,
-    access::{Capability, cap, identity_epoch},
+    access::{Capability, cap, identity_epoch, may_give_role},
     cx::Cx,
     error::{Error, Result},
     event::Draft,
@@ -132,7 +132,7 @@ impl Resource for GroupInvite {
         Box::pin(async move {
             let (Some(invite), Verb::Create) = (&mut change.new, change.verb) else { return Ok(()) };
             let group = change.uid.parent().unwrap_or_default();
-            role::may_promise(cx, &group, &invite.role_uid, "roleUid", &mut change.write).await?;
+            may_give_role(cx, &group, &invite.role_uid, "roleUid", &mut change.write).await?;
             let life = check::millis(&invite.ttl).unwrap_or_default();
             invite.expiration_time = Some(cx.now().plus_millis(life));
             let (mut key_id, mut secret) = ([0; 8], [0; 32]);

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{super::check, RoleBinding, owner, person_uid};
 use crate::{
     BoxFuture,
-    access::{cap, identity_epoch},
+    access::{cap, identity_epoch, may_give_identity},
     cx::Cx,
     error::{Error, Result, Violations},
     kind::{
@@ -193,6 +193,11 @@ impl Identity {
         let matched = self.claim_match.as_ref().map(|claims| claims.issuer.as_str());
         matched.or_else(|| self.static_keys.as_ref().map(|keys| keys.issuer.as_str())).unwrap_or_default()
     }
+
+    /// Returns which tokens let their bearer act as the identity, and until when.
+    fn relationship(&self) -> impl PartialEq + '_ {
+        (&self.claim_match, &self.static_keys, &self.aws_identity, self.service_principal)
+    }
 }
 
 impl Resource for Identity {
@@ -315,7 +320,12 @@ impl Resource for Identity {
                     violations.none_or(())?;
                 }
             }
-            Ok(())
+            let same = change.old.as_ref().is_none_or(|old| old.relationship() == identity.relationship());
+            // A registered person acts by their issuer's word, whatever their record says.
+            if same || change.uid.is_root() {
+                return Ok(());
+            }
+            may_give_identity(cx, &change.uid, &mut change.write).await
         })
     }
 }

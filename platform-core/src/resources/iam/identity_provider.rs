@@ -5,10 +5,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{super::check, ExternalGroupRoleMapping, role};
+use super::{super::check, ExternalGroupRoleMapping};
 use crate::{
     BoxFuture,
-    access::{cap, provider_epoch},
+    access::{cap, may_give_role, provider_epoch},
     cx::Cx,
     error::{Error, Result},
     event::Draft,
@@ -274,7 +274,7 @@ async fn may_trust(
     let other_voucher = old.is_some_and(|old| vouches(old) != vouches(new));
     let group = uid.parent().unwrap_or_default();
     if other_voucher || old.is_none_or(|old| old.default_role != new.default_role) {
-        role::may_promise(cx, &group, &new.default_role, "defaultRole", write).await?;
+        may_give_role(cx, &group, &new.default_role, "defaultRole", write).await?;
     }
     if !other_voucher {
         return Ok(());
@@ -290,7 +290,7 @@ async fn may_trust(
     for mapping in given {
         let scope = Uid::opaque(mapping.scope);
         cx.demand(&scope, &[cap("role_bindings.create")])?;
-        role::may_promise(cx, &scope, &mapping.role_uid, "oidc", write).await?;
+        may_give_role(cx, &scope, &mapping.role_uid, "oidc", write).await?;
     }
     Ok(())
 }

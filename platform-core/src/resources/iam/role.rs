@@ -5,14 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::{super::check, ExternalGroupRoleMapping, GroupInvite, IdentityProvider, RoleBinding};
 use crate::{
     BoxFuture,
-    access::{Capability, CapabilitySet, cap, organization_epoch},
+    access::{Capability, CapabilitySet, cap, may_give, organization_epoch},
     cx::Cx,
     error::{Error, Result, Violations},
     kind::{Change, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb, WhenParentGoes},
-    store::{Delete, Key, KeyValue, Require},
+    store::{Delete, KeyValue, Require},
     timestamp::Timestamp,
     uid::Uid,
-    write::Write,
 };
 
 mod built_in;
@@ -121,7 +120,7 @@ impl Resource for Role {
             let before = before.unwrap_or_default().into_iter().collect();
             let added = CapabilitySet::from_iter(role.capabilities.iter().copied()).difference(before);
             let group = change.uid.parent().unwrap_or_default();
-            may_grant(cx, &group, added, "capabilities")?;
+            may_give(cx, &group, added, "capabilities")?;
             if change.verb == Verb::Update {
                 change.write.raise(organization_epoch(&change.uid));
             }
@@ -131,42 +130,9 @@ impl Resource for Role {
 }
 
 /// Returns the role of this uid if it can be given at a group: a built-in one, or one of the group or a group above.
-pub(super) async fn of_group(cx: &Cx<'_>, group: &Uid, role: &Uid) -> Result<Option<Role>> {
+pub(crate) async fn of_group(cx: &Cx<'_>, group: &Uid, role: &Uid) -> Result<Option<Role>> {
     match role.parent() {
         Some(home) if !group.is_at_or_below(&home) => Ok(None),
         _ => cx.read::<Role>(role).await,
     }
-}
-
-/// Refuses to promise a role at a group that is none there, or that gives what the caller does not hold there; and
-/// requires that it still stands when the promise is written.
-///
-/// A role that is changed in between raises the epoch of its organization, which every commit requires that gives
-/// anything there, so that it is decided again.
-pub(super) async fn may_promise(
-    cx: &Cx<'_>,
-    group: &Uid,
-    role: &str,
-    field: &'static str,
-    write: &mut Write,
-) -> Result<()> {
-    let missing = || Error::invalid_field(field, "is no role of this group or one above it");
-    let found = of_group(cx, group, &Uid::opaque(role)).await?.ok_or_else(missing)?;
-    write.require(Require::Exists(Key::new(Role::KIND.name, found.uid)), missing());
-    may_grant(cx, group, found.capabilities.into_iter().collect(), field)
-}
-
-/// Refuses a caller who would give away, at a group, what they do not hold there themselves.
-///
-/// Internal capabilities are the operator's alone to give; they give nothing that an owner of a group needs.
-///
-/// # Errors
-/// INVALID_ARGUMENT for an internal capability, PERMISSION_DENIED otherwise.
-pub(crate) fn may_grant(cx: &Cx<'_>, group: &str, granted: CapabilitySet, field: &str) -> Result<()> {
-    let internal = Capability::all().filter(|capability| capability.is_internal()).collect();
-    if !granted.intersection(internal).is_empty() && !cx.is_operator() {
-        return Err(Error::invalid_field(field, "must not have capabilities that are internal to the installation"));
-    }
-    let held = if cx.is_operator() { cx.held_at(group).union(internal) } else { cx.held_at(group) };
-    if held.is_superset(&granted) { Ok(()) } else { Err(Error::denied()) }
 }

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{super::check, Group, Identity, Role, owner, role};
 use crate::{
     BoxFuture,
-    access::{cap, identity_epoch},
+    access::{cap, identity_epoch, may_give},
     cx::Cx,
     entropy::Entropy,
     error::{Error, Result, Violations},
@@ -266,7 +266,7 @@ pub(super) async fn may_bind(cx: &Cx<'_>, group: &Uid, binding: &RoleBinding, wr
     }
     violations.none_or(())?;
     let granted = found.into_iter().flat_map(|role| role.capabilities).collect();
-    role::may_grant(cx, group, granted, "roleUid")
+    may_give(cx, group, granted, "roleUid")
 }
 
 /// Looks up the names of what is bound, a page at once.
