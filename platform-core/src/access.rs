@@ -13,7 +13,7 @@ mod resolve;
 mod tokens;
 
 pub use authenticate::Authenticator;
-pub use caller::{Caller, Narrowing, Session};
+pub use caller::{ActsAs, Caller, Narrowing, RegistrationId, Session};
 pub use capability::{Capability, CapabilitySet, cap};
 pub(crate) use giving::{may_give, may_give_identity, may_give_role};
 pub use grants::Grants;

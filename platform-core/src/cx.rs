@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    access::{AsOf, Caller, Capability, CapabilitySet, Grants, topmost},
+    access::{AsOf, Caller, Capability, CapabilitySet, Grants, RegistrationId, topmost},
     error::{Error, Result},
     event::{self, Draft, SUBSCRIPTIONS_EPOCH},
     kind::{Kind, Registered, Resource, Roots, Verb},
@@ -92,6 +92,11 @@ impl<'a> Cx<'a> {
     /// Tells whether the caller is the installation's operator, with a token that is not narrowed.
     pub fn is_operator(&self) -> bool {
         self.grants.operator && self.caller.narrowing.is_none()
+    }
+
+    /// Returns which registration of a person calls; none for other identities, and for those who have no id.
+    pub(crate) fn registration(&self) -> Option<RegistrationId> {
+        self.grants.registration()
     }
 
     /// Returns the time now.

@@ -452,11 +452,15 @@ impl Platform {
     /// UNAUTHENTICATED when there is no such identity or its sign-in has ended, and those of the store.
     pub async fn grants_of(&self, caller: &Caller) -> Result<Arc<Grants>> {
         let holder = Holder::of(caller);
-        if let Some(grants) = self.grants.get(&holder) {
+        // What is known may be of an earlier registration of the person.
+        if let Some(grants) = self.grants.get(&holder).filter(|grants| grants.are_of(caller.acts_as)) {
             return Ok(grants);
         }
         let operator = self.settings.operators.contains(&caller.identity);
         let grants = Arc::new(resolve(self.store(), caller, operator).await?);
+        if !grants.are_of(caller.acts_as) {
+            return Err(Error::unauthenticated("The token's identity does not exist"));
+        }
         self.grants.insert(holder, Arc::clone(&grants));
         Ok(grants)
     }
@@ -473,6 +477,15 @@ impl Platform {
             })
         })
         .await
+    }
+
+    /// Refuses a caller who is not the installation's operator, as it stands now, with a token that is not narrowed.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED, and as [`Platform::grants_of`].
+    pub async fn demand_operator(&self, caller: &Caller) -> Result<()> {
+        self.settle(caller, |cx| Box::pin(async move { if cx.is_operator() { Ok(()) } else { Err(Error::denied()) } }))
+            .await
     }
 
     fn forget(&self, caller: &Caller) {

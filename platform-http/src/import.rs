@@ -155,12 +155,7 @@ impl Inner {
         if ![Method::POST, Method::DELETE].contains(&head.method) {
             return Err(Refusal::other_methods("DELETE, POST".to_owned()));
         }
-        let token = request::bearer(&head.headers)?;
-        let token = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
-        let caller = self.authenticator.authenticate(token).await?;
-        if caller.narrowing.is_some() || !self.platform.settings().operators.contains(&caller.identity) {
-            return Err(Error::denied().into());
-        }
+        let caller = request::operator(&self.platform, &*self.authenticator, &head.headers).await?;
         let parent: Arc<str> = parent(query)?.into();
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| busy())?;
         if head.method == Method::DELETE {

@@ -58,7 +58,7 @@ pub use listener::serve;
 #[cfg(feature = "tls")]
 pub use listener::serve_tls;
 pub use reply::{Reply, log_fault};
-pub use request::bearer;
+pub use request::{bearer, operator};
 pub use rest::Rest;
 pub use routes::BadRoute;
 pub use system::{SystemClock, SystemEntropy};

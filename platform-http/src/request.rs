@@ -15,8 +15,10 @@ use http::{
 use http_body::Body;
 use http_body_util::BodyExt;
 use platform_core::{
+    access::{Authenticator, Caller},
     error::{Error, Result, Violations},
     json,
+    platform::Platform,
 };
 use serde_json::{Map, Value};
 
@@ -91,6 +93,18 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
         true => Err(none()),
         false => Ok(Some(token)),
     }
+}
+
+/// Returns the installation's operator who sent a request: as the API authenticates callers, and refused like them
+/// when the identity is gone.
+///
+/// # Errors
+/// UNAUTHENTICATED as [`bearer`] and without a token, and PERMISSION_DENIED for anybody else and for a narrowed token.
+pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, headers: &HeaderMap) -> Result<Caller> {
+    let token = bearer(headers)?.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
+    let caller = authenticator.authenticate(token).await?;
+    platform.demand_operator(&caller).await?;
+    Ok(caller)
 }
 
 /// Decodes a variable of the path.

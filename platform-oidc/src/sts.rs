@@ -116,7 +116,7 @@ impl TokenService for Sts {
         let proof = self.prove(credential, request).await?;
         let grant = self.grant(&proof, &request.audiences, &request.narrow).await?;
         let refresh_token = match proof.refreshable {
-            true => self.begin(&proof, &request.audiences, grant.narrowing).await?,
+            true => self.begin(&proof, &request.audiences, &grant).await?,
             false => Secret::default(),
         };
         // The token is good whether or not it could be noted.

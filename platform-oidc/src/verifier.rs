@@ -9,7 +9,7 @@ use std::{
 };
 
 use platform_core::{
-    access::{Caller, Narrowing, Session},
+    access::{ActsAs, Caller, Narrowing, RegistrationId, Session},
     clock::Clock,
     resources::iam::{normalize_issuer, person_uid},
     timestamp::Timestamp,
@@ -101,6 +101,8 @@ pub struct Verified {
     pub narrowing: Option<Arc<Narrowing>>,
     /// The sign-in by an organisation's own identity provider that an own token tells of.
     pub session: Option<Arc<Session>>,
+    /// The registration of a person that an own token was issued for.
+    pub registration: Option<RegistrationId>,
     /// All claims, those above included.
     pub claims: Map<String, Value>,
 }
@@ -243,7 +245,7 @@ impl Verifier {
 
 impl Verified {
     fn new(claims: Claims, principal: Uid, own: bool) -> Result<Self, TokenError> {
-        let (narrowing, session) = if own { private::read(&claims.all)? } else { (None, None) };
+        let said = if own { private::read(&claims.all)? } else { private::Said::default() };
         let (email, email_unverified) = if claims.email_verified { (claims.email, None) } else { (None, claims.email) };
         Ok(Self {
             principal,
@@ -255,15 +257,22 @@ impl Verified {
             email,
             email_unverified,
             own,
-            narrowing: narrowing.map(Arc::new),
-            session: session.map(Arc::new),
+            narrowing: said.narrowing.map(Arc::new),
+            session: said.session.map(Arc::new),
+            registration: said.registration,
             claims: claims.all,
         })
     }
 
     /// Returns whom the token lets its bearer act as, and how far.
     pub fn caller(&self) -> Caller {
-        Caller { identity: self.principal.clone(), narrowing: self.narrowing.clone(), session: self.session.clone() }
+        let acts_as = match (self.own, self.registration) {
+            (false, _) => ActsAs::Current,
+            (true, Some(registration)) => ActsAs::Registration(registration),
+            (true, None) => ActsAs::AsOf(self.issued.unwrap_or(Timestamp::MIN)),
+        };
+        let (narrowing, session) = (self.narrowing.clone(), self.session.clone());
+        Caller { identity: self.principal.clone(), narrowing, session, acts_as }
     }
 }
 

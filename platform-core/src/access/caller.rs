@@ -1,11 +1,15 @@
 //! Callers: identities that a token has proved, and what the token narrows them to.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
 use super::CapabilitySet;
-use crate::uid::{self, Uid};
+use crate::{
+    entropy::Entropy,
+    timestamp::Timestamp,
+    uid::{self, Uid},
+};
 
 /// An identity that somebody has proved to act as. Whoever makes one vouches for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +20,64 @@ pub struct Caller {
     pub narrowing: Option<Arc<Narrowing>>,
     /// The sign-in by an organisation's own identity provider that gives more than what is bound; none otherwise.
     pub session: Option<Arc<Session>>,
+    /// Which registration of a person the caller acts as.
+    pub acts_as: ActsAs,
+}
+
+/// What tells one registration of a person from the next: random, and drawn when the person registers.
+///
+/// A person's uid derives from who vouches for them, so that one who is deleted and registers again has the uid of
+/// before. What was issued before says which registration it was for, and counts for no other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RegistrationId([u8; 16]);
+
+impl RegistrationId {
+    pub(crate) fn draw(entropy: &dyn Entropy) -> Self {
+        let mut id = [0; 16];
+        entropy.fill(&mut id);
+        Self(id)
+    }
+}
+
+impl fmt::Display for RegistrationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for RegistrationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<RegistrationId> for String {
+    fn from(id: RegistrationId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for RegistrationId {
+    type Error = hex::FromHexError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let mut id = [0; 16];
+        hex::decode_to_slice(text, &mut id)?;
+        Ok(Self(id))
+    }
+}
+
+/// Which registration of a person a caller acts as (`docs/api.md`, Registered persons).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ActsAs {
+    /// The one that stands: whoever vouches for the person does so now.
+    #[default]
+    Current,
+    /// The one of this id, and no later one.
+    Registration(RegistrationId),
+    /// One without an id, or one that stood at this time, compared in whole seconds: what was issued then says no id.
+    AsOf(Timestamp),
 }
 
 /// A person's sign-in by an organisation's own identity provider, as a token of ours tells of it. What it gives is
@@ -48,7 +110,7 @@ impl Session {
 impl Caller {
     /// Returns the identity as a caller, not narrowed.
     pub const fn new(identity: Uid) -> Self {
-        Self { identity, narrowing: None, session: None }
+        Self { identity, narrowing: None, session: None, acts_as: ActsAs::Current }
     }
 
     /// Returns the caller with what a token narrows it to.
@@ -61,6 +123,12 @@ impl Caller {
     #[must_use]
     pub fn signed_in(self, session: Session) -> Self {
         Self { session: Some(Arc::new(session)), ..self }
+    }
+
+    /// Returns the caller as one who acts as this registration of the person.
+    #[must_use]
+    pub fn acting_as(self, acts_as: ActsAs) -> Self {
+        Self { acts_as, ..self }
     }
 }
 

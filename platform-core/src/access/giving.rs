@@ -65,7 +65,8 @@ pub(crate) async fn may_give_identity(cx: &Cx<'_>, identity: &Uid, write: &mut W
         Code::Unauthenticated => Error::stale(),
         _ => error,
     })?;
-    for (epoch, value) in grants.epochs.iter().zip(&grants.as_of) {
+    let as_of = grants.as_of_all();
+    for (epoch, value) in as_of.epochs.iter().zip(&*as_of.values) {
         write.require_still(Require::Epoch(epoch.clone(), *value));
     }
     let holds_all = grants.bound().all(|(group, held)| holds(cx, group, held));

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 
 use parking_lot::Mutex;
 
-use super::{Capability, CapabilitySet};
+use super::{ActsAs, Capability, CapabilitySet, RegistrationId};
 use crate::{
     resources::iam::Identity,
     store::Epoch,
@@ -39,6 +39,8 @@ impl AsOf {
 pub struct Grants {
     /// The identity's record.
     pub(crate) identity: Identity,
+    /// What tells this registration of a person from the next; none for an identity of a group.
+    registration: Option<RegistrationId>,
     /// Whether this is the installation's operator.
     pub(crate) operator: bool,
     /// All epochs: those of the identity and its sign-in, then one for each of the organizations.
@@ -83,7 +85,32 @@ impl Grants {
         let epochs = as_of.epochs.iter().map(|epoch| epoch.len() + size_of::<(Epoch, u64)>() + OVERHEAD);
         let nodes = most_nodes(by_group.len()) * size_of::<Uid>();
         let bytes = size_of::<Self>() + uids.sum::<usize>() + epochs.sum::<usize>() + nodes + bytes_of(&identity);
-        Self { identity, operator, as_of, own, organizations, by_group, nodes: Mutex::default(), bytes }
+        let nodes = Mutex::default();
+        Self { identity, registration: None, operator, as_of, own, organizations, by_group, nodes, bytes }
+    }
+
+    /// Returns the grants as those of this registration of a person.
+    #[must_use]
+    pub(crate) fn of_registration(self, registration: Option<RegistrationId>) -> Self {
+        Self { registration, ..self }
+    }
+
+    /// Returns what tells this registration of a person from the next; none for an identity of a group, for the
+    /// operator that an installation begins with, and for who registered before there were ids.
+    pub fn registration(&self) -> Option<RegistrationId> {
+        self.registration
+    }
+
+    /// Tells whether these are the grants of the registration that a caller acts as.
+    pub(crate) fn are_of(&self, acts_as: ActsAs) -> bool {
+        match acts_as {
+            ActsAs::Current => true,
+            ActsAs::Registration(id) => self.registration == Some(id),
+            ActsAs::AsOf(time) => {
+                let began = self.identity.create_time.is_some_and(|created| created.seconds() <= time.seconds());
+                self.registration.is_none() || began
+            }
+        }
     }
 
     /// Returns the grants of nobody, which never become stale.

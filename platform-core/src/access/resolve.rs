@@ -9,7 +9,7 @@ use super::{Caller, CapabilitySet, Grants, Session, grants::AsOf};
 use crate::{
     error::{Error, Result},
     kind::Resource,
-    resources::iam::{DirectoryUser, ExternalGroupRoleMapping, Identity, IdentityProvider, Role, RoleBinding, role},
+    resources::iam::{DirectoryUser, ExternalGroupRoleMapping, Identity, IdentityProvider, Role, RoleBinding, identity, role},
     store::{Epoch, Filter, Key, KeyValue, Query, Scope, Store},
     uid::{self, Uid},
 };
@@ -80,6 +80,7 @@ pub(crate) async fn resolve(store: &dyn Store, caller: &Caller, operator: bool) 
         let Some(record) = records.next().flatten() else {
             return Err(Error::unauthenticated("The token's identity does not exist"));
         };
+        let registration = identity::registration_of(&record.private)?;
         let identity: Identity = parse(&record.body)?;
         for record in records.flatten() {
             let role: Role = parse(&record.body)?;
@@ -87,7 +88,8 @@ pub(crate) async fn resolve(store: &dyn Store, caller: &Caller, operator: bool) 
         }
         let bound = given.into_iter().filter_map(|(group, role)| Some((group, *capabilities.get(&role)?)));
         let as_of = AsOf::new(epochs.iter().cloned(), page.epochs);
-        return Ok(Grants::new(identity, operator, as_of, organizations.into_iter().collect(), bound));
+        return Ok(Grants::new(identity, operator, as_of, organizations.into_iter().collect(), bound)
+            .of_registration(registration));
     }
     Err(Error::busy())
 }

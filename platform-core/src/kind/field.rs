@@ -37,6 +37,9 @@ pub struct Field {
     pub max_items: usize,
     /// Whether a list is a set: no element comes twice.
     pub distinct: bool,
+    /// Whether what it is set to can give somebody power: capabilities, or an identity to act as. What sets it asks
+    /// the one rule of giving (`docs/api.md`, Giving power).
+    pub gives: bool,
     /// A rule for a value that has the type and keeps within the bounds.
     pub check: Option<Check>,
 }
@@ -127,6 +130,7 @@ impl Field {
             max_len: Self::MAX_LEN,
             max_items: Self::MAX_ITEMS,
             distinct: false,
+            gives: false,
             check: None,
         }
     }
@@ -254,6 +258,12 @@ impl Field {
     /// Lists leave it out. For a resource's own fields.
     pub const fn unlisted(mut self) -> Self {
         self.unlisted = true;
+        self
+    }
+
+    /// What it is set to can give somebody power.
+    pub const fn gives(mut self) -> Self {
+        self.gives = true;
         self
     }
 

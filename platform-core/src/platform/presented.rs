@@ -18,7 +18,8 @@ impl Platform {
     /// commit, which uses up a single-use invite. Of any number who bring the code of one at once, one gets in.
     ///
     /// The binding is made as by the person who invited: it gives nothing that they do not hold there at this moment,
-    /// whatever the role has become since. An invite for a mail address is for who has that address, verified,
+    /// whatever the role has become since. Where they had signed in by an organisation's own identity provider, the
+    /// provider's default role and mappings of this moment count for the external groups that they had then. An invite for a mail address is for who has that address, verified,
     /// compared without regard to the case of ASCII letters (`docs/api.md`, Group invites).
     ///
     /// # Errors
@@ -28,14 +29,13 @@ impl Platform {
     pub async fn redeem_invite(&self, person: &Uid, code: &str) -> Result<Redeemed> {
         let done = async {
             let (invite, inviter) = self.as_nobody(async |cx| group_invite::find(cx, code).await).await?;
-            let inviter = Caller::new(inviter);
             self.settle(&inviter, |cx| {
                 let (invite, person, code) = (invite.clone(), person.clone(), code.to_owned());
                 Box::pin(async move { group_invite::redeem(cx, &invite, &person, &code).await })
             })
             .await
             .map_err(|error| match error.code() {
-                // The one who invited is no more.
+                // The one who invited, or what they signed in by, is gone.
                 Code::Unauthenticated => group_invite::refused(),
                 _ => error,
             })

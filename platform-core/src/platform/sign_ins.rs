@@ -1,13 +1,11 @@
 //! Persons who sign in: registered, seen, kept signed in by refresh tokens, and gone.
 
-use bytes::Bytes;
-
 use super::Platform;
 use crate::{
-    access::{Caller, identity_epoch},
+    access::{Caller, RegistrationId, identity_epoch},
     error::{Error, Result},
     kind::{Registered, Resource},
-    resources::iam::{ClaimMatch, Identity, IdentityProvider, NewSignIn, Presented, SignIn, sign_in},
+    resources::iam::{ClaimMatch, Identity, IdentityProvider, NewSignIn, Presented, SignIn, identity, sign_in},
     store::{Key, Require},
     uid::Uid,
     verbs,
@@ -21,12 +19,21 @@ pub struct Person<'a> {
     pub uid: &'a Uid,
     /// Who vouches.
     pub issuer: &'a str,
-    /// The person's name there.
+    /// What the person is called there.
     pub subject: &'a str,
+    /// The person's name, as people write it.
+    pub name: Option<&'a str>,
     /// The mail address that the issuer has verified.
     pub email: Option<&'a str>,
     /// The mail address that it gave without having verified it.
     pub email_unverified: Option<&'a str>,
+}
+
+/// The most bytes of a person's name; our choice.
+const MAX_NAME: usize = 256;
+
+fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len()) && !name.contains(char::is_control)
 }
 
 /// How long an identity is not marked as seen again: an hour.
@@ -38,11 +45,14 @@ impl Platform {
     /// # Errors
     /// Those of the store.
     pub async fn register_person(&self, uid: &Uid, issuer: &str, subject: &str, email: Option<&str>) -> Result<()> {
-        self.register(&Person { uid, issuer, subject, email, email_unverified: None }).await
+        self.register(&Person { uid, issuer, subject, name: None, email, email_unverified: None }).await
     }
 
-    /// Registers a person. Of one who is registered already, only mail addresses that the issuer now tells otherwise
-    /// are changed.
+    /// Registers a person. Of one who is registered already, only the name and the mail addresses that the issuer now
+    /// states otherwise are changed.
+    ///
+    /// A name of more than 256 bytes, or with control characters, counts as none. A person without a name is called
+    /// `registered person`.
     ///
     /// # Errors
     /// Those of the store.
@@ -62,16 +72,20 @@ impl Platform {
             let key = Key::new(Identity::KIND.name, person.uid.clone());
             let email = person.email.unwrap_or_default().to_owned();
             let email_unverified = person.email_unverified.unwrap_or_default().to_owned();
+            let name = person.name.map(str::trim).filter(|name| is_name(name));
             let mut write = Write::default();
             let (identity, private) = match cx.record(Identity::KIND, person.uid).await? {
                 Some(record) => {
-                    let mut identity: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-                    let told = !email.is_empty() || !email_unverified.is_empty();
-                    if !told || (&identity.email, &identity.email_unverified) == (&email, &email_unverified) {
+                    let before: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+                    let mut identity = before.clone();
+                    if !email.is_empty() || !email_unverified.is_empty() {
+                        (identity.email, identity.email_unverified) = (email, email_unverified);
+                    }
+                    name.into_iter().for_each(|name| name.clone_into(&mut identity.name));
+                    if identity == before {
                         return Ok(());
                     }
                     write.require_still(Require::Revision(key, record.revision));
-                    (identity.email, identity.email_unverified) = (email, email_unverified);
                     identity.update_time = identity.update_time.max(now);
                     (identity, record.private)
                 }
@@ -84,7 +98,7 @@ impl Platform {
                     };
                     let identity = Identity {
                         uid: person.uid.clone(),
-                        name: "registered person".to_owned(),
+                        name: name.unwrap_or("registered person").to_owned(),
                         email,
                         email_unverified,
                         claim_match: Some(claims),
@@ -93,7 +107,7 @@ impl Platform {
                         update_time: now,
                         ..Identity::default()
                     };
-                    (identity, Bytes::new())
+                    (identity, identity::private_of(RegistrationId::draw(self.entropy()))?)
                 }
             };
             write.put(person.uid, &identity, private)?;
@@ -103,7 +117,8 @@ impl Platform {
         .await
     }
 
-    /// Deletes the person who calls, with what hangs on them. The uid is theirs again should they register anew.
+    /// Deletes the person who calls, with what hangs on them. The uid is theirs again should they register again, but
+    /// what was issued to them before is good no more.
     ///
     /// # Errors
     /// PERMISSION_DENIED for an identity of a group and for a narrowed token, UNAUTHENTICATED when there is no such

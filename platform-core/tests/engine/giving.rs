@@ -1,5 +1,7 @@
 //! Nobody gives away what they do not hold, whichever way they give it (`docs/api.md`, Giving power).
 
+mod table;
+
 use std::sync::Arc;
 
 use platform_core::{
@@ -85,7 +87,11 @@ fn how_an_identity_is_assumed_is_changed_only_by_who_holds_what_it_holds() {
         let bound = robot(&world, &world.org, form);
         world.bind(&Caller::new(bound.clone()), &built_in("owner"), &world.org);
         let before = world.get(&world.operator, "Identity", &bound).unwrap();
-        assert_eq!(code(update(&world, &clerk, &bound, &body, mask)), Code::PermissionDenied, "{form}: {body} {mask:?}");
+        assert_eq!(
+            code(update(&world, &clerk, &bound, &body, mask)),
+            Code::PermissionDenied,
+            "{form}: {body} {mask:?}"
+        );
         assert_eq!(world.get(&world.operator, "Identity", &bound).unwrap(), before);
         update(&world, &owner, &bound, &body, mask).unwrap();
         // One that holds nothing gives nothing.
@@ -177,7 +183,7 @@ fn a_binding_that_is_made_in_the_middle_is_decided_by_too() {
 fn an_identity_that_is_an_operator_is_an_operators_to_change() {
     let first = World::new();
     let named = robot(&first, &first.org, "claimMatch");
-    let world = World::with_settings(|settings| drop(settings.operators.insert(named.clone())));
+    let world = World::with_settings(|settings| assert!(settings.operators.insert(named.clone())));
     // The same randomness draws the same uid again.
     assert_eq!(robot(&world, &world.org, "claimMatch"), named);
     let owner = world.member("owner", &world.org);

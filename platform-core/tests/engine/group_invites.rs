@@ -3,7 +3,7 @@
 use std::{sync::Barrier, thread};
 
 use platform_core::{
-    access::{Caller, Narrowing},
+    access::{Caller, Narrowing, Session},
     error::{Code, Result},
     resources::iam::{Redeemed, person_uid},
     uid::Uid,
@@ -245,6 +245,138 @@ fn an_invite_gives_no_more_than_its_inviter_holds_when_it_is_redeemed() {
     world.delete(&world.operator, "Identity", &caller.identity).unwrap();
     assert_eq!(refused_fields(redeem(&world, &after, &secret)), ["code"]);
     assert_eq!(world.list(&world.operator, "RoleBinding", &[("identity", &after.identity)]).unwrap().total, 0);
+}
+
+/// An organisation with two owners by a provider alone: by its default role, and by a mapping of an external group.
+struct SignedIn {
+    world: World,
+    org: Uid,
+    provider: Uid,
+    mapping: Uid,
+    by_default: Caller,
+    by_group: Caller,
+}
+
+impl SignedIn {
+    fn new() -> Self {
+        let world = World::new();
+        let org = world.organisation();
+        let oidc = json!({ "issuer": ISSUER, "clientId": "client", "groupsClaim": "groups", "pkceEnabled": true });
+        let provider = |role: &str| {
+            let body = json!({ "name": "sign in", "defaultRole": role, "oidc": oidc });
+            uid_of(&world.create(&world.operator, "IdentityProvider", &org, body).unwrap())
+        };
+        let (owners, viewers) = (provider(&built_in("owner")), provider(&built_in("viewer")));
+        let mapping = json!({ "externalGroupId": "admins", "roleUid": built_in("owner"), "scope": org });
+        let mapping = uid_of(&world.create(&world.operator, "ExternalGroupRoleMapping", &viewers, mapping).unwrap());
+        let signed_in = |subject: &str, provider: &Uid| {
+            let session = Session {
+                provider: provider.clone(),
+                issuer: ISSUER.to_owned(),
+                user: None,
+                groups: vec!["devs".to_owned(), "admins".to_owned()],
+            };
+            world.person(subject, None).signed_in(session)
+        };
+        let (by_default, by_group) = (signed_in("default", &owners), signed_in("group", &viewers));
+        Self { org, provider: owners, mapping, by_default, by_group, world }
+    }
+
+    fn code(&self, inviter: &Caller) -> String {
+        text(&invite(&self.world, inviter, &self.org, json!({})).unwrap(), "code").to_owned()
+    }
+
+    fn redeem(&self, code: &str) -> Result<Redeemed> {
+        let person = self.world.person(&format!("invited {}", self.world.serial()), None);
+        redeem(&self.world, &person, code)
+    }
+}
+
+#[test]
+fn who_owns_by_a_provider_alone_invites_and_the_code_is_good() {
+    let scene = SignedIn::new();
+    for inviter in [&scene.by_default, &scene.by_group] {
+        let created = invite(&scene.world, inviter, &scene.org, json!({})).unwrap();
+        scene.redeem(text(&created, "code")).unwrap();
+        // What the sign-in was is told to nobody.
+        let uid = text(&created, "uid");
+        for shown in
+            [created.to_string(), scene.world.get(&scene.world.operator, "GroupInvite", uid).unwrap().to_string()]
+        {
+            assert!(!shown.contains("admins") && !shown.contains(&*inviter.identity), "{shown}");
+        }
+        assert!(stored(&scene.world, "GroupInvite", uid).contains("admins"));
+    }
+}
+
+#[test]
+fn an_invite_is_good_for_as_long_as_the_provider_and_the_mapping_give_what_it_promises() {
+    let ends: [(&str, fn(&SignedIn)); 6] = [
+        ("mapping", |scene| {
+            scene.world.delete(&scene.world.operator, "ExternalGroupRoleMapping", &scene.mapping).unwrap()
+        }),
+        ("default role", |scene| {
+            let lesser = json!({ "defaultRole": built_in("viewer") });
+            drop(scene.world.update(&scene.world.operator, "IdentityProvider", &scene.provider, lesser, None).unwrap());
+        }),
+        ("issuer", |scene| {
+            let other = json!({ "oidc": { "issuer": "https://other.test" } });
+            drop(scene.world.update(&scene.world.operator, "IdentityProvider", &scene.provider, other, None).unwrap());
+        }),
+        ("provider", |scene| scene.world.delete(&scene.world.operator, "IdentityProvider", &scene.provider).unwrap()),
+        ("creator", |scene| {
+            for creator in [&scene.by_default, &scene.by_group] {
+                scene.world.delete(&scene.world.operator, "Identity", &creator.identity).unwrap();
+            }
+        }),
+        ("creator who registered again", |scene| {
+            for (creator, subject) in [(&scene.by_default, "default"), (&scene.by_group, "group")] {
+                scene.world.delete(&scene.world.operator, "Identity", &creator.identity).unwrap();
+                scene.world.person(subject, None);
+            }
+        }),
+    ];
+    for (end, carry_out) in ends {
+        let scene = SignedIn::new();
+        let codes = [scene.code(&scene.by_default), scene.code(&scene.by_group)];
+        carry_out(&scene);
+        let good = codes.map(|code| match scene.redeem(&code) {
+            Ok(_) => true,
+            refused => {
+                assert_eq!(refused_fields(refused), ["code"]);
+                false
+            }
+        });
+        let expected = match end {
+            "mapping" => [true, false],
+            "default role" | "issuer" | "provider" => [false, true],
+            _ => [false, false],
+        };
+        assert_eq!(good, expected, "{end}");
+    }
+}
+
+#[test]
+fn an_invite_of_before_there_were_registration_ids_is_good_while_its_creator_stands() {
+    let world = World::new();
+    let ada = world.person("ada", None);
+    world.bind(&ada, &built_in("owner"), &world.org);
+    let created = invite(&world, &ada, &world.org, json!({})).unwrap();
+    let key = platform_core::store::Key::new("GroupInvite", uid_of(&created));
+    let store = world.platform.store();
+    let record = block_on(store.get(&[key], &[])).unwrap().records.pop().flatten().unwrap();
+    let mut private: Value = serde_json::from_slice(&record.private).unwrap();
+    assert!(private.as_object_mut().unwrap().remove("registration").is_some());
+    let mut write = platform_core::write::Write::default();
+    let invite: platform_core::resources::iam::GroupInvite = serde_json::from_slice(&record.body).unwrap();
+    write.put(&record.key.uid, &invite, private.to_string().into()).unwrap();
+    block_on(store.commit(write.into_commit())).unwrap();
+    redeem(&world, &world.person("bob", None), text(&created, "code")).unwrap();
+    world.clock.advance(1_000);
+    world.delete(&world.operator, "Identity", &ada.identity).unwrap();
+    let again = world.person("ada", None);
+    world.bind(&again, &built_in("owner"), &world.org);
+    assert_eq!(refused_fields(redeem(&world, &world.person("eve", None), text(&created, "code"))), ["code"]);
 }
 
 #[test]

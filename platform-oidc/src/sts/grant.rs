@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use platform_core::{
-    access::{CapabilitySet, Grants, Narrow, Narrowing},
+    access::{CapabilitySet, Grants, Narrow, Narrowing, RegistrationId},
     error::{Error, Result},
     timestamp::Timestamp,
     uid::Uid,
@@ -13,10 +13,11 @@ use serde_json::{Map, Value};
 use super::{ACCESS_TOKEN_TTL, Sts, private, proof::Proof, refused};
 use crate::issuer::{AccessToken, IssueError, IssuedToken};
 
-/// A token that was issued, and the claim that narrows it, if one does.
+/// A token that was issued, the claim that narrows it, if one does, and the registration that it is for.
 pub(super) struct Grant {
     pub(super) token: IssuedToken,
     pub(super) narrowing: Option<Value>,
+    pub(super) registration: Option<RegistrationId>,
 }
 
 impl Sts {
@@ -36,7 +37,9 @@ impl Sts {
         claims.extend(proof.about.clone());
         let told = !asked && cap.is_some();
         claims.extend(cap.map(|cap| ("cap".to_owned(), cap)));
-        claims.extend(private::internal(told, caller.session.as_deref()).map(|said| ("internal".to_owned(), said)));
+        let registration = grants.registration();
+        let internal = private::internal(told, caller.session.as_deref(), registration);
+        claims.extend(internal.map(|said| ("internal".to_owned(), said)));
 
         let left = |until: Timestamp| until.seconds() - self.clock.now().seconds();
         let most = proof.until.map_or(i64::MAX, left);
@@ -52,7 +55,7 @@ impl Sts {
             IssueError::TooLong => Error::invalid_field("aud", "makes the token too long, with what it must say"),
             other => Error::internal(other),
         })?;
-        Ok(Grant { token, narrowing })
+        Ok(Grant { token, narrowing, registration })
     }
 }
 

@@ -8,7 +8,7 @@ use platform_core::{
 };
 use serde_json::{Map, Value};
 
-use super::{Sts, bad_token};
+use super::{Sts, bad_token, proof::name};
 
 impl Sts {
     /// Tells whom a token stands for and what it allows now.
@@ -52,10 +52,12 @@ impl Sts {
         if request.identity.as_ref().is_some_and(|expected| *expected != verified.principal) {
             return Err(Error::invalid_field("identityId", "is not the uid of the person whom the token names"));
         }
+        let name = name(&verified.claims);
         let person = Person {
             uid: &verified.principal,
             issuer: &verified.issuer,
             subject: &verified.subject,
+            name: name.as_deref(),
             email: verified.email.as_deref(),
             email_unverified: verified.email_unverified.as_deref(),
         };

@@ -2,9 +2,10 @@
 
 use base64::{Engine, engine::general_purpose::URL_SAFE};
 use platform_core::{
-    access::{CapabilitySet, Narrowing, Session},
+    access::{CapabilitySet, Narrowing, RegistrationId, Session},
     uid::Uid,
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::error::TokenError;
@@ -15,31 +16,54 @@ pub(super) const MAX_CAP: usize = 4096;
 /// The fewest bits that are written, as the published encoding has it.
 const MIN_BITS: u64 = 50;
 
-/// Reads what an own access token narrows to, and the sign-in that it tells of.
+/// What an own access token says that no other token may.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    /// What it narrows to.
+    pub(crate) narrowing: Option<Narrowing>,
+    /// The sign-in that it was issued for.
+    pub(crate) session: Option<Session>,
+    /// The registration of a person that it was issued for.
+    pub(crate) registration: Option<RegistrationId>,
+}
+
+/// Reads what an own access token says.
 ///
 /// The claim `cap` takes away and never gives (`docs/api.md`, Tokens); a token without it is not narrowed, nor is one
 /// whose `internal.capIsLive` says that it only tells what was held when the token was issued.
-pub(crate) fn read(claims: &Map<String, Value>) -> Result<(Option<Narrowing>, Option<Session>), TokenError> {
+pub(crate) fn read(claims: &Map<String, Value>) -> Result<Said, TokenError> {
     let internal = match claims.get("internal") {
         None => None,
         Some(Value::Object(internal)) => Some(internal),
         Some(_) => return Err(TokenError::Claim("internal")),
     };
-    let session = internal.and_then(|internal| internal.get("session")).cloned().map(serde_json::from_value);
-    let session = session.transpose().map_err(|_| TokenError::Claim("internal"))?;
+    let (session, registration) = (of(internal, "session")?, of(internal, "registration")?);
     let narrowing = claims.get("cap").map(narrowing).transpose()?;
     let live = internal.and_then(|internal| internal.get("capIsLive")) == Some(&Value::Bool(true));
-    Ok((narrowing.filter(|_| !live), session))
+    Ok(Said { narrowing: narrowing.filter(|_| !live), session, registration })
+}
+
+/// Reads a member of the claim `internal`, if it is there.
+fn of<T: DeserializeOwned>(internal: Option<&Map<String, Value>>, name: &str) -> Result<Option<T>, TokenError> {
+    let member = internal.and_then(|internal| internal.get(name)).cloned().map(serde_json::from_value);
+    member.transpose().map_err(|_| TokenError::Claim("internal"))
 }
 
 /// Returns the claim `internal`; none when there is nothing to say.
-pub(super) fn internal(cap_is_live: bool, session: Option<&Session>) -> Option<Value> {
+pub(super) fn internal(
+    cap_is_live: bool,
+    session: Option<&Session>,
+    registration: Option<RegistrationId>,
+) -> Option<Value> {
     let mut internal = Map::new();
     if cap_is_live {
         internal.insert("capIsLive".to_owned(), true.into());
     }
     if let Some(session) = session {
         internal.insert("session".to_owned(), json!(session));
+    }
+    if let Some(registration) = registration {
+        internal.insert("registration".to_owned(), json!(registration));
     }
     (!internal.is_empty()).then(|| internal.into())
 }
@@ -141,6 +165,9 @@ mod tests {
         for bad in [
             json!({ "internal": 1 }),
             json!({ "internal": { "session": {} } }),
+            json!({ "internal": { "registration": "" } }),
+            json!({ "internal": { "registration": "0123" } }),
+            json!({ "internal": { "registration": 7 } }),
             json!({ "internal": { "session": { "identityProvider": GROUP, "issuer": "i", "x": 1 } } }),
         ] {
             assert!(read(bad.as_object().unwrap()).is_err(), "{bad}");
@@ -161,7 +188,7 @@ mod tests {
     #[test]
     fn a_claim_narrows_unless_the_token_says_that_it_only_tells() {
         let cap = json!({ GROUP: "AAAAAAAAADIAAAAAAAAACA==" });
-        let narrows = |claims: Value| read(claims.as_object().unwrap()).unwrap().0.is_some();
+        let narrows = |claims: Value| read(claims.as_object().unwrap()).unwrap().narrowing.is_some();
         assert!(narrows(json!({ "cap": cap })));
         assert!(narrows(json!({ "cap": cap, "internal": {} })));
         assert!(narrows(json!({ "cap": cap, "internal": { "capIsLive": "true" } })));

@@ -157,7 +157,8 @@ impl Sts {
         let groups = groups(&oidc.groups_claim, claims)?;
         // What a tenant's issuer calls verified is that tenant's word and nobody else's.
         let email_unverified = claims.email.as_deref();
-        let told = Person { uid: &person, issuer, subject: &claims.subject, email: None, email_unverified };
+        let (subject, name) = (claims.subject.as_str(), name(&claims.all));
+        let told = Person { uid: &person, issuer, subject, name: name.as_deref(), email: None, email_unverified };
         self.platform.register(&told).await?;
         let identity = self.platform.identity(&person).await?.ok_or_else(refused)?;
         let session = Session { provider: uid.clone(), issuer: oidc.issuer.clone(), user, groups };
@@ -217,6 +218,16 @@ fn act(claims: &Claims) -> Value {
         audiences => json!(audiences),
     };
     json!({ "iss": claims.issuer, "sub": claims.subject, "aud": audience })
+}
+
+/// Returns a person's name: the claim `name`, or else the given name and the family name.
+pub(super) fn name(claims: &Map<String, Value>) -> Option<String> {
+    let text = |name: &str| claims.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
+    let parts = || {
+        let parts: Vec<_> = ["given_name", "family_name"].into_iter().filter_map(text).collect();
+        (!parts.is_empty()).then(|| parts.join(" "))
+    };
+    text("name").map(str::to_owned).or_else(parts)
 }
 
 /// Returns what a token says of a person, as far as this server's own tokens repeat it.

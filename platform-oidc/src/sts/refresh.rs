@@ -6,7 +6,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use platform_core::{
-    access::{Caller, Issued, Refresh, Session, TokenPair},
+    access::{ActsAs, Caller, Issued, Refresh, RegistrationId, Session, TokenPair},
     error::{Error, Result},
     resources::iam::NewSignIn,
     seal::Secret,
@@ -16,7 +16,7 @@ use platform_core::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{SIGN_IN_TTL, Sts, private, proof::Proof};
+use super::{SIGN_IN_TTL, Sts, grant::Grant, private, proof::Proof};
 use crate::{json, jws::MAX_TOKEN};
 
 /// How many random bytes each secret has.
@@ -39,6 +39,8 @@ struct State {
     session: Option<Session>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cap: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    registration: Option<RegistrationId>,
 }
 
 /// One answer for whatever is no refresh token.
@@ -48,11 +50,12 @@ fn refused() -> Error {
 
 impl Sts {
     /// Begins a sign-in and returns its first refresh token.
-    pub(super) async fn begin(&self, proof: &Proof, audiences: &[String], cap: Option<Value>) -> Result<Secret> {
+    pub(super) async fn begin(&self, proof: &Proof, audiences: &[String], grant: &Grant) -> Result<Secret> {
         let life = i64::try_from(SIGN_IN_TTL.as_millis()).unwrap_or(i64::MAX);
         let expire_time = self.clock.now().plus_millis(life);
         let session = proof.caller.session.as_deref().cloned();
-        let state = State { act: proof.act.clone(), about: proof.about.clone(), session, cap };
+        let (cap, registration) = (grant.narrowing.clone(), grant.registration);
+        let state = State { act: proof.act.clone(), about: proof.about.clone(), session, cap, registration };
         let (family, secret) = (self.draw(), self.draw());
         let begun = NewSignIn {
             identity: &proof.caller.identity,
@@ -81,7 +84,9 @@ impl Sts {
             return Err(refused());
         }
         let narrowing = state.cap.as_ref().map(private::narrowing).transpose().map_err(Error::internal)?;
-        let mut caller = Caller::new(presented.identity.clone());
+        let signed_in = sign_in.create_time.unwrap_or(Timestamp::MIN);
+        let acts_as = state.registration.map_or(ActsAs::AsOf(signed_in), ActsAs::Registration);
+        let mut caller = Caller::new(presented.identity.clone()).acting_as(acts_as);
         caller.narrowing = narrowing.map(Into::into);
         caller.session = state.session.map(Into::into);
         let identity = self.platform.identity(&caller.identity).await?.ok_or_else(refused)?;

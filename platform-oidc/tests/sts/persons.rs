@@ -10,7 +10,7 @@ use platform_oidc::person_uid;
 use serde_json::json;
 
 use crate::{
-    common::{API, OWN, TRUSTED},
+    common::{API, NOW, OWN, TRUSTED},
     setting::{Setting, VIEWER, code, object, refusal, said},
 };
 
@@ -139,6 +139,93 @@ async fn a_person_ends_themselves_and_nobody_else() {
     let token = setting.assume(&upstream, &alice).await.unwrap();
     assert_eq!(code(setting.sts.unregister(token.token.expose(), &alice).await), Code::PermissionDenied);
     assert!(setting.platform.get::<Identity>(&setting.operator, &alice).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_was_issued_to_a_person_before_they_were_deleted_is_good_no_more_when_they_register_again() {
+    let setting = Setting::new().await;
+    let upstream = setting.upstream(json!({}));
+    let register = async || setting.sts.register(&upstream, &Register::default()).await.unwrap().identity;
+    let person = register().await;
+    setting.bind(&person, VIEWER, &setting.org).await;
+    let request = || json!({ "aud": [API] });
+    let before = setting.exchange(&upstream, request()).await.unwrap();
+    let narrowed =
+        setting.exchange(before.token.expose(), json!({ "aud": [API], "cap": ["groups.list"] })).await.unwrap();
+    let refreshed = setting.refresh(before.refresh_token.expose(), request()).await.unwrap();
+    let old = [before.token.expose(), narrowed.token.expose(), refreshed.token.token.expose()];
+    for token in old {
+        assert!(setting.sees(token, &setting.org).await);
+        assert!(said(token)["internal"]["registration"].as_str().is_some_and(|id| id.len() == 32));
+    }
+    setting.sts.unregister(&upstream, &person).await.unwrap();
+    assert_eq!(register().await, person);
+    setting.bind(&person, VIEWER, &setting.org).await;
+    for token in old {
+        assert!(!setting.sees(token, &setting.org).await);
+        assert_eq!(code(setting.sts.who_am_i(token).await), Code::Unauthenticated);
+        assert_eq!(code(setting.exchange(token, request()).await), Code::Unauthenticated);
+    }
+    assert_eq!(code(setting.sts.unregister(old[0], &person).await), Code::Unauthenticated);
+    assert_eq!(code(setting.refresh(refreshed.refresh_token.token.expose(), request()).await), Code::Unauthenticated);
+    // The issuer's own token is the person's now as it was then, and what comes of it is good.
+    let after = setting.exchange(&upstream, request()).await.unwrap();
+    assert_ne!(said(after.token.expose())["internal"]["registration"], said(old[0])["internal"]["registration"]);
+    let after = setting.refresh(after.refresh_token.expose(), request()).await.unwrap();
+    for token in [after.token.token.expose(), &upstream] {
+        assert!(setting.sees(token, &setting.org).await);
+        // Whichever comes first, neither is mistaken for the other.
+        assert!(!setting.sees(old[0], &setting.org).await);
+    }
+}
+
+#[tokio::test]
+async fn a_token_without_a_registration_counts_for_who_was_registered_when_it_was_issued() {
+    let setting = Setting::new().await;
+    let upstream = setting.upstream(json!({}));
+    let register = async || setting.sts.register(&upstream, &Register::default()).await.unwrap().identity;
+    let person = register().await;
+    setting.bind(&person, VIEWER, &setting.org).await;
+    // As `platform-server token` issues it, and as every release before this did.
+    let token = || {
+        let ttl = std::time::Duration::from_secs(7200);
+        let claims = serde_json::Map::new();
+        let request = platform_oidc::AccessToken { subject: &person, audiences: &[API], ttl, claims };
+        setting.issuer.access_token(&request).unwrap().token
+    };
+    let early = token();
+    assert!(setting.sees(&early, &setting.org).await);
+    setting.clock.set(NOW + 60);
+    setting.sts.unregister(&upstream, &person).await.unwrap();
+    register().await;
+    setting.bind(&person, VIEWER, &setting.org).await;
+    assert!(!setting.sees(&early, &setting.org).await);
+    assert!(setting.sees(&token(), &setting.org).await);
+    // One who registered before there were ids has none, and tokens without one.
+    setting.forget_registration(&person).await;
+    assert!(setting.sees(&early, &setting.org).await && setting.sees(&token(), &setting.org).await);
+}
+
+#[tokio::test]
+async fn a_person_has_the_name_that_their_issuer_states_last() {
+    let setting = Setting::new().await;
+    let long = "x".repeat(257);
+    for (claims, expected) in [
+        (json!({}), "registered person"),
+        (json!({"given_name": "Ada", "family_name": "L"}), "Ada L"),
+        (json!({"name": "Ada L\u{e9}", "given_name": "A"}), "Ada L\u{e9}"),
+        (json!({"name": " "}), "Ada L\u{e9}"),
+        (json!({"name": "a\nb"}), "Ada L\u{e9}"),
+        (json!({"name": long}), "Ada L\u{e9}"),
+        (json!({"name": 7}), "Ada L\u{e9}"),
+        (json!({}), "Ada L\u{e9}"),
+        (json!({"name": "Ada King"}), "Ada King"),
+    ] {
+        let upstream = setting.upstream(claims.clone());
+        let person = setting.sts.register(&upstream, &Register::default()).await.unwrap().identity;
+        let identity = setting.platform.identity(&person).await.unwrap().unwrap();
+        assert_eq!(identity.name, expected, "{claims}");
+    }
 }
 
 #[tokio::test]

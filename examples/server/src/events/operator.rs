@@ -6,11 +6,7 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::{Query, Request},
-    http::{
-        HeaderValue,
-        header::{AUTHORIZATION, CONTENT_TYPE},
-        request::Parts,
-    },
+    http::{HeaderValue, header::CONTENT_TYPE, request::Parts},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -23,7 +19,7 @@ use platform_core::{
     uid::Uid,
 };
 use platform_events::overview;
-use platform_http::status;
+use platform_http::{operator, status};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -67,7 +63,7 @@ impl Operator {
     }
 
     async fn carry_out(&self, request: &Parts, what: What) -> Result<Response> {
-        self.demand_operator(request).await?;
+        operator(&self.platform, &*self.authenticator, &request.headers).await?;
         let platform = &self.platform;
         let uid = uid_of(request, what)?;
         let body = match what {
@@ -88,15 +84,6 @@ impl Operator {
         let mut response = Response::new(body);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
         Ok(response)
-    }
-
-    async fn demand_operator(&self, request: &Parts) -> Result<()> {
-        let header = request.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let token = header.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        let (_, token) = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
-        let caller = self.authenticator.authenticate(token.trim()).await?;
-        let operator = self.platform.settings().operators.contains(&caller.identity);
-        if caller.narrowing.is_none() && operator { Ok(()) } else { Err(Error::denied()) }
     }
 }
 

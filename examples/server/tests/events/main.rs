@@ -104,6 +104,49 @@ fn private_and_http_sinks_are_refused_unless_the_operator_allows_them() {
 }
 
 #[test]
+fn the_operators_paths_authenticate_callers_as_the_api_does() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let (main, organisation) = api(dir.path(), &[]);
+    let body = json!({ "name": "second", "claimMatch": { "issuer": "https://i.example.com", "subject": "s" } });
+    let second = main.post(&format!("/iam/v2/identities/{organisation}"), &body).ok();
+    let second = second["uid"].as_str().unwrap();
+    server.terminate();
+    assert_eq!(server.wait().code, Some(0));
+
+    let server = Server::start(dir.path(), &["--operator", second]);
+    let (main, _) = api(dir.path(), &[]);
+    let operator = main.with_token(run(dir.path(), &["token", "--identity", second]).ok().trim());
+    let paths = ["/operator/events/pending", "/operator/events/dead", "/operator/events/tail"];
+    let get = |head: &str, path: &str| {
+        let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{head}\r\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line.split(' ').nth(1).unwrap().to_owned()
+    };
+    let header = |token: &str| format!("Authorization: Bearer {token}\r\n");
+    for path in paths {
+        assert_eq!(get(&header(&operator.token), path), "200", "{path}");
+        // Intermediaries might take either.
+        for other in [&main.token, "x"] {
+            assert_eq!(get(&(header(&operator.token) + &header(other)), path), "401", "{path}");
+        }
+        // A token without a scheme is one, as everywhere.
+        assert_eq!(get(&format!("Authorization: {}\r\n", operator.token), path), "200", "{path}");
+        assert_eq!(get("", path), "401", "{path}");
+    }
+    assert_eq!(main.delete(&format!("/iam/v2/identities/{second}")).status, 200);
+    for path in paths.into_iter().chain(["/iam/v2/groups"]) {
+        operator.get(path).error(401);
+    }
+    operator.post("/operator/events/redeliver", &json!({})).error(401);
+    operator.post("/import/artifacts", &json!({})).error(401);
+    operator.delete("/import/artifacts").error(401);
+    drop(server);
+}
+
+#[test]
 fn an_operator_sees_what_waits_and_what_is_dead_and_delivers_it_again_with_and_without_a_server() {
     for store in ["sqlite", "sled"] {
         let dir = tempdir().unwrap();

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{super::check, Identity};
 use crate::{
     BoxFuture,
-    access::cap,
+    access::{cap, may_give_identity},
     cx::Cx,
     error::{Error, Result, Violations},
     event::Draft,
@@ -134,7 +134,7 @@ const FIELDS: &[Field] = &[
     Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
     Field::message("amazon", &[Field::string("account").required().check(check::aws_account)]),
     Field::message("google", &[Field::string("projectId").required(), Field::string("projectNumber").required()]),
-    Field::message("chainguard", &[Field::string_map("serviceBindings").required().check(services)]),
+    Field::message("chainguard", &[Field::string_map("serviceBindings").required().check(services)]).gives(),
     Field::message("azure", &[Field::string("tenantId").required(), Field::string_map("clientIds").required()]),
     Field::CREATE_TIME,
     Field::UPDATE_TIME,
@@ -230,7 +230,15 @@ impl Resource for AccountAssociation {
                     violations.add(field, rule);
                 }
             }
-            violations.none_or(())
+            violations.none_or(())?;
+            // A service acts as the identity that it is bound to.
+            let before = before.unwrap_or_default().service_bindings;
+            for (service, uid) in &after.service_bindings {
+                if before.get(service) != Some(uid) {
+                    may_give_identity(cx, &Uid::opaque(uid.as_str()), &mut change.write).await?;
+                }
+            }
+            Ok(())
         })
     }
 

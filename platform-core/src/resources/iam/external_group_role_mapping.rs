@@ -46,9 +46,9 @@ pub struct ExternalGroupRoleMapping {
 const FIELDS: &[Field] = &[
     Field::UID,
     Field::string("identityProviderUid").output_only(),
-    Field::string("externalGroupId").required().check(external_group),
-    Field::string("roleUid").required().check(check::uid),
-    Field::string("scope").required().check(check::uid),
+    Field::string("externalGroupId").required().gives().check(external_group),
+    Field::string("roleUid").required().gives().check(check::uid),
+    Field::string("scope").required().gives().check(check::uid),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
 ];

@@ -9,7 +9,7 @@ use subtle::ConstantTimeEq;
 use super::{super::check, Identity, Role, RoleBinding, role_binding};
 use crate::{
     BoxFuture,
-    access::{Capability, cap, identity_epoch, may_give_role},
+    access::{ActsAs, Caller, Capability, RegistrationId, Session, cap, identity_epoch, may_give_role},
     cx::Cx,
     error::{Error, Result},
     event::Draft,
@@ -89,7 +89,7 @@ impl Resource for GroupInvite {
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("roleUid").required().check(check::uid),
+            Field::string("roleUid").required().gives().check(check::uid),
             Field::message("role", ROLE).output_only(),
             Field::string("email").check(email),
             Field::new("ttl", Type::Duration).required().input_only().check(ttl),
@@ -140,7 +140,12 @@ impl Resource for GroupInvite {
             cx.platform().entropy().fill(&mut secret);
             invite.key_id = hex::encode(key_id);
             let code = format!("{PREFIX}{}_{}", invite.key_id, hex::encode(secret));
-            let private = Private { code_hash: hash(&code), invited_by: cx.caller().identity.clone() };
+            let private = Private {
+                code_hash: hash(&code),
+                invited_by: cx.caller().identity.clone(),
+                registration: cx.registration(),
+                session: cx.caller().session.as_deref().cloned(),
+            };
             change.private = serde_json::to_vec(&private).map(Bytes::from).map_err(Error::internal)?;
             invite.code = Secret::new(code);
             invite.role = None;
@@ -189,6 +194,24 @@ struct Private {
     code_hash: String,
     /// Who made the invite, and so gives what it promises.
     invited_by: Uid,
+    /// Which registration of that person it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    registration: Option<RegistrationId>,
+    /// The sign-in that they made it by, with the external groups of then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<Session>,
+}
+
+impl Private {
+    /// Returns the caller that the invite is redeemed as, if it was made at this time.
+    fn inviter(self, created: Timestamp) -> Caller {
+        let caller = Caller::new(self.invited_by);
+        let caller = caller.acting_as(self.registration.map_or(ActsAs::AsOf(created), ActsAs::Registration));
+        match self.session {
+            Some(session) => caller.signed_in(session),
+            None => caller,
+        }
+    }
 }
 
 fn hash(code: &str) -> String {
@@ -227,15 +250,17 @@ pub(crate) fn refused() -> Error {
     Error::invalid_field("code", "is no invite that is good and for you")
 }
 
-/// Finds the invite of a code: its uid, and whose it is. Hashes are compared, in constant time.
-pub(crate) async fn find(cx: &Cx<'_>, code: &str) -> Result<(Uid, Uid)> {
+/// Finds the invite of a code: its uid, and as whom it is redeemed. Hashes are compared, in constant time.
+pub(crate) async fn find(cx: &Cx<'_>, code: &str) -> Result<(Uid, Caller)> {
     let (key_id, _) = code.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(refused)?;
     let by_key = Filter::AnyOf { key: "keyId", values: vec![KeyValue::text(key_id)] };
     let found = cx.page(Query { filters: vec![by_key], ..Query::new(GroupInvite::KIND.name, Scope::All) }).await?;
     let keys: Vec<_> = found.items.into_iter().map(|item| Key::new(GroupInvite::KIND.name, item.uid)).collect();
     for record in cx.records(&keys).await?.into_iter().flatten() {
         if let Some(private) = private_of(&record, code)? {
-            return Ok((record.key.uid, private.invited_by));
+            let invite: GroupInvite = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+            let created = invite.create_time.unwrap_or(Timestamp::MIN);
+            return Ok((record.key.uid, private.inviter(created)));
         }
     }
     Err(refused())

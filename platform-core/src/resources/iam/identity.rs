@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{super::check, RoleBinding, owner, person_uid};
 use crate::{
     BoxFuture,
-    access::{cap, identity_epoch, may_give_identity},
+    access::{RegistrationId, cap, identity_epoch, may_give_identity},
     cx::Cx,
     error::{Error, Result, Violations},
     kind::{
@@ -240,10 +241,10 @@ impl Resource for Identity {
             Field::timestamp("lastSeenTime").output_only().sort(&["lastSeenTime", "lastSeen"]),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-            Field::message("claimMatch", CLAIM_MATCH).oneof("relationship"),
-            Field::message("staticKeys", STATIC_KEYS).oneof("relationship"),
-            Field::message("awsIdentity", AWS_IDENTITY).oneof("relationship"),
-            Field::enumeration("servicePrincipal", SERVICE_PRINCIPALS).oneof("relationship"),
+            Field::message("claimMatch", CLAIM_MATCH).oneof("relationship").gives(),
+            Field::message("staticKeys", STATIC_KEYS).oneof("relationship").gives(),
+            Field::message("awsIdentity", AWS_IDENTITY).oneof("relationship").gives(),
+            Field::enumeration("servicePrincipal", SERVICE_PRINCIPALS).oneof("relationship").gives(),
         ],
         keys: &[DerivedKey { name: "relationshipType", values: relationship_type }],
         unique: &[],
@@ -332,6 +333,28 @@ impl Resource for Identity {
 
 /// The most claims that an identity matches by a pattern. Our choice, so that a token is matched soon.
 const MAX_CLAIM_PATTERNS: usize = 16;
+
+/// What is stored of a registered person and never returned.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Private {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    registration: Option<RegistrationId>,
+}
+
+/// Returns the private part of a person who registers.
+pub(crate) fn private_of(registration: RegistrationId) -> Result<Bytes> {
+    let private = Private { registration: Some(registration) };
+    serde_json::to_vec(&private).map(Bytes::from).map_err(Error::internal)
+}
+
+/// Reads which registration of a person a record is, of its private part.
+pub(crate) fn registration_of(private: &[u8]) -> Result<Option<RegistrationId>> {
+    if private.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_slice(private).map(|private: Private| private.registration).map_err(Error::internal)
+}
 
 const CLAIM_MATCH: &[Field] = &[
     Field::string("issuer").oneof("iss"),

@@ -129,8 +129,8 @@ impl Resource for IdentityProvider {
             Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-            Field::string("defaultRole").required().check(check::uid),
-            Field::message("oidc", OIDC).required().oneof("configuration"),
+            Field::string("defaultRole").required().gives().check(check::uid),
+            Field::message("oidc", OIDC).required().oneof("configuration").gives(),
             Field::message("scim", scim::FIELDS).output_only().unlisted(),
         ],
         keys: &[
@@ -279,6 +279,31 @@ async fn may_trust(
     if !other_voucher {
         return Ok(());
     }
+    for mapping in mappings(cx, uid, write).await? {
+        let scope = Uid::opaque(mapping.scope);
+        cx.demand(&scope, &[cap("role_bindings.create")])?;
+        may_give_role(cx, &scope, &mapping.role_uid, "oidc", write).await?;
+    }
+    Ok(())
+}
+
+/// Refuses a caller who would decide whom a provider lets in, and does not hold what it gives: its default role at its
+/// group, and every role that external groups are mapped to.
+///
+/// Whoever has the token of its directory decides that, and, where the directory is not asked, its issuer.
+async fn may_let_in(cx: &Cx<'_>, provider: &IdentityProvider, write: &mut Write) -> Result<()> {
+    let group = provider.uid.parent().unwrap_or_default();
+    may_give_role(cx, &group, &provider.default_role, "identityProviderUid", write).await?;
+    for mapping in mappings(cx, &provider.uid, write).await? {
+        let scope = Uid::opaque(mapping.scope);
+        may_give_role(cx, &scope, &mapping.role_uid, "identityProviderUid", write).await?;
+    }
+    Ok(())
+}
+
+/// Returns the mappings of a provider, one for each role that they give at each group, and requires that none is added
+/// before the write.
+async fn mappings(cx: &Cx<'_>, uid: &Uid, write: &mut Write) -> Result<Vec<ExternalGroupRoleMapping>> {
     // A mapping that comes in between raises this.
     let epoch = provider_epoch(uid);
     let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;
@@ -287,12 +312,7 @@ async fn may_trust(
     let mut given: Vec<_> = cx.find::<ExternalGroupRoleMapping>(mappings).await?;
     given.sort_by(|a, b| (&a.scope, &a.role_uid).cmp(&(&b.scope, &b.role_uid)));
     given.dedup_by(|a, b| (&a.scope, &a.role_uid) == (&b.scope, &b.role_uid));
-    for mapping in given {
-        let scope = Uid::opaque(mapping.scope);
-        cx.demand(&scope, &[cap("role_bindings.create")])?;
-        may_give_role(cx, &scope, &mapping.role_uid, "oidc", write).await?;
-    }
-    Ok(())
+    Ok(given)
 }
 
 /// An issuer's URL, as OpenID Connect Discovery has it: no query and no fragment; here no userinfo either.

@@ -113,8 +113,8 @@ pub(super) const FIELDS: &[Field] = &[
     Field::message("role", BOUND_FIELDS).output_only(),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
-    Field::string("identityUid").required().check(check::uid),
-    Field::string("roleUid").required().check(check::uid),
+    Field::string("identityUid").required().gives().check(check::uid),
+    Field::string("roleUid").required().gives().check(check::uid),
 ];
 
 /// The most bindings that are created at once.
@@ -144,8 +144,8 @@ impl Resource for RoleBinding {
             path: "roleBindings:batchCreate",
             request: &[
                 Field::string("parent").required().check(check::uid),
-                Field::new("requests", Type::List(&Type::Message(SUB_REQUEST))).max_items(MAX_BATCH).required(),
-                Field::string("roleUid").check(check::uid),
+                Field::new("requests", Type::List(&Type::Message(SUB_REQUEST))).max_items(MAX_BATCH).required().gives(),
+                Field::string("roleUid").gives().check(check::uid),
             ],
             response: &[Field::new("roleBindings", Type::List(&Type::Message(FIELDS)))],
             needs: Needs::At("parent", &[cap("role_bindings.create")]),

@@ -141,7 +141,7 @@ impl Resource for Repo {
             Field::strings("bundles").distinct().check(check::bundles),
             Field::strings("aliases").distinct().check(check::aliases),
             Field::strings("activeTags").max_items(1000).distinct().check(check::tags),
-            Field::message("syncConfig", SYNC_CONFIG),
+            Field::message("syncConfig", SYNC_CONFIG).gives(),
             Field::new("customOverlay", Type::Message(overlay::FIELDS)),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{IdentityProvider, Private, SCIM_CAPABILITIES, check};
+use super::{IdentityProvider, Private, SCIM_CAPABILITIES, check, may_let_in};
 use crate::{
     access::provider_epoch,
     cx::Cx,
@@ -80,6 +80,8 @@ pub(super) const FIELDS: &[Field] = &[
 ];
 
 const UID: Field = Field::string("identityProviderUid").required().check(check::uid);
+/// The same where the action decides whom the provider lets in.
+const LET_IN: Field = UID.gives();
 const ETAG: Field = Field::string("etag").required().check(etag_is_there);
 
 pub(super) const ACTIONS: &[Action] = &[
@@ -87,7 +89,7 @@ pub(super) const ACTIONS: &[Action] = &[
         name: "GenerateScimToken",
         http: Http::Post,
         path: "identityProviders/{identityProviderUid=**}:generateScimToken",
-        request: &[UID, Field::timestamp("expireTime"), Field::bool("neverExpires")],
+        request: &[LET_IN, Field::timestamp("expireTime"), Field::bool("neverExpires")],
         response: &[
             Field::string("token"),
             Field::string("endpointUrl"),
@@ -104,7 +106,7 @@ pub(super) const ACTIONS: &[Action] = &[
         http: Http::Post,
         path: "identityProviders/{identityProviderUid=**}:regenerateScimToken",
         request: &[
-            UID,
+            LET_IN,
             Field::new("overlap", Type::Duration),
             Field::timestamp("expireTime"),
             ETAG,
@@ -142,7 +144,7 @@ pub(super) const ACTIONS: &[Action] = &[
         name: "SetScimEnabled",
         http: Http::Post,
         path: "identityProviders/{identityProviderUid=**}:setScimEnabled",
-        request: &[UID, Field::bool("enabled").required(), ETAG],
+        request: &[LET_IN, Field::bool("enabled").required(), ETAG],
         response: &[Field::string("identityProviderUid"), Field::bool("enabled"), Field::string("etag")],
         needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
         event: Some("iam.identity_providers.scim_enabled.updated.v1"),
@@ -286,6 +288,7 @@ async fn generate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
         let why = "a SCIM token was generated before; regenerate it instead";
         return Err(Error::blocked("SCIM_TOKEN_ISSUED", why));
     }
+    may_let_in(cx, &standing.provider, &mut standing.write).await?;
     let (token, scim) = standing.issue(cx, &request)?;
     standing.put(cx, scim, "GenerateScimToken", |scim| issued(&request, token, scim)).await
 }
@@ -299,6 +302,7 @@ async fn regenerate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
         return Err(Error::not_found(IdentityProvider::KIND, "the provider's SCIM token"));
     }
     let before = Scim::shown(Some(standing.matches(&request)?.clone()), now);
+    may_let_in(cx, &standing.provider, &mut standing.write).await?;
     let previous_hash = std::mem::take(&mut standing.private.token_hash);
     let (token, mut scim) = standing.issue(cx, &request)?;
     standing.private.previous_token_hash = String::new();
@@ -356,6 +360,7 @@ async fn set_enabled(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> 
     if scim.enabled == enabled {
         return Ok(reply(&scim).into());
     }
+    may_let_in(cx, &standing.provider, &mut standing.write).await?;
     scim.enabled = enabled;
     standing.put(cx, scim, "SetScimEnabled", reply).await
 }

@@ -1,0 +1,258 @@
+//! Every field and action that callers can set or run either gives power, and then only who holds it can give it, or
+//! is known to give none. A new one is neither, and fails until somebody says which.
+
+use std::collections::BTreeSet;
+
+use platform_core::{
+    access::Caller,
+    error::{Code, Result},
+    kind::{Access, Field, Http, Kind, Verb},
+    resources::{KINDS, iam::role},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+use serde_json::{Value, json};
+
+use crate::common::{World, built_in, text, uid_of};
+
+/// What callers set that gives nobody anything. To be marked with `Field::gives` instead: whatever holds, names or
+/// stands for capabilities, roles, identities, keys and issuers, and whoever may read what others own.
+const HARMLESS: &[(&str, &[&str])] = &[
+    ("AccountAssociation", &["name", "description", "amazon", "google", "azure", "github"]),
+    ("Group", &["name", "description", "verified", "kind"]),
+    ("GroupInvite", &["email", "ttl", "singleUse"]),
+    ("Identity", &["name", "description", "company"]),
+    ("IdentityProvider", &["name", "description"]),
+    ("Repo", &["name", "description", "catalogTier", "bundles", "aliases", "activeTags", "customOverlay"]),
+    ("RepoReadme", &["content"]),
+    ("Role", &["name", "description"]),
+    ("Subscription", &["sink"]),
+    ("Tag", &["name", "digest", "bundles", "deprecated"]),
+    // Actions, by the fields of their requests.
+    ("AcceptTerms", &["group", "documentIds"]),
+    ("BatchCreateRoleBindings", &["parent"]),
+    ("BatchDeleteExternalGroupRoleMappings", &["parent", "names"]),
+    ("CheckAccountAssociation", &["uid", "providerType"]),
+    ("EndSignIns", &["identityUid"]),
+    ("GenerateScimToken", &["expireTime", "neverExpires"]),
+    ("RedeliverDeadLetter", &["uid"]),
+    ("RegenerateScimToken", &["overlap", "expireTime", "etag", "neverExpires"]),
+    ("RequestGroupAccess", &["groupUid"]),
+    ("ResumeDelivery", &["uid"]),
+    ("RevokeScimToken", &["identityProviderUid"]),
+    ("SetScimEnabled", &["enabled", "etag"]),
+    ("UpdateIdentityMetadata", &["identityMetadata", "updateMask"]),
+];
+
+/// What callers can set: fields of kinds that are created or updated, and of the requests of actions that write.
+fn settable() -> Vec<(&'static str, &'static Field)> {
+    let writes = |kind: &Kind| kind.method(Verb::Create).is_some() || kind.method(Verb::Update).is_some();
+    let kinds = KINDS.iter().map(|registered| registered.kind);
+    let of_kinds = kinds.clone().filter(|kind| writes(kind)).flat_map(|kind| {
+        let set = kind.fields.iter().filter(|field| field.access != Access::OutputOnly);
+        set.map(|field| (kind.name, field))
+    });
+    let actions = kinds.flat_map(|kind| kind.actions).filter(|action| action.http != Http::Get);
+    let of_actions = actions.flat_map(|action| action.request.iter().map(|field| (action.name, field)));
+    of_kinds.chain(of_actions).collect()
+}
+
+#[test]
+fn whatever_callers_set_is_known_to_give_power_or_to_give_none() {
+    let harmless: BTreeSet<_> =
+        HARMLESS.iter().flat_map(|(of, names)| names.iter().map(move |name| (*of, *name))).collect();
+    let all: BTreeSet<_> = settable().into_iter().map(|(of, field)| (of, field.name)).collect();
+    let known = |of: &&str, field: &Field| field.gives != harmless.contains(&(*of, field.name));
+    let unknown = settable().into_iter().filter(|(of, field)| !known(of, field));
+    let unknown: Vec<_> = unknown.map(|(of, field)| format!("{of}.{}", field.name)).collect();
+    assert!(
+        unknown.is_empty(),
+        "{unknown:?}: what gives power is marked with `Field::gives`, asks the rule in `access::giving`, and has a case in \
+         CASES and a line in docs/api.md, Giving power; what gives none is in HARMLESS"
+    );
+    for known in harmless {
+        assert!(all.contains(&known), "{known:?} cannot be set");
+    }
+}
+
+#[test]
+fn the_documentation_lists_what_gives_power_and_a_case_tries_it() {
+    let docs = include_str!("../../../../docs/api.md");
+    let section = docs.split("\n## ").find(|section| section.starts_with("Giving power\n")).expect("the section");
+    let marked: Vec<_> = settable().into_iter().filter(|(_, field)| field.gives).collect();
+    for (of, field) in &marked {
+        let path = format!("{of}.{}", field.name);
+        assert!(section.contains(&format!("`{path}`")), "docs/api.md, Giving power, has no `{path}`");
+        assert!(CASES.iter().any(|case| case.0 == path), "CASES has no {path}");
+    }
+    for (path, _) in CASES {
+        assert!(marked.iter().any(|(of, field)| *path == format!("{of}.{}", field.name)), "{path} gives no power");
+    }
+}
+
+/// The capability that is given in each case, and a role of it alone.
+const GIVEN: &str = "repo.blobs.get";
+
+/// An organisation where something gives [`GIVEN`].
+struct Scene<'a> {
+    world: &'a World,
+    org: Uid,
+    role: Uid,
+}
+
+type Case = (&'static str, for<'a> fn(&Scene<'a>, &Caller) -> Result<()>);
+
+const CASES: &[Case] = &[
+    ("AccountAssociation.chainguard", |scene, caller| {
+        let group = scene.world.group(&scene.org);
+        let robot = scene.bound(&group, json!({ "servicePrincipal": "SERVICE_PRINCIPAL_INGESTER" }));
+        let body = json!({ "name": "a", "chainguard": { "serviceBindings": { "INGESTER": robot } } });
+        scene.world.create(caller, "AccountAssociation", &group, body).map(drop)
+    }),
+    ("BatchCreateRoleBindings.requests", |scene, caller| {
+        let binding = json!({ "identityUid": scene.world.identity(&scene.org).identity, "roleUid": scene.role });
+        let request = json!({ "parent": scene.org, "requests": [{ "roleBinding": binding }] });
+        scene.world.run(Some(caller), "BatchCreateRoleBindings", request).map(drop)
+    }),
+    ("BatchCreateRoleBindings.roleUid", |scene, caller| {
+        let binding = json!({ "identityUid": scene.world.identity(&scene.org).identity });
+        let request = json!({ "parent": scene.org, "roleUid": scene.role, "requests": [{ "roleBinding": binding }] });
+        scene.world.run(Some(caller), "BatchCreateRoleBindings", request).map(drop)
+    }),
+    ("ExternalGroupRoleMapping.externalGroupId", map),
+    ("ExternalGroupRoleMapping.roleUid", map),
+    ("ExternalGroupRoleMapping.scope", map),
+    ("GenerateScimToken.identityProviderUid", |scene, caller| {
+        scene.both_providers(|provider| scene.scim(caller, "GenerateScimToken", provider, json!({})))
+    }),
+    ("GroupInvite.roleUid", |scene, caller| {
+        let body = json!({ "roleUid": scene.role, "ttl": "60s" });
+        scene.world.create(caller, "GroupInvite", &scene.org, body).map(drop)
+    }),
+    ("Identity.awsIdentity", |scene, caller| {
+        scene.assume(caller, json!({ "awsIdentity": { "awsAccount": "123456789012", "arn": "a", "userId": "u" } }))
+    }),
+    ("Identity.claimMatch", |scene, caller| {
+        scene.assume(caller, json!({ "claimMatch": { "issuer": "https://evil.test", "subject": "s" } }))
+    }),
+    ("Identity.servicePrincipal", |scene, caller| {
+        scene.assume(caller, json!({ "servicePrincipal": "SERVICE_PRINCIPAL_COSIGNED" }))
+    }),
+    ("Identity.staticKeys", |scene, caller| {
+        let keys = json!({ "issuer": "i", "subject": "s", "issuerKeys": super::KEYS });
+        scene.assume(caller, json!({ "staticKeys": keys }))
+    }),
+    ("IdentityProvider.defaultRole", |scene, caller| {
+        let provider = scene.provider(&built_in("actions.viewer"));
+        let body = json!({ "defaultRole": scene.role });
+        scene.world.update(caller, "IdentityProvider", &provider, body, None).map(drop)
+    }),
+    ("IdentityProvider.oidc", |scene, caller| {
+        scene.both_providers(|provider| {
+            let body = json!({ "oidc": { "issuer": "https://evil.test" } });
+            scene.world.update(caller, "IdentityProvider", provider, body, None).map(drop)
+        })
+    }),
+    ("RegenerateScimToken.identityProviderUid", |scene, caller| {
+        scene.both_providers(|provider| {
+            scene.scim(&scene.world.operator, "GenerateScimToken", provider, json!({})).unwrap();
+            scene.scim(caller, "RegenerateScimToken", provider, json!({}))
+        })
+    }),
+    ("Repo.syncConfig", |scene, caller| {
+        let (source, follower) = (scene.world.repo(&scene.org), scene.world.repo(&scene.org));
+        let body = json!({ "syncConfig": { "source": source } });
+        scene.world.update(caller, "Repo", &follower, body, None).map(drop)
+    }),
+    ("Role.capabilities", |scene, caller| {
+        let role = scene.world.role(&scene.org, &["groups.list"]);
+        let body = json!({ "capabilities": ["CAP_IAM_GROUPS_LIST", "CAP_REPO_BLOBS_GET"] });
+        scene.world.update(caller, "Role", &role, body, None).map(drop)
+    }),
+    ("RoleBinding.identityUid", |scene, caller| {
+        let binding = scene.world.bind(&scene.world.identity(&scene.org), &scene.role, &scene.org);
+        let body = json!({ "identityUid": scene.world.identity(&scene.org).identity });
+        scene.world.update(caller, "RoleBinding", &binding, body, None).map(drop)
+    }),
+    ("RoleBinding.roleUid", |scene, caller| {
+        let body = json!({ "identityUid": scene.world.identity(&scene.org).identity, "roleUid": scene.role });
+        scene.world.create(caller, "RoleBinding", &scene.org, body).map(drop)
+    }),
+    ("SetScimEnabled.identityProviderUid", |scene, caller| {
+        scene.both_providers(|provider| {
+            let operator = &scene.world.operator;
+            scene.scim(operator, "GenerateScimToken", provider, json!({})).unwrap();
+            scene.scim(operator, "SetScimEnabled", provider, json!({ "enabled": true })).unwrap();
+            scene.scim(caller, "SetScimEnabled", provider, json!({ "enabled": false }))
+        })
+    }),
+];
+
+fn map(scene: &Scene<'_>, caller: &Caller) -> Result<()> {
+    let provider = scene.provider(&built_in("actions.viewer"));
+    let body = json!({ "externalGroupId": "a", "roleUid": scene.role, "scope": scene.org });
+    scene.world.create(caller, "ExternalGroupRoleMapping", &provider, body).map(drop)
+}
+
+impl Scene<'_> {
+    /// An identity of this relationship that holds what is given.
+    fn bound(&self, group: &Uid, relationship: Value) -> Uid {
+        let mut body = json!({ "name": "robot" });
+        body.as_object_mut().unwrap().extend(crate::common::object(relationship));
+        let robot = uid_of(&self.world.create(&self.world.operator, "Identity", group, body).unwrap());
+        self.world.bind(&Caller::new(robot.clone()), &self.role, group);
+        robot
+    }
+
+    fn assume(&self, caller: &Caller, relationship: Value) -> Result<()> {
+        let first = json!({ "claimMatch": { "issuer": "https://good.test", "subject": "s" } });
+        let robot = self.bound(&self.org, first);
+        self.world.update(caller, "Identity", &robot, relationship, None).map(drop)
+    }
+
+    fn provider(&self, role: &str) -> Uid {
+        let oidc = json!({ "issuer": "https://good.test", "clientId": "c", "groupsClaim": "g", "pkceEnabled": true });
+        let body = json!({ "name": "sign in", "defaultRole": role, "oidc": oidc });
+        uid_of(&self.world.create(&self.world.operator, "IdentityProvider", &self.org, body).unwrap())
+    }
+
+    /// Tries something with a provider that gives by its default role, and with one that gives by a mapping; both must
+    /// come to the same.
+    fn both_providers(&self, attempt: impl Fn(&Uid) -> Result<()>) -> Result<()> {
+        let mapped = self.provider(&built_in("actions.viewer"));
+        let body = json!({ "externalGroupId": "a", "roleUid": self.role, "scope": self.org });
+        self.world.create(&self.world.operator, "ExternalGroupRoleMapping", &mapped, body).unwrap();
+        let done = [self.provider(&self.role), mapped].map(|provider| attempt(&provider));
+        let codes = done.each_ref().map(|done| done.as_ref().err().map(|error| error.code()));
+        assert_eq!(codes[0], codes[1]);
+        done.into_iter().collect()
+    }
+
+    fn scim(&self, caller: &Caller, action: &str, provider: &Uid, more: Value) -> Result<()> {
+        let mut request = more;
+        request["identityProviderUid"] = json!(provider);
+        let shown = self.world.get(&self.world.operator, "IdentityProvider", provider).unwrap();
+        if action != "GenerateScimToken" {
+            request["etag"] = text(&shown["scim"], "etag").into();
+        }
+        self.world.run(Some(caller), action, request).map(drop)
+    }
+}
+
+#[test]
+fn each_way_of_giving_is_open_to_who_holds_what_is_given_and_to_nobody_else() {
+    let world = World::new();
+    let owner = role::built_in(Timestamp::EPOCH).into_iter().find(|role| role.name == "owner").unwrap();
+    let others: Vec<_> = owner.capabilities.iter().map(|held| held.name()).filter(|name| *name != GIVEN).collect();
+    assert_eq!(others.len() + 1, owner.capabilities.len());
+    for (path, attempt) in CASES {
+        let org = world.organisation();
+        let scene = Scene { world: &world, role: world.role(&org, &[GIVEN]), org: org.clone() };
+        let (unable, able) = (world.holder(&org, &others), world.member("owner", &org));
+        let refused = attempt(&scene, &unable).expect_err(path).code();
+        // A repo that one cannot pull from is as one that there is not.
+        let expected = if *path == "Repo.syncConfig" { Code::InvalidArgument } else { Code::PermissionDenied };
+        assert_eq!(refused, expected, "{path}");
+        attempt(&scene, &able).unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+}
