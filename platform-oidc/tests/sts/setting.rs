@@ -66,6 +66,11 @@ impl Setting {
 
     /// As [`Setting::new`], with another way to reach the issuers that tenants name.
     pub async fn with(fetch: Option<Arc<dyn Fetch>>) -> Self {
+        Self::build(fetch, Algorithm::Rs256).await
+    }
+
+    /// As [`Setting::with`], with a server that signs by this algorithm.
+    pub async fn build(fetch: Option<Arc<dyn Fetch>>, algorithm: Algorithm) -> Self {
         let (clock, stub, store) = (clock(), Stub::new(), Arc::new(MemoryStore::new()));
         let dice = entropy();
         let operator = Uid::new_root(&*dice);
@@ -76,7 +81,7 @@ impl Setting {
         let first =
             Bootstrap { organisation: org.clone(), organisation_name: "acme".to_owned(), operator: operator.clone() };
         platform.bootstrap(&first).await.unwrap();
-        let issuer = own_issuer(Algorithm::Rs256, &clock);
+        let issuer = own_issuer(algorithm, &clock);
         let verifier = Arc::new(verifier(Some(issuer.clone()), vec![trusted(&stub, &clock)], &clock));
         let discovery = DiscoveryOptions { allow_http: true, ..DiscoveryOptions::default() };
         let fetch = fetch.unwrap_or_else(|| stub.clone());
@@ -160,6 +165,19 @@ impl Setting {
                 false
             }
         }
+    }
+
+    /// Makes a person's record one of before there were registration ids.
+    pub async fn forget_registration(&self, person: &Uid) {
+        use platform_core::{kind::Resource, store::Key, write::Write};
+        let key = Key::new(Identity::KIND.name, person.clone());
+        let record = self.store.get(&[key], &[]).await.unwrap().records.pop().flatten().unwrap();
+        assert!(!record.private.is_empty());
+        let identity: Identity = serde_json::from_slice(&record.body).unwrap();
+        let mut write = Write::default();
+        write.put(person, &identity, bytes::Bytes::new()).unwrap();
+        write.raise(format!("grants/{person}").into());
+        self.store.commit(write.into_commit()).await.unwrap();
     }
 
     /// What is in the store, as text.
