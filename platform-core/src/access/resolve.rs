@@ -9,7 +9,9 @@ use super::{Caller, CapabilitySet, Grants, Session, grants::AsOf};
 use crate::{
     error::{Error, Result},
     kind::Resource,
-    resources::iam::{DirectoryUser, ExternalGroupRoleMapping, Identity, IdentityProvider, Role, RoleBinding, identity, role},
+    resources::iam::{
+        DirectoryUser, ExternalGroupRoleMapping, Identity, IdentityProvider, Role, RoleBinding, identity, role,
+    },
     store::{Epoch, Filter, Key, KeyValue, Query, Scope, Store},
     uid::{self, Uid},
 };

@@ -57,10 +57,7 @@ impl Resource for Role {
             Field::UID,
             Field::string("name").required().sort(&["name"]).check(check::name),
             Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
-            Field::new("capabilities", Type::List(&Type::Capability))
-                .max_items(CapabilitySet::LEN)
-                .distinct()
-                .gives(),
+            Field::new("capabilities", Type::List(&Type::Capability)).max_items(CapabilitySet::LEN).distinct().gives(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],
