@@ -37,6 +37,8 @@ const HARMLESS: &[(&str, &[&str])] = &[
     ("GenerateScimToken", &["expireTime", "neverExpires"]),
     ("RedeliverDeadLetter", &["uid"]),
     ("RegenerateScimToken", &["overlap", "expireTime", "etag", "neverExpires"]),
+    // Only the operator may run it.
+    ("RepairOwner", &["groupUid", "identityUid"]),
     ("RequestGroupAccess", &["groupUid"]),
     ("ResumeDelivery", &["uid"]),
     ("RevokeScimToken", &["identityProviderUid"]),
