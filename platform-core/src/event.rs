@@ -75,6 +75,11 @@ impl Audience {
 }
 
 impl Event {
+    /// Returns how many bytes it counts as where bytes of events are bounded: its data, and a KiB for all else.
+    pub fn weight(&self) -> u64 {
+        (self.data.len() as u64).saturating_add(1024)
+    }
+
     /// Returns the resource that the event carries; none when it carries none, or another.
     pub fn body<T: DeserializeOwned>(&self) -> Option<T> {
         let data: Value = serde_json::from_str(&self.data).ok()?;

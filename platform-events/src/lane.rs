@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use platform_core::{
     error::Result,
     event::Event,
-    platform::{Lease, Outcome, Platform, Settled},
+    platform::{Lease, Outcome, Platform, Settled, Waiting},
     resources::events::{DeadReason, Mode, PendingEvent},
     store::Position,
     timestamp::Timestamp,
@@ -24,6 +24,7 @@ use platform_core::{
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
+    backlogs::Backlogs,
     dispatcher::Options,
     metrics,
     policy::millis,
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     troubled: Turns,
     /// The leases of lanes that are not at work, which are good for a while.
     pub(crate) leases: Mutex<HashMap<Uid, Lease>>,
+    /// How many bytes wait.
+    backlogs: Mutex<Backlogs>,
     /// Whether lanes shall end.
     pub(crate) stopping: AtomicBool,
 }
@@ -74,6 +77,7 @@ impl Shared {
             well: Turns::new(options.lanes),
             troubled: Turns::new(options.troubled_lanes),
             leases: Mutex::default(),
+            backlogs: Mutex::default(),
             stopping: AtomicBool::new(false),
             platform,
             sink,
@@ -204,6 +208,7 @@ impl Lane<'_> {
     }
 
     fn lost(&self) -> Next {
+        self.shared.backlogs.lock().forget(&self.lease.subscription.uid);
         Next::At(self.shared.now().plus_millis(millis(PAUSE)))
     }
 
@@ -225,7 +230,8 @@ impl Lane<'_> {
         let waiting = outbox.waiting(subscription, self.acknowledged.last.clone(), limit).await?;
         let unsettled = self.acknowledged.outcomes.len();
         let surplus = waiting.total.saturating_sub(unsettled as u64).saturating_sub(self.shared.options.policy.backlog);
-        if unsettled > 0 && (surplus > 0 || waiting.events.is_empty() && !self.has_news().await) {
+        let excess = self.excess(&waiting).await?;
+        if unsettled > 0 && (surplus > 0 || excess > 0 || waiting.events.is_empty() && !self.has_news().await) {
             let turn = self.settle_acknowledged().await;
             self.acknowledged.last = None;
             return turn;
@@ -233,7 +239,22 @@ impl Lane<'_> {
         if surplus > 0 {
             let most = usize::try_from(surplus).unwrap_or(PAGE).min(PAGE);
             let oldest = outbox.waiting(subscription, None, most).await?.events;
-            return self.overflow(oldest.into_iter()).await;
+            return self.overflow(oldest).await;
+        }
+        if excess > 0 {
+            let mut oldest = outbox.waiting(subscription, None, PAGE).await?.events;
+            let mut bytes = 0_u64;
+            let is_needed = |pending: &&PendingEvent| {
+                let before = bytes;
+                bytes = bytes.saturating_add(pending.event.weight());
+                before < excess
+            };
+            // The last that came is delivered, however long it is.
+            let most = usize::try_from(waiting.total.saturating_sub(1)).unwrap_or(usize::MAX);
+            oldest.truncate(oldest.iter().take_while(is_needed).count().min(most));
+            if !oldest.is_empty() {
+                return self.overflow(oldest).await;
+            }
         }
         if waiting.events.is_empty() {
             return Ok(if unsettled > 0 { Turn::Over } else { Turn::Done(Next::Idle) });
@@ -256,6 +277,27 @@ impl Lane<'_> {
         if settles { self.settle_acknowledged().await } else { Ok(turn) }
     }
 
+    /// Counts what waits, and returns how many bytes of it are to be given up.
+    async fn excess(&self, waiting: &Waiting) -> Result<u64> {
+        let (shared, subscription) = (self.shared, &self.lease.subscription.uid);
+        if waiting.total == 0 {
+            shared.backlogs.lock().forget(subscription);
+            return Ok(0);
+        }
+        let unsettled = self.acknowledged.outcomes.iter().map(|(pending, _)| pending);
+        if (unsettled.len() + waiting.events.len()) as u64 == waiting.total {
+            // All of it was read already.
+            let weights = unsettled.chain(&waiting.events).map(|pending| pending.event.weight());
+            let through = waiting.last.clone().or_else(|| self.acknowledged.last.clone());
+            shared.backlogs.lock().set(subscription, weights.fold(0, u64::saturating_add), through);
+        } else {
+            let through = shared.backlogs.lock().through(subscription);
+            let (bytes, through) = shared.platform.outbox().weigh(subscription, through).await?;
+            shared.backlogs.lock().add(subscription, bytes, through);
+        }
+        Ok(shared.backlogs.lock().excess(subscription, &shared.options.policy))
+    }
+
     /// Waits for more to come, as long as what was acknowledged may wait; tells whether it did.
     async fn has_news(&self) -> bool {
         let may_wait = !self.is_troubled() && !self.shared.stopping.load(Ordering::SeqCst);
@@ -267,8 +309,9 @@ impl Lane<'_> {
     }
 
     /// Gives up the oldest of too many.
-    async fn overflow(&mut self, oldest: impl Iterator<Item = PendingEvent>) -> Result<Turn> {
-        let dead: Vec<_> = oldest.map(|event| (event, Outcome::Dead(DeadReason::BacklogFull, None))).collect();
+    async fn overflow(&mut self, oldest: Vec<PendingEvent>) -> Result<Turn> {
+        let dead: Vec<_> =
+            oldest.into_iter().map(|event| (event, Outcome::Dead(DeadReason::BacklogFull, None))).collect();
         let (subscription, count) = (&self.lease.subscription.uid, dead.len());
         tracing::warn!(%subscription, count, "too many events wait: the oldest are dead letters");
         self.settle(dead).await
@@ -360,10 +403,13 @@ impl Lane<'_> {
 
     async fn settle(&mut self, outcomes: Vec<(PendingEvent, Outcome)>) -> Result<Turn> {
         let reasons: Vec<_> = outcomes.iter().filter_map(|(_, outcome)| reason(outcome)).collect();
+        let gone = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Delivered(_) | Outcome::Dead(..)));
+        let gone = gone.map(|(pending, _)| pending.event.weight()).fold(0, u64::saturating_add);
         let lease = millis(self.shared.options.lease);
         if !self.shared.platform.outbox().settle(&mut self.lease, outcomes, lease).await? {
             return Ok(Turn::Lost);
         }
+        self.shared.backlogs.lock().settled(&self.lease.subscription.uid, gone);
         reasons.into_iter().for_each(metrics::dead);
         Ok(Turn::Over)
     }

@@ -30,6 +30,7 @@
 //!
 //! Metrics go to whatever recorder the process has (the crate `metrics`): [`metrics::describe`] names them.
 
+mod backlogs;
 mod dispatcher;
 mod lane;
 

@@ -25,10 +25,15 @@ pub struct Policy {
     pub refusals: i32,
     /// How many events may wait for a subscription.
     pub backlog: u64,
+    /// How many bytes of them ([`Event::weight`]).
+    pub backlog_bytes: u64,
+    /// How many bytes of events may wait for all subscriptions of an organization, wherever in it they are. Of those
+    /// that have more than an equal part of them, the oldest are given up.
+    pub organization_bytes: u64,
 }
 
 impl Default for Policy {
-    /// Half a second to half an hour, three days, 5 tries, 10,000 events.
+    /// Half a second to half an hour, three days, 5 tries, 10,000 events and 64 MiB, 1 GiB for an organization.
     fn default() -> Self {
         Self {
             min_delay: Duration::from_millis(500),
@@ -36,6 +41,8 @@ impl Default for Policy {
             give_up_after: Duration::from_secs(3 * 24 * 60 * 60),
             refusals: 5,
             backlog: 10_000,
+            backlog_bytes: 64 << 20,
+            organization_bytes: 1 << 30,
         }
     }
 }

@@ -20,6 +20,10 @@ use crate::uid::{self, Uid};
 /// How many events wait for a reader of a stream before it misses some. Our choice.
 const BUFFER: usize = 1024;
 
+/// How many bytes of events wait for a reader of a stream before it misses some, but for a single one that is longer.
+/// Our choice.
+const BUFFER_BYTES: u64 = 16 << 20;
+
 /// What a stream hears.
 #[derive(Debug, Clone)]
 pub enum Heard {
@@ -43,6 +47,8 @@ pub enum Heard {
 pub struct EventStream {
     receiver: Receiver<(u64, Arc<Event>)>,
     missed: Arc<AtomicU64>,
+    /// How many bytes of events wait.
+    bytes: Arc<AtomicU64>,
 }
 
 impl EventStream {
@@ -57,7 +63,10 @@ impl Stream for EventStream {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Heard>> {
         match Pin::new(&mut self.receiver).poll_next(cx) {
-            Poll::Ready(Some((sequence, event))) => Poll::Ready(Some(Heard::Event { sequence, event })),
+            Poll::Ready(Some((sequence, event))) => {
+                self.bytes.fetch_sub(event.weight(), Ordering::SeqCst);
+                Poll::Ready(Some(Heard::Event { sequence, event }))
+            }
             // Told behind what was there before.
             other => match self.missed.swap(0, Ordering::SeqCst) {
                 0 => other.map(|_| None),
@@ -81,9 +90,22 @@ struct Reader {
     group: Option<Uid>,
     sender: Sender<(u64, Arc<Event>)>,
     missed: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
 }
 
 impl Reader {
+    /// Hands an event to the reader, or counts it as missed.
+    fn hand(&mut self, sequence: u64, event: &Arc<Event>) {
+        let weight = event.weight();
+        let before = self.bytes.fetch_add(weight, Ordering::SeqCst);
+        let fits = before == 0 || before.saturating_add(weight) <= BUFFER_BYTES;
+        let is_full = !fits || self.sender.try_send((sequence, Arc::clone(event))).is_err_and(|error| error.is_full());
+        if is_full {
+            self.bytes.fetch_sub(weight, Ordering::SeqCst);
+            self.missed.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
     fn wants(&self, group: &str) -> bool {
         self.group.as_ref().is_none_or(|top| uid::is_at_or_below(group, top))
     }
@@ -94,9 +116,10 @@ impl Streams {
         let (sender, receiver) = channel(BUFFER);
         let missed = Arc::<AtomicU64>::default();
         let mut readers = self.readers.lock();
-        readers.push(Reader { group, sender, missed: Arc::clone(&missed) });
+        let bytes = Arc::<AtomicU64>::default();
+        readers.push(Reader { group, sender, missed: Arc::clone(&missed), bytes: Arc::clone(&bytes) });
         self.count.store(readers.len(), Ordering::SeqCst);
-        EventStream { receiver, missed }
+        EventStream { receiver, missed, bytes }
     }
 
     pub(crate) fn any(&self) -> bool {
@@ -115,10 +138,7 @@ impl Streams {
         let mut readers = self.readers.lock();
         readers.retain_mut(|reader| {
             if reader.wants(&event.group) {
-                match reader.sender.try_send((sequence, Arc::clone(&event))) {
-                    Err(error) if error.is_full() => drop(reader.missed.fetch_add(1, Ordering::SeqCst)),
-                    _ => {}
-                }
+                reader.hand(sequence, &event);
             }
             !reader.sender.is_closed()
         });

@@ -28,6 +28,12 @@ use crate::{
 /// subscription costs little more for its log.
 const MOST_LOGGED: usize = 10;
 
+/// How many events are weighed at once.
+const WEIGHED: usize = 1000;
+
+/// The most bytes of events that are read at once, but for a single one that is longer. Our choice.
+const READ_BYTES: usize = 4 << 20;
+
 /// What waits to be delivered, and what became of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Outbox<'a>(&'a Platform);
@@ -182,12 +188,12 @@ impl Outbox<'_> {
     }
 
     /// Returns the first that wait for a subscription, or the first behind a place, in the order of their commits, and
-    /// how many wait in all.
+    /// how many wait in all. There may be fewer than the limit where they have more than 4 MiB.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn waiting(self, subscription: &Uid, after: Option<Position>, limit: usize) -> Result<Waiting> {
-        let query = Query { after, ..by_sequence::<PendingEvent>(subscription, limit) };
+        let query = Query { after, bytes: READ_BYTES, ..by_sequence::<PendingEvent>(subscription, limit) };
         let page = self.0.store().list(&query).await?;
         let events = page.items.iter().map(|item| serde_json::from_slice(&item.body).map_err(Error::internal));
         let last = page.items.last().map(|last| {
@@ -195,6 +201,23 @@ impl Outbox<'_> {
             Position { value: sequence, uid: last.uid.clone() }
         });
         Ok(Waiting { events: events.collect::<Result<_>>()?, last, total: page.total.unwrap_or_default() })
+    }
+
+    /// Returns how many bytes wait for a subscription behind a place ([`Event::weight`]), and where the last is.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn weigh(self, subscription: &Uid, after: Option<Position>) -> Result<(u64, Option<Position>)> {
+        let (mut weight, mut last) = (0_u64, after);
+        loop {
+            let waiting = self.waiting(subscription, last.clone(), WEIGHED).await?;
+            let some = waiting.events.iter().map(|pending| pending.event.weight());
+            weight = some.fold(weight, u64::saturating_add);
+            match waiting.last {
+                Some(place) => last = Some(place),
+                None => return Ok((weight, last)),
+            }
+        }
     }
 
     /// Writes what became of events that were tried, in their order, and prolongs the lease, all in one commit. `false`
@@ -206,8 +229,9 @@ impl Outbox<'_> {
         let now = self.0.now();
         let mut write = Write::default();
         write.require_still(lease.still());
-        let dead = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Dead(..))).count();
-        self.make_room(&lease.subscription.uid, dead, &mut write).await?;
+        let dead = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Dead(..)));
+        let dead: Vec<u64> = dead.map(|(pending, _)| pending.event.weight()).collect();
+        self.make_room(&lease.subscription.uid, &dead, &mut write).await?;
         let quiet = outcomes.len().saturating_sub(MOST_LOGGED);
         let mut logged = HashSet::new();
         // Later ones first, since of two rows at one place of the log the later counts.
@@ -324,15 +348,45 @@ impl Outbox<'_> {
     }
 
     /// Deletes the oldest dead letters when more would be there than are kept.
-    async fn make_room(self, subscription: &Uid, new: usize, write: &mut Write) -> Result<()> {
+    async fn make_room(self, subscription: &Uid, weights: &[u64], write: &mut Write) -> Result<()> {
+        let new = weights.len();
         if new == 0 {
             return Ok(());
+        }
+        if weights.iter().any(|weight| *weight > dead_letter::LARGE) {
+            return self.make_room_for_large(subscription, weights, write).await;
         }
         let oldest = self.0.store().list(&by_sequence::<DeadLetter>(subscription, new)).await?;
         let after = usize::try_from(oldest.total.unwrap_or_default()).unwrap_or(usize::MAX).saturating_add(new);
         let surplus = after.saturating_sub(dead_letter::MAX_DEAD);
         for item in oldest.items.into_iter().take(surplus) {
             write.delete(Delete::Key(Key::new(DeadLetter::KIND.name, item.uid)));
+        }
+        Ok(())
+    }
+
+    /// Deletes the oldest dead letters when more would be there than are kept, in number or in bytes.
+    async fn make_room_for_large(self, subscription: &Uid, weights: &[u64], write: &mut Write) -> Result<()> {
+        let order = Order { by: OrderBy::Sequence, descending: true };
+        let all = Query { order, ..by_sequence::<DeadLetter>(subscription, dead_letter::MAX_DEAD) };
+        let standing = self.0.store().list(&all).await?.items;
+        let mut left = dead_letter::MAX_DEAD.saturating_sub(weights.len());
+        let mut bytes = weights.iter().fold(0, |sum: u64, weight| sum.saturating_add(*weight));
+        let keys: Vec<_> = standing.into_iter().map(|item| Key::new(DeadLetter::KIND.name, item.uid)).collect();
+        // The latest first, a few at a time, since each may be long.
+        for keys in keys.chunks(8) {
+            if left > 0 && bytes <= dead_letter::MAX_DEAD_BYTES {
+                let read = self.0.store().get(keys, &[]).await?;
+                for record in read.records.into_iter().flatten() {
+                    bytes = bytes.saturating_add(record.private.len() as u64);
+                    match bytes <= dead_letter::MAX_DEAD_BYTES && left > 0 {
+                        true => left -= 1,
+                        false => write.delete(Delete::Key(record.key)),
+                    }
+                }
+            } else {
+                keys.iter().for_each(|key| write.delete(Delete::Key(key.clone())));
+            }
         }
         Ok(())
     }

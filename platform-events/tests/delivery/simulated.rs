@@ -175,6 +175,57 @@ async fn of_too_many_that_wait_the_oldest_become_dead_letters() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_too_many_bytes_that_wait_the_oldest_become_dead_letters() {
+    let world = World::new().await;
+    let subscription = world.subscribe(&world.org, A).await;
+    let begun = Instant::now();
+    let sink = Scripted::new(move |_, _, _| at_once(if begun.elapsed() < DAY { 503 } else { 200 }));
+    let repos = world.repos(&world.org, 120).await;
+    let (all, _) = world.platform.outbox().weigh(&subscription, None).await.unwrap();
+    let one = all / 120;
+    let _delivering = world.deliver(&sink, |options| options.policy.backlog_bytes = one * 50 + one / 2);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let waiting = world.waiting(&subscription).await;
+    assert!((48..=52).contains(&waiting), "{waiting}");
+    assert!(world.platform.outbox().weigh(&subscription, None).await.unwrap().0 <= one * 50 + one / 2);
+    let dead = world.dead().await;
+    assert!(dead.len() as u64 == 120 - waiting && dead.iter().all(|dead| dead.reason == DeadReason::BacklogFull));
+    let more = world.repos(&world.org, 30).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(world.platform.outbox().weigh(&subscription, None).await.unwrap().0 <= one * 50 + one / 2);
+    sink.has(A, 40).await;
+    let (taken, all) = (sink.taken(A), [repos, more].concat());
+    assert_eq!(taken, all[all.len() - taken.len()..], "the latest are delivered, in their order");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_organization_s_subscriptions_share_its_bytes_at_all_levels() {
+    let world = World::new().await;
+    let group = world.group().await;
+    let quiet = world.organization().await;
+    let mut subscriptions = Vec::new();
+    for n in 0..4 {
+        let at = if n % 2 == 0 { &world.org } else { &group };
+        subscriptions.push(world.subscribe(at, &format!("https://dead{n}.test/")).await);
+    }
+    let other = world.subscribe(&quiet, B).await;
+    let sink = Scripted::new(|_, _, _| at_once(503));
+    let bound = 100 * 1024;
+    let _delivering = world.deliver(&sink, |options| options.policy.organization_bytes = bound);
+    world.repos(&group, 60).await;
+    world.repos(&quiet, 50).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let mut bytes = 0;
+    for subscription in &subscriptions {
+        let own = world.platform.outbox().weigh(subscription, None).await.unwrap().0;
+        assert!(own > bound / 8, "each keeps its part: {own}");
+        bytes += own;
+    }
+    assert!(bytes <= bound, "{bytes}");
+    assert_eq!(world.waiting(&other).await, 50, "another organization has its own");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_or_dead_sink_delays_no_other() {
     let world = World::new().await;
     let mut groups = Vec::new();

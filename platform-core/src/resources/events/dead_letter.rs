@@ -60,6 +60,12 @@ pub enum DeadReason {
 /// How many dead letters of a subscription are kept.
 pub const MAX_DEAD: usize = 1000;
 
+/// How many bytes of dead letters of a subscription are kept, once one of them is large. Our choice.
+pub const MAX_DEAD_BYTES: u64 = 16 << 20;
+
+/// A dead letter with more bytes is large: so many small ones as are kept have no more than some 16 MiB.
+pub const LARGE: u64 = 16 << 10;
+
 impl Resource for DeadLetter {
     const KIND: &'static Kind = &Kind {
         name: "DeadLetter",
