@@ -290,7 +290,7 @@ impl<'a> Cx<'a> {
                 {
                     self.platform.forget_listeners(root);
                 }
-                Err(meaning.of(error))
+                Err(meaning.of(self, error).await)
             }
         }
     }

@@ -98,7 +98,7 @@ pub enum Detail {
         /// What stands in the way, for people.
         description: String,
     },
-    /// `google.rpc.ResourceInfo`: what was not found.
+    /// `google.rpc.ResourceInfo`: what was not found, or is already there.
     ResourceInfo {
         /// The domain of the kind, which may be another than the error's.
         domain: &'static str,
@@ -141,11 +141,18 @@ impl Error {
 
     /// Says that there is no such resource. Only for callers who may know.
     pub fn not_found(kind: &Kind, name: impl Into<String>) -> Self {
-        let (domain, kind, name) = (kind.domain.0, kind.name, name.into());
-        Self::new(Code::NotFound, format!("{kind} not found: {name}")).with(Detail::ResourceInfo { domain, kind, name })
+        let name = name.into();
+        Self::new(Code::NotFound, format!("{} not found: {name}", kind.name)).of_resource(kind, name)
     }
 
-    /// Says that there is one already that this one would be equal to.
+    /// Names the resource that the error is about: its uid, or what it was asked for by; empty where neither may be
+    /// told. Only for callers who may know.
+    #[must_use]
+    pub fn of_resource(self, kind: &Kind, name: impl Into<String>) -> Self {
+        self.with(Detail::ResourceInfo { domain: kind.domain.0, kind: kind.name, name: name.into() })
+    }
+
+    /// Says that there is one already that this one would be equal to; [`Error::of_resource`] says which.
     pub fn already_exists(message: impl Into<String>) -> Self {
         Self::new(Code::AlreadyExists, message)
     }

@@ -22,9 +22,17 @@ use read::{exclusive, require};
 use sound::sound;
 pub(crate) use write::to_bytes;
 
-/// Takes out of a body what the API leaves out: what is empty, as [`prune_empty`] does, and what is only put in.
+/// Takes out of a body what replies leave out: what is empty, as [`prune_empty`] does, and what is only put in. What is
+/// always there stays; when it is only put in, as null.
 pub(crate) fn prune(fields: &[Field], body: &mut Value) {
-    take_out(fields, body, |field, value| is_empty(&field.ty, value) || field.access == Access::InputOnly);
+    take_out(fields, body, |field, value| match (field.access, field.always) {
+        (Access::InputOnly, false) => true,
+        (Access::InputOnly, true) => {
+            *value = Value::Null;
+            false
+        }
+        (_, always) => !always && is_empty(&field.ty, value),
+    });
 }
 
 /// Takes out of a body empty texts, lists and maps, unspecified enums and what is unset. Messages that are set but
@@ -33,7 +41,7 @@ pub(crate) fn prune_empty(fields: &[Field], body: &mut Value) {
     take_out(fields, body, |field, value| is_empty(&field.ty, value));
 }
 
-fn take_out(fields: &[Field], body: &mut Value, goes: fn(&Field, &Value) -> bool) {
+fn take_out(fields: &[Field], body: &mut Value, goes: fn(&Field, &mut Value) -> bool) {
     let Value::Object(object) = body else { return };
     for field in fields {
         if let Some(value) = object.get_mut(field.name) {
@@ -45,7 +53,7 @@ fn take_out(fields: &[Field], body: &mut Value, goes: fn(&Field, &Value) -> bool
     }
 }
 
-fn take_out_of(ty: &Type, value: &mut Value, goes: fn(&Field, &Value) -> bool) {
+fn take_out_of(ty: &Type, value: &mut Value, goes: fn(&Field, &mut Value) -> bool) {
     match (ty, value) {
         (Type::Message(fields), value) => take_out(fields, value, goes),
         (Type::List(element), Value::Array(values)) => {
@@ -157,8 +165,8 @@ fn filter_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
             (Type::List(element), Some(Value::Array(values))) => {
                 keys.extend(values.iter().map(|value| (field.name, element.key(Some(value)))));
             }
-            (ty, Some(value)) => keys.push((field.name, ty.key(Some(value)))),
-            (_, None) => {}
+            (ty, Some(value)) if !is_empty(ty, value) => keys.push((field.name, ty.key(Some(value)))),
+            (_, Some(_) | None) => {}
         }
     }
     for derived in kind.keys {
@@ -212,12 +220,26 @@ mod tests {
             Field::timestamp("at"),
             Field::bool("truth"),
             Field::new("number", Type::Int32),
+            Field::string("still").always(),
+            Field::strings("stillList").always(),
+            Field::enumeration("stillTier", &["TIER_UNSPECIFIED", "TIER_BASE"]).always(),
+            Field::string("secret").input_only(),
+            Field::new("ttl", Type::Duration).input_only().always(),
         ];
         let mut body = serde_json::json!({
             "text": "", "list": [], "map": {}, "tier": "TIER_UNSPECIFIED", "set": { "text": "" }, "unset": null,
-            "at": null, "truth": false, "number": 0,
+            "at": null, "truth": false, "number": 0, "still": "", "stillList": [], "stillTier": "TIER_UNSPECIFIED",
+            "secret": "hush", "ttl": "60s",
         });
+        let mut sent = body.clone();
         prune(FIELDS, &mut body);
-        assert_eq!(body, serde_json::json!({ "set": {}, "truth": false, "number": 0 }));
+        let still = serde_json::json!({
+            "set": {}, "truth": false, "number": 0, "still": "", "stillList": [], "stillTier": "TIER_UNSPECIFIED",
+            "ttl": null,
+        });
+        assert_eq!(body, still);
+        prune_empty(FIELDS, &mut sent);
+        let filled = serde_json::json!({ "set": {}, "truth": false, "number": 0, "secret": "hush", "ttl": "60s" });
+        assert_eq!(sent, filled);
     }
 }

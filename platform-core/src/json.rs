@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Error, Result};
 
 pub mod int64;
 
@@ -21,10 +21,10 @@ pub fn read_object(bytes: &[u8], depth: usize) -> Result<Map<String, Value>> {
     let value = Strict { depth }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
-        .map_err(|error| Error::new(Code::InvalidArgument, format!("Invalid argument: body: {error}")))?;
+        .map_err(|error| Error::invalid_field("body", error.to_string()))?;
     match value {
         Value::Object(object) => Ok(object),
-        _ => Err(Error::new(Code::InvalidArgument, "Invalid argument: body: must be a JSON object")),
+        _ => Err(Error::invalid_field("body", "must be a JSON object")),
     }
 }
 
@@ -45,8 +45,8 @@ pub fn check_object(bytes: &[u8], depth: usize, values: usize, is_known: impl Fn
     }
     match checked {
         Ok(true) => Ok(()),
-        Ok(false) => Err(Error::new(Code::InvalidArgument, "Invalid argument: body: must be a JSON object")),
-        Err(error) => Err(Error::new(Code::InvalidArgument, format!("Invalid argument: body: {error}"))),
+        Ok(false) => Err(Error::invalid_field("body", "must be a JSON object")),
+        Err(error) => Err(Error::invalid_field("body", error.to_string())),
     }
 }
 
@@ -222,6 +222,7 @@ pub fn snake_case(camel: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Code;
 
     #[test]
     fn every_object_is_read_as_it_stands() {

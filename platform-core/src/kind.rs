@@ -326,6 +326,12 @@ impl Param {
     pub const fn exact_of(name: &'static str, key: KeyName) -> Self {
         Self { field: Field::string(name), by: By::Value(key) }
     }
+
+    /// Means this, as [`Field::about`].
+    pub const fn about(mut self, about: &'static str) -> Self {
+        self.field.about = about;
+        self
+    }
 }
 
 /// A method that is none of the five (AIP-136).
@@ -394,4 +400,7 @@ pub struct Unique {
     pub what: &'static str,
     /// The value for a canonical body; `None` when this resource does not take part.
     pub value: fn(&Value) -> Option<KeyValue>,
+    /// The filter keys by which the resource that has the value is found among those of the same parent, so that a
+    /// refusal can name it; none where it lies elsewhere or is not to be named.
+    pub by: &'static [KeyName],
 }

@@ -24,22 +24,33 @@ pub const MAX_PAGE_SIZE: usize = 200;
 /// The most bytes of a page token, which has a position in it.
 pub const MAX_PAGE_TOKEN: usize = 8 << 10;
 
+const UID: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
+const UID_OR_ROOT: &str = "^(/|[0-9a-f]{40}(/[0-9a-f]{16})*)$";
+const PAGE_TOKEN: &str = "^[A-Za-z0-9_-]*$";
+
 /// The parameters that every list has.
 pub const LIST_FIELDS: &[Field] = &[
     Field::message(
         "uidp",
         &[
-            Field::string("ancestorsOf"),
-            Field::string("descendantsOf"),
-            Field::string("childrenOf"),
-            Field::bool("inRoot"),
-            Field::strings("ids").max_items(1000),
+            Field::string("ancestorsOf").about("Only resources above this one; it is not included.").pattern(UID),
+            Field::string("descendantsOf").about("Only resources at or below this group.").pattern(UID),
+            Field::string("childrenOf")
+                .about("Only resources directly below this one; `/` means in no group.")
+                .pattern(UID_OR_ROOT),
+            Field::bool("inRoot").about("Whether to list only resources in no group."),
+            Field::strings("ids").about("Only these resources. May be repeated.").pattern(UID).max_items(1000),
         ],
-    ),
-    Field::new("pageSize", Type::Int32),
-    Field::string("pageToken").max_len(MAX_PAGE_TOKEN),
-    Field::string("orderBy"),
-    Field::new("skip", Type::Int32),
+    )
+    .about("Hierarchy filters; several combine by AND."),
+    Field::new("pageSize", Type::Int32)
+        .about("The number of resources on a page: 1 to 200; 0 means 50, and larger values mean 200."),
+    Field::string("pageToken")
+        .about("The `nextPageToken` of the page before.")
+        .pattern(PAGE_TOKEN)
+        .max_len(MAX_PAGE_TOKEN),
+    Field::string("orderBy").about("A field to order by, optionally followed by ` asc` or ` desc`."),
+    Field::new("skip", Type::Int32).about("The number of resources to pass over, counted from the page token."),
 ];
 
 /// Returns all parameters of a kind's list: those that every list has, then its own. Only where resources lie in a
@@ -228,7 +239,7 @@ fn read_pairs(
                     violations.add(as_documented(&path.join(".")), "is given twice");
                 }
             }
-            _ => violations.add(key, "is no parameter of this method"),
+            _ => violations.add(key, "is not a parameter of this method"),
         }
     }
     object

@@ -23,6 +23,9 @@ use crate::{
 
 /// Reads a uid of a request.
 fn uid_in(field: &'static str, text: &str) -> Result<Uid> {
+    if text.is_empty() {
+        return Err(Error::invalid_field(field, "is required"));
+    }
     Uid::parse(text).map_err(|rule| Error::invalid_field(field, rule.to_string()))
 }
 

@@ -4,11 +4,15 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::{
+    cx::Cx,
     error::{Error, Result},
     event::Told,
     fields::{self, Checked, Keys},
-    kind::{Kind, Resource, Verb},
-    store::{Commit, Conflict, Delete, Epoch, Key, KeyValue, Put, Require, StoreError, UniqueKey},
+    kind::{Kind, Resource, Unique, Verb},
+    store::{
+        Commit, Conflict, Delete, Epoch, Filter, Item, Key, KeyName, KeyValue, Put, Query, Require, Scope, StoreError,
+        UniqueKey,
+    },
     uid::Uid,
 };
 
@@ -34,11 +38,60 @@ pub struct Write {
 /// What it means that a unique key of a put is another's.
 #[derive(Debug)]
 enum Taken {
-    /// There is already one of these; what each key is, for people.
-    Refused(Vec<&'static str>),
+    /// There is already one of these.
+    Refused(Vec<Rival>),
     /// It was created in between, and is to be replaced.
     Again,
 }
+
+/// A resource that has a unique key which another may already have.
+#[derive(Debug)]
+struct Rival {
+    kind: &'static Kind,
+    unique: &'static Unique,
+    value: KeyValue,
+    uid: Uid,
+    /// What finds the other, beside its parent.
+    by: Vec<Filter>,
+}
+
+impl Rival {
+    fn new(
+        kind: &'static Kind,
+        unique: &'static Unique,
+        value: KeyValue,
+        uid: &Uid,
+        keys: &[(KeyName, KeyValue)],
+    ) -> Self {
+        let by = keys.iter().filter(|(key, _)| unique.by.contains(key));
+        let by = by.map(|(key, value)| Filter::AnyOf { key, values: vec![value.clone()] });
+        Self { kind, unique, value, uid: uid.clone(), by: by.collect() }
+    }
+
+    /// Refuses it, and names the one that has the key where that has the same parent (`docs/api.md`, Errors).
+    async fn refused(self, cx: &Cx<'_>) -> Error {
+        let error = Error::already_exists(format!("There is already {}", self.unique.what));
+        match self.other(cx).await {
+            Some(uid) => error.of_resource(self.kind, uid.as_str()),
+            None => error.of_resource(self.kind, ""),
+        }
+    }
+
+    async fn other(&self, cx: &Cx<'_>) -> Option<Uid> {
+        let parent = self.uid.parent().filter(|_| !self.by.is_empty())?;
+        let among = Query::new(self.kind.name, Scope::Children(parent));
+        // When that cannot be read just now, the refusal stands without it.
+        let page = cx.page(Query { filters: self.by.clone(), limit: RIVALS, ..among }).await.ok()?;
+        let has_it = |item: &Item| {
+            let body = serde_json::from_slice(&item.body).ok();
+            body.and_then(|body: serde_json::Value| (self.unique.value)(&body)).is_some_and(|value| value == self.value)
+        };
+        page.items.into_iter().find(has_it).map(|item| item.uid)
+    }
+}
+
+/// How many resources are looked at to name the one that has a unique key.
+const RIVALS: usize = 200;
 
 impl Write {
     /// Requires this; if it does not hold, the operation fails with `otherwise`.
@@ -117,12 +170,17 @@ impl Write {
         private: Bytes,
     ) -> Result<()> {
         let body = &fields::without(kind.fields, body, |field| field.once);
-        let unique = kind.unique.iter().filter_map(|unique| Some((unique, (unique.value)(body)?)));
-        let (unique, what) =
-            unique.map(|(unique, value)| (UniqueKey { space: unique.space, value: short(value) }, unique.what)).unzip();
-        let replaces = kind.method(Verb::Create).is_some_and(|create| create.upsert.is_some());
-        self.taken.push(if replaces { Taken::Again } else { Taken::Refused(what) });
         let Keys { sort, filter } = Keys::of(kind, body)?;
+        let replaces = kind.method(Verb::Create).is_some_and(|create| create.upsert.is_some());
+        let (mut unique, mut rivals) = (Vec::new(), Vec::new());
+        for rule in kind.unique {
+            let Some(value) = (rule.value)(body) else { continue };
+            if !replaces {
+                rivals.push(Rival::new(kind, rule, value.clone(), uid, &filter));
+            }
+            unique.push(UniqueKey { space: rule.space, value: short(value) });
+        }
+        self.taken.push(if replaces { Taken::Again } else { Taken::Refused(rivals) });
         self.commit.put.push(Put {
             key: Key::new(kind.name, uid.clone()),
             sort,
@@ -188,18 +246,18 @@ pub(crate) struct Meaning {
 
 impl Meaning {
     /// Returns the error that a failed commit is to the caller; a stale one when it should be tried again.
-    pub(crate) fn of(mut self, error: StoreError) -> Error {
+    pub(crate) async fn of(mut self, cx: &Cx<'_>, error: StoreError) -> Error {
         match error {
             StoreError::Conflict(Conflict::Require(index)) => {
                 self.otherwise.get_mut(index).and_then(Option::take).unwrap_or_else(Error::stale)
             }
-            StoreError::Conflict(Conflict::Unique { put, unique }) => match self.taken.get(put) {
+            StoreError::Conflict(Conflict::Unique { put, unique }) => match self.taken.into_iter().nth(put) {
                 Some(Taken::Again) => Error::stale(),
-                Some(Taken::Refused(what)) => {
-                    let what = what.get(unique).unwrap_or(&"one like it");
-                    Error::already_exists(format!("There is already {what}"))
-                }
-                None => Error::already_exists("There is already one like it"),
+                Some(Taken::Refused(rivals)) => match rivals.into_iter().nth(unique) {
+                    Some(rival) => rival.refused(cx).await,
+                    None => Error::internal("a conflict of a unique key that was not put"),
+                },
+                None => Error::internal("a conflict of what was not put"),
             },
             other => other.into(),
         }

@@ -155,6 +155,7 @@ impl Inner {
         if ![Method::POST, Method::DELETE].contains(&head.method) {
             return Err(Refusal::other_methods("DELETE, POST".to_owned()));
         }
+        request::no_conditions(head)?;
         let caller = request::operator(&self.platform, &*self.authenticator, &head.headers).await?;
         let parent: Arc<str> = parent(query)?.into();
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| busy())?;
@@ -372,7 +373,7 @@ fn parent(query: &str) -> Result<String> {
         match (key.as_str(), &parent) {
             ("parent", None) => parent = Some(value),
             ("parent", Some(_)) => return Err(Error::invalid_field("parent", "is given twice")),
-            _ => return Err(Error::invalid_field(key, "is no parameter of this method")),
+            _ => return Err(Error::invalid_field(key, "is not a parameter of this method")),
         }
     }
     Ok(parent.unwrap_or_default())

@@ -57,8 +57,11 @@ impl OpenApi {
                 let operation = operations::operation(&schemas, &path, method, endpoint);
                 (method.as_str().to_ascii_lowercase(), operation)
             };
-            let methods: Map<_, _> = path.methods.iter().map(operation).collect();
-            paths.insert(path.text.clone(), methods.into());
+            let documented = path.methods.iter().filter(|(_, endpoint)| endpoint.is_documented());
+            let methods: Map<_, _> = documented.map(operation).collect();
+            if !methods.is_empty() {
+                paths.insert(path.text.clone(), methods.into());
+            }
         }
         let service_domain = &platform.settings().service_domain;
         Ok(Self(json!({
@@ -126,7 +129,11 @@ fn tags(platform: &Platform) -> Vec<Value> {
             services.push(kind.service);
         }
     }
-    services.into_iter().map(|service| json!({ "name": service })).collect()
+    let tag = |service: &str| {
+        let of_service: Vec<_> = platform.kinds().filter(|kind| kind.service == service).collect();
+        json!({ "name": service, "description": operations::described(&of_service) })
+    };
+    services.into_iter().map(tag).collect()
 }
 
 fn component_schemas(platform: &Platform, schemas: &Schemas<'_>) -> Map<String, Value> {
@@ -161,16 +168,17 @@ fn page(kind: &str, plural: &str) -> Value {
     json!({
         "type": "object",
         "properties": {
-            plural: { "type": "array", "items": reference(kind) },
+            plural: { "type": "array", "items": reference(kind), "description": "The resources of the page, in order." },
             "nextPageToken": { "type": "string", "description": "Absent on the last page." },
             "totalCount": {
                 "type": "string", "format": "int64", "pattern": "^[0-9]+$",
                 "description": "Of all that match and that the caller may see.",
             },
-            "skipped": { "type": "integer", "format": "int64", "minimum": 0 },
+            "skipped": {
+                "type": "integer", "format": "int64", "minimum": 0, "description": "The `skip` of the request.",
+            },
         },
         "required": [plural, "totalCount", "skipped"],
-        "additionalProperties": false,
     })
 }
 
@@ -215,7 +223,7 @@ mod tests {
         }
         let mut routed = 0;
         for path in routes.paths() {
-            for (method, _) in path.methods {
+            for (method, _) in path.methods.iter().filter(|(_, endpoint)| endpoint.is_documented()) {
                 let key = method.as_str().to_ascii_lowercase();
                 assert!(document["paths"][&path.text][key].is_object(), "{method} {}", path.text);
                 routed += 1;

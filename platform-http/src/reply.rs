@@ -6,12 +6,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderValue, Response, StatusCode, Version,
     header::{
-        ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER,
+        ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, VARY,
         WWW_AUTHENTICATE,
     },
     request::Parts,
 };
 use http_body_util::Full;
+use mediatype::{MediaTypeList, ReadParams, names};
 use platform_core::{
     error::{Code, Detail, Error, Result, Status},
     platform::{ListReply, Rendered},
@@ -59,6 +60,32 @@ pub(crate) fn rendered(rendered: Rendered, request: &HeaderMap) -> Reply {
 /// Returns an answer without a body.
 pub(crate) fn empty() -> Reply {
     Reply::default()
+}
+
+/// Returns the answer of a delete: `{}` for clients that ask for JSON, which generated clients parse, and no body for
+/// all others (`docs/api.md`, Deletes).
+pub(crate) fn deleted(request: &HeaderMap) -> Reply {
+    let mut reply = if asks_for_json(request) { json("{}") } else { empty() };
+    reply.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    reply
+}
+
+/// Tells whether the Accept header lists `application/json` with a weight above 0, or, where it does not list that,
+/// `application/*`. `*/*` does not count: command line tools and HTTP libraries send it without asking for anything.
+fn asks_for_json(request: &HeaderMap) -> bool {
+    let values = request.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let (mut exact, mut range) = (None, None);
+    for listed in values.flat_map(MediaTypeList::new).filter_map(Result::ok) {
+        let weight = listed.get_param(names::Q).map_or("1", |weight| weight.as_str());
+        let wanted = weight.parse::<f32>().is_ok_and(|weight| weight > 0.0);
+        let place = match (listed.ty.as_str(), listed.subty.as_str()) {
+            (ty, "*") if ty.eq_ignore_ascii_case("application") => &mut range,
+            (ty, subty) if ty.eq_ignore_ascii_case("application") && subty.eq_ignore_ascii_case("json") => &mut exact,
+            _ => continue,
+        };
+        *place = Some(place.unwrap_or_default() || wanted);
+    }
+    exact.or(range).unwrap_or_default()
 }
 
 /// Returns the methods that a path has.
@@ -140,14 +167,21 @@ impl Refusal {
     /// 413 for a body. INVALID_ARGUMENT, since clients repeat what is refused with RESOURCE_EXHAUSTED, and this
     /// would be refused again.
     pub(crate) fn too_large(most: usize) -> Self {
-        let message = format!("Invalid argument: body: is larger than {most} bytes");
-        Self::new(Code::InvalidArgument, StatusCode::PAYLOAD_TOO_LARGE, message)
+        let error = Error::invalid_field("body", format!("is larger than {most} bytes"));
+        Self { error, status: StatusCode::PAYLOAD_TOO_LARGE, allow: None }
     }
 
     /// 414 for a path or query.
     pub(crate) fn too_long(what: &str, most: usize) -> Self {
-        let message = format!("Invalid argument: {what}: is longer than {most} bytes");
-        Self::new(Code::InvalidArgument, StatusCode::URI_TOO_LONG, message)
+        let error = Error::invalid_field(what, format!("is longer than {most} bytes"));
+        Self { error, status: StatusCode::URI_TOO_LONG, allow: None }
+    }
+
+    /// 412 for a condition that cannot be checked (RFC 9110, 13.1), so that the request changes nothing.
+    pub(crate) fn condition(header: &str) -> Self {
+        let rule = format!("{header} cannot be checked, because resources have no ETags");
+        let error = Error::blocked("CONDITION_NOT_SUPPORTED", rule);
+        Self { error, status: StatusCode::PRECONDITION_FAILED, allow: None }
     }
 
     /// 504 for what takes too long.
@@ -254,6 +288,41 @@ mod tests {
             text(list("repos", &page(&[r#"{"uid":"a"}"#, r#"{"uid":"b"}"#], Some("Cqo-_=")))),
             r#"{"repos":[{"uid":"a"},{"uid":"b"}],"nextPageToken":"Cqo-_=","totalCount":"7","skipped":2}"#
         );
+    }
+
+    #[test]
+    fn a_delete_answers_an_object_to_clients_that_ask_for_json_and_nothing_to_others() {
+        for (accept, body) in [
+            (&[][..], ""),
+            (&["*/*"], ""),
+            (&["application/json"], "{}"),
+            (&["Application/JSON"], "{}"),
+            (&["application/json;charset=utf-8"], "{}"),
+            (&["application/*"], "{}"),
+            (&["text/html, application/json;q=0.1, */*;q=0.8"], "{}"),
+            (&["text/html", "application/json"], "{}"),
+            (&["application/json;q=0"], ""),
+            (&["application/json;q=0.000, */*"], ""),
+            (&["application/*;q=0"], ""),
+            (&["application/json;q=0, application/*"], ""),
+            (&["application/json, application/*;q=0"], "{}"),
+            (&["application/json;q=x"], ""),
+            (&["application/xml, text/*"], ""),
+            (&["application/problem+json"], ""),
+            (&["text/plain;note=\", application/json\""], ""),
+            (&["application/json, */"], "{}"),
+            (&["nonsense"], ""),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in accept {
+                headers.append(ACCEPT, HeaderValue::from_static(value));
+            }
+            let reply = deleted(&headers);
+            assert_eq!((reply.status(), &reply.headers()[VARY]), (StatusCode::OK, &HeaderValue::from_static("accept")));
+            let json = reply.headers().get(CONTENT_TYPE).is_some_and(|ty| ty == "application/json");
+            assert_eq!(json, !body.is_empty(), "{accept:?}");
+            assert_eq!(text(reply), body, "{accept:?}");
+        }
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::{
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{
-    HeaderMap,
-    header::{AUTHORIZATION, EXPECT, HOST},
+    HeaderMap, Method,
+    header::{AUTHORIZATION, EXPECT, HOST, HeaderName, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE},
     request::Parts,
 };
 use http_body::Body;
@@ -107,6 +107,34 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
     Ok(caller)
 }
 
+/// Refuses the conditions of a write, which nothing can hold to while resources have no ETags: a client that sends one
+/// must not believe that it was checked. `If-Match: *` asks that there is a resource, which a write without it does too.
+///
+/// # Errors
+/// FAILED_PRECONDITION (412).
+pub(crate) fn no_conditions(head: &Parts) -> Result<(), Refusal> {
+    if !is_write(&head.method) {
+        return Ok(());
+    }
+    let values = |name: HeaderName| head.headers.get_all(name).iter();
+    // If-Unmodified-Since counts only without If-Match (RFC 9110, 13.1.4).
+    if head.headers.contains_key(IF_MATCH) {
+        return match values(IF_MATCH).all(|value| value.as_bytes().trim_ascii() == b"*") {
+            true => Ok(()),
+            false => Err(Refusal::condition("If-Match")),
+        };
+    }
+    let others = [(IF_UNMODIFIED_SINCE, "If-Unmodified-Since"), (IF_NONE_MATCH, "If-None-Match")];
+    match others.into_iter().find(|(name, _)| head.headers.contains_key(name)) {
+        Some((_, name)) => Err(Refusal::condition(name)),
+        None => Ok(()),
+    }
+}
+
+fn is_write(method: &Method) -> bool {
+    ![Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
+}
+
 /// Decodes a variable of the path.
 pub(crate) fn variable(name: &str, raw: &str) -> Result<String> {
     let decoded = decode(raw, false).map_err(|rule| Error::invalid_field(name, rule))?;
@@ -135,7 +163,7 @@ pub(crate) fn no_pairs(query: &str) -> Result<()> {
     }
     let mut violations = Violations::default();
     for (key, _) in pairs(query)? {
-        violations.add(key, "is no parameter of this method");
+        violations.add(key, "is not a parameter of this method");
     }
     violations.none_or(())
 }
@@ -148,7 +176,7 @@ pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
         match (key.as_str(), &mask) {
             ("updateMask" | "update_mask", None) => mask = Some(value),
             ("updateMask" | "update_mask", Some(_)) => violations.add("update_mask", "is given twice"),
-            _ => violations.add(key, "is no parameter of this method"),
+            _ => violations.add(key, "is not a parameter of this method"),
         }
     }
     violations.none_or(mask.filter(|mask| !mask.trim().is_empty()))
@@ -256,7 +284,7 @@ fn decode(raw: &str, plus_is_space: bool) -> Result<Cow<'_, str>, &'static str> 
             byte => byte,
         });
     }
-    String::from_utf8(decoded).map(Cow::from).map_err(|_| "is no UTF-8")
+    String::from_utf8(decoded).map(Cow::from).map_err(|_| "is not valid UTF-8")
 }
 
 #[cfg(test)]

@@ -110,8 +110,11 @@ impl Inner {
             Ok(Err(panic)) => Err(Error::panicked(&*panic).into()),
             Err(_) => Err(Refusal::deadline("The request took too long")),
         };
-        let service_domain = || &self.platform.settings().service_domain;
-        let mut reply = reply.unwrap_or_else(|refusal| refusal.into_reply(service_domain()));
+        let refused = |refusal: Refusal| {
+            let domain = self.domain(head.uri.path());
+            refusal.of_domain(domain).into_reply(&self.platform.settings().service_domain)
+        };
+        let mut reply = reply.unwrap_or_else(refused);
         if !request::drained(&head, body).await {
             reply::close(&head, &mut reply);
         }
@@ -137,21 +140,28 @@ impl Inner {
             Found::Nothing => return Err(Refusal::no_path()),
         };
         let token = request::bearer(&head.headers)?;
-        let (kind, done) = match endpoint {
+        match endpoint {
             Endpoint::Standard(Verb::List, registered, names) => {
                 let variables = names.iter().map(String::as_str).zip(variables);
-                (registered.kind, self.list(registered, token, variables, query).await)
+                self.list(registered, token, variables, query).await
             }
             Endpoint::Standard(verb, registered, _) => {
                 let uid = variables.first().copied().unwrap_or_default();
-                (registered.kind, self.standard(*verb, registered, token, uid, query, body).await)
+                self.standard(*verb, registered, head, token, uid, query, body).await
             }
             Endpoint::Action(kind, action, names) => {
                 let variables = names.iter().map(String::as_str).zip(variables);
-                (*kind, self.action(kind, action, head, token, variables, query, body).await)
+                self.action(kind, action, head, token, variables, query, body).await
             }
-        };
-        done.map_err(|refusal| refusal.of_domain(kind.domain.0))
+        }
+    }
+
+    /// Returns the domain of a path's errors: that of its kinds, `iam` for the token services, none for unknown paths.
+    fn domain(&self, path: &str) -> &'static str {
+        match self.tokens.is_some() && tokens::Endpoint::find(path).is_some() {
+            true => Domain::IAM.0,
+            false => self.routes.domain(path),
+        }
     }
 
     async fn token_service<B>(
@@ -170,8 +180,7 @@ impl Inner {
             return Ok(reply);
         }
         let credential = request::bearer(&head.headers)?;
-        let done = tokens::answer(service, endpoint, credential, query, body, &self.limits).await;
-        done.map_err(|refusal| refusal.of_domain(Domain::IAM.0))
+        tokens::answer(service, endpoint, head, credential, query, body, &self.limits).await
     }
 
     /// Answers a list. The variables of its path are parameters.
@@ -195,10 +204,12 @@ impl Inner {
     }
 
     /// Answers a standard method but a list. `uid` is not decoded; for a create it is the parent's, and may be empty.
+    #[allow(clippy::too_many_arguments, reason = "what a request is made of")]
     async fn standard<B>(
         &self,
         verb: Verb,
         registered: &Registered,
+        head: &Parts,
         token: Option<&str>,
         uid: &str,
         query: &str,
@@ -211,6 +222,7 @@ impl Inner {
         let platform = &self.platform;
         let caller = &self.caller(token).await?;
         let uid = &request::variable(if verb == Verb::Create { "parent" } else { "uid" }, uid)?;
+        request::no_conditions(head)?;
         match verb {
             // Lists have no uid.
             Verb::List => Err(Refusal::no_path()),
@@ -231,7 +243,7 @@ impl Inner {
             Verb::Delete => {
                 request::no_pairs(query)?;
                 platform.delete_erased(caller, registered, uid).await?;
-                Ok(reply::empty())
+                Ok(reply::deleted(&head.headers))
             }
         }
     }
@@ -255,6 +267,7 @@ impl Inner {
             Needs::Nothing => None,
             Needs::Caller | Needs::At(..) | Needs::Somewhere(_) | Needs::Narrowed(_) => Some(self.caller(token).await?),
         };
+        request::no_conditions(head)?;
         let mut sent = match action.http {
             Http::Get => from_query(action.request, &request::pairs(query)?)?,
             Http::Post | Http::Patch => {

@@ -143,6 +143,12 @@ impl Routes {
         })
     }
 
+    /// Returns the domain that a path begins with, which is that of its errors; empty for a path of none.
+    pub(crate) fn domain(&self, path: &str) -> &'static str {
+        let first = path.strip_prefix('/').and_then(|path| path.split('/').next()).unwrap_or_default();
+        self.domains.iter().map(|(name, _)| *name).find(|name| *name == first).unwrap_or_default()
+    }
+
     /// Finds what a path and method are for. HEAD is GET.
     pub(crate) fn find<'r, 'p>(&'r self, method: &Method, path: &'p str) -> Found<'r, 'p> {
         let Some((route, captured)) = self.route(path) else { return Found::Nothing };
@@ -162,8 +168,8 @@ impl Routes {
         let (_, collections) = self.domains.iter().find(|(name, _)| *name == domain)?;
         let name = path.split(['/', ':']).next()?;
         let collection = collections.iter().find(|collection| collection.name == name)?;
-        // A slash behind the collection means the collection.
-        let path = path.strip_suffix('/').filter(|path| *path == name).unwrap_or(path);
+        // One slash at the end means nothing (`docs/api.md`, Paths).
+        let path = path.strip_suffix('/').unwrap_or(path);
         collection.routes.iter().find_map(|route| Some((route, route.template.match_path(path)?)))
     }
 }
@@ -180,6 +186,16 @@ impl Route {
 }
 
 impl Endpoint {
+    /// Tells whether documents have it: not a create that is only there to be refused for the parent that it lacks.
+    pub(crate) fn is_documented(&self) -> bool {
+        match self {
+            Self::Standard(Verb::Create, registered, names) => {
+                !names.is_empty() || matches!(registered.kind.parent, Parent::None | Parent::GroupOrNone)
+            }
+            Self::Standard(..) | Self::Action(..) => true,
+        }
+    }
+
     fn variables(&self) -> &[String] {
         match self {
             Self::Standard(_, _, names) | Self::Action(_, _, names) => names,
@@ -196,8 +212,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Returns the paths of a standard method behind domain and version. A create may leave out its parent where there
-/// need be none.
+/// Returns the paths of a standard method behind domain and version. A create is at the collection too: there it either
+/// needs no parent, or is refused for the one that is missing.
 fn standard_paths(kind: &Kind, kinds: &[Registered], method: &standard::Method) -> Vec<String> {
     if let Parent::Singleton(parent, segment) = kind.parent {
         let parent = kinds.iter().map(|registered| registered.kind).find(|kind| kind.name == parent);
@@ -206,8 +222,7 @@ fn standard_paths(kind: &Kind, kinds: &[Registered], method: &standard::Method) 
     let (collection, resource) = (kind.plural.to_owned(), format!("{}/{{uid=**}}", kind.plural));
     match method.verb {
         Verb::List => vec![method.path.map_or(collection, str::to_owned)],
-        Verb::Create if matches!(kind.parent, Parent::None | Parent::GroupOrNone) => vec![collection, resource],
-        Verb::Create => vec![resource],
+        Verb::Create => vec![collection, resource],
         Verb::Get | Verb::Update | Verb::Delete => vec![resource],
     }
 }
@@ -263,8 +278,14 @@ mod tests {
             (&post, "/registry/v2/repos/a/readme", "405 GET, PATCH, HEAD, OPTIONS"),
             (&Method::HEAD, "/registry/v2/repos", "ListRepo []"),
             (&Method::PUT, "/iam/v2/groups", "405 GET, POST, HEAD, OPTIONS"),
-            (&delete, "/registry/v2/repos", "405 GET, HEAD, OPTIONS"),
-            (&post, "/registry/v2/repos", "405 GET, HEAD, OPTIONS"),
+            (&delete, "/registry/v2/repos", "405 GET, POST, HEAD, OPTIONS"),
+            (&post, "/registry/v2/repos", "CreateRepo []"),
+            (&post, "/registry/v2/repos/", "CreateRepo []"),
+            (&post, "/registry/v2/repos/a/", "CreateRepo [\"a\"]"),
+            (&get, "/registry/v2/repos/a/b/", "GetRepo [\"a/b\"]"),
+            (&get, "/registry/v2/repos/a/b//", "GetRepo [\"a/b/\"]"),
+            (&get, "/registry/v2/repos/a/b/readme/", "GetRepoReadme [\"a/b\"]"),
+            (&get, "/iam/v2/groups:lookupGroup/", "LookupGroup []"),
             (&post, "/iam/v2/groups", "CreateGroup []"),
             (&post, "/iam/v2/groups/", "CreateGroup []"),
             (&post, "/iam/v2/groups/acme", "CreateGroup [\"acme\"]"),

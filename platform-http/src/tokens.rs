@@ -6,6 +6,7 @@
 use http::{
     HeaderValue, Method,
     header::{CACHE_CONTROL, HeaderName},
+    request::Parts,
 };
 use http_body::Body;
 use platform_core::{
@@ -39,13 +40,15 @@ pub(crate) enum Endpoint<'p> {
 impl<'p> Endpoint<'p> {
     /// Finds what a path is for.
     pub(crate) fn find(path: &'p str) -> Option<Self> {
-        match path {
+        // As in other paths, one slash at the end means nothing.
+        match path.strip_suffix('/').unwrap_or(path) {
             "/sts/exchange" => Some(Self::Exchange),
             "/sts/exchange_refresh_token" => Some(Self::Refresh),
             "/sts/headless_sessions" => Some(Self::HeadlessSession),
             "/auth/v1/ok" => Some(Self::WhoAmI),
             "/auth/v1/register" => Some(Self::Register),
-            path => path.strip_prefix("/auth/v1/delete/").filter(|id| !id.is_empty()).map(Self::Unregister),
+            "/auth/v1/delete" => Some(Self::Unregister("")),
+            path => path.strip_prefix("/auth/v1/delete/").map(Self::Unregister),
         }
     }
 
@@ -79,6 +82,7 @@ impl<'p> Endpoint<'p> {
 pub(crate) async fn answer<B>(
     service: &dyn TokenService,
     endpoint: Endpoint<'_>,
+    head: &Parts,
     credential: Option<&str>,
     query: &str,
     body: B,
@@ -103,13 +107,18 @@ where
             written(&service.refresh(credential, &request).await?)
         }
         Endpoint::Register => {
+            request::no_conditions(head)?;
             let request = Register::read(parameters(Register::FIELDS, query, body, limits).await?)?;
             written(&service.register(credential, &request).await?)
         }
         Endpoint::Unregister(id) => {
+            request::no_conditions(head)?;
             request::no_pairs(query)?;
+            if id.is_empty() {
+                return Err(Error::invalid_field("id", "is required").into());
+            }
             service.unregister(credential, &request::variable("id", id)?).await?;
-            Ok(reply::empty())
+            Ok(reply::deleted(&head.headers))
         }
         Endpoint::WhoAmI | Endpoint::HeadlessSession => {
             request::no_pairs(query)?;
@@ -142,7 +151,7 @@ where
         }
         return Ok(sent);
     }
-    let form = std::str::from_utf8(&bytes).map_err(|_| Error::invalid_field("body", "is no UTF-8"))?;
+    let form = std::str::from_utf8(&bytes).map_err(|_| Error::invalid_field("body", "is not valid UTF-8"))?;
     pairs.extend(request::pairs(form.trim())?);
     Ok(from_query(fields, &pairs)?)
 }
@@ -169,9 +178,11 @@ mod tests {
             ("/auth/v1/ok", Some(Endpoint::WhoAmI), "GET, HEAD, OPTIONS"),
             ("/auth/v1/register", Some(Endpoint::Register), "POST, OPTIONS"),
             ("/auth/v1/delete/a", Some(Endpoint::Unregister("a")), "DELETE, OPTIONS"),
-            ("/auth/v1/delete/", None, ""),
-            ("/auth/v1/delete", None, ""),
-            ("/sts/exchange/", None, ""),
+            ("/auth/v1/delete/a/b", Some(Endpoint::Unregister("a/b")), "DELETE, OPTIONS"),
+            ("/auth/v1/delete/", Some(Endpoint::Unregister("")), "DELETE, OPTIONS"),
+            ("/auth/v1/delete", Some(Endpoint::Unregister("")), "DELETE, OPTIONS"),
+            ("/sts/exchange/", Some(Endpoint::Exchange), "GET, POST, HEAD, OPTIONS"),
+            ("/sts/exchange//", None, ""),
             ("//sts/exchange", None, ""),
             ("/sts/%65xchange", None, ""),
             ("/auth/v2/ok", None, ""),

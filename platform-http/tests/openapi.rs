@@ -115,6 +115,91 @@ fn the_surface_is_that_of_the_contract_with_none_missing_and_none_besides() {
     assert_eq!(served, contract);
 }
 
+/// Returns every object of the document with its place, but for what examples have.
+fn objects<'v>(value: &'v Value, place: &str, found: &mut Vec<(String, &'v serde_json::Map<String, Value>)>) {
+    match value {
+        Value::Object(object) => {
+            found.push((place.to_owned(), object));
+            let inner = object.iter().filter(|(key, _)| !["example", "examples"].contains(&key.as_str()));
+            inner.for_each(|(key, value)| objects(value, &format!("{place}/{key}"), found));
+        }
+        Value::Array(values) => {
+            values.iter().enumerate().for_each(|(at, value)| objects(value, &format!("{place}/{at}"), found));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_parameter_and_tag_is_described() {
+    let document = document();
+    let mut found = Vec::new();
+    objects(&document, "", &mut found);
+    let is_described = |value: &Value| value["description"].as_str().is_some_and(|text| text.ends_with(['.', '`']));
+    let mut missing = Vec::new();
+    let mut described = 0;
+    for (place, object) in &found {
+        let properties = object.get("properties").and_then(Value::as_object).into_iter().flatten();
+        let fields = properties.map(|(name, field)| (format!("{place}.{name}"), field));
+        let parameters = object.get("parameters").and_then(Value::as_array).into_iter().flatten();
+        let parameters = parameters.filter(|one| one.get("name").is_some());
+        let parameters = parameters.map(|one| (format!("{place}?{}", one["name"]), one));
+        for (place, one) in fields.chain(parameters) {
+            match is_described(one) {
+                true => described += 1,
+                false => missing.push(place),
+            }
+        }
+    }
+    for tag in document["tags"].as_array().unwrap() {
+        if !is_described(tag) {
+            missing.push(tag["name"].to_string());
+        }
+    }
+    assert!(missing.is_empty() && described > 450, "{described} {missing:#?}");
+}
+
+#[test]
+fn replies_may_have_fields_that_the_document_does_not_know_and_requests_may_not() {
+    let document = document();
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let closed = |name: &str| schemas[name]["additionalProperties"] == false;
+    let (mut replies, mut requests) = (0, 0);
+    for (_, operation) in document["paths"].as_object().unwrap().values().flat_map(|one| one.as_object().unwrap()) {
+        let schema = |value: &Value| {
+            let schema = &value["content"]["application/json"]["schema"]["$ref"];
+            schema.as_str().map(|name| name.rsplit('/').next().unwrap().to_owned())
+        };
+        if let Some(name) = operation.get("responses").and_then(|all| schema(&all["200"])) {
+            assert!(!closed(&name), "{name}");
+            replies += 1;
+        }
+        let ours = operation["tags"][0].as_str().is_some_and(|tag| tag.ends_with("Service"));
+        if let Some(name) = operation.get("requestBody").and_then(schema).filter(|_| ours) {
+            assert!(closed(&name), "{name}");
+            requests += 1;
+        }
+    }
+    assert!(replies > 50 && requests > 20, "{replies} {requests}");
+    let mut found = Vec::new();
+    for name in schemas.keys().filter(|name| !closed(name)) {
+        objects(&schemas[name], name, &mut found);
+    }
+    for (place, object) in found {
+        assert_ne!(object.get("additionalProperties"), Some(&Value::Bool(false)), "{place}");
+    }
+}
+
+#[test]
+fn what_is_called_uid_and_is_none_is_not_described_as_one() {
+    let document = document();
+    let overlay = &document["components"]["schemas"]["Repo"]["properties"]["customOverlay"]["properties"];
+    let uid = &overlay["accounts"]["properties"]["users"]["items"]["properties"]["uid"];
+    assert!(uid["description"].as_str().unwrap().contains("Unix"), "{uid}");
+    let role = &document["components"]["schemas"]["RoleBindingCreate"]["properties"]["roleUid"];
+    assert_eq!(role["pattern"], "^[0-9a-f]{40}(/[0-9a-f]{16})*$");
+}
+
 #[tokio::test]
 async fn the_document_is_served_with_a_tag_by_which_it_is_asked_for_again() {
     let served = ServedDocument::new(&document(), "platform.test");

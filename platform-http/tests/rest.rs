@@ -13,6 +13,7 @@ mod support;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
+use platform_core::kind::{Parent, Verb};
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
 use support::{OPERATOR, ORG, call_as, delete, get, patch, post};
@@ -216,6 +217,152 @@ async fn a_path_is_never_normalised() {
 }
 
 #[tokio::test]
+async fn one_slash_at_the_end_of_any_path_means_nothing() {
+    let api = api().await;
+    let repo = post(&api, &format!("/registry/v2/repos/{ORG}/"), json!({ "name": "nginx" })).await.ok();
+    let uid = repo["uid"].as_str().unwrap();
+    for path in [
+        "/registry/v2/repos/".to_owned(),
+        "/iam/v2/groups/".to_owned(),
+        format!("/registry/v2/repos/{uid}/"),
+        format!("/registry/v2/repos/{uid}/readme/"),
+        "/iam/v2/identities:lookupIdentity/?issuer=a&subject=b".to_owned(),
+        "/ping/v2/ping/".to_owned(),
+    ] {
+        get(&api, &path).await.ok();
+        let twice = path.replacen("/?", "//?", 1);
+        let twice = if twice == path { format!("{path}/") } else { twice };
+        assert!(get(&api, &twice).await.status.is_client_error(), "{twice}");
+    }
+    let path = format!("/registry/v2/repos/{uid}/");
+    assert_eq!(patch(&api, &path, json!({ "description": "a" })).await.ok()["description"], "a");
+    assert_eq!(delete(&api, &path).await.status, StatusCode::OK);
+    assert_eq!(get(&api, &format!("/iam/v2/groups/{ORG}%2F")).await.fields(), ["uid"]);
+}
+
+#[tokio::test]
+async fn a_create_without_a_parent_is_refused_for_the_parent_whatever_the_kind() {
+    let api = api().await;
+    let mut refused = 0;
+    for kind in platform_core::resources::KINDS.iter().map(|registered| registered.kind) {
+        let needs_parent = matches!(kind.parent, Parent::Group | Parent::Of(_) | Parent::Sole(_));
+        if kind.method(Verb::Create).is_none() || !needs_parent {
+            continue;
+        }
+        for slash in ["", "/"] {
+            let path = format!("/{}/v2/{}{slash}", kind.domain.0, kind.plural);
+            let answer = post(&api, &path, json!({})).await;
+            let (status, code, message) = answer.refusal();
+            assert_eq!((status, code, message.as_str()), (400, 3, "Invalid argument: parent: is required"), "{path}");
+            assert_eq!(answer.fields(), ["parent"]);
+        }
+        refused += 1;
+    }
+    assert!(refused >= 9, "{refused}");
+    for (method, path, field) in [
+        (Method::GET, "/registry/v2/repos/%2F", "uid"),
+        (Method::GET, "/iam/v2/terms", "group"),
+        (Method::POST, "/iam/v2/terms/", "group"),
+    ] {
+        assert_eq!(support::call(&api, method, path, "{}").await.fields(), [field], "{path}");
+    }
+    for (path, field) in [("roleBindings", "identityUid"), ("roleBindings", "roleUid"), ("groupInvites", "roleUid")] {
+        let violations = post(&api, &format!("/iam/v2/{path}/{ORG}"), json!({})).await.json();
+        let violations = violations["details"][1]["fieldViolations"].as_array().unwrap().clone();
+        assert!(violations.contains(&json!({ "field": field, "description": "is required" })), "{violations:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_delete_answers_as_its_accept_header_asks() {
+    let api = api().await;
+    for (accept, body) in [(None, ""), (Some("*/*"), ""), (Some("application/json"), "{}")] {
+        let path = format!("/registry/v2/repos/{}", repo(&api, "nginx").await);
+        let mut headers = vec![("authorization", format!("Bearer {OPERATOR}"))];
+        headers.extend(accept.map(|accept| ("accept", accept.to_owned())));
+        let gone = support::send(&api, Method::DELETE, &path, &headers, "").await;
+        assert_eq!((gone.status, &gone.body[..]), (StatusCode::OK, body.as_bytes()), "{accept:?}");
+        assert_eq!(gone.headers.get("content-type").is_some(), !body.is_empty(), "{accept:?}");
+        assert_eq!(gone.headers["vary"], "accept");
+        assert_eq!(get(&api, &path).await.status, StatusCode::NOT_FOUND);
+    }
+}
+
+#[tokio::test]
+async fn a_condition_that_cannot_be_checked_stops_a_write_and_nothing_changes() {
+    let api = api().await;
+    let path = &format!("/registry/v2/repos/{}", repo(&api, "nginx").await);
+    let before = get(&api, path).await.ok();
+    let send = async |method: Method, path: &str, conditions: &[(&'static str, &str)], body: &'static str| {
+        let mut headers = vec![("authorization", format!("Bearer {OPERATOR}"))];
+        headers.extend(conditions.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        support::send(&api, method, path, &headers, body).await
+    };
+    let create = &format!("/registry/v2/repos/{ORG}");
+    let at = "Sat, 29 Oct 2094 19:43:31 GMT";
+    for condition in [
+        ("if-match", "\"a\""),
+        ("if-match", "\"*\""),
+        ("if-match", "*, \"a\""),
+        ("if-match", ""),
+        ("if-unmodified-since", at),
+        ("if-none-match", "*"),
+    ] {
+        for (method, path, body) in [
+            (Method::PATCH, path, "{\"description\":\"changed\"}"),
+            (Method::DELETE, path, ""),
+            (Method::POST, create, "{\"name\":\"other\"}"),
+            (Method::PATCH, &format!("{path}/readme"), "{\"content\":\"changed\"}"),
+            (Method::POST, &"/iam/v2/roleBindings:batchCreate".to_owned(), "{}"),
+        ] {
+            let refused = send(method.clone(), path, &[condition], body).await;
+            assert_eq!((refused.refusal().0, refused.refusal().1), (412, 9), "{method} {path} {condition:?}");
+            let detail = &refused.json()["details"][1];
+            assert_eq!(detail["@type"], "type.googleapis.com/google.rpc.PreconditionFailure");
+            assert_eq!(detail["violations"][0]["type"], "CONDITION_NOT_SUPPORTED");
+        }
+    }
+    assert_eq!(get(&api, path).await.ok(), before);
+    assert_eq!(get(&api, "/registry/v2/repos").await.ok()["totalCount"], "1");
+    assert!(get(&api, &format!("{path}/readme")).await.ok().get("content").is_none_or(|content| content == ""));
+
+    // Reads pass them over, and who may not call the method learns that first.
+    let read = send(Method::GET, path, &[("if-match", "\"a\""), ("if-unmodified-since", at)], "").await;
+    assert_eq!(read.ok(), before);
+    let headers = [("if-match", "\"a\"".to_owned())];
+    assert_eq!(support::send(&api, Method::DELETE, path, &headers, "").await.refusal().0, 401);
+    // With If-Match the other condition does not count (RFC 9110, 13.1.4).
+    let both = [("if-match", "*"), ("if-unmodified-since", at)];
+    let changed = send(Method::PATCH, path, &both, "{\"description\":\"changed\"}").await.ok();
+    assert_eq!(changed["description"], "changed");
+    assert_eq!(send(Method::DELETE, path, &[("if-match", "*")], "").await.status, StatusCode::OK);
+    assert_eq!(send(Method::DELETE, path, &[("if-match", "*")], "").await.refusal().0, 404);
+}
+
+#[tokio::test]
+async fn every_error_has_the_domain_of_its_path() {
+    let api = support::rest(Limits { path: 200, ..Limits::default() }).await;
+    let operator = format!("Bearer {OPERATOR}");
+    let long = format!("/registry/v2/repos/{}", "a".repeat(200));
+    for (method, path, tokens, status, domain) in [
+        (Method::GET, "/registry/v2/repos", vec![], 401, "registry.platform.test"),
+        (Method::GET, "/registry/v2/repos", vec!["Basic YTpi"], 401, "registry.platform.test"),
+        (Method::GET, "/registry/v2/repos", vec![&*operator, &*operator], 401, "registry.platform.test"),
+        (Method::GET, "/registry/v2/nosuch", vec![&*operator], 404, "registry.platform.test"),
+        (Method::PUT, "/iam/v2/groups", vec![&*operator], 405, "iam.platform.test"),
+        (Method::GET, &long, vec![&*operator], 414, "registry.platform.test"),
+        (Method::GET, "/registry/v2/repos?x=1", vec![&*operator], 400, "registry.platform.test"),
+        (Method::GET, "/nosuch", vec![], 404, "platform.test"),
+        (Method::GET, "/", vec![], 404, "platform.test"),
+    ] {
+        let headers: Vec<_> = tokens.iter().map(|token| ("authorization", (*token).to_owned())).collect();
+        let refused = support::send(&api, method, path, &headers, "").await;
+        assert_eq!(refused.refusal().0, status, "{path} {tokens:?}");
+        assert_eq!(refused.json()["details"][0]["domain"], domain, "{path} {tokens:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_method_that_a_path_lacks_is_named_with_those_that_it_has() {
     let api = api().await;
     let put = support::call(&api, Method::PUT, "/iam/v2/groups", "{}").await;
@@ -246,23 +393,29 @@ async fn a_body_is_json_whatever_it_calls_itself_and_each_limit_holds_to_the_byt
     send(sized(1000)).await.ok();
     let (status, code, message) = send(sized(1001)).await.refusal();
     assert_eq!((status, code, message.as_str()), (413, 3, "Invalid argument: body: is larger than 1000 bytes"));
+    assert_eq!(send(sized(1001)).await.fields(), ["body"]);
     assert_eq!(send(String::new()).await.fields(), ["name"]);
 
     for (body, says) in [
         ("{\"name\":", "line 1 column"),
         ("[]", "must be a JSON object"),
+        ("null", "must be a JSON object"),
         ("name=nginx", "line 1 column"),
         ("{\"name\":\"a\",\"name\":\"b\"}", "given twice"),
         ("{\"name\":[[[[[]]]]]}", "nested too deep"),
     ] {
-        let (status, code, message) = send(body.to_owned()).await.refusal();
+        let refused = send(body.to_owned()).await;
+        let (status, code, message) = refused.refusal();
         assert!((status, code) == (400, 3) && message.contains(says), "{message}");
+        assert_eq!(refused.fields(), ["body"]);
     }
     let at = |base: &str, size: usize| format!("{base}{}", "a".repeat(size - base.len()));
     assert_eq!(get(&api, &at("/registry/v2/repos/", 200)).await.refusal().0, 400);
     assert_eq!(get(&api, &at("/registry/v2/repos/", 201)).await.refusal().0, 414);
+    assert_eq!(get(&api, &at("/registry/v2/repos/", 201)).await.fields(), ["path"]);
     get(&api, &format!("/registry/v2/repos?{}", at("name=", 100))).await.ok();
     assert_eq!(get(&api, &format!("/registry/v2/repos?{}", at("name=", 101))).await.refusal().0, 414);
+    assert_eq!(get(&api, &format!("/registry/v2/repos?{}", at("name=", 101))).await.fields(), ["query"]);
 }
 
 #[tokio::test]
@@ -340,7 +493,7 @@ async fn mappings_invites_associations_and_terms_are_at_the_paths_of_the_contrac
 
     let body = json!({ "roleUid": viewer, "ttl": "604800.5s", "singleUse": true });
     let invite = post(&api, &format!("/iam/v2/groupInvites/{ORG}"), body).await.ok();
-    assert!(invite["code"].is_string() && invite.get("ttl").is_none());
+    assert!(invite["code"].is_string() && invite.get("ttl") == Some(&Value::Null));
     let read = get(&api, &format!("/iam/v2/groupInvites/{}", invite["uid"].as_str().unwrap())).await.ok();
     assert!(read.get("code").is_none() && read["keyId"] == invite["keyId"]);
     assert_eq!(get(&api, "/iam/v2/groupInvites").await.ok()["groupInvites"], json!([read]));

@@ -3,6 +3,7 @@
 
     tests/clients/run.py document      the OpenAPI document is valid, and its examples are of their schemas
     tests/clients/run.py operations    schemathesis: no 5xx, no undocumented status or body
+    tests/clients/run.py generated     two clients generated from the document walk every operation of it
     tests/clients/run.py page          headless Chromium: /docs loads and tries an operation
     tests/clients/run.py events        a receiver by the CloudEvents SDK takes events, and only those that the server vouches for
     tests/clients/run.py readme        the session in the README does what the README shows
@@ -25,6 +26,7 @@ ROOT = HERE.parent.parent
 CHECKS = {
     "document": "document.py",
     "operations": "operations.py",
+    "generated": "generated.py",
     "page": "page.py",
     "events": "events.py",
     "readme": "readme.py",

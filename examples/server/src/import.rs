@@ -153,7 +153,7 @@ impl Watcher for Terminal {
 fn tell(summary: &Summary) -> Result<()> {
     let mut lines = vec![format!("read {}", counted(summary.documents, "document"))];
     if summary.ignored > 0 {
-        lines.push(format!("left {} alone that are none by their names", counted(summary.ignored, "file")));
+        lines.push(format!("skipped {} by name: not an input of this kind", counted(summary.ignored, "file")));
     }
     for (kind, done) in &summary.kinds {
         let (created, updated, unchanged) = (done.created, done.updated, done.unchanged);

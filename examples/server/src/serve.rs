@@ -31,6 +31,7 @@ use platform_http::{
     serve, serve_tls,
 };
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
+use serde_json::json;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -120,7 +121,13 @@ fn documented(platform: &Platform) -> Result<Router> {
     let document = parts.into_iter().try_fold(OpenApi::of(platform)?, OpenApi::with)?.into_value();
     let document = ServedDocument::new(&document, &platform.settings().service_domain);
     let docs = Docs::new("/docs", "/openapi.json");
-    Ok(Router::new().route_service("/openapi.json", document).nest_service("/docs", docs))
+    // Whoever opens the server's URL learns where to go on.
+    let landing = json!({
+        "name": "Platform API v2", "version": env!("CARGO_PKG_VERSION"), "docs": "/docs", "openapi": "/openapi.json",
+    });
+    let landing = ServedDocument::new(&landing, &platform.settings().service_domain);
+    let routes = Router::new().route_service("/", landing).route_service("/openapi.json", document);
+    Ok(routes.nest_service("/docs", docs))
 }
 
 /// Returns the paths over which `platform-server import --api` writes.
@@ -196,7 +203,7 @@ fn announce(config: &Config, address: &str, url: &str) {
     // A server whose output nobody reads goes on.
     let _ = writeln!(
         stdout(),
-        "Listening on {address}{public}\n  store: {store}\n\nIn another terminal, paste:\n\n  \
+        "Listening on {address}{public}\n  store: {store}\n  docs:  {url}/docs\n\nIn another terminal, paste:\n\n  \
          eval \"$({env})\"\n  \
          curl -s -H \"Authorization: Bearer $TOKEN\" \"$API/iam/v2/groups\"\n  \
          curl -s -H \"Authorization: Bearer $TOKEN\" -d '{{\"name\":\"my repo\"}}' \"$API/registry/v2/repos/$ORG_ID\"\n"

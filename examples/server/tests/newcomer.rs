@@ -31,6 +31,7 @@ fn the_first_hour(store: &str) {
     let server = Server::start(dir.path(), &["--store", store]);
     let (api, organisation) = api(dir.path(), &["--store", store]);
 
+    the_address_itself_names_the_documentation(&api);
     the_organisation_is_there(&api, &organisation);
     repos_are_created_listed_paged_and_skipped(&api, &organisation);
     a_patch_changes_what_its_mask_names(&api, &organisation);
@@ -52,6 +53,12 @@ fn the_first_hour(store: &str) {
     } else {
         assert_eq!(everything(&api), before);
     }
+}
+
+fn the_address_itself_names_the_documentation(api: &Api) {
+    let landing = api.get("/").ok();
+    assert_eq!((&landing["docs"], &landing["openapi"]), (&json!("/docs"), &json!("/openapi.json")));
+    assert_eq!(api.get("/openapi.json").ok()["openapi"], "3.1.0");
 }
 
 fn the_organisation_is_there(api: &Api, organisation: &str) {

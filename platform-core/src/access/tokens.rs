@@ -82,12 +82,15 @@ pub struct Narrow {
 impl Exchange {
     /// The fields of the request.
     pub const FIELDS: &'static [Field] = &[
-        Field::strings("aud"),
-        Field::string("identity"),
-        Field::string("scope"),
-        Field::strings("cap").max_items(CapabilitySet::LEN),
-        Field::strings("scopes"),
-        Field::string("identityProvider"),
+        Field::strings("aud").about("The audiences of the new token, 1 to 16."),
+        Field::string("identity").about("The identity to act as; without one, the person that the token is for."),
+        Field::string("scope").about("One more of `scopes`."),
+        Field::strings("cap")
+            .about("Capabilities that the new token is narrowed to, such as `repo.list`.")
+            .max_items(CapabilitySet::LEN),
+        Field::strings("scopes").about("Groups that the new token is narrowed to."),
+        Field::string("identityProvider")
+            .about("The identity provider of an organization that vouches for the person."),
     ];
 
     /// Reads a request as its proto3 JSON.
@@ -118,10 +121,12 @@ pub struct Refresh {
 impl Refresh {
     /// The fields of the request.
     pub const FIELDS: &'static [Field] = &[
-        Field::strings("aud"),
-        Field::string("scope"),
-        Field::strings("cap").max_items(CapabilitySet::LEN),
-        Field::strings("scopes"),
+        Field::strings("aud").about("The audiences of the new token, 1 to 16."),
+        Field::string("scope").about("One more of `scopes`."),
+        Field::strings("cap")
+            .about("Capabilities that the new token is narrowed to, such as `repo.list`.")
+            .max_items(CapabilitySet::LEN),
+        Field::strings("scopes").about("Groups that the new token is narrowed to."),
     ];
 
     /// Reads a request as its proto3 JSON.
@@ -146,7 +151,10 @@ pub struct Register {
 
 impl Register {
     /// The fields of the request.
-    pub const FIELDS: &'static [Field] = &[Field::string("code"), Field::string("identityId")];
+    pub const FIELDS: &'static [Field] = &[
+        Field::string("code").about("The code of an invite to redeem."),
+        Field::string("identityId").about("The uid that the person expects to have."),
+    ];
 
     /// Reads a request as its proto3 JSON.
     ///

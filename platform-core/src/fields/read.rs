@@ -75,7 +75,7 @@ fn read_object(
     let mut sent: Vec<&'static Field> = Vec::new();
     for (key, value) in object {
         let Some(field) = lookup(&key) else {
-            violations.add(join(prefix, &key), "is no field here");
+            violations.add(join(prefix, &key), "is not a known field");
             continue;
         };
         let path = join(prefix, field.name);
@@ -98,10 +98,9 @@ fn read_object(
 /// Adds a violation for each field that is set beside another of its oneof.
 fn exclude(set: &[&'static Field], prefix: &str, violations: &mut Violations) {
     for (index, field) in set.iter().enumerate() {
-        if let Some(group) = field.oneof
-            && set.iter().take(index).any(|other| other.oneof == field.oneof)
-        {
-            violations.add(join(prefix, field.name), format!("excludes the other forms of {group}"));
+        let earlier = set.iter().take(index);
+        if let Some(other) = earlier.rev().find(|other| field.oneof.is_some() && other.oneof == field.oneof) {
+            violations.add(join(prefix, field.name), format!("cannot be set together with {}", other.name));
         }
     }
 }
@@ -369,7 +368,7 @@ mod tests {
                 "readme": "\u{0}",
             })),
             [
-                "nam is no field here",
+                "nam is not a known field",
                 "name must be a string",
                 "verified must be true or false",
                 "size must be a whole number of 32 bits",
@@ -391,7 +390,7 @@ mod tests {
         assert_eq!(violations(json!({ "claimMatch": {}, "claim_match": {} })), ["claimMatch is given twice"]);
         assert_eq!(
             violations(json!({ "claimMatch": { "issuer": "i" }, "servicePrincipal": "x" })),
-            ["servicePrincipal excludes the other forms of relationship"]
+            ["servicePrincipal cannot be set together with claimMatch"]
         );
     }
 

@@ -11,7 +11,7 @@ use crate::{
 
 /// Adds the rules that the fields of an object break, at every depth. `prefix` is the object's path.
 pub(super) fn sound(fields: &[Field], object: &Map<String, Value>, prefix: &str, violations: &mut Violations) {
-    let mut oneofs = Vec::new();
+    let mut set: Vec<&Field> = Vec::new();
     for field in fields {
         let path = if prefix.is_empty() { field.name.to_owned() } else { format!("{prefix}.{}", field.name) };
         let Some(value) = object.get(field.name).filter(|value| !is_empty(&field.ty, value)) else {
@@ -20,11 +20,11 @@ pub(super) fn sound(fields: &[Field], object: &Map<String, Value>, prefix: &str,
             }
             continue;
         };
-        if let Some(oneof) = field.oneof {
-            if oneofs.contains(&oneof) {
-                violations.add(path.as_str(), format!("excludes the other forms of {oneof}"));
+        if field.oneof.is_some() {
+            if let Some(other) = set.iter().rev().find(|other| other.oneof == field.oneof) {
+                violations.add(path.as_str(), format!("cannot be set together with {}", other.name));
             }
-            oneofs.push(oneof);
+            set.push(field);
         }
         let before = violations.count();
         sound_value(&field.ty, field, value, &path, violations);

@@ -152,7 +152,8 @@ impl SerializeStruct for Message<'_> {
         let is_it = |field: &&Field| field.name == name;
         let field = self.ahead.first().filter(is_it).or_else(|| self.fields.iter().find(is_it));
         self.ahead = self.ahead.get(1..).unwrap_or_default();
-        if field.is_some_and(|field| field.access == Access::InputOnly) {
+        let hidden = field.is_some_and(|field| field.access == Access::InputOnly);
+        if hidden && !field.is_some_and(|field| field.always) {
             return Ok(());
         }
         let before = self.out.len();
@@ -162,8 +163,12 @@ impl SerializeStruct for Message<'_> {
         // What the table does not have is written as it is.
         let Some(field) = field else { return serde_json::to_writer(&mut *self.out, value) };
         let start = self.out.len();
+        if hidden {
+            self.out.extend_from_slice(b"null");
+            return Ok(());
+        }
         write(field.ty, value, self.out)?;
-        if is_empty(field.ty, self.out.get(start..).unwrap_or_default()) {
+        if !field.always && is_empty(field.ty, self.out.get(start..).unwrap_or_default()) {
             self.out.truncate(before);
         }
         Ok(())
@@ -229,7 +234,9 @@ mod tests {
     struct Inner {
         text: String,
         secret: String,
+        still: String,
         number: i32,
+        ttl: String,
         deeper: Option<Box<Self>>,
     }
 
@@ -249,16 +256,18 @@ mod tests {
     const INNER: &[Field] = &[
         Field::string("text"),
         Field::string("secret").input_only(),
+        Field::string("still").always(),
         Field::new("number", Type::Int32),
+        Field::new("ttl", Type::Duration).input_only().always(),
         Field::message("deeper", DEEPEST),
     ];
     // Not in the struct's order.
     const FIELDS: &[Field] = &[
         Field::string("text"),
         Field::new("list", Type::List(&Type::Message(INNER))),
-        Field::strings("texts"),
-        Field::enumeration("tier", &["TIER_UNSPECIFIED", "TIER_BASE"]),
-        Field::message("message", INNER),
+        Field::strings("texts").always(),
+        Field::enumeration("tier", &["TIER_UNSPECIFIED", "TIER_BASE"]).always(),
+        Field::message("message", INNER).always(),
         Field::new("map", Type::Map(&Type::Message(INNER))),
         Field::bool("truth"),
     ];
@@ -268,8 +277,9 @@ mod tests {
     }
 
     fn inner() -> impl Strategy<Value = Inner> {
-        let flat = (text(), text(), any::<i32>());
-        let flat = flat.prop_map(|(text, secret, number)| Inner { text, secret, number, deeper: None }).boxed();
+        let flat = (text(), text(), text(), text(), any::<i32>());
+        let inner = |(text, secret, still, ttl, number)| Inner { text, secret, still, number, ttl, deeper: None };
+        let flat = flat.prop_map(inner).boxed();
         (flat.clone(), option::of(flat)).prop_map(|(inner, deeper)| Inner { deeper: deeper.map(Box::new), ..inner })
     }
 

@@ -40,6 +40,13 @@ pub struct Field {
     /// Whether what it is set to can give somebody power: capabilities, or an identity to act as. What sets it asks
     /// the one rule of giving (`docs/api.md`, Giving power).
     pub gives: bool,
+    /// Whether replies have it even when it is empty.
+    pub always: bool,
+    /// What it means, in one or two sentences, for the documentation.
+    pub about: &'static str,
+    /// The regular expression (ECMA-262) that its text, or each element's, matches, for the documentation; empty for
+    /// any. What is checked is [`Field::check`].
+    pub pattern: &'static str,
     /// A rule for a value that has the type and keeps within the bounds.
     pub check: Option<Check>,
 }
@@ -99,11 +106,20 @@ pub enum Type {
 
 impl Field {
     /// The uid, by which lists are ordered unless a kind says otherwise.
-    pub const UID: Self = Self::string("uid").output_only().sort(&["uid"]);
+    pub const UID: Self = Self::string("uid")
+        .output_only()
+        .sort(&["uid"])
+        .about("The resource's identifier: the uid of its parent, a slash and 16 hexadecimal digits.");
     /// When the resource was created.
-    pub const CREATE_TIME: Self = Self::timestamp("createTime").output_only().sort(&["createTime", "createdAt"]);
+    pub const CREATE_TIME: Self = Self::timestamp("createTime")
+        .output_only()
+        .sort(&["createTime", "createdAt"])
+        .about("When the resource was created.");
     /// When the resource was last updated; at first, when it was created.
-    pub const UPDATE_TIME: Self = Self::timestamp("updateTime").output_only().sort(&["updateTime", "updatedAt"]);
+    pub const UPDATE_TIME: Self = Self::timestamp("updateTime")
+        .output_only()
+        .sort(&["updateTime", "updatedAt"])
+        .about("When the resource was last updated; at first, when it was created.");
 
     /// The most bytes of a text whose field does not say otherwise: as many as an index key can have.
     pub const MAX_LEN: usize = KeyValue::MAX_LEN;
@@ -131,6 +147,9 @@ impl Field {
             max_items: Self::MAX_ITEMS,
             distinct: false,
             gives: false,
+            always: false,
+            about: "",
+            pattern: "",
             check: None,
         }
     }
@@ -265,6 +284,37 @@ impl Field {
     pub const fn gives(mut self) -> Self {
         self.gives = true;
         self
+    }
+
+    /// Replies have it even when it is empty: an empty text, list or map, an unspecified enum, or null. For fields that
+    /// the contract requires in replies and that a create need not set. A field that is only put in is null, which its
+    /// Rust type must be able to read.
+    ///
+    /// A kind whose bodies are stored as they are returned has it from the next write of a resource on; to have it in
+    /// those written before, raise [`RENDERING`](crate::write::RENDERING).
+    pub const fn always(mut self) -> Self {
+        self.always = true;
+        self
+    }
+
+    /// Means this: one or two sentences in Markdown, for the documentation.
+    pub const fn about(mut self, about: &'static str) -> Self {
+        self.about = about;
+        self
+    }
+
+    /// Its text, or each element's, matches this regular expression (ECMA-262), for the documentation.
+    pub const fn pattern(mut self, pattern: &'static str) -> Self {
+        self.pattern = pattern;
+        self
+    }
+
+    /// Tells whether every reply that shows the message has the field: numbers and truth values, what a create must
+    /// set, and what is [always](Field::always) there.
+    pub const fn is_written(&self) -> bool {
+        let written = matches!(self.ty, Type::Bool | Type::Int32 | Type::Int64) || self.required;
+        let shown = !matches!(self.access, Access::InputOnly) && !self.once && !self.unlisted;
+        self.always || written && shown
     }
 
     /// Its value must pass this rule.

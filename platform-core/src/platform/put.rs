@@ -200,9 +200,9 @@ fn checked<R: Imported>(mut resource: R, parent: &Uid) -> Result<Entry> {
     }
     let body = Checked::imported(&resource, violations)?;
     Keys::of(kind, &body)?;
-    // What is kept and not shown is taken out by the rendering.
+    // The rendering takes out what is kept and not shown, and puts in what is empty and always shown.
     let hides = |field: &Field| field.access == Access::InputOnly && body.get(field.name).is_some();
-    let computed = resource.computed() || kind.fields.iter().any(hides);
+    let computed = resource.computed() || kind.fields.iter().any(|field| field.always || hides(field));
     let bytes = serde_json::to_vec(&*body).map_err(Error::internal)?.len();
     if bytes > MAX_BYTES {
         return Err(Error::invalid_field("uid", format!("is of a resource of more than {MAX_BYTES} bytes of JSON")));

@@ -8,6 +8,12 @@ use sha2::{Digest, Sha256};
 
 use crate::store::KeyValue;
 
+/// The pattern of uids, for the documentation; what is checked is [`uid`].
+pub(super) const UID: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
+
+/// The pattern of digests, for the documentation; what is checked is [`digest`].
+pub(super) const DIGEST: &str = "^sha256:[0-9a-f]{64}$";
+
 /// The most characters of a name; our choice, so that names can be indexed whole.
 pub(super) const MAX_NAME: usize = 512;
 
@@ -88,7 +94,10 @@ pub(super) fn aws_account(value: &Value) -> Result<(), String> {
 
 /// A uid of the hierarchy.
 pub(super) fn uid(value: &Value) -> Result<(), String> {
-    crate::uid::Uid::parse(text(value)).map(drop).map_err(|rule| rule.to_string())
+    match text(value) {
+        "" => Err("is required".to_owned()),
+        text => crate::uid::Uid::parse(text).map(drop).map_err(|rule| rule.to_string()),
+    }
 }
 
 /// The unique key of a resource that has its name to itself under its parent; none for one that lies nowhere.

@@ -22,7 +22,7 @@ impl Resource for Ping {
             http: Http::Get,
             path: "ping",
             request: &[],
-            response: &[Field::string("response")],
+            response: &[Field::string("response").about("`pong`.")],
             needs: Needs::Nothing,
             event: None,
             run: |_, _| Box::pin(async { Ok(json!({ "response": "pong" })) }),

@@ -85,7 +85,7 @@ pub(crate) async fn prepare(
             let uid = new_uid(cx, kind, parent.as_ref());
             let key = Key::new(kind.name, uid.clone());
             match kind.parent.shares_uid() {
-                true => write.require(Require::Absent(key), already_there(kind)),
+                true => write.require(Require::Absent(key), already_there(kind, &uid)),
                 false => write.require_still(Require::Absent(key)),
             }
             (Verb::Create, uid, None, now, now)
@@ -108,9 +108,10 @@ fn new_uid(cx: &Cx<'_>, kind: &Kind, parent: Option<&Uid>) -> Uid {
     }
 }
 
-fn already_there(kind: &Kind) -> Error {
+fn already_there(kind: &Kind, uid: &Uid) -> Error {
     let parent = kind.parent.kind().unwrap_or("parent");
-    Error::already_exists(format!("There is already a resource of kind {} of this {parent}", kind.name))
+    let message = format!("There is already a resource of kind {} of this {parent}", kind.name);
+    Error::already_exists(message).of_resource(kind, uid.as_str())
 }
 
 /// Returns the resource that a create would replace: the one of the same parent with the same value in the field.

@@ -2,7 +2,7 @@
 
 use platform_core::resources::{
     advisory::VulnerabilityMetadata,
-    vulnerabilities::{Advisory, Severity, severity::SeverityType},
+    vulnerabilities::{Advisory, AdvisoryEvent, Severity, severity::SeverityType},
 };
 use serde_json::{Value, json};
 
@@ -93,6 +93,27 @@ fn each_filter_keeps_what_it_says_and_several_combine_by_and() {
     ];
     for (query, expected) in cases {
         assert_eq!(listed(&world, query), *expected, "{query:?}");
+    }
+}
+
+#[test]
+fn what_the_contract_requires_of_an_advisory_is_there_even_when_it_is_empty() {
+    let world = World::new();
+    let events = vec![AdvisoryEvent::default()];
+    let found =
+        Advisory { artifact_name: "curl".to_owned(), advisory_id: "CGA-4".to_owned(), events, ..Advisory::default() };
+    world.put(&world.org, found);
+    let page: Page = world.list(&world.operator, "Advisory", &[]).unwrap();
+    let uid = text(&page.items[0], "uid").to_owned();
+    for shown in [page.items[0].clone(), world.get(&world.operator, "Advisory", &uid).unwrap()] {
+        for name in
+            ["author", "artifactType", "artifactArchitecture", "componentName", "componentLocation", "componentType"]
+        {
+            assert_eq!(shown[name], "", "{name}");
+        }
+        let event = &shown["events"][0];
+        assert_eq!((&event["author"], &event["reviewState"]), (&json!(""), &json!("REVIEW_STATE_UNSPECIFIED")));
+        assert!(shown.get("aliases").is_none() && event.get("reviewer").is_none(), "{shown}");
     }
 }
 

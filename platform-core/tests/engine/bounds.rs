@@ -69,6 +69,7 @@ impl Resource for Project {
             space: "project.name",
             what: "a project of this name",
             value: |body| Some(KeyValue::text(&format!("{}\0{}", body.get("uid")?.as_str()?.len(), body.get("name")?))),
+            by: &[],
         }],
         roots: Roots::Granted,
         when_parent_goes: WhenParentGoes::Goes,

@@ -9,7 +9,7 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{World, refused_fields, uid_of},
+    common::{World, built_in, refused_fields, uid_of},
     kinds::fixtures::FIXTURES,
 };
 
@@ -105,15 +105,54 @@ fn who_may_not_is_told_no_more() {
 fn a_second_of_one_name_already_exists() {
     let world = World::new();
     let create = || world.create(&world.operator, "Repo", &world.org, json!({ "name": "nginx" }));
-    create().unwrap();
+    let first = create().unwrap();
     assert_eq!(
         status(&world, create()),
         json!({
             "code": 6,
             "message": "There is already a repo of this name in the group",
-            "details": [info("ALREADY_EXISTS", "registry")],
+            "details": [
+                info("ALREADY_EXISTS", "registry"),
+                { "@type": format!("{TYPE}.ResourceInfo"), "resourceType": "registry.platform.test/Repo", "resourceName": first["uid"] },
+            ],
         })
     );
+}
+
+#[test]
+fn what_already_exists_is_named_by_type_and_uid_whatever_the_kind_and_by_type_alone_across_tenants() {
+    let world = World::new();
+    let operator = &world.operator;
+    let sibling = |name: &str| world.create(operator, "Repo", &world.org, json!({ "name": name })).unwrap();
+    for number in 0..5 {
+        sibling(&format!("repo-{number}"));
+    }
+    let viewer = built_in("viewer");
+    let identity = world.identity(&world.org).identity;
+    for (kind, body) in [
+        ("Group", json!({ "name": "team" })),
+        ("Role", json!({ "name": "mine", "capabilities": ["CAP_REPO_LIST"] })),
+        ("Repo", json!({ "name": "nginx" })),
+        ("RoleBinding", json!({ "identityUid": identity, "roleUid": viewer })),
+        ("AccountAssociation", json!({ "name": "cloud", "amazon": { "account": "123456789012" } })),
+    ] {
+        let create = || world.create(operator, kind, &world.org, body.clone());
+        let first = create().unwrap();
+        let refused = status(&world, create());
+        let detail = &refused["details"][1];
+        assert_eq!((&refused["code"], &detail["resourceName"]), (&json!(6), &first["uid"]), "{kind}");
+        assert!(detail["resourceType"].as_str().unwrap().ends_with(&format!(".platform.test/{kind}")), "{detail}");
+    }
+    // An update that takes another's name.
+    let other = sibling("other");
+    let renamed = world.update(operator, "Repo", &uid_of(&other), json!({ "name": "repo-3" }), None);
+    let name = status(&world, renamed)["details"][1]["resourceName"].clone();
+    assert_eq!(world.get(operator, "Repo", name.as_str().unwrap()).unwrap()["name"], "repo-3");
+    // Verified names are the installation's: whose one is, is not told.
+    let verified =
+        || world.create(operator, "Group", "", json!({ "name": "acme.example", "verified": true, "kind": 1 }));
+    verified().unwrap();
+    assert_eq!(status(&world, verified())["details"][1]["resourceName"], "");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod access_matrix;
 mod account_associations;
 mod advisories;
 mod bounds;
+mod documented;
 mod epochs;
 mod errors;
 mod events;

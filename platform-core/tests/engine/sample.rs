@@ -72,6 +72,7 @@ impl Resource for Sample {
             space: "sample.code",
             what: "a sample of this code",
             value: |body| body.get("code")?.as_str().map(KeyValue::text),
+            by: &[],
         }],
         roots: Roots::Granted,
         when_parent_goes: WhenParentGoes::Blocks,

@@ -132,6 +132,34 @@ fn resources_have_the_fields_of_the_tables_with_their_types_and_rules() {
 }
 
 #[test]
+fn replies_always_have_the_fields_that_the_contract_requires() {
+    let pool = descriptors().unwrap();
+    let mut required = 0;
+    for kind in of_contract().filter(|kind| !OUR_RESOURCES.contains(&kind.name)) {
+        let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.0, kind.name));
+        required += required_fields(kind.name, &message.unwrap(), kind.fields);
+    }
+    assert!(required > 30, "{required}");
+}
+
+/// Counts the required fields of a message, each of which the table must always write.
+fn required_fields(prefix: &str, message: &MessageDescriptor, fields: &'static [Field]) -> usize {
+    let mut required = 0;
+    for proto in message.fields() {
+        let path = format!("{prefix}.{}", camel(proto.name()));
+        let Some(field) = fields.iter().find(|field| field.name == camel(proto.name())) else { continue };
+        if behaviours(&proto).contains("REQUIRED") {
+            assert!(field.is_written(), "replies leave out {path} when it is empty");
+            required += 1;
+        }
+        if let (Proto::Message(message), Some(fields)) = (proto.kind(), inner(&field.ty)) {
+            required += required_fields(&path, &message, fields);
+        }
+    }
+    required
+}
+
+#[test]
 fn requests_and_responses_have_the_fields_of_the_tables() {
     let pool = descriptors().unwrap();
     let (mut proto, mut tables) = (BTreeSet::new(), BTreeSet::new());

@@ -3,7 +3,7 @@
 use http::Method;
 use platform_core::{
     access::Capability,
-    kind::{Action, Http, Kind, Needs, Registered, Verb},
+    kind::{Action, Http, Kind, Needs, Parent, Registered, Verb},
 };
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method,
     if open {
         set(&mut operation, "security", json!([]));
     }
-    refuse(&mut operation, open, [Method::POST, Method::PATCH].contains(method));
+    refuse(&mut operation, open, method);
     operation
 }
 
@@ -73,7 +73,11 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
     let answer = match verb {
         Verb::List => answer(&list_name(kind), Some(examples::page(registered))),
         Verb::Get | Verb::Create | Verb::Update => answer(kind.name, Some((registered.example)())),
-        Verb::Delete => json!({ "description": "It is gone." }),
+        Verb::Delete => json!({
+            "description": "It is gone. The body is `{}` when the Accept header lists `application/json`, and empty \
+                            otherwise.",
+            "content": { "application/json": { "schema": { "type": "object" } } },
+        }),
     };
     set(&mut operation, "responses", json!({ "200": answer }));
     operation
@@ -126,14 +130,15 @@ fn answer(schema: &str, example: Option<Value>) -> Value {
 }
 
 /// Adds the statuses that refuse.
-fn refuse(operation: &mut Value, open: bool, has_body: bool) {
+fn refuse(operation: &mut Value, open: bool, method: &Method) {
     let Some(responses) = operation.get_mut("responses") else { return };
     if open {
         set(responses, "304", json!({ "description": "It is still what If-None-Match has the ETag of." }));
     }
     for refused in REFUSED {
         let occurs = match refused.status.as_u16() {
-            413 => has_body,
+            412 => method != Method::GET,
+            413 => [Method::POST, Method::PATCH].contains(method),
             403 => !open,
             // No kind has a method that is not there.
             501 => false,
@@ -149,6 +154,27 @@ fn refuse(operation: &mut Value, open: bool, has_body: bool) {
 fn capabilities(held: &str, needs: &[Capability]) -> String {
     let names: Vec<_> = needs.iter().map(|capability| format!("`{}`", capability.name())).collect();
     if names.is_empty() { String::new() } else { format!("{held} {}.", names.join(" and ")) }
+}
+
+/// Says what the kinds of a service are and what can be done with them.
+pub(super) fn described(kinds: &[&Kind]) -> String {
+    let one = |kind: &&Kind| {
+        let place = match kind.parent {
+            Parent::None => String::new(),
+            Parent::Group => " in a group".to_owned(),
+            Parent::GroupOrNone => " in a group, or in none".to_owned(),
+            Parent::Of(parent) | Parent::Sole(parent) => format!(" of {}", with_article(&words(parent))),
+            Parent::Singleton(parent, _) => format!(" of each {}", words(parent)),
+        };
+        let verbs = kind.methods.iter().map(|method| method.verb.name().to_lowercase());
+        let actions = kind.actions.iter().map(|action| words(action.name));
+        let all: Vec<_> = verbs.chain(actions).collect();
+        let noun = words(kind.plural);
+        let (first, rest) = noun.split_at_checked(1).unwrap_or_default();
+        format!("{}{rest}{place}: {}.", first.to_uppercase(), all.join(", "))
+    };
+    let has_any = |kind: &&&Kind| !kind.methods.is_empty() || !kind.actions.is_empty();
+    kinds.iter().filter(has_any).map(one).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns a name in camelCase as words.

@@ -88,7 +88,8 @@ pub(super) fn of_action(schemas: &Schemas<'_>, path: &Path<'_>, action: &Action)
 fn segment(schemas: &Schemas<'_>, name: &str, field: Option<&Field>) -> Value {
     let mut schema = field.map_or_else(|| json!({ "type": "string" }), |field| schemas.parameter(field));
     set(&mut schema, "minLength", 1);
-    json!({ "name": name, "in": "path", "required": true, "schema": schema })
+    let about = field.map_or("", |field| field.about);
+    json!({ "name": name, "in": "path", "required": true, "description": about, "schema": schema })
 }
 
 /// Adds the parameters of a query that a field is: one, or those of the message that it is.
@@ -101,27 +102,12 @@ fn query(schemas: &Schemas<'_>, field: &Field, prefix: &str, parameters: &mut Ve
     if field.required {
         set(&mut parameter, "required", true);
     }
-    match (description(&name), &field.ty) {
-        (Some(text), _) => set(&mut parameter, "description", text),
-        (None, Type::List(_)) => set(&mut parameter, "description", "May be repeated: any of these."),
-        (None, _) => {}
-    }
+    let repeated = match field.ty {
+        Type::List(_) if !field.about.contains("repeated") => " May be repeated.",
+        _ => "",
+    };
+    set(&mut parameter, "description", format!("{}{repeated}", field.about));
     parameters.push(parameter);
-}
-
-/// Says what the parameters are that every list has (`docs/api.md`, Lists and Hierarchy filters).
-fn description(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "page_size" => "How many, at most 200; 0 is 50.",
-        "page_token" => "`nextPageToken` of the page before.",
-        "skip" => "How many to pass over, counted from the page token.",
-        "uidp.descendants_of" => "Only what is at or below this group.",
-        "uidp.children_of" => "Only what is directly below this; `/` means in no group.",
-        "uidp.ancestors_of" => "Only what is above this.",
-        "uidp.in_root" => "Only what is in no group.",
-        "uidp.ids" => "Only these. May be repeated.",
-        _ => return None,
-    })
 }
 
 /// The parameters that every list has are documented in snake_case, a kind's own in camelCase; both spellings of each
@@ -134,11 +120,21 @@ fn as_documented(name: &str) -> String {
     }
 }
 
+/// Every spelling that the server reads, an empty text, and spaces where it takes them.
 fn order_by(kind: &Kind) -> Value {
-    let names: Vec<_> = kind.fields.iter().flat_map(|field| field.sort).copied().collect();
+    let names = kind.fields.iter().flat_map(|field| field.sort).flat_map(|name| [(*name).to_owned(), snake_case(name)]);
+    let mut spelled: Vec<String> = Vec::new();
+    for name in names {
+        if !spelled.contains(&name) {
+            spelled.push(name);
+        }
+    }
+    let first = kind.fields.iter().find_map(|field| field.sort.first()).copied().unwrap_or("uid");
     json!({
-        "name": "order_by", "in": "query", "description": "A field, then perhaps `asc` or `desc`.",
-        "schema": { "type": "string", "pattern": format!("^({})( asc| desc)?$", names.join("|")) },
+        "name": "order_by", "in": "query", "example": format!("{first} desc"),
+        "description": "A field to order by, in camelCase or snake_case, optionally followed by ` asc` or ` desc`. \
+                        Without it, lists have the kind's own order.",
+        "schema": { "type": "string", "pattern": format!("^ *(({})( +(asc|desc))? *)?$", spelled.join("|")) },
     })
 }
 

@@ -54,21 +54,31 @@ pub(crate) const REFUSED: &[Refused] = &[
         what: "There is one already, or too much changed at once.",
         examples: || {
             let busy = Error::new(Code::Aborted, "Too many changes at once; try again");
+            let name = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
+            let what = Detail::ResourceInfo { domain: "registry", kind: "Repo", name: name.to_owned() };
             vec![
-                Error::already_exists("There is already a repo of this name in the group"),
+                Error::already_exists("There is already a repo of this name in the group").with(what),
                 busy.with(Detail::RetryInfo { millis: 100 }),
             ]
         },
     },
     Refused {
+        status: StatusCode::PRECONDITION_FAILED,
+        what: "The request has a condition that cannot be checked, such as If-Match. Nothing was changed.",
+        examples: || {
+            let why = "If-Match cannot be checked, because resources have no ETags";
+            vec![Error::blocked("CONDITION_NOT_SUPPORTED", why)]
+        },
+    },
+    Refused {
         status: StatusCode::PAYLOAD_TOO_LARGE,
         what: "The body is larger than this server takes.",
-        examples: || vec![Error::new(Code::InvalidArgument, "Invalid argument: body: is larger than 1048576 bytes")],
+        examples: || vec![Error::invalid_field("body", "is larger than 1048576 bytes")],
     },
     Refused {
         status: StatusCode::URI_TOO_LONG,
         what: "The path or the query is longer than this server takes.",
-        examples: || vec![Error::new(Code::InvalidArgument, "Invalid argument: query: is longer than 32768 bytes")],
+        examples: || vec![Error::invalid_field("query", "is longer than 32768 bytes")],
     },
     Refused {
         status: StatusCode::TOO_MANY_REQUESTS,
@@ -106,7 +116,8 @@ impl Refused {
     fn response(&self, service_domain: &str) -> Value {
         let mut examples = Map::new();
         for error in (self.examples)() {
-            debug_assert!(status::of(error.code()) == self.status || error.code() == Code::InvalidArgument);
+            let of_http = matches!(error.code(), Code::InvalidArgument | Code::FailedPrecondition);
+            debug_assert!(status::of(error.code()) == self.status || of_http);
             let name = error.code().reason();
             let value = error.of_domain("registry").status(service_domain);
             examples.insert(name.to_owned(), json!({ "value": value }));
@@ -133,38 +144,55 @@ pub(crate) fn schemas() -> Map<String, Value> {
             "What happened, for programs. Every error begins with one.",
             json!({
                 "reason": { "type": "string", "description": "The code's name.", "examples": ["INVALID_ARGUMENT"] },
-                "domain": { "type": "string", "examples": ["iam.platform.local"] },
+                "domain": {
+                    "type": "string", "examples": ["iam.platform.local"],
+                    "description": "The part of the API, a dot and the installation's service domain; the latter alone \
+                                    for a path that is none.",
+                },
             }),
         ),
         (
             "BadRequest",
             "Every rule that the request breaks.",
-            json!({ "fieldViolations": items(&["field", "description"]) }),
+            json!({ "fieldViolations": items("Each rule, in the order in which they were found.", &["field", "description"]) }),
         ),
-        ("PreconditionFailure", "What stands in the way.", json!({ "violations": items(&["type", "description"]) })),
+        (
+            "PreconditionFailure",
+            "What stands in the way.",
+            json!({ "violations": items("Each thing.", &["type", "description"]) }),
+        ),
         (
             "ResourceInfo",
-            "What was not found.",
+            "What was not found, or is already there.",
             json!({
-                "resourceType": { "type": "string", "examples": ["registry.platform.local/Repo"] },
-                "resourceName": { "type": "string" },
+                "resourceType": {
+                    "type": "string", "examples": ["registry.platform.local/Repo"],
+                    "description": "The domain of the kind, a slash and its name.",
+                },
+                "resourceName": {
+                    "type": "string",
+                    "description": "Its uid, or the name that was asked for; empty where neither may be told.",
+                },
             }),
         ),
         (
             "RetryInfo",
             "When to try again.",
-            json!({ "retryDelay": { "type": "string", "pattern": "^[0-9]+\\.[0-9]{3}s$", "examples": ["0.100s"] } }),
+            json!({ "retryDelay": {
+                "type": "string", "pattern": "^[0-9]+\\.[0-9]{3}s$", "examples": ["0.100s"],
+                "description": "How long to wait, in seconds.",
+            } }),
         ),
     ] {
         let mut properties = Map::new();
-        properties.insert("@type".to_owned(), json!({ "const": format!("type.googleapis.com/google.rpc.{name}") }));
+        let ty = format!("type.googleapis.com/google.rpc.{name}");
+        properties.insert("@type".to_owned(), json!({ "const": ty, "description": "The type of the detail." }));
         properties.extend(fields.as_object().cloned().unwrap_or_default());
         let required: Vec<_> = properties.keys().cloned().collect();
         schemas.insert(
             name.to_owned(),
             json!({
                 "type": "object", "description": what, "properties": properties, "required": required,
-                "additionalProperties": false,
             }),
         );
         details.push(reference(name));
@@ -175,21 +203,29 @@ pub(crate) fn schemas() -> Map<String, Value> {
         "properties": {
             "code": { "type": "integer", "minimum": 1, "maximum": 16, "description": "A number of google.rpc.Code." },
             "message": { "type": "string", "description": "For people." },
-            "details": { "type": "array", "minItems": 1, "items": { "oneOf": details } },
+            "details": {
+                "type": "array", "minItems": 1, "items": { "oneOf": details },
+                "description": "Typed details, of which the first is the ErrorInfo.",
+            },
         },
         "required": ["code", "message", "details"],
-        "additionalProperties": false,
     });
     schemas.insert("Status".to_owned(), status);
     schemas
 }
 
-fn items(names: &[&str]) -> Value {
-    let properties: Map<_, _> = names.iter().map(|name| ((*name).to_owned(), json!({ "type": "string" }))).collect();
+fn items(what: &str, names: &[&str]) -> Value {
+    let about = |name: &str| match name {
+        "field" => "The path of the field in camelCase, dotted into messages.",
+        "type" => "A constant for programs, such as `RESOURCE_NOT_EMPTY`.",
+        _ => "The rule, or what stands in the way, for people.",
+    };
+    let property = |name: &&str| ((*name).to_owned(), json!({ "type": "string", "description": about(name) }));
+    let properties: Map<_, _> = names.iter().map(property).collect();
     json!({
-        "type": "array",
+        "type": "array", "description": what,
         "items": {
-            "type": "object", "properties": properties, "required": names, "additionalProperties": false,
+            "type": "object", "properties": properties, "required": names,
         },
     })
 }

@@ -23,16 +23,15 @@ pub(crate) enum For {
 impl For {
     fn has(self, field: &Field) -> bool {
         match self {
-            Self::Reply => field.access != Access::InputOnly,
+            Self::Reply => field.access != Access::InputOnly || field.always,
             Self::Request | Self::Update => field.access != Access::OutputOnly,
         }
     }
 
     /// Tells whether it is always there (`docs/api.md`, JSON).
     fn requires(self, field: &Field) -> bool {
-        let written = matches!(field.ty, Type::Bool | Type::Int32 | Type::Int64);
         match self {
-            Self::Reply => (field.required || written) && !field.once && !field.unlisted,
+            Self::Reply => field.is_written(),
             Self::Request => field.required,
             Self::Update => false,
         }
@@ -57,7 +56,11 @@ impl<'k> Schemas<'k> {
         for field in fields.iter().filter(|field| purpose.has(field)) {
             properties.insert(field.name.to_owned(), self.field(field, purpose));
         }
-        let mut object = json!({ "type": "object", "properties": properties, "additionalProperties": false });
+        let mut object = json!({ "type": "object", "properties": properties });
+        // A later release may add to replies; in requests an unknown key is refused.
+        if purpose != For::Reply {
+            set(&mut object, "additionalProperties", false);
+        }
         let required = fields.iter().filter(|field| purpose.has(field) && purpose.requires(field));
         let required: Vec<_> = required.map(|field| field.name).collect();
         if !required.is_empty() {
@@ -78,22 +81,26 @@ impl<'k> Schemas<'k> {
         }
     }
 
-    /// Returns the schema of a field, with who sets it.
+    /// Returns the schema of a field, with what it means and who sets it.
     pub(crate) fn field(&self, field: &Field, purpose: For) -> Value {
         let mut schema = self.of_type(field, &field.ty, purpose);
+        let (mut about, mut writer) = (vec![field.about.to_owned()], "");
         match field.access {
             Access::OutputOnly => set(&mut schema, "readOnly", true),
+            // In replies it is always null, which the contract requires to be there.
+            Access::InputOnly if purpose == For::Reply => schema = json!({ "type": "null" }),
             Access::InputOnly => set(&mut schema, "writeOnly", true),
-            Access::Immutable => set(&mut schema, "description", "Set by the create; an update must not change it."),
+            Access::Immutable => writer = "Set by the create; an update must not change it.",
             Access::Mutable => {}
         }
-        match field.name {
-            _ if field.once => set(&mut schema, "description", "The reply of the create has it, and no other."),
-            _ if field.unlisted => set(&mut schema, "description", "Lists leave it out."),
-            "uid" if schema.get("pattern").is_none() => set(&mut schema, "description", "The resource's identifier."),
-            "createTime" => set(&mut schema, "description", "When the resource was created."),
-            "updateTime" => set(&mut schema, "description", "When the resource was last updated."),
-            _ => {}
+        about.extend(schema.get("description").and_then(Value::as_str).map(str::to_owned));
+        about.push(writer.to_owned());
+        about.retain(|text| !text.is_empty());
+        if !about.is_empty() {
+            set(&mut schema, "description", about.join(" "));
+        }
+        if purpose != For::Reply {
+            restrict(&mut schema, field);
         }
         schema
     }
@@ -104,7 +111,14 @@ impl<'k> Schemas<'k> {
             (Some(_), Type::List(_)) => {
                 json!({ "type": "array", "items": { "type": "string" }, "maxItems": field.max_items })
             }
-            (_, ty) => self.of_type(field, ty, For::Request),
+            (_, ty) => {
+                let mut schema = self.of_type(field, ty, For::Request);
+                restrict(&mut schema, field);
+                if field.required && matches!(ty, Type::List(_)) {
+                    set(&mut schema, "minItems", 1);
+                }
+                schema
+            }
         }
     }
 
@@ -161,6 +175,17 @@ pub(crate) fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
+/// Adds the pattern that texts match.
+fn restrict(schema: &mut Value, field: &Field) {
+    if field.pattern.is_empty() {
+        return;
+    }
+    match (&field.ty, schema.get_mut("items")) {
+        (Type::List(_), Some(items)) => set(items, "pattern", field.pattern),
+        _ => set(schema, "pattern", field.pattern),
+    }
+}
+
 /// Puts a key into an object.
 pub(crate) fn set(object: &mut Value, key: &str, value: impl Into<Value>) {
     if let Value::Object(object) = object {
@@ -212,6 +237,19 @@ mod tests {
         assert_eq!(of(For::Reply), ("uid name size one two".to_owned(), json!(["name", "size"]), all.clone()));
         assert_eq!(of(For::Request), ("name secret one two".to_owned(), json!(["name"]), all));
         assert_eq!(of(For::Update), ("name secret one two".to_owned(), none.clone(), none));
+    }
+
+    #[test]
+    fn a_reply_may_have_more_than_it_is_known_to_have_and_a_request_may_not() {
+        let of = |purpose| Schemas::of(std::iter::empty()).object(FIELDS, purpose)["additionalProperties"].clone();
+        assert_eq!((of(For::Reply), of(For::Request), of(For::Update)), (Value::Null, false.into(), false.into()));
+    }
+
+    #[test]
+    fn what_is_only_put_in_is_null_in_replies_that_always_have_it() {
+        const TTL: &[Field] = &[Field::new("ttl", Type::Duration).input_only().always()];
+        let schema = Schemas::of(std::iter::empty()).object(TTL, For::Reply);
+        assert_eq!((&schema["required"], &schema["properties"]["ttl"]["type"]), (&json!(["ttl"]), &json!("null")));
     }
 
     #[test]

@@ -8,7 +8,7 @@ pub mod setting;
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode, header::AUTHORIZATION};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use platform_http::{BoxError, Limits, Rest, serve};
@@ -76,10 +76,23 @@ pub async fn call_as<S>(service: &S, token: Option<&str>, method: Method, path: 
 where
     S: Service<Request<Full<Bytes>>, Response = platform_http::Reply, Error = Infallible> + Clone,
 {
-    let mut request = Request::builder().method(method).uri(path);
-    if let Some(token) = token {
-        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
-    }
+    let token = token.map(|token| ("authorization", format!("Bearer {token}")));
+    send(service, method, path, token.as_slice(), body).await
+}
+
+/// Calls a service with these headers and no others.
+pub async fn send<S>(
+    service: &S,
+    method: Method,
+    path: &str,
+    headers: &[(&'static str, String)],
+    body: impl Into<Bytes>,
+) -> Answer
+where
+    S: Service<Request<Full<Bytes>>, Response = platform_http::Reply, Error = Infallible> + Clone,
+{
+    let request = Request::builder().method(method).uri(path);
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
     let request = request.body(Full::new(body.into())).unwrap();
     Answer::of(service.clone().oneshot(request).await.unwrap()).await
 }

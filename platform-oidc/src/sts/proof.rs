@@ -6,6 +6,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use platform_core::{
     access::{Caller, Exchange, Session},
     error::{Code, Error, Result},
+    kind::Resource,
     platform::Person,
     resources::iam::{
         CorrelationRule, DirectoryUsers, Identity, IdentityProvider, Oidc, StaticKeys, normalize_issuer,
@@ -70,7 +71,8 @@ impl Sts {
         let identity = self.platform.identity(&verified.principal).await?;
         let missing = || match asked {
             Some(_) => refused(),
-            None => Error::new(Code::NotFound, "The person whom the token names is not registered"),
+            None => Error::new(Code::NotFound, "The person whom the token names is not registered")
+                .of_resource(Identity::KIND, verified.principal.as_str()),
         };
         let identity = identity.ok_or_else(missing)?;
         let caller = verified.caller();

@@ -108,7 +108,7 @@ fn uid_of(request: &Parts, what: What) -> Result<Option<Uid>> {
     ] {
         let Some(text) = text else { continue };
         if !has {
-            return Err(Error::invalid_field(name, "is no parameter of this method"));
+            return Err(Error::invalid_field(name, "is not a parameter of this method"));
         }
         uid = Some(Uid::parse(&text).map_err(|rule| Error::invalid_field(name, rule.to_string()))?);
     }

@@ -115,63 +115,88 @@ pub struct DocumentScanV1 {
     pub grype_db_checksum: String,
 }
 
-const NOTE: &[Field] = &[Field::string("note").multiline()];
+const NOTE: &[Field] = &[Field::string("note").about("What a reader should know about the event.").multiline()];
 
 const DETECTION: &[Field] = &[
-    Field::message("nvdapi", &[Field::string("cpeSearched"), Field::string("cpeFound")]).oneof("type"),
-    Field::message("manual", &[]).oneof("type"),
+    Field::message(
+        "nvdapi",
+        &[
+            Field::string("cpeSearched").about("The CPE that was searched for."),
+            Field::string("cpeFound").about("The CPE that was found."),
+        ],
+    )
+    .about("Set when the vulnerability was found in the National Vulnerability Database.")
+    .oneof("type"),
+    Field::message("manual", &[]).about("Set when a person found the vulnerability.").oneof("type"),
     Field::message(
         "scanv1",
         &[
-            Field::string("scanner"),
-            Field::string("subpackageName"),
-            Field::string("componentId"),
-            Field::string("componentName"),
-            Field::string("componentVersion"),
-            Field::string("componentType"),
-            Field::string("componentLocation"),
-            Field::string("artifactVersion"),
-            Field::string("scannerVersion"),
-            Field::string("grypeDbBuilt"),
-            Field::string("grypeDbChecksum"),
+            Field::string("scanner").about("The scanner's name."),
+            Field::string("subpackageName").about("The subpackage that has the component."),
+            Field::string("componentId").about("The component's identifier in the scanner's report."),
+            Field::string("componentName").about("The vulnerable component's name."),
+            Field::string("componentVersion").about("The vulnerable component's version."),
+            Field::string("componentType").about("The vulnerable component's type, such as `go-module`."),
+            Field::string("componentLocation").about("The path of the vulnerable component in the artifact."),
+            Field::string("artifactVersion").about("The version of the artifact that was scanned."),
+            Field::string("scannerVersion").about("The version of the scanner."),
+            Field::string("grypeDbBuilt").about("When the scanner's database was built."),
+            Field::string("grypeDbChecksum").about("The checksum of the scanner's database."),
         ],
     )
+    .about("Set when a scanner found the vulnerability.")
     .oneof("type"),
 ];
 
 const EVENT: &[Field] = &[
-    Field::timestamp("timestamp"),
-    Field::message("truePositiveDetermination", NOTE).oneof("data"),
+    Field::timestamp("timestamp").about("When the event happened."),
+    Field::message("truePositiveDetermination", NOTE)
+        .about("Set when the artifact was found to be vulnerable.")
+        .oneof("data"),
     Field::message(
         "falsePositiveDetermination",
-        &[Field::enumeration("type", event::FALSE_POSITIVE_TYPES), Field::string("note").multiline()],
+        &[
+            Field::enumeration("type", event::FALSE_POSITIVE_TYPES).about("Why the artifact is not vulnerable."),
+            Field::string("note").about("What a reader should know about the event.").multiline(),
+        ],
     )
+    .about("Set when the artifact was found not to be vulnerable.")
     .oneof("data"),
     Field::message(
         "fixed",
         &[
-            Field::string("fixedVersion"),
-            Field::string("scannerVersion"),
-            Field::string("grypeDbBuilt"),
-            Field::string("grypeDbChecksum"),
+            Field::string("fixedVersion").about("The first version without the vulnerability."),
+            Field::string("scannerVersion").about("The version of the scanner."),
+            Field::string("grypeDbBuilt").about("When the scanner's database was built."),
+            Field::string("grypeDbChecksum").about("The checksum of the scanner's database."),
         ],
     )
+    .about("Set when a version without the vulnerability was released.")
     .oneof("data"),
-    Field::message("detection", DETECTION).oneof("data"),
-    Field::message("analysisNotPlanned", NOTE).oneof("data"),
-    Field::message("fixNotPlanned", NOTE).oneof("data"),
-    Field::message("pendingUpstreamFix", NOTE).oneof("data"),
+    Field::message("detection", DETECTION).about("Set when the vulnerability was detected; says how.").oneof("data"),
+    Field::message("analysisNotPlanned", NOTE)
+        .about("Set when nobody plans to analyze the vulnerability.")
+        .oneof("data"),
+    Field::message("fixNotPlanned", NOTE).about("Set when nobody plans to fix the vulnerability.").oneof("data"),
+    Field::message("pendingUpstreamFix", NOTE)
+        .about("Set while the fix has to come from the upstream project.")
+        .oneof("data"),
 ];
 
 const ADVISORY: &[Field] = &[
-    Field::string("id"),
-    Field::new("events", Type::List(&Type::Message(EVENT))),
-    Field::strings("aliases"),
-    Field::string("packageNamespace"),
+    Field::string("id").about("The advisory's identifier, such as `CGA-3gfc-9462-mc8m`."),
+    Field::new("events", Type::List(&Type::Message(EVENT)))
+        .about("What was found and done, oldest first. Only approved events are shown."),
+    Field::strings("aliases").about("Other identifiers of the same vulnerability, such as `CVE-2022-4203`."),
+    Field::string("packageNamespace").about("The distribution that the package belongs to, such as `wolfi`."),
 ];
 
-const FIELDS: &[Field] =
-    &[Field::string("id").output_only(), Field::new("advisories", Type::List(&Type::Message(ADVISORY))).output_only()];
+const FIELDS: &[Field] = &[
+    Field::string("id").about("The package whose advisories the document has.").output_only(),
+    Field::new("advisories", Type::List(&Type::Message(ADVISORY)))
+        .about("The advisories of the package.")
+        .output_only(),
+];
 
 impl Resource for Document {
     const KIND: &'static Kind = &Kind {
@@ -185,8 +210,12 @@ impl Resource for Document {
             name: "ListDocuments",
             http: Http::Get,
             path: "documents",
-            request: &[Field::string("id"), Field::strings("cves").max_items(1000)],
-            response: &[Field::new("documents", Type::List(&Type::Message(FIELDS)))],
+            request: &[
+                Field::string("id").about("Only the document of this package."),
+                Field::strings("cves").about("Only advisories with one of these aliases.").max_items(1000),
+            ],
+            response: &[Field::new("documents", Type::List(&Type::Message(FIELDS)))
+                .about("A document for each package, in the order of their names.")],
             needs: Needs::Nothing,
             event: None,
             run: |cx, request| Box::pin(list(cx, request)),

@@ -50,17 +50,23 @@ pub struct ResolvedVuln {
 }
 
 const VULN: &[Field] = &[
-    Field::string("id"),
-    Field::strings("aliases"),
-    Field::new("cvssSeverities", Type::List(&Type::Message(SEVERITY))),
+    Field::string("id").about("The advisory's identifier."),
+    Field::strings("aliases").about("Other identifiers of the same vulnerability, such as `CVE-2022-4203`."),
+    Field::new("cvssSeverities", Type::List(&Type::Message(SEVERITY)))
+        .about("How severe the vulnerability is, by CVSS."),
 ];
 
 const FIELDS: &[Field] = &[
-    Field::timestamp("date").output_only(),
-    Field::new("resolvedVulns", Type::List(&Type::Message(VULN))).output_only(),
+    Field::timestamp("date").about("The day of the report, at midnight UTC.").output_only(),
+    Field::new("resolvedVulns", Type::List(&Type::Message(VULN)))
+        .about("The vulnerabilities whose fix was approved on that day.")
+        .output_only(),
 ];
 
-const IMAGE_REF: &[Field] = &[Field::string("repo").required(), Field::strings("tags")];
+const IMAGE_REF: &[Field] = &[
+    Field::string("repo").about("The repo, by uid or name.").required(),
+    Field::strings("tags").about("The tags of the images; `latest` when empty."),
+];
 
 const READ: &[Capability] = &[cap("apk.list"), cap("repo.list"), cap("manifest.metadata.list"), cap("tag.list")];
 
@@ -94,11 +100,17 @@ impl Resource for ResolvedVulnsReport {
             http: Http::Get,
             path: "images/resolvedVulns",
             request: &[
-                Field::new("imageRefs", Type::List(&Type::Message(IMAGE_REF))).required().in_query(image_ref),
-                Field::timestamp("startTime").required(),
-                Field::timestamp("endTime").required(),
+                Field::new("imageRefs", Type::List(&Type::Message(IMAGE_REF)))
+                    .about("The images to report on, at most 100. A query string writes each as `repo` or `repo:tag`.")
+                    .required()
+                    .in_query(image_ref),
+                Field::timestamp("startTime").about("The first day of the report.").required(),
+                Field::timestamp("endTime")
+                    .about("The last day of the report, at most 366 days after the first.")
+                    .required(),
             ],
-            response: &[Field::new("resolvedVulnsReports", Type::List(&Type::Message(FIELDS)))],
+            response: &[Field::new("resolvedVulnsReports", Type::List(&Type::Message(FIELDS)))
+                .about("A report for each day, in order.")],
             needs: Needs::Narrowed(READ),
             event: None,
             run: |cx, request| Box::pin(list(cx, request)),

@@ -81,7 +81,11 @@ impl Resource for DeadLetter {
             name: "RedeliverDeadLetter",
             http: Http::Post,
             path: "deadLetters/{uid=**}:redeliver",
-            request: &[Field::string("uid").required().check(check::uid)],
+            request: &[Field::string("uid")
+                .about("The resource's uid.")
+                .required()
+                .check(check::uid)
+                .pattern(check::UID)],
             response: &[],
             needs: Needs::At("uid", &[cap("subscriptions.update")]),
             event: None,
@@ -89,15 +93,18 @@ impl Resource for DeadLetter {
         }],
         fields: &[
             Field::UID,
-            Field::string("eventId").output_only(),
-            Field::string("eventType").output_only(),
-            Field::string("eventSubject").output_only(),
-            Field::timestamp("eventTime").output_only(),
+            Field::string("eventId").about("The event's `ce-id`.").output_only(),
+            Field::string("eventType").about("The event's `ce-type`, without the installation's prefix.").output_only(),
+            Field::string("eventSubject").about("The event's `ce-subject`.").output_only(),
+            Field::timestamp("eventTime").about("When the change was made.").output_only(),
             Field::enumeration("reason", &["DEAD_REASON_UNSPECIFIED", "EXPIRED", "REJECTED", "BACKLOG_FULL"])
+                .about("Why the event was given up.")
                 .output_only(),
-            Field::new("attempts", Type::Int32).output_only(),
-            Field::new("httpStatus", Type::Int32).output_only(),
-            Field::string("error").output_only(),
+            Field::new("attempts", Type::Int32).about("How many times delivery of the event was tried.").output_only(),
+            Field::new("httpStatus", Type::Int32)
+                .about("The HTTP status of the last answer; 0 when there was no answer.")
+                .output_only(),
+            Field::string("error").about("Why the last try failed.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],

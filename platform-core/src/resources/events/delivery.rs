@@ -65,23 +65,28 @@ impl Resource for Delivery {
         domain: Domain::EVENTS,
         parent: Parent::Of("Subscription"),
         methods: &[
-            Method::list(&[cap("subscriptions.list")])
-                .order("updateTime desc")
-                .params(&[Param::exact("eventId"), Param::exact("state")]),
+            Method::list(&[cap("subscriptions.list")]).order("updateTime desc").params(&[
+                Param::exact("eventId").about("Only deliveries of the event with this `ce-id`."),
+                Param::exact("state").about("Only deliveries in this state."),
+            ]),
             Method::get(&[cap("subscriptions.list")]),
         ],
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("eventId").output_only(),
-            Field::string("eventType").output_only(),
-            Field::string("eventSubject").output_only(),
-            Field::timestamp("eventTime").output_only(),
-            Field::enumeration("state", &["DELIVERY_STATE_UNSPECIFIED", "RETRYING", "DELIVERED", "DEAD"]).output_only(),
-            Field::new("attempts", Type::Int32).output_only(),
-            Field::new("httpStatus", Type::Int32).output_only(),
-            Field::string("error").output_only(),
-            Field::timestamp("nextAttemptTime").output_only(),
+            Field::string("eventId").about("The event's `ce-id`.").output_only(),
+            Field::string("eventType").about("The event's `ce-type`, without the installation's prefix.").output_only(),
+            Field::string("eventSubject").about("The event's `ce-subject`.").output_only(),
+            Field::timestamp("eventTime").about("When the change was made.").output_only(),
+            Field::enumeration("state", &["DELIVERY_STATE_UNSPECIFIED", "RETRYING", "DELIVERED", "DEAD"])
+                .about("Whether the event was delivered.")
+                .output_only(),
+            Field::new("attempts", Type::Int32).about("How many times delivery of the event was tried.").output_only(),
+            Field::new("httpStatus", Type::Int32)
+                .about("The HTTP status of the last answer; 0 when there was no answer.")
+                .output_only(),
+            Field::string("error").about("Why the last try failed.").output_only(),
+            Field::timestamp("nextAttemptTime").about("When delivery is tried again.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],

@@ -85,7 +85,11 @@ impl Resource for DeliveryStatus {
             name: "ResumeDelivery",
             http: Http::Post,
             path: "deliveryStatuses/{uid=**}:resume",
-            request: &[Field::string("uid").required().check(check::uid)],
+            request: &[Field::string("uid")
+                .about("The resource's uid.")
+                .required()
+                .check(check::uid)
+                .pattern(check::UID)],
             response: &[],
             needs: Needs::At("uid", &[cap("subscriptions.update")]),
             event: None,
@@ -93,21 +97,29 @@ impl Resource for DeliveryStatus {
         }],
         fields: &[
             Field::UID,
-            Field::enumeration("mode", &["MODE_UNSPECIFIED", "ACTIVE", "PAUSED"]).output_only(),
-            Field::string("holder").output_only(),
-            Field::timestamp("leaseExpireTime").output_only(),
-            Field::string("eventId").output_only(),
-            Field::new("attempts", Type::Int32).output_only(),
-            Field::new("failures", Type::Int32).output_only(),
-            Field::timestamp("failingSince").output_only(),
-            Field::timestamp("nextAttemptTime").output_only(),
-            Field::new("httpStatus", Type::Int32).output_only(),
-            Field::string("error").output_only(),
-            Field::timestamp("deliveredTime").output_only(),
-            Field::new("delivered", Type::Int64).output_only(),
-            Field::new("dead", Type::Int64).output_only(),
-            Field::new("overflowed", Type::Int64).output_only(),
-            Field::new("logged", Type::Int64).output_only(),
+            Field::enumeration("mode", &["MODE_UNSPECIFIED", "ACTIVE", "PAUSED"])
+                .about("Whether events are delivered, waiting for the next try, or paused.")
+                .output_only(),
+            Field::string("holder").about("The server that delivers the subscription's events.").output_only(),
+            Field::timestamp("leaseExpireTime")
+                .about("Until when that server has the subscription to itself.")
+                .output_only(),
+            Field::string("eventId").about("The event's `ce-id`.").output_only(),
+            Field::new("attempts", Type::Int32).about("How many times delivery of the event was tried.").output_only(),
+            Field::new("failures", Type::Int32).about("How many tries in a row have failed.").output_only(),
+            Field::timestamp("failingSince").about("When the first of these tries failed.").output_only(),
+            Field::timestamp("nextAttemptTime").about("When delivery is tried again.").output_only(),
+            Field::new("httpStatus", Type::Int32)
+                .about("The HTTP status of the last answer; 0 when there was no answer.")
+                .output_only(),
+            Field::string("error").about("Why the last try failed.").output_only(),
+            Field::timestamp("deliveredTime").about("When an event was last delivered.").output_only(),
+            Field::new("delivered", Type::Int64).about("How many events were delivered.").output_only(),
+            Field::new("dead", Type::Int64).about("How many events became dead letters.").output_only(),
+            Field::new("overflowed", Type::Int64)
+                .about("How many events became dead letters because too many were waiting.")
+                .output_only(),
+            Field::new("logged", Type::Int64).about("How many deliveries were recorded.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],

@@ -33,9 +33,9 @@ impl Resource for PendingEvent {
         actions: &[],
         // Nothing to order or find by, which every change would pay for.
         fields: &[
-            Field::string("uid").output_only(),
-            Field::message("event", EVENT).output_only(),
-            Field::timestamp("createTime").output_only(),
+            Field::string("uid").about("The resource's uid.").output_only(),
+            Field::message("event", EVENT).about("The event that waits.").output_only(),
+            Field::timestamp("createTime").about("When the event was recorded.").output_only(),
         ],
         keys: &[],
         unique: &[],
@@ -64,13 +64,13 @@ impl Resource for PendingEvent {
 }
 
 const EVENT: &[Field] = &[
-    Field::string("id"),
-    Field::string("type"),
-    Field::string("source"),
-    Field::string("subject"),
-    Field::timestamp("time"),
-    Field::string("group"),
-    Field::enumeration("audience", &["CUSTOMER", "INTERNAL"]),
-    Field::new("extensions", Type::Map(&Type::String)),
-    Field::string("data"),
+    Field::string("id").about("The event's `ce-id`."),
+    Field::string("type").about("The event's `ce-type`, without the installation's prefix."),
+    Field::string("source").about("The event's `ce-source`."),
+    Field::string("subject").about("The event's `ce-subject`."),
+    Field::timestamp("time").about("The event's `ce-time`."),
+    Field::string("group").about("The event's `ce-group`."),
+    Field::enumeration("audience", &["CUSTOMER", "INTERNAL"]).about("Who the event is for."),
+    Field::new("extensions", Type::Map(&Type::String)).about("Further attributes of the event."),
+    Field::string("data").about("The body of the event."),
 ];

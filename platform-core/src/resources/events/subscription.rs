@@ -50,7 +50,11 @@ impl Resource for Subscription {
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("sink").required().max_len(MAX_SINK).check(sink),
+            Field::string("sink")
+                .about("The `https` URL that events are sent to.")
+                .required()
+                .max_len(MAX_SINK)
+                .check(sink),
             Field::CREATE_TIME.rest_only(),
             Field::UPDATE_TIME.rest_only(),
         ],

@@ -124,24 +124,28 @@ const PROVIDER_TYPES: &[&str] = &[
 
 const CHECK_STATUSES: &[&str] = &["CHECK_STATUS_UNSPECIFIED", "CHECK_STATUS_READY", "CHECK_STATUS_NOT_READY"];
 
-const INSTALLATION: &[Field] = &[Field::new("installationId", Type::Int64).required(), Field::string("name")];
+const INSTALLATION: &[Field] = &[
+    Field::new("installationId", Type::Int64).about("The installation's numeric identifier.").required(),
+    Field::string("name").about("The GitHub account that has the app installed."),
+];
 
-const INSTALLATIONS: &[Field] = &[Field::new("installations", Type::List(&Type::Message(INSTALLATION)))];
+const INSTALLATIONS: &[Field] =
+    &[Field::new("installations", Type::List(&Type::Message(INSTALLATION))).about("The installations of the app.")];
 
 const FIELDS: &[Field] = &[
     Field::UID.sort(&["uid", "group"]),
-    Field::string("name").required().sort(&["name"]).check(check::name),
-    Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
-    Field::message("amazon", &[Field::string("account").required().check(check::aws_account)]),
-    Field::message("google", &[Field::string("projectId").required(), Field::string("projectNumber").required()]),
-    Field::message("chainguard", &[Field::string_map("serviceBindings").required().check(services)]).gives(),
-    Field::message("azure", &[Field::string("tenantId").required(), Field::string_map("clientIds").required()]),
+    Field::string("name").about("A name for the association.").required().sort(&["name"]).check(check::name),
+    Field::string("description").about("A description for people.").max_len(check::MAX_DESCRIPTION).check(check::description),
+    Field::message("amazon", &[Field::string("account").about("The AWS account number, 12 digits.").required().check(check::aws_account)]).about("An AWS account."),
+    Field::message("google", &[Field::string("projectId").about("The project's identifier.").required(), Field::string("projectNumber").about("The project's number.").required()]).about("A Google Cloud project."),
+    Field::message("chainguard", &[Field::string_map("serviceBindings").about("From the short name of a service principal, such as `INGESTER`, to the uid of the identity that it uses. The identity must be directly in the group.").required().check(services)]).about("Service principals that act for the group.").gives(),
+    Field::message("azure", &[Field::string("tenantId").about("The tenant's identifier.").required(), Field::string_map("clientIds").about("From a component's name to the identifier of the application that it uses.").required()]).about("An Azure tenant."),
     Field::CREATE_TIME,
     Field::UPDATE_TIME,
     Field::message(
         "github",
-        &[Field::new("appInstallations", Type::Map(&Type::Message(INSTALLATIONS))).check(app_ids)],
-    ),
+        &[Field::new("appInstallations", Type::Map(&Type::Message(INSTALLATIONS))).about("From an app's identifier to its installations.").check(app_ids)],
+    ).about("Installations of GitHub apps."),
 ];
 
 impl Resource for AccountAssociation {
@@ -152,7 +156,9 @@ impl Resource for AccountAssociation {
         domain: Domain::IAM,
         parent: Parent::Sole("Group"),
         methods: &[
-            Method::list(&[cap("account_associations.list")]).order("group").params(&[Param::exact("name")]),
+            Method::list(&[cap("account_associations.list")])
+                .order("group")
+                .params(&[Param::exact("name").about("Only the association with exactly this name.")]),
             Method::get(&[cap("account_associations.list")]),
             Method::create(&[cap("account_associations.create")]).event("iam.account_associations.created.v1"),
             Method::update(&[cap("account_associations.update")]).event("iam.account_associations.updated.v1"),
@@ -163,13 +169,17 @@ impl Resource for AccountAssociation {
             http: Http::Post,
             path: "accountAssociations/{uid=**}:checkAccountAssociation",
             request: &[
-                Field::string("uid").required().check(check::uid),
-                Field::enumeration("providerType", PROVIDER_TYPES).required(),
+                Field::string("uid")
+                    .about("The association's uid, which is that of its group.")
+                    .required()
+                    .check(check::uid)
+                    .pattern(check::UID),
+                Field::enumeration("providerType", PROVIDER_TYPES).about("Which provider to check.").required(),
             ],
             response: &[
-                Field::enumeration("status", CHECK_STATUSES),
-                Field::string("reason"),
-                Field::string("message"),
+                Field::enumeration("status", CHECK_STATUSES).about("Whether the provider accepts the association."),
+                Field::string("reason").about("Why it is not ready."),
+                Field::string("message").about("The same for people."),
             ],
             needs: Needs::At("uid", &[cap("account_associations.list")]),
             event: None,

@@ -51,20 +51,22 @@ impl Resource for DirectoryUser {
         domain: Domain::IAM,
         parent: Parent::Of("IdentityProvider"),
         methods: &[
-            Method::list(&[cap("identity_providers.list")])
-                .params(&[Param::exact("userName"), Param::exact("externalId")]),
+            Method::list(&[cap("identity_providers.list")]).params(&[
+                Param::exact("userName").about("Only the user with exactly this user name."),
+                Param::exact("externalId").about("Only the user with exactly this external identifier."),
+            ]),
             Method::get(&[cap("identity_providers.list")]),
         ],
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("userName").output_only(),
-            Field::string("externalId").output_only(),
-            Field::string("displayName").output_only(),
-            Field::string("givenName").output_only(),
-            Field::string("familyName").output_only(),
-            Field::string("email").output_only(),
-            Field::bool("active").output_only(),
+            Field::string("userName").about("The user name in the directory.").output_only(),
+            Field::string("externalId").about("The identifier of the user in the directory.").output_only(),
+            Field::string("displayName").about("The name to show.").output_only(),
+            Field::string("givenName").about("The given name.").output_only(),
+            Field::string("familyName").about("The family name.").output_only(),
+            Field::string("email").about("The primary email address.").output_only(),
+            Field::bool("active").about("Whether the user may sign in.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],
@@ -74,6 +76,7 @@ impl Resource for DirectoryUser {
                 space: "directoryUser.userName",
                 what: "a user of this name in the directory",
                 value: |body| Some(of_provider(body, folded(body).as_bytes())),
+                by: &[],
             },
             Unique {
                 space: "directoryUser.externalId",
@@ -82,6 +85,7 @@ impl Resource for DirectoryUser {
                     let id = text(body, "externalId");
                     (!id.is_empty()).then(|| of_provider(body, id.as_bytes()))
                 },
+                by: &[],
             },
         ],
         roots: Roots::Granted,

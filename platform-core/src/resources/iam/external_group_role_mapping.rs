@@ -45,10 +45,24 @@ pub struct ExternalGroupRoleMapping {
 
 const FIELDS: &[Field] = &[
     Field::UID,
-    Field::string("identityProviderUid").output_only(),
-    Field::string("externalGroupId").required().gives().check(external_group),
-    Field::string("roleUid").required().gives().check(check::uid),
-    Field::string("scope").required().gives().check(check::uid),
+    Field::string("identityProviderUid").about("The identity provider's uid.").output_only(),
+    Field::string("externalGroupId")
+        .about("The group as the identity provider names it in its tokens.")
+        .required()
+        .gives()
+        .check(external_group),
+    Field::string("roleUid")
+        .about("The role that members of the external group have.")
+        .required()
+        .gives()
+        .check(check::uid)
+        .pattern(check::UID),
+    Field::string("scope")
+        .about("The uid of the group where they have it: the organization of the identity provider.")
+        .required()
+        .gives()
+        .check(check::uid)
+        .pattern(check::UID),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
 ];
@@ -64,7 +78,8 @@ impl Resource for ExternalGroupRoleMapping {
         domain: Domain::IAM,
         parent: Parent::Of("IdentityProvider"),
         methods: &[
-            Method::list(&[cap("identity_providers.list")]).params(&[Param::exact("identityProviderUid")]),
+            Method::list(&[cap("identity_providers.list")])
+                .params(&[Param::exact("identityProviderUid").about("Only mappings of this identity provider.")]),
             Method::get(&[cap("identity_providers.list")]),
             Method::create(&[cap("identity_providers.create"), cap("role_bindings.create")])
                 .event("iam.external_group_role_mappings.created.v1"),
@@ -75,12 +90,20 @@ impl Resource for ExternalGroupRoleMapping {
             http: Http::Post,
             path: "externalGroupRoleMappings:batchDelete",
             request: &[
-                Field::string("parent").required().check(check::uid),
-                Field::strings("names").max_items(MAX_BATCH).required(),
+                Field::string("parent")
+                    .about("The identity provider whose mappings are deleted.")
+                    .required()
+                    .check(check::uid)
+                    .pattern(check::UID),
+                Field::strings("names")
+                    .about("The uids of the mappings to delete, at most 1,000.")
+                    .max_items(MAX_BATCH)
+                    .required(),
             ],
             response: &[
-                Field::string("parent"),
-                Field::new("externalGroupRoleMappings", Type::List(&Type::Message(FIELDS))),
+                Field::string("parent").about("The identity provider."),
+                Field::new("externalGroupRoleMappings", Type::List(&Type::Message(FIELDS)))
+                    .about("The mappings that were deleted."),
             ],
             needs: Needs::At("parent", &[cap("identity_providers.delete")]),
             event: Some("iam.external_group_role_mappings.deleted.batch.v1"),
@@ -92,6 +115,7 @@ impl Resource for ExternalGroupRoleMapping {
             space: "externalGroupRoleMapping",
             what: "a mapping of this external group to this role",
             value: mapped_once,
+            by: &["givenRole"],
         }],
         roots: Roots::Granted,
         when_parent_goes: WhenParentGoes::Goes,

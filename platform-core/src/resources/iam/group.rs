@@ -92,7 +92,8 @@ impl Resource for Group {
         domain: Domain::IAM,
         parent: Parent::GroupOrNone,
         methods: &[
-            Method::list(&[cap("groups.list")]).params(&[Param::exact("name")]),
+            Method::list(&[cap("groups.list")])
+                .params(&[Param::exact("name").about("Only groups with exactly this name.")]),
             Method::get(&[cap("groups.list")]),
             Method::create(&[cap("groups.create")]).event("iam.group.created.v1"),
             Method::update(&[cap("groups.update")]).event("iam.group.updated.v1"),
@@ -104,7 +105,8 @@ impl Resource for Group {
                 http: Http::Get,
                 path: "groups:lookupGroup",
                 request: &[],
-                response: &[Field::message("group", GROUP_FIELDS)],
+                response: &[Field::message("group", GROUP_FIELDS)
+                    .about("The organization with the verified domain of the caller's email address.")],
                 needs: Needs::Caller,
                 event: None,
                 run: |cx, _| Box::pin(lookup(cx)),
@@ -113,7 +115,11 @@ impl Resource for Group {
                 name: "RequestGroupAccess",
                 http: Http::Post,
                 path: "groups/{groupUid=**}:requestGroupAccess",
-                request: &[Field::string("groupUid").required().check(check::uid)],
+                request: &[Field::string("groupUid")
+                    .about("The group to join.")
+                    .required()
+                    .check(check::uid)
+                    .pattern(check::UID)],
                 response: &[],
                 needs: Needs::Caller,
                 event: None,
@@ -124,10 +130,18 @@ impl Resource for Group {
                 http: Http::Post,
                 path: "groups/{groupUid=**}:repairOwner",
                 request: &[
-                    Field::string("groupUid").required().check(check::uid),
-                    Field::string("identityUid").required().check(check::uid),
+                    Field::string("groupUid")
+                        .about("The organization.")
+                        .required()
+                        .check(check::uid)
+                        .pattern(check::UID),
+                    Field::string("identityUid")
+                        .about("The identity to bind as `owner`.")
+                        .required()
+                        .check(check::uid)
+                        .pattern(check::UID),
                 ],
-                response: &[Field::message("roleBinding", role_binding::FIELDS)],
+                response: &[Field::message("roleBinding", role_binding::FIELDS).about("The binding that was made.")],
                 needs: Needs::Caller,
                 event: Some("iam.rolebindings.created.v1"),
                 run: |cx, request| Box::pin(owner::repair(cx, request)),
@@ -137,7 +151,7 @@ impl Resource for Group {
                 http: Http::Get,
                 path: "groups:checkEligibility",
                 request: &[],
-                response: &[Field::bool("eligible")],
+                response: &[Field::bool("eligible").about("Whether the caller may ask to join an organization.")],
                 needs: Needs::Caller,
                 event: None,
                 run: |cx, _| Box::pin(check_eligibility(cx)),
@@ -149,8 +163,18 @@ impl Resource for Group {
             DerivedKey { name: "verifiedName", values: |body| verified_name(body).into_iter().collect() },
         ],
         unique: &[
-            Unique { space: "group.name", what: "a group of this name in the group", value: check::name_in_parent },
-            Unique { space: "group.verified", what: "a verified organisation of this name", value: verified_name },
+            Unique {
+                space: "group.name",
+                what: "a group of this name in the group",
+                value: check::name_in_parent,
+                by: &["name"],
+            },
+            Unique {
+                space: "group.verified",
+                what: "a verified organisation of this name",
+                value: verified_name,
+                by: &[],
+            },
         ],
         roots: Roots::Granted,
         when_parent_goes: WhenParentGoes::Blocks,
@@ -255,14 +279,25 @@ impl Resource for Group {
 
 const GROUP_FIELDS: &[Field] = &[
     Field::UID,
-    Field::string("name").required().sort(&["name"]).check(check::name),
-    Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
-    Field::new("resourceLimits", Type::Map(&Type::Int32)).output_only(),
-    Field::bool("verified"),
+    Field::string("name")
+        .about("The group's name, as `^[a-z0-9 ._-]{1,}$`.")
+        .required()
+        .sort(&["name"])
+        .check(check::name),
+    Field::string("description")
+        .about("A description for people, of at most 512 characters on one line.")
+        .max_len(check::MAX_DESCRIPTION)
+        .check(check::description),
+    Field::new("resourceLimits", Type::Map(&Type::Int32))
+        .about("The most resources of each kind that the group may have.")
+        .output_only(),
+    Field::bool("verified").about(
+        "Whether the operator has verified the name. Only organizations can be verified, and only by the operator.",
+    ),
     Field::CREATE_TIME,
     Field::UPDATE_TIME,
-    Field::enumeration("kind", ORG_KINDS),
-    Field::enumeration("status", ORG_STATUSES).output_only(),
+    Field::enumeration("kind", ORG_KINDS).about("What kind of organization a verified one is."),
+    Field::enumeration("status", ORG_STATUSES).about("Whether the organization is ready for use.").output_only(),
 ];
 
 fn verified_name(body: &Value) -> Option<KeyValue> {

@@ -42,15 +42,16 @@ impl Resource for GroupAccessRequest {
         domain: Domain::IAM,
         parent: Parent::Group,
         methods: &[
-            Method::list(&[cap("group_invites.create")]).params(&[Param::exact_of("identity", "identityUid")]),
+            Method::list(&[cap("group_invites.create")])
+                .params(&[Param::exact_of("identity", "identityUid").about("Only requests of this identity.")]),
             Method::get(&[cap("group_invites.create")]),
             Method::delete(&[cap("group_invites.create")]),
         ],
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("identityUid").output_only(),
-            Field::string("email").output_only(),
+            Field::string("identityUid").about("The identity that asks to join the group.").output_only(),
+            Field::string("email").about("The email address of the identity.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],

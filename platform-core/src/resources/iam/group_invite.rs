@@ -36,8 +36,8 @@ pub struct GroupInvite {
     pub role: Option<InvitedRole>,
     /// The mail address that a person must have, verified; empty for whoever has the code.
     pub email: String,
-    /// How long the invite is good, as a duration such as `3600s`. Only ever put in.
-    pub ttl: String,
+    /// How long the invite is valid, as a duration such as `3600s`. Only in requests: replies have null.
+    pub ttl: Option<String>,
     /// Until when it is good.
     pub expiration_time: Option<Timestamp>,
     /// Whether it is used up by the first who brings the code.
@@ -67,10 +67,10 @@ pub struct InvitedRole {
 }
 
 const ROLE: &[Field] = &[
-    Field::string("uid").output_only(),
-    Field::string("name").output_only(),
-    Field::string("description").output_only(),
-    Field::new("capabilities", Type::List(&Type::Capability)).output_only(),
+    Field::string("uid").about("The role's uid.").output_only(),
+    Field::string("name").about("The role's name.").output_only(),
+    Field::string("description").about("The role's description.").output_only(),
+    Field::new("capabilities", Type::List(&Type::Capability)).about("What the role allows.").output_only(),
 ];
 
 impl Resource for GroupInvite {
@@ -81,7 +81,9 @@ impl Resource for GroupInvite {
         domain: Domain::IAM,
         parent: Parent::Group,
         methods: &[
-            Method::list(&[cap("group_invites.list")]).order("createTime desc").params(&[Param::exact("keyId")]),
+            Method::list(&[cap("group_invites.list")])
+                .order("createTime desc")
+                .params(&[Param::exact("keyId").about("Only the invite with this key identifier.")]),
             Method::get(&[cap("group_invites.list")]),
             Method::create(INVITER).event("iam.group_invite.created.v1"),
             Method::delete(&[cap("group_invites.delete")]).event("iam.group_invite.deleted.v1"),
@@ -89,14 +91,31 @@ impl Resource for GroupInvite {
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("roleUid").required().gives().check(check::uid),
-            Field::message("role", ROLE).output_only(),
-            Field::string("email").check(email),
-            Field::new("ttl", Type::Duration).required().input_only().check(ttl),
-            Field::timestamp("expirationTime").output_only(),
-            Field::bool("singleUse"),
-            Field::string("code").output_only().once(),
-            Field::string("keyId").output_only(),
+            Field::string("roleUid")
+                .about("The role that the invite gives: a built-in role, or one of the group or a group above it.")
+                .required()
+                .gives()
+                .check(check::uid)
+                .pattern(check::UID),
+            Field::message("role", ROLE).about("The role that the invite gives.").output_only(),
+            Field::string("email")
+                .about(
+                    "The verified email address that the invited person must have; empty for anybody who has the code.",
+                )
+                .check(email),
+            Field::new("ttl", Type::Duration)
+                .about("How long the invite is valid, such as `86400s`; greater than 0. Always null in replies.")
+                .required()
+                .input_only()
+                .always()
+                .check(ttl),
+            Field::timestamp("expirationTime").about("Until when the invite is valid.").output_only(),
+            Field::bool("singleUse").about("Whether the invite ends when it is first redeemed."),
+            Field::string("code")
+                .about("The code to redeem. Only the reply of the create has it.")
+                .output_only()
+                .once(),
+            Field::string("keyId").about("Identifies the code without revealing it.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME.rest_only(),
         ],
@@ -118,7 +137,7 @@ impl Resource for GroupInvite {
                 capabilities: vec![cap("groups.list")],
             }),
             email: "ada@example.com".to_owned(),
-            ttl: "604800s".to_owned(),
+            ttl: Some("604800s".to_owned()),
             expiration_time: Some(Timestamp::EPOCH),
             single_use: true,
             code: Secret::new(format!("{PREFIX}0123456789abcdef_{}", "0123456789abcdef".repeat(4))),
@@ -133,7 +152,7 @@ impl Resource for GroupInvite {
             let (Some(invite), Verb::Create) = (&mut change.new, change.verb) else { return Ok(()) };
             let group = change.uid.parent().unwrap_or_default();
             may_give_role(cx, &group, &invite.role_uid, "roleUid", &mut change.write).await?;
-            let life = check::millis(&invite.ttl).unwrap_or_default();
+            let life = invite.ttl.as_deref().and_then(check::millis).unwrap_or_default();
             invite.expiration_time = Some(cx.now().plus_millis(life));
             let (mut key_id, mut secret) = ([0; 8], [0; 32]);
             cx.platform().entropy().fill(&mut key_id);
@@ -230,7 +249,7 @@ fn email(value: &Value) -> std::result::Result<(), String> {
 
 fn ttl(value: &Value) -> std::result::Result<(), String> {
     let millis = value.as_str().and_then(check::millis);
-    if millis.is_some_and(|millis| millis > 0) { Ok(()) } else { Err("must be longer than nothing".to_owned()) }
+    if millis.is_some_and(|millis| millis > 0) { Ok(()) } else { Err("must be greater than 0s".to_owned()) }
 }
 
 /// What a redeemed invite has given.

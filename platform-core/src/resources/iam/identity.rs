@@ -210,9 +210,10 @@ impl Resource for Identity {
         parent: Parent::Group,
         methods: &[
             Method::list(&[cap("identity.list")]).params(&[
-                Param::exact("name"),
+                Param::exact("name").about("Only identities with exactly this name."),
                 Param {
-                    field: Field::enumeration("relationshipType", RELATIONSHIP_TYPES),
+                    field: Field::enumeration("relationshipType", RELATIONSHIP_TYPES)
+                        .about("Only identities that are assumed in this way."),
                     by: By::Value("relationshipType"),
                 },
             ]),
@@ -225,26 +226,58 @@ impl Resource for Identity {
             name: "LookupIdentity",
             http: Http::Get,
             path: "identities:lookupIdentity",
-            request: &[Field::string("issuer").required(), Field::string("subject").required()],
-            response: &[Field::string("uid")],
+            request: &[
+                Field::string("issuer").about("The issuer of the person's tokens.").required(),
+                Field::string("subject").about("The subject of the person's tokens.").required(),
+            ],
+            response: &[Field::string("uid").about("The uid that the person has, or would have once registered.")],
             needs: Needs::Caller,
             event: None,
             run: |_, request| Box::pin(lookup(request)),
         }],
         fields: &[
             Field::UID,
-            Field::string("name").required().sort(&["name"]).check(check::name),
-            Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
-            Field::string("email").output_only(),
-            Field::string("emailUnverified").output_only(),
-            Field::string("company").max_len(check::MAX_DESCRIPTION).check(check::description),
-            Field::timestamp("lastSeenTime").output_only().sort(&["lastSeenTime", "lastSeen"]),
+            Field::string("name")
+                .about("The identity's name, as `^[a-z0-9 ._-]{1,}$`.")
+                .required()
+                .sort(&["name"])
+                .check(check::name),
+            Field::string("description")
+                .about("A description for people.")
+                .max_len(check::MAX_DESCRIPTION)
+                .check(check::description),
+            Field::string("email").about("The person's email address, verified by the issuer.").output_only(),
+            Field::string("emailUnverified")
+                .about("The person's email address, when the issuer has not verified it.")
+                .output_only(),
+            Field::string("company")
+                .about("The company that the identity belongs to.")
+                .max_len(check::MAX_DESCRIPTION)
+                .check(check::description),
+            Field::timestamp("lastSeenTime")
+                .about("When the identity last exchanged a token, to the hour.")
+                .output_only()
+                .sort(&["lastSeenTime", "lastSeen"]),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-            Field::message("claimMatch", CLAIM_MATCH).oneof("relationship").gives(),
-            Field::message("staticKeys", STATIC_KEYS).oneof("relationship").gives(),
-            Field::message("awsIdentity", AWS_IDENTITY).oneof("relationship").gives(),
-            Field::enumeration("servicePrincipal", SERVICE_PRINCIPALS).oneof("relationship").gives(),
+            Field::message("claimMatch", CLAIM_MATCH)
+                .about("Assumed with a token of an OpenID Connect issuer whose claims match.")
+                .oneof("relationship")
+                .gives(),
+            Field::message("staticKeys", STATIC_KEYS)
+                .about("Assumed with a token that one of these keys signed.")
+                .oneof("relationship")
+                .gives(),
+            Field::message("awsIdentity", AWS_IDENTITY)
+                .about(
+                    "Assumed by an AWS identity. Kept, and not supported by the token exchange of this installation.",
+                )
+                .oneof("relationship")
+                .gives(),
+            Field::enumeration("servicePrincipal", SERVICE_PRINCIPALS)
+                .about("Assumed by a service of the installation.")
+                .oneof("relationship")
+                .gives(),
         ],
         keys: &[DerivedKey { name: "relationshipType", values: relationship_type }],
         unique: &[],
@@ -357,30 +390,44 @@ pub(crate) fn registration_of(private: &[u8]) -> Result<Option<RegistrationId>> 
 }
 
 const CLAIM_MATCH: &[Field] = &[
-    Field::string("issuer").oneof("iss"),
-    Field::string("issuerPattern").oneof("iss").check(pattern),
-    Field::string("subject").oneof("sub"),
-    Field::string("subjectPattern").oneof("sub").check(pattern),
-    Field::string("audience").oneof("aud"),
-    Field::string("audiencePattern").oneof("aud").check(pattern),
-    Field::string_map("claims"),
-    Field::string_map("claimPatterns").max_items(MAX_CLAIM_PATTERNS).check(patterns),
+    Field::string("issuer").about("The issuer that the token must have.").oneof("iss"),
+    Field::string("issuerPattern").about("A regular expression (RE2) that the whole issuer must match.").oneof("iss").check(pattern),
+    Field::string("subject").about("The subject that the token must have.").oneof("sub"),
+    Field::string("subjectPattern").about("A regular expression (RE2) that the whole subject must match.").oneof("sub").check(pattern),
+    Field::string("audience").about("The audience that the token must have; without one, the token must be for this installation.").oneof("aud"),
+    Field::string("audiencePattern").about("A regular expression (RE2) that the whole audience must match.").oneof("aud").check(pattern),
+    Field::string_map("claims").about("Further claims that the token must have, and their values."),
+    Field::string_map("claimPatterns").about("Further claims that the token must have, and a regular expression (RE2) that the whole value of each must match.").max_items(MAX_CLAIM_PATTERNS).check(patterns),
 ];
 
 const STATIC_KEYS: &[Field] = &[
-    Field::string("issuer").required(),
-    Field::string("subject").required(),
-    Field::string("issuerKeys").required().multiline().check(public_keys),
-    Field::timestamp("expirationTime"),
-    Field::strings("audiences").max_items(1),
+    Field::string("issuer").about("The issuer that the token must have.").required(),
+    Field::string("subject").about("The subject that the token must have.").required(),
+    Field::string("issuerKeys")
+        .about("The public keys, as a JSON Web Key Set in text.")
+        .required()
+        .multiline()
+        .check(public_keys),
+    Field::timestamp("expirationTime").about("Until when the keys are accepted, at most 365 days after the create."),
+    Field::strings("audiences")
+        .about(
+            "The audience that the token must have, at most one; without one, the token must be for this installation.",
+        )
+        .max_items(1),
 ];
 
 const AWS_IDENTITY: &[Field] = &[
-    Field::string("awsAccount").required().check(check::aws_account),
-    Field::string("arn").oneof("aws_arn"),
-    Field::string("arnPattern").oneof("aws_arn").check(pattern),
-    Field::string("userId").oneof("aws_user_id"),
-    Field::string("userIdPattern").oneof("aws_user_id").check(pattern),
+    Field::string("awsAccount").about("The AWS account number, 12 digits.").required().check(check::aws_account),
+    Field::string("arn").about("The ARN that the caller must have.").oneof("aws_arn"),
+    Field::string("arnPattern")
+        .about("A regular expression (RE2) that the whole ARN must match.")
+        .oneof("aws_arn")
+        .check(pattern),
+    Field::string("userId").about("The AWS user identifier that the caller must have.").oneof("aws_user_id"),
+    Field::string("userIdPattern")
+        .about("A regular expression (RE2) that the whole user identifier must match.")
+        .oneof("aws_user_id")
+        .check(pattern),
 ];
 
 impl ClaimMatch {

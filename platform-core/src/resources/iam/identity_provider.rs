@@ -93,13 +93,32 @@ const CORRELATION_RULES: &[&str] = &[
 const MAX_TEXT: usize = 4096;
 
 const OIDC: &[Field] = &[
-    Field::string("issuer").required().check(issuer),
-    Field::string("clientId").required().max_len(MAX_TEXT).check(bounded),
-    Field::string("clientSecret").input_only().max_len(MAX_TEXT).check(bounded),
-    Field::strings("additionalScopes").max_len(MAX_TEXT).distinct().check(scopes),
-    Field::string("groupsClaim").max_len(MAX_TEXT).check(bounded),
-    Field::enumeration("correlationRule", CORRELATION_RULES).immutable(),
-    Field::bool("pkceEnabled"),
+    Field::string("issuer").about("The issuer's URL.").required().check(issuer),
+    Field::string("clientId")
+        .about("The client identifier that the issuer knows this installation by.")
+        .required()
+        .max_len(MAX_TEXT)
+        .check(bounded),
+    Field::string("clientSecret")
+        .about(
+            "The client secret. It is never returned; an update with an empty one keeps it unless the mask names it.",
+        )
+        .input_only()
+        .max_len(MAX_TEXT)
+        .check(bounded),
+    Field::strings("additionalScopes")
+        .about("OAuth scopes to ask for in addition to `openid`, `email` and `profile`.")
+        .max_len(MAX_TEXT)
+        .distinct()
+        .check(scopes),
+    Field::string("groupsClaim")
+        .about("The claim that has the person's groups; `groups` when empty.")
+        .max_len(MAX_TEXT)
+        .check(bounded),
+    Field::enumeration("correlationRule", CORRELATION_RULES)
+        .about("Which claim identifies the person in the provider's directory. It never changes.")
+        .immutable(),
+    Field::bool("pkceEnabled").about("Whether sign-ins use PKCE."),
 ];
 
 /// What a caller must hold who deals with the tokens of a directory.
@@ -114,7 +133,8 @@ impl Resource for IdentityProvider {
         domain: Domain::IAM,
         parent: Parent::Group,
         methods: &[
-            Method::list(&[cap("identity_providers.list")]).params(&[Param::exact("name")]),
+            Method::list(&[cap("identity_providers.list")])
+                .params(&[Param::exact("name").about("Only identity providers with exactly this name.")]),
             Method::get(&[cap("identity_providers.list")]),
             Method::create(&[cap("identity_providers.create"), cap("role_bindings.create")])
                 .event("iam.identity_providers.created.v1"),
@@ -125,13 +145,32 @@ impl Resource for IdentityProvider {
         actions: scim::ACTIONS,
         fields: &[
             Field::UID,
-            Field::string("name").required().sort(&["name"]).check(check::name),
-            Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
+            Field::string("name")
+                .about("The provider's name, as `^[a-z0-9 ._-]{1,}$`.")
+                .required()
+                .sort(&["name"])
+                .check(check::name),
+            Field::string("description")
+                .about("A description for people, of at most 512 characters on one line.")
+                .max_len(check::MAX_DESCRIPTION)
+                .check(check::description),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-            Field::string("defaultRole").required().gives().check(check::uid),
-            Field::message("oidc", OIDC).required().oneof("configuration").gives(),
-            Field::message("scim", scim::FIELDS).output_only().unlisted(),
+            Field::string("defaultRole")
+                .about("The role that everybody has who signs in by the provider.")
+                .required()
+                .gives()
+                .check(check::uid)
+                .pattern(check::UID),
+            Field::message("oidc", OIDC)
+                .about("How to sign in by OpenID Connect.")
+                .required()
+                .oneof("configuration")
+                .gives(),
+            Field::message("scim", scim::FIELDS)
+                .about("The state of provisioning by SCIM. Lists leave it out.")
+                .output_only()
+                .unlisted(),
         ],
         keys: &[
             DerivedKey { name: "segment", values: |body| vec![KeyValue::text(check::last_segment(body))] },

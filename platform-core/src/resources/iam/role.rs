@@ -46,7 +46,8 @@ impl Resource for Role {
         domain: Domain::IAM,
         parent: Parent::Group,
         methods: &[
-            Method::list(&[cap("roles.list")]).params(&[Param::exact("name")]),
+            Method::list(&[cap("roles.list")])
+                .params(&[Param::exact("name").about("Only roles with exactly this name.")]),
             Method::get(&[cap("roles.list")]),
             Method::create(&[cap("roles.create")]).event("iam.roles.created.v1"),
             Method::update(&[cap("roles.update")]).event("iam.roles.updated.v1"),
@@ -55,9 +56,20 @@ impl Resource for Role {
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("name").required().sort(&["name"]).check(check::name),
-            Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
-            Field::new("capabilities", Type::List(&Type::Capability)).max_items(CapabilitySet::LEN).distinct().gives(),
+            Field::string("name")
+                .about("The role's name, as `^[a-z0-9 ._-]{1,}$`.")
+                .required()
+                .sort(&["name"])
+                .check(check::name),
+            Field::string("description")
+                .about("A description for people, of at most 512 characters on one line.")
+                .max_len(check::MAX_DESCRIPTION)
+                .check(check::description),
+            Field::new("capabilities", Type::List(&Type::Capability))
+                .about("What the role allows.")
+                .max_items(CapabilitySet::LEN)
+                .distinct()
+                .gives(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],
@@ -66,6 +78,7 @@ impl Resource for Role {
             space: "role.name",
             what: "a role of this name in the group",
             value: check::name_in_parent,
+            by: &["name"],
         }],
         roots: Roots::Shared,
         when_parent_goes: WhenParentGoes::Blocks,

@@ -95,26 +95,40 @@ impl RoleBinding {
     }
 }
 
-const BOUND_FIELDS: &[Field] = &[Field::string("uid"), Field::string("name"), Field::string("description")];
+const BOUND_FIELDS: &[Field] = &[
+    Field::string("uid").about("The uid."),
+    Field::string("name").about("The name."),
+    Field::string("description").about("The description."),
+];
 
 const BOUND_IDENTITY_FIELDS: &[Field] = &[
-    Field::string("uid"),
-    Field::string("name"),
-    Field::string("description"),
-    Field::string("subject"),
-    Field::string("issuer"),
-    Field::string("email"),
+    Field::string("uid").about("The identity's uid."),
+    Field::string("name").about("The identity's name."),
+    Field::string("description").about("The identity's description."),
+    Field::string("subject").about("The subject of the tokens that assume the identity."),
+    Field::string("issuer").about("The issuer of the tokens that assume the identity."),
+    Field::string("email").about("The person's verified email address."),
 ];
 
 pub(super) const FIELDS: &[Field] = &[
     Field::UID,
-    Field::message("identity", BOUND_IDENTITY_FIELDS).output_only(),
-    Field::message("group", BOUND_FIELDS).output_only(),
-    Field::message("role", BOUND_FIELDS).output_only(),
+    Field::message("identity", BOUND_IDENTITY_FIELDS).about("The identity that has the role.").output_only(),
+    Field::message("group", BOUND_FIELDS).about("The group where the identity has the role.").output_only(),
+    Field::message("role", BOUND_FIELDS).about("The role.").output_only(),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
-    Field::string("identityUid").required().gives().check(check::uid),
-    Field::string("roleUid").required().gives().check(check::uid),
+    Field::string("identityUid")
+        .about("The identity that is given the role.")
+        .required()
+        .gives()
+        .check(check::uid)
+        .pattern(check::UID),
+    Field::string("roleUid")
+        .about("The role to give: a built-in role, or one of the group or a group above it.")
+        .required()
+        .gives()
+        .check(check::uid)
+        .pattern(check::UID),
 ];
 
 /// The most bindings that are created at once.
@@ -129,9 +143,9 @@ impl Resource for RoleBinding {
         parent: Parent::Group,
         methods: &[
             Method::list(&[cap("role_bindings.list")]).params(&[
-                Param::exact_of("identity", "identityUid"),
-                Param::exact_of("group", "groupUid"),
-                Param::exact_of("role", "roleUid"),
+                Param::exact_of("identity", "identityUid").about("Only bindings of this identity."),
+                Param::exact_of("group", "groupUid").about("Only bindings at exactly this group."),
+                Param::exact_of("role", "roleUid").about("Only bindings to this role."),
             ]),
             Method::get(&[cap("role_bindings.list")]),
             Method::create(&[cap("role_bindings.create")]).event("iam.rolebindings.created.v1"),
@@ -143,11 +157,24 @@ impl Resource for RoleBinding {
             http: Http::Post,
             path: "roleBindings:batchCreate",
             request: &[
-                Field::string("parent").required().check(check::uid),
-                Field::new("requests", Type::List(&Type::Message(SUB_REQUEST))).max_items(MAX_BATCH).required().gives(),
-                Field::string("roleUid").gives().check(check::uid),
+                Field::string("parent")
+                    .about("The group where the roles are given.")
+                    .required()
+                    .check(check::uid)
+                    .pattern(check::UID),
+                Field::new("requests", Type::List(&Type::Message(SUB_REQUEST)))
+                    .about("The bindings to create, 1 to 25. All are created or none.")
+                    .max_items(MAX_BATCH)
+                    .required()
+                    .gives(),
+                Field::string("roleUid")
+                    .about("The role of all bindings whose request does not name one.")
+                    .gives()
+                    .check(check::uid)
+                    .pattern(check::UID),
             ],
-            response: &[Field::new("roleBindings", Type::List(&Type::Message(FIELDS)))],
+            response: &[Field::new("roleBindings", Type::List(&Type::Message(FIELDS)))
+                .about("The bindings, in the order of the requests.")],
             needs: Needs::At("parent", &[cap("role_bindings.create")]),
             event: Some("iam.rolebindings.created.batch.v1"),
             run: |cx, request| Box::pin(batch_create(cx, request)),
@@ -161,6 +188,7 @@ impl Resource for RoleBinding {
             space: "roleBinding",
             what: "a binding of this identity to this role at the group",
             value: bound_once,
+            by: &["identityUid", "roleUid"],
         }],
         roots: Roots::Granted,
         when_parent_goes: WhenParentGoes::Goes,
@@ -219,14 +247,23 @@ impl Resource for RoleBinding {
     }
 }
 
-const SUB_REQUEST: &[Field] =
-    &[Field::string("parent").check(check::uid), Field::message("roleBinding", SUB_BINDING).required()];
+const SUB_REQUEST: &[Field] = &[
+    Field::string("parent").about("The group; empty, or that of the batch.").check(check::uid).pattern(check::UID),
+    Field::message("roleBinding", SUB_BINDING).about("The binding to create.").required(),
+];
 
 /// As a binding's own fields, but that the role may stand at the top of the batch.
 const SUB_BINDING: &[Field] = &[
-    Field::string("uid").output_only(),
-    Field::string("identityUid").required().check(check::uid),
-    Field::string("roleUid").check(check::uid),
+    Field::string("uid").about("Ignored.").output_only(),
+    Field::string("identityUid")
+        .about("The identity that is given the role.")
+        .required()
+        .check(check::uid)
+        .pattern(check::UID),
+    Field::string("roleUid")
+        .about("The role to give; without one, that of the batch.")
+        .check(check::uid)
+        .pattern(check::UID),
 ];
 
 fn group_of(body: &Value) -> Option<&str> {

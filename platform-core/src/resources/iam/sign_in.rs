@@ -49,17 +49,20 @@ impl Resource for SignIn {
             name: "EndSignIns",
             http: Http::Post,
             path: "signIns:end",
-            request: &[Field::string("identityUid").check(check::uid)],
-            response: &[Field::new("ended", Type::Int32)],
+            request: &[Field::string("identityUid")
+                .about("The person whose sign-ins are ended.")
+                .check(check::uid)
+                .pattern(check::UID)],
+            response: &[Field::new("ended", Type::Int32).about("How many sign-ins were ended.")],
             needs: Needs::Caller,
             event: None,
             run: |cx, request| Box::pin(end_all(cx, request)),
         }],
         fields: &[
             Field::UID,
-            Field::string("issuer").output_only(),
-            Field::strings("audiences").output_only(),
-            Field::timestamp("expireTime").output_only(),
+            Field::string("issuer").about("Who vouched for the person.").output_only(),
+            Field::strings("audiences").about("The audiences that access tokens may have.").output_only(),
+            Field::timestamp("expireTime").about("Until when the sign-in can be refreshed.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],

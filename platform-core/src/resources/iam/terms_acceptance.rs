@@ -66,14 +66,14 @@ impl TermsDocument {
 
 const FIELDS: &[Field] = &[
     Field::UID.rest_only(),
-    Field::string("docId").output_only().sort(&["docId"]),
-    Field::string("acceptedBy").output_only(),
-    Field::string("orgUid").output_only(),
+    Field::string("docId").about("The document that was accepted.").output_only().sort(&["docId"]),
+    Field::string("acceptedBy").about("The identity that accepted it.").output_only(),
+    Field::string("orgUid").about("The group that it was accepted for.").output_only(),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
 ];
 
-const GROUP: Field = Field::string("group").required().check(check::uid);
+const GROUP: Field = Field::string("group").about("The group.").required().check(check::uid).pattern(check::UID);
 
 impl Resource for TermsAcceptance {
     const KIND: &'static Kind = &Kind {
@@ -88,8 +88,11 @@ impl Resource for TermsAcceptance {
                 name: "AcceptTerms",
                 http: Http::Post,
                 path: "terms/{group=**}",
-                request: &[GROUP, Field::strings("documentIds").required()],
-                response: &[Field::string("group").output_only(), Field::strings("documentIds").output_only()],
+                request: &[GROUP, Field::strings("documentIds").about("The documents to accept.").required()],
+                response: &[
+                    Field::string("group").about("The group.").output_only(),
+                    Field::strings("documentIds").about("The documents that are accepted.").output_only(),
+                ],
                 needs: Needs::At("group", &[cap("terms.accept")]),
                 event: Some("iam.terms.accepted.v1"),
                 run: |cx, request| Box::pin(accept(cx, request)),
@@ -100,16 +103,20 @@ impl Resource for TermsAcceptance {
                 path: "terms/{group=**}",
                 request: &[
                     GROUP,
-                    Field::new("pageSize", Type::Int32),
-                    Field::string("pageToken").max_len(MAX_PAGE_TOKEN),
-                    Field::string("orderBy"),
-                    Field::new("skip", Type::Int32),
+                    Field::new("pageSize", Type::Int32)
+                        .about("The number of resources on a page: 1 to 200; 0 means 50, and larger values mean 200."),
+                    Field::string("pageToken").about("The `nextPageToken` of the page before.").max_len(MAX_PAGE_TOKEN),
+                    Field::string("orderBy").about("A field to order by, optionally followed by ` asc` or ` desc`."),
+                    Field::new("skip", Type::Int32)
+                        .about("The number of resources to pass over, counted from the page token."),
                 ],
                 response: &[
-                    Field::new("termsAcceptances", Type::List(&Type::Message(FIELDS))),
-                    Field::string("nextPageToken"),
-                    Field::new("totalCount", Type::Int64),
-                    Field::new("skipped", Type::Int32),
+                    Field::new("termsAcceptances", Type::List(&Type::Message(FIELDS)))
+                        .about("The acceptances of the group and of the groups above it, oldest first."),
+                    Field::string("nextPageToken").about("Asks for the next page; absent on the last page."),
+                    Field::new("totalCount", Type::Int64)
+                        .about("The number of resources that match and that the caller may see, on all pages."),
+                    Field::new("skipped", Type::Int32).about("The `skip` of the request."),
                 ],
                 needs: Needs::At("group", &[cap("terms.list")]),
                 event: None,

@@ -123,22 +123,29 @@ impl Resource for Artifact {
             http: Http::Get,
             path: "artifacts/count",
             request: &[ECOSYSTEMS_PARAM],
-            response: &[Field::new("counts", Type::List(&Type::Message(COUNT)))],
+            response: &[Field::new("counts", Type::List(&Type::Message(COUNT)))
+                .about("A count for each ecosystem that was asked for.")],
             needs: Needs::Narrowed(LIST),
             event: None,
             run: |cx, request| Box::pin(count(cx, request)),
         }],
         fields: &[
             Field::UID,
-            Field::string("name").output_only().sort(&["name"]),
-            Field::string("description").output_only().multiline(),
-            Field::enumeration("ecosystem", ECOSYSTEMS).output_only(),
-            Field::string("latestVersion").output_only(),
-            Field::new("versionCount", Type::Int32).output_only(),
+            Field::string("name")
+                .about("The name in the ecosystem, such as `requests` or `org.yaml:snakeyaml`.")
+                .output_only()
+                .sort(&["name"]),
+            Field::string("description").about("What the artifact is.").output_only().multiline(),
+            Field::enumeration("ecosystem", ECOSYSTEMS).about("The language ecosystem.").output_only(),
+            Field::string("latestVersion").about("The newest version, by the ecosystem's own order.").output_only(),
+            Field::new("versionCount", Type::Int32).about("How many versions there are.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-            Field::strings("cudaVersions").input_only().rest_only(),
-            Field::bool("remediated").input_only().rest_only(),
+            Field::strings("cudaVersions")
+                .about("The CUDA versions that the artifact was built for.")
+                .input_only()
+                .rest_only(),
+            Field::bool("remediated").about("Whether vulnerabilities were fixed in it.").input_only().rest_only(),
         ],
         keys: &[
             DerivedKey { name: "in", values: ecosystem },
@@ -193,17 +200,28 @@ impl Imported for Artifact {
 
 const LIST: &[Capability] = &[cap("libraries.artifacts.list")];
 
-const ECOSYSTEMS_PARAM: Field =
-    Field::new("ecosystems", Type::List(&Type::Enum(ECOSYSTEMS))).required().check(specified);
+const ECOSYSTEMS_PARAM: Field = Field::new("ecosystems", Type::List(&Type::Enum(ECOSYSTEMS)))
+    .about("The ecosystems to look in; at least one.")
+    .required()
+    .check(specified);
 
 const PARAMS: &[Param] = &[
     Param { field: ECOSYSTEMS_PARAM, by: By::Narrow },
-    Param { field: Field::string("query"), by: By::Narrow },
-    Param { field: Field::string("cudaVersion"), by: By::Value("cudaVersions") },
-    Param { field: Field::bool("remediated"), by: By::Narrow },
+    Param {
+        field: Field::string("query").about("Only artifacts with this text in their names, regardless of case."),
+        by: By::Narrow,
+    },
+    Param {
+        field: Field::string("cudaVersion").about("Only artifacts that were built for this CUDA version."),
+        by: By::Value("cudaVersions"),
+    },
+    Param { field: Field::bool("remediated").about("Only artifacts that are remediated."), by: By::Narrow },
 ];
 
-const COUNT: &[Field] = &[Field::enumeration("ecosystem", ECOSYSTEMS), Field::new("totalCount", Type::Int64)];
+const COUNT: &[Field] = &[
+    Field::enumeration("ecosystem", ECOSYSTEMS).about("The language ecosystem."),
+    Field::new("totalCount", Type::Int64).about("How many artifacts there are."),
+];
 
 fn specified(ecosystems: &Value) -> std::result::Result<(), String> {
     let unspecified = |name: &Value| name.as_str() == Some(Ecosystem::EcosystemUnspecified.api_name());

@@ -50,17 +50,19 @@ impl Resource for ArtifactVersion {
             .at("artifacts/{artifactId=*}/versions")
             .of("artifactId", "Artifact")
             .order("version desc")
-            .params(&[Param::exact_of("artifactId", "artifact")])],
+            .params(&[
+                Param::exact_of("artifactId", "artifact").about("The artifact's uid, such as `python:requests`.")
+            ])],
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("name").output_only(),
-            Field::string("version").output_only().sort(&["version"]).place(place),
-            Field::string("description").output_only().multiline(),
+            Field::string("name").about("The artifact's name.").output_only(),
+            Field::string("version").about("The version.").output_only().sort(&["version"]).place(place),
+            Field::string("description").about("What the version is.").output_only().multiline(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-            Field::new("sizeBytes", Type::Int64).output_only(),
-            Field::string("artifact").input_only().rest_only(),
+            Field::new("sizeBytes", Type::Int64).about("The size of its files in bytes.").output_only(),
+            Field::string("artifact").about("The artifact's uid.").input_only().rest_only(),
         ],
         keys: &[],
         unique: &[],

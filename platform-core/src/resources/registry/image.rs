@@ -67,17 +67,21 @@ pub struct ImagePackage {
 }
 
 const PLATFORM: &[Field] = &[
-    Field::string("architecture").required(),
-    Field::string("digest").check(check::digest),
-    Field::new("size", Type::Int64),
+    Field::string("architecture").about("The architecture, such as `amd64`.").required(),
+    Field::string("digest")
+        .about("The digest of the image for the architecture.")
+        .check(check::digest)
+        .pattern(check::DIGEST),
+    Field::new("size", Type::Int64).about("The bytes of its layers and config."),
     Field::new(
         "packages",
         Type::List(&Type::Message(&[
-            Field::string("name").required(),
-            Field::string("version"),
-            Field::string("origin"),
+            Field::string("name").about("The package's name.").required(),
+            Field::string("version").about("The package's version."),
+            Field::string("origin").about("The package whose build made it."),
         ])),
     )
+    .about("The packages in the image.")
     .max_items(10_000),
 ];
 
@@ -95,7 +99,7 @@ impl Resource for Image {
                 http: Http::Get,
                 path: "repos/{repoUid=**}/digests/{digest}/architectures",
                 request: &[REPO, DIGEST],
-                response: &[Field::strings("architectures")],
+                response: &[Field::strings("architectures").about("The architectures of the index.")],
                 needs: Needs::At("repoUid", READ),
                 event: None,
                 run: |cx, request| Box::pin(architectures(cx, request)),
@@ -104,8 +108,11 @@ impl Resource for Image {
                 name: "GetSize",
                 http: Http::Get,
                 path: "repos/{repoUid=**}/digests/{digest}/size",
-                request: &[REPO, DIGEST, Field::string("architecture")],
-                response: &[Field::new("size", Type::Int64), Field::string("architecture")],
+                request: &[REPO, DIGEST, Field::string("architecture").about("The architecture; `amd64` when empty.")],
+                response: &[
+                    Field::new("size", Type::Int64).about("The bytes of the layers and the config."),
+                    Field::string("architecture").about("The architecture."),
+                ],
                 needs: Needs::At("repoUid", READ),
                 event: None,
                 run: |cx, request| Box::pin(size(cx, request)),
@@ -113,9 +120,14 @@ impl Resource for Image {
         ],
         fields: &[
             Field::UID,
-            Field::string("digest").required().check(check::digest),
-            Field::bool("index"),
-            Field::new("platforms", Type::List(&Type::Message(PLATFORM))),
+            Field::string("digest")
+                .about("The digest of the image.")
+                .required()
+                .check(check::digest)
+                .pattern(check::DIGEST),
+            Field::bool("index").about("Whether the digest is that of an index of images."),
+            Field::new("platforms", Type::List(&Type::Message(PLATFORM)))
+                .about("The images of the index, or the image itself."),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],
@@ -178,9 +190,13 @@ impl Imported for Image {
 
 const READ: &[Capability] = &[cap("repo.list"), cap("manifest.metadata.list")];
 
-const REPO: Field = Field::string("repoUid").required();
+const REPO: Field = Field::string("repoUid").about("The repo that has the image.").required();
 
-const DIGEST: Field = Field::string("digest").required().check(check::digest);
+const DIGEST: Field = Field::string("digest")
+    .about("The digest of the image: `sha256:` and 64 hexadecimal digits.")
+    .required()
+    .check(check::digest)
+    .pattern(check::DIGEST);
 
 /// The architecture that is meant when none is named.
 const DEFAULT_ARCHITECTURE: &str = "amd64";

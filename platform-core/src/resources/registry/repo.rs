@@ -102,14 +102,16 @@ pub struct SyncConfig {
 }
 
 const SYNC_CONFIG: &[Field] = &[
-    Field::string("source").required(),
-    Field::bool("uniqueTags").output_only(),
-    Field::timestamp("expirationTime").output_only(),
-    Field::string("google"),
-    Field::string("amazon"),
-    Field::string("azure"),
-    Field::string("apkoOverlay").output_only(),
-    Field::bool("gracePeriod").output_only(),
+    Field::string("source")
+        .about("The repo to follow: its uid, or `organization/repo`. Replies have the uid.")
+        .required(),
+    Field::bool("uniqueTags").about("Whether the tags of the source are unique.").output_only(),
+    Field::timestamp("expirationTime").about("Until when the repo follows its source.").output_only(),
+    Field::string("google").about("A Google Artifact Registry repository to copy to. Kept and not acted on."),
+    Field::string("amazon").about("An Amazon ECR repository to copy to. Kept and not acted on."),
+    Field::string("azure").about("An Azure registry to copy to. Kept and not acted on."),
+    Field::string("apkoOverlay").about("A build overlay of the source.").output_only(),
+    Field::bool("gracePeriod").about("Whether the following goes on although the right to it has ended.").output_only(),
 ];
 
 /// How long a repo follows another at first: 14 days.
@@ -126,7 +128,7 @@ impl Resource for Repo {
         domain: Domain::REGISTRY,
         parent: Parent::Group,
         methods: &[
-            Method::list(&[cap("repo.list")]).params(&[Param::exact("name")]),
+            Method::list(&[cap("repo.list")]).params(&[Param::exact("name").about("Only repos with exactly this name.")]),
             Method::get(&[cap("repo.list")]),
             Method::create(&[cap("repo.create")]).event("platform.registry.repo.created.v1"),
             Method::update(&[cap("repo.update")]).event("platform.registry.repo.updated.v1"),
@@ -135,14 +137,14 @@ impl Resource for Repo {
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("name").required().sort(&["name"]).check(check::name),
-            Field::string("description").max_len(check::MAX_DESCRIPTION).check(check::description),
-            Field::enumeration("catalogTier", CATALOG_TIERS),
-            Field::strings("bundles").distinct().check(check::bundles),
-            Field::strings("aliases").distinct().check(check::aliases),
-            Field::strings("activeTags").max_items(1000).distinct().check(check::tags),
-            Field::message("syncConfig", SYNC_CONFIG).gives(),
-            Field::new("customOverlay", Type::Message(overlay::FIELDS)),
+            Field::string("name").about("The repo's name, as `^[a-z0-9 ._-]{1,}$`; unique in its group.").required().sort(&["name"]).check(check::name),
+            Field::string("description").about("A description for people, of at most 512 characters on one line.").max_len(check::MAX_DESCRIPTION).check(check::description),
+            Field::enumeration("catalogTier", CATALOG_TIERS).about("The tier of the catalog that the repo belongs to."),
+            Field::strings("bundles").about("Keywords that the repo is offered under, such as `base` or `fips`.").distinct().check(check::bundles),
+            Field::strings("aliases").about("Other references that mean the repo, such as `library/nginx:latest`: a path, a colon and a tag.").distinct().check(check::aliases),
+            Field::strings("activeTags").about("The tags that are maintained.").max_items(1000).distinct().check(check::tags),
+            Field::message("syncConfig", SYNC_CONFIG).about("The repo that this one follows. Its tier, bundles, aliases and active tags are then those of the source.").gives(),
+            Field::new("customOverlay", Type::Message(overlay::FIELDS)).about("What a custom image adds to the base. Kept and not acted on: this installation builds no images."),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],
@@ -151,6 +153,7 @@ impl Resource for Repo {
             space: "repo.name",
             what: "a repo of this name in the group",
             value: check::name_in_parent,
+            by: &["name"],
         }],
         roots: Roots::Granted,
         when_parent_goes: WhenParentGoes::Blocks,

@@ -46,8 +46,12 @@ impl Resource for RepoReadme {
         ],
         actions: &[],
         fields: &[
-            Field::string("uid").output_only(),
-            Field::string("content").multiline().max_len(MAX_CONTENT).check(safe_markdown),
+            Field::string("uid").about("The repo's uid.").output_only(),
+            Field::string("content")
+                .about("The readme in Markdown; HTML in it must be safe.")
+                .multiline()
+                .max_len(MAX_CONTENT)
+                .check(safe_markdown),
             Field::CREATE_TIME.rest_only(),
             Field::UPDATE_TIME.rest_only(),
         ],

@@ -43,12 +43,27 @@ impl Resource for Tag {
         methods: &[
             Method::list(&[cap("tag.list")])
                 .params(&[
-                    Param::exact("name"),
-                    Param { field: Field::timestamp("updatedSince"), by: By::Above("updateTime") },
-                    Param { field: Field::bool("includeReferrers"), by: By::Narrow },
-                    Param { field: Field::bool("includeDates"), by: By::Narrow },
-                    Param { field: Field::bool("includeEpochs"), by: By::Narrow },
-                    Param::exact("digest"),
+                    Param::exact("name").about("Only tags with exactly this name, hidden ones included."),
+                    Param {
+                        field: Field::timestamp("updatedSince").about("Only tags that were updated after this time."),
+                        by: By::Above("updateTime"),
+                    },
+                    Param {
+                        field: Field::bool("includeReferrers")
+                            .about("Whether to list tags such as `sha256-…` too, which name what refers to an image."),
+                        by: By::Narrow,
+                    },
+                    Param {
+                        field: Field::bool("includeDates")
+                            .about("Whether to list tags that end in a date, such as `…-20260102`, too."),
+                        by: By::Narrow,
+                    },
+                    Param {
+                        field: Field::bool("includeEpochs")
+                            .about("Whether to list tags that end in an epoch, such as `…-r3`, too."),
+                        by: By::Narrow,
+                    },
+                    Param::exact("digest").about("Only tags of this digest."),
                 ])
                 .narrow(shown_families),
             Method::get(&[cap("tag.list")]),
@@ -58,15 +73,31 @@ impl Resource for Tag {
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("name").required().sort(&["name"]).check(check::tag),
-            Field::string("digest").required().check(check::digest),
+            Field::string("name")
+                .about("The tag's name, as `^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`.")
+                .required()
+                .sort(&["name"])
+                .check(check::tag),
+            Field::string("digest")
+                .about("The digest of the image: `sha256:` and 64 hexadecimal digits.")
+                .required()
+                .check(check::digest)
+                .pattern(check::DIGEST),
             Field::CREATE_TIME.rest_only(),
             Field::UPDATE_TIME,
-            Field::bool("deprecated"),
-            Field::new("bundles", Type::List(&Type::String)).distinct().check(check::bundles),
+            Field::bool("deprecated").about("Whether the tag is at the end of its life."),
+            Field::new("bundles", Type::List(&Type::String))
+                .about("Keywords that the tag is offered under.")
+                .distinct()
+                .check(check::bundles),
         ],
         keys: &[DerivedKey { name: "families", values: |body| vec![key(families(name_of(body)))] }],
-        unique: &[Unique { space: "tag.name", what: "a tag of this name in the repo", value: check::name_in_parent }],
+        unique: &[Unique {
+            space: "tag.name",
+            what: "a tag of this name in the repo",
+            value: check::name_in_parent,
+            by: &["name"],
+        }],
         roots: Roots::Granted,
         when_parent_goes: WhenParentGoes::Goes,
     };

@@ -32,6 +32,7 @@ pub enum SeverityType {
 
 /// The fields of a [`Severity`].
 pub const SEVERITY: &[Field] = &[
-    Field::enumeration("type", &["TYPE_UNSPECIFIED", "TYPE_CVSS_V2", "TYPE_CVSS_V3", "TYPE_CVSS_V4"]),
-    Field::string("score"),
+    Field::enumeration("type", &["TYPE_UNSPECIFIED", "TYPE_CVSS_V2", "TYPE_CVSS_V3", "TYPE_CVSS_V4"])
+        .about("The scoring system."),
+    Field::string("score").about("The score as the system writes it, such as a CVSS vector."),
 ];

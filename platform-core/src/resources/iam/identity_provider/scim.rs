@@ -71,31 +71,49 @@ const CREDENTIAL_STATES: &[&str] = &[
 ];
 
 pub(super) const FIELDS: &[Field] = &[
-    Field::bool("enabled").output_only(),
-    Field::string("endpointUrl").output_only(),
-    Field::timestamp("tokenExpireTime").output_only(),
-    Field::timestamp("previousTokenExpireTime").output_only(),
-    Field::enumeration("credentialState", CREDENTIAL_STATES).output_only(),
-    Field::string("etag").output_only(),
+    Field::bool("enabled").about("Whether the directory may provision users.").output_only(),
+    Field::string("endpointUrl").about("The base URL for the directory's SCIM client.").output_only(),
+    Field::timestamp("tokenExpireTime").about("Until when the token is valid.").output_only(),
+    Field::timestamp("previousTokenExpireTime")
+        .about("Until when the token before is still valid; absent when it is not.")
+        .output_only(),
+    Field::enumeration("credentialState", CREDENTIAL_STATES)
+        .about("Whether there is a token, and whether it is valid.")
+        .output_only(),
+    Field::string("etag")
+        .about("The state that a change was decided on. A change with another value is ABORTED.")
+        .output_only(),
 ];
 
-const UID: Field = Field::string("identityProviderUid").required().check(check::uid);
+const UID: Field = Field::string("identityProviderUid")
+    .about("The identity provider.")
+    .required()
+    .check(check::uid)
+    .pattern(check::UID);
 /// The same where the action decides whom the provider lets in.
 const LET_IN: Field = UID.gives();
-const ETAG: Field = Field::string("etag").required().check(etag_is_there);
+const ETAG: Field = Field::string("etag")
+    .about("The state that a change was decided on. A change with another value is ABORTED.")
+    .required()
+    .check(etag_is_there);
 
 pub(super) const ACTIONS: &[Action] = &[
     Action {
         name: "GenerateScimToken",
         http: Http::Post,
         path: "identityProviders/{identityProviderUid=**}:generateScimToken",
-        request: &[LET_IN, Field::timestamp("expireTime"), Field::bool("neverExpires")],
+        request: &[
+            LET_IN,
+            Field::timestamp("expireTime").about("Until when the token is valid: one year when absent, at most two."),
+            Field::bool("neverExpires").about("Whether the token is valid without an end; excludes `expireTime`."),
+        ],
         response: &[
-            Field::string("token"),
-            Field::string("endpointUrl"),
-            Field::timestamp("expireTime"),
-            Field::string("identityProviderUid"),
-            Field::string("etag"),
+            Field::string("token").about("The token. Only this reply has it."),
+            Field::string("endpointUrl").about("The base URL for the directory's SCIM client."),
+            Field::timestamp("expireTime").about("Until when the token is valid: one year when absent, at most two."),
+            Field::string("identityProviderUid").about("The identity provider."),
+            Field::string("etag")
+                .about("The state that a change was decided on. A change with another value is ABORTED."),
         ],
         needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
         event: Some("iam.identity_providers.scim_token.generated.v1"),
@@ -107,19 +125,22 @@ pub(super) const ACTIONS: &[Action] = &[
         path: "identityProviders/{identityProviderUid=**}:regenerateScimToken",
         request: &[
             LET_IN,
-            Field::new("overlap", Type::Duration),
-            Field::timestamp("expireTime"),
+            Field::new("overlap", Type::Duration)
+                .about("How long the token before remains valid: one hour when absent, at most a day."),
+            Field::timestamp("expireTime").about("Until when the token is valid: one year when absent, at most two."),
             ETAG,
-            Field::bool("neverExpires"),
+            Field::bool("neverExpires").about("Whether the token is valid without an end; excludes `expireTime`."),
         ],
         response: &[
-            Field::string("token"),
-            Field::string("endpointUrl"),
-            Field::timestamp("expireTime"),
-            Field::string("identityProviderUid"),
-            Field::string("etag"),
-            Field::timestamp("previousTokenExpireTime"),
-            Field::new("requestedOverlap", Type::Duration),
+            Field::string("token").about("The token. Only this reply has it."),
+            Field::string("endpointUrl").about("The base URL for the directory's SCIM client."),
+            Field::timestamp("expireTime").about("Until when the token is valid: one year when absent, at most two."),
+            Field::string("identityProviderUid").about("The identity provider."),
+            Field::string("etag")
+                .about("The state that a change was decided on. A change with another value is ABORTED."),
+            Field::timestamp("previousTokenExpireTime")
+                .about("Until when the token before is still valid; absent when it is not."),
+            Field::new("requestedOverlap", Type::Duration).about("The overlap of the request."),
         ],
         needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
         event: Some("iam.identity_providers.scim_token.regenerated.v1"),
@@ -131,10 +152,11 @@ pub(super) const ACTIONS: &[Action] = &[
         path: "identityProviders/{identityProviderUid=**}:revokeScimToken",
         request: &[UID],
         response: &[
-            Field::string("identityProviderUid"),
-            Field::string("etag"),
-            Field::bool("enabled"),
-            Field::timestamp("revokeTime"),
+            Field::string("identityProviderUid").about("The identity provider."),
+            Field::string("etag")
+                .about("The state that a change was decided on. A change with another value is ABORTED."),
+            Field::bool("enabled").about("Whether the directory may provision users."),
+            Field::timestamp("revokeTime").about("When the token was revoked."),
         ],
         needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
         event: Some("iam.identity_providers.scim_token.revoked.v1"),
@@ -144,8 +166,13 @@ pub(super) const ACTIONS: &[Action] = &[
         name: "SetScimEnabled",
         http: Http::Post,
         path: "identityProviders/{identityProviderUid=**}:setScimEnabled",
-        request: &[LET_IN, Field::bool("enabled").required(), ETAG],
-        response: &[Field::string("identityProviderUid"), Field::bool("enabled"), Field::string("etag")],
+        request: &[LET_IN, Field::bool("enabled").about("Whether the directory may provision users.").required(), ETAG],
+        response: &[
+            Field::string("identityProviderUid").about("The identity provider."),
+            Field::bool("enabled").about("Whether the directory may provision users."),
+            Field::string("etag")
+                .about("The state that a change was decided on. A change with another value is ABORTED."),
+        ],
         needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
         event: Some("iam.identity_providers.scim_enabled.updated.v1"),
         run: |cx, request| Box::pin(set_enabled(cx, request)),

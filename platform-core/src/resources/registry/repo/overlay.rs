@@ -98,48 +98,70 @@ pub struct Certificates {
     pub providers: Vec<String>,
 }
 
-const NAMED_CONTENT: &[Field] = &[Field::string("name").required(), Field::string("content").required().multiline()];
+const NAMED_CONTENT: &[Field] = &[
+    Field::string("name").about("The file's name.").required(),
+    Field::string("content").about("The content, in PEM.").required().multiline(),
+];
 
 pub(super) const FIELDS: &[Field] = &[
     Field::message(
         "contents",
         &[
-            Field::strings("packages").max_items(1000).distinct(),
-            Field::strings("runtimeRepositories").distinct(),
-            Field::new("runtimeKeyring", Type::List(&Type::Message(NAMED_CONTENT))),
+            Field::strings("packages").about("Packages to install.").max_items(1000).distinct(),
+            Field::strings("runtimeRepositories")
+                .about("Package repositories that the image uses at run time.")
+                .distinct(),
+            Field::new("runtimeKeyring", Type::List(&Type::Message(NAMED_CONTENT)))
+                .about("Keys that the image trusts for packages at run time."),
         ],
-    ),
-    Field::string_map("environment").max_len(8 << 10).check(environment),
-    Field::string_map("annotations").max_len(8 << 10).check(annotations),
+    )
+    .about("What to add to the image."),
+    Field::string_map("environment")
+        .about("Environment variables. Names that begin with `CHAINGUARD_` are reserved.")
+        .max_len(8 << 10)
+        .check(environment),
+    Field::string_map("annotations")
+        .about(
+            "Annotations of the image. Names that begin with `dev.chainguard.` or `org.opencontainers.` are reserved.",
+        )
+        .max_len(8 << 10)
+        .check(annotations),
     Field::message(
         "accounts",
         &[
-            Field::string("runAs"),
+            Field::string("runAs").about("The user that the image runs as."),
             Field::new(
                 "users",
                 Type::List(&Type::Message(&[
-                    Field::string("username").required(),
-                    Field::new("uid", Type::Int32),
-                    Field::new("gid", Type::Int32),
-                    Field::string("groupName"),
-                    Field::string("shell"),
-                    Field::string("homeDir"),
+                    Field::string("username").about("The user's name.").required(),
+                    Field::new("uid", Type::Int32).about("The user's numeric Unix identifier."),
+                    Field::new("gid", Type::Int32).about("The numeric identifier of the user's primary group."),
+                    Field::string("groupName").about("The name of the user's primary group."),
+                    Field::string("shell").about("The user's login shell."),
+                    Field::string("homeDir").about("The user's home directory."),
                 ])),
-            ),
+            )
+            .about("Users to add."),
             Field::new(
                 "groups",
                 Type::List(&Type::Message(&[
-                    Field::string("groupname").required(),
-                    Field::new("gid", Type::Int32),
-                    Field::strings("members").distinct(),
+                    Field::string("groupname").about("The group's name.").required(),
+                    Field::new("gid", Type::Int32).about("The group's numeric Unix identifier."),
+                    Field::strings("members").about("The names of the group's members.").distinct(),
                 ])),
-            ),
+            )
+            .about("Groups to add."),
         ],
-    ),
+    )
+    .about("Users and groups of the image."),
     Field::message(
         "certificates",
-        &[Field::new("additional", Type::List(&Type::Message(NAMED_CONTENT))), Field::strings("providers").distinct()],
-    ),
+        &[
+            Field::new("additional", Type::List(&Type::Message(NAMED_CONTENT))).about("Certificates to add."),
+            Field::strings("providers").about("Packages that provide certificates.").distinct(),
+        ],
+    )
+    .about("Certificates that the image trusts."),
 ];
 
 impl CustomOverlay {

@@ -315,57 +315,86 @@ pub(super) fn number(events: &mut [AdvisoryEvent], advisory: &Uid) {
     }
 }
 
-const NOTE: &[Field] = &[Field::string("note").multiline()];
+const NOTE: &[Field] = &[Field::string("note").about("What a reader should know about the event.").multiline()];
 
 const DETECTION: &[Field] = &[
-    Field::message("nvdapi", &[Field::string("cpeSearched"), Field::string("cpeFound")]).oneof("type"),
-    Field::message("manual", &[]).oneof("type"),
+    Field::message(
+        "nvdapi",
+        &[
+            Field::string("cpeSearched").about("The CPE that was searched for."),
+            Field::string("cpeFound").about("The CPE that was found."),
+        ],
+    )
+    .about("Set when the vulnerability was found in the National Vulnerability Database.")
+    .oneof("type"),
+    Field::message("manual", &[]).about("Set when a person found the vulnerability.").oneof("type"),
     Field::message(
         "scanv1",
         &[
-            Field::string("scanner"),
-            Field::string("subpackage"),
-            Field::string("componentId"),
-            Field::string("component"),
-            Field::string("componentVersion"),
-            Field::string("componentType"),
-            Field::string("componentLocation"),
-            Field::string("artifactVersion"),
-            Field::string("scannerVersion"),
-            Field::string("grypeDbBuilt"),
-            Field::string("grypeDbChecksum"),
+            Field::string("scanner").about("The scanner's name."),
+            Field::string("subpackage").about("The subpackage that has the component."),
+            Field::string("componentId").about("The component's identifier in the scanner's report."),
+            Field::string("component").about("The vulnerable component's name."),
+            Field::string("componentVersion").about("The vulnerable component's version."),
+            Field::string("componentType").about("The vulnerable component's type, such as `go-module`."),
+            Field::string("componentLocation").about("The path of the vulnerable component in the artifact."),
+            Field::string("artifactVersion").about("The version of the artifact that was scanned."),
+            Field::string("scannerVersion").about("The version of the scanner."),
+            Field::string("grypeDbBuilt").about("When the scanner's database was built."),
+            Field::string("grypeDbChecksum").about("The checksum of the scanner's database."),
         ],
     )
+    .about("Set when a scanner found the vulnerability.")
     .oneof("type"),
 ];
 
 const FIXED: &[Field] = &[
-    Field::string("fixedVersion"),
-    Field::string("note").multiline(),
-    Field::string("scannerVersion"),
-    Field::string("grypeDbBuilt"),
-    Field::string("grypeDbChecksum"),
+    Field::string("fixedVersion").about("The first version without the vulnerability."),
+    Field::string("note").about("What a reader should know about the event.").multiline(),
+    Field::string("scannerVersion").about("The version of the scanner."),
+    Field::string("grypeDbBuilt").about("When the scanner's database was built."),
+    Field::string("grypeDbChecksum").about("The checksum of the scanner's database."),
 ];
 
 /// The fields of an [`AdvisoryEvent`].
 pub const FIELDS: &[Field] = &[
-    Field::string("uid").output_only(),
-    Field::timestamp("createTime").output_only(),
-    Field::new("findings", Type::Bytes).max_len(64 << 10),
-    Field::string("author"),
-    Field::string("reviewer"),
-    Field::enumeration("reviewState", REVIEW_STATES),
-    Field::string("issue"),
-    Field::message("detection", DETECTION).oneof("type"),
-    Field::message("fixed", FIXED).oneof("type"),
+    Field::string("uid").about("The event's uid.").output_only(),
+    Field::timestamp("createTime").about("When the event happened.").output_only(),
+    Field::new("findings", Type::Bytes).about("What tools reported: JSON, in base64.").max_len(64 << 10),
+    Field::string("author").about("Who recorded the event.").always(),
+    Field::string("reviewer").about("Who reviewed the event."),
+    Field::enumeration("reviewState", REVIEW_STATES)
+        .about("Whether the event is agreed upon. Only approved events count.")
+        .always(),
+    Field::string("issue").about("The address of the discussion."),
+    Field::message("detection", DETECTION).about("Set when the vulnerability was detected; says how.").oneof("type"),
+    Field::message("fixed", FIXED).about("Set when a version without the vulnerability was released.").oneof("type"),
     Field::message(
         "falsePositiveDetermination",
-        &[Field::enumeration("type", FALSE_POSITIVE_TYPES), Field::string("note").multiline()],
+        &[
+            Field::enumeration("type", FALSE_POSITIVE_TYPES).about("Why the artifact is not vulnerable."),
+            Field::string("note").about("What a reader should know about the event.").multiline(),
+        ],
     )
+    .about("Set when the artifact was found not to be vulnerable.")
     .oneof("type"),
-    Field::message("analysisNotPlanned", NOTE).oneof("type"),
-    Field::message("fixNotPlanned", NOTE).oneof("type"),
-    Field::message("pendingUpstreamFix", NOTE).oneof("type"),
-    Field::message("truePositiveDetermination", NOTE).oneof("type"),
-    Field::message("patched", &[Field::strings("patchedVersions"), Field::string("note").multiline()]).oneof("type"),
+    Field::message("analysisNotPlanned", NOTE)
+        .about("Set when nobody plans to analyze the vulnerability.")
+        .oneof("type"),
+    Field::message("fixNotPlanned", NOTE).about("Set when nobody plans to fix the vulnerability.").oneof("type"),
+    Field::message("pendingUpstreamFix", NOTE)
+        .about("Set while the fix has to come from the upstream project.")
+        .oneof("type"),
+    Field::message("truePositiveDetermination", NOTE)
+        .about("Set when the artifact was found to be vulnerable.")
+        .oneof("type"),
+    Field::message(
+        "patched",
+        &[
+            Field::strings("patchedVersions").about("The versions that were patched."),
+            Field::string("note").about("What a reader should know about the event.").multiline(),
+        ],
+    )
+    .about("Set when released versions were patched.")
+    .oneof("type"),
 ];
