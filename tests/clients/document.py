@@ -1,6 +1,9 @@
-"""The OpenAPI document is valid, and its examples are of their schemas."""
+"""The OpenAPI document is valid, its examples are of their schemas, and `order_by` is as the server reads it."""
 
 import json
+import re
+import urllib.error
+import urllib.parse
 
 import jsonschema
 from openapi_spec_validator import OpenAPIV31SpecValidator
@@ -23,14 +26,37 @@ def examples(node: object, where: str = "#"):
             yield from examples(value, f"{where}/{index}")
 
 
+def orders(server, document: dict) -> tuple[int, list[str]]:
+    """Sends orders in every spelling, and some that are none; returns how many, and where server and pattern differ."""
+    count, faults = 0, []
+    for path, methods in document["paths"].items():
+        parameters = methods.get("get", {}).get("parameters", [])
+        pattern = next((one["schema"]["pattern"] for one in parameters if one["name"] == "order_by"), None)
+        required = any(one.get("required") for one in parameters)
+        if not pattern or required:
+            continue
+        names = ["uid", "name", "createTime", "create_time", "createdAt", "created_at", "updated_at", "nosuch"]
+        texts = [name + direction for name in names for direction in ("", " desc", " asc", " up")]
+        for text in (*texts, "", " ", "  uid   desc "):
+            count += 1
+            try:
+                server.call("GET", f"{path}?{urllib.parse.urlencode({'order_by': text})}")
+                taken = True
+            except urllib.error.HTTPError as error:
+                taken = error.code != 400
+            if taken != bool(re.search(pattern, text)):
+                faults.append(f"{path}: order_by={text!r} is {'taken' if taken else 'refused'} and not so by {pattern}")
+    return count, faults
+
+
 def main() -> None:
     with running() as server:
         served = server.call("GET", "/openapi.json")
+        ordered, faults = orders(server, served)
     committed = json.loads((ROOT / "docs" / "openapi.json").read_text())
     assert served == committed, "docs/openapi.json is not what the server serves"
     OpenAPIV31SpecValidator(served).validate()
 
-    faults = []
     count = 0
     for schema, example, where in examples(served):
         count += 1
@@ -39,7 +65,7 @@ def main() -> None:
             faults.append(f"{where}: {fault.json_path}: {fault.message}")
     if faults:
         raise SystemExit("\n".join(faults))
-    print(f"{operations(served)} operations and {count} examples are valid")
+    print(f"{operations(served)} operations, {count} examples and {ordered} orders are valid")
 
 
 if __name__ == "__main__":

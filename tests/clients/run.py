@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks a running platform-server with public clients.
 
-    tests/clients/run.py document      the OpenAPI document is valid, and its examples are of their schemas
+    tests/clients/run.py document      the OpenAPI document is valid, and its examples and orders are of their schemas
     tests/clients/run.py operations    schemathesis: no 5xx, no undocumented status or body
     tests/clients/run.py generated     two clients generated from the document walk every operation of it
     tests/clients/run.py page          headless Chromium: /docs loads and tries an operation

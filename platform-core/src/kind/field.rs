@@ -109,7 +109,7 @@ impl Field {
     pub const UID: Self = Self::string("uid")
         .output_only()
         .sort(&["uid"])
-        .about("The resource's identifier: the uid of its parent, a slash and 16 hexadecimal digits.");
+        .about("The resource's identifier. It begins with the uid of its parent, if it has one.");
     /// When the resource was created.
     pub const CREATE_TIME: Self = Self::timestamp("createTime")
         .output_only()
