@@ -4,7 +4,7 @@
 mod ways;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::{self, Display},
 };
 
@@ -394,6 +394,6 @@ fn ids(names: &[&str]) -> Set {
 
 /// The ids of some capabilities, at least one.
 fn capabilities(dice: &mut Dice, most: usize) -> Vec<&'static str> {
-    let names = (0..1 + dice.below(most)).map(|_| *dice.pick(POOL));
-    names.map(|name| Capability::by_name(name).expect("a capability").id()).collect()
+    let names: BTreeSet<_> = (0..1 + dice.below(most)).map(|_| *dice.pick(POOL)).collect();
+    names.into_iter().map(|name| Capability::by_name(name).expect("a capability").id()).collect()
 }
