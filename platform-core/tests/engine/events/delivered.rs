@@ -168,3 +168,27 @@ fn subscriptions_with_something_to_deliver_are_found_and_others_are_not() {
     assert_eq!(block_on(outbox.subscriptions(None, 1)).unwrap(), expected[..1]);
     assert_eq!(block_on(outbox.subscriptions(Some(&expected[0]), 10)).unwrap(), expected[1..]);
 }
+
+#[test]
+fn large_dead_letters_of_a_subscription_are_bounded_in_bytes() {
+    let world = World::new();
+    let subscription = subscribe(&world, &world.org);
+    let mut lease = lease(&world, &subscription, "test");
+    let bury = |lease: &mut _, bytes: usize| {
+        world.repo(&world.org);
+        let mut pending = waiting(&world, &subscription).remove(0);
+        pending.event.data = "x".repeat(bytes);
+        let dead = Outcome::Dead(DeadReason::Rejected, Some(failure(400)));
+        assert!(settle(&world, lease, vec![(pending.clone(), dead)]));
+        pending.uid.to_string()
+    };
+    let dead = || world.walk(&world.operator, "DeadLetter", &[("order_by", "uid")]);
+    let small: Vec<_> = (0..20).map(|_| bury(&mut lease, 100)).collect();
+    let large: Vec<_> = (0..20).map(|_| bury(&mut lease, 1 << 20)).collect();
+    let kept: Vec<_> = dead().iter().map(|letter| text(letter, "uid").to_owned()).collect();
+    assert_eq!(kept.len(), 15, "as many as have 16 MiB with what they are told with");
+    assert!(kept.iter().all(|uid| large[5..].contains(uid)), "the latest are kept");
+    let last = bury(&mut lease, 100);
+    assert!(!small.contains(&last));
+    assert_eq!(dead().len(), 16, "a small one takes no large one's place");
+}
