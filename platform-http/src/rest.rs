@@ -126,7 +126,10 @@ impl Inner {
         B: Body,
         B::Error: Into<BoxError>,
     {
-        let (path, query) = request::target(head, &self.limits)?;
+        let (path, query) = match request::target(head, &self.limits) {
+            Err(refusal) if head.uri.path().starts_with(scim::PREFIX) => return Ok(scim::refused(refusal)),
+            target => target?,
+        };
         if let (Some(endpoint), Some(service)) = (tokens::Endpoint::find(path), &self.tokens) {
             return self.token_service(&**service, endpoint, head, query, body).await;
         }

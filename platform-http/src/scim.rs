@@ -5,22 +5,25 @@
 //! SCIM).
 
 mod about;
+mod path;
 mod user;
 
 use std::borrow::Cow;
 
 use http::{
     HeaderValue, Method, StatusCode,
-    header::{ALLOW, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE},
+    header::{ALLOW, CONTENT_TYPE, IF_MATCH, IF_UNMODIFIED_SINCE, LOCATION, WWW_AUTHENTICATE},
     request::Parts,
 };
 use http_body::Body;
+use parking_lot::Mutex;
 use platform_core::{
     error::{Code, Error, Result},
     platform::Platform,
     resources::iam::{DirectoryUser, DirectoryUsers},
     uid::Uid,
 };
+use scim_v2::filter::{AttrExp, CompValue, CompareOp, Filter};
 use serde_json::{Value, json};
 
 use self::about::About;
@@ -133,6 +136,11 @@ fn with_slashes(path: &str) -> Cow<'_, str> {
     }
 }
 
+/// Writes a refusal that comes before the path is looked at, of a request whose path begins with [`PREFIX`].
+pub(crate) fn refused(refusal: Refusal) -> Reply {
+    Refused::from(refusal).into_reply()
+}
+
 /// Answers a request whose path begins with [`PREFIX`], which `path` is without.
 pub(crate) async fn answer<B>(
     platform: &Platform,
@@ -176,15 +184,18 @@ where
     let at = Place { platform, provider: access.provider };
     let limits = Limits { body: limits.body.min(MAX_BODY), ..limits.clone() };
     let method = if head.method == Method::HEAD { &Method::GET } else { &head.method };
+    if method != Method::GET {
+        unconditional(head)?;
+    }
     match (endpoint, method) {
         (Endpoint::Users, &Method::GET) => at.list(query).await,
-        (Endpoint::Users, &Method::POST) => at.create(&request::object(body, &limits).await?.into()).await,
+        (Endpoint::Users, &Method::POST) => at.create(&read(body, &limits).await?).await,
         (Endpoint::User(id), &Method::GET) => {
             let user = platform.directory_user(&at.provider, id).await?;
             Ok(scim(StatusCode::OK, &user::written(&user, &at.base())))
         }
-        (Endpoint::User(id), &Method::PUT) => at.replace(id, &request::object(body, &limits).await?.into()).await,
-        (Endpoint::User(id), &Method::PATCH) => at.patch(id, &request::object(body, &limits).await?.into()).await,
+        (Endpoint::User(id), &Method::PUT) => at.replace(id, &read(body, &limits).await?).await,
+        (Endpoint::User(id), &Method::PATCH) => at.patch(id, &read(body, &limits).await?).await,
         (Endpoint::User(id), &Method::DELETE) => {
             platform.delete_directory_user(&at.provider, id).await?;
             let mut reply = reply::empty();
@@ -202,6 +213,33 @@ where
             Err(Refused { allow, ..refused })
         }
     }
+}
+
+/// Refuses a write that is conditional: users have no versions, so that no condition on one holds.
+///
+/// # Errors
+/// 412 for `If-Match` with anything but `*`, and for `If-Unmodified-Since`.
+fn unconditional(head: &Parts) -> Result<(), Refused> {
+    let any = |value: &HeaderValue| value.as_bytes().trim_ascii() == b"*";
+    match head.headers.get_all(IF_MATCH).iter().all(any) && !head.headers.contains_key(IF_UNMODIFIED_SINCE) {
+        true => Ok(()),
+        false => Err(Refused::new(
+            StatusCode::PRECONDITION_FAILED,
+            "",
+            "Users have no versions; send no condition, or If-Match: *",
+        )),
+    }
+}
+
+/// Reads a body, in which no object may have two keys that differ in case alone.
+async fn read<B>(body: B, limits: &Limits) -> Result<Value, Refused>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    let body = request::object(body, limits).await?.into();
+    user::sound(&body)?;
+    Ok(body)
 }
 
 /// The directory of a provider.
@@ -248,7 +286,7 @@ impl Place<'_> {
     }
 
     async fn create(&self, body: &Value) -> Result<Reply, Refused> {
-        let user = user::read(body)?;
+        let user = user::read(body, None)?;
         let user = self.platform.create_directory_user(&self.provider, user).await?;
         let base = self.base();
         let mut reply = scim(StatusCode::CREATED, &user::written(&user, &base));
@@ -259,40 +297,48 @@ impl Place<'_> {
     }
 
     async fn replace(&self, id: &str, body: &Value) -> Result<Reply, Refused> {
-        let sent = user::read(body)?;
-        let change = |standing: DirectoryUser| {
-            Ok(DirectoryUser {
-                uid: standing.uid,
-                create_time: standing.create_time,
-                update_time: standing.update_time,
-                ..sent.clone()
-            })
-        };
-        let user = self.platform.update_directory_user(&self.provider, id, change).await?;
-        Ok(scim(StatusCode::OK, &user::written(&user, &self.base())))
+        self.update(id, |standing| user::read(body, Some(&standing))).await
     }
 
     async fn patch(&self, id: &str, body: &Value) -> Result<Reply, Refused> {
         let operations = user::operations(body)?;
-        let change = |standing| user::patched(standing, &operations);
-        let user = self.platform.update_directory_user(&self.provider, id, change).await?;
-        Ok(scim(StatusCode::OK, &user::written(&user, &self.base())))
+        self.update(id, |standing| user::patched(standing, &operations)).await
+    }
+
+    /// Replaces a user by what `change` makes of the one that stands.
+    async fn update(
+        &self,
+        id: &str,
+        change: impl Fn(DirectoryUser) -> Result<DirectoryUser, Refused>,
+    ) -> Result<Reply, Refused> {
+        let refused = Mutex::new(None);
+        let change = |standing| {
+            change(standing).map_err(|found| {
+                *refused.lock() = Some(found);
+                Error::invalid_field("body", "is refused")
+            })
+        };
+        let updated = self.platform.update_directory_user(&self.provider, id, change).await;
+        match (updated, refused.into_inner()) {
+            (Ok(user), _) => Ok(scim(StatusCode::OK, &user::written(&user, &self.base()))),
+            (Err(_), Some(refused)) => Err(refused),
+            (Err(error), None) => Err(error.into()),
+        }
     }
 }
 
 /// What a filter may be.
 const FILTERS: &str = "a filter must be userName eq \"…\" or externalId eq \"…\"";
 
-/// Reads a filter: an attribute, `eq`, and a JSON string. Names and operators are of either case (RFC 7644 section
-/// 3.4.2.2).
+/// Reads a filter. Names and operators are of either case (RFC 7644 section 3.4.2.2).
 fn filter(text: &str) -> Option<DirectoryUsers> {
-    let (attribute, rest) = text.trim().split_once(' ')?;
-    let (operator, value) = rest.trim_start().split_once(' ')?;
-    let value: String = serde_json::from_str(value.trim()).ok()?;
-    match attribute.rsplit(':').next()?.to_ascii_lowercase().as_str() {
-        _ if !operator.eq_ignore_ascii_case("eq") => None,
-        "username" => Some(DirectoryUsers::Named(value)),
-        "externalid" => Some(DirectoryUsers::External(value)),
+    let Ok(Filter::Attr(AttrExp::Comparison(path, CompareOp::Eq, CompValue::Str(value)))) = text.parse() else {
+        return None;
+    };
+    let known = path.uri.is_none_or(|schema| schema.eq_ignore_ascii_case(user::SCHEMA)) && path.sub_attr.is_none();
+    match path.name.to_ascii_lowercase().as_str() {
+        "username" if known => Some(DirectoryUsers::Named(value)),
+        "externalid" if known => Some(DirectoryUsers::External(value)),
         _ => None,
     }
 }

@@ -1,20 +1,26 @@
 //! Users as SCIM writes them (RFC 7643 section 4.1), read leniently and written plainly.
 //!
-//! Names of attributes are of either case. Attributes that this server does not keep are passed over: what it keeps is
-//! in every answer.
+//! Names of attributes are of either case. Attributes of the RFC that this server does not keep are passed over: what
+//! it keeps is in every answer.
 
-use platform_core::{
-    error::{Error, Result},
-    resources::iam::DirectoryUser,
-};
+use std::collections::HashSet;
+
+use platform_core::resources::iam::DirectoryUser;
+use scim_v2::filter::ValFilter;
 use serde_json::{Map, Value, json};
 
-use super::Refused;
+use super::{
+    Refused,
+    path::{self, Target},
+};
 
 pub(super) const SCHEMA: &str = "urn:ietf:params:scim:schemas:core:2.0:User";
 
 /// The most operations of one patch; our choice.
 const MAX_OPERATIONS: usize = 100;
+
+/// The most keys of a body, in all its objects; our choice.
+const MAX_KEYS: usize = 1000;
 
 /// Returns a user as SCIM writes it. `base` is the URL that the directory was given.
 pub(super) fn written(user: &DirectoryUser, base: &str) -> Value {
@@ -55,51 +61,119 @@ fn id(user: &DirectoryUser) -> &str {
     user.uid.rsplit('/').next().unwrap_or_default()
 }
 
-/// Reads a whole user. One that does not say is active.
-pub(super) fn read(body: &Value) -> Result<DirectoryUser> {
-    let mut user = DirectoryUser { active: true, ..DirectoryUser::default() };
-    set_all(&mut user, body)?;
+/// Reads a whole user, as it replaces the one that stands, if one does. What is left out is cleared, but for `active`:
+/// a new user is active, and another stays as they are.
+///
+/// # Errors
+/// `invalidValue`, and `invalidSyntax` for an attribute that is given twice.
+pub(super) fn read(body: &Value, standing: Option<&DirectoryUser>) -> Read<DirectoryUser> {
+    let active = standing.is_none_or(|standing| standing.active);
+    let mut user = DirectoryUser { active, ..DirectoryUser::default() };
+    if let Some(standing) = standing {
+        user.uid.clone_from(&standing.uid);
+        (user.create_time, user.update_time) = (standing.create_time, standing.update_time);
+    }
+    set_all(&mut user, body, From::Whole)?;
     if user.user_name.is_empty() {
-        return Err(Error::invalid_field("userName", "is required"));
+        return Err(invalid("userName", "is required"));
     }
     Ok(user)
 }
 
-/// One change of a patch: a path, empty for the user itself, and the value that it gets; none to take it away.
+/// Refuses a body in which an object has two keys that differ in case alone, of which no one could tell which counts,
+/// and one that has more keys than are worth looking at.
+///
+/// # Errors
+/// `invalidSyntax`.
+pub(super) fn sound(body: &Value) -> Read<()> {
+    let mut keys = 0;
+    let mut left = vec![body];
+    while let Some(value) = left.pop() {
+        match value {
+            Value::Object(object) => {
+                keys += object.len();
+                if keys > MAX_KEYS {
+                    let rule = format!("a body must have at most {MAX_KEYS} keys");
+                    return Err(Refused::invalid("invalidSyntax", rule));
+                }
+                let mut names = HashSet::new();
+                if let Some(twice) = object.keys().find(|name| !names.insert(name.to_ascii_lowercase())) {
+                    return Err(Refused::invalid("invalidSyntax", format!("{twice} is given twice")));
+                }
+                left.extend(object.values());
+            }
+            Value::Array(values) => left.extend(values),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What reading a request comes to.
+type Read<T> = std::result::Result<T, Refused>;
+
+/// One change of a patch.
 #[derive(Debug)]
 pub(super) struct Operation {
-    path: String,
-    value: Option<Value>,
+    op: Op,
+    target: Target,
+    /// Null for a remove.
+    value: Value,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Op {
+    Add,
+    Replace,
+    Remove,
 }
 
 /// Reads the operations of a patch (RFC 7644 section 3.5.2).
-pub(super) fn operations(body: &Value) -> std::result::Result<Vec<Operation>, Refused> {
+///
+/// # Errors
+/// `invalidSyntax`, `invalidPath`; `noTarget` for a remove without a path; `mutability` for what only the server sets.
+pub(super) fn operations(body: &Value) -> Read<Vec<Operation>> {
     let syntax = |detail: &str| Refused::invalid("invalidSyntax", detail);
     let listed = attribute(body, "Operations").and_then(Value::as_array);
     let listed = listed.filter(|listed| !listed.is_empty() && listed.len() <= MAX_OPERATIONS);
     let listed = listed.ok_or_else(|| syntax("a patch must have 1 to 100 Operations"))?;
     let operations = listed.iter().map(|operation| {
-        let op = attribute(operation, "op").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
-        let path = attribute(operation, "path").map(|path| path.as_str().ok_or_else(|| syntax("a path must be text")));
-        let path = path.transpose()?.unwrap_or_default().to_owned();
-        let value = attribute(operation, "value").cloned();
-        match (op.as_str(), value) {
-            ("add" | "replace", Some(value)) => Ok(Operation { path, value: Some(value) }),
-            ("add" | "replace", None) => Err(syntax("an operation must have a value")),
-            ("remove", _) if path.is_empty() => Err(Refused::invalid("noTarget", "a remove must have a path")),
-            ("remove", _) => Ok(Operation { path, value: None }),
-            _ => Err(syntax("an operation must be add, replace or remove")),
+        let op = attribute(operation, "op").and_then(Value::as_str).unwrap_or_default();
+        let op = match op.to_ascii_lowercase().as_str() {
+            "add" => Op::Add,
+            "replace" => Op::Replace,
+            "remove" => Op::Remove,
+            _ => return Err(syntax("an operation must be add, replace or remove")),
+        };
+        let target = match attribute(operation, "path") {
+            None | Some(Value::Null) => Target::User,
+            Some(Value::String(path)) => Target::parse(path)?,
+            Some(_) => return Err(syntax("a path must be text")),
+        };
+        let value = match (op, attribute(operation, "value")) {
+            (Op::Remove, _) => Value::Null,
+            (_, Some(value)) => value.clone(),
+            (_, None) => return Err(syntax("an operation must have a value")),
+        };
+        match (op, &target) {
+            (Op::Remove, Target::User) => Err(Refused::invalid("noTarget", "a remove must have a path")),
+            (_, Target::ReadOnly) => Err(Refused::invalid("mutability", "the attribute is set by the server alone")),
+            (Op::Remove, Target::UserName) => Err(Refused::invalid("mutability", "userName is required")),
+            _ => Ok(Operation { op, target, value }),
         }
     });
     operations.collect()
 }
 
 /// Returns the user as the operations make it, all of them.
-pub(super) fn patched(mut user: DirectoryUser, operations: &[Operation]) -> Result<DirectoryUser> {
-    for Operation { path, value } in operations {
-        match (path.as_str(), value) {
-            ("", Some(value)) => set_all(&mut user, value)?,
-            (path, value) => set(&mut user, path, value.as_ref().unwrap_or(&Value::Null))?,
+///
+/// # Errors
+/// `invalidValue`, `invalidPath` for an unknown attribute of a value, `noTarget` for a filter that selects nothing.
+pub(super) fn patched(mut user: DirectoryUser, operations: &[Operation]) -> Read<DirectoryUser> {
+    for Operation { op, target, value } in operations {
+        match target {
+            Target::User => set_all(&mut user, value, From::Patch(*op))?,
+            target => set(&mut user, *op, target, value)?,
         }
     }
     Ok(user)
@@ -109,70 +183,141 @@ fn attribute<'a>(body: &'a Value, name: &str) -> Option<&'a Value> {
     body.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
-fn set_all(user: &mut DirectoryUser, body: &Value) -> Result<()> {
-    let object = body.as_object().ok_or_else(|| Error::invalid_field("value", "must be an object"))?;
-    object.iter().try_for_each(|(name, value)| set(user, name, value))
+fn invalid(name: &str, rule: &str) -> Refused {
+    Refused::invalid("invalidValue", format!("{name}: {rule}"))
 }
 
-/// Sets an attribute; null takes it away.
-fn set(user: &mut DirectoryUser, path: &str, value: &Value) -> Result<()> {
-    let path = path.strip_prefix(SCHEMA).and_then(|path| path.strip_prefix(':')).unwrap_or(path);
-    let folded = path.to_ascii_lowercase();
-    match folded.as_str() {
-        "username" => user.user_name = text(path, value)?,
-        "externalid" => user.external_id = text(path, value)?,
-        "displayname" => user.display_name = text(path, value)?,
-        "name.givenname" => user.given_name = text(path, value)?,
-        "name.familyname" => user.family_name = text(path, value)?,
-        "active" => user.active = truth(path, value)?,
-        "name" => {
-            for (name, field) in [("givenName", &mut user.given_name), ("familyName", &mut user.family_name)] {
-                match attribute(value, name) {
-                    Some(part) => *field = text(name, part)?,
-                    None if value.is_null() => field.clear(),
-                    None => {}
-                }
-            }
+/// What attributes are read from.
+#[derive(Clone, Copy)]
+enum From {
+    /// A whole user, of which attributes that are unknown or unassigned are passed over.
+    Whole,
+    /// The value of an operation without a path.
+    Patch(Op),
+}
+
+/// Sets the attributes of an object, whose keys may be paths. What only the server sets is passed over.
+fn set_all(user: &mut DirectoryUser, body: &Value, from: From) -> Read<()> {
+    let object = body.as_object().ok_or_else(|| invalid("value", "must be an object of attributes"))?;
+    let mut seen: Vec<Target> = Vec::new();
+    for (name, value) in object {
+        let target = match (Target::parse(name), from) {
+            (Err(_), From::Whole) => continue,
+            (target, _) => target?,
+        };
+        let op = match from {
+            From::Whole if value.is_null() => continue,
+            From::Whole => Op::Replace,
+            From::Patch(op) => op,
+        };
+        if matches!(target, Target::ReadOnly | Target::NotKept) {
+            continue;
         }
-        "emails" => user.email = email(value)?,
-        folded if folded.starts_with("emails[") && folded.ends_with("].value") => user.email = text(path, value)?,
-        _ => {}
+        if seen.contains(&target) {
+            return Err(Refused::invalid("invalidSyntax", format!("{name} is given twice")));
+        }
+        match &target {
+            // The attributes under the name of their schema.
+            Target::User => set_all(user, value, from)?,
+            target => set(user, op, target, value)?,
+        }
+        seen.push(target);
     }
     Ok(())
 }
 
-fn text(path: &str, value: &Value) -> Result<String> {
+/// Sets an attribute; null leaves it unassigned.
+fn set(user: &mut DirectoryUser, op: Op, target: &Target, value: &Value) -> Read<()> {
+    match target {
+        Target::UserName => user.user_name = text("userName", value)?,
+        Target::ExternalId => user.external_id = text("externalId", value)?,
+        Target::DisplayName => user.display_name = text("displayName", value)?,
+        Target::GivenName => user.given_name = text("name.givenName", value)?,
+        Target::FamilyName => user.family_name = text("name.familyName", value)?,
+        // Who is not said to be active is not let in.
+        Target::Active => user.active = !value.is_null() && truth("active", value)?,
+        Target::Name if value.is_null() => {
+            user.given_name.clear();
+            user.family_name.clear();
+        }
+        Target::Name if value.is_object() => {
+            for (name, field) in [("givenName", &mut user.given_name), ("familyName", &mut user.family_name)] {
+                if let Some(part) = attribute(value, name) {
+                    *field = text(name, part)?;
+                }
+            }
+        }
+        Target::Name => return Err(invalid("name", "must be an object")),
+        Target::Emails(filter) => {
+            select(user, op, filter.as_ref())?;
+            match emails(value)? {
+                // What is added beside the address that is kept is kept in its place when it is the primary one.
+                Some(added) if op == Op::Add && filter.is_none() && !added.primary && !user.email.is_empty() => {}
+                given => user.email = given.map(|given| given.address).unwrap_or_default(),
+            }
+        }
+        Target::EmailValue(filter) => {
+            select(user, op, filter.as_ref())?;
+            user.email = text("emails.value", value)?;
+        }
+        Target::User | Target::ReadOnly | Target::NotKept => {}
+    }
+    Ok(())
+}
+
+/// Refuses a filter that selects no address. Where none is kept, one that would be selected can be set.
+fn select(user: &DirectoryUser, op: Op, filter: Option<&ValFilter>) -> Read<()> {
+    let there = !user.email.is_empty() || op != Op::Remove || filter.is_none();
+    match there && path::is_selected(user, filter) {
+        true => Ok(()),
+        false => Err(Refused::invalid("noTarget", "the filter of the path selects no address that is kept")),
+    }
+}
+
+fn text(name: &str, value: &Value) -> Read<String> {
     match value {
         Value::Null => Ok(String::new()),
         Value::String(text) => Ok(text.clone()),
-        _ => Err(Error::invalid_field(path, "must be text")),
+        _ => Err(invalid(name, "must be text")),
     }
 }
 
 /// Reads a truth value, which some directories write as text.
-fn truth(path: &str, value: &Value) -> Result<bool> {
+fn truth(name: &str, value: &Value) -> Read<bool> {
     match value {
         Value::Bool(truth) => Ok(*truth),
         Value::String(text) if text.eq_ignore_ascii_case("true") => Ok(true),
         Value::String(text) if text.eq_ignore_ascii_case("false") => Ok(false),
-        _ => Err(Error::invalid_field(path, "must be true or false")),
+        _ => Err(invalid(name, "must be true or false")),
     }
 }
 
+/// A mail address as it is sent.
+struct Email {
+    address: String,
+    primary: bool,
+}
+
 /// Returns the primary address, or the first.
-fn email(value: &Value) -> Result<String> {
-    let rule = || Error::invalid_field("emails", "must be a list of objects with a value");
+fn emails(value: &Value) -> Read<Option<Email>> {
     let one = std::slice::from_ref(value);
     let emails = match value {
-        Value::Null => return Ok(String::new()),
+        Value::Null => return Ok(None),
         Value::Array(emails) => emails.as_slice(),
         _ => one,
     };
-    let primary = emails.iter().find(|email| attribute(email, "primary") == Some(&Value::Bool(true)));
-    match primary.or_else(|| emails.first()) {
-        None => Ok(String::new()),
-        Some(email) => text("emails.value", attribute(email, "value").ok_or_else(rule)?),
+    let mut first = None;
+    for email in emails {
+        let address = attribute(email, "value").ok_or_else(|| invalid("emails", "must be objects with a value"))?;
+        let address = text("emails.value", address)?;
+        let primary = attribute(email, "primary").map(|primary| truth("emails.primary", primary)).transpose()?;
+        let email = Email { address, primary: primary.unwrap_or_default() };
+        if email.primary {
+            return Ok(Some(email));
+        }
+        first.get_or_insert(email);
     }
+    Ok(first)
 }
 
 #[cfg(test)]
@@ -180,57 +325,148 @@ mod tests {
     use super::*;
 
     fn user() -> DirectoryUser {
-        read(&json!({
+        let body = json!({
             "schemas": [SCHEMA], "userName": "ada", "externalId": "7", "displayName": "Ada L",
             "name": { "givenName": "Ada", "familyName": "L", "formatted": "Ada L" }, "title": "Countess",
             "emails": [{ "value": "b@example.com" }, { "value": "a@example.com", "primary": true }],
-        }))
-        .unwrap()
+        });
+        read(&body, None).unwrap()
     }
 
-    fn patch(operations_of: Value) -> DirectoryUser {
-        patched(user(), &operations(&json!({ "Operations": operations_of })).unwrap()).unwrap()
+    fn patch(operations_of: &Value) -> Read<DirectoryUser> {
+        patched(user(), &operations(&json!({ "Operations": operations_of }))?)
+    }
+
+    #[track_caller]
+    fn refused<T: std::fmt::Debug>(read: Read<T>) -> &'static str {
+        read.expect_err("a refusal").kind
     }
 
     #[test]
     fn a_user_is_read_with_what_is_kept_and_is_active_unless_said_otherwise() {
-        let user = user();
-        assert!(user.active && user.email == "a@example.com" && user.given_name == "Ada");
-        assert!(!read(&json!({ "USERNAME": "a", "active": "False" })).unwrap().active);
+        let ada = user();
+        assert!(ada.active && ada.email == "a@example.com" && ada.given_name == "Ada");
+        assert!(!read(&json!({ "USERNAME": "a", "active": "False" }), None).unwrap().active);
+        assert!(!read(&json!({ "userName": "a", SCHEMA: { "active": false } }), None).unwrap().active);
         for bad in [
             json!({}),
             json!({ "userName": "" }),
             json!({ "userName": 1 }),
             json!({ "userName": "a", "active": 1 }),
             json!({ "userName": "a", "emails": [1] }),
+            json!({ "userName": "a", "name": "Ada" }),
         ] {
-            assert!(read(&bad).is_err(), "{bad}");
+            assert_eq!(refused(read(&bad, None)), "invalidValue", "{bad}");
+        }
+        let twice = json!({ "userName": "a", "active": false, format!("{SCHEMA}:active"): true });
+        assert_eq!(refused(read(&twice, None)), "invalidSyntax");
+    }
+
+    #[test]
+    fn a_user_that_is_replaced_keeps_whether_it_is_active_when_that_is_left_out() {
+        let deactivated = DirectoryUser { active: false, ..user() };
+        for left_out in [json!({ "userName": "ada" }), json!({ "userName": "ada", "active": null })] {
+            let replaced = read(&left_out, Some(&deactivated)).unwrap();
+            assert!(!replaced.active && replaced.display_name.is_empty() && replaced.email.is_empty());
+            assert!(read(&left_out, Some(&user())).unwrap().active);
+        }
+        assert!(read(&json!({ "userName": "ada", "active": true }), Some(&deactivated)).unwrap().active);
+    }
+
+    #[test]
+    fn two_keys_that_differ_in_case_alone_are_refused_at_every_depth() {
+        for twice in [
+            json!({ "active": false, "ACTIVE": true }),
+            json!({ "Operations": [{ "op": "add", "Op": "remove" }] }),
+            json!({ "name": { "givenName": "a", "givenname": "b" } }),
+        ] {
+            assert_eq!(refused(sound(&twice)), "invalidSyntax", "{twice}");
+        }
+        sound(&json!({ "a": [{ "b": 1 }, { "b": 2 }], "b": null })).unwrap();
+        let many: Map<String, Value> = (0..=MAX_KEYS).map(|n| (n.to_string(), Value::Null)).collect();
+        assert_eq!(refused(sound(&many.into())), "invalidSyntax");
+    }
+
+    #[test]
+    fn a_deactivation_is_done_however_it_is_written() {
+        for operation in [
+            json!({ "op": "replace", "path": "active", "value": false }),
+            json!({ "op": "Replace", "path": "active", "value": "False" }),
+            json!({ "op": "REPLACE", "path": "ACTIVE", "value": false }),
+            json!({ "op": "replace", "value": { "active": false } }),
+            json!({ "op": "add", "value": { "Active": false } }),
+            json!({ "op": "replace", "path": format!("{SCHEMA}:active"), "value": false }),
+            json!({ "op": "replace", "path": format!("{}:active", SCHEMA.to_lowercase()), "value": false }),
+            json!({ "op": "replace", "path": SCHEMA, "value": { "active": false } }),
+            json!({ "op": "replace", "value": { SCHEMA: { "active": false } } }),
+            json!({ "op": "replace", "value": { format!("{SCHEMA}:active"): false } }),
+            json!({ "op": "remove", "path": "active" }),
+            json!({ "op": "replace", "path": "active", "value": null }),
+        ] {
+            assert!(!patch(&json!([operation])).unwrap().active, "{operation}");
+        }
+        for (operation, kind) in [
+            (json!({ "op": "replace", "path": "actve", "value": false }), "invalidPath"),
+            (json!({ "op": "replace", "value": { "actve": false } }), "invalidPath"),
+            (json!({ "op": "replace", "path": "active[value eq true]", "value": false }), "invalidPath"),
+            (json!({ "op": "replace", "path": "active", "value": 0 }), "invalidValue"),
+            (json!({ "op": "replace", "path": "active", "value": [false] }), "invalidValue"),
+            (json!({ "op": "replace", "value": false }), "invalidValue"),
+            (json!({ "op": "replace", "path": "id", "value": "x" }), "mutability"),
+            (json!({ "op": "remove", "path": "userName" }), "mutability"),
+            (json!({ "op": "remove" }), "noTarget"),
+            (json!({ "op": "replace", "path": "active" }), "invalidSyntax"),
+            (json!({ "op": "move", "path": "active", "value": 1 }), "invalidSyntax"),
+            (json!({ "op": "add", "path": 1, "value": 1 }), "invalidSyntax"),
+        ] {
+            assert_eq!(refused(patch(&json!([operation]))), kind, "{operation}");
+        }
+        for bad in [json!({}), json!({ "Operations": [] }), json!({ "Operations": {} })] {
+            assert_eq!(refused(operations(&bad)), "invalidSyntax");
         }
     }
 
     #[test]
-    fn a_patch_is_read_as_directories_write_them() {
-        assert!(!patch(json!([{ "op": "replace", "path": "active", "value": false }])).active);
-        assert!(!patch(json!([{ "op": "Replace", "path": "active", "value": "False" }])).active);
-        assert!(!patch(json!([{ "op": "replace", "value": { "active": false } }])).active);
-        assert!(!patch(json!([{ "op": "replace", "path": format!("{SCHEMA}:active"), "value": false }])).active);
-        let changed = patch(json!([
+    fn filters_on_addresses_are_honored() {
+        let work = "emails[type eq \"work\"].value";
+        let home = "emails[type eq \"home\"].value";
+        let one = |op: &str, path: &str, value: Value| patch(&json!([{ "op": op, "path": path, "value": value }]));
+        assert_eq!(one("replace", work, json!("c@example.com")).unwrap().email, "c@example.com");
+        assert_eq!(one("Add", work, json!("c@example.com")).unwrap().email, "c@example.com");
+        assert!(one("remove", work, Value::Null).unwrap().email.is_empty());
+        assert!(one("remove", "emails[type eq \"work\"]", Value::Null).unwrap().email.is_empty());
+        for op in ["add", "replace", "remove"] {
+            assert_eq!(refused(one(op, home, json!("c@example.com"))), "noTarget", "{op}");
+        }
+        let element = json!({ "value": "c@example.com", "type": "work" });
+        assert_eq!(one("replace", "emails[value eq \"A@example.com\"]", element).unwrap().email, "c@example.com");
+        let added = |email: Value| one("add", "emails", json!([email])).unwrap().email;
+        assert_eq!(added(json!({ "value": "h@example.com", "type": "home" })), "a@example.com", "beside it");
+        assert_eq!(added(json!({ "value": "h@example.com", "primary": true })), "h@example.com");
+        assert_eq!(one("replace", "emails", json!([{ "value": "h@example.com" }])).unwrap().email, "h@example.com");
+        assert!(one("replace", "emails", json!([])).unwrap().email.is_empty());
+        // Where none is kept, one of this type can be set, and none can be removed.
+        let none = |op: &str, path: &str| {
+            patch(&json!([{ "op": "remove", "path": "emails" }, { "op": op, "path": path, "value": "n@example.com" }]))
+        };
+        assert_eq!(none("add", work).unwrap().email, "n@example.com");
+        assert_eq!(none("replace", work).unwrap().email, "n@example.com");
+        assert_eq!([refused(none("add", home)), refused(none("remove", work))], ["noTarget"; 2]);
+    }
+
+    #[test]
+    fn operations_are_done_one_after_another_and_what_is_not_kept_is_passed_over() {
+        let changed = patch(&json!([
             { "op": "add", "path": "name.givenName", "value": "Augusta" },
-            { "op": "replace", "path": "emails[type eq \"work\"].value", "value": "c@example.com" },
             { "op": "remove", "path": "displayName" },
             { "op": "replace", "path": "title", "value": "Lady" },
+            { "op": "Add", "path": "phoneNumbers[type eq \"work\"].value", "value": "1" },
+            { "op": "replace", "value": { "id": "x", "meta": {}, "name.familyName": "King", "nickName": "A" } },
         ]));
-        assert_eq!((changed.given_name.as_str(), changed.email.as_str()), ("Augusta", "c@example.com"));
+        let changed = changed.unwrap();
+        assert_eq!((changed.given_name.as_str(), changed.family_name.as_str()), ("Augusta", "King"));
         assert!(changed.display_name.is_empty() && changed.active && changed.user_name == "ada");
-        for bad in [
-            json!({}),
-            json!({ "Operations": [] }),
-            json!({ "Operations": [{ "op": "replace", "path": "active" }] }),
-            json!({ "Operations": [{ "op": "remove" }] }),
-            json!({ "Operations": [{ "op": "move", "path": "active", "value": 1 }] }),
-            json!({ "Operations": [{ "op": "add", "path": 1, "value": 1 }] }),
-        ] {
-            assert!(operations(&bad).is_err(), "{bad}");
-        }
+        let cleared = patch(&json!([{ "op": "remove", "path": "name" }])).unwrap();
+        assert!(cleared.given_name.is_empty() && cleared.family_name.is_empty());
     }
 }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
 use super::{IdentityProvider, owner};
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
 pub struct DirectoryUser {
     /// The provider's and a segment, which is the user's SCIM id.
     pub uid: Uid,
-    /// The name by which the directory signs the user in; unique in it but for the case of ASCII letters.
+    /// The name by which the directory signs the user in; unique in it, whatever the case.
     pub user_name: String,
     /// The id that the provider's tokens name the user by (`correlationRule`); unique in the directory.
     pub external_id: String,
@@ -113,7 +114,7 @@ fn text<'a>(body: &'a Value, name: &str) -> &'a str {
 }
 
 fn folded(body: &Value) -> KeyValue {
-    KeyValue::text(&text(body, "userName").to_ascii_lowercase())
+    KeyValue::text(&text(body, "userName").to_lowercase())
 }
 
 /// Returns a value that is unique within a provider.
@@ -127,7 +128,7 @@ fn of_provider(body: &Value, value: &[u8]) -> KeyValue {
 pub enum DirectoryUsers {
     /// All.
     All,
-    /// The one of this name, compared without regard to the case of ASCII letters.
+    /// The one of this name, compared without regard to case.
     Named(String),
     /// The one of this external id.
     External(String),
@@ -138,10 +139,10 @@ impl DirectoryUsers {
     fn query(&self, provider: &Uid) -> Option<Query> {
         let filter = match self {
             Self::All => None,
-            Self::Named(name) => Some(("foldedUserName", name.to_ascii_lowercase())),
+            Self::Named(name) => Some(("foldedUserName", name.to_lowercase())),
             Self::External(id) => Some(("externalId", id.clone())),
         };
-        if filter.as_ref().is_some_and(|(_, text)| text.len() > MAX_TEXT) {
+        if filter.as_ref().is_some_and(|(_, text)| text.len() > MAX_FOLDED) {
             return None;
         }
         let filter = filter.map(|(key, text)| Filter::AnyOf { key, values: vec![KeyValue::text(&text)] });
@@ -176,6 +177,7 @@ pub(crate) async fn put(
     let provider_key = Key::new(IdentityProvider::KIND.name, provider.clone());
     write.require(Require::Exists(provider_key), Error::not_found(IdentityProvider::KIND, provider.as_str()));
     let now = cx.now();
+    let name_before = expected.as_ref().map(|(old, _)| old.user_name.clone());
     match expected {
         None => {
             user.uid = provider.new_child(cx.platform().entropy());
@@ -192,6 +194,10 @@ pub(crate) async fn put(
         }
     }
     check(&user)?;
+    // A name that was taken before this rule does not stand in the way of a deactivation.
+    if name_before.is_none_or(|name| name != user.user_name) {
+        check_name(&user.user_name)?;
+    }
     // Who may no longer sign in may no longer act by a sign-in either, from the moment that this is acknowledged.
     write.raise(provider_epoch(provider));
     write.put(&user.uid.clone(), &user, Bytes::new())?;
@@ -223,6 +229,19 @@ async fn keep_owner(cx: &Cx<'_>, provider: &Uid, user: &DirectoryUser, write: &m
 
 /// The most bytes of a user's texts; our choice. Names and ids are index keys with the provider's uid before them.
 const MAX_TEXT: usize = 256;
+
+/// The most bytes of a name in lower case, which is up to one and a half times as long.
+const MAX_FOLDED: usize = MAX_TEXT * 3 / 2;
+
+/// Refuses a name that looks like another user's and would not be the same.
+fn check_name(name: &str) -> Result<()> {
+    let is_invisible = |c: char| c.general_category() == GeneralCategory::Format;
+    if name.trim() != name || name.contains(is_invisible) {
+        let rule = "must not begin or end with white space, and must not have invisible characters";
+        return Err(Error::invalid_field("userName", rule));
+    }
+    Ok(())
+}
 
 fn check(user: &DirectoryUser) -> Result<()> {
     if user.user_name.is_empty() {

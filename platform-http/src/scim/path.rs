@@ -1,0 +1,290 @@
+//! Paths of patches (RFC 7644 section 3.5.2), and what they come to for a user of a directory.
+//!
+//! The grammar is parsed by `scim_v2`, which bounds nesting and the number of terms while it parses.
+
+use platform_core::resources::iam::DirectoryUser;
+use scim_v2::filter::{AttrExp, AttrPath, CompValue, CompareOp, PatchPath, ValFilter};
+
+use super::{Refused, user::SCHEMA};
+
+/// The most bytes of a path; our choice.
+const MAX_PATH: usize = 512;
+
+const ENTERPRISE: &str = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User";
+
+/// Attributes of RFC 7643 section 4.1 that are not kept, in lower case.
+const NOT_KEPT: &[&str] = &[
+    "addresses",
+    "entitlements",
+    "ims",
+    "locale",
+    "nickname",
+    "password",
+    "phonenumbers",
+    "photos",
+    "preferredlanguage",
+    "profileurl",
+    "roles",
+    "timezone",
+    "title",
+    "usertype",
+    "x509certificates",
+];
+
+/// What a path comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Target {
+    /// The user itself.
+    User,
+    UserName,
+    ExternalId,
+    DisplayName,
+    Name,
+    GivenName,
+    FamilyName,
+    Active,
+    /// The mail addresses, or those of them that pass the filter.
+    Emails(Option<ValFilter>),
+    /// Their `value`.
+    EmailValue(Option<ValFilter>),
+    /// What only the server sets.
+    ReadOnly,
+    /// An attribute that is not kept.
+    NotKept,
+}
+
+impl Target {
+    /// Reads a path. Names of attributes and schemas are of either case.
+    ///
+    /// # Errors
+    /// `invalidPath` for what is not a path, or not one of a user.
+    pub(super) fn parse(text: &str) -> Result<Self, Refused> {
+        let invalid = |why: &str| Refused::invalid("invalidPath", format!("the path {why}"));
+        if text.len() > MAX_PATH {
+            return Err(invalid(&format!("must have at most {MAX_PATH} bytes")));
+        }
+        if text.eq_ignore_ascii_case(SCHEMA) {
+            return Ok(Self::User);
+        }
+        if text.eq_ignore_ascii_case(ENTERPRISE) {
+            return Ok(Self::NotKept);
+        }
+        let path: PatchPath = text.parse().map_err(|_| invalid("must be as RFC 7644 section 3.5.2 has it"))?;
+        let (attribute, filter, part) = match path {
+            PatchPath::Attr(attribute) => {
+                let part = attribute.sub_attr.clone();
+                (attribute, None, part)
+            }
+            PatchPath::Value(path) if path.attr.sub_attr.is_some() => {
+                return Err(invalid("must not filter a part of an attribute"));
+            }
+            PatchPath::Value(path) => (path.attr, Some(path.filter), path.sub_attr),
+        };
+        match &attribute.uri {
+            Some(schema) if schema.eq_ignore_ascii_case(ENTERPRISE) => return Ok(Self::NotKept),
+            Some(schema) if !schema.eq_ignore_ascii_case(SCHEMA) => return Err(invalid("names an unknown schema")),
+            _ => {}
+        }
+        let (name, part) = (attribute.name.to_ascii_lowercase(), part.map(|part| part.to_ascii_lowercase()));
+        let unknown = || Err(invalid("names an unknown attribute"));
+        match (name.as_str(), part.as_deref(), filter) {
+            ("emails", part, filter) => {
+                if !filter.as_ref().is_none_or(|filter| asks_about_addresses(filter)) {
+                    return unknown();
+                }
+                match part {
+                    None => Ok(Self::Emails(filter)),
+                    Some("value") => Ok(Self::EmailValue(filter)),
+                    Some("type" | "primary" | "display") => Ok(Self::NotKept),
+                    Some(_) => unknown(),
+                }
+            }
+            (name, _, _) if NOT_KEPT.contains(&name) => Ok(Self::NotKept),
+            ("id" | "meta" | "schemas" | "groups", _, _) => Ok(Self::ReadOnly),
+            (_, _, Some(_)) => Err(invalid("filters an attribute that does not have several values")),
+            ("username", None, None) => Ok(Self::UserName),
+            ("externalid", None, None) => Ok(Self::ExternalId),
+            ("displayname", None, None) => Ok(Self::DisplayName),
+            ("active", None, None) => Ok(Self::Active),
+            ("name", None, None) => Ok(Self::Name),
+            ("name", Some("givenname"), None) => Ok(Self::GivenName),
+            ("name", Some("familyname"), None) => Ok(Self::FamilyName),
+            ("name", Some("formatted" | "middlename" | "honorificprefix" | "honorificsuffix"), None) => {
+                Ok(Self::NotKept)
+            }
+            _ => unknown(),
+        }
+    }
+}
+
+/// Returns whether a filter asks about nothing but what an address has.
+fn asks_about_addresses(filter: &ValFilter) -> bool {
+    match filter {
+        ValFilter::Attr(AttrExp::Present(path) | AttrExp::Comparison(path, _, _)) => {
+            let known = ["value", "type", "primary", "display"];
+            path.uri.is_none()
+                && path.sub_attr.is_none()
+                && known.iter().any(|known| path.name.eq_ignore_ascii_case(known))
+        }
+        ValFilter::Not(inner) => asks_about_addresses(inner),
+        ValFilter::And(all) | ValFilter::Or(all) => all.iter().all(asks_about_addresses),
+    }
+}
+
+/// Returns whether the address that is kept passes a filter. It is the one of the type `work`, and the primary one.
+pub(super) fn is_selected(user: &DirectoryUser, filter: Option<&ValFilter>) -> bool {
+    filter.is_none_or(|filter| passes(&user.email, filter))
+}
+
+fn passes(address: &str, filter: &ValFilter) -> bool {
+    match filter {
+        ValFilter::Attr(AttrExp::Present(path)) => attribute(address, path).is_some(),
+        ValFilter::Attr(AttrExp::Comparison(path, operator, value)) => {
+            compares(attribute(address, path), operator, value)
+        }
+        ValFilter::Not(inner) => !passes(address, inner),
+        ValFilter::And(all) => all.iter().all(|one| passes(address, one)),
+        ValFilter::Or(all) => all.iter().any(|one| passes(address, one)),
+    }
+}
+
+/// Returns what an address has as a text; truth values as JSON writes them.
+fn attribute<'a>(address: &'a str, path: &AttrPath) -> Option<&'a str> {
+    match path.name.to_ascii_lowercase().as_str() {
+        "value" => Some(address),
+        "type" => Some("work"),
+        "primary" => Some("true"),
+        _ => None,
+    }
+}
+
+/// Compares without regard to case, as these attributes are. Truth values may be written as text, which some
+/// directories do.
+fn compares(found: Option<&str>, operator: &CompareOp, value: &CompValue) -> bool {
+    let wanted = match value {
+        CompValue::Str(text) => Some(text.to_lowercase()),
+        CompValue::True => Some("true".to_owned()),
+        CompValue::False => Some("false".to_owned()),
+        CompValue::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let found = found.map(str::to_lowercase);
+    match (operator, &found, &wanted) {
+        (CompareOp::Eq, found, wanted) => found == wanted,
+        (CompareOp::Ne, found, wanted) => found != wanted,
+        (CompareOp::Co, Some(found), Some(wanted)) => found.contains(wanted.as_str()),
+        (CompareOp::Sw, Some(found), Some(wanted)) => found.starts_with(wanted.as_str()),
+        (CompareOp::Ew, Some(found), Some(wanted)) => found.ends_with(wanted.as_str()),
+        (CompareOp::Gt, Some(found), Some(wanted)) => found > wanted,
+        (CompareOp::Ge, Some(found), Some(wanted)) => found >= wanted,
+        (CompareOp::Lt, Some(found), Some(wanted)) => found < wanted,
+        (CompareOp::Le, Some(found), Some(wanted)) => found <= wanted,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_attributes_and_schemas_are_of_either_case() {
+        for (text, target) in [
+            ("active", Target::Active),
+            ("ACTIVE", Target::Active),
+            ("urn:ietf:params:scim:schemas:core:2.0:User:active", Target::Active),
+            ("URN:IETF:params:scim:schemas:core:2.0:user:Active", Target::Active),
+            ("urn:ietf:params:scim:schemas:core:2.0:user", Target::User),
+            ("urn:ietf:params:scim:schemas:core:2.0:User:name.familyName", Target::FamilyName),
+            ("Name.GivenName", Target::GivenName),
+            ("name", Target::Name),
+            ("name.formatted", Target::NotKept),
+            ("username", Target::UserName),
+            ("externalId", Target::ExternalId),
+            ("displayName", Target::DisplayName),
+            ("emails", Target::Emails(None)),
+            ("Emails.Value", Target::EmailValue(None)),
+            ("emails.type", Target::NotKept),
+            ("title", Target::NotKept),
+            ("phoneNumbers[type eq \"work\"].value", Target::NotKept),
+            ("urn:ietf:params:scim:schemas:extension:enterprise:2.0:User:manager", Target::NotKept),
+            ("urn:ietf:params:scim:schemas:extension:enterprise:2.0:User", Target::NotKept),
+            ("id", Target::ReadOnly),
+            ("meta.created", Target::ReadOnly),
+        ] {
+            assert_eq!(Target::parse(text).unwrap(), target, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_path_of_a_user_is_an_invalid_path() {
+        let deep = format!("emails[{}type eq \"work\"{}]", "(".repeat(100), ")".repeat(100));
+        let long = format!("emails[type eq \"{}\"]", "x".repeat(600));
+        let bracketed = "(".repeat(100_000);
+        for text in [
+            "actve",
+            "active[value eq true]",
+            "active.value",
+            "name.first",
+            "name[givenName eq \"a\"].familyName",
+            "emails.value.x",
+            "emails[].value",
+            "emails[type eq work].value",
+            "emails[kind eq \"work\"].value",
+            "emails[type eq \"work\"",
+            "emails[type eq \"work\"].name",
+            "emails.value[type eq \"work\"]",
+            "urn:example:User:active",
+            "urn:ietf:params:scim:schemas:core:2.0:Group:displayName",
+            "a b",
+            "active,userName",
+            "/active",
+            ".",
+            &deep,
+            &long,
+            &bracketed,
+        ] {
+            let refused = Target::parse(text).expect_err(text);
+            assert_eq!(refused.kind, "invalidPath", "{text}");
+        }
+    }
+
+    #[test]
+    fn a_filter_selects_the_address_that_is_kept_or_not() {
+        let user = DirectoryUser { email: "ada@example.com".to_owned(), ..DirectoryUser::default() };
+        let selects = |filter: &str| match Target::parse(&format!("emails[{filter}]")) {
+            Ok(Target::Emails(filter)) => is_selected(&user, filter.as_ref()),
+            other => panic!("{filter}: {other:?}"),
+        };
+        for filter in [
+            "type eq \"work\"",
+            "TYPE EQ \"Work\"",
+            "primary eq true",
+            "primary eq \"True\"",
+            "value eq \"ADA@example.com\"",
+            "value co \"@\"",
+            "value sw \"ada\" and type eq \"work\"",
+            "value ew \".com\"",
+            "type eq \"home\" or type eq \"work\"",
+            "not (type eq \"home\")",
+            "type pr",
+            "display ne \"x\"",
+            "value gt \"a\" and value lt \"b\"",
+        ] {
+            assert!(selects(filter), "{filter}");
+        }
+        for filter in [
+            "type eq \"home\"",
+            "type ne \"work\"",
+            "primary eq false",
+            "value eq \"b@example.com\"",
+            "display pr",
+            "display eq \"x\"",
+            "not (type pr)",
+            "type eq \"work\" and value eq \"b\"",
+            "primary gt 1",
+        ] {
+            assert!(!selects(filter), "{filter}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! SCIM as directories speak it: the examples of RFC 7644, and what the two most common clients send.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use http::{HeaderName, Method, Request, StatusCode};
+use http_body_util::Full;
+use platform_http::{Limits, Rest};
+use serde_json::{Value, json};
+use support::{Answer, ORG, call_as, get, post, rest};
+use tower::ServiceExt;
+
+const PATCH: &str = "urn:ietf:params:scim:api:messages:2.0:PatchOp";
+const USER: &str = "urn:ietf:params:scim:schemas:core:2.0:User";
+const ENTERPRISE: &str = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User";
+
+/// A directory that may tell of users.
+struct Directory {
+    api: Rest,
+    base: String,
+    token: String,
+}
+
+impl Directory {
+    async fn new() -> Self {
+        let api = rest(Limits::default()).await;
+        let role = |roles: Value| roles["roles"][0]["uid"].clone();
+        let viewer = role(get(&api, "/iam/v2/roles?name=viewer").await.ok());
+        let owner = role(get(&api, "/iam/v2/roles?name=owner").await.ok());
+        let claims = json!({ "issuer": "https://issuer.test", "subject": "second" });
+        let second = json!({ "name": "second owner", "claimMatch": claims });
+        let second = post(&api, &format!("/iam/v2/identities/{ORG}"), second).await.ok();
+        let binding = json!({ "identityUid": second["uid"], "roleUid": owner });
+        post(&api, &format!("/iam/v2/roleBindings/{ORG}"), binding).await.ok();
+        let oidc = json!({ "issuer": "https://issuer.test", "clientId": "c", "pkceEnabled": true });
+        let provider = json!({ "name": "p", "defaultRole": viewer, "oidc": oidc });
+        let provider = post(&api, &format!("/iam/v2/identityProviders/{ORG}"), provider).await.ok();
+        let path = format!("/iam/v2/identityProviders/{}", provider["uid"].as_str().unwrap());
+        let issued = post(&api, &format!("{path}:generateScimToken"), json!({ "neverExpires": true })).await.ok();
+        let enable = json!({ "enabled": true, "etag": issued["etag"] });
+        post(&api, &format!("{path}:setScimEnabled"), enable).await.ok();
+        let base = format!("/scim/v2/{}", provider["uid"].as_str().unwrap());
+        Self { api, base, token: issued["token"].as_str().unwrap().to_owned() }
+    }
+
+    async fn call(&self, method: Method, path: &str, body: &Value) -> Answer {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        call_as(&self.api, Some(&self.token), method, &format!("{}{path}", self.base), body).await
+    }
+
+    async fn create(&self, body: &Value) -> Value {
+        let created = self.call(Method::POST, "/Users", body).await;
+        assert_eq!(created.status, StatusCode::CREATED, "{created:?}");
+        created.json()
+    }
+
+    async fn get(&self, user: &Value) -> Value {
+        self.call(Method::GET, &at(user), &Value::Null).await.ok()
+    }
+
+    /// Patches a user, and returns the answer, which the next get confirms.
+    async fn patch(&self, user: &Value, operations: Value) -> Value {
+        let body = json!({ "schemas": [PATCH], "Operations": operations });
+        let patched = self.call(Method::PATCH, &at(user), &body).await.ok();
+        assert_eq!(patched, self.get(user).await);
+        patched
+    }
+
+    /// Patches a user in vain, and returns the `scimType` of the refusal; nothing changes.
+    async fn refuse(&self, user: &Value, operations: Value) -> String {
+        let before = self.get(user).await;
+        let body = json!({ "schemas": [PATCH], "Operations": operations });
+        let refused = self.call(Method::PATCH, &at(user), &body).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{refused:?}");
+        assert_eq!(self.get(user).await, before);
+        refused.json()["scimType"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Sends a write with a further header.
+    async fn conditional(&self, method: Method, user: &Value, header: (HeaderName, &str), body: &Value) -> Answer {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{}", self.base, at(user)))
+            .header("authorization", format!("Bearer {}", self.token))
+            .header(header.0, header.1)
+            .body(Full::new(body.to_string().into()))
+            .unwrap();
+        Answer::of(self.api.clone().oneshot(request).await.unwrap()).await
+    }
+}
+
+fn at(user: &Value) -> String {
+    format!("/Users/{}", user["id"].as_str().unwrap())
+}
+
+fn work(user: &Value) -> &Value {
+    &user["emails"][0]["value"]
+}
+
+#[tokio::test]
+async fn the_examples_of_the_rfc_are_done_as_it_says() {
+    let directory = Directory::new().await;
+    let user = json!({
+        "schemas": [USER], "userName": "bjensen", "externalId": "bjensen",
+        "name": { "formatted": "Ms. Barbara J Jensen III", "familyName": "Jensen", "givenName": "Barbara" },
+        "emails": [{ "value": "bjensen@example.com", "type": "work", "primary": true }],
+    });
+    let user = directory.create(&user).await;
+    assert_eq!((&user["active"], work(&user)), (&json!(true), &json!("bjensen@example.com")));
+
+    // Section 3.5.2.1: what is added beside the primary address is not the one that is kept.
+    let home = json!({ "emails": [{ "value": "babs@jensen.org", "type": "home" }], "nickname": "Babs" });
+    let added = directory.patch(&user, json!([{ "op": "add", "value": home }])).await;
+    assert_eq!(work(&added), "bjensen@example.com");
+    // Section 3.5.2.2.
+    let path = "emails[type eq \"work\" and value ew \"example.com\"]";
+    let removed = directory.patch(&user, json!([{ "op": "remove", "path": path }])).await;
+    assert_eq!(removed.get("emails"), None);
+    assert_eq!(directory.refuse(&user, json!([{ "op": "remove", "path": path }])).await, "noTarget");
+    // Section 3.5.2.3.
+    let both = json!([
+        { "value": "bjensen@example.com", "type": "work", "primary": true },
+        { "value": "babs@jensen.org", "type": "home" },
+    ]);
+    let replaced =
+        directory.patch(&user, json!([{ "op": "replace", "value": { "emails": both, "nickname": "Babs" } }]));
+    assert_eq!(work(&replaced.await), "bjensen@example.com");
+    let street =
+        json!({ "op": "replace", "path": "addresses[type eq \"work\"].streetAddress", "value": "1010 Broadway Ave" });
+    directory.patch(&user, json!([street])).await;
+    // Section 3.5.1.
+    let whole = json!({
+        "schemas": [USER], "id": user["id"], "userName": "bjensen", "externalId": "bjensen",
+        "name": { "familyName": "Jensen", "givenName": "Barbara", "middleName": "Jane" }, "roles": [],
+        "emails": [{ "value": "bjensen@example.com" }, { "value": "babs@jensen.org" }],
+    });
+    let put = directory.call(Method::PUT, &at(&user), &whole).await.ok();
+    assert_eq!((work(&put), &put["name"]["familyName"]), (&json!("bjensen@example.com"), &json!("Jensen")));
+    // Section 3.12: a path that is not one.
+    assert_eq!(
+        directory.refuse(&user, json!([{ "op": "replace", "path": "actve", "value": false }])).await,
+        "invalidPath"
+    );
+}
+
+#[tokio::test]
+async fn a_deactivation_is_done_or_refused_and_never_only_answered() {
+    let directory = Directory::new().await;
+    for (n, operation) in [
+        json!({ "op": "replace", "path": "active", "value": false }),
+        json!({ "op": "Replace", "path": "active", "value": "False" }),
+        json!({ "op": "replace", "value": { "active": false } }),
+        json!({ "op": "replace", "path": format!("{}:active", USER.to_lowercase()), "value": false }),
+        json!({ "op": "replace", "path": "active ", "value": false }),
+        json!({ "op": "replace", "value": { USER: { "active": false } } }),
+        json!({ "op": "remove", "path": "active" }),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let user = directory.create(&json!({ "userName": format!("user{n}") })).await;
+        let patched = directory.patch(&user, json!([operation])).await;
+        assert_eq!(patched["active"], false, "{operation}");
+        // A replacement that does not say keeps it so.
+        let replaced = directory.call(Method::PUT, &at(&user), &json!({ "userName": format!("user{n}") })).await.ok();
+        assert_eq!(replaced["active"], false, "{operation}");
+    }
+    let user = directory.create(&json!({ "userName": "ada" })).await;
+    for (operation, kind) in [
+        (json!({ "op": "replace", "path": "active[value eq true]", "value": false }), "invalidPath"),
+        (json!({ "op": "replace", "path": "actve", "value": false }), "invalidPath"),
+        (json!({ "op": "replace", "path": "(".repeat(100_000), "value": false }), "invalidPath"),
+        (json!({ "op": "replace", "value": { "active": false, "ACTIVE": true } }), "invalidSyntax"),
+        (json!({ "op": "replace", "path": "emails[type eq \"home\"].value", "value": "h@example.com" }), "noTarget"),
+    ] {
+        assert_eq!(directory.refuse(&user, json!([operation])).await, kind, "{operation}");
+    }
+}
+
+#[tokio::test]
+async fn okta_finds_creates_replaces_and_deactivates_users() {
+    let directory = Directory::new().await;
+    let find = "/Users?filter=userName%20eq%20%22ada%40example.com%22&startIndex=1&count=100";
+    assert_eq!(directory.call(Method::GET, find, &Value::Null).await.ok()["totalResults"], 0);
+    let user = json!({
+        "schemas": [USER], "userName": "ada@example.com", "name": { "givenName": "Ada", "familyName": "L" },
+        "emails": [{ "primary": true, "value": "ada@example.com", "type": "work" }], "displayName": "Ada L",
+        "locale": "en-US", "externalId": "00u1", "groups": [], "password": "x", "active": true,
+    });
+    let created = directory.create(&user).await;
+    assert_eq!(directory.call(Method::GET, find, &Value::Null).await.ok()["Resources"][0]["id"], created["id"]);
+    let mut whole = user.clone();
+    whole["id"] = created["id"].clone();
+    whole["name"]["familyName"] = "Lovelace".into();
+    whole["meta"] = json!({ "resourceType": "User" });
+    let replaced = directory.call(Method::PUT, &at(&created), &whole).await.ok();
+    assert_eq!(replaced["name"]["familyName"], "Lovelace");
+    let patched = directory.patch(&created, json!([{ "op": "replace", "value": { "active": false } }])).await;
+    assert_eq!(patched["active"], false);
+    let again = directory.patch(&created, json!([{ "op": "replace", "value": { "active": true } }])).await;
+    assert_eq!(again["active"], true);
+}
+
+#[tokio::test]
+async fn entra_creates_patches_and_disables_users() {
+    let directory = Directory::new().await;
+    let user = json!({
+        "schemas": [USER, ENTERPRISE], "externalId": "0a21f0f2", "userName": "Test_User@example.com", "active": true,
+        "displayName": "Test User", "emails": [{ "primary": true, "type": "work", "value": "test@example.com" }],
+        "meta": { "resourceType": "User" }, "name": { "formatted": "Test User", "familyName": "User", "givenName": "Test" },
+        "roles": [], ENTERPRISE: { "department": "bob" },
+    });
+    let created = directory.create(&user).await;
+    let find = "/Users?filter=externalId+eq+%220a21f0f2%22";
+    assert_eq!(directory.call(Method::GET, find, &Value::Null).await.ok()["totalResults"], 1);
+    let patched = directory.patch(
+        &created,
+        json!([
+            { "op": "Replace", "path": "emails[type eq \"work\"].value", "value": "updated@example.com" },
+            { "op": "Replace", "path": "name.familyName", "value": "updated" },
+            { "op": "Add", "path": "phoneNumbers[type eq \"mobile\"].value", "value": "1" },
+            { "op": "Add", "path": format!("{ENTERPRISE}:department"), "value": "d" },
+            { "op": "Add", "path": "addresses[type eq \"work\"].formatted", "value": "s" },
+            { "op": "Add", "path": "roles[primary eq \"True\"].value", "value": "r" },
+            { "op": "Remove", "path": "title" },
+        ]),
+    );
+    let patched = patched.await;
+    assert_eq!((work(&patched), &patched["name"]["familyName"]), (&json!("updated@example.com"), &json!("updated")));
+    let dotted = json!([{ "op": "add", "value": {
+        "name.givenName": "given", "displayName": "shown", "emails[type eq \"work\"].value": "third@example.com",
+        format!("{ENTERPRISE}:employeeNumber"): "7",
+    } }]);
+    let patched = directory.patch(&created, dotted).await;
+    let found = [&patched["name"]["givenName"], &patched["displayName"], work(&patched)];
+    assert_eq!(found, ["given", "shown", "third@example.com"]);
+    let disabled = json!([{ "op": "Replace", "path": "active", "value": "False" }]);
+    assert_eq!(directory.patch(&created, disabled).await["active"], false);
+}
+
+#[tokio::test]
+async fn names_are_the_same_user_whatever_the_case_and_never_only_look_the_same() {
+    let directory = Directory::new().await;
+    let user = directory.create(&json!({ "userName": "Ämilie" })).await;
+    for same in ["ämilie", "ÄMILIE"] {
+        let twin = directory.call(Method::POST, "/Users", &json!({ "userName": same })).await;
+        assert_eq!((twin.status, &twin.json()["scimType"]), (StatusCode::CONFLICT, &json!("uniqueness")), "{same}");
+    }
+    for alike in
+        [" Ämilie", "Ämilie ", "Ämi\u{200b}lie", "Ämilie\u{feff}", "\u{a0}Ämilie", "Ämi\u{ad}lie", "\u{202e}Ämilie"]
+    {
+        let refused = directory.call(Method::POST, "/Users", &json!({ "userName": alike })).await;
+        assert_eq!(
+            (refused.status, &refused.json()["scimType"]),
+            (StatusCode::BAD_REQUEST, &json!("invalidValue")),
+            "{alike:?}"
+        );
+        assert_eq!(
+            directory.refuse(&user, json!([{ "op": "replace", "path": "userName", "value": alike }])).await,
+            "invalidValue"
+        );
+    }
+    let find = "/Users?filter=USERNAME%20Eq%20%22%C3%84MILIE%22";
+    assert_eq!(directory.call(Method::GET, find, &Value::Null).await.ok()["totalResults"], 1);
+    for wrong in ["userName", "userName%20co%20%22a%22", "emails.value%20eq%20%22a%22", "urn:x:userName%20eq%20%22a%22"]
+    {
+        let refused = directory.call(Method::GET, &format!("/Users?filter={wrong}"), &Value::Null).await;
+        assert_eq!(refused.json()["scimType"], "invalidFilter", "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn a_conditional_write_is_refused_and_changes_nothing() {
+    let directory = Directory::new().await;
+    let user = directory.create(&json!({ "userName": "ada" })).await;
+    let patch = json!({ "Operations": [{ "op": "replace", "path": "active", "value": false }] });
+    for header in
+        [(http::header::IF_MATCH, "W/\"1\""), (http::header::IF_UNMODIFIED_SINCE, "Sat, 29 Oct 1994 19:43:31 GMT")]
+    {
+        for (method, body) in
+            [(Method::PATCH, &patch), (Method::PUT, &json!({ "userName": "other" })), (Method::DELETE, &Value::Null)]
+        {
+            let refused = directory.conditional(method, &user, header.clone(), body).await;
+            assert_eq!(
+                (refused.status, refused.json()["status"].as_str()),
+                (StatusCode::PRECONDITION_FAILED, Some("412"))
+            );
+        }
+    }
+    assert_eq!(directory.get(&user).await, user);
+    let any = directory.conditional(Method::PATCH, &user, (http::header::IF_MATCH, "*"), &patch).await;
+    assert_eq!(any.ok()["active"], false);
+}
+
+#[tokio::test]
+async fn a_target_that_is_too_long_is_refused_in_scims_form() {
+    let directory = Directory::new().await;
+    for long in [format!("/Users/{}", "a".repeat(20_000)), format!("/Users?filter={}", "a".repeat(60_000))] {
+        let refused = directory.call(Method::GET, &long, &Value::Null).await;
+        assert_eq!(refused.status, StatusCode::URI_TOO_LONG);
+        assert_eq!(refused.headers["content-type"], "application/scim+json");
+        let body = refused.json();
+        assert_eq!(
+            (body["schemas"][0].as_str(), &body["status"]),
+            (Some("urn:ietf:params:scim:api:messages:2.0:Error"), &json!("414"))
+        );
+        assert!(body["detail"].as_str().is_some_and(|detail| !detail.is_empty()));
+    }
+}
+
+#[tokio::test]
+async fn a_patch_that_changes_nothing_leaves_when_the_user_was_last_modified() {
+    let directory = Directory::new().await;
+    let user = directory.create(&json!({ "userName": "ada" })).await;
+    assert_eq!(directory.patch(&user, json!([{ "op": "replace", "path": "active", "value": true }])).await, user);
+    assert_eq!(directory.call(Method::PUT, &at(&user), &json!({ "userName": "ada" })).await.ok(), user);
+}
