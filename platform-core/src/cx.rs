@@ -13,12 +13,12 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     access::{AsOf, Caller, Capability, CapabilitySet, Grants, RegistrationId, topmost},
-    error::{Error, Result},
+    error::{Code, Error, Result},
     event::{self, Draft, SUBSCRIPTIONS_EPOCH},
     kind::{Kind, Registered, Resource, Roots, Verb},
     platform::{Platform, Rendered},
     scope::Scopes,
-    store::{Conflict, Item, Key, Page, Query, Record, Require, Scope, StoreError},
+    store::{Conflict, Item, Key, Page, Put, Query, Record, Require, Scope, StoreError},
     timestamp::Timestamp,
     uid::{self, Uid},
     write::Write,
@@ -37,6 +37,8 @@ pub struct Cx<'a> {
     grants: Arc<Grants>,
     basis: Mutex<Basis>,
     rendered: Mutex<Option<Rendered>>,
+    /// What the operation will write, for what is looked up to answer it.
+    foreseen: Mutex<Vec<Record>>,
 }
 
 /// The epochs that the decisions of an operation depend on so far.
@@ -56,7 +58,14 @@ const MANY_PLACES: usize = 8;
 impl<'a> Cx<'a> {
     pub(crate) fn new(platform: &'a Platform, caller: &'a Caller, grants: Arc<Grants>) -> Self {
         let basis = Basis { places: Vec::new(), as_of: grants.as_of(&[]), confirmed: false };
-        Self { platform, caller, grants, basis: Mutex::new(basis), rendered: Mutex::default() }
+        Self {
+            platform,
+            caller,
+            grants,
+            basis: Mutex::new(basis),
+            rendered: Mutex::default(),
+            foreseen: Mutex::default(),
+        }
     }
 
     /// Returns the platform.
@@ -205,6 +214,19 @@ impl<'a> Cx<'a> {
         Scopes::disjoint(nodes.iter().cloned().map(Scope::Subtree).chain(roots))
     }
 
+    /// Has reads of records return what this will write, so that the reply can be rendered before the commit. Their
+    /// revision is 0.
+    pub(crate) fn foresee(&self, write: &Write) {
+        let record = |put: &Put| Record {
+            key: put.key.clone(),
+            revision: 0,
+            rendering: put.rendering,
+            body: put.body.clone(),
+            private: put.private.clone(),
+        };
+        *self.foreseen.lock() = write.puts().iter().map(record).collect();
+    }
+
     /// Reads the records of these keys.
     ///
     /// # Errors
@@ -213,7 +235,56 @@ impl<'a> Cx<'a> {
         let as_of = self.as_of();
         let read = self.platform.store().get(keys, &as_of.epochs).await?;
         self.still(&as_of, &read.epochs)?;
-        Ok(read.records)
+        let mut records = read.records;
+        for foreseen in &*self.foreseen.lock() {
+            let of_key = keys.iter().zip(&mut records).filter(|(key, _)| **key == foreseen.key);
+            of_key.for_each(|(_, record)| *record = Some(foreseen.clone()));
+        }
+        Ok(records)
+    }
+
+    /// Reads the records of these keys and, at the same state of the store, the grants of other callers, each current
+    /// for the organization next to it: none for an identity that no longer exists. What a token narrows is ignored.
+    ///
+    /// # Errors
+    /// Those of the store; ABORTED when the grants change all the time.
+    pub(crate) async fn records_and_grants(
+        &self,
+        keys: &[Key],
+        callers: &[(Caller, Uid)],
+    ) -> Result<(Vec<Option<Record>>, Vec<Option<Arc<Grants>>>)> {
+        let own = self.as_of();
+        for _ in 0..ATTEMPTS {
+            let (mut all, mut bases) = (Vec::new(), Vec::new());
+            for (caller, organization) in callers {
+                let grants = match self.platform.grants_of(caller).await {
+                    Ok(grants) => Some(grants),
+                    Err(error) if error.code() == Code::Unauthenticated => None,
+                    Err(error) => return Err(error),
+                };
+                let places = |grants: &Arc<Grants>| Vec::from_iter(grants.place_of(organization));
+                bases.push(grants.as_ref().map(|grants| grants.as_of(&places(grants))).unwrap_or_default());
+                all.push(grants);
+            }
+            let epochs: Vec<_> =
+                std::iter::once(&own).chain(&bases).flat_map(|basis| basis.epochs.iter().cloned()).collect();
+            let read = self.platform.store().get(keys, &epochs).await?;
+            let (found, mut rest) = read.epochs.split_at_checked(own.values.len()).unwrap_or_default();
+            self.still(&own, found)?;
+            let mut current = true;
+            for ((caller, _), basis) in callers.iter().zip(&bases) {
+                let (found, left) = rest.split_at_checked(basis.values.len()).unwrap_or_default();
+                rest = left;
+                if *found != *basis.values {
+                    self.platform.forget(caller);
+                    current = false;
+                }
+            }
+            if current {
+                return Ok((read.records, all));
+            }
+        }
+        Err(Error::busy())
     }
 
     /// Reads one record.

@@ -488,7 +488,7 @@ impl Platform {
             .await
     }
 
-    fn forget(&self, caller: &Caller) {
+    pub(crate) fn forget(&self, caller: &Caller) {
         self.grants.remove(&Holder::of(caller));
     }
 }

@@ -29,6 +29,7 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<iam::TermsAcceptance>(),
     Registered::of::<registry::Repo>(),
     Registered::of::<registry::RepoReadme>(),
+    Registered::of::<registry::RepoFollower>(),
     Registered::of::<registry::Tag>(),
     Registered::of::<registry::Image>(),
     Registered::of::<vulnerabilities::Advisory>(),

@@ -46,6 +46,13 @@ impl SealKeys {
         Ok([&[VERSION][..], &id.to_be_bytes(), &nonce, &text].concat())
     }
 
+    /// Returns whether the newest key sealed this for this place, and it is this secret.
+    pub(crate) fn is_sealed(&self, place: &str, sealed: &[u8], secret: &[u8]) -> bool {
+        let newest = self.0.first().map(|(id, _)| id.to_be_bytes());
+        let id = sealed.split_first().and_then(|(_, rest)| rest.first_chunk());
+        newest.as_ref() == id && self.open(place, sealed).is_ok_and(|opened| opened == secret)
+    }
+
     /// Opens what was sealed for this place.
     ///
     /// # Errors
@@ -139,6 +146,8 @@ mod tests {
         let sealed = old.seal(&Sevens, "a", b"hush").unwrap();
         assert_eq!(both.open("a", &sealed).as_deref(), Ok(&b"hush"[..]));
         assert_eq!(old.open("a", &both.seal(&Sevens, "a", b"hush").unwrap()), Err(DoesNotOpen));
+        assert!(old.is_sealed("a", &sealed, b"hush") && !old.is_sealed("a", &sealed, b"other"));
+        assert!(!both.is_sealed("a", &sealed, b"hush"), "an older key sealed it");
         assert_eq!(SealKeys::new([]).seal(&Sevens, "a", b"hush"), Err(DoesNotOpen));
     }
 

@@ -205,6 +205,11 @@ impl Write {
         other.commit.raise.into_iter().for_each(|epoch| self.raise(epoch));
     }
 
+    /// Returns what it writes so far.
+    pub(crate) fn puts(&self) -> &[Put] {
+        &self.commit.put
+    }
+
     /// Tells whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.commit.put.is_empty() && self.commit.delete.is_empty()

@@ -73,6 +73,8 @@ pub struct Change<R> {
     pub private: Bytes,
     /// The paths that the request sets: for an update its mask, for a create the fields that were sent.
     pub paths: Vec<String>,
+    /// Whether it replaces all that callers may set, by the mask `*`: what is not sent is cleared without being named.
+    pub replaces_all: bool,
     /// What else is required and written in the same commit.
     pub write: Write,
 }
@@ -147,6 +149,7 @@ fn prepare<'a, R: Resource>(
             new: change.new.take().map(Checked::into_inner).map(typed::<R>).transpose()?,
             private: std::mem::take(&mut change.private),
             paths: std::mem::take(&mut change.paths),
+            replaces_all: change.replaces_all,
             write: std::mem::take(&mut change.write),
         };
         if let Some(new) = &typed.new {

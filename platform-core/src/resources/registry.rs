@@ -2,10 +2,12 @@
 
 pub mod image;
 pub mod repo;
+pub mod repo_follower;
 pub mod repo_readme;
 pub mod tag;
 
 pub use image::Image;
 pub use repo::Repo;
+pub use repo_follower::RepoFollower;
 pub use repo_readme::RepoReadme;
 pub use tag::Tag;

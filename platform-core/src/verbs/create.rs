@@ -22,6 +22,10 @@ pub(crate) async fn create(
     body: &Map<String, Value>,
 ) -> Result<Bytes> {
     let mut prepared = prepare(cx, registered, parent, body).await?;
+    if let Some(standing) = &prepared.unchanged {
+        return rendered_one(cx, registered, standing, prepared.computed).await;
+    }
+    cx.foresee(&prepared.write);
     let reply = rendered_one(cx, registered, &prepared.body, prepared.computed).await?;
     cx.tell_of(&mut prepared.write, registered, Verb::Create, &prepared.uid, Some(&reply)).await?;
     cx.commit(prepared.write).await?;
@@ -34,6 +38,8 @@ pub(crate) struct Prepared {
     pub(crate) body: Checked,
     pub(crate) computed: bool,
     pub(crate) write: Write,
+    /// The resource that the create would replace by an equal one, as it is stored: nothing has to be committed.
+    unchanged: Option<Checked>,
 }
 
 /// Checks and completes a create; several prepared ones can be committed as one.
@@ -92,11 +98,15 @@ pub(crate) async fn prepare(
         }
     };
     let new = Checked::created(&uid, values, create_time, update_time);
-    let mut change = Change { verb, uid, old, new: Some(new), private: Bytes::new(), paths, write };
+    let before = old.clone();
+    let mut change =
+        Change { verb, uid, old, new: Some(new), private: Bytes::new(), paths, replaces_all: false, write };
     let prepared = (registered.prepare)(cx, &mut change).await?;
     let (body, computed) = prepared.ok_or_else(|| Error::internal("a change that leaves nothing"))?;
+    let is_same = |before: &Checked| change.private.is_empty() && super::update::is_same(before, &body);
+    let unchanged = before.filter(|before| change.write.is_empty() && is_same(before));
     change.write.put_bounded(kind, &change.uid, &body, computed, change.private)?;
-    Ok(Prepared { uid: change.uid, body, computed, write: change.write })
+    Ok(Prepared { uid: change.uid, body, computed, write: change.write, unchanged })
 }
 
 fn new_uid(cx: &Cx<'_>, kind: &Kind, parent: Option<&Uid>) -> Uid {

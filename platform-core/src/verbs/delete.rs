@@ -43,6 +43,7 @@ pub(crate) async fn prepared(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> 
         new: None,
         private: record.private,
         paths: Vec::new(),
+        replaces_all: false,
         write,
     };
     (registered.prepare)(cx, &mut change).await?;

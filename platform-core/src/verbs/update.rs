@@ -1,4 +1,6 @@
 //! Updates by mask (AIP-134; `docs/api.md`, Updates).
+//!
+//! An update that changes nothing commits nothing: `updateTime` stays and no event is recorded.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -54,10 +56,23 @@ pub(crate) async fn update(
     let (create_time, update_time) = times(&old, cx.now());
     new.set_times(create_time, update_time);
 
-    let mut change = Change { verb: Verb::Update, uid, old: Some(old), new: Some(new), private, paths, write };
+    let mut change = Change {
+        verb: Verb::Update,
+        uid,
+        old: Some(old.clone()),
+        new: Some(new),
+        private: private.clone(),
+        paths,
+        replaces_all: mask == Mask::All,
+        write,
+    };
     let prepared = (registered.prepare)(cx, &mut change).await?;
     let (body, computed) = prepared.ok_or_else(|| Error::internal("a change that leaves nothing"))?;
+    if change.write.is_empty() && change.private == private && is_same(&old, &body) {
+        return rendered_one(cx, registered, &old, computed).await;
+    }
     change.write.put_bounded(kind, &change.uid, &body, computed, change.private)?;
+    cx.foresee(&change.write);
     let reply = rendered_one(cx, registered, &body, computed).await?;
     cx.tell_of(&mut change.write, registered, Verb::Update, &change.uid, Some(&reply)).await?;
     cx.commit(change.write).await?;
@@ -79,6 +94,14 @@ fn read(kind: &'static Kind, body: &Map<String, Value>, mask: Option<&str>) -> R
     input.violations = violations;
     let mask = mask.unwrap_or_else(|| Mask::Paths(std::mem::take(&mut input.paths)));
     Ok((input.checked()?, mask))
+}
+
+/// Returns whether two bodies of one resource are equal but for the times that a write sets.
+pub(crate) fn is_same(old: &Value, new: &Value) -> bool {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
+    let is_set_by_writes = |name: &str| matches!(name, "createTime" | "updateTime");
+    let left = |body: &Map<String, Value>| body.keys().filter(|name| !is_set_by_writes(name)).count();
+    left(old) == left(new) && old.iter().all(|(name, value)| is_set_by_writes(name) || new.get(name) == Some(value))
 }
 
 /// Returns the times of a resource that is written again: created when it was, updated now and never before it was

@@ -11,6 +11,7 @@
 )]
 
 mod common;
+mod counted;
 mod paused;
 mod sample;
 mod snapshot;
@@ -25,6 +26,7 @@ mod errors;
 mod events;
 mod external_group_role_mappings;
 mod filters;
+mod followers;
 mod giving;
 mod group_invites;
 mod groups;

@@ -19,8 +19,8 @@ pub(crate) enum Call {
 enum State {
     #[default]
     Open,
-    /// The next such call on another thread is held back.
-    Armed(Call),
+    /// Such a call on another thread is held back, after as many that are not.
+    Armed(Call, usize),
     Held,
 }
 
@@ -47,14 +47,25 @@ impl Gate {
     /// Runs one thing until it makes this call, then another as a whole, then the rest of the first; returns what the
     /// first returned. The first may end without such a call.
     pub(crate) fn between<T: Send>(&self, call: Call, first: impl FnOnce() -> T + Send, then: impl FnOnce()) -> T {
-        *self.state.lock().unwrap() = State::Armed(call);
+        self.between_nth(call, 0, first, then)
+    }
+
+    /// As [`Self::between`], with as many such calls before the one that waits.
+    pub(crate) fn between_nth<T: Send>(
+        &self,
+        call: Call,
+        nth: usize,
+        first: impl FnOnce() -> T + Send,
+        then: impl FnOnce(),
+    ) -> T {
+        *self.state.lock().unwrap() = State::Armed(call, nth);
         thread::scope(|scope| {
             let first = scope.spawn(|| {
                 let done = first();
                 self.open();
                 done
             });
-            self.wait(|state| matches!(state, State::Armed(_)));
+            self.wait(|state| matches!(state, State::Armed(..)));
             then();
             self.open();
             first.join().expect("the first does not panic")
@@ -74,10 +85,14 @@ impl Gate {
     fn pass(&self, call: Call) {
         {
             let mut state = self.state.lock().unwrap();
-            if *state != State::Armed(call) {
-                return;
+            match *state {
+                State::Armed(armed, 0) if armed == call => *state = State::Held,
+                State::Armed(armed, nth) if armed == call => {
+                    *state = State::Armed(call, nth - 1);
+                    return;
+                }
+                _ => return,
             }
-            *state = State::Held;
         }
         self.changed.notify_all();
         self.wait(|state| state == State::Held);

@@ -152,22 +152,6 @@ fn who_cannot_pull_from_a_repo_cannot_follow_it() {
 }
 
 #[test]
-fn a_repo_that_is_followed_follows_none_and_none_follows_itself() {
-    let (world, _, source) = world_with_a_source();
-    let repo = follower(&world, &world.operator, &source).unwrap();
-    let repo = text(&repo, "uid");
-    assert_eq!(refused_fields(follower(&world, &world.operator, repo)), ["syncConfig.source"]);
-    let follow = |who: &str, whom: &str| {
-        world.update(&world.operator, "Repo", who, json!({ "syncConfig": { "source": whom } }), None)
-    };
-    let third = world.repo(&world.org);
-    assert_eq!(refused_fields(follow(&source, &third)), ["syncConfig"]);
-    assert_eq!(refused_fields(follow(&third, &third)), ["syncConfig.source"]);
-    follow(repo, &third).unwrap();
-    follow(&source, &third).unwrap();
-}
-
-#[test]
 fn a_follower_that_is_set_free_has_what_is_its_own_and_can_be_set_again() {
     let (world, _, source) = world_with_a_source();
     let repo = follower(&world, &world.operator, &source).unwrap();
@@ -323,17 +307,4 @@ fn a_tag_lies_in_a_repo_and_in_nothing_else() {
     let tag = world.tag(&world.repo(&world.org), "latest");
     assert_eq!(code(world.create(&world.operator, "Tag", &tag, body())), Code::NotFound);
     assert_eq!(code(world.create(&world.operator, "Repo", &tag, json!({ "name": "a" }))), Code::NotFound);
-}
-
-#[test]
-fn a_follower_outlives_its_source_and_shows_what_is_its_own() {
-    let (world, _, source) = world_with_a_source();
-    let repo = follower(&world, &world.operator, &source).unwrap();
-    let uid = text(&repo, "uid");
-    world.delete(&world.operator, "Repo", &source).unwrap();
-    let left = world.get(&world.operator, "Repo", uid).unwrap();
-    assert_eq!((&left["syncConfig"], left.get("catalogTier")), (&repo["syncConfig"], None));
-    assert_eq!(world.get(&world.operator, "RepoReadme", uid).unwrap().get("content"), None);
-    world.update(&world.operator, "Repo", uid, json!({ "description": "alone" }), None).unwrap();
-    world.delete(&world.operator, "Repo", uid).unwrap();
 }

@@ -183,8 +183,16 @@ fn contract(mark: fn(&str) -> bool) -> BTreeSet<String> {
 }
 
 /// What is ours and not of the contract.
-const OURS: &[&str] =
-    &["DirectoryUser", "GroupAccessRequest", "SignIn", "PendingEvent", "DeliveryStatus", "Delivery", "DeadLetter"];
+const OURS: &[&str] = &[
+    "RepoFollower",
+    "DirectoryUser",
+    "GroupAccessRequest",
+    "SignIn",
+    "PendingEvent",
+    "DeliveryStatus",
+    "Delivery",
+    "DeadLetter",
+];
 
 /// Methods of ours in services of the contract.
 const OUR_METHODS: &[&str] = &["GroupsService.RepairOwner | "];

@@ -1,11 +1,15 @@
 //! Updates by mask (`docs/api.md`, Updates and Times).
 
-use std::thread;
+use std::{sync::Arc, thread};
 
 use platform_core::{error::Code, uid::Uid};
 use serde_json::{Value, json};
 
-use crate::common::{BEGIN, ISSUER, World, code, digest, object, refused_fields, text, uid_of};
+use crate::{
+    common::{BEGIN, ISSUER, World, built_in, code, digest, object, refused_fields, text, uid_of},
+    counted::Counted,
+    events::{subscribe, told},
+};
 
 fn world_with_a_repo() -> (World, Uid) {
     let world = World::new();
@@ -184,7 +188,8 @@ fn the_update_time_never_goes_back_with_the_clock_and_the_create_time_never_chan
     let created = BEGIN.to_string();
     for (now, updated_at) in [(5_000, 5_000), (-3_600_000, 5_000), (4_000, 5_000), (6_000, 6_000)] {
         world.clock.set(BEGIN.plus_millis(now));
-        let updated = world.update(&world.operator, "Repo", &repo, json!({ "description": "d" }), None).unwrap();
+        let body = json!({ "description": format!("at {now}") });
+        let updated = world.update(&world.operator, "Repo", &repo, body, None).unwrap();
         assert_eq!(text(&updated, "createTime"), created);
         assert_eq!(text(&updated, "updateTime"), BEGIN.plus_millis(updated_at).to_string());
     }
@@ -194,22 +199,76 @@ fn the_update_time_never_goes_back_with_the_clock_and_the_create_time_never_chan
 fn what_is_written_again_without_an_update_keeps_its_times_in_order_too() {
     let (world, repo) = world_with_a_repo();
     let ada = world.person("ada", None);
-    let write = || {
-        let body = json!({ "name": "latest", "digest": digest('1') });
+    let write = |n: char| {
+        let body = json!({ "name": "latest", "digest": digest(n) });
         let tag = world.create(&world.operator, "Tag", &repo, body).unwrap();
-        let readme = world.update(&world.operator, "RepoReadme", &repo, json!({ "content": "a" }), None).unwrap();
-        let body = json!({ "identityMetadata": { "company": "c" } });
+        let readme = world.update(&world.operator, "RepoReadme", &repo, json!({ "content": n }), None).unwrap();
+        let body = json!({ "identityMetadata": { "company": n } });
         let metadata = world.run(Some(&ada), "UpdateIdentityMetadata", body).unwrap();
         [tag, readme, metadata]
     };
-    let first = write();
-    for (now, updated_at) in [(5_000, 5_000), (-5_000, 5_000), (6_000, 6_000)] {
+    let first = write('1');
+    for (n, now, updated_at) in [('2', 5_000, 5_000), ('3', -5_000, 5_000), ('4', 6_000, 6_000)] {
         world.clock.set(BEGIN.plus_millis(now));
-        for (written, first) in write().iter().zip(&first) {
+        for (written, first) in write(n).iter().zip(&first) {
             assert_eq!(written["createTime"], first["createTime"]);
             assert_eq!(text(written, "updateTime"), BEGIN.plus_millis(updated_at).to_string(), "{written}");
         }
     }
+}
+
+#[test]
+fn a_write_of_equal_values_commits_nothing_and_records_no_event() {
+    let store = Counted::default();
+    let calls = store.calls();
+    let world = World::over(Arc::new(store));
+    let repo = world.repo(&world.org);
+    let ada = world.person("ada", None);
+    let oidc = json!({ "issuer": ISSUER, "clientId": "c", "clientSecret": "hush" });
+    let provider = json!({ "name": "p", "defaultRole": built_in("viewer"), "oidc": oidc });
+    let provider = uid_of(&world.create(&world.operator, "IdentityProvider", &world.org, provider).unwrap());
+    let write = |text: &str| {
+        let tag = json!({ "name": "latest", "digest": digest('1'), "bundles": ["base"] });
+        let overlay = json!({ "environment": { "A": "b" } });
+        let changed = json!({ "description": text, "bundles": ["base"], "customOverlay": overlay });
+        let provider_body = json!({ "description": text, "oidc": { "clientSecret": "hush" } });
+        let metadata = json!({ "identityMetadata": { "company": text, "updatesOptIn": true } });
+        [
+            world.create(&world.operator, "Tag", &repo, tag).unwrap(),
+            world.update(&world.operator, "Repo", &repo, changed, None).unwrap(),
+            world.update(&world.operator, "RepoReadme", &repo, json!({ "content": text }), None).unwrap(),
+            world.update(&world.operator, "IdentityProvider", &provider, provider_body, None).unwrap(),
+            world.run(Some(&ada), "UpdateIdentityMetadata", metadata).unwrap(),
+        ]
+    };
+    let first = write("a");
+    let subscription = subscribe(&world, &world.org);
+    let before = calls.commits();
+    world.clock.advance(1000);
+    assert_eq!(write("a"), first);
+    assert_eq!((calls.commits(), told(&world, &subscription)), (before, vec![]));
+    let second = write("b");
+    assert_eq!(second[0], first[0]);
+    for (first, second) in first.iter().zip(&second).skip(1) {
+        assert_ne!(first["updateTime"], second["updateTime"], "{second}");
+    }
+    assert_eq!(told(&world, &subscription).len(), 3, "of the repo, its readme and the provider");
+}
+
+#[test]
+fn a_write_of_equal_values_is_authorized_and_validated_all_the_same() {
+    let (world, repo) = world_with_a_repo();
+    let viewer = world.member("viewer", &world.org);
+    let body = json!({ "description": "a web server" });
+    assert_eq!(code(world.update(&viewer, "Repo", &repo, body.clone(), None)), Code::PermissionDenied);
+    let wrong = json!({ "description": "a web server", "bundles": ["no bundle"] });
+    assert_eq!(refused_fields(world.update(&world.operator, "Repo", &repo, wrong, None)), ["bundles"]);
+    let editor = world.member("editor", &world.org);
+    let update = || world.update(&editor, "Repo", &repo, body.clone(), None);
+    update().unwrap();
+    let bound = world.list(&world.operator, "RoleBinding", &[("identity", &editor.identity)]).unwrap();
+    world.delete(&world.operator, "RoleBinding", &bound.uids()[0]).unwrap();
+    assert_eq!(code(update()), Code::PermissionDenied, "the grants in memory are not relied upon");
 }
 
 #[test]

@@ -16,8 +16,16 @@ use prost_reflect::{
 use crate::describe::{camel, capability, extension, http_rule};
 
 /// Kinds of our own, which the contract does not know and REST alone serves.
-const OURS: &[&str] =
-    &["DirectoryUser", "GroupAccessRequest", "SignIn", "PendingEvent", "DeliveryStatus", "Delivery", "DeadLetter"];
+const OURS: &[&str] = &[
+    "RepoFollower",
+    "DirectoryUser",
+    "GroupAccessRequest",
+    "SignIn",
+    "PendingEvent",
+    "DeliveryStatus",
+    "Delivery",
+    "DeadLetter",
+];
 
 /// Kinds of our own behind services of the contract: they have its methods and none of its resources.
 const OUR_RESOURCES: &[&str] = &["Image", "Ping", "GroupAccessRequest"];

@@ -14,7 +14,7 @@ use crate::{
     store::{Key, Require},
     timestamp::Timestamp,
     uid::Uid,
-    verbs::update::times,
+    verbs::update::{is_same, times},
     write::Write,
 };
 
@@ -135,24 +135,28 @@ async fn update(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let mut write = Write::default();
     let exists = Error::unauthenticated("The token's identity does not exist");
     write.require(Require::Exists(Key::new("Identity", identity.uid.clone())), exists);
-    let old: Value = match cx.records(std::slice::from_ref(&key)).await?.into_iter().next().flatten() {
-        Some(record) => {
-            write.require_still(Require::Revision(key, record.revision));
-            serde_json::from_slice(&record.body).map_err(Error::internal)?
-        }
-        None => {
-            write.require_still(Require::Absent(key));
-            json!({ "uid": identity.uid })
-        }
-    };
+    let (old, is_written): (Value, bool) =
+        match cx.records(std::slice::from_ref(&key)).await?.into_iter().next().flatten() {
+            Some(record) => {
+                write.require_still(Require::Revision(key, record.revision));
+                (serde_json::from_slice(&record.body).map_err(Error::internal)?, true)
+            }
+            None => {
+                write.require_still(Require::Absent(key));
+                (json!({ "uid": identity.uid }), false)
+            }
+        };
     let mut new = mask.apply(FIELDS, old.as_object().unwrap_or(&empty), sent).map_err(Error::invalid)?;
     let (create_time, update_time) = times(&old, cx.now());
     new.insert("createTime".to_owned(), json!(create_time));
     new.insert("updateTime".to_owned(), json!(update_time));
     let metadata: IdentityMetadata = serde_json::from_value(new.into()).map_err(Error::internal)?;
-    write.put(&identity.uid, &metadata, Bytes::new())?;
     let mut body = serde_json::to_value(&metadata).map_err(Error::internal)?;
     fields::prune(FIELDS, &mut body);
+    if is_written && is_same(&old, &body) {
+        return Ok(old);
+    }
+    write.put(&identity.uid, &metadata, Bytes::new())?;
     let draft = || {
         let mut draft = Draft::of_action(IdentityMetadata::KIND, "UpdateIdentityMetadata", &identity.uid, &body)?;
         (draft.message, draft.audience) = (IdentityMetadata::KIND.name.to_owned(), Audience::Internal);

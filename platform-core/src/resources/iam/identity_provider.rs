@@ -271,9 +271,14 @@ fn keep_secret(cx: &Cx<'_>, change: &mut Change<IdentityProvider>) -> Result<()>
     }
     let secret = std::mem::take(&mut oidc.client_secret);
     if !secret.is_empty() {
-        let platform = cx.platform();
-        let sealed = platform.seal_keys().seal(platform.entropy(), &change.uid, secret.expose().as_bytes());
-        private.client_secret = STANDARD.encode(sealed.map_err(Error::internal)?);
+        let (platform, secret) = (cx.platform(), secret.expose().as_bytes());
+        let keys = platform.seal_keys();
+        let standing = STANDARD.decode(&private.client_secret).map_err(Error::internal)?;
+        // The same secret stays as it is sealed, so that an update with equal values changes nothing.
+        if !keys.is_sealed(&change.uid, &standing, secret) {
+            let sealed = keys.seal(platform.entropy(), &change.uid, secret).map_err(Error::internal)?;
+            private.client_secret = STANDARD.encode(sealed);
+        }
     } else if named {
         private.client_secret.clear();
     }

@@ -1,19 +1,18 @@
 //! Repos: where tags of container images live (`docs/api.md`, Repos).
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::super::{check, iam::Group};
+use super::{
+    super::{check, iam::Group},
+    repo_follower::{self, PULL, Shown},
+};
 use crate::{
     BoxFuture,
-    access::{Capability, cap},
+    access::cap,
     cx::Cx,
     error::{Error, Result, Violations},
     event::Draft,
-    kind::{
-        Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb,
-        WhenParentGoes,
-    },
+    kind::{Change, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, WhenParentGoes},
     store::{Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -24,7 +23,8 @@ pub mod overlay;
 pub use overlay::CustomOverlay;
 
 /// A repo of container images. A synced repo follows another: it shows the other's tier, bundles, aliases and active
-/// tags, and its description where it has none of its own.
+/// tags, and its description where it has none of its own, for as long as the identity that set it to follow can pull
+/// from the other and the following has not expired.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Repo {
@@ -87,7 +87,7 @@ pub struct SyncConfig {
     pub source: String,
     /// Whether the organisation has each tag once; set by the installation.
     pub unique_tags: bool,
-    /// Until when it follows; at first, for 14 days.
+    /// Until when it follows: for 14 days from when `source` was last set.
     pub expiration_time: Option<Timestamp>,
     /// A destination in Google's registry.
     pub google: String,
@@ -114,11 +114,8 @@ const SYNC_CONFIG: &[Field] = &[
     Field::bool("gracePeriod").about("Whether the following goes on although the right to it has ended.").output_only(),
 ];
 
-/// How long a repo follows another at first: 14 days.
+/// How long a repo follows another each time that it is set to: 14 days.
 const SYNC_MILLIS: i64 = 14 * 24 * 60 * 60 * 1000;
-
-/// What a caller must hold at a repo that theirs shall follow: what it takes to pull from it.
-const PULL: &[Capability] = &[cap("repo.list"), cap("repo.blobs.get")];
 
 impl Resource for Repo {
     const KIND: &'static Kind = &Kind {
@@ -148,7 +145,7 @@ impl Resource for Repo {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],
-        keys: &[DerivedKey { name: "source", values: |body| source(body).map(KeyValue::text).into_iter().collect() }],
+        keys: &[],
         unique: &[Unique {
             space: "repo.name",
             what: "a repo of this name in the group",
@@ -192,21 +189,28 @@ impl Resource for Repo {
 
     fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let now = cx.now();
-            let Some(mut repo) = change.new.take() else { return Ok(()) };
-            let before = change.old.as_ref().and_then(|old| old.sync_config.as_ref());
-            if let Some(config) = &mut repo.sync_config {
-                let source = match before {
-                    Some(before) if before.source == config.source => cx.read(&Uid::opaque(&*config.source)).await?,
-                    _ => Some(find_source(cx, &change.uid, config).await?),
-                };
-                if config.expiration_time.is_none() {
-                    config.expiration_time = Some(now.plus_millis(SYNC_MILLIS));
+            let followed = change.old.as_ref().and_then(Self::source);
+            let Some(mut repo) = change.new.take() else {
+                followed.into_iter().for_each(|source| repo_follower::end(&mut change.write, &source, &change.uid));
+                return Ok(());
+            };
+            let source = match (&mut repo.sync_config, &change.old) {
+                (Some(config), _) if followed.is_none() || change.sets("syncConfig.source") => {
+                    Some(follow(cx, change, config).await?)
                 }
-                if let Some(source) = source {
-                    config.source = source.uid.to_string();
-                    follow(cx, change, &mut repo, &source).await?;
+                (Some(_), Some(old)) => {
+                    match repo_follower::shown::<Self>(cx, std::slice::from_ref(old)).await?.pop() {
+                        Some(Shown::Source(source)) => source,
+                        _ => None,
+                    }
                 }
+                _ => None,
+            };
+            if let Some(before) = followed.filter(|before| repo.source().as_ref() != Some(before)) {
+                repo_follower::end(&mut change.write, &before, &change.uid);
+            }
+            if let Some(source) = source {
+                keep_own(change, &mut repo, &source)?;
             }
             change.new = Some(repo);
             Ok(())
@@ -217,24 +221,18 @@ impl Resource for Repo {
         self.sync_config.is_some()
     }
 
-    /// Shows what a synced repo has from the one that it follows.
+    /// Shows what a synced repo has from the one that it follows, for as long as it may.
     fn render<'a>(cx: &'a Cx<'a>, repos: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let followed = |repo: &Self| repo.sync_config.as_ref().map(|config| Uid::opaque(&*config.source));
-            let mut sources: Vec<_> = repos.iter().filter_map(followed).collect();
-            sources.sort();
-            sources.dedup();
-            let found = cx.read_all::<Self>(sources).await?;
-            for repo in repos {
-                let source = followed(repo).and_then(|uid| found.iter().flatten().find(|source| source.uid == uid));
-                if let Some(source) = source {
-                    repo.catalog_tier = source.catalog_tier;
-                    repo.bundles.clone_from(&source.bundles);
-                    repo.aliases.clone_from(&source.aliases);
-                    repo.active_tags.clone_from(&source.active_tags);
-                    if repo.description.is_empty() {
-                        repo.description.clone_from(&source.description);
-                    }
+            let shown = repo_follower::shown::<Self>(cx, repos).await?;
+            for (repo, shown) in repos.iter_mut().zip(shown) {
+                let Shown::Source(Some(source)) = shown else { continue };
+                repo.catalog_tier = source.catalog_tier;
+                repo.bundles = source.bundles;
+                repo.aliases = source.aliases;
+                repo.active_tags = source.active_tags;
+                if repo.description.is_empty() {
+                    repo.description = source.description;
                 }
             }
             Ok(())
@@ -249,61 +247,74 @@ impl Resource for Repo {
     }
 }
 
-fn source(body: &Value) -> Option<&str> {
-    body.get("syncConfig")?.get("source")?.as_str()
+impl Repo {
+    /// Returns the uid of the repo that this one is set to follow.
+    fn source(&self) -> Option<Uid> {
+        self.sync_config.as_ref().map(|config| Uid::opaque(&*config.source))
+    }
 }
 
-/// Holds a repo to what it follows: what it has from there cannot be set to anything else, and is not stored.
-async fn follow(cx: &Cx<'_>, change: &mut Change<Repo>, repo: &mut Repo, source: &Repo) -> Result<()> {
+/// Follows the repo that the request names, from now on and by the caller's right to pull from it, and returns it.
+async fn follow(cx: &Cx<'_>, change: &mut Change<Repo>, config: &mut SyncConfig) -> Result<Repo> {
+    let source = find_source(cx, config).await?;
+    if source.uid == change.uid {
+        return Err(Error::invalid_field("syncConfig.source", "must be another repo"));
+    }
+    let until = cx.now().plus_millis(SYNC_MILLIS);
+    config.source = source.uid.to_string();
+    config.expiration_time = Some(until);
+    // It may have been deleted in between.
+    change.write.require(Require::Exists(Key::new(Repo::KIND.name, source.uid.clone())), unknown_source());
+    repo_follower::begin(cx, &mut change.write, &source.uid, &change.uid, until).await?;
+    Ok(source)
+}
+
+/// Keeps what a follower has of its own, which shows again when it no longer follows, and refuses to set what it has
+/// from its source to anything else than it shows.
+fn keep_own(change: &Change<Repo>, repo: &mut Repo, source: &Repo) -> Result<()> {
+    let own = change.old.clone().unwrap_or_default();
     let mut violations = Violations::default();
-    let mut locked = |field: &str, set: bool, same: bool| {
-        if set && !same && change.sets(field) {
-            violations.add(field, "comes from the repo that this one follows");
+    let mut keep = Keep { change, violations: &mut violations };
+    keep.own("catalogTier", &mut repo.catalog_tier, own.catalog_tier, &source.catalog_tier);
+    keep.own("bundles", &mut repo.bundles, own.bundles, &source.bundles);
+    keep.own("aliases", &mut repo.aliases, own.aliases, &source.aliases);
+    keep.own("activeTags", &mut repo.active_tags, own.active_tags, &source.active_tags);
+    violations.none_or(())
+}
+
+struct Keep<'a> {
+    change: &'a Change<Repo>,
+    violations: &'a mut Violations,
+}
+
+impl Keep<'_> {
+    /// Puts a field back to its own value if the request sets it to what is shown already.
+    fn own<T: Default + PartialEq>(&mut self, field: &'static str, value: &mut T, own: T, shown: &T) {
+        let left_out = self.change.replaces_all && *value == T::default();
+        if self.change.sets(field) && !left_out && value != shown {
+            self.violations.add(field, "comes from the repo that this one follows");
         }
-    };
-    locked("catalogTier", repo.catalog_tier != CatalogTier::default(), repo.catalog_tier == source.catalog_tier);
-    locked("bundles", !repo.bundles.is_empty(), repo.bundles == source.bundles);
-    locked("aliases", !repo.aliases.is_empty(), repo.aliases == source.aliases);
-    locked("activeTags", !repo.active_tags.is_empty(), repo.active_tags == source.active_tags);
-    if source.sync_config.is_some() || source.uid == change.uid {
-        violations.add("syncConfig.source", "must be a repo that follows none itself");
+        *value = own;
     }
-    violations.none_or(())?;
-    repo.catalog_tier = CatalogTier::default();
-    repo.bundles.clear();
-    repo.aliases.clear();
-    repo.active_tags.clear();
-    if let Some(record) = cx.record(Repo::KIND, &source.uid).await? {
-        let standing: Repo = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-        // What was decided by is what must still stand, and not what came in between.
-        if standing != *source {
-            return Err(Error::stale());
-        }
-        let key = Key::new(Repo::KIND.name, source.uid.clone());
-        change.write.require_still(Require::Revision(key, record.revision));
-    }
-    if change.verb == Verb::Update {
-        let followers = Require::NoneWith(Repo::KIND.name, "source", KeyValue::text(&change.uid));
-        let followed = Error::invalid_field("syncConfig", "must not be set on a repo that others follow");
-        change.write.require(followers, followed);
-    }
-    Ok(())
+}
+
+fn unknown_source() -> Error {
+    Error::invalid_field("syncConfig.source", "is no repo that you can pull from")
 }
 
 /// Finds the repo that a sync names: a uid, or an organisation's and a repo's name.
 ///
 /// # Errors
 /// INVALID_ARGUMENT, the same for a repo that there is not and one that the caller cannot pull from.
-async fn find_source(cx: &Cx<'_>, uid: &Uid, config: &SyncConfig) -> Result<Repo> {
-    let unknown = || Error::invalid_field("syncConfig.source", "is no repo that you can pull from");
+async fn find_source(cx: &Cx<'_>, config: &SyncConfig) -> Result<Repo> {
     if let Ok(source) = Uid::parse(&config.source) {
-        if !cx.allows(&source, PULL) || source == *uid {
-            return Err(unknown());
+        if !cx.allows(&source, PULL) {
+            return Err(unknown_source());
         }
-        return cx.read(&source).await?.ok_or_else(unknown);
+        return cx.read(&source).await?.ok_or_else(unknown_source);
     }
     let mut names = config.source.rsplit('/');
-    let (Some(name), Some(organisation)) = (names.next(), names.next()) else { return Err(unknown()) };
+    let (Some(name), Some(organisation)) = (names.next(), names.next()) else { return Err(unknown_source()) };
     let mut query = Query::new(Repo::KIND.name, Scope::Roots);
     query.scopes = organisations(cx, organisation).await?.into_iter().map(Scope::Children).collect();
     query.filters = vec![Filter::AnyOf { key: "name", values: vec![KeyValue::text(name)] }];
@@ -312,7 +323,7 @@ async fn find_source(cx: &Cx<'_>, uid: &Uid, config: &SyncConfig) -> Result<Repo
     match (found.pop(), found.pop()) {
         (Some(repo), None) => Ok(repo),
         (Some(_), Some(_)) => Err(Error::invalid_field("syncConfig.source", "names several repos; give the uid")),
-        _ => Err(unknown()),
+        _ => Err(unknown_source()),
     }
 }
 

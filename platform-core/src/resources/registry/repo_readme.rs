@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Repo;
+use super::{
+    Repo,
+    repo_follower::{self, Shown},
+};
 use crate::{
     BoxFuture,
     access::cap,
@@ -27,9 +30,9 @@ pub struct RepoReadme {
     pub uid: Uid,
     /// Markdown, in which HTML must be safe to show.
     pub content: String,
-    /// When it was first written.
+    /// When the repo was created.
     pub create_time: Option<Timestamp>,
-    /// When it was last written.
+    /// When it was last written; before that, when the repo was last updated.
     pub update_time: Option<Timestamp>,
 }
 
@@ -72,9 +75,25 @@ impl Resource for RepoReadme {
 
     fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            if change.new.is_some() && followed(cx, &change.uid).await?.is_some() {
-                return Err(Error::invalid_field("content", "comes from the repo that this one follows"));
+            let Some(mut readme) = change.new.take() else { return Ok(()) };
+            let repo = cx.read::<Repo>(&change.uid).await?;
+            let repo = repo.ok_or_else(|| Error::not_found(Repo::KIND, change.uid.as_str()))?;
+            let old = change.old.clone().unwrap_or_default();
+            if let Some(Shown::Source(source)) =
+                repo_follower::shown::<Self>(cx, std::slice::from_ref(&repo)).await?.pop()
+            {
+                let left_out = change.replaces_all && readme.content.is_empty();
+                if !left_out && readme.content != source.unwrap_or_default().content {
+                    return Err(Error::invalid_field("content", "comes from the repo that this one follows"));
+                }
+                readme.content.clone_from(&old.content);
             }
+            // Before it is first written it has the repo's times.
+            if old.create_time.is_none() {
+                readme.create_time = repo.create_time;
+                readme.update_time = readme.update_time.max(repo.update_time);
+            }
+            change.new = Some(readme);
             Ok(())
         })
     }
@@ -85,23 +104,22 @@ impl Resource for RepoReadme {
 
     fn render<'a>(cx: &'a Cx<'a>, readmes: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            for readme in readmes {
-                if let Some(source) = followed(cx, &readme.uid).await? {
-                    let shown = cx.read::<Self>(&source).await?;
-                    readme.content = shown.map(|shown| shown.content).unwrap_or_default();
+            let repos = cx.read_all::<Repo>(readmes.iter().map(|readme| readme.uid.clone())).await?;
+            let repos: Vec<_> = repos.into_iter().map(Option::unwrap_or_default).collect();
+            let shown = repo_follower::shown::<Self>(cx, &repos).await?;
+            for ((readme, repo), shown) in readmes.iter_mut().zip(repos).zip(shown) {
+                if let Shown::Source(source) = shown {
+                    readme.content = source.unwrap_or_default().content;
                 }
+                readme.create_time = readme.create_time.or(repo.create_time);
+                readme.update_time = readme.update_time.or(repo.update_time);
             }
             Ok(())
         })
     }
 }
 
-/// Returns the repo that a repo follows.
-async fn followed(cx: &Cx<'_>, repo: &Uid) -> Result<Option<Uid>> {
-    let config = cx.read::<Repo>(repo).await?.and_then(|repo| repo.sync_config);
-    Ok(config.map(|config| Uid::opaque(config.source)))
-}
-
+/// Markdown of which the HTML is sound and runs nothing.
 fn safe_markdown(value: &Value) -> std::result::Result<(), String> {
     markup::check(value.as_str().unwrap_or_default()).map_err(markup::Refusal::rule)
 }

@@ -305,6 +305,19 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         besides: &[],
     },
     Fixture {
+        kind: "RepoFollower",
+        pairs: |_, _, _| Vec::new(),
+        make: Some(|world, organisation| {
+            let source = world.repo(organisation);
+            let body = json!({ "name": format!("follower {}", world.serial()), "syncConfig": { "source": source } });
+            world.create(&world.operator, "Repo", organisation, body).unwrap();
+            uid_of(&world.walk(&world.operator, "RepoFollower", &[("uidp.children_of", &source)])[0])
+        }),
+        query: &[],
+        in_organisations_only: false,
+        besides: &[],
+    },
+    Fixture {
         kind: "Tag",
         pairs: |world, organisation, example| {
             let repo = world.repo(organisation);

@@ -1,0 +1,58 @@
+//! A store that counts its calls.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use platform_core::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, memory::MemoryStore};
+
+/// A memory store with counters.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    store: MemoryStore,
+    calls: Arc<Calls>,
+}
+
+/// How often each method was called.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    reads: AtomicUsize,
+    commits: AtomicUsize,
+}
+
+impl Counted {
+    pub(crate) fn calls(&self) -> Arc<Calls> {
+        Arc::clone(&self.calls)
+    }
+}
+
+impl Calls {
+    /// Gets and lists so far.
+    pub(crate) fn reads(&self) -> usize {
+        self.reads.load(Ordering::SeqCst)
+    }
+
+    /// Commits so far, failed ones too.
+    pub(crate) fn commits(&self) -> usize {
+        self.commits.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for Counted {
+    async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
+        self.calls.reads.fetch_add(1, Ordering::SeqCst);
+        self.store.get(keys, epochs).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        self.calls.reads.fetch_add(1, Ordering::SeqCst);
+        self.store.list(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        self.calls.commits.fetch_add(1, Ordering::SeqCst);
+        self.store.commit(commit).await
+    }
+}
