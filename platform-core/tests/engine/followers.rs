@@ -84,7 +84,7 @@ impl Tenants {
 
     /// Writes a text into the source and its readme.
     fn publish(&self, text: &str) {
-        let body = json!({ "description": text, "aliases": [format!("{text}:1")] });
+        let body = json!({ "description": text, "aliases": [format!("{}:1", text.replace(' ', "-"))] });
         self.update(&self.source, body).unwrap();
         self.world.update(&self.world.operator, "RepoReadme", &self.source, json!({ "content": text }), None).unwrap();
     }
@@ -422,6 +422,7 @@ fn a_page_of_followers_costs_a_lookup_for_each_identity_and_organization_and_not
             tenants.follow(&person, &tenants.source).unwrap();
         }
     }
+    list(100);
     assert_eq!(list(100), 3, "the grants of each are in memory");
     // A change of the role of each makes each be read anew, once.
     let custom = world.role(&tenants.there, &["repo.list"]);

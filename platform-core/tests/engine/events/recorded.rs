@@ -198,7 +198,15 @@ fn of_thousands_of_changes_each_subscription_hears_those_at_and_below_its_group_
         let subject = match dice.below(3) {
             0 if !repos.is_empty() => {
                 let repo = dice.pick(&repos).clone();
-                world.update(&world.operator, "Repo", &repo, json!({ "description": "d" }), None).unwrap();
+                world
+                    .update(
+                        &world.operator,
+                        "Repo",
+                        &repo,
+                        json!({ "description": format!("d{}", world.serial()) }),
+                        None,
+                    )
+                    .unwrap();
                 repo
             }
             1 if !repos.is_empty() => {
@@ -337,7 +345,8 @@ fn what_is_told_is_what_was_changed_and_in_that_order() {
                 }
                 1 if !repos.is_empty() => {
                     let repo = dice.pick(&repos).clone();
-                    let body = json!({ "description": "d", "name": format!("n{}", dice.below(6)) });
+                    let body =
+                        json!({ "description": format!("d{}", dice.next()), "name": format!("n{}", dice.below(6)) });
                     if world.update(&world.operator, "Repo", &repo, body, None).is_ok() {
                         changed("updated", &repo);
                     }
