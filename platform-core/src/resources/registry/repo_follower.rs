@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Repo;
 use crate::{
-    access::{Caller, Capability, Session, cap},
+    access::{ActsAs, Caller, Capability, RegistrationId, Session, cap},
     cx::Cx,
     error::{Error, Result},
     kind::{Domain, Field, Kind, Method, Param, Parent, Resource, Roots, WhenParentGoes, derived_uid},
@@ -80,17 +80,21 @@ impl Resource for RepoFollower {
 #[serde(rename_all = "camelCase", default)]
 struct Granted {
     identity: Uid,
-    /// When the identity was created: a person who registers again is another.
-    identity_create_time: Option<Timestamp>,
-    /// The sign-in that the right came from; none where what is bound to the identity was enough.
+    /// Which registration of a person it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    registration: Option<RegistrationId>,
+    /// The sign-in that the right came from; none where the bindings of the identity were enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<Session>,
 }
 
 impl Granted {
-    fn caller(&self) -> Caller {
-        let caller = Caller::new(self.identity.clone());
-        match &self.session {
-            Some(session) => caller.signed_in(session.clone()),
+    /// Returns the caller that a following rests on, if it was last renewed at this time.
+    fn caller(self, renewed: Timestamp) -> Caller {
+        let caller = Caller::new(self.identity);
+        let caller = caller.acting_as(self.registration.map_or(ActsAs::AsOf(renewed), ActsAs::Registration));
+        match self.session {
+            Some(session) => caller.signed_in(session),
             None => caller,
         }
     }
@@ -108,14 +112,14 @@ pub(super) async fn begin(cx: &Cx<'_>, write: &mut Write, source: &Uid, repo: &U
     }
     let uid = uid_of(source, repo);
     let standing = cx.read::<RepoFollower>(&uid).await?.unwrap_or_default();
-    let (identity, now) = (&cx.grants().identity, cx.now());
+    let (identity, now) = (&cx.caller().identity, cx.now());
     let session = match &cx.caller().session {
-        Some(session) if !cx.platform().grants(&identity.uid).await?.at(source).contains_all(PULL) => {
+        Some(session) if !cx.platform().grants(identity).await?.at(source).contains_all(PULL) => {
             Some(Session::clone(session))
         }
         _ => None,
     };
-    let granted = Granted { identity: identity.uid.clone(), identity_create_time: identity.create_time, session };
+    let granted = Granted { identity: identity.clone(), registration: cx.registration(), session };
     let follower = RepoFollower {
         uid,
         repo_uid: repo.to_string(),
@@ -135,7 +139,6 @@ pub(super) fn end(write: &mut Write, source: &Uid, repo: &Uid) {
 /// A record of a following that is still to be checked against the rights of its identity.
 struct Claim {
     source: Uid,
-    granted: Granted,
     /// The place of the identity among those that are looked up.
     at: usize,
 }
@@ -183,10 +186,7 @@ pub(super) async fn shown<R: Resource>(cx: &Cx<'_>, repos: &[Repo]) -> Result<Ve
     let (records, rights) = cx.records_and_grants(&keys, &askers).await?;
     let may_pull = |claim: &Claim| {
         let grants = rights.get(claim.at).and_then(Option::as_ref);
-        grants.is_some_and(|grants| {
-            grants.identity.create_time == claim.granted.identity_create_time
-                && grants.at(&claim.source).contains_all(PULL)
-        })
+        grants.is_some_and(|grants| grants.at(&claim.source).contains_all(PULL))
     };
     claims
         .into_iter()
@@ -208,10 +208,11 @@ fn claim(source: Uid, record: &Record, now: Timestamp, askers: &mut Vec<(Caller,
         return Ok(None);
     }
     let granted: Granted = serde_json::from_slice(&record.private).map_err(Error::internal)?;
-    let asker = (granted.caller(), Uid::opaque(source.root()));
+    let renewed = follower.update_time.unwrap_or(Timestamp::MIN);
+    let asker = (granted.caller(renewed), Uid::opaque(source.root()));
     let at = askers.iter().position(|known| *known == asker).unwrap_or_else(|| {
         askers.push(asker);
         askers.len() - 1
     });
-    Ok(Some(Claim { source, granted, at }))
+    Ok(Some(Claim { source, at }))
 }
