@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 use http::{
     HeaderValue, Method, StatusCode,
-    header::{ALLOW, CONTENT_TYPE, IF_MATCH, IF_UNMODIFIED_SINCE, LOCATION, WWW_AUTHENTICATE},
+    header::{ALLOW, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE},
     request::Parts,
 };
 use http_body::Body;
@@ -185,7 +185,7 @@ where
     let limits = Limits { body: limits.body.min(MAX_BODY), ..limits.clone() };
     let method = if head.method == Method::HEAD { &Method::GET } else { &head.method };
     if method != Method::GET {
-        unconditional(head)?;
+        request::no_conditions(head)?;
     }
     match (endpoint, method) {
         (Endpoint::Users, &Method::GET) => at.list(query).await,
@@ -212,22 +212,6 @@ where
             let refused = Refused::new(StatusCode::METHOD_NOT_ALLOWED, "", "This path does not have this method");
             Err(Refused { allow, ..refused })
         }
-    }
-}
-
-/// Refuses a write that is conditional: users have no versions, so that no condition on one holds.
-///
-/// # Errors
-/// 412 for `If-Match` with anything but `*`, and for `If-Unmodified-Since`.
-fn unconditional(head: &Parts) -> Result<(), Refused> {
-    let any = |value: &HeaderValue| value.as_bytes().trim_ascii() == b"*";
-    match head.headers.get_all(IF_MATCH).iter().all(any) && !head.headers.contains_key(IF_UNMODIFIED_SINCE) {
-        true => Ok(()),
-        false => Err(Refused::new(
-            StatusCode::PRECONDITION_FAILED,
-            "",
-            "Users have no versions; send no condition, or If-Match: *",
-        )),
     }
 }
 

@@ -89,7 +89,7 @@ impl Directory {
             .uri(format!("{}{}", self.base, at(user)))
             .header("authorization", format!("Bearer {}", self.token))
             .header(header.0, header.1)
-            .body(Full::new(body.to_string().into()))
+            .body(Full::new(bytes::Bytes::from(body.to_string())))
             .unwrap();
         Answer::of(self.api.clone().oneshot(request).await.unwrap()).await
     }
