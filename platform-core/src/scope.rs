@@ -251,8 +251,8 @@ mod tests {
         let place = prop_oneof![20 => place, 1 => Just(Scope::Roots), 1 => Just(Scope::All)];
         prop::collection::vec(place, 0..12).prop_map(|places| {
             let alone = |(at, place): &(usize, &Scope)| {
-                let others = places.iter().enumerate().filter(|(other, _)| other != at);
-                others.into_iter().all(|(other, outer)| {
+                let mut others = places.iter().enumerate().filter(|(other, _)| other != at);
+                others.all(|(other, outer)| {
                     !universe().iter().any(|uid| outer.contains(uid) && place.contains(uid))
                         || (*at < other && outer == *place)
                 })
