@@ -1,4 +1,5 @@
-//! The seam between the platform and where it keeps things: three methods, and data in and out.
+//! The seam between the platform and where it keeps things: three methods, one more that says whether they work, and
+//! data in and out.
 //!
 //! A store knows records, keys and values, and never what an Identity is. Core computes every index key from the
 //! kind tables, so that a new kind or field changes no store. Instead of transactions there is compare-and-commit:
@@ -71,6 +72,19 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// [`StoreError::Full`] when there is no room: nothing was written. [`StoreError::Unavailable`] when it is not
     /// known whether the commit happened.
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
+
+    /// Returns whether commits can be expected to succeed, by what the last ones met. Does no I/O and does not wait, so
+    /// that it can be called at any rate.
+    ///
+    /// After [`StoreError::Full`] a store is full until a commit succeeds; an empty one is enough to find out
+    /// (`health`). A store that knows of no such states need not implement this.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] while there is no room. [`StoreError::Unavailable`] when nothing is written any more until
+    /// the store is opened again.
+    fn health(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// A kind's name, as a store files records under it.

@@ -33,7 +33,11 @@ const GROUP: usize = 256;
 pub(crate) fn run(shared: &Shared, mut writer: Writer, requests: &mpsc::Receiver<Request>) {
     while let Ok(first) = requests.recv() {
         let group: Vec<Request> = std::iter::once(first).chain(requests.try_iter()).take(GROUP).collect();
-        let refused = shared.refuses_commits().or_else(|| writer.no_room(shared, &group));
+        let refused = shared.refuses_commits().or_else(|| {
+            let full = writer.no_room(shared, &group);
+            shared.set_full(full.as_ref().and_then(std::error::Error::source).map(ToString::to_string));
+            full
+        });
         let (commits, replies): (Vec<_>, Vec<_>) =
             group.into_iter().map(|Request { commit, reply }| (commit, reply)).unzip();
         let results = match refused {

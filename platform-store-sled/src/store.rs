@@ -211,6 +211,14 @@ impl Store for SledStore {
         }
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
+
+    fn health(&self) -> Result<(), StoreError> {
+        // The first of the threads is the one that writes.
+        if self.commits.is_none() || self.threads.first().is_none_or(JoinHandle::is_finished) {
+            return Err(closed());
+        }
+        self.shared.health()
+    }
 }
 
 impl fmt::Debug for SledStore {

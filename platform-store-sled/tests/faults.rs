@@ -272,9 +272,11 @@ fn a_disk_that_is_nearly_full_refuses_commits_and_goes_on_reading() {
     let store = SledStore::builder().keep_free_bytes(1 << 60).open(&path).unwrap();
     let error = write(&store, 300..301).unwrap_err();
     assert!(matches!(&error, StoreError::Full(_)), "{error}");
+    assert!(matches!(store.health(), Err(StoreError::Full(_))));
     assert_eq!(total(&store).unwrap(), 300);
     drop(store);
     let store = SledStore::open(&path).unwrap();
+    assert!(store.health().is_ok());
     write(&store, 300..301).unwrap();
     assert_eq!(total(&store).unwrap(), 301);
 }

@@ -29,6 +29,18 @@ pub enum OpenError {
         /// The newest layout that this version knows.
         known: i32,
     },
+    /// The file has the mark of a store and a layout that no version has written.
+    #[error(
+        "{} has layout {found}, which no version of the platform has written (PRAGMA user_version): restore it from a \
+         backup; nothing was changed",
+        path.display()
+    )]
+    Unversioned {
+        /// The database file.
+        path: PathBuf,
+        /// The file's layout.
+        found: i32,
+    },
     /// The file is a SQLite database, or some other file, but no store.
     #[error("{} is not a store of the platform: choose another file; nothing was changed", path.display())]
     NotAStore {

@@ -23,7 +23,7 @@ use crate::{
     query::{self, Budget},
     readers::{self, Readers},
     schema::{APPLICATION_ID, Names, TABLES, VERSION},
-    writer::{Request, State, Writer},
+    writer::{Health, Request, State, Writer},
 };
 
 /// A store in one SQLite file. What it guarantees stands at the head of this crate's documentation.
@@ -32,6 +32,7 @@ pub struct SqliteStore {
     /// Where commits wait; dropped first, which ends the writer.
     commits: Option<mpsc::Sender<Request>>,
     writer: Option<JoinHandle<Writer>>,
+    health: Arc<Health>,
     /// Where long reads wait.
     long_reads: Option<mpsc::Sender<LongRead>>,
     long_readers: Vec<JoinHandle<()>>,
@@ -127,7 +128,9 @@ impl Builder {
         let names = Arc::new(ArcSwap::from_pointee(Names::load(&connection).map_err(damaged)?));
         let state = State::load(&connection).map_err(damaged)?;
         let cache = Arc::new(Cache::new(self.cache_bytes, state.sequence));
-        let writer = Writer::new(connection, state, names.clone(), cache.clone(), self.group_commits.max(1));
+        let health = Arc::new(Health::default());
+        let commits = self.group_commits.max(1);
+        let writer = Writer::new(connection, state, names.clone(), cache.clone(), Arc::clone(&health), commits);
         let writer = writer.map_err(damaged)?;
         let (page_cache, idle) = (self.reader_cache, Mutex::default());
         let readers = Readers { path: path.to_owned(), page_cache, names, cache, idle };
@@ -136,6 +139,7 @@ impl Builder {
             readers: Arc::new(readers),
             commits: None,
             writer: None,
+            health,
             long_reads: None,
             long_readers: Vec::new(),
             lock: Some(lock),
@@ -186,7 +190,7 @@ impl Builder {
 fn resolved(path: &Path) -> Result<PathBuf, OpenError> {
     if !path.exists() {
         // Empty, as SQLite would make it; a link may lead to where it is to be.
-        OpenOptions::new().create(true).truncate(false).write(true).open(path).map_err(refused(path))?;
+        owner_only(OpenOptions::new().create(true).truncate(false).write(true)).open(path).map_err(refused(path))?;
         let path = path.canonicalize().map_err(refused(path))?;
         sync_directory(&path)?;
         return Ok(path);
@@ -194,11 +198,24 @@ fn resolved(path: &Path) -> Result<PathBuf, OpenError> {
     path.canonicalize().map_err(refused(path))
 }
 
+/// Lets what is created be read and written by its owner alone. SQLite gives its log and index the file's mode.
+#[cfg(unix)]
+fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt;
+    options.mode(0o600)
+}
+
+/// Elsewhere permissions are the directory's.
+#[cfg(not(unix))]
+fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
+    options
+}
+
 /// Takes the lock that one store at a time has on a file.
 fn lock(path: &Path) -> Result<File, OpenError> {
     let mut name = path.as_os_str().to_owned();
     name.push("-lock");
-    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(name);
+    let file = owner_only(OpenOptions::new().create(true).truncate(false).read(true).write(true)).open(name);
     let file = file.map_err(refused(path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -236,6 +253,9 @@ fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
     let is_new = number("SELECT count(*) FROM sqlite_schema")? == 0;
     if !is_new && id != APPLICATION_ID {
         return Err(OpenError::NotAStore { path: path.to_owned() });
+    }
+    if !is_new && version < 1 {
+        return Err(OpenError::Unversioned { path: path.to_owned(), found: version });
     }
     if version > VERSION {
         return Err(OpenError::Newer { path: path.to_owned(), found: version, known: VERSION });
@@ -349,6 +369,13 @@ impl Store for SqliteStore {
         let commits = self.commits.as_ref().ok_or_else(stopped)?;
         commits.send(Request { commit, reply }).map_err(|_| stopped())?;
         outcome.await.map_err(|_| stopped())?
+    }
+
+    fn health(&self) -> Result<(), StoreError> {
+        if self.writer.as_ref().is_none_or(JoinHandle::is_finished) {
+            return Err(unavailable("the thread that writes has stopped: reopen the store"));
+        }
+        self.health.check()
     }
 }
 

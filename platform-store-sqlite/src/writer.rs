@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_channel::oneshot;
 use platform_core::store::{Commit, Committed, KeyValue, StoreError};
 use rusqlite::{Connection, ErrorCode, Row};
@@ -64,8 +64,42 @@ pub(crate) struct Writer {
     next: i64,
     /// Why nothing is written any more.
     failure: Option<String>,
+    /// What the last commits met, for whoever asks.
+    health: Arc<Health>,
     /// How many records were written since the last checkpoint.
     unmoved: usize,
+}
+
+/// What is wrong with writing, if anything is; shared with whoever asks.
+#[derive(Debug, Default)]
+pub(crate) struct Health(ArcSwapOption<Fault>);
+
+#[derive(Debug)]
+struct Fault {
+    why: String,
+    /// Whether room is all that is missing.
+    full: bool,
+}
+
+impl Health {
+    fn set(&self, why: String, full: bool) {
+        self.0.store(Some(Arc::new(Fault { why, full })));
+    }
+
+    /// Forgets that there was no room, because there was.
+    fn written(&self) {
+        if self.0.load().as_ref().is_some_and(|fault| fault.full) {
+            self.0.store(None);
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        match self.0.load().as_deref() {
+            None => Ok(()),
+            Some(Fault { why, full: true }) => Err(StoreError::Full(why.clone().into())),
+            Some(Fault { why, full: false }) => Err(unavailable(why.clone())),
+        }
+    }
 }
 
 /// The row of the `state` table.
@@ -107,12 +141,13 @@ impl Writer {
         state: State,
         names: Arc<ArcSwap<Names>>,
         cache: Arc<Cache>,
+        health: Arc<Health>,
         group_commits: usize,
     ) -> Result<Self, StoreError> {
         let last = connection.query_row("SELECT max(id) FROM record", [], |row| row.get::<_, Option<i64>>(0));
         let next = 1 + last.map_err(store_error)?.unwrap_or(0);
         let memory = Memory::default();
-        Ok(Self { connection, names, cache, group_commits, memory, state, next, failure: None, unmoved: 0 })
+        Ok(Self { connection, names, cache, group_commits, memory, state, next, failure: None, health, unmoved: 0 })
     }
 
     /// Does commits until no more can come, and returns what is then to be closed.
@@ -148,7 +183,12 @@ impl Writer {
             return;
         }
         match self.transact(&group) {
-            Ok(outcomes) => group.into_iter().zip(outcomes).for_each(|(request, outcome)| request.answer(outcome)),
+            Ok(outcomes) => {
+                if outcomes.iter().any(Result::is_ok) {
+                    self.health.written();
+                }
+                group.into_iter().zip(outcomes).for_each(|(request, outcome)| request.answer(outcome));
+            }
             Err(error) if group.len() == 1 => {
                 self.note(&error);
                 let mut error = Some(error);
@@ -165,12 +205,17 @@ impl Writer {
 
     /// Writes no more after an error that leaves open what the file holds.
     fn note(&mut self, error: &StoreError) {
+        if let StoreError::Full(cause) = error {
+            self.health.set(format!("there is no room ({cause})"), true);
+        }
         let StoreError::Unavailable(cause) = error else { return };
         let code = cause.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error_code);
         if let Some(code) = code
             && !matches!(code, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
         {
-            self.failure = Some(format!("writing failed ({cause}), and stopped: reopen the store"));
+            let failure = format!("writing failed ({cause}), and stopped: reopen the store");
+            self.health.set(failure.clone(), false);
+            self.failure = Some(failure);
         }
     }
 

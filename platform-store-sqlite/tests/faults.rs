@@ -54,12 +54,15 @@ fn a_full_store_refuses_to_write_and_goes_on_reading() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("platform.db");
     let store = SqliteStore::builder().max_pages(300).open(&path).unwrap();
+    assert!(store.health().is_ok());
     let taken = fill(&store, 0);
     assert!(taken > 100);
     assert_eq!(total(&store), taken as u64);
+    assert!(matches!(store.health(), Err(StoreError::Full(_))));
     // What needs no room goes on, and makes room.
     let delete = (0..taken / 2).map(|i| platform_core::store::Delete::Key(put(i, 0).put[0].key.clone()));
     block_on(store.commit(Commit { delete: delete.collect(), ..Commit::default() })).unwrap();
+    assert!(store.health().is_ok(), "the last commit found room");
     block_on(store.commit(put(0, 2_000))).unwrap();
     assert_eq!(store.check().unwrap(), []);
     drop(store);
@@ -113,7 +116,10 @@ fn a_disk_that_is_full_is_no_damage() {
         let store = SqliteStore::open(&path).unwrap();
         let taken = fill(&store, 0);
         assert_eq!(total(&store), taken as u64);
+        assert!(matches!(store.health(), Err(StoreError::Full(_))));
         fs::remove_file(&ballast).unwrap();
+        block_on(store.commit(Commit::default())).expect("a commit of nothing finds out that there is room");
+        assert!(store.health().is_ok());
         block_on(store.commit(put(taken, 2_000))).expect("there is room again");
         assert_eq!(store.check().unwrap(), []);
         drop(store);
@@ -171,6 +177,36 @@ fn a_file_of_a_later_version_is_refused() {
     drop(SqliteStore::open(&path).unwrap());
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     assert!(matches!(refused(&path), OpenError::Newer { found: 99, .. }));
+}
+
+#[test]
+fn a_file_with_the_mark_of_a_store_and_no_version_is_refused_and_left_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("platform.db");
+    drop(SqliteStore::open(&path).unwrap());
+    for version in [0, -1] {
+        rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+        let before = fs::read(&path).unwrap();
+        let error = refused(&path);
+        assert!(matches!(error, OpenError::Unversioned { found, .. } if found == version), "{error}");
+        assert!(error.to_string().contains("restore it from a backup"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), before);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn the_files_of_a_store_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path().join("platform.db")).unwrap();
+    block_on(store.commit(put(1, 10))).unwrap();
+    let files: Vec<_> = fs::read_dir(directory.path()).unwrap().map(Result::unwrap).collect();
+    assert_eq!(files.len(), 4, "the database, its log, its index and the lock");
+    for file in files {
+        let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{:?}", file.file_name());
+    }
 }
 
 #[test]

@@ -37,6 +37,7 @@ mod delete;
 mod epoch;
 mod filter;
 mod get;
+mod health;
 mod large;
 mod many;
 mod model;
@@ -205,5 +206,6 @@ const GROUPS: &[(&str, &[Case])] = &[
     ("large", large::CASES),
     ("reopen", reopen::CASES),
     ("concurrency", concurrency::CASES),
+    ("health", health::CASES),
     ("model", model::CASES),
 ];

@@ -136,6 +136,21 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     Ok(file)
 }
 
+/// What a store holds is its owner's alone.
+#[cfg(unix)]
+fn owner_only() -> fs::DirBuilder {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut builder = fs::DirBuilder::new();
+    builder.mode(0o700);
+    builder
+}
+
+/// Elsewhere permissions are those of the directory above.
+#[cfg(not(unix))]
+fn owner_only() -> fs::DirBuilder {
+    fs::DirBuilder::new()
+}
+
 fn is_missing_or_empty(path: &Path) -> Result<bool, OpenError> {
     match fs::read_dir(path) {
         Ok(mut entries) => Ok(entries.next().is_none()),
@@ -153,6 +168,7 @@ fn create(path: &Path, cache_bytes: u64) -> Result<(), OpenError> {
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished).map_err(refused("remove", &unfinished))?;
     }
+    owner_only().create(&unfinished).map_err(refused("create", &unfinished))?;
     let db = open_sled(&unfinished, cache_bytes)?;
     let header = Header::default();
     let key = schema::header_key();

@@ -25,6 +25,8 @@ pub(crate) struct Shared {
     /// Of the last commit that was applied.
     sequence: AtomicU64,
     stopped: RwLock<Option<Stop>>,
+    /// Why the last commit found no room, if it did not.
+    full: RwLock<Option<String>>,
     pub(crate) directory: Directory,
 }
 
@@ -40,8 +42,8 @@ struct Stop {
 
 impl Shared {
     pub(super) fn new(db: sled::Db, directory: Directory, sequence: u64) -> Self {
-        let (gate, stopped) = (RwLock::new(()), RwLock::default());
-        Self { db, gate, sequence: AtomicU64::new(sequence), stopped, directory }
+        let (gate, stopped, full) = (RwLock::new(()), RwLock::default(), RwLock::default());
+        Self { db, gate, sequence: AtomicU64::new(sequence), stopped, full, directory }
     }
 
     /// Applies a commit's writes, so that readers see all or none.
@@ -84,6 +86,23 @@ impl Shared {
             let why = reason(stop.why.clone());
             if stop.full { StoreError::Full(why) } else { StoreError::Unavailable(why) }
         })
+    }
+
+    /// Remembers whether the last commit found room.
+    pub(crate) fn set_full(&self, why: Option<String>) {
+        *self.full.write() = why;
+    }
+
+    /// Returns what is wrong with writing, if anything is.
+    pub(crate) fn health(&self) -> Result<(), StoreError> {
+        if let Some(stop) = self.stopped.read().as_ref() {
+            // Also when room was what was missing: it takes another opening of the store to go on.
+            return Err(StoreError::Unavailable(reason(stop.why.clone())));
+        }
+        match self.full.read().as_ref() {
+            Some(why) => Err(StoreError::Full(reason(why.clone()))),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn is_stopped_by_panic(&self) -> bool {
