@@ -110,5 +110,7 @@ fn span<B>(request: &Request<B>) -> Span {
 
 fn answered<B>(response: &Response<B>, latency: Duration, _: &Span) {
     let grpc = response.headers().get(GRPC_STATUS).and_then(|code| code.to_str().ok());
-    tracing::info!(status = response.status().as_u16(), grpc, micros = latency.as_micros(), "answered");
+    // As a number of 64 bits, since the log writes longer ones as text.
+    let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+    tracing::info!(status = response.status().as_u16(), grpc, micros, "answered");
 }

@@ -197,7 +197,7 @@ impl Refusal {
     /// Logs a fault of ours with its causes.
     pub(crate) fn log(&self) {
         if self.status.is_server_error() {
-            fault(&self.error);
+            log_fault(&self.error);
         }
     }
 
@@ -238,8 +238,16 @@ impl Refusal {
 }
 
 /// Logs an error with its causes when it is a fault of ours, for other transports that answer with it.
+///
+/// UNAVAILABLE without a cause is not one: it is another server that cannot be reached, such as the issuer of a token,
+/// and anybody who sends tokens could fill the log with it.
 pub fn log_fault(error: &Error) {
-    if status::of(error.code()).is_server_error() && error.code() != Code::Unimplemented {
+    let of_others = match error.code() {
+        Code::Unimplemented => true,
+        Code::Unavailable => error.source().is_none(),
+        _ => false,
+    };
+    if status::of(error.code()).is_server_error() && !of_others {
         fault(error);
     }
 }
