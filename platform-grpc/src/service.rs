@@ -91,6 +91,12 @@ impl Grpc {
         Beside::new(self, other)
     }
 
+    /// Says by the health service whether this server can be used, which it says from the start. Calls are answered
+    /// either way.
+    pub async fn set_serving(&self, serving: bool) {
+        self.0.standard.set_serving(serving).await;
+    }
+
     /// Says from now on that nothing is served, and ends the streams by which clients watch that. What was called is
     /// still answered.
     pub async fn drain(&self) {

@@ -66,11 +66,17 @@ impl Standard {
         Some(Found { service: service.clone(), stopped: self.stop.subscribe() })
     }
 
+    /// Says whether the services can be used; told to whoever watches when that changes.
+    pub(crate) async fn set_serving(&self, serving: bool) {
+        let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+        for name in self.names.iter().map(String::as_str).chain([""]) {
+            self.reporter.set_service_status(name, status).await;
+        }
+    }
+
     /// Says that nothing is served, and ends all streams.
     pub(crate) async fn drain(&self) {
-        for name in self.names.iter().map(String::as_str).chain([""]) {
-            self.reporter.set_service_status(name, ServingStatus::NotServing).await;
-        }
+        self.set_serving(false).await;
         self.stop.send_replace(true);
     }
 }

@@ -1,8 +1,8 @@
 //! The API as an OpenAPI 3.1 document, made from the kind tables: an embedder's own kinds are in it without a line of
 //! code.
 //!
-//! What a server answers at paths of its own stands beside it, written by hand: [`WELL_KNOWN`], [`TOKENS`], [`SCIM`],
-//! [`IMPORT`], or any other part that is [added](OpenApi::with).
+//! What a server answers at paths of its own stands beside it, written by hand: [`WELL_KNOWN`], [`HEALTH`], [`TOKENS`],
+//! [`SCIM`], [`IMPORT`], or any other part that is [added](OpenApi::with).
 
 mod operations;
 mod parameters;
@@ -29,6 +29,9 @@ const DESCRIPTION: &str = include_str!("openapi/description.md");
 
 /// The part for servers that publish their issuer: `/.well-known/openid-configuration` and `/.well-known/jwks.json`.
 pub const WELL_KNOWN: &str = include_str!("openapi/well_known.json");
+
+/// The part for servers that say by `/livez` and `/readyz` whether they work.
+pub const HEALTH: &str = include_str!("openapi/health.json");
 
 /// The part for servers with the token services: `/sts/…` and `/auth/v1/…`.
 pub const TOKENS: &str = include_str!("openapi/tokens.json");

@@ -21,7 +21,7 @@ use platform_core::{
 };
 use platform_http::{
     SystemClock, SystemEntropy,
-    openapi::{IMPORT, OpenApi, SCIM, ServedDocument, TOKENS, WELL_KNOWN},
+    openapi::{HEALTH, IMPORT, OpenApi, SCIM, ServedDocument, TOKENS, WELL_KNOWN},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -33,7 +33,7 @@ fn platform() -> platform_core::platform::Builder {
 }
 
 fn document() -> Value {
-    let parts = [TOKENS, SCIM, IMPORT, WELL_KNOWN];
+    let parts = [TOKENS, SCIM, IMPORT, WELL_KNOWN, HEALTH];
     parts.into_iter().try_fold(OpenApi::of(&platform().build()).unwrap(), OpenApi::with).unwrap().into_value()
 }
 

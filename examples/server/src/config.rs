@@ -40,6 +40,15 @@ pub(crate) struct Config {
     /// sqlite, sqlite:PATH, sled, sled:PATH or memory
     #[arg(long, global = true, env = "PLATFORM_STORE", default_value = "sqlite")]
     pub(crate) store: Store,
+    /// Whether to go on answering reads when the store writes no more until it is reopened, or to end with code 1, so
+    /// that a supervisor starts the server again
+    #[arg(long, global = true, env = "PLATFORM_ON_STORE_FAILURE", value_name = "WHAT", default_value = "exit")]
+    pub(crate) on_store_failure: OnStoreFailure,
+    /// Make keys.json or bootstrap.json again when one is missing from a data directory that was used: all tokens and
+    /// sealed secrets are lost by the one, and a second organization is made by the other
+    #[arg(long, global = true, env = "PLATFORM_RECREATE_MISSING", default_value = "false",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) recreate_missing: bool,
     /// The suffix of error domains and resource types
     #[arg(
         long,
@@ -166,6 +175,13 @@ impl FromStr for Store {
             _ => Err("must be sqlite, sqlite:PATH, sled, sled:PATH or memory".to_owned()),
         }
     }
+}
+
+/// What to do when the store writes no more until it is reopened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OnStoreFailure {
+    Serve,
+    Exit,
 }
 
 /// How log lines are written.

@@ -18,7 +18,7 @@ use platform_import::{Options, Refusal, Sink, Summary, Watcher, What};
 use crate::{
     cli::{Import, ImportKind, Remove},
     config::{Config, Store},
-    installation::{Installation, known_url},
+    installation::{Installation, issuer_url, known_url},
     token,
 };
 
@@ -38,7 +38,8 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
     let limits = options.limits();
     let summary = match api {
         None => {
-            let mut direct = Direct::open(config, &format!("import into it with --api {}", known_url(config)))?;
+            let otherwise = format!("import into it with --api {}", known_url(config));
+            let mut direct = Direct::open(config, Installation::open_to_import, &otherwise)?;
             let what = what(import.kind, || Ok(direct.organisation().to_owned()))?;
             carry_out(&Options { what, paths, limits }, &mut direct)?
         }
@@ -46,7 +47,7 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
             let mut remote = Remote::new(url, &bearer(config, options.token.as_ref())?);
             let what = what(import.kind, || {
                 let advice = "it says which organisation was there first; or name a group with --group";
-                Ok(standing(config).context(advice)?.bootstrap.organization.to_string())
+                Ok(Installation::open_existing(config).context(advice)?.bootstrap.organization.to_string())
             })?;
             carry_out(&Options { what, paths, limits }, &mut remote)?
         }
@@ -62,7 +63,7 @@ pub(crate) fn remove(config: &Config, remove: &Remove) -> Result<ExitCode> {
         Remove::Images { repo } => (Image::KIND.plural, repo),
     };
     let path = format!("send it DELETE {}/import/{what}?parent={parent}", known_url(config));
-    let direct = Direct::open(config, &path)?;
+    let direct = Direct::open(config, Installation::open_existing, &path)?;
     let removed = match remove {
         Remove::Advisories { .. } => direct.remove::<Advisory>(parent)?,
         Remove::Images { .. } => direct.remove::<Image>(parent)?,
@@ -89,17 +90,9 @@ pub(crate) fn bearer(config: &Config, token: Option<&String>) -> Result<String> 
     if let Some(token) = token.filter(|token| !token.is_empty()) {
         return Ok(token.clone());
     }
-    let installation = standing(config).context("name the server's with --data-dir, or give a token with --token")?;
-    token::issue(&installation, &known_url(config), &installation.bootstrap.operator, TTL)
-}
-
-/// Opens a data directory that there is.
-fn standing(config: &Config) -> Result<Installation> {
-    let dir = &config.data_dir;
-    if !dir.is_dir() {
-        bail!("there is no data directory {}", dir.display());
-    }
-    Installation::open(config)
+    let installation = Installation::open_existing(config)
+        .context("name the server's with --data-dir, or give a token with --token")?;
+    token::issue(&installation, &issuer_url(config)?, &installation.bootstrap.operator, TTL)
 }
 
 /// Refuses a store that ends with its process. `otherwise` says what to do with a running server.

@@ -23,7 +23,7 @@ use crate::{
 const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(config: &Config, command: &cli::Keys) -> Result<ExitCode> {
-    let standing = Installation::open_standing(config)?.keys;
+    let standing = Installation::open_existing(config)?.keys;
     let keys = match command {
         cli::Keys::List => standing,
         cli::Keys::Rotate => {

@@ -12,6 +12,7 @@ mod installation;
 mod check;
 mod env;
 mod events;
+mod health;
 mod import;
 mod keys;
 mod repair;

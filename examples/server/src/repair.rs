@@ -15,7 +15,7 @@ use crate::{
     cli::RepairOwner,
     config::Config,
     import::{Direct, bearer},
-    installation::known_url,
+    installation::{Installation, known_url},
 };
 
 pub(crate) fn run(config: &Config, repair: &RepairOwner) -> Result<ExitCode> {
@@ -27,7 +27,8 @@ pub(crate) fn run(config: &Config, repair: &RepairOwner) -> Result<ExitCode> {
             send(&url, &bearer(config, repair.at.token.as_ref())?, &json!({ "identityUid": identity }))?
         }
         None => {
-            let direct = Direct::open(config, &format!("repair it there with --api {}", known_url(config)))?;
+            let otherwise = format!("repair it there with --api {}", known_url(config));
+            let direct = Direct::open(config, Installation::open_existing, &otherwise)?;
             let request = [("groupUid", organization), ("identityUid", identity)];
             let request = request.map(|(name, uid)| (name.to_owned(), json!(uid)));
             direct.run::<Group>("RepairOwner", &Map::from_iter(request))?

@@ -2,14 +2,14 @@
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
-    io::{ErrorKind, IsTerminal, Write, stderr, stdout},
+    io::{self, ErrorKind, IsTerminal, Write, stderr, stdout},
     net::SocketAddr,
     process::ExitCode,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use axum::{
     Router,
     http::{HeaderValue, header::CONTENT_TYPE},
@@ -33,7 +33,7 @@ use platform_http::{
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
 use serde_json::json;
 use tokio::{
-    net::TcpListener,
+    net::TcpSocket,
     signal::unix::{SignalKind, signal},
 };
 use tracing_subscriber::EnvFilter;
@@ -42,6 +42,7 @@ use crate::{
     config::{Config, LogFormat},
     env::word,
     events::{self, Delivery},
+    health::Health,
     installation::{self, Installation, store_path},
     keys, tls,
 };
@@ -58,12 +59,15 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
 async fn serve_until_stopped(config: &Config) -> Result<()> {
     let stopped = stopped()?;
     let installation = Installation::open(config)?;
+    let starting = installation::starting(config)?;
     let tls = tls::open(config)?;
-    let listener = listen(config.listen()).await?;
-    let address = listener.local_addr().context("cannot tell the address")?;
+    // Nobody can connect yet: whoever can, and runs `env`, finds this server's URL.
+    let socket = bind(config.listen())?;
+    let address = socket.local_addr().context("cannot tell the address")?;
     let url = config.public_url.clone().unwrap_or_else(|| config.url_of(address));
     let platform = Arc::new(installation.platform(config, &url).await?);
     installation::record_url(config, &url)?;
+    drop(starting);
 
     let issuer = Arc::new(installation.issuer(&url)?);
     let verifier = Arc::new(verifier(config, &url, Arc::clone(&issuer))?);
@@ -77,15 +81,29 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let operator = events::routes(&platform, verifier.clone());
     let delivery = Delivery::begin(config, Arc::clone(&platform), Arc::clone(&issuer))?;
     let documented = documented(&platform)?;
+    let health = Health::new(Arc::clone(&platform));
     let grpc = Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.with_tokens(tokens.clone());
     let rest = Rest::new(platform, verifier, limits.clone())?.with_tokens(tokens);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
-    let routes = well_known(&issuer).merge(documented).merge(operator).route_service("/import/{kind}", import);
+    let routes = well_known(&issuer)
+        .merge(health.routes())
+        .merge(documented)
+        .merge(operator)
+        .route_service("/import/{kind}", import);
     let service = layers.around(grpc.clone().beside(routes.fallback_service(rest)));
-    let stopped = async move {
-        stopped.await;
-        grpc.drain().await;
+    let listener = socket.listen(BACKLOG).map_err(|error| cannot_listen(address, &error))?;
+    let failed = Arc::new(OnceLock::new());
+    let stopped = {
+        let (failed, on_failure) = (Arc::clone(&failed), config.on_store_failure);
+        async move {
+            tokio::select! {
+                () = stopped => {}
+                why = health.watch(&grpc, on_failure) => drop(failed.set(why)),
+            }
+            health.stop();
+            grpc.drain().await;
+        }
     };
 
     announce(config, &config.url_of(address), &url);
@@ -94,16 +112,34 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
         None => serve(listener, service, &limits, stopped).await,
     };
     delivery.end().await;
+    if let Some(why) = failed.get() {
+        bail!("{why}: the server has ended, as --on-store-failure says");
+    }
     served.context("cannot serve")
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+/// How many connections wait to be accepted, at most.
+const BACKLOG: u32 = 1024;
+
+/// Takes a port, to which nobody can connect before it is listened on.
+fn bind(address: SocketAddr) -> Result<TcpSocket> {
+    let bind = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // What an earlier server left behind of its connections does not keep this one from starting.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    };
+    bind().map_err(|error| cannot_listen(address, &error))
+}
+
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> anyhow::Error {
+    match error.kind() {
         ErrorKind::AddrInUse => {
             anyhow!("another program listens on {address}: stop it, or choose another with --listen")
         }
         _ => anyhow!("cannot listen on {address}: {error}"),
-    })
+    }
 }
 
 /// Returns the routes by which others learn of this server's tokens (OpenID Connect Discovery 1.0).
@@ -117,7 +153,7 @@ fn well_known(issuer: &Arc<Issuer>) -> Router {
 
 /// Returns the routes by which people and programs learn what the API is.
 fn documented(platform: &Platform) -> Result<Router> {
-    let parts = [openapi::TOKENS, openapi::SCIM, openapi::IMPORT, openapi::WELL_KNOWN];
+    let parts = [openapi::TOKENS, openapi::SCIM, openapi::IMPORT, openapi::WELL_KNOWN, openapi::HEALTH];
     let document = parts.into_iter().try_fold(OpenApi::of(platform)?, OpenApi::with)?.into_value();
     let document = ServedDocument::new(&document, &platform.settings().service_domain);
     let docs = Docs::new("/docs", "/openapi.json");

@@ -13,13 +13,13 @@ use platform_oidc::AccessToken;
 use crate::{
     cli::Token,
     config::Config,
-    installation::{Installation, known_url},
+    installation::{Installation, issuer_url},
 };
 
 pub(crate) fn run(config: &Config, token: &Token) -> Result<ExitCode> {
-    let installation = Installation::open_standing(config)?;
+    let installation = Installation::open_existing(config)?;
     let identity = token.identity.as_ref().unwrap_or(&installation.bootstrap.operator);
-    let token = issue(&installation, &known_url(config), identity, token.ttl)?;
+    let token = issue(&installation, &issuer_url(config)?, identity, token.ttl)?;
     writeln!(stdout(), "{token}")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -67,21 +67,165 @@ fn a_token_is_for_a_uid_and_a_time_that_there_are() {
         assert_eq!(ran.code, Some(2), "{ran:?}");
         assert!(ran.stderr.contains(told), "{ran:?}");
     }
+    drop(Server::start(dir.path(), &["--store", "memory"]));
     assert!(run(dir.path(), &["token", "--ttl", "31d"]).failed().contains("from 1 second to 30 days"));
 }
 
 #[test]
-fn env_before_the_first_start_says_so_and_what_it_makes_is_what_the_server_uses() {
+fn commands_that_need_an_installation_make_none() {
     let dir = tempdir().unwrap();
-    let ran = run(dir.path(), &["env"]);
-    assert!(ran.stderr.contains("platform-data, which no server has used yet"), "{ran:?}");
-    assert!(ran.ok().starts_with("export API='http://127.0.0.1:8080'\n"));
-    let mode = |name: &str| fs::metadata(dir.path().join("platform-data").join(name)).unwrap().permissions().mode();
-    assert_eq!((mode("keys.json") & 0o777, mode("bootstrap.json") & 0o777, mode("") & 0o777), (0o600, 0o600, 0o700));
+    for (place, start) in [("platform-data", "`platform-server serve`"), ("mistyped", "serve --data-dir mistyped`")] {
+        for command in [
+            &["env"][..],
+            &["token"],
+            &["keys", "list"],
+            &["keys", "rotate"],
+            &["events", "pending"],
+            &["events", "dead"],
+        ] {
+            let told = run(dir.path(), &[command, &["--data-dir", place]].concat()).failed();
+            let none = format!("there is no installation in {place}");
+            assert!(told.contains(&none) && told.contains(start) && told.contains("--data-dir"), "{told}");
+        }
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    // Neither in a directory that there is.
+    fs::create_dir(dir.path().join("empty")).unwrap();
+    run(dir.path(), &["env", "--data-dir", "empty"]).failed();
+    assert_eq!(fs::read_dir(dir.path().join("empty")).unwrap().count(), 0);
+}
+
+#[test]
+fn what_a_server_makes_is_its_owners_alone() {
+    for (store, files) in
+        [("sqlite:elsewhere", &["elsewhere", "elsewhere-wal"][..]), ("sled:elsewhere", &["elsewhere"])]
+    {
+        let dir = tempdir().unwrap();
+        let _server = Server::start(dir.path(), &["--store", store]);
+        let mode = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode("platform-data"), 0o700);
+        for file in ["keys.json", "bootstrap.json"] {
+            assert_eq!(mode(&format!("platform-data/{file}")), 0o600, "{file}");
+        }
+        for file in files {
+            assert_eq!(mode(file) & 0o077, 0, "{store}: {file}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_missing_from_an_installation_stops_the_server_with_what_to_do() {
+    for store in common::STORES {
+        for file in ["keys.json", "bootstrap.json"] {
+            let dir = tempdir().unwrap();
+            drop(Server::start(dir.path(), &["--store", store]));
+            let path = dir.path().join("platform-data").join(file);
+            let kept = dir.path().join("kept");
+            fs::rename(&path, &kept).unwrap();
+            if store == "memory" && file == "bootstrap.json" {
+                // Nothing is left that had its uids.
+                drop(Server::start(dir.path(), &["--store", store]));
+                continue;
+            }
+            for command in ["serve", "env", "token"] {
+                let told = refused(dir.path(), &[command, "--store", store, "--listen", "127.0.0.1:0"]);
+                let what = format!("platform-data/{file} is missing");
+                assert!(told.contains(&what) && told.contains("restore it"), "{command} on {store}: {told}");
+                assert!(told.contains("--recreate-missing"), "{command} on {store}: {told}");
+                assert!(!path.exists(), "{command} on {store}");
+            }
+            // Another store than the one that the files belonged to makes no difference.
+            refused(dir.path(), &["--store", "memory", "--listen", "127.0.0.1:0"]);
+            fs::copy(&kept, &path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            drop(Server::start(dir.path(), &["--store", store]));
+            fs::remove_file(&path).unwrap();
+            drop(Server::start(dir.path(), &["--store", store, "--recreate-missing"]));
+            assert_ne!(fs::read(&path).unwrap(), fs::read(&kept).unwrap(), "{file} on {store}");
+        }
+    }
+}
+
+#[test]
+fn a_first_start_that_was_cut_off_goes_on_where_it_was() {
+    for store in ["sqlite:volume/store", "sled:volume"] {
+        let dir = tempdir().unwrap();
+        fs::create_dir(dir.path().join("volume")).unwrap();
+        drop(Server::start(dir.path(), &["--store", "memory"]));
+        fs::remove_file(dir.path().join("platform-data/bootstrap.json")).unwrap();
+        drop(Server::start(dir.path(), &["--store", store]));
+    }
+}
+
+#[test]
+fn a_store_that_is_missing_beside_its_keys_is_made_empty_and_the_log_says_so() {
+    for store in ["sqlite", "sled"] {
+        let dir = tempdir().unwrap();
+        let server = Server::start(dir.path(), &["--store", store]);
+        server.terminate();
+        let first = server.wait().stderr;
+        let told = "this installation had no store here: an empty one is made";
+        assert!(!first.contains(told), "{first}");
+        let server = Server::start(dir.path(), &["--store", store]);
+        server.terminate();
+        let there = server.wait().stderr;
+        assert!(!there.contains(told), "{there}");
+        let path = dir.path().join(format!("platform-data/platform.{store}"));
+        fs::rename(&path, dir.path().join("moved")).unwrap();
+        let server = Server::start(dir.path(), &["--store", store]);
+        let (api, organisation) = api(dir.path(), &[]);
+        assert_eq!(api.get("/iam/v2/groups").ok()["groups"][0]["uid"], organisation);
+        let log = server.kill();
+        assert!(log.contains(told) && log.contains("WARN"), "{log}");
+    }
+}
+
+#[test]
+fn env_waits_while_a_server_starts_and_prints_a_token_of_that_server() {
+    let dir = tempdir().unwrap();
+    drop(Server::start(dir.path(), &["--store", "memory"]));
+    let data = dir.path().join("platform-data");
+    // As a server does until it has written its URL.
+    let starting = fs::File::open(&data).unwrap();
+    starting.lock().unwrap();
+    let mut env = program(dir.path(), &["env"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    // The system lists who waits for a lock with an arrow and their process.
+    let pid = env.id().to_string();
+    let waits = |line: &str| line.contains("->") && line.split_whitespace().any(|word| word == pid);
+    while !fs::read_to_string("/proc/locks").unwrap().lines().any(waits) {
+        if let Some(status) = env.try_wait().unwrap() {
+            panic!("it did not wait: {status}");
+        }
+        std::thread::yield_now();
+    }
+    fs::write(data.join("server-url"), "http://127.0.0.1:7\n").unwrap();
+    drop(starting);
+    let printed = env.wait_with_output().unwrap();
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    assert!(printed.starts_with("export API='http://127.0.0.1:7'\n"), "{printed}");
+}
+
+#[test]
+fn env_does_not_guess_the_url_of_a_server_that_never_listened() {
+    let dir = tempdir().unwrap();
+    drop(Server::start(dir.path(), &["--store", "memory"]));
+    fs::remove_file(dir.path().join("platform-data/server-url")).unwrap();
+    for command in ["env", "token"] {
+        let told = run(dir.path(), &[command]).failed();
+        assert!(told.contains("no server has listened on platform-data yet"), "{told}");
+        run(dir.path(), &[command, "--public-url", "https://api.example.com"]).ok();
+        run(dir.path(), &[command, "--listen", "127.0.0.1:8081"]).ok();
+    }
+}
+
+#[test]
+fn health_needs_no_token_and_tells_a_server_that_works() {
+    let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &["--store", "memory"]);
-    let (api, organisation) = api(dir.path(), &[]);
-    assert_eq!(api.url, server.url);
-    api.get(&format!("/iam/v2/groups/{organisation}")).ok();
+    for path in ["/livez", "/readyz"] {
+        let answer = raw(&server, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(r#"{"status":"SERVING"}"#), "{answer}");
+    }
 }
 
 #[test]
@@ -274,7 +418,7 @@ fn a_data_directory_or_store_that_cannot_be_made_is_told_by_name() {
 #[test]
 fn keys_that_others_can_read_are_refused() {
     let dir = tempdir().unwrap();
-    run(dir.path(), &["env"]).ok();
+    drop(Server::start(dir.path(), &["--store", "memory"]));
     let keys = dir.path().join("platform-data/keys.json");
     fs::set_permissions(&keys, fs::Permissions::from_mode(0o644)).unwrap();
     for command in ["env", "token", "serve"] {
@@ -311,9 +455,38 @@ fn the_log_has_a_line_for_each_request_and_no_secret() {
         let secret = api.token.rsplit('.').next().unwrap();
         assert!(!log.contains(secret) && !log.contains("in-the-query") && !log.contains('\x1b'), "{log}");
         if format == "json" {
-            assert!(log.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{log}");
+            let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+            let answered = lines.filter(|line| line["fields"]["message"] == "answered");
+            let numbers = answered.map(|line| {
+                let number = |name: &str| assert!(line["fields"][name].is_u64(), "{name} of {line}");
+                number("micros");
+                number("status");
+            });
+            assert!(numbers.count() > 0, "{log}");
         }
     }
+}
+
+#[test]
+fn requests_that_anybody_can_send_leave_no_errors_in_the_log() {
+    let dir = tempdir().unwrap();
+    let away = ["--trusted-issuer", "http://127.0.0.1:1", "--allow-http-issuers", "--store", "memory"];
+    let server = Server::start(dir.path(), &away);
+    // Of an issuer that is trusted and away; the signature is nobody's.
+    let token = "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJodHRwOi8vMTI3LjAuMC4xOjEiLCJzdWIiOiJhIiwiYXVkIjoieCIsImV4cCI6OTk5OTk5OTk5OX0.AAAA";
+    let api = common::Api::new(&server.url, token);
+    for path in ["/iam/v2/groups", "/sts/exchange?aud=x", "/auth/v1/ok"] {
+        for _ in 0..3 {
+            api.get(path).error(503);
+        }
+    }
+    for path in ["/nothing", "/sts/headless_sessions", "/registry/v2/repos?page_size=x"] {
+        let answer = api.with_token("x").get(path);
+        assert!(answer.status >= 400, "{answer:?}");
+    }
+    let log = server.kill();
+    assert!(!log.contains("ERROR"), "{log}");
+    assert_eq!(log.matches("WARN").count(), 1, "the issuer, once an interval: {log}");
 }
 
 #[test]

@@ -42,6 +42,9 @@ fn a_full_disk_refuses_writes_until_there_is_room(store: &str) {
     assert!(written.len() > 10, "{written:?}");
     // Reads go on, and writes are refused in the same way, for as long as it lasts.
     assert_eq!(repos(&api), written);
+    let told = api.get("/readyz").error(503);
+    assert_eq!(told["message"], "The store is full");
+    assert_eq!(api.get("/livez").status, 200, "a restart would not help");
     for _ in 0..3 {
         write(&api, &organisation, written.len()).error(429);
     }
@@ -49,11 +52,14 @@ fn a_full_disk_refuses_writes_until_there_is_room(store: &str) {
     // With room again there is nothing to restart.
     disk.run(&format!("rm {ballast}"));
     let mut written = written;
+    // Nobody need write for it to be seen.
+    until(|| api.get("/readyz").status == 200);
     written.push(write(&api, &organisation, written.len()).ok());
     assert_eq!(repos(&api), written);
 
     let log = server.kill();
     assert!(!log.contains("panicked"), "{log}");
+    assert!(log.contains("ERROR") && log.contains("the store is full"), "{log}");
     let checked = common::Ran::of(disk.enter(&program(dir.path(), &["check", "--store", &on_disk])).output().unwrap());
     assert_eq!(checked.code, Some(0), "{checked:?}");
     let _again = Server::of(&mut disk.enter(&serve)).unwrap_or_else(|ran| panic!("{ran:?}"));
@@ -82,17 +88,22 @@ fn a_file_that_may_not_grow_loses_nothing(store: &str) {
     let server = Server::of(&mut limited).unwrap_or_else(|ran| panic!("{ran:?}"));
     let arguments = ["--data-dir", &data_dir(dir.path())];
     let (api, organisation) = api(dir.path(), &arguments);
+    assert_eq!((api.get("/livez").status, api.get("/readyz").status), (200, 200));
     let (mut written, refused) = write_until_refused(&api, &organisation);
-    assert!(refused.status == 429 || refused.status == 503, "{refused:?}");
-    refused.error(refused.status);
+    refused.error(503);
+    for path in ["/livez", "/readyz"] {
+        assert_eq!(api.get(path).error(503)["message"], "The store writes no more: restart the server");
+    }
     let again = write(&api, &organisation, written.len() + 1);
     again.error(again.status);
     for path in ["/registry/v2/repos", "/iam/v2/groups", "/iam/v2/roles"] {
         let read = api.get(path);
         assert!(read.status == 200 || read.error(503).is_object(), "{read:?}");
     }
+    until(|| server.log().contains(STOPPED));
     let log = server.kill();
     assert!(!log.contains("panicked"), "{log}");
+    assert_eq!(log.matches(STOPPED).count(), 1, "{log}");
 
     let _again = Server::of(&mut on(dir.path(), store)).unwrap_or_else(|ran| panic!("{ran:?}"));
     let (api, _) = common::api(dir.path(), &arguments);
@@ -103,6 +114,27 @@ fn a_file_that_may_not_grow_loses_nothing(store: &str) {
     written = there;
     written.push(write(&api, &organisation, 9_999).ok());
     assert_eq!(repos(&api), written);
+}
+
+/// What the log says once when the store writes no more.
+const STOPPED: &str = "the store writes no more until this server is restarted";
+
+#[test]
+fn a_server_whose_store_writes_no_more_ends_for_a_supervisor_to_start_it_again() {
+    for store in ["sqlite", "sled"] {
+        let dir = tempdir().unwrap();
+        let serve = on(dir.path(), store);
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\" --on-store-failure exit"]);
+        limited.arg(serve.get_program()).args(serve.get_args().filter(|argument| *argument != ON_FAILURE));
+        let server = Server::of(limited.current_dir(dir.path())).unwrap_or_else(|ran| panic!("{ran:?}"));
+        let (api, organisation) = api(dir.path(), &["--data-dir", &data_dir(dir.path())]);
+        write_until_refused(&api, &organisation).1.error(503);
+        let told = server.wait();
+        assert_eq!(told.code, Some(1), "{told:?}");
+        assert!(told.stderr.contains(STOPPED), "{told:?}");
+        assert!(told.stderr.lines().last().unwrap().starts_with("platform-server: "), "{told:?}");
+    }
 }
 
 #[test]
@@ -134,6 +166,8 @@ fn servers_with_data_directories_of_their_own_cannot_share_a_store() {
             let arguments = ["--listen", "127.0.0.1:0", "--data-dir", data, "--store", &store];
             Server::of(&mut program(dir.path(), &arguments))
         };
+        // The second has an installation, to which a store of its own belonged.
+        start("two", "stores/other").unwrap().kill();
         let _first = start("one", "stores/store").unwrap();
         std::os::unix::fs::symlink(dir.path().join("stores/store"), dir.path().join("alias")).unwrap();
         for path in ["stores/store", "linked/store", "alias"] {
@@ -302,9 +336,26 @@ fn data_dir(dir: &Path) -> String {
     dir.join("data").display().to_string()
 }
 
+/// Waits until something is so, for a minute at most.
+#[track_caller]
+fn until(mut so: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("it never comes to be so");
+}
+
+/// Lets a server whose store writes no more go on answering reads.
+const ON_FAILURE: &str = "--on-store-failure=serve";
+
 /// Returns a server on this store, with its keys in the directory.
 fn on(dir: &Path, store: &str) -> Command {
-    program(dir, &["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--data-dir", &data_dir(dir), "--store", store])
+    let (log, data) = (["--log", "warn"], data_dir(dir));
+    let serve = ["serve", "--listen", "127.0.0.1:0", ON_FAILURE, "--data-dir", &data, "--store", store];
+    program(dir, &[&serve[..], &log].concat())
 }
 
 fn copy(from: &Path, to: &Path) {

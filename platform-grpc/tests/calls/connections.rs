@@ -139,6 +139,23 @@ async fn health_is_told_of_each_service_and_a_watch_ends_when_the_server_stops()
 }
 
 #[tokio::test]
+async fn health_says_what_its_server_is_told_to_say_and_calls_are_answered_either_way() {
+    let both = Both::new().await;
+    let mut health = HealthClient::new(both.channel.clone());
+    let request = HealthCheckRequest { service: GROUPS.to_owned() };
+    let mut watch = health.watch(request.clone()).await.unwrap().into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().status, 1);
+    for (serving, status) in [(false, 2), (true, 1)] {
+        both.grpc.set_serving(serving).await;
+        assert_eq!(watch.message().await.unwrap().unwrap().status, status);
+        for service in ["", GROUPS, "grpc.health.v1.Health"] {
+            let request = HealthCheckRequest { service: service.to_owned() };
+            assert_eq!(health.check(request).await.unwrap().into_inner().status, status, "{service}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn reflection_tells_of_the_services_and_of_the_options_in_their_files() {
     let both = Both::new().await;
     let request = v1::ServerReflectionRequest {

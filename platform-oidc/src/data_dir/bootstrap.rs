@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     DataDirError,
-    files::{malformed, read_or_create},
+    files::{malformed, read, read_or_create},
 };
 
 const FILE: &str = "bootstrap.json";
@@ -44,16 +44,28 @@ impl Bootstrap {
     /// [`DataDirError`].
     pub fn read_or_create(data_dir: &Path, make: impl FnOnce() -> Self) -> Result<Self, DataDirError> {
         let path = data_dir.join(FILE);
-        let bootstrap: Self = read_or_create(&path, || Ok(make()))?;
+        read_or_create(&path, || Ok(make())).and_then(|bootstrap: Self| bootstrap.checked(&path))
+    }
+
+    /// Returns what `bootstrap.json` in this directory says; none when there is no such file.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::read_or_create`].
+    pub fn read(data_dir: &Path) -> Result<Option<Self>, DataDirError> {
+        let path = data_dir.join(FILE);
+        read::<Self>(&path)?.map(|bootstrap| bootstrap.checked(&path)).transpose()
+    }
+
+    fn checked(self, path: &Path) -> Result<Self, DataDirError> {
         let is_uid = |uid: &Uid| Uid::parse(uid).is_ok();
-        match &bootstrap {
+        match &self {
             Self { version: 1, organization, operator }
                 if is_uid(organization) && organization.is_root() && is_uid(operator) =>
             {
-                Ok(bootstrap)
+                Ok(self)
             }
-            Self { version: 1, .. } => Err(malformed(&path, "it does not name an organization and an operator")),
-            _ => Err(malformed(&path, "another version wrote it")),
+            Self { version: 1, .. } => Err(malformed(path, "it does not name an organization and an operator")),
+            _ => Err(malformed(path, "another version wrote it")),
         }
     }
 }

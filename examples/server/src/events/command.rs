@@ -112,7 +112,7 @@ fn direct(config: &Config, what: &EventsCommand) -> Result<()> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
-        let installation = Installation::open_standing(config)?;
+        let installation = Installation::open_existing(config)?;
         let platform = installation.platform(config, &url).await;
         let platform = platform.with_context(|| format!("if a server has the store open, ask it with --api {url}"))?;
         print(&platform, what).await

@@ -28,11 +28,12 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Opens the store. `otherwise` says what to do while a server has it open.
-    pub(crate) fn open(config: &Config, otherwise: &str) -> Result<Self> {
+    /// Opens the store of the installation that `open` finds or makes. `otherwise` says what to do while a server has it
+    /// open.
+    pub(crate) fn open(config: &Config, open: fn(&Config) -> Result<Installation>, otherwise: &str) -> Result<Self> {
         super::refuse_memory(config, otherwise)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-        let installation = Installation::open_standing(config)?;
+        let installation = open(config)?;
         let opened = runtime.block_on(installation.platform(config, &known_url(config)));
         let platform = opened.map_err(|error| match is_in_use(&error) {
             true => error.context(format!("the store is open elsewhere; if that is a server, {otherwise}")),
