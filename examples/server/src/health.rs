@@ -84,7 +84,7 @@ impl Health {
     pub(crate) async fn watch(&self, grpc: &Grpc, on_failure: OnStoreFailure) -> String {
         let mut told = State::Healthy;
         loop {
-            let state = self.look().await;
+            let state = self.look(&told).await;
             if state.kind() != told.kind() {
                 grpc.set_serving(matches!(state, State::Healthy)).await;
                 match &state {
@@ -103,12 +103,13 @@ impl Health {
         }
     }
 
-    /// Returns the store's state; a full one is given an empty commit, which succeeds as soon as there is room.
-    async fn look(&self) -> State {
+    /// Returns the store's state. One that was told to be full is given an empty commit, which succeeds as soon as there
+    /// is room.
+    async fn look(&self, told: &State) -> State {
         let store = self.platform.store();
-        let health = match store.health() {
-            Err(StoreError::Full(_)) => store.commit(Commit::default()).await.map(drop),
-            health => health,
+        let health = match (store.health(), told) {
+            (Err(StoreError::Full(_)), State::Full(_)) => store.commit(Commit::default()).await.map(drop),
+            (health, _) => health,
         };
         match health {
             Ok(()) => State::Healthy,
