@@ -217,7 +217,7 @@ impl Store for SledStore {
         if self.commits.is_none() || self.threads.first().is_none_or(JoinHandle::is_finished) {
             return Err(closed());
         }
-        self.shared.health()
+        self.shared()?.health()
     }
 }
 
