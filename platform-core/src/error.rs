@@ -192,6 +192,11 @@ impl Error {
         Self::new(Code::Aborted, "Too many changes at once; try again").with(Detail::RetryInfo { millis: 100 })
     }
 
+    /// Says that too much waits to be done already, and that it is worth trying again in a second.
+    pub fn exhausted() -> Self {
+        Self::new(Code::ResourceExhausted, "Too much is waiting; try again").with(Detail::RetryInfo { millis: 1000 })
+    }
+
     /// Says, within the platform, that what an operation rested on has changed, and that it must be done again.
     pub(crate) fn stale() -> Self {
         Self::busy().because(Stale)

@@ -79,6 +79,15 @@ pub(crate) fn without<'a>(fields: &[Field], body: &'a Value, such: fn(&Field) ->
     body
 }
 
+/// Tells whether a body sets a field whose rule is costly.
+pub(crate) fn is_costly(fields: &[Field], body: &Map<String, Value>) -> bool {
+    body.iter().any(|(key, value)| match (named(fields, key), value) {
+        (Some(field), _) if field.costly => true,
+        (Some(Field { ty: Type::Message(inner), .. }), Value::Object(nested)) => is_costly(inner, nested),
+        _ => false,
+    })
+}
+
 /// Tells whether a value is left out when it is written.
 pub(crate) fn is_empty(ty: &Type, value: &Value) -> bool {
     match (ty, value) {

@@ -17,6 +17,7 @@ pub mod event;
 mod fields;
 pub mod json;
 pub mod kind;
+pub mod offload;
 pub mod pattern;
 mod pause;
 pub mod platform;

@@ -15,13 +15,14 @@ use crate::{
     entropy::Entropy,
     error::{Error, Result},
     kind::{Action, Kind, Needs, Registered, Resource, Verb, sent, typed},
+    offload::{Inline, Offload},
     request::ListRequest,
     resources::{KINDS, iam::TermsDocument},
     seal::SealKeys,
     store::Store,
     timestamp::Timestamp,
     uid::Uid,
-    verbs,
+    verbs::{self, Once},
 };
 
 pub use crate::verbs::list::ListReply;
@@ -60,6 +61,7 @@ pub struct Platform {
     grants: Remembered,
     documents: Kept,
     events: Events,
+    offload: Arc<dyn Offload>,
     settings: Settings,
 }
 
@@ -115,6 +117,7 @@ pub struct Builder {
     kinds: Vec<Registered>,
     page_keys: Option<PageKeys>,
     seal_keys: Option<SealKeys>,
+    offload: Arc<dyn Offload>,
     settings: Settings,
 }
 
@@ -138,6 +141,13 @@ impl Builder {
     #[must_use]
     pub fn seal_keys(mut self, keys: SealKeys) -> Self {
         self.seal_keys = Some(keys);
+        self
+    }
+
+    /// Sets where work is done that keeps a processor busy. Without this it is done where it comes up.
+    #[must_use]
+    pub fn offload(mut self, offload: impl Offload) -> Self {
+        self.offload = Arc::new(offload);
         self
     }
 
@@ -167,6 +177,7 @@ impl Builder {
             events: Events::default(),
             page_keys: ArcSwap::from_pointee(page_keys),
             seal_keys: ArcSwap::from_pointee(seal_keys),
+            offload: self.offload,
             settings: self.settings,
         }
     }
@@ -182,6 +193,7 @@ impl Platform {
             kinds: KINDS.to_vec(),
             page_keys: None,
             seal_keys: None,
+            offload: Arc::new(Inline),
             settings: Settings::default(),
         }
     }
@@ -214,6 +226,11 @@ impl Platform {
     /// Returns the store.
     pub fn store(&self) -> &dyn Store {
         &*self.store
+    }
+
+    /// Returns where work is done that keeps a processor busy.
+    pub(crate) fn offload(&self) -> &dyn Offload {
+        &*self.offload
     }
 
     /// Returns the time now.
@@ -284,7 +301,8 @@ impl Platform {
         parent: &str,
         body: &Map<String, Value>,
     ) -> Result<Bytes> {
-        let done = self.settle(caller, |cx| Box::pin(verbs::create::create(cx, registered, parent, body))).await;
+        let once = Once::default();
+        let done = self.settle(caller, |cx| Box::pin(verbs::create::create(cx, registered, parent, body, &once))).await;
         done.map_err(|error| error.of_domain(registered.kind.domain.0))
     }
 
@@ -301,7 +319,9 @@ impl Platform {
         body: &Map<String, Value>,
         mask: Option<&str>,
     ) -> Result<Bytes> {
-        let done = self.settle(caller, |cx| Box::pin(verbs::update::update(cx, registered, uid, body, mask))).await;
+        let once = Once::default();
+        let update = self.settle(caller, |cx| Box::pin(verbs::update::update(cx, registered, uid, body, mask, &once)));
+        let done = update.await;
         done.map_err(|error| error.of_domain(registered.kind.domain.0))
     }
 

@@ -10,16 +10,54 @@ pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod update;
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
+    aip::field_mask::Mask,
     cx::Cx,
     error::{Error, Result},
-    kind::Registered,
+    fields::{self, Values},
+    kind::{Kind, Registered},
+    offload,
     uid::Uid,
     write::RENDERING,
 };
+
+/// What was read of a request's body: it is read once, however often the operation is done again.
+#[derive(Debug, Default)]
+pub(crate) struct Once(OnceLock<Sent>);
+
+/// The values of a body, and the fields that it sets.
+#[derive(Debug, Clone)]
+struct Sent {
+    values: Values,
+    mask: Mask,
+}
+
+impl Once {
+    /// Reads a body, beside other requests where that is costly, for the organization of a uid.
+    async fn read(
+        &self,
+        cx: &Cx<'_>,
+        kind: &'static Kind,
+        uid: &Uid,
+        body: &Map<String, Value>,
+        read: impl FnOnce(Map<String, Value>) -> Result<Sent> + Send + 'static,
+    ) -> Result<Sent> {
+        if let Some(sent) = self.0.get() {
+            return Ok(sent.clone());
+        }
+        let body = body.clone();
+        let sent = match fields::is_costly(kind.fields, &body) {
+            true => offload::run(cx.platform().offload(), uid.root(), move || read(body)).await??,
+            false => read(body)?,
+        };
+        Ok(self.0.get_or_init(|| sent).clone())
+    }
+}
 
 /// Reads a uid of a request.
 fn uid_in(field: &'static str, text: &str) -> Result<Uid> {

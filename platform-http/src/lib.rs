@@ -42,6 +42,8 @@ mod listener;
 #[cfg(feature = "tls")]
 mod tls;
 
+mod pool;
+
 mod system;
 
 pub mod openapi;
@@ -57,6 +59,7 @@ pub use limits::Limits;
 pub use listener::serve;
 #[cfg(feature = "tls")]
 pub use listener::serve_tls;
+pub use pool::{Pool, PoolBounds};
 pub use reply::{Reply, log_fault};
 pub use request::{bearer, operator};
 pub use rest::Rest;

@@ -15,7 +15,7 @@ use platform_core::{
     seal::SealKeys,
     store::{Store, memory::MemoryStore},
 };
-use platform_http::{SystemClock, SystemEntropy};
+use platform_http::{Pool, SystemClock, SystemEntropy};
 use platform_oidc::{Algorithm, Bootstrap, Issuer, Keys, SecretKey};
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
@@ -127,6 +127,7 @@ impl Installation {
             ..Settings::default()
         };
         let platform = Platform::builder(store, SystemClock, SystemEntropy)
+            .offload(Pool::default())
             .settings(settings)
             .page_keys(PageKeys::new(self.keys.page_tokens().iter().map(numbered)))
             .seal_keys(SealKeys::new(self.keys.sealing().iter().map(numbered)))

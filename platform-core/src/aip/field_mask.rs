@@ -41,6 +41,14 @@ impl Mask {
         if violations.is_empty() { Ok(Self::Paths(paths)) } else { Err(violations) }
     }
 
+    /// Returns the paths that it sets.
+    pub(crate) fn paths(&self, fields: &[Field]) -> Vec<String> {
+        match self {
+            Self::All => fields.iter().map(|field| field.name.to_owned()).collect(),
+            Self::Paths(paths) => paths.clone(),
+        }
+    }
+
     /// Tells whether the mask sets this path, one above it or one below it.
     pub fn touches(&self, path: &str) -> bool {
         match self {

@@ -16,7 +16,7 @@ use crate::{
 
 /// The values of a request in canonical form, each of which keeps the rules of its field. Made by
 /// [`Input::checked`](super::Input::checked).
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Values(pub(super) Map<String, Value>);
 
 impl Values {

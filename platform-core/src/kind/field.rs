@@ -47,6 +47,9 @@ pub struct Field {
     /// The regular expression (ECMA-262) that its text, or each element's, matches, for the documentation; empty for
     /// any. What is checked is [`Field::check`].
     pub pattern: &'static str,
+    /// Whether the rule may take a millisecond or more, so that it is checked by
+    /// [`Offload`](crate::offload::Offload).
+    pub costly: bool,
     /// A rule for a value that has the type and keeps within the bounds.
     pub check: Option<Check>,
 }
@@ -150,6 +153,7 @@ impl Field {
             always: false,
             about: "",
             pattern: "",
+            costly: false,
             check: None,
         }
     }
@@ -315,6 +319,12 @@ impl Field {
         let written = matches!(self.ty, Type::Bool | Type::Int32 | Type::Int64) || self.required;
         let shown = !matches!(self.access, Access::InputOnly) && !self.once && !self.unlisted;
         self.always || written && shown
+    }
+
+    /// Its rule may take a millisecond or more.
+    pub const fn costly(mut self) -> Self {
+        self.costly = true;
+        self
     }
 
     /// Its value must pass this rule.

@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{rendered_one, uid_in};
+use super::{Once, Sent, rendered_one, uid_in};
 use crate::{
+    aip::field_mask::Mask,
     cx::Cx,
     error::{Error, Result},
     fields::{self, Checked, Values},
@@ -20,8 +21,9 @@ pub(crate) async fn create(
     registered: &Registered,
     parent: &str,
     body: &Map<String, Value>,
+    once: &Once,
 ) -> Result<Bytes> {
-    let mut prepared = prepare(cx, registered, parent, body).await?;
+    let mut prepared = prepare(cx, registered, parent, body, once).await?;
     if let Some(standing) = &prepared.unchanged {
         return rendered_one(cx, registered, standing, prepared.computed).await;
     }
@@ -48,6 +50,7 @@ pub(crate) async fn prepare(
     registered: &Registered,
     parent: &str,
     body: &Map<String, Value>,
+    once: &Once,
 ) -> Result<Prepared> {
     let kind = registered.kind;
     let Some(method) = kind.method(Verb::Create) else { return Err(Error::denied()) };
@@ -65,10 +68,14 @@ pub(crate) async fn prepare(
         return Err(Error::invalid_field("parent", format!("must lie less than {} levels deep", Uid::MAX_SEGMENTS)));
     }
 
-    let mut input = fields::read(kind.fields, body.clone(), None);
-    input.require(kind.fields);
-    let paths = std::mem::take(&mut input.paths);
-    let values = input.checked()?;
+    let share = parent.as_ref().unwrap_or(&cx.caller().identity);
+    let read = move |body| {
+        let mut input = fields::read(kind.fields, body, None);
+        input.require(kind.fields);
+        let mask = Mask::Paths(std::mem::take(&mut input.paths));
+        Ok(Sent { values: input.checked()?, mask })
+    };
+    let Sent { values, mask } = once.read(cx, kind, share, body, read).await?;
 
     let mut write = Write::default();
     if let (Some(parent), Some(parent_kind)) = (&parent, cx.platform().parent_kind(kind)?) {
@@ -99,8 +106,16 @@ pub(crate) async fn prepare(
     };
     let new = Checked::created(&uid, values, create_time, update_time);
     let before = old.clone();
-    let mut change =
-        Change { verb, uid, old, new: Some(new), private: Bytes::new(), paths, replaces_all: false, write };
+    let mut change = Change {
+        verb,
+        uid,
+        old,
+        new: Some(new),
+        private: Bytes::new(),
+        paths: mask.paths(kind.fields),
+        replaces_all: false,
+        write,
+    };
     let prepared = (registered.prepare)(cx, &mut change).await?;
     let (body, computed) = prepared.ok_or_else(|| Error::internal("a change that leaves nothing"))?;
     let is_same = |before: &Checked| change.private.is_empty() && super::update::is_same(before, &body);

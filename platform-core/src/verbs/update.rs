@@ -5,12 +5,12 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{get::standing, rendered_one, uid_in};
+use super::{Once, Sent, get::standing, rendered_one, uid_in};
 use crate::{
     aip::field_mask::Mask,
     cx::Cx,
     error::{Error, Result, Violations},
-    fields::{self, Checked, Values},
+    fields::{self, Checked},
     kind::{Change, Kind, Registered, Verb},
     store::{Key, Require},
     timestamp::Timestamp,
@@ -23,11 +23,13 @@ pub(crate) async fn update(
     uid: &str,
     body: &Map<String, Value>,
     mask: Option<&str>,
+    once: &Once,
 ) -> Result<Bytes> {
     let kind = registered.kind;
     let uid = uid_in("uid", uid)?;
     cx.demand_method(kind, Verb::Update, &uid)?;
-    let (input, mask) = read(kind, body, mask)?;
+    let mask = mask.map(str::to_owned);
+    let Sent { values: input, mask } = once.read(cx, kind, &uid, body, move |body| read(kind, body, mask)).await?;
 
     let key = Key::new(kind.name, uid.clone());
     let record = standing(cx, kind, &uid).await?;
@@ -46,11 +48,10 @@ pub(crate) async fn update(
             (Checked::empty(&uid), Bytes::new(), true)
         }
     };
-    let paths = match &mask {
-        Mask::Paths(paths) if paths.is_empty() => return rendered_one(cx, registered, &old, computed).await,
-        Mask::Paths(paths) => paths.clone(),
-        Mask::All => kind.fields.iter().map(|field| field.name.to_owned()).collect(),
-    };
+    let paths = mask.paths(kind.fields);
+    if paths.is_empty() {
+        return rendered_one(cx, registered, &old, computed).await;
+    }
 
     let mut new = old.updated(kind.fields, &mask, &input)?;
     let (create_time, update_time) = times(&old, cx.now());
@@ -81,19 +82,19 @@ pub(crate) async fn update(
 
 /// Reads the mask, which without one is the fields that the body has, and what it takes of the body. What it leaves out
 /// is ignored, whatever it holds.
-fn read(kind: &'static Kind, body: &Map<String, Value>, mask: Option<&str>) -> Result<(Values, Mask)> {
+fn read(kind: &'static Kind, body: Map<String, Value>, mask: Option<String>) -> Result<Sent> {
     let mut violations = Violations::default();
     let mask = mask.map(|mask| {
-        Mask::parse(mask, kind.fields).unwrap_or_else(|found| {
+        Mask::parse(&mask, kind.fields).unwrap_or_else(|found| {
             violations.append(found);
             Mask::All
         })
     });
-    let mut input = fields::read(kind.fields, body.clone(), mask.as_ref());
+    let mut input = fields::read(kind.fields, body, mask.as_ref());
     violations.append(std::mem::take(&mut input.violations));
     input.violations = violations;
     let mask = mask.unwrap_or_else(|| Mask::Paths(std::mem::take(&mut input.paths)));
-    Ok((input.checked()?, mask))
+    Ok(Sent { values: input.checked()?, mask })
 }
 
 /// Returns whether two bodies of one resource are equal but for the times that a write sets.

@@ -1,12 +1,15 @@
 //! Bounds that a field has without saying so, for the contract's kinds and for an embedder's own
 //! (`docs/api.md`, Bounds).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
+use parking_lot::Mutex;
 use platform_core::{
+    BoxFuture,
     access::cap,
-    error::Code,
+    error::{Code, Error, Result},
     kind::{Domain, Field, Kind, Method, Parent, Resource, Roots, Type, Unique, WhenParentGoes},
+    offload::{Offload, Work},
     store::KeyValue,
     timestamp::Timestamp,
     uid::Uid,
@@ -173,4 +176,46 @@ fn the_contracts_sets_have_no_element_twice() {
     let body = json!({ "name": "r", "capabilities": ["CAP_IAM_GROUPS_LIST", 103] });
     let refused = refused_fields(world.create(&world.operator, "Role", &world.org, body));
     assert_eq!(refused, ["capabilities[1]"]);
+}
+
+/// Does so much work, and refuses the rest.
+#[derive(Debug, Clone, Default)]
+struct Counted(Arc<Mutex<(usize, Vec<String>)>>);
+
+impl Offload for Counted {
+    fn run<'a>(&'a self, share: &'a str, work: Work) -> BoxFuture<'a, Result<()>> {
+        let (left, shares) = &mut *self.0.lock();
+        let Some(fewer) = left.checked_sub(1) else { return Box::pin(async { Err(Error::exhausted()) }) };
+        *left = fewer;
+        shares.push(share.to_owned());
+        work();
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[test]
+fn costly_checks_alone_are_done_apart_and_for_the_organization_that_they_concern() {
+    let offload = Counted::default();
+    let world = World::with_kinds(|builder| builder.offload(offload.clone()));
+    offload.0.lock().0 = 3;
+    let repo = world.repo(&world.org);
+    let other = world.organisation();
+    let operator = &world.operator;
+    let identity = |group: &str, claims: Value| {
+        world.create(operator, "Identity", group, json!({ "name": "a", "claimMatch": claims }))
+    };
+    let literal = json!({ "issuer": "https://i.test", "subject": "s" });
+    let pattern = json!({ "issuer": "https://i.test", "subject_pattern": "s.*" });
+    identity(&world.org, literal).unwrap();
+    identity(&other, pattern.clone()).unwrap();
+    world.update(operator, "RepoReadme", &repo, json!({ "content": "# a" }), None).unwrap();
+    let refused = refused_fields(world.update(operator, "RepoReadme", &repo, json!({ "content": "<script>" }), None));
+    assert_eq!(refused, ["content"]);
+    assert_eq!(offload.0.lock().1, [other.to_string(), world.org.to_string(), world.org.to_string()]);
+    // Nothing is left: only what needs it is refused, and nothing of that is written.
+    assert_eq!(code(identity(&world.org, pattern)), Code::ResourceExhausted);
+    let update = world.update(operator, "RepoReadme", &repo, json!({ "content": "# b" }), None);
+    assert_eq!(code(update), Code::ResourceExhausted);
+    assert_eq!(world.get(operator, "RepoReadme", &repo).unwrap()["content"], "# a");
+    world.update(operator, "Repo", &repo, json!({ "description": "d" }), None).unwrap();
 }

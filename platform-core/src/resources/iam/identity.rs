@@ -391,13 +391,13 @@ pub(crate) fn registration_of(private: &[u8]) -> Result<Option<RegistrationId>> 
 
 const CLAIM_MATCH: &[Field] = &[
     Field::string("issuer").about("The issuer that the token must have.").oneof("iss"),
-    Field::string("issuerPattern").about("A regular expression (RE2) that the whole issuer must match.").oneof("iss").check(pattern),
+    Field::string("issuerPattern").about("A regular expression (RE2) that the whole issuer must match.").oneof("iss").costly().check(pattern),
     Field::string("subject").about("The subject that the token must have.").oneof("sub"),
-    Field::string("subjectPattern").about("A regular expression (RE2) that the whole subject must match.").oneof("sub").check(pattern),
+    Field::string("subjectPattern").about("A regular expression (RE2) that the whole subject must match.").oneof("sub").costly().check(pattern),
     Field::string("audience").about("The audience that the token must have; without one, the token must be for this installation.").oneof("aud"),
-    Field::string("audiencePattern").about("A regular expression (RE2) that the whole audience must match.").oneof("aud").check(pattern),
+    Field::string("audiencePattern").about("A regular expression (RE2) that the whole audience must match.").oneof("aud").costly().check(pattern),
     Field::string_map("claims").about("Further claims that the token must have, and their values."),
-    Field::string_map("claimPatterns").about("Further claims that the token must have, and a regular expression (RE2) that the whole value of each must match.").max_items(MAX_CLAIM_PATTERNS).check(patterns),
+    Field::string_map("claimPatterns").about("Further claims that the token must have, and a regular expression (RE2) that the whole value of each must match.").max_items(MAX_CLAIM_PATTERNS).costly().check(patterns),
 ];
 
 const STATIC_KEYS: &[Field] = &[
@@ -422,11 +422,13 @@ const AWS_IDENTITY: &[Field] = &[
     Field::string("arnPattern")
         .about("A regular expression (RE2) that the whole ARN must match.")
         .oneof("aws_arn")
+        .costly()
         .check(pattern),
     Field::string("userId").about("The AWS user identifier that the caller must have.").oneof("aws_user_id"),
     Field::string("userIdPattern")
         .about("A regular expression (RE2) that the whole user identifier must match.")
         .oneof("aws_user_id")
+        .costly()
         .check(pattern),
 ];
 

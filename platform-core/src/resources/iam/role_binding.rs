@@ -21,7 +21,7 @@ use crate::{
     store::{Key, KeyValue, Require},
     timestamp::Timestamp,
     uid::{self, Uid},
-    verbs,
+    verbs::{self, Once},
     write::Write,
 };
 
@@ -384,7 +384,7 @@ async fn batch_create(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
     let mut created = Vec::new();
     let mut violations = Violations::default();
     for (index, body) in bodies.iter().enumerate() {
-        match verbs::create::prepare(cx, &registered, &parent, body).await {
+        match verbs::create::prepare(cx, &registered, &parent, body, &Once::default()).await {
             Ok(prepared) => {
                 created.push(verbs::encode(&prepared.body)?);
                 all.append(prepared.write);

@@ -54,6 +54,7 @@ impl Resource for RepoReadme {
                 .about("The readme in Markdown; HTML in it must be safe.")
                 .multiline()
                 .max_len(MAX_CONTENT)
+                .costly()
                 .check(safe_markdown),
             Field::CREATE_TIME.rest_only(),
             Field::UPDATE_TIME.rest_only(),

@@ -1,0 +1,171 @@
+//! Threads for work that keeps a processor busy.
+
+use std::{collections::HashMap, num::NonZero, sync::Arc, thread::available_parallelism};
+
+use parking_lot::Mutex;
+use platform_core::{
+    BoxFuture,
+    error::{Error, Result},
+    offload::{Offload, Work},
+};
+use tokio::sync::Semaphore;
+
+/// Does costly work on the runtime's blocking threads, as much at once as there are processors, with a bounded queue
+/// and a share of it for each organization.
+#[derive(Debug)]
+pub struct Pool {
+    processors: Arc<Semaphore>,
+    jobs: Arc<Mutex<Jobs>>,
+    bounds: PoolBounds,
+}
+
+/// How much work may wait or run at once; more is refused with RESOURCE_EXHAUSTED.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolBounds {
+    /// For all organizations.
+    pub all: usize,
+    /// For one organization.
+    pub share: usize,
+}
+
+impl Default for PoolBounds {
+    /// 256 jobs, 8 of them for one organization.
+    fn default() -> Self {
+        Self { all: 256, share: 8 }
+    }
+}
+
+/// How many jobs wait or run.
+#[derive(Debug, Default)]
+struct Jobs {
+    all: usize,
+    by_share: HashMap<Box<str>, usize>,
+}
+
+/// A job's place among those that wait or run; given up when it is dropped.
+struct Place {
+    jobs: Arc<Mutex<Jobs>>,
+    share: Box<str>,
+}
+
+impl Pool {
+    /// Returns a pool with these bounds.
+    pub fn new(bounds: PoolBounds) -> Self {
+        let processors = available_parallelism().map_or(1, NonZero::get);
+        Self { processors: Arc::new(Semaphore::new(processors)), jobs: Arc::default(), bounds }
+    }
+
+    fn place(&self, share: &str) -> Option<Place> {
+        let mut jobs = self.jobs.lock();
+        let of_share = jobs.by_share.get(share).copied().unwrap_or_default();
+        if jobs.all >= self.bounds.all || of_share >= self.bounds.share {
+            return None;
+        }
+        jobs.all += 1;
+        jobs.by_share.insert(share.into(), of_share + 1);
+        Some(Place { jobs: Arc::clone(&self.jobs), share: share.into() })
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self::new(PoolBounds::default())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut jobs = self.jobs.lock();
+        jobs.all = jobs.all.saturating_sub(1);
+        if let Some(of_share) = jobs.by_share.get_mut(&self.share) {
+            *of_share -= 1;
+            if *of_share == 0 {
+                jobs.by_share.remove(&self.share);
+            }
+        }
+    }
+}
+
+impl Offload for Pool {
+    fn run<'a>(&'a self, share: &'a str, work: Work) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let place = self.place(share).ok_or_else(Error::exhausted)?;
+            let processor = Arc::clone(&self.processors).acquire_owned().await.map_err(Error::internal)?;
+            let job = move || {
+                work();
+                // Work whose request has gone is done all the same, and has its place until then.
+                drop((place, processor));
+            };
+            tokio::task::spawn_blocking(job).await.map_err(Error::internal)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use platform_core::error::Code;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_organization_has_its_share_of_the_queue_and_the_others_theirs() {
+        let pool = Arc::new(Pool::new(PoolBounds { all: 3, share: 2 }));
+        let spawn = |share: &'static str| {
+            let (release, wait) = mpsc::channel::<()>();
+            let pool = Arc::clone(&pool);
+            let work: Work = Box::new(move || drop(wait.recv()));
+            (release, tokio::spawn(async move { pool.run(share, work).await }))
+        };
+        let refused = async |share: &'static str| pool.run(share, Box::new(|| ())).await.map_err(|error| error.code());
+        let (mut releases, mut jobs) = (Vec::new(), Vec::new());
+        for share in ["a", "a", "b"] {
+            let (release, job) = spawn(share);
+            releases.push(release);
+            jobs.push(job);
+        }
+        while pool.jobs.lock().all < 3 {
+            tokio::task::yield_now().await;
+        }
+        for share in ["a", "b", "c"] {
+            assert_eq!(refused(share).await, Err(Code::ResourceExhausted), "{share}");
+        }
+        // One of two of `a` ends.
+        drop(releases.remove(0));
+        jobs.remove(0).await.unwrap().unwrap();
+        assert_eq!(refused("c").await, Ok(()));
+        assert_eq!(refused("a").await, Ok(()));
+        drop(releases);
+        for job in jobs {
+            job.await.unwrap().unwrap();
+        }
+        let jobs = pool.jobs.lock();
+        assert_eq!((jobs.all, jobs.by_share.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn work_whose_request_has_gone_keeps_its_place_until_it_is_done() {
+        let pool = Arc::new(Pool::new(PoolBounds { all: 1, share: 1 }));
+        let (release, wait) = mpsc::channel::<()>();
+        let (begun, has_begun) = mpsc::channel::<()>();
+        let work: Work = Box::new(move || {
+            begun.send(()).unwrap();
+            drop(wait.recv());
+        });
+        let job = tokio::spawn({
+            let pool = Arc::clone(&pool);
+            async move { pool.run("a", work).await }
+        });
+        while has_begun.try_recv().is_err() {
+            tokio::task::yield_now().await;
+        }
+        job.abort();
+        assert!(job.await.unwrap_err().is_cancelled());
+        assert_eq!(pool.jobs.lock().all, 1);
+        drop(release);
+        while pool.jobs.lock().all > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
