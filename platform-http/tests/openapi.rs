@@ -71,7 +71,8 @@ const TOKEN_SERVICES: [&str; 7] = [
 ];
 
 /// What is ours and not of the published interface, by what its paths begin with.
-const OURS: [&str; 10] = [
+const OURS: [&str; 11] = [
+    "/registry/v2/repoFollowers",
     "/iam/v2/groups/{groupUid}:repairOwner",
     "/iam/v2/groupAccessRequests",
     "/iam/v2/directoryUsers",

@@ -179,16 +179,19 @@ fn a_role_or_identity_that_is_deleted_while_it_is_bound_is_not_bound() {
 }
 
 #[test]
-fn a_follower_beside_its_source_that_begins_to_follow_makes_no_chain() {
+fn of_a_follower_and_its_source_that_follow_at_once_the_follower_shows_nothing_of_what_its_source_follows() {
     let world = World::new();
     let top = world.repo(&world.org);
+    world.update(&world.operator, "Repo", &top, json!({ "aliases": ["top:1"] }), None).unwrap();
     for _ in 0..ROUNDS {
         let (middle, bottom) = (world.repo(&world.org), world.repo(&world.org));
         let follow = |who: &Uid, whom: &Uid| {
             world.update(&world.operator, "Repo", who, json!({ "syncConfig": { "source": whom } }), None)
         };
         let (above, below) = race(|| follow(&middle, &top), || follow(&bottom, &middle));
-        assert_ne!(above.is_ok(), below.is_ok(), "{above:?} {below:?}");
+        assert_eq!(above.unwrap()["aliases"], json!(["top:1"]));
+        assert_eq!(below.unwrap().get("aliases"), None);
+        assert_eq!(world.get(&world.operator, "Repo", &bottom).unwrap().get("aliases"), None);
     }
 }
 

@@ -46,15 +46,18 @@ impl Resource for RepoFollower {
         domain: Domain::REGISTRY,
         parent: Parent::Of("Repo"),
         methods: &[
-            Method::list(&[cap("repo.update")]).params(&[Param::exact("repoUid")]),
+            Method::list(&[cap("repo.update")])
+                .params(&[Param::exact("repoUid").about("Only the follower with this uid.")]),
             Method::get(&[cap("repo.update")]),
             Method::delete(&[cap("repo.update")]),
         ],
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("repoUid").output_only(),
-            Field::timestamp("expirationTime").output_only(),
+            Field::string("repoUid").about("The uid of the follower.").output_only(),
+            Field::timestamp("expirationTime")
+                .about("Until when the repo is followed, unless that is renewed.")
+                .output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],
