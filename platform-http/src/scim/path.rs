@@ -89,7 +89,7 @@ impl Target {
         let unknown = || Err(invalid("names an unknown attribute"));
         match (name.as_str(), part.as_deref(), filter) {
             ("emails", part, filter) => {
-                if !filter.as_ref().is_none_or(|filter| asks_about_addresses(filter)) {
+                if !filter.as_ref().is_none_or(asks_about_addresses) {
                     return unknown();
                 }
                 match part {
@@ -165,7 +165,8 @@ fn compares(found: Option<&str>, operator: &CompareOp, value: &CompValue) -> boo
         CompValue::Str(text) => Some(text.to_lowercase()),
         CompValue::True => Some("true".to_owned()),
         CompValue::False => Some("false".to_owned()),
-        CompValue::Number(number) => Some(number.to_string()),
+        // None of these attributes is a number.
+        CompValue::Number(_) => return *operator == CompareOp::Ne,
         _ => None,
     };
     let found = found.map(str::to_lowercase);
