@@ -84,18 +84,8 @@ impl Grpc {
         let standard = Standard::new(&methods)?;
         let (shares, token_limits) = (Shares::new(&limits), limits.of_tokens());
         let (tokens, kept) = (None, Arc::default());
-        let inner = Inner {
-            platform,
-            authenticator,
-            tokens,
-            methods,
-            statuses,
-            standard,
-            kept,
-            limits,
-            token_limits,
-            shares,
-        };
+        let inner =
+            Inner { platform, authenticator, tokens, methods, statuses, standard, kept, limits, token_limits, shares };
         Ok(Self(Arc::new(inner)))
     }
 

@@ -116,9 +116,8 @@ impl Layers {
 /// Takes away a request id that is too long for the log, has anything but visible characters, or is one of several.
 fn with_sound_id<B>(mut request: Request<B>) -> Request<B> {
     let mut ids = request.headers().get_all(X_REQUEST_ID).iter();
-    let is_sound = |id: &HeaderValue| {
-        (1..=REQUEST_ID).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic)
-    };
+    let is_sound =
+        |id: &HeaderValue| (1..=REQUEST_ID).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic);
     if !ids.next().is_some_and(is_sound) || ids.next().is_some() {
         request.headers_mut().remove(X_REQUEST_ID);
     }

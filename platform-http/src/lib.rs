@@ -60,9 +60,9 @@ pub use limits::{
     origin::{Metered, NoRoom, Origin, ReplyBytes, Shares, Standing},
     rate::Rate,
 };
-pub use listener::{serve, serve_with};
 #[cfg(feature = "tls")]
 pub use listener::serve_tls;
+pub use listener::{serve, serve_with};
 pub use reply::{Reply, log_fault};
 pub use request::{Unread, bearer, operator, read};
 pub use rest::Rest;

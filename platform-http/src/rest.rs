@@ -349,13 +349,7 @@ impl Inner {
     }
 
     /// Reads what an action is sent, in the query or the body.
-    async fn sent<B>(
-        &self,
-        action: &Action,
-        head: &Parts,
-        query: &str,
-        body: B,
-    ) -> Result<Map<String, Value>, Refusal>
+    async fn sent<B>(&self, action: &Action, head: &Parts, query: &str, body: B) -> Result<Map<String, Value>, Refusal>
     where
         B: Body,
         B::Error: Into<BoxError>,

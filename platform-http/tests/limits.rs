@@ -59,9 +59,10 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let (service, held) = (Layers::default().around(rest.clone()), Arc::clone(&shares));
-        let done = tokio::spawn(async move {
-            serve_with(listener, service, &limits, held, async { drop(stopped.await) }).await
-        });
+        let done =
+            tokio::spawn(
+                async move { serve_with(listener, service, &limits, held, async { drop(stopped.await) }).await },
+            );
         Self { address, shares, rest, stop, done }
     }
 
@@ -74,7 +75,8 @@ impl Server {
     /// Sends a request over a connection of its own; returns the head and the body.
     fn send(&self, line: &str, headers: &str) -> String {
         let mut stream = self.connect();
-        let _ = stream.write_all(format!("{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{headers}\r\n").as_bytes());
+        let _ =
+            stream.write_all(format!("{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{headers}\r\n").as_bytes());
         read_to_end(&mut stream)
     }
 
@@ -190,7 +192,10 @@ async fn access_is_decided_before_the_rest_of_a_request_is_read() {
     // A caller who had the right when it was last looked at is not told what is wrong with a body either.
     let role = json!({ "name": "maker", "capabilities": ["CAP_REPO_CREATE"] });
     let role = post(&rest, &format!("/iam/v2/roles/{ORG}"), role).await.ok()["uid"].clone();
-    let binding = post(&rest, &format!("/iam/v2/roleBindings/{ORG}"), json!({ "identityUid": stranger, "roleUid": role })).await.ok();
+    let binding =
+        post(&rest, &format!("/iam/v2/roleBindings/{ORG}"), json!({ "identityUid": stranger, "roleUid": role }))
+            .await
+            .ok();
     let path = format!("/registry/v2/repos/{ORG}");
     let malformed = async || support::call_as(&rest, Some(stranger), http::Method::POST, &path, "{").await.status;
     assert_eq!(malformed().await, 400);

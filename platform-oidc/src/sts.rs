@@ -35,9 +35,9 @@ use crate::{
     discovery::DiscoveryOptions,
     error::TokenError,
     fetch::Fetch,
-    jws::Jws,
     issuer::Issuer,
     issuers::Issuers,
+    jws::Jws,
     verifier::{InvalidOptions, Verifier},
 };
 

@@ -66,7 +66,10 @@ fn main() -> ExitCode {
     if stores.is_empty() {
         stores = ["sqlite", "sled", "memory"].map(str::to_owned).into();
     }
-    println!("{:<8} {:<14} {:>8} {:>9} {:>7} {:>9} {:>10}", "store", "attack", "CPU, s", "requests", "failed", "p99, ms", "memory, MiB");
+    println!(
+        "{:<8} {:<14} {:>8} {:>9} {:>7} {:>9} {:>10}",
+        "store", "attack", "CPU, s", "requests", "failed", "p99, ms", "memory, MiB"
+    );
     let mut sound = true;
     for store in &stores {
         for attack in ATTACKS.iter().filter(|attack| wanted.is_empty() || wanted.iter().any(|one| one == *attack)) {
@@ -187,7 +190,8 @@ async fn windows(server: &Arc<Server>) -> JoinSet<()> {
                 let _ = stream.write_all(&begin).await;
                 let mut head = [0; 9];
                 while stream.read_exact(&mut head).await.is_ok() {
-                    let mut payload = vec![0; usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])];
+                    let mut payload =
+                        vec![0; usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])];
                     let read = stream.read_exact(&mut payload).await;
                     if read.is_err() || head[3] == 6 && stream.write_all(&frame(6, 1, 0, &payload)).await.is_err() {
                         break;
@@ -213,7 +217,12 @@ async fn work(server: &Arc<Server>) -> JoinSet<()> {
         request(server, "PATCH", &readme, &json!({ "content": "> ".repeat(50_000) })),
         request(server, "PATCH", &readme, &json!({ "content": "<ul><li>".repeat(20_000) })),
         request(server, "PATCH", &readme, &json!({ "content": "<div>".repeat(20_000) })),
-        request(server, "POST", &format!("/iam/v2/identities/{organization}"), &json!({ "name": "a", "claimMatch": matched })),
+        request(
+            server,
+            "POST",
+            &format!("/iam/v2/identities/{organization}"),
+            &json!({ "name": "a", "claimMatch": matched }),
+        ),
     ];
     let server = Arc::clone(server);
     each(8, move |number| {
@@ -233,7 +242,8 @@ async fn issuers(server: &Arc<Server>) -> JoinSet<()> {
     let silent = TcpListener::bind("127.0.0.3:0").await.unwrap();
     let at = silent.local_addr().unwrap();
     let mut client = Client::new(server, ATTACKER).await;
-    let matched = json!({ "issuerPattern": format!("http://127\\.0\\.0\\.3:{}/.*", at.port()), "subjectPattern": ".*" });
+    let matched =
+        json!({ "issuerPattern": format!("http://127\\.0\\.0\\.3:{}/.*", at.port()), "subjectPattern": ".*" });
     let path = format!("/iam/v2/identities/{}", data::organisation(0));
     let identity = client.call("POST", &path, &json!({ "name": "slow", "claimMatch": matched })).await;
     let identity = identity["uid"].as_str().unwrap_or_default().to_owned();
@@ -444,7 +454,8 @@ async fn answer(read: &mut (impl AsyncReadExt + Unpin)) -> Option<(u16, Vec<u8>,
         }
         let Some(end) = bytes.windows(4).position(|end| end == b"\r\n\r\n") else { continue };
         let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
-        let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim));
+        let header =
+            |name: &str| head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim));
         let length: usize = header("content-length").and_then(|length| length.parse().ok()).unwrap_or_default();
         let (status, close) = (head.get(9..12)?.parse().ok()?, header("connection") == Some("close"));
         let mut body = bytes.split_off(end + 4);

@@ -101,11 +101,7 @@ pub(crate) async fn prepare(
 }
 
 /// Refuses a caller who may not create here; returns the method and the parent, if there is one.
-pub(crate) async fn demand(
-    cx: &Cx<'_>,
-    kind: &'static Kind,
-    parent: &str,
-) -> Result<(&'static Method, Option<Uid>)> {
+pub(crate) async fn demand(cx: &Cx<'_>, kind: &'static Kind, parent: &str) -> Result<(&'static Method, Option<Uid>)> {
     let Some(method) = kind.method(Verb::Create) else { return Err(Error::denied()) };
     let parent = match kind.parent {
         Parent::GroupOrNone => group::parent_for_create(cx, parent, method.capabilities).await?,

@@ -45,7 +45,8 @@ async fn post(both: &Both, path: &str, content_type: &str, token: &str, body: Se
 
 /// Returns the code that a call ends with, in the head or behind the body.
 async fn code(response: Response<Incoming>) -> i32 {
-    let code = |headers: &http::HeaderMap| headers.get("grpc-status").map(|code| code.to_str().unwrap().parse().unwrap());
+    let code =
+        |headers: &http::HeaderMap| headers.get("grpc-status").map(|code| code.to_str().unwrap().parse().unwrap());
     if let Some(code) = code(response.headers()) {
         return code;
     }
@@ -170,7 +171,10 @@ async fn reflection_takes_small_messages_and_ends_when_nothing_passes() {
         for begins in [&b""[..], &[0, 0, 0, 1, 0, 7], &framed(&[])] {
             let response = post(&both, &path, GRPC, "", endless(begins)).await;
             let code = code(response).await;
-            assert!([Code::DeadlineExceeded as i32, Code::InvalidArgument as i32].contains(&code), "{begins:?}: {code}");
+            assert!(
+                [Code::DeadlineExceeded as i32, Code::InvalidArgument as i32].contains(&code),
+                "{begins:?}: {code}"
+            );
         }
     }
     let check = "/grpc.health.v1.Health/Check";

@@ -1,15 +1,11 @@
 //! How often requests may come.
 
-use std::{
-    fmt,
-    hash::Hash,
-    num::NonZeroU32,
-    str::FromStr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, hash::Hash, num::NonZeroU32, str::FromStr, sync::Arc, time::Duration};
 
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter, clock::{Clock, DefaultClock}};
+use governor::{
+    DefaultDirectRateLimiter, Quota, RateLimiter,
+    clock::{Clock, DefaultClock},
+};
 use platform_core::error::{Code, Detail, Error, Result};
 use quick_cache::sync::Cache;
 
