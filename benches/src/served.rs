@@ -93,6 +93,11 @@ pub struct Server {
 impl Server {
     /// Starts `platform-server` over a store, in a fresh data directory with the first organisation of the data.
     pub fn platform(store: &str) -> Self {
+        Self::platform_with(store, &[])
+    }
+
+    /// Starts `platform-server` as [`Server::platform`] does, with more options.
+    pub fn platform_with(store: &str, options: &[&str]) -> Self {
         let program = env::current_exe().unwrap().with_file_name("platform-server");
         assert!(program.exists(), "build it first: cargo build --release -p platform-server");
         let data_dir = tempfile::tempdir_in(data::directory()).unwrap();
@@ -105,6 +110,7 @@ impl Server {
         };
         let log = env::var("BENCH_LOG").unwrap_or_else(|_| "warn".to_owned());
         let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--log", &log]);
+        serve.args(options);
         let (process, address) = start(serve.stderr(Stdio::null()));
         let token = command(&["token"]).output().unwrap();
         let token = String::from_utf8(token.stdout).unwrap().trim().to_owned();
@@ -115,6 +121,13 @@ impl Server {
     pub fn child(what: &[&str]) -> Self {
         let (process, address) = start(Command::new(env::current_exe().unwrap()).arg("child").args(what));
         Self { process, address, token: "none".to_owned(), _data_dir: None }
+    }
+
+    /// Returns how much memory the process has, in bytes.
+    pub fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
     }
 
     /// Returns how long the process was on processors, in microseconds, in steps of 10,000.

@@ -20,6 +20,6 @@ pub use grants::Grants;
 pub(crate) use grants::{AsOf, topmost};
 pub(crate) use resolve::{identity_epoch, organization_epoch, provider_epoch, resolve};
 pub use tokens::{
-    Exchange, GroupCapabilities, Issued, Narrow, Profile, RawToken, Refresh, Register, Registration, TokenPair,
-    TokenService, WhoAmI,
+    CredentialOf, Exchange, GroupCapabilities, Issued, Narrow, Profile, RawToken, Refresh, Register, Registration,
+    TokenPair, TokenService, WhoAmI,
 };

@@ -370,6 +370,48 @@ impl Platform {
         done.map_err(|error| error.of_domain(kind.domain.0))
     }
 
+    /// Refuses a caller who may not use a standard method at this uid, which for a create is the parent's: for
+    /// transports, before they read the rest of a request.
+    ///
+    /// What is allowed by grants in memory passes, without a look at the store: the method itself decides again.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED, as the method would; INVALID_ARGUMENT for what is not a uid.
+    pub async fn admit(&self, caller: &Caller, registered: &Registered, verb: Verb, uid: &str) -> Result<()> {
+        let kind = registered.kind;
+        let cx = Cx::new(self, caller, self.grants_of(caller).await?);
+        if verbs::demand(&cx, kind, verb, uid).await.is_ok() {
+            return Ok(());
+        }
+        let done = self.settle(caller, |cx| Box::pin(verbs::demand(cx, kind, verb, uid))).await;
+        done.map_err(|error| error.of_domain(kind.domain.0))
+    }
+
+    /// Refuses a caller who may not run an action, as [`Platform::admit`] does, by what of its request is known before
+    /// its body is read. An action whose place is in the body is admitted.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED, as the action would; INVALID_ARGUMENT for what is not a uid.
+    pub async fn admit_action(
+        &self,
+        caller: &Caller,
+        kind: &Kind,
+        action: &'static Action,
+        request: &Map<String, Value>,
+    ) -> Result<()> {
+        if let Needs::At(field, _) = action.needs
+            && verbs::action::sent(action, field, request).is_none()
+        {
+            return Ok(());
+        }
+        let cx = Cx::new(self, caller, self.grants_of(caller).await?);
+        if verbs::action::demand(&cx, action, request).is_ok() {
+            return Ok(());
+        }
+        let done = self.settle(caller, |cx| Box::pin(async { verbs::action::demand(cx, action, request) })).await;
+        done.map_err(|error| error.of_domain(kind.domain.0))
+    }
+
     /// Returns the public documents of advisories as they were last made.
     pub(crate) fn documents(&self) -> &Kept {
         &self.documents

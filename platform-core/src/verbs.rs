@@ -20,7 +20,7 @@ use crate::{
     cx::Cx,
     error::{Error, Result},
     fields::{self, Values},
-    kind::{Kind, Registered},
+    kind::{Kind, Registered, Verb},
     offload,
     uid::Uid,
     write::RENDERING,
@@ -65,6 +65,15 @@ fn uid_in(field: &'static str, text: &str) -> Result<Uid> {
         return Err(Error::invalid_field(field, "is required"));
     }
     Uid::parse(text).map_err(|rule| Error::invalid_field(field, rule.to_string()))
+}
+
+/// Refuses a caller who may not use a standard method at this uid, which for a create is the parent's.
+pub(crate) async fn demand(cx: &Cx<'_>, kind: &'static Kind, verb: Verb, uid: &str) -> Result<()> {
+    match verb {
+        Verb::List => Ok(()),
+        Verb::Create => create::demand(cx, kind, uid).await.map(drop),
+        Verb::Get | Verb::Update | Verb::Delete => cx.demand_method(kind, verb, &uid_in("uid", uid)?),
+    }
 }
 
 /// Completes bodies that are not stored as they are returned; the others pass as they are.

@@ -21,7 +21,7 @@ pub(crate) fn message(descriptor: &MessageDescriptor, bytes: Bytes) -> Result<Dy
 /// # Errors
 /// INVALID_ARGUMENT for what proto3 JSON cannot write, such as a time after the year 9999.
 pub(crate) fn object(mut message: DynamicMessage) -> Result<Map<String, Value>> {
-    let mask = take_mask(&mut message);
+    let mask = take_mask(&mut message)?;
     let options = SerializeOptions::new().skip_default_fields(true);
     let json = message.serialize_with_options(serde_json::value::Serializer, &options);
     let json = json.map_err(|error| Error::invalid_field("message", error.to_string()))?;
@@ -51,14 +51,21 @@ pub(crate) fn take(message: &mut DynamicMessage, field: &FieldDescriptor) -> Res
 
 /// Takes a message's field mask, with its name in JSON; none when it has no paths. What its paths are is for the
 /// platform to judge: proto3 JSON would refuse those that are not in snake_case.
-pub(crate) fn take_mask(message: &mut DynamicMessage) -> Option<(String, String)> {
+///
+/// # Errors
+/// INVALID_ARGUMENT for a path with a comma, which separates paths in JSON.
+pub(crate) fn take_mask(message: &mut DynamicMessage) -> Result<Option<(String, String)>> {
     let is_mask = |field: &FieldDescriptor| {
         let kind = field.kind();
         !field.is_list() && kind.as_message().is_some_and(|kind| kind.full_name() == "google.protobuf.FieldMask")
     };
-    let field = message.descriptor().fields().find(is_mask)?;
-    let mask = message.take_field(&field)?;
-    let paths = mask.as_message()?.get_field_by_name("paths")?;
-    let paths: Vec<_> = paths.as_list()?.iter().filter_map(Field::as_str).collect();
-    (!paths.is_empty()).then(|| (field.json_name().to_owned(), paths.join(",")))
+    let Some(field) = message.descriptor().fields().find(is_mask) else { return Ok(None) };
+    let mask = message.take_field(&field);
+    let paths = mask.as_ref().and_then(Field::as_message).and_then(|mask| mask.get_field_by_name("paths"));
+    let paths = paths.as_deref().and_then(Field::as_list).unwrap_or_default();
+    let paths: Vec<_> = paths.iter().filter_map(Field::as_str).collect();
+    if let Some(path) = paths.iter().find(|path| path.contains(',')) {
+        return Err(Error::invalid_field("update_mask", format!("`{path}` is no field of this resource")));
+    }
+    Ok((!paths.is_empty()).then(|| (field.json_name().to_owned(), paths.join(","))))
 }

@@ -35,6 +35,7 @@ mod codec;
 mod deadline;
 mod decode;
 mod encode;
+mod frame;
 mod kept;
 pub mod status;
 

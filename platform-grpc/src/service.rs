@@ -11,8 +11,12 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderValue, Method as Verb, Request, Response, Version, header::CONTENT_TYPE};
+use http::{
+    HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode, Version,
+    header::{ALLOW, CONTENT_TYPE},
+};
 use http_body::Body as HttpBody;
+use http_body_util::Full;
 use platform_core::{
     BoxFuture,
     access::{Authenticator, Caller, TokenService},
@@ -22,7 +26,7 @@ use platform_core::{
     request::ListRequest,
     uid::Uid,
 };
-use platform_http::{BoxError, Limits, bearer};
+use platform_http::{BoxError, Limits, Origin, Shares, bearer};
 use prost_reflect::DescriptorPool;
 use tonic::{Status, body::Body, server::UnaryService};
 use tonic_web::GrpcWebLayer;
@@ -31,11 +35,12 @@ use tower::{Layer, Service};
 use crate::{
     beside::Beside,
     codec::AsBytes,
-    contract, deadline, decode,
+    contract, deadline, decode, frame,
     kept::Kept,
     methods::{self, BadContract, Method, What},
     standard::Standard,
     status::Statuses,
+    tokens::TokenMethod,
 };
 
 /// The gRPC API of a platform, as one tower service. Clones are handles of one and the same.
@@ -57,6 +62,8 @@ struct Inner {
     standard: Standard,
     kept: Arc<Kept>,
     limits: Limits,
+    token_limits: Limits,
+    shares: Arc<Shares>,
 }
 
 impl Grpc {
@@ -75,8 +82,11 @@ impl Grpc {
         let methods = Arc::new(methods::all(&pool, platform.registered())?);
         let statuses = Arc::new(Statuses::new(&platform.settings().service_domain, &[&pool, &details])?);
         let standard = Standard::new(&methods)?;
-        let kept = Arc::default();
-        Ok(Self(Arc::new(Inner { platform, authenticator, tokens: None, methods, statuses, standard, kept, limits })))
+        let (shares, token_limits) = (Shares::new(&limits), limits.of_tokens());
+        let (tokens, kept) = (None, Arc::default());
+        let inner =
+            Inner { platform, authenticator, tokens, methods, statuses, standard, kept, limits, token_limits, shares };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// Answers the token services too.
@@ -127,6 +137,9 @@ where
         let inner = Arc::clone(&self.0);
         let content_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
         if content_type.starts_with(b"application/grpc-web") {
+            if request.method() != Verb::POST {
+                return Box::pin(async move { Ok(inner.other_method()) });
+            }
             return Box::pin(GrpcWebLayer::new().layer(Unframed(inner)).call(request));
         }
         if request.version() < Version::HTTP_2 {
@@ -161,69 +174,93 @@ impl Inner {
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
     {
+        let origin = Origin::of(request.extensions(), &self.shares);
+        if let Err(error) = origin.admit() {
+            return self.refuse(&error);
+        }
         let path = request.uri().path();
         let Some(method) = self.methods.get(path) else {
             return match self.standard.find(path) {
-                Some(service) => service.answer(request.map(Body::new)).await,
+                Some(service) => match service.answer(request, &origin, &self.limits).await {
+                    Ok(response) => response,
+                    Err(error) => self.refuse(&error),
+                },
                 None => self.refuse(&Error::new(Code::Unimplemented, "There is no such method")),
             };
         };
         if request.method() != Verb::POST {
             return self.refuse(&Error::new(Code::Unimplemented, "gRPC calls are POST").of_domain(method.domain));
         }
-        let time = deadline::of(request.headers()).map_or(self.limits.request_time, |time| {
-            // What a client waits for longer than anything may take ends when that does.
-            time.min(self.limits.request_time)
-        });
+        let limit = self.limits.request_time;
+        // What a client waits for longer than anything may take ends when that does.
+        let time = deadline::of(request.headers()).map_or(limit, |time| time.min(limit));
         // The platform's state is behind locks that no panic leaves half changed: every write is one commit. What is
         // to be done is large, and is in a box so that it need not be moved into each of what stands around it.
-        let handled = AssertUnwindSafe(Box::pin(self.handle(method, request))).catch_unwind();
+        let handled = AssertUnwindSafe(Box::pin(self.handle(method, &origin, request))).catch_unwind();
         let error = match tokio::time::timeout(time, handled).await {
-            Ok(Ok(response)) => return response,
+            Ok(Ok(Ok(response))) => return response,
+            Ok(Ok(Err(error))) => error,
             Ok(Err(panic)) => Error::panicked(&*panic),
-            Err(_) => Error::new(Code::DeadlineExceeded, "The request took too long"),
+            Err(_) => {
+                if time == limit {
+                    tracing::error!("a request took too long");
+                }
+                Error::new(Code::DeadlineExceeded, "The request took too long")
+            }
         };
         self.refuse(&error.of_domain(method.domain))
     }
 
-    async fn handle<B>(&self, method: &Method, request: Request<B>) -> Response<Body>
+    async fn handle<B>(&self, method: &Method, origin: &Origin, request: Request<B>) -> Result<Response<Body>>
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
     {
-        let who = match self.who(method, request.headers()).await {
-            Ok(who) => who,
-            Err(error) => return self.refuse(&error.of_domain(method.domain)),
-        };
-        let mut grpc = tonic::server::Grpc::new(AsBytes).max_decoding_message_size(self.limits.body);
-        let response = grpc.unary(Call { inner: self, method, who }, request).await;
-        // The same as REST says, since clients repeat what is refused otherwise, and this would be refused again.
-        match response.extensions().get::<Status>().map(Status::code) {
-            Some(tonic::Code::OutOfRange) => {
-                let rule = format!("is larger than {} bytes", self.limits.body);
-                self.refuse(&Error::invalid_field("message", rule).of_domain(method.domain))
-            }
-            _ => response,
-        }
+        let who = self.who(method, origin, request.headers()).await?;
+        let limits = if matches!(method.what, What::Token(_)) { &self.token_limits } else { &self.limits };
+        let (head, body) = request.into_parts();
+        let message = frame::read(origin.metered(body), limits).await?;
+        let request = Request::from_parts(head, Full::new(message));
+        let mut grpc = tonic::server::Grpc::new(AsBytes).max_decoding_message_size(limits.body);
+        Ok(grpc.unary(Call { inner: self, method, origin, who }, request).await)
     }
 
-    /// Finds out who calls, before anything of the request is read.
-    async fn who(&self, method: &Method, headers: &HeaderMap) -> Result<Who> {
+    /// Finds out who calls, before anything of the request is read. A credential for a token method is proved by the
+    /// token service; here it is refused when it is missing or cannot be good by its form.
+    async fn who(&self, method: &Method, origin: &Origin, headers: &HeaderMap) -> Result<Who> {
+        if matches!(method.what, What::Token(_)) {
+            origin.token_path()?;
+        }
         let token = bearer(headers)?;
         let open = match &method.what {
-            What::Token(_) => return Ok(Who::Credential(token.map(str::to_owned))),
+            What::Token(TokenMethod::HeadlessSession) => return Ok(Who::Credential(None)),
+            What::Token(what) => {
+                let token = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
+                if let Some(service) = self.tokens.as_deref() {
+                    service.check_form(token, what.credential())?;
+                }
+                return Ok(Who::Credential(Some(token.to_owned())));
+            }
             What::Action(_, action) => matches!(action.needs, Needs::Nothing),
             What::List(registered, _) => registered.kind.method(kind::Verb::List).is_some_and(|list| list.open),
             What::Get(_) | What::Create(..) | What::Update(..) | What::Delete(_) => false,
         };
         if open {
-            return Ok(Who::Anybody);
+            return origin.open().map(|()| Who::Anybody);
         }
-        let token = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
-        self.authenticator.authenticate(token).await.map(Who::Caller)
+        let proved = match token {
+            Some(token) => self.authenticator.authenticate(token).await,
+            None => Err(Error::unauthenticated("A bearer token is needed")),
+        };
+        // Who proves to be nobody is counted with those who need no token.
+        match &proved {
+            Ok(caller) => origin.caller(caller)?,
+            Err(_) => origin.open()?,
+        }
+        proved.map(Who::Caller)
     }
 
     /// Answers a call in protobuf.
-    async fn reply(&self, method: &Method, who: Who, bytes: Bytes) -> Result<Bytes> {
+    async fn reply(&self, method: &Method, origin: &Origin, who: Who, bytes: Bytes) -> Result<Bytes> {
         let Self { platform, .. } = self;
         let mut message = decode::message(&method.input, bytes)?;
         let (caller, credential) = match who {
@@ -237,7 +274,9 @@ impl Inner {
             What::List(registered, page) => {
                 let request = ListRequest::from_json(registered.kind, decode::object(message)?)?;
                 let reply = platform.list_erased(&caller_or_nobody(), registered, &request).await?;
-                return page.encode(&reply).map(Bytes::from).map_err(Error::internal);
+                let reply = encoded(page.encode(&reply))?;
+                // Of what was only read, nothing is lost when it cannot be kept until it is taken.
+                return origin.reply(reply.len()).map(|()| reply);
             }
             What::Get(registered) => {
                 let uid = decode::text(&message, "uid");
@@ -249,7 +288,7 @@ impl Inner {
                 platform.create_erased(&caller_or_nobody(), registered, &parent, &body).await?
             }
             What::Update(registered, field) => {
-                let mask = decode::take_mask(&mut message).map(|(_, mask)| mask);
+                let mask = decode::take_mask(&mut message)?.map(|(_, mask)| mask);
                 let resource = decode::take(&mut message, field)?;
                 let uid = decode::text(&resource, "uid");
                 let body = decode::object(resource)?;
@@ -277,6 +316,17 @@ impl Inner {
         encoded(method.output.encode(&resource))
     }
 
+    /// Refuses a method that gRPC-Web does not have, as REST does.
+    fn other_method(&self) -> Response<Body> {
+        let error = Error::new(Code::Unimplemented, "This path does not have this method");
+        let body = serde_json::to_vec(&error.status(&self.platform.settings().service_domain)).unwrap_or_default();
+        let mut response = Response::new(Body::new(Full::from(body)));
+        *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        response
+    }
+
     fn refuse(&self, error: &Error) -> Response<Body> {
         self.statuses.of(error).into_http()
     }
@@ -301,6 +351,7 @@ enum Who {
 struct Call<'a> {
     inner: &'a Inner,
     method: &'a Method,
+    origin: &'a Origin,
     who: Who,
 }
 
@@ -309,10 +360,10 @@ impl<'a> UnaryService<Bytes> for Call<'a> {
     type Future = BoxFuture<'a, Result<tonic::Response<Bytes>, Status>>;
 
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
-        let Self { inner, method, ref mut who } = *self;
+        let Self { inner, method, origin, ref mut who } = *self;
         let who = std::mem::take(who);
         Box::pin(async move {
-            let reply = inner.reply(method, who, request.into_inner()).await;
+            let reply = inner.reply(method, origin, who, request.into_inner()).await;
             reply.map(tonic::Response::new).map_err(|error| inner.statuses.of(&error.of_domain(method.domain)))
         })
     }

@@ -1,20 +1,35 @@
-//! Services that every gRPC server may have: reflection (v1 and v1alpha) and health. Neither needs a token (our choice).
+//! Services that every gRPC server may have: reflection (v1 and v1alpha) and health. Neither needs a token (our choice),
+//! and both have the bounds of other calls that need none. Their streams, which have no end, have a share and a time
+//! after which they end when nothing passes over them.
 
 use std::{
     collections::{BTreeSet, HashMap},
     convert::Infallible,
     fmt,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, Method as Verb, Request, Response};
 use http_body::{Body as HttpBody, Frame};
-use platform_core::BoxFuture;
-use tokio::sync::watch;
+use http_body_util::Full;
+use pin_project_lite::pin_project;
+use platform_core::{
+    BoxFuture,
+    error::{Code, Error, Result},
+};
+use platform_http::{BoxError, Limits, Origin, Standing};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 use tonic::{Status, body::Body};
 use tonic_health::{
     ServingStatus,
@@ -24,9 +39,12 @@ use tonic_reflection::server::Builder;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use crate::{
-    contract,
+    contract, frame,
     methods::{BadContract, Method},
 };
+
+/// The most bytes of a request to these services. Our choice.
+const MESSAGE: usize = 16 << 10;
 
 type Inner = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
@@ -53,9 +71,9 @@ impl Standard {
         let v1 = reflection(&names).build_v1().map_err(BadContract::Reflection)?;
         let v1alpha = reflection(&names).build_v1alpha().map_err(BadContract::Reflection)?;
         let services = [
-            ("/grpc.health.v1.Health/", Inner::new(health)),
-            ("/grpc.reflection.v1.ServerReflection/", Inner::new(v1)),
-            ("/grpc.reflection.v1alpha.ServerReflection/", Inner::new(v1alpha)),
+            ("/grpc.health.v1.Health/", Inner::new(health.max_decoding_message_size(MESSAGE))),
+            ("/grpc.reflection.v1.ServerReflection/", Inner::new(v1.max_decoding_message_size(MESSAGE))),
+            ("/grpc.reflection.v1alpha.ServerReflection/", Inner::new(v1alpha.max_decoding_message_size(MESSAGE))),
         ];
         Ok(Self { services, reporter, names: Arc::new(names), stop: Arc::new(watch::Sender::new(false)) })
     }
@@ -97,26 +115,138 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    pub(crate) async fn answer(self, request: Request<Body>) -> Response<Body> {
+    /// Answers a call within the limits.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED when its address has no share left; for a call that takes one message, as
+    /// [`frame::read`]; DEADLINE_EXCEEDED; UNIMPLEMENTED for what is not a POST.
+    pub(crate) async fn answer<B>(self, request: Request<B>, origin: &Origin, limits: &Limits) -> Result<Response<Body>>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
+    {
+        origin.open()?;
+        if request.method() != Verb::POST {
+            return Err(Error::new(Code::Unimplemented, "gRPC calls are POST"));
+        }
+        if request.uri().path() == "/grpc.health.v1.Health/Check" {
+            return self.check(request, origin, limits).await;
+        }
+        self.stream(request, origin, limits).await
+    }
+
+    async fn check<B>(self, request: Request<B>, origin: &Origin, limits: &Limits) -> Result<Response<Body>>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
+    {
+        let limits = Limits { body: MESSAGE, ..limits.of_tokens() };
+        let (head, body) = request.into_parts();
+        let message = frame::read(origin.metered(body), &limits).await?;
+        let call = self.service.oneshot(Request::from_parts(head, Body::new(Full::new(message))));
+        let Ok(response) = tokio::time::timeout(limits.request_time, call)
+            .await
+            .map_err(|_| Error::new(Code::DeadlineExceeded, "The request took too long"))?;
+        Ok(response)
+    }
+
+    async fn stream<B>(self, request: Request<B>, origin: &Origin, limits: &Limits) -> Result<Response<Body>>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
+    {
         let Self { service, mut stopped } = self;
-        let Ok(response) = service.oneshot(request).await;
-        let stop = async move {
-            // A sender that is gone means a server that is gone.
-            let _ = stopped.wait_for(|stopped| *stopped).await;
+        let share = origin.stand()?;
+        let idle = Idle::new(limits.standing_idle_time);
+        let (head, body) = request.into_parts();
+        let body = Paced { body, idle: idle.clone(), origin: origin.clone() };
+        let Ok(response) = service.oneshot(Request::from_parts(head, Body::new(body))).await;
+        let ended = {
+            let idle = idle.clone();
+            async move {
+                tokio::select! {
+                    // A sender that is gone means a server that is gone.
+                    _ = stopped.wait_for(|stopped| *stopped) => tonic::Code::Unavailable,
+                    () = idle.over() => tonic::Code::DeadlineExceeded,
+                }
+            }
         };
-        response.map(|body| Body::new(Until { body, stop: Some(Box::pin(stop)) }))
+        Ok(response.map(|body| Body::new(Until { body, idle, end: Some(Box::pin(ended)), _share: share })))
     }
 }
 
-/// A body that ends with UNAVAILABLE when the server stops, so that streams without an end do not hold it up.
+/// When something last passed over a stream.
+#[derive(Debug, Clone)]
+struct Idle {
+    begun: Instant,
+    most: Duration,
+    /// In milliseconds since the beginning.
+    last: Arc<AtomicU64>,
+}
+
+impl Idle {
+    fn new(most: Duration) -> Self {
+        Self { begun: Instant::now(), most, last: Arc::default() }
+    }
+
+    fn passed(&self) {
+        let millis = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(millis, Ordering::Relaxed);
+    }
+
+    /// Returns when nothing has passed for as long as it may be.
+    async fn over(self) {
+        loop {
+            let end = self.begun + Duration::from_millis(self.last.load(Ordering::Relaxed)) + self.most;
+            if end <= Instant::now() {
+                return;
+            }
+            sleep_until(end).await;
+        }
+    }
+}
+
+pin_project! {
+    /// What a client sends over a stream: each piece counts as a request that needs no token.
+    struct Paced<B> {
+        #[pin]
+        body: B,
+        idle: Idle,
+        origin: Origin,
+    }
+}
+
+impl<B> HttpBody for Paced<B>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.project();
+        let Some(frame) = ready!(this.body.poll_frame(cx)) else { return Poll::Ready(None) };
+        this.idle.passed();
+        Poll::Ready(Some(match this.origin.open() {
+            Ok(()) => frame.map_err(Into::into),
+            Err(error) => Err(Box::new(Status::resource_exhausted(error.message()))),
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+}
+
+/// A body that ends with a status when the server stops, or when nothing has passed for long, so that streams without
+/// an end hold nothing up.
 struct Until {
     body: Body,
-    stop: Option<BoxFuture<'static, ()>>,
+    idle: Idle,
+    end: Option<BoxFuture<'static, tonic::Code>>,
+    _share: Standing,
 }
 
 impl fmt::Debug for Until {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Until").field("stops", &self.stop.is_some()).finish_non_exhaustive()
+        f.debug_struct("Until").field("ends", &self.end.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -126,13 +256,13 @@ impl HttpBody for Until {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.idle.passed();
             return Poll::Ready(frame);
         }
-        let Some(stop) = &mut self.stop else { return Poll::Ready(None) };
-        ready!(stop.poll_unpin(cx));
-        (self.stop, self.body) = (None, Body::empty());
-        let code = HeaderValue::from(i32::from(tonic::Code::Unavailable));
-        let trailers = HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), code)]);
+        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        let code = ready!(end.poll_unpin(cx));
+        (self.end, self.body) = (None, Body::empty());
+        let trailers = HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), i32::from(code).into())]);
         Poll::Ready(Some(Ok(Frame::trailers(trailers))))
     }
 

@@ -1,7 +1,7 @@
 //! The contract's token services, which are no kinds (`docs/api.md`, Token exchange).
 
 use platform_core::{
-    access::{Exchange, Refresh, Register, TokenService},
+    access::{CredentialOf, Exchange, Refresh, Register, TokenService},
     error::{Code, Error, Result},
 };
 use serde::Serialize;
@@ -29,6 +29,14 @@ impl TokenMethod {
             ("chainguard.platform.auth.Auth", "GetHeadlessSession") => Some(Self::HeadlessSession),
             ("chainguard.platform.auth.Auth", "Delete") => Some(Self::Delete),
             _ => None,
+        }
+    }
+
+    /// Returns what its credential is used for.
+    pub(crate) const fn credential(self) -> CredentialOf {
+        match self {
+            Self::Refresh => CredentialOf::Refresh,
+            _ => CredentialOf::Token,
         }
     }
 

@@ -9,7 +9,10 @@ use http::{
     header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER},
 };
 use http_body::Body;
-use tower::{Layer, Service, util::option_layer};
+use tower::{
+    Layer, Service,
+    util::{MapRequestLayer, option_layer},
+};
 use tower_http::{
     compression::{
         CompressionLayer, CompressionLevel,
@@ -25,6 +28,11 @@ use crate::BoxError;
 
 /// Bodies below this many bytes are sent as they are: they fit into one packet. Our choice.
 const COMPRESSED_FROM: u64 = 1024;
+
+/// The most characters of a request id that a client chooses, of a method and of a path in the log. Our choice.
+const REQUEST_ID: usize = 128;
+const LOGGED_METHOD: usize = 32;
+const LOGGED_PATH: usize = 1024;
 
 /// For how long a browser may remember what a CORS preflight said. Our choice.
 const PREFLIGHT_AGE: Duration = Duration::from_secs(3600);
@@ -45,7 +53,8 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What stands around a service.
 ///
-/// Every request gets an `x-request-id`, unless it has one, which goes back with the answer and into the log. The
+/// Every request gets an `x-request-id`, unless it has one of at most 128 visible ASCII characters, which goes back with
+/// the answer and into the log. The
 /// log has one line for each request, at level INFO, with method, path, status, the code of a gRPC call that was
 /// refused, and time; never a query, a header or a body, since tokens travel in them.
 #[derive(Debug, Clone, Default)]
@@ -86,7 +95,8 @@ impl Layers {
             .on_body_chunk(())
             .on_eos(())
             .on_failure(());
-        SetRequestIdLayer::new(X_REQUEST_ID, MakeRequestUuid).layer(traced.layer(service))
+        let service = SetRequestIdLayer::new(X_REQUEST_ID, MakeRequestUuid).layer(traced.layer(service));
+        MapRequestLayer::new(with_sound_id::<B>).layer(service)
     }
 
     fn cors(&self) -> Option<CorsLayer> {
@@ -103,9 +113,26 @@ impl Layers {
     }
 }
 
+/// Takes away a request id that is too long for the log, has anything but visible characters, or is one of several.
+fn with_sound_id<B>(mut request: Request<B>) -> Request<B> {
+    let mut ids = request.headers().get_all(X_REQUEST_ID).iter();
+    let is_sound =
+        |id: &HeaderValue| (1..=REQUEST_ID).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic);
+    if !ids.next().is_some_and(is_sound) || ids.next().is_some() {
+        request.headers_mut().remove(X_REQUEST_ID);
+    }
+    request
+}
+
 fn span<B>(request: &Request<B>) -> Span {
     let id = request.extensions().get::<RequestId>().and_then(|id| id.header_value().to_str().ok());
-    tracing::info_span!("request", method = %request.method(), path = request.uri().path(), id)
+    let (method, path) = (request.method().as_str(), request.uri().path());
+    tracing::info_span!("request", method = %beginning(method, LOGGED_METHOD), path = beginning(path, LOGGED_PATH), id)
+}
+
+/// Returns as much of a text as a log line has room for.
+fn beginning(text: &str, most: usize) -> &str {
+    (0..=most.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
 fn answered<B>(response: &Response<B>, latency: Duration, _: &Span) {

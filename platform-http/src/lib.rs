@@ -54,14 +54,20 @@ mod docs;
 #[cfg(feature = "docs")]
 pub use docs::Docs;
 pub use import::{Import, ImportReply};
+pub use ipnet::IpNet;
 pub use layers::Layers;
-pub use limits::Limits;
-pub use listener::serve;
+pub use limits::{
+    Limits,
+    open_paths::{OpenPath, OpenPaths},
+    origin::{Metered, NoRoom, Origin, ReplyBytes, Shares, Standing},
+    rate::Rate,
+};
 #[cfg(feature = "tls")]
 pub use listener::serve_tls;
 pub use pool::{Pool, PoolBounds};
+pub use listener::{serve, serve_with};
 pub use reply::{Reply, log_fault};
-pub use request::{bearer, operator};
+pub use request::{Unread, bearer, operator, read};
 pub use rest::Rest;
 pub use routes::BadRoute;
 pub use system::{SystemClock, SystemEntropy};

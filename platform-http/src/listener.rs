@@ -1,46 +1,51 @@
 //! The listener: HTTP/1.1 and HTTP/2 on one port, in cleartext or by TLS, with bounds on what a peer may hold open.
 //!
 //! The HTTP library's own timer covers heads of HTTP/1.1 only, and idle connections with them, so time is kept here,
-//! the same for both versions and for the bytes that tell them apart: a connection without a request is closed, and
-//! one with a request never.
+//! the same for both versions and for the bytes that tell them apart: a connection without a request is closed, one
+//! whose client does not take what it is answered too, and any other with a request never.
 
-use std::{
-    convert::Infallible,
-    io,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    task::{Context, Poll},
-    time::Duration,
-};
+mod exchange;
+
+use std::{convert::Infallible, io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
 use http::{Request, Response};
-use http_body::{Body, Frame, SizeHint};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
-use pin_project_lite::pin_project;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, interval, sleep, sleep_until, timeout},
 };
 #[cfg(feature = "tls")]
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
+use self::exchange::{Quiet, Watched};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
-use crate::{BoxError, limits::Limits};
+use crate::{
+    BoxError,
+    limits::{
+        Limits,
+        address::Peer,
+        budget::{Charge, Holder},
+        origin::Shares,
+    },
+};
 
 /// How long to wait before accepting again when there are no more file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How many bytes of a request's body the HTTP library may keep before anybody asks for them: of one HTTP/2 stream and
+/// of all streams of a connection.
+const STREAM_WINDOW: u32 = 128 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
 
 /// Serves connections until `shutdown` is ready, then lets those that are open finish for at most
 /// [`Limits::drain_time`].
@@ -59,7 +64,25 @@ where
     S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
     R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
-    serve_by(Transport::Cleartext, listener, service, limits, shutdown).await
+    serve_by(Transport::Cleartext, listener, service, limits, Shares::new(limits), shutdown).await
+}
+
+/// Serves connections as [`serve`] does, out of shares that the caller can look at.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_with<S, R>(
+    listener: TcpListener,
+    service: S,
+    limits: &Limits,
+    shares: Arc<Shares>,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
+    R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    serve_by(Transport::Cleartext, listener, service, limits, shares, shutdown).await
 }
 
 /// Serves connections by TLS, as [`serve`] does those in cleartext. A handshake may take as long as a request's head.
@@ -78,7 +101,7 @@ where
     S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
     R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
-    serve_by(Transport::Tls(tls.acceptor()), listener, service, limits, shutdown).await
+    serve_by(Transport::Tls(tls.acceptor()), listener, service, limits, Shares::new(limits), shutdown).await
 }
 
 /// What is between TCP and HTTP.
@@ -94,6 +117,7 @@ async fn serve_by<S, R>(
     listener: TcpListener,
     service: S,
     limits: &Limits,
+    shares: Arc<Shares>,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()>
 where
@@ -111,9 +135,15 @@ where
             () = &mut shutdown => break,
         };
         match accepted {
-            Ok((stream, permit)) => {
-                let (builder, service) = (Arc::clone(&builder), service.clone());
-                let (limits, stopped, transport) = (Arc::clone(&limits), stopped.clone(), transport.clone());
+            Ok((stream, address, permit)) => {
+                let peer = Peer::of(address, &limits);
+                let Some(share) = share(peer, &shares) else {
+                    tracing::debug!("an address has too many connections");
+                    continue;
+                };
+                let service = Watched::new(service.clone(), peer, Arc::clone(&limits), Arc::clone(&shares));
+                let (builder, limits) = (Arc::clone(&builder), Arc::clone(&limits));
+                let (stopped, transport) = (stopped.clone(), transport.clone());
                 tokio::spawn(async move {
                     match transport {
                         Transport::Cleartext => connection(stream, builder, service, limits, stopped).await,
@@ -124,7 +154,7 @@ where
                             Err(_) => tracing::debug!("a handshake took too long"),
                         },
                     }
-                    drop(permit);
+                    drop((share, permit));
                 });
             }
             Err(error) => {
@@ -142,11 +172,24 @@ where
     Ok(())
 }
 
-async fn accept(listener: &TcpListener, free: &Arc<Semaphore>) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+async fn accept(
+    listener: &TcpListener,
+    free: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
     let permit = Arc::clone(free).acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    stream.set_nodelay(true)?;
-    Ok((stream, permit))
+    let (stream, address) = listener.accept().await?;
+    // A peer that is gone already is no reason to wait before the next.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection failed");
+    }
+    Ok((stream, address.ip(), permit))
+}
+
+/// Takes the peer's share of connections. None when it has as many as it may.
+fn share(peer: Peer, shares: &Shares) -> Option<Charge> {
+    let address = peer.of_connection();
+    let mut charge = shares.connections.charge(address.map(Holder::Address));
+    (address.is_none() || charge.take(1)).then_some(charge)
 }
 
 fn builder(limits: &Limits) -> Builder<TokioExecutor> {
@@ -160,16 +203,21 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams)
         .max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(limits.ping_time)
         .keep_alive_timeout(limits.ping_time);
     builder
 }
 
+/// Into how many parts a time is divided to notice in time that it is over.
+const LOOKS: u32 = 4;
+
 /// Serves one connection for as long as it is allowed to last.
 async fn connection<I, S, R>(
     stream: I,
     builder: Arc<Builder<TokioExecutor>>,
-    service: S,
+    service: Watched<S>,
     limits: Arc<Limits>,
     mut stopped: watch::Receiver<()>,
 ) where
@@ -177,10 +225,10 @@ async fn connection<I, S, R>(
     S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
     R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
-    let activity = Arc::new(Activity::new());
-    let service = TowerToHyperService::new(Watched { service, activity: Arc::clone(&activity) });
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let activity = Arc::clone(service.activity());
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)));
     let mut until = activity.begun + limits.head_time;
+    let mut look = interval(limits.write_time / LOOKS);
     loop {
         tokio::select! {
             done = connection.as_mut() => return log(done),
@@ -191,12 +239,23 @@ async fn connection<I, S, R>(
                 Quiet::Since(at) if at + limits.idle_time <= Instant::now() => break,
                 Quiet::Since(at) => until = at + limits.idle_time,
             },
+            _ = look.tick() => if activity.is_stalled(limits.write_time) {
+                return tracing::debug!("a client does not take what it is answered");
+            },
         }
     }
     connection.as_mut().graceful_shutdown();
-    match timeout(limits.drain_time, connection).await {
-        Ok(done) => log(done),
-        Err(_) => tracing::debug!("a connection did not finish in time"),
+    let patience = limits.write_time.min(limits.drain_time / LOOKS);
+    let mut look = interval(patience / LOOKS);
+    let end = Instant::now() + limits.drain_time;
+    loop {
+        tokio::select! {
+            done = connection.as_mut() => return log(done),
+            () = sleep_until(end) => return tracing::debug!("a connection did not finish in time"),
+            _ = look.tick() => if activity.is_stalled(patience) {
+                return tracing::debug!("a client does not take what it is answered");
+            },
+        }
     }
 }
 
@@ -204,129 +263,5 @@ async fn connection<I, S, R>(
 fn log(done: Result<(), BoxError>) {
     if let Err(error) = done {
         tracing::debug!(error, "a connection failed");
-    }
-}
-
-/// When a connection last had a request.
-#[derive(Debug)]
-struct Activity {
-    begun: Instant,
-    /// Requests whose answers are not yet handed over to the connection.
-    open: AtomicUsize,
-    /// When the last one was, in milliseconds since the beginning and one more; 0 when there was none yet.
-    last: AtomicU64,
-}
-
-enum Quiet {
-    Never,
-    FromTheStart,
-    Since(Instant),
-}
-
-impl Activity {
-    fn new() -> Self {
-        Self { begun: Instant::now(), open: AtomicUsize::new(0), last: AtomicU64::new(0) }
-    }
-
-    fn quiet_since(&self) -> Quiet {
-        if self.open.load(Ordering::Acquire) > 0 {
-            return Quiet::Never;
-        }
-        match self.last.load(Ordering::Acquire).checked_sub(1) {
-            None => Quiet::FromTheStart,
-            Some(millis) => Quiet::Since(self.begun + Duration::from_millis(millis)),
-        }
-    }
-}
-
-/// Counts as a request while it lives.
-#[derive(Debug)]
-struct Open(Arc<Activity>);
-
-impl Open {
-    fn new(activity: &Arc<Activity>) -> Self {
-        activity.open.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(activity))
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        let millis = u64::try_from(self.0.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.0.last.store(millis + 1, Ordering::Release);
-        self.0.open.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// A service whose requests are counted until the connection has taken the end of their answers.
-#[derive(Debug, Clone)]
-struct Watched<S> {
-    service: S,
-    activity: Arc<Activity>,
-}
-
-impl<S, B, R> Service<Request<B>> for Watched<S>
-where
-    S: Service<Request<B>, Response = Response<R>>,
-{
-    type Response = Response<WatchedBody<R>>;
-    type Error = S::Error;
-    type Future = WatchedFuture<S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.service.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        WatchedFuture { open: Some(Open::new(&self.activity)), future: self.service.call(request) }
-    }
-}
-
-pin_project! {
-    struct WatchedFuture<F> {
-        open: Option<Open>,
-        #[pin]
-        future: F,
-    }
-}
-
-impl<F, R, E> Future for WatchedFuture<F>
-where
-    F: Future<Output = Result<Response<R>, E>>,
-{
-    type Output = Result<Response<WatchedBody<R>>, E>;
-
-    fn poll(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let open = this.open;
-        this.future.poll(cx).map_ok(|response| response.map(|body| WatchedBody { body, _open: open.take() }))
-    }
-}
-
-pin_project! {
-    struct WatchedBody<R> {
-        #[pin]
-        body: R,
-        _open: Option<Open>,
-    }
-}
-
-impl<R: Body> Body for WatchedBody<R> {
-    type Data = R::Data;
-    type Error = R::Error;
-
-    fn poll_frame(
-        self: std::pin::Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<R::Data>, R::Error>>> {
-        self.project().body.poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

@@ -19,7 +19,10 @@ use platform_core::{
 };
 use serde_json::Value;
 
-use crate::status;
+use crate::{limits::origin::ReplyBytes, status};
+
+/// The most bytes of an answer that are not worth counting before they are sent. Our choice.
+const SMALL: usize = 1 << 10;
 
 /// An answer, all of it in memory.
 pub type Reply = Response<Full<Bytes>>;
@@ -118,6 +121,20 @@ pub(crate) fn list(plural: &str, page: &ListReply) -> Reply {
     json(body.freeze())
 }
 
+/// Returns how many bytes an answer's body has.
+pub(crate) fn length(reply: &Reply) -> usize {
+    let length = http_body::Body::size_hint(reply.body()).exact().unwrap_or_default();
+    usize::try_from(length).unwrap_or(usize::MAX)
+}
+
+/// Says in an answer's extensions how much of it is in memory, for when its body becomes one that does not say.
+pub(crate) fn keep(reply: &mut Reply) {
+    let length = length(reply);
+    if length > SMALL {
+        reply.extensions_mut().insert(ReplyBytes(length));
+    }
+}
+
 /// Makes an answer one to HEAD: its headers, and the length of the body that it does not have.
 pub(crate) fn without_body(reply: Reply) -> Reply {
     let (mut head, body) = reply.into_parts();
@@ -189,6 +206,11 @@ impl Refusal {
         Error::new(Code::DeadlineExceeded, message).into()
     }
 
+    /// 408 for a body that its sender does not send.
+    pub(crate) fn slow_body() -> Self {
+        Self::new(Code::DeadlineExceeded, StatusCode::REQUEST_TIMEOUT, "The body took too long to arrive")
+    }
+
     /// Returns the status and the message, for answers of another form.
     pub(crate) fn told(&self) -> (StatusCode, &str) {
         (self.status, self.error.message())
@@ -237,23 +259,17 @@ impl Refusal {
     }
 }
 
-/// Logs an error with its causes when it is a fault of ours, for other transports that answer with it.
-///
-/// UNAVAILABLE without a cause is not one: it is another server that cannot be reached, such as the issuer of a token,
-/// and anybody who sends tokens could fill the log with it.
+/// Logs an error with its causes when it is a fault of ours, for other transports that answer with it. An unknown
+/// method, a deadline of the client's own and an unreachable issuer of tokens are not: clients could fill the log.
 pub fn log_fault(error: &Error) {
-    let of_others = match error.code() {
-        Code::Unimplemented => true,
-        Code::Unavailable => error.source().is_none(),
-        _ => false,
+    let is_ours = match error.code() {
+        Code::Unimplemented | Code::DeadlineExceeded => false,
+        Code::Unavailable => error.source().is_some(),
+        code => status::of(code).is_server_error(),
     };
-    if status::of(error.code()).is_server_error() && !of_others {
-        fault(error);
+    if is_ours {
+        tracing::error!(code = error.code().reason(), message = error.message(), causes = causes(error), "failed");
     }
-}
-
-fn fault(error: &Error) {
-    tracing::error!(code = error.code().reason(), message = error.message(), causes = causes(error), "failed");
 }
 
 fn set_allow(reply: &mut Reply, allow: &str) {

@@ -22,7 +22,11 @@ use platform_core::{
 };
 use serde_json::{Map, Value};
 
-use crate::{BoxError, limits::Limits, reply::Refusal};
+use crate::{
+    BoxError,
+    limits::{Limits, origin::NoRoom},
+    reply::Refusal,
+};
 
 /// Returns the path and the query of a request.
 ///
@@ -200,7 +204,8 @@ pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) 
 /// Reads a body as a JSON object, whatever its Content-Type says. Nothing at all is an empty object.
 ///
 /// # Errors
-/// INVALID_ARGUMENT when it is too large (413) or no JSON object; DEADLINE_EXCEEDED when it takes too long.
+/// INVALID_ARGUMENT when it is too large (413) or no JSON object; DEADLINE_EXCEEDED (408) when it takes too long;
+/// RESOURCE_EXHAUSTED when it is metered and there is no room for it.
 pub(crate) async fn object<B>(body: B, limits: &Limits) -> Result<Map<String, Value>, Refusal>
 where
     B: Body,
@@ -218,8 +223,37 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    let read = tokio::time::timeout(limits.body_time, collect(body, limits.body)).await;
-    read.unwrap_or_else(|_| Err(Refusal::deadline("The body took too long to arrive")))
+    read(body, limits.body, limits.body_time).await.map_err(|unread| match unread {
+        Unread::TooLarge => Refusal::too_large(limits.body),
+        Unread::TooSlow => Refusal::slow_body(),
+        Unread::NoRoom => Error::from(NoRoom).into(),
+        Unread::Broken(error) => Error::invalid_field("body", "was not sent to its end").because(error).into(),
+    })
+}
+
+/// Says why a body was not read.
+#[derive(Debug)]
+pub enum Unread {
+    /// It has more bytes than it may.
+    TooLarge,
+    /// It took longer to arrive than it may.
+    TooSlow,
+    /// It is metered, and there was no room for it.
+    NoRoom,
+    /// It was not sent to its end.
+    Broken(BoxError),
+}
+
+/// Reads a body of at most `most` bytes that arrives within `time`.
+///
+/// # Errors
+/// When it cannot be read.
+pub async fn read<B>(body: B, most: usize, time: Duration) -> Result<Bytes, Unread>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    tokio::time::timeout(time, collect(body, most)).await.unwrap_or(Err(Unread::TooSlow))
 }
 
 /// Reads a JSON object. Nothing at all is an empty one.
@@ -231,7 +265,7 @@ pub(crate) fn parsed(bytes: &[u8], limits: &Limits) -> Result<Map<String, Value>
 ///
 /// Of one that is larger, as much again is read and thrown away, so that a peer that is slightly over is done
 /// sending and reads the answer instead of a reset connection.
-async fn collect<B>(body: B, most: usize) -> Result<Bytes, Refusal>
+async fn collect<B>(body: B, most: usize) -> Result<Bytes, Unread>
 where
     B: Body,
     B::Error: Into<BoxError>,
@@ -240,8 +274,11 @@ where
     let mut rest = BytesMut::new();
     let (mut first, mut length) = (Bytes::new(), 0_usize);
     while let Some(frame) = body.frame().await {
-        let broken = |error| Error::invalid_field("body", "was not sent to its end").because(error);
-        let Ok(mut data) = frame.map_err(broken)?.into_data() else { continue };
+        let frame = frame.map_err(|error| match error.into().downcast::<NoRoom>() {
+            Ok(_) => Unread::NoRoom,
+            Err(error) => Unread::Broken(error),
+        })?;
+        let Ok(mut data) = frame.into_data() else { continue };
         length = length.saturating_add(data.remaining());
         if length > most.saturating_mul(2) {
             break;
@@ -260,7 +297,7 @@ where
         }
     }
     match length > most {
-        true => Err(Refusal::too_large(most)),
+        true => Err(Unread::TooLarge),
         false if rest.is_empty() => Ok(first),
         false => Ok(rest.freeze()),
     }

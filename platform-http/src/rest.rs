@@ -20,11 +20,15 @@ use platform_core::{
     request::{ListRequest, from_query},
     uid::Uid,
 };
+use serde_json::{Map, Value};
 use tower::Service;
 
 use crate::{
     BoxError,
-    limits::Limits,
+    limits::{
+        Limits,
+        origin::{Origin, Shares},
+    },
     reply::{self, Refusal, Reply},
     request,
     routes::{BadRoute, Endpoint, Found, Routes},
@@ -46,6 +50,7 @@ struct Inner {
     tokens: Option<Arc<dyn TokenService>>,
     routes: Routes,
     limits: Limits,
+    shares: Arc<Shares>,
 }
 
 impl Rest {
@@ -59,7 +64,8 @@ impl Rest {
         limits: Limits,
     ) -> Result<Self, BadRoute> {
         let routes = Routes::of(platform.registered())?;
-        Ok(Self(Arc::new(Inner { platform, authenticator, tokens: None, routes, limits })))
+        let shares = Shares::new(&limits);
+        Ok(Self(Arc::new(Inner { platform, authenticator, tokens: None, routes, limits, shares })))
     }
 
     /// Answers the paths of the token services too, `/sts/…` and `/auth/v1/…`.
@@ -102,14 +108,23 @@ impl Inner {
         B::Error: Into<BoxError>,
     {
         let (head, body) = request.into_parts();
-        let mut body = pin!(body);
+        let origin = Origin::of(&head.extensions, &self.shares);
+        let mut body = pin!(origin.metered(body));
         // The platform's state is behind locks that no panic leaves half changed: every write is one commit.
-        let handled = AssertUnwindSafe(self.handle(&head, body.as_mut())).catch_unwind();
+        let handled = AssertUnwindSafe(self.handle(&head, &origin, body.as_mut())).catch_unwind();
         let reply = match tokio::time::timeout(self.limits.request_time, handled).await {
             Ok(Ok(done)) => done,
             Ok(Err(panic)) => Err(Error::panicked(&*panic).into()),
-            Err(_) => Err(Refusal::deadline("The request took too long")),
+            Err(_) => {
+                tracing::error!("a request took too long");
+                Err(Refusal::deadline("The request took too long"))
+            }
         };
+        // Of what was only read, nothing is lost when it cannot be kept until it is taken.
+        let reply = reply.and_then(|reply| match head.method.is_safe() {
+            true => origin.reply(reply::length(&reply)).map(|()| reply).map_err(Refusal::from),
+            false => Ok(reply),
+        });
         let refused = |refusal: Refusal| {
             let domain = self.domain(head.uri.path());
             refusal.of_domain(domain).into_reply(&self.platform.settings().service_domain)
@@ -118,20 +133,25 @@ impl Inner {
         if !request::drained(&head, body).await {
             reply::close(&head, &mut reply);
         }
-        if head.method == Method::HEAD { reply::without_body(reply) } else { reply }
+        if head.method == Method::HEAD {
+            return reply::without_body(reply);
+        }
+        reply::keep(&mut reply);
+        reply
     }
 
-    async fn handle<B>(&self, head: &Parts, body: B) -> Result<Reply, Refusal>
+    async fn handle<B>(&self, head: &Parts, origin: &Origin, body: B) -> Result<Reply, Refusal>
     where
         B: Body,
         B::Error: Into<BoxError>,
     {
+        origin.admit()?;
         let (path, query) = match request::target(head, &self.limits) {
             Err(refusal) if head.uri.path().starts_with(scim::PREFIX) => return Ok(scim::refused(refusal)),
             target => target?,
         };
         if let (Some(endpoint), Some(service)) = (tokens::Endpoint::find(path), &self.tokens) {
-            return self.token_service(&**service, endpoint, head, query, body).await;
+            return self.token_service(&**service, endpoint, head, origin, query, body).await;
         }
         if let Some(path) = path.strip_prefix(scim::PREFIX) {
             return Ok(scim::answer(&self.platform, head, path, query, body, &self.limits).await);
@@ -146,15 +166,15 @@ impl Inner {
         match endpoint {
             Endpoint::Standard(Verb::List, registered, names) => {
                 let variables = names.iter().map(String::as_str).zip(variables);
-                self.list(registered, token, variables, query).await
+                self.list(registered, origin, token, variables, query).await
             }
             Endpoint::Standard(verb, registered, _) => {
                 let uid = variables.first().copied().unwrap_or_default();
-                self.standard(*verb, registered, head, token, uid, query, body).await
+                self.standard(*verb, registered, head, origin, token, uid, query, body).await
             }
             Endpoint::Action(kind, action, names) => {
                 let variables = names.iter().map(String::as_str).zip(variables);
-                self.action(kind, action, head, token, variables, query, body).await
+                self.action(kind, action, head, origin, token, variables, query, body).await
             }
         }
     }
@@ -172,6 +192,7 @@ impl Inner {
         service: &dyn TokenService,
         endpoint: tokens::Endpoint<'_>,
         head: &Parts,
+        origin: &Origin,
         query: &str,
         body: B,
     ) -> Result<Reply, Refusal>
@@ -179,24 +200,29 @@ impl Inner {
         B: Body,
         B::Error: Into<BoxError>,
     {
+        origin.token_path()?;
         if let Some(reply) = endpoint.check_method(&head.method)? {
             return Ok(reply);
         }
         let credential = request::bearer(&head.headers)?;
-        tokens::answer(service, endpoint, head, credential, query, body, &self.limits).await
+        tokens::answer(service, endpoint, head, credential, query, body, &self.limits.of_tokens()).await
     }
 
     /// Answers a list. The variables of its path are parameters.
     async fn list<'v>(
         &self,
         registered: &Registered,
+        origin: &Origin,
         token: Option<&str>,
         variables: impl Iterator<Item = (&'v str, &'v str)>,
         query: &str,
     ) -> Result<Reply, Refusal> {
         let kind = registered.kind;
         let open = kind.method(Verb::List).is_some_and(|list| list.open);
-        let caller = if open { Caller::new(Uid::default()) } else { self.caller(token).await? };
+        let caller = match open {
+            true => origin.open().map(|()| Caller::new(Uid::default()))?,
+            false => self.caller(origin, token).await?,
+        };
         let mut pairs = Vec::new();
         for (name, raw) in variables {
             pairs.push((name.to_owned(), request::variable(name, raw)?));
@@ -213,6 +239,7 @@ impl Inner {
         verb: Verb,
         registered: &Registered,
         head: &Parts,
+        origin: &Origin,
         token: Option<&str>,
         uid: &str,
         query: &str,
@@ -223,31 +250,53 @@ impl Inner {
         B::Error: Into<BoxError>,
     {
         let platform = &self.platform;
-        let caller = &self.caller(token).await?;
+        let caller = &self.caller(origin, token).await?;
         let uid = &request::variable(if verb == Verb::Create { "parent" } else { "uid" }, uid)?;
-        request::no_conditions(head)?;
+        platform.admit(caller, registered, verb, uid).await?;
+        let (mask, body) = match self.rest_of(verb, head, query, body).await {
+            Ok(rest) => rest,
+            Err(refusal) => {
+                // Who has lost the right meanwhile is not told what is wrong with the rest.
+                platform.current_grants(caller).await?;
+                platform.admit(caller, registered, verb, uid).await?;
+                return Err(refusal);
+            }
+        };
         match verb {
             // Lists have no uid.
             Verb::List => Err(Refusal::no_path()),
-            Verb::Get => {
-                request::no_pairs(query)?;
-                Ok(reply::json(platform.get_erased(caller, registered, uid).await?))
-            }
-            Verb::Create => {
-                request::no_pairs(query)?;
-                let body = request::object(body, &self.limits).await?;
-                Ok(reply::json(platform.create_erased(caller, registered, uid, &body).await?))
-            }
+            Verb::Get => Ok(reply::json(platform.get_erased(caller, registered, uid).await?)),
+            Verb::Create => Ok(reply::json(platform.create_erased(caller, registered, uid, &body).await?)),
             Verb::Update => {
-                let mask = request::update_mask(query)?;
-                let body = request::object(body, &self.limits).await?;
                 Ok(reply::json(platform.update_erased(caller, registered, uid, &body, mask.as_deref()).await?))
             }
             Verb::Delete => {
-                request::no_pairs(query)?;
                 platform.delete_erased(caller, registered, uid).await?;
                 Ok(reply::deleted(&head.headers))
             }
+        }
+    }
+
+    /// Reads what a request for a standard method has besides its path: the mask of an update, and the body.
+    async fn rest_of<B>(
+        &self,
+        verb: Verb,
+        head: &Parts,
+        query: &str,
+        body: B,
+    ) -> Result<(Option<String>, Map<String, Value>), Refusal>
+    where
+        B: Body,
+        B::Error: Into<BoxError>,
+    {
+        request::no_conditions(head)?;
+        let mask = match verb {
+            Verb::Update => request::update_mask(query)?,
+            _ => request::no_pairs(query).map(|()| None)?,
+        };
+        match verb {
+            Verb::Create | Verb::Update => Ok((mask, request::object(body, &self.limits).await?)),
+            Verb::List | Verb::Get | Verb::Delete => Ok((mask, Map::new())),
         }
     }
 
@@ -257,6 +306,7 @@ impl Inner {
         kind: &Kind,
         action: &'static Action,
         head: &Parts,
+        origin: &Origin,
         token: Option<&str>,
         variables: impl Iterator<Item = (&'v str, &'v str)>,
         query: &str,
@@ -267,19 +317,30 @@ impl Inner {
         B::Error: Into<BoxError>,
     {
         let caller = match action.needs {
-            Needs::Nothing => None,
-            Needs::Caller | Needs::At(..) | Needs::Somewhere(_) | Needs::Narrowed(_) => Some(self.caller(token).await?),
-        };
-        request::no_conditions(head)?;
-        let mut sent = match action.http {
-            Http::Get => from_query(action.request, &request::pairs(query)?)?,
-            Http::Post | Http::Patch => {
-                request::no_pairs(query)?;
-                request::object(body, &self.limits).await?
+            Needs::Nothing => origin.open().map(|()| None)?,
+            Needs::Caller | Needs::At(..) | Needs::Somewhere(_) | Needs::Narrowed(_) => {
+                Some(self.caller(origin, token).await?)
             }
         };
+        let mut known = Map::new();
         for (name, raw) in variables {
-            request::bind(&mut sent, name, request::variable(name, raw)?)?;
+            known.insert(name.to_owned(), request::variable(name, raw)?.into());
+        }
+        if let Some(caller) = &caller {
+            self.platform.admit_action(caller, kind, action, &known).await?;
+        }
+        let mut sent = match self.sent(action, head, query, body).await {
+            Ok(sent) => sent,
+            Err(refusal) => {
+                if let Some(caller) = &caller {
+                    self.platform.current_grants(caller).await?;
+                    self.platform.admit_action(caller, kind, action, &known).await?;
+                }
+                return Err(refusal);
+            }
+        };
+        for (name, value) in &known {
+            request::bind(&mut sent, name, value.as_str().unwrap_or_default().to_owned())?;
         }
         match self.platform.run_rendered(caller.as_ref(), kind, action, &sent).await? {
             Answer::Value(value) => Ok(reply::value(&value)?),
@@ -287,8 +348,32 @@ impl Inner {
         }
     }
 
-    async fn caller(&self, token: Option<&str>) -> Result<Caller> {
-        let token = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
-        self.authenticator.authenticate(token).await
+    /// Reads what an action is sent, in the query or the body.
+    async fn sent<B>(&self, action: &Action, head: &Parts, query: &str, body: B) -> Result<Map<String, Value>, Refusal>
+    where
+        B: Body,
+        B::Error: Into<BoxError>,
+    {
+        request::no_conditions(head)?;
+        match action.http {
+            Http::Get => Ok(from_query(action.request, &request::pairs(query)?)?),
+            Http::Post | Http::Patch => {
+                request::no_pairs(query)?;
+                request::object(body, &self.limits).await
+            }
+        }
+    }
+
+    /// Returns the caller. Who proves to be nobody is counted with those who need no token.
+    async fn caller(&self, origin: &Origin, token: Option<&str>) -> Result<Caller> {
+        let proved = match token {
+            Some(token) => self.authenticator.authenticate(token).await,
+            None => Err(Error::unauthenticated("A bearer token is needed")),
+        };
+        match &proved {
+            Ok(caller) => origin.caller(caller)?,
+            Err(_) => origin.open()?,
+        }
+        proved
     }
 }

@@ -2,7 +2,8 @@
 //! replaced while connections come.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -18,6 +19,9 @@ use rustls::{
 use tokio_rustls::TlsAcceptor;
 
 use pem::PemObject;
+
+/// The most bytes of a file. Our choice.
+const MOST: u64 = 1 << 20;
 
 /// What a server proves itself by, in two PEM files: a chain of certificates, its own first, and its private key.
 ///
@@ -90,8 +94,22 @@ impl ResolvesServerCert for Current {
     }
 }
 
+/// Reads a regular file of at most [`MOST`] bytes: a pipe or a device might not end, and the read with it.
+fn contents(path: &Path) -> io::Result<Vec<u8>> {
+    let found = fs::metadata(path)?;
+    if !found.is_file() {
+        return Err(io::Error::other("is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(MOST + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > MOST) {
+        return Err(io::Error::other(format!("is larger than {MOST} bytes")));
+    }
+    Ok(bytes)
+}
+
 fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
-    let bytes = |path: &Path| fs::read(path).map_err(|error| TlsError::File(path.to_owned(), error));
+    let bytes = |path: &Path| contents(path).map_err(|error| TlsError::File(path.to_owned(), error));
     let bad = |path: &Path, what| {
         let path = path.to_owned();
         move |error| TlsError::Pem(path, what, error)

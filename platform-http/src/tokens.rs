@@ -10,7 +10,7 @@ use http::{
 };
 use http_body::Body;
 use platform_core::{
-    access::{Exchange, Refresh, Register, TokenService},
+    access::{CredentialOf, Exchange, Refresh, Register, TokenService},
     error::{Code, Error, Result},
     kind::Field,
     request::from_query,
@@ -78,7 +78,8 @@ impl<'p> Endpoint<'p> {
     }
 }
 
-/// Answers a request for one of these paths, whose method was checked.
+/// Answers a request for one of these paths, whose method was checked. A credential that is missing or cannot be good
+/// by its form is refused before the body is read.
 pub(crate) async fn answer<B>(
     service: &dyn TokenService,
     endpoint: Endpoint<'_>,
@@ -97,6 +98,8 @@ where
         return Err(Error::new(Code::Unimplemented, why).into());
     }
     let credential = credential.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
+    let of = if endpoint == Endpoint::Refresh { CredentialOf::Refresh } else { CredentialOf::Token };
+    service.check_form(credential, of)?;
     match endpoint {
         Endpoint::Exchange => {
             let request = Exchange::read(parameters(Exchange::FIELDS, query, body, limits).await?)?;

@@ -59,6 +59,21 @@ async fn every_answer_has_a_request_id_which_is_the_clients_if_it_sent_one() {
     assert_eq!(send(&layers, "GET", "/ping/v2/ping", &[("x-request-id", "abc")]).await.headers["x-request-id"], "abc");
     let (one, two) = (send(&layers, "GET", "/nosuch", &[]).await, send(&layers, "GET", "/nosuch", &[]).await);
     assert_ne!(one.headers["x-request-id"], two.headers["x-request-id"]);
+    let longest = "a".repeat(128);
+    for (ids, kept) in [
+        (&[&*longest][..], true),
+        (&[&"a".repeat(129)], false),
+        (&["a b"], false),
+        (&[""], false),
+        (&["\u{e9}"], false),
+        (&["a", "b"], false),
+    ] {
+        let headers: Vec<_> = ids.iter().map(|id| ("x-request-id", *id)).collect();
+        let answer = send(&layers, "GET", "/ping/v2/ping", &headers).await;
+        let answered: Vec<_> = answer.headers.get_all("x-request-id").iter().collect();
+        assert_eq!(answered.len(), 1);
+        assert_eq!(answered[0].as_bytes() == ids[0].as_bytes(), kept, "{ids:?}: {answered:?}");
+    }
 }
 
 fn allowed_origin(headers: &HeaderMap) -> Option<&str> {

@@ -113,7 +113,7 @@ async fn a_body_that_never_ends_is_answered_and_cut_off() {
     let line = format!("POST /registry/v2/repos/{ORG}");
     let head = request(&line, &format!("Authorization: Bearer {OPERATOR}\r\nContent-Length: 50\r\n"));
     let answer = exchange(&server, format!("{head}{{\"name\":").as_bytes());
-    assert_eq!(statuses(&answer), ["504"]);
+    assert_eq!(statuses(&answer), ["408"]);
     assert!(answer.contains("\"code\":4"), "{answer}");
 
     let mut stream = connect(&server);

@@ -114,6 +114,15 @@ async fn a_certificate_that_is_replaced_is_used_for_new_connections_and_a_bad_on
     assert!(matches!(tls.reload(), Err(TlsError::Refused(_))));
     connect(address, &folder, "new.example", &[]).await.unwrap();
 
+    // A pipe in its place is told, and not waited for.
+    fs::remove_file(folder.path().join("cert.pem")).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(folder.path().join("cert.pem")).status().unwrap();
+    assert!(made.success());
+    assert!(matches!(tls.reload(), Err(TlsError::File(..))));
+    fs::remove_file(folder.path().join("cert.pem")).unwrap();
+    write(folder.path(), "newest.example");
+    assert!(tls.reload().unwrap());
+
     // What was open is open.
     tokio::io::AsyncWriteExt::write_all(&mut open, b"GET /ping/v2/ping HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     let mut answer = [0; 15];

@@ -24,7 +24,7 @@ use std::{
 use async_trait::async_trait;
 use http::Uri;
 use platform_core::{
-    access::{Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
+    access::{CredentialOf, Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
     clock::Clock,
     error::{Code, Detail, Error, Result},
     platform::Platform,
@@ -37,6 +37,7 @@ use crate::{
     fetch::Fetch,
     issuer::Issuer,
     issuers::Issuers,
+    jws::Jws,
     verifier::{InvalidOptions, Verifier},
 };
 
@@ -112,6 +113,14 @@ fn default_audiences(issuer: &Issuer, verifier: &Verifier) -> Vec<String> {
 
 #[async_trait]
 impl TokenService for Sts {
+    fn check_form(&self, credential: &str, of: CredentialOf) -> Result<()> {
+        match of {
+            CredentialOf::Refresh => refresh::check_form(credential),
+            CredentialOf::Token if proof::is_signed_request(credential) => Ok(()),
+            CredentialOf::Token => Jws::parse(credential).map(drop).map_err(bad_token),
+        }
+    }
+
     async fn exchange(&self, credential: &str, request: &Exchange) -> Result<RawToken> {
         let proof = self.prove(credential, request).await?;
         let grant = self.grant(&proof, &request.audiences, &request.narrow).await?;

@@ -26,7 +26,7 @@ use platform_core::{
 };
 use platform_grpc::Grpc;
 use platform_http::{
-    Docs, Import, Layers, Limits, Rest, SystemClock,
+    Docs, Import, Layers, Limits, OpenPaths, Rest, SystemClock,
     openapi::{self, OpenApi, ServedDocument},
     serve, serve_tls,
 };
@@ -86,11 +86,9 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let rest = Rest::new(platform, verifier, limits.clone())?.with_tokens(tokens);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
-    let routes = well_known(&issuer)
-        .merge(health.routes())
-        .merge(documented)
-        .merge(operator)
-        .route_service("/import/{kind}", import);
+    let open = well_known(&issuer).merge(health.routes()).merge(documented);
+    let open = open.layer(OpenPaths::new(&limits, &config.service_domain));
+    let routes = open.merge(operator).route_service("/import/{kind}", import);
     let service = layers.around(grpc.clone().beside(routes.fallback_service(rest)));
     let listener = socket.listen(BACKLOG).map_err(|error| cannot_listen(address, &error))?;
     let failed = Arc::new(OnceLock::new());

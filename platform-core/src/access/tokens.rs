@@ -21,6 +21,15 @@ use crate::{
 /// The methods of the contract's `SecurityTokenService` and `Auth`. `credential` is always the bearer token.
 #[async_trait]
 pub trait TokenService: Debug + Send + Sync + 'static {
+    /// Refuses a credential whose form alone shows that it cannot be good. Transports ask before they read the rest of
+    /// a request; it takes no input or output.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED.
+    fn check_form(&self, _credential: &str, _of: CredentialOf) -> Result<()> {
+        Ok(())
+    }
+
     /// Exchanges an upstream token for one of this platform.
     ///
     /// # Errors
@@ -51,6 +60,15 @@ pub trait TokenService: Debug + Send + Sync + 'static {
     /// # Errors
     /// UNAUTHENTICATED, PERMISSION_DENIED for any other uid.
     async fn unregister(&self, credential: &str, id: &str) -> Result<()>;
+}
+
+/// What a credential is used for, which says what form it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CredentialOf {
+    /// [`TokenService::refresh`]: a refresh token.
+    Refresh,
+    /// Every other method: a JWT.
+    Token,
 }
 
 /// The most audiences that are asked for at once, and the most bytes of each; our choice.

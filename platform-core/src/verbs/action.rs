@@ -10,22 +10,27 @@ use crate::{
     kind::{Action, Needs},
 };
 
-pub(crate) async fn run(cx: &Cx<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Value> {
+/// Refuses a caller who may not run this action. What an action needs at a uid is judged by the uid in the request.
+pub(crate) fn demand(cx: &Cx<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<()> {
     match action.needs {
-        Needs::Nothing | Needs::Caller | Needs::Narrowed(_) => {}
-        Needs::Somewhere(capabilities) => {
-            if cx.nodes(capabilities).is_empty() {
-                return Err(Error::denied());
-            }
-        }
+        Needs::Nothing | Needs::Caller | Needs::Narrowed(_) => Ok(()),
+        Needs::Somewhere(capabilities) if cx.nodes(capabilities).is_empty() => Err(Error::denied()),
+        Needs::Somewhere(_) => Ok(()),
         Needs::At(field, capabilities) => {
-            let sent = fields::named(action.request, field).and_then(|known| {
-                request.iter().find(|(key, _)| fields::is_named(key, known.name)).map(|(_, value)| value)
-            });
-            let uid = uid_in(field, sent.and_then(Value::as_str).unwrap_or_default())?;
-            cx.demand(&uid, capabilities)?;
+            let uid = uid_in(field, sent(action, field, request).and_then(Value::as_str).unwrap_or_default())?;
+            cx.demand(&uid, capabilities)
         }
     }
+}
+
+/// Returns a field of the request, under either of its names.
+pub(crate) fn sent<'r>(action: &Action, field: &str, request: &'r Map<String, Value>) -> Option<&'r Value> {
+    let known = fields::named(action.request, field)?;
+    request.iter().find(|(key, _)| fields::is_named(key, known.name)).map(|(_, value)| value)
+}
+
+pub(crate) async fn run(cx: &Cx<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Value> {
+    demand(cx, action, request)?;
     let mut input = fields::read(action.request, request.clone(), None);
     input.require(action.request);
     (action.run)(cx, input.checked()?.into_inner()).await

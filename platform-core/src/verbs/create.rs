@@ -9,7 +9,7 @@ use crate::{
     cx::Cx,
     error::{Error, Result},
     fields::{self, Checked, Values},
-    kind::{Change, Kind, Parent, Registered, Verb},
+    kind::{Change, Kind, Method, Parent, Registered, Verb},
     resources::iam::group,
     store::{Filter, Item, Key, OrderBy, Query, Require, Scope},
     uid::Uid,
@@ -53,16 +53,7 @@ pub(crate) async fn prepare(
     once: &Once,
 ) -> Result<Prepared> {
     let kind = registered.kind;
-    let Some(method) = kind.method(Verb::Create) else { return Err(Error::denied()) };
-    let parent = match kind.parent {
-        Parent::GroupOrNone => group::parent_for_create(cx, parent, method.capabilities).await?,
-        Parent::None => None,
-        _ => {
-            let parent = uid_in("parent", parent)?;
-            cx.demand(&parent, method.capabilities)?;
-            Some(parent)
-        }
-    };
+    let (method, parent) = demand(cx, kind, parent).await?;
 
     if !kind.parent.shares_uid() && parent.as_ref().is_some_and(|uid| uid.ancestry().count() >= Uid::MAX_SEGMENTS) {
         return Err(Error::invalid_field("parent", format!("must lie less than {} levels deep", Uid::MAX_SEGMENTS)));
@@ -122,6 +113,21 @@ pub(crate) async fn prepare(
     let unchanged = before.filter(|before| change.write.is_empty() && is_same(before));
     change.write.put_bounded(kind, &change.uid, &body, computed, change.private)?;
     Ok(Prepared { uid: change.uid, body, computed, write: change.write, unchanged })
+}
+
+/// Refuses a caller who may not create here; returns the method and the parent, if there is one.
+pub(crate) async fn demand(cx: &Cx<'_>, kind: &'static Kind, parent: &str) -> Result<(&'static Method, Option<Uid>)> {
+    let Some(method) = kind.method(Verb::Create) else { return Err(Error::denied()) };
+    let parent = match kind.parent {
+        Parent::GroupOrNone => group::parent_for_create(cx, parent, method.capabilities).await?,
+        Parent::None => None,
+        _ => {
+            let parent = uid_in("parent", parent)?;
+            cx.demand(&parent, method.capabilities)?;
+            Some(parent)
+        }
+    };
+    Ok((method, parent))
 }
 
 fn new_uid(cx: &Cx<'_>, kind: &Kind, parent: Option<&Uid>) -> Uid {

@@ -18,3 +18,5 @@ mod refusals;
 mod differential;
 
 mod connections;
+
+mod limits;

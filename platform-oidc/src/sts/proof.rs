@@ -209,7 +209,7 @@ impl Sts {
 }
 
 /// Tells whether a credential is a signed request to AWS, in base64url, instead of a token.
-fn is_signed_request(credential: &str) -> bool {
+pub(super) fn is_signed_request(credential: &str) -> bool {
     let start: String = credential.chars().take(8).collect();
     URL_SAFE_NO_PAD.decode(start).is_ok_and(|bytes| bytes.starts_with(b"POST "))
 }

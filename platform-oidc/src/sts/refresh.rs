@@ -48,6 +48,11 @@ fn refused() -> Error {
     Error::unauthenticated("The refresh token is not valid")
 }
 
+/// Refuses what is not a refresh token by its form.
+pub(super) fn check_form(credential: &str) -> Result<()> {
+    Token::read(credential).map(drop).ok_or_else(refused)
+}
+
 impl Sts {
     /// Begins a sign-in and returns its first refresh token.
     pub(super) async fn begin(&self, proof: &Proof, audiences: &[String], grant: &Grant) -> Result<Secret> {

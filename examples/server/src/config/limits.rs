@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use platform_http::Limits;
+use platform_http::{IpNet, Limits, Rate};
 
-use super::duration;
+use super::{bytes, duration};
 
 /// What differs from the library's own limits.
 #[derive(Debug, Args)]
@@ -14,6 +14,15 @@ pub(crate) struct LimitOptions {
     /// The most bytes of a request's body [default: 1048576]
     #[arg(long, global = true, env = "PLATFORM_MAX_BODY", value_name = "BYTES")]
     max_body: Option<usize>,
+    /// The most bytes of requests' bodies at once; an eighth for one address or caller [default: 256M]
+    #[arg(long, global = true, env = "PLATFORM_MAX_BODIES", value_name = "BYTES", value_parser = size)]
+    max_bodies: Option<usize>,
+    /// The same for the bodies of token paths, such as /sts/exchange [default: 16M]
+    #[arg(long, global = true, env = "PLATFORM_MAX_TOKEN_BODIES", value_name = "BYTES", value_parser = size)]
+    max_token_bodies: Option<usize>,
+    /// The most bytes of replies that clients have not read yet; an eighth for one address [default: 256M]
+    #[arg(long, global = true, env = "PLATFORM_MAX_REPLIES", value_name = "BYTES", value_parser = size)]
+    max_replies: Option<usize>,
     /// How deep a JSON body may nest [default: 32]
     #[arg(long, global = true, env = "PLATFORM_MAX_DEPTH", value_name = "LEVELS")]
     max_depth: Option<usize>,
@@ -32,6 +41,15 @@ pub(crate) struct LimitOptions {
     /// The most connections at once; further ones wait [default: 4096]
     #[arg(long, global = true, env = "PLATFORM_MAX_CONNECTIONS", value_name = "NUMBER")]
     max_connections: Option<u32>,
+    /// The most connections of one address at once; further ones are closed [default: 1024]
+    #[arg(long, global = true, env = "PLATFORM_MAX_CONNECTIONS_PER_ADDRESS", value_name = "NUMBER")]
+    max_connections_per_address: Option<u32>,
+    /// The most requests of one address at once; further ones are refused [default: 4096]
+    #[arg(long, global = true, env = "PLATFORM_MAX_REQUESTS_PER_ADDRESS", value_name = "NUMBER")]
+    max_requests_per_address: Option<u32>,
+    /// The most gRPC streams without an end at once, such as Watch; an eighth for one address [default: 1024]
+    #[arg(long, global = true, env = "PLATFORM_MAX_STANDING_STREAMS", value_name = "NUMBER")]
+    max_standing_streams: Option<u32>,
     /// The most requests at once on a connection of HTTP/2 [default: 200]
     #[arg(long, global = true, env = "PLATFORM_MAX_STREAMS", value_name = "NUMBER")]
     max_streams: Option<u32>,
@@ -47,12 +65,43 @@ pub(crate) struct LimitOptions {
     /// How long a connection stays open without a request [default: 1m]
     #[arg(long, global = true, env = "PLATFORM_IDLE_TIMEOUT", value_name = "TIME", value_parser = duration)]
     idle_timeout: Option<Duration>,
+    /// How long a gRPC stream without an end stays open when nothing passes over it [default: 15m]
+    #[arg(long, global = true, env = "PLATFORM_STREAM_IDLE_TIMEOUT", value_name = "TIME", value_parser = duration)]
+    stream_idle_timeout: Option<Duration>,
+    /// How long a client may leave what it is answered unread [default: 30s]
+    #[arg(long, global = true, env = "PLATFORM_WRITE_TIMEOUT", value_name = "TIME", value_parser = duration)]
+    write_timeout: Option<Duration>,
     /// How long an HTTP/2 peer has to answer whether it is still there [default: 20s]
     #[arg(long, global = true, env = "PLATFORM_PING_TIMEOUT", value_name = "TIME", value_parser = duration)]
     ping_timeout: Option<Duration>,
     /// How long open requests have to finish when the server stops [default: 20s]
     #[arg(long, global = true, env = "PLATFORM_DRAIN_TIMEOUT", value_name = "TIME", value_parser = duration)]
     drain_timeout: Option<Duration>,
+    /// How many requests a second, and how many at once, one address may send to what needs no token [default: 50:500]
+    #[arg(long, global = true, env = "PLATFORM_OPEN_RATE", value_name = "NUMBER[:BURST]")]
+    open_rate: Option<Rate>,
+    /// How many requests a second, and how many at once, one identity may send [default: any number]
+    #[arg(long, global = true, env = "PLATFORM_IDENTITY_RATE", value_name = "NUMBER[:BURST]")]
+    identity_rate: Option<Rate>,
+    /// How many requests a second, and how many at once, the identities of one organization may send
+    /// [default: any number]
+    #[arg(long, global = true, env = "PLATFORM_ORGANIZATION_RATE", value_name = "NUMBER[:BURST]")]
+    organization_rate: Option<Rate>,
+    /// A network of proxies, whose word is taken on where requests come from; may be repeated
+    ///
+    /// Behind one of these the address of a request is the right-most one of Forwarded or X-Forwarded-For that is not
+    /// of these networks. Shares of connections do not apply to them.
+    #[arg(long, global = true, env = "PLATFORM_TRUSTED_PROXIES", value_name = "CIDR", value_delimiter = ',')]
+    trusted_proxies: Vec<IpNet>,
+    /// Apply the shares and rates of addresses to loopback addresses too
+    #[arg(long, global = true, env = "PLATFORM_LIMIT_LOOPBACK", default_value = "false",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    limit_loopback: bool,
+}
+
+/// Reads a number of bytes that this machine can have.
+fn size(text: &str) -> Result<usize, String> {
+    bytes(text)?.try_into().map_err(|_| "is more than this machine can have".to_owned())
 }
 
 impl LimitOptions {
@@ -65,6 +114,19 @@ impl LimitOptions {
             depth: self.max_depth.unwrap_or(default.depth),
             body_time: self.body_timeout.unwrap_or(default.body_time),
             request_time: self.request_timeout.unwrap_or(default.request_time),
+            bodies: self.max_bodies.unwrap_or(default.bodies),
+            token_bodies: self.max_token_bodies.unwrap_or(default.token_bodies),
+            replies: self.max_replies.unwrap_or(default.replies),
+            requests_per_address: self.max_requests_per_address.unwrap_or(default.requests_per_address),
+            standing: self.max_standing_streams.unwrap_or(default.standing),
+            standing_idle_time: self.stream_idle_timeout.unwrap_or(default.standing_idle_time),
+            open_rate: self.open_rate.or(default.open_rate),
+            identity_rate: self.identity_rate,
+            organization_rate: self.organization_rate,
+            connections_per_address: self.max_connections_per_address.unwrap_or(default.connections_per_address),
+            trusted_proxies: self.trusted_proxies.clone(),
+            limit_loopback: self.limit_loopback,
+            write_time: self.write_timeout.unwrap_or(default.write_time),
             connections: self.max_connections.unwrap_or(default.connections),
             head_time: self.head_timeout.unwrap_or(default.head_time),
             idle_time: self.idle_timeout.unwrap_or(default.idle_time),
@@ -73,6 +135,8 @@ impl LimitOptions {
             headers: self.max_headers.unwrap_or(default.headers),
             streams: self.max_streams.unwrap_or(default.streams),
             ping_time: self.ping_timeout.unwrap_or(default.ping_time),
+            token_body: default.token_body,
+            token_body_time: default.token_body_time,
         }
     }
 }

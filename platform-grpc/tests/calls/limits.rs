@@ -1,0 +1,217 @@
+//! Bounds on what calls hold: sizes, times, shares, and what is refused before it is read.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::Incoming;
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use platform_http::{Limits, Rate};
+use prost::Message;
+use serde_json::{Value, json};
+use tonic::Code;
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+use crate::support::{Both, OPERATOR, ORG};
+
+type Sent = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// Returns a body that begins with these bytes and never ends.
+fn endless(begins: &[u8]) -> Sent {
+    let first = Ok(Frame::data(Bytes::copy_from_slice(begins)));
+    StreamBody::new(stream::once(async { first }).chain(stream::pending())).boxed_unsync()
+}
+
+fn whole(bytes: Vec<u8>) -> Sent {
+    Full::from(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Returns a message with its prefix.
+fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0], &length[..], message].concat()
+}
+
+/// Calls a method over HTTP/2 with this body; the answer may come before its end.
+async fn post(both: &Both, path: &str, content_type: &str, token: &str, body: Sent) -> Response<Incoming> {
+    let request = Request::post(format!("http://{}{path}", both.address)).header("content-type", content_type);
+    let request = request.header("authorization", token).body(body).unwrap();
+    let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    client.request(request).await.unwrap()
+}
+
+/// Returns the code that a call ends with, in the head or behind the body.
+async fn code(response: Response<Incoming>) -> i32 {
+    let code =
+        |headers: &http::HeaderMap| headers.get("grpc-status").map(|code| code.to_str().unwrap().parse().unwrap());
+    if let Some(code) = code(response.headers()) {
+        return code;
+    }
+    let body = response.into_body().collect().await.unwrap();
+    body.trailers().and_then(code).expect("a call ends with a status")
+}
+
+const GRPC: &str = "application/grpc";
+
+#[tokio::test]
+async fn a_call_without_a_sound_token_is_refused_before_its_message_is_read() {
+    let both = Both::new().await;
+    for path in [
+        "/chainguard.platform.oidc.SecurityTokenService/Exchange",
+        "/chainguard.platform.auth.Auth/Register",
+        "/chainguard.platform.registry.v2.ReposService/CreateRepo",
+    ] {
+        let request = Request::post(format!("http://{}{path}", both.address)).header("content-type", GRPC);
+        let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+        let response = client.request(request.body(endless(&framed(b""))).unwrap()).await.unwrap();
+        assert_eq!(code(response).await, Code::Unauthenticated as i32, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_announced_and_not_sent_ends_its_call() {
+    let short = Duration::from_millis(200);
+    let both = Both::with(Limits { body_time: short, ..Limits::default() }).await;
+    let create = "/chainguard.platform.registry.v2.ReposService/CreateRepo";
+    for begins in [&b""[..], &[0], &[0, 0, 0, 255, 255], &[0, 0, 15, 255, 255, 1, 2, 3]] {
+        let response = post(&both, create, GRPC, OPERATOR, endless(begins)).await;
+        assert_eq!(code(response).await, Code::DeadlineExceeded as i32);
+    }
+}
+
+#[tokio::test]
+async fn messages_share_the_budget_of_bodies() {
+    let both = Both::with(Limits { bodies: 80_000, ..Limits::default() }).await;
+    let create = "/chainguard.platform.registry.v2.ReposService/CreateRepo";
+    // The caller's share is 10,000 bytes.
+    let response = post(&both, create, GRPC, OPERATOR, endless(&framed(&[0; 10_000]))).await;
+    assert_eq!(code(response).await, Code::ResourceExhausted as i32);
+    both.repo("nginx").await;
+}
+
+#[tokio::test]
+async fn a_unary_call_takes_one_message() {
+    let both = Both::new().await;
+    let ping = "/chainguard.platform.ping.v2.PingService/Ping";
+    for content_type in [GRPC, "application/grpc-web+proto"] {
+        for (body, expected) in [
+            ([framed(b""), framed(b"")].concat(), Code::InvalidArgument),
+            ([framed(b""), vec![0]].concat(), Code::InvalidArgument),
+            (vec![0, 0, 0, 0, 9, 1], Code::InvalidArgument),
+            (vec![], Code::InvalidArgument),
+        ] {
+            let response = post(&both, ping, content_type, OPERATOR, whole(body.clone())).await;
+            assert_eq!(code(response).await, expected as i32, "{content_type} {body:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_path_of_a_mask_has_no_comma() {
+    let both = Both::new().await;
+    let uid = both.repo("nginx").await;
+    let repo = described_repo(&uid);
+    for (paths, field) in [(vec!["name,description"], Some("update_mask")), (vec!["name", "description"], None)] {
+        let request = update(&repo, &paths);
+        let sent = [("authorization", &*format!("Bearer {OPERATOR}"))];
+        let done = both.send(&sent, "registry.v2.ReposService/UpdateRepo", request).await;
+        let field_of = |status: &tonic::Status| {
+            crate::support::as_rest(status)["details"][1]["fieldViolations"][0]["field"].as_str().map(str::to_owned)
+        };
+        assert_eq!(done.as_ref().err().and_then(field_of).as_deref(), field, "{paths:?}: {done:?}");
+    }
+}
+
+fn described_repo(uid: &str) -> Value {
+    json!({ "uid": uid, "name": "nginx-2", "description": "new" })
+}
+
+/// Returns an update as bytes: proto3 JSON cannot write every path.
+fn update(repo: &Value, paths: &[&str]) -> Bytes {
+    use prost_reflect::{DynamicMessage, Value as Field};
+    let input = crate::support::described("registry.v2.ReposService/UpdateRepo").input();
+    let mut message = DynamicMessage::deserialize(input.clone(), json!({ "repo": repo })).unwrap();
+    let mask = input.fields().find(|field| field.name().ends_with("mask")).unwrap();
+    let kind = mask.kind().as_message().unwrap().clone();
+    let mut value = DynamicMessage::new(kind);
+    let paths = paths.iter().map(|path| Field::String((*path).to_owned())).collect();
+    value.set_field_by_name("paths", Field::List(paths));
+    message.set_field(&mask, Field::Message(value));
+    message.encode_to_vec().into()
+}
+
+#[tokio::test]
+async fn grpc_web_has_no_other_method_than_post() {
+    let both = Both::new().await;
+    for method in ["GET", "PUT"] {
+        let uri = format!("http://{}/chainguard.platform.ping.v2.PingService/Ping", both.address);
+        let request = Request::builder().method(method).uri(uri).header("content-type", "application/grpc-web+proto");
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let response = client.request(request.body(whole(vec![])).unwrap()).await.unwrap();
+        assert_eq!((response.status().as_u16(), &response.headers()["allow"]), (405, &"POST".parse().unwrap()));
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&body["code"], &body["details"][0]["reason"]), (&json!(12), &json!("UNIMPLEMENTED")));
+    }
+}
+
+#[tokio::test]
+async fn reflection_takes_small_messages_and_ends_when_nothing_passes() {
+    let both = Both::with(Limits { standing_idle_time: Duration::from_millis(300), ..Limits::default() }).await;
+    for version in ["v1", "v1alpha"] {
+        let path = format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo");
+        // What announces 4 MB ends its stream when it does. How, reflection does not say.
+        let announced = [&[0][..], &4_190_000_u32.to_be_bytes(), &[0; 100]].concat();
+        let response = post(&both, &path, GRPC, "", endless(&announced)).await;
+        let code_of = code(response).await;
+        assert!([Code::Ok as i32, Code::OutOfRange as i32].contains(&code_of), "{version}: {code_of}");
+        for begins in [&b""[..], &[0, 0, 0, 1, 0, 7], &framed(&[])] {
+            let response = post(&both, &path, GRPC, "", endless(begins)).await;
+            let code = code(response).await;
+            assert!(
+                [Code::DeadlineExceeded as i32, Code::InvalidArgument as i32].contains(&code),
+                "{begins:?}: {code}"
+            );
+        }
+    }
+    let check = "/grpc.health.v1.Health/Check";
+    let large = HealthCheckRequest { service: "a".repeat(20 << 10) }.encode_to_vec();
+    let response = post(&both, check, GRPC, "", whole(framed(&large))).await;
+    assert_eq!(code(response).await, Code::InvalidArgument as i32);
+    let mut health = HealthClient::new(both.channel.clone());
+    let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().status, 1);
+    assert_eq!(watch.message().await.unwrap_err().code(), Code::DeadlineExceeded);
+}
+
+#[tokio::test]
+async fn an_address_has_its_share_of_streams_without_an_end_and_a_rate() {
+    let hourly = |burst| Some(Rate { every: Duration::from_secs(3600), burst: NonZeroU32::new(burst).unwrap() });
+    let limits = Limits { standing: 16, limit_loopback: true, open_rate: hourly(6), ..Limits::default() };
+    let both = Both::with(limits).await;
+    let watch = async || HealthClient::new(both.channel.clone()).watch(HealthCheckRequest::default()).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = watch().await.unwrap().into_inner();
+        assert_eq!(stream.message().await.unwrap().unwrap().status, 1);
+        held.push(stream);
+    }
+    assert_eq!(watch().await.unwrap_err().code(), Code::ResourceExhausted);
+    // The rest of the rate: each watch counted twice, as a call and by its message, but the one that was refused.
+    let check = async || HealthClient::new(both.channel.clone()).check(HealthCheckRequest::default()).await;
+    let mut checked = 0;
+    let refused = loop {
+        match check().await {
+            Ok(_) => checked += 1,
+            Err(status) => break status,
+        }
+    };
+    assert!(checked <= 6, "{checked}");
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let details = crate::support::as_rest(&refused);
+    assert!(details.to_string().contains("google.rpc.RetryInfo"), "{details}");
+    both.call("iam.v2.GroupsService/GetGroup", json!({ "uid": ORG })).await.unwrap();
+}

@@ -1,0 +1,180 @@
+//! Which address a request is accounted to.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use http::{HeaderMap, HeaderName, header::FORWARDED};
+
+use super::Limits;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// An address that has a share of the server: an IPv4 address, or the /64 network of an IPv6 address, since a single
+/// customer usually has a whole one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Address(IpAddr);
+
+impl Address {
+    pub(crate) fn of(ip: IpAddr) -> Self {
+        Self(match ip.to_canonical() {
+            IpAddr::V4(ip) => IpAddr::V4(ip),
+            IpAddr::V6(ip) => {
+                let [a, b, c, d, ..] = ip.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+        })
+    }
+}
+
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// No share applies: a loopback address, unless [`Limits::limit_loopback`] is set.
+    Exempt,
+    /// A proxy of [`Limits::trusted_proxies`]. Each request names its own address in a header.
+    Proxy(Address),
+    /// A client.
+    Client(Address),
+}
+
+impl Peer {
+    pub(crate) fn of(ip: IpAddr, limits: &Limits) -> Self {
+        let ip = ip.to_canonical();
+        if limits.trusts(ip) {
+            Self::Proxy(Address::of(ip))
+        } else if ip.is_loopback() && !limits.limit_loopback {
+            Self::Exempt
+        } else {
+            Self::Client(Address::of(ip))
+        }
+    }
+
+    /// Returns the address whose share of connections this connection counts against.
+    pub(crate) fn of_connection(self) -> Option<Address> {
+        match self {
+            Self::Client(address) => Some(address),
+            Self::Exempt | Self::Proxy(_) => None,
+        }
+    }
+
+    /// Returns the address that a request with these headers is accounted to. None when no share applies.
+    ///
+    /// Behind a trusted proxy this is the right-most hop of `Forwarded` (RFC 7239) or `X-Forwarded-For` that is not
+    /// itself a trusted proxy. Hops to the left of it are not looked at: clients can write them as they like. When both
+    /// headers are present and disagree, one of them came from the client; the request is then accounted to the proxy.
+    pub(crate) fn of_request(self, headers: &HeaderMap, limits: &Limits) -> Option<Address> {
+        let proxy = match self {
+            Self::Exempt => return None,
+            Self::Client(address) => return Some(address),
+            Self::Proxy(address) => address,
+        };
+        let forwarded = client(headers, &FORWARDED, forwarded_for, limits);
+        let x_forwarded_for = client(headers, &X_FORWARDED_FOR, address_of, limits);
+        match (forwarded, x_forwarded_for) {
+            (Hop::Absent, Hop::Absent) => None,
+            (Hop::Client(ip), Hop::Absent) | (Hop::Absent, Hop::Client(ip)) => Some(Address::of(ip)),
+            (Hop::Client(one), Hop::Client(other)) if one == other => Some(Address::of(one)),
+            _ => Some(proxy),
+        }
+    }
+}
+
+/// What a header says about where a request came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hop {
+    /// There is no such header, or trusted proxies alone are named.
+    Absent,
+    Client(IpAddr),
+    /// The right-most untrusted hop is not an address.
+    Unknown,
+}
+
+fn client(headers: &HeaderMap, name: &HeaderName, read: fn(&str) -> Option<IpAddr>, limits: &Limits) -> Hop {
+    let lines: Vec<_> = headers.get_all(name).iter().map(|line| line.to_str().unwrap_or("unknown")).collect();
+    for hop in lines.iter().rev().flat_map(|line| line.rsplit(',')).map(str::trim) {
+        match read(hop) {
+            Some(ip) if limits.trusts(ip) => {}
+            Some(ip) => return Hop::Client(ip),
+            None => return Hop::Unknown,
+        }
+    }
+    Hop::Absent
+}
+
+/// Reads the `for` parameter of an element of `Forwarded`.
+fn forwarded_for(element: &str) -> Option<IpAddr> {
+    let mut pairs = element.split(';').filter_map(|pair| pair.trim().split_once('='));
+    let (_, node) = pairs.find(|(name, _)| name.eq_ignore_ascii_case("for"))?;
+    address_of(node.trim_matches('"'))
+}
+
+/// Reads an address with or without a port.
+fn address_of(node: &str) -> Option<IpAddr> {
+    let ip = match node.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?.0,
+        None if node.matches(':').count() == 1 => node.split_once(':')?.0,
+        None => node,
+    };
+    ip.parse().map(|ip: IpAddr| ip.to_canonical()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(loopback: bool) -> Limits {
+        let trusted_proxies = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
+        Limits { trusted_proxies, limit_loopback: loopback, ..Limits::default() }
+    }
+
+    fn address(text: &str) -> Option<Address> {
+        (!text.is_empty()).then(|| Address::of(text.parse().unwrap()))
+    }
+
+    #[test]
+    fn ipv6_addresses_of_one_network_are_one_and_mapped_addresses_are_ipv4() {
+        assert_eq!(address("2001:db8:1:2::1"), address("2001:db8:1:2:ffff::2"));
+        assert_ne!(address("2001:db8:1:2::1"), address("2001:db8:1:3::1"));
+        assert_eq!(address("::ffff:192.0.2.1"), address("192.0.2.1"));
+        assert_ne!(address("192.0.2.1"), address("192.0.2.2"));
+    }
+
+    #[test]
+    fn shares_apply_to_clients_and_to_the_loopback_only_where_asked_for() {
+        let peer = |ip: &str, loopback| Peer::of(ip.parse().unwrap(), &limits(loopback));
+        assert_eq!(peer("127.0.0.1", false), Peer::Exempt);
+        assert_eq!(peer("::1", false), Peer::Exempt);
+        assert_eq!(peer("::1", true), Peer::Client(address("::1").unwrap()));
+        assert_eq!(peer("192.0.2.1", false).of_connection(), address("192.0.2.1"));
+        assert_eq!(peer("::ffff:10.1.2.3", false).of_connection(), None);
+    }
+
+    #[test]
+    fn behind_trusted_proxies_the_right_most_untrusted_hop_counts() {
+        for (peer, headers, expected) in [
+            ("192.0.2.1", &[("x-forwarded-for", "198.51.100.1")][..], "192.0.2.1"),
+            ("127.0.0.1", &[("x-forwarded-for", "198.51.100.1")], ""),
+            ("10.0.0.1", &[], ""),
+            ("10.0.0.1", &[("x-forwarded-for", "198.51.100.1")], "198.51.100.1"),
+            ("10.0.0.1", &[("x-forwarded-for", "203.0.113.9, 198.51.100.1, 10.2.2.2")], "198.51.100.1"),
+            ("10.0.0.1", &[("x-forwarded-for", "203.0.113.9"), ("x-forwarded-for", "198.51.100.1")], "198.51.100.1"),
+            ("10.0.0.1", &[("x-forwarded-for", "10.3.3.3, 10.2.2.2")], ""),
+            ("10.0.0.1", &[("x-forwarded-for", "198.51.100.1, nonsense")], "10.0.0.1"),
+            ("10.0.0.1", &[("x-forwarded-for", "198.51.100.1:4711")], "198.51.100.1"),
+            ("10.0.0.1", &[("x-forwarded-for", "127.0.0.1")], "127.0.0.1"),
+            ("10.0.0.1", &[("forwarded", "for=203.0.113.9, for=198.51.100.1;proto=https")], "198.51.100.1"),
+            ("10.0.0.1", &[("forwarded", "proto=https;For=\"[2001:db8::7]:4711\", for=10.0.0.9")], "2001:db8::"),
+            ("10.0.0.1", &[("forwarded", "for=_hidden")], "10.0.0.1"),
+            ("10.0.0.1", &[("forwarded", "for=198.51.100.1"), ("x-forwarded-for", "198.51.100.1")], "198.51.100.1"),
+            ("10.0.0.1", &[("forwarded", "for=203.0.113.9"), ("x-forwarded-for", "198.51.100.1")], "10.0.0.1"),
+            ("fd00::1", &[("x-forwarded-for", "2001:db8::1")], "2001:db8::"),
+        ] {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.append(HeaderName::from_static(name), value.parse().unwrap());
+            }
+            let limits = limits(false);
+            let found = Peer::of(peer.parse().unwrap(), &limits).of_request(&map, &limits);
+            assert_eq!(found, address(expected), "{peer} {headers:?}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What all requests share, and how much of it one holder may have: bytes, connections, requests.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
+use platform_core::uid::Uid;
+
+use super::address::Address;
+
+/// Whom a charge is accounted to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Holder {
+    Address(Address),
+    Caller(Uid),
+}
+
+/// An amount that is shared. Holders that hold nothing take no memory.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    total: usize,
+    share: usize,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    total: usize,
+    by: HashMap<Holder, usize>,
+}
+
+impl Budget {
+    /// Returns a budget of `total`, of which one holder may have `share`.
+    pub(crate) fn new(total: usize, share: usize) -> Arc<Self> {
+        Arc::new(Self { total, share, held: Mutex::default() })
+    }
+
+    /// Begins a charge of nothing.
+    pub(crate) fn charge(self: &Arc<Self>, holder: Option<Holder>) -> Charge {
+        Charge { budget: Arc::clone(self), holders: holder.into_iter().collect(), amount: 0 }
+    }
+
+    /// Returns how much is held in all.
+    pub(crate) fn held(&self) -> usize {
+        self.held.lock().total
+    }
+
+    /// Tells whether this much more fits, in all and into the holder's share.
+    pub(crate) fn has_room(&self, holder: Option<&Holder>, more: usize) -> bool {
+        let held = self.held.lock();
+        let by = holder.and_then(|holder| held.by.get(holder)).copied().unwrap_or_default();
+        held.total.saturating_add(more) <= self.total && (holder.is_none() || by.saturating_add(more) <= self.share)
+    }
+}
+
+/// An amount of a [`Budget`] that is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    budget: Arc<Budget>,
+    holders: Vec<Holder>,
+    amount: usize,
+}
+
+impl Charge {
+    /// Accounts this charge to another holder too, who then has as much as the others.
+    pub(crate) fn also(&mut self, holder: Holder) {
+        if self.amount > 0 {
+            *self.budget.held.lock().by.entry(holder.clone()).or_default() += self.amount;
+        }
+        self.holders.push(holder);
+    }
+
+    /// Takes more. Returns false, and takes nothing, when there is not as much left.
+    pub(crate) fn take(&mut self, more: usize) -> bool {
+        let mut held = self.budget.held.lock();
+        let by = |holder| held.by.get(holder).copied().unwrap_or_default();
+        let fits = held.total.saturating_add(more) <= self.budget.total
+            && self.holders.iter().all(|holder| by(holder).saturating_add(more) <= self.budget.share);
+        if fits {
+            self.amount += more;
+            held.add(&self.holders, more);
+        }
+        fits
+    }
+
+    /// Takes more than there may be left: what is held already and cannot be refused any longer.
+    pub(crate) fn take_anyway(&mut self, more: usize) {
+        self.amount += more;
+        self.budget.held.lock().add(&self.holders, more);
+    }
+
+    /// Gives some of it back.
+    pub(crate) fn give_back(&mut self, less: usize) {
+        let less = less.min(self.amount);
+        self.amount -= less;
+        self.budget.held.lock().remove(&self.holders, less);
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if self.amount > 0 {
+            self.give_back(self.amount);
+        }
+    }
+}
+
+impl Held {
+    fn add(&mut self, holders: &[Holder], more: usize) {
+        self.total += more;
+        for holder in holders {
+            match self.by.get_mut(holder) {
+                Some(held) => *held += more,
+                None => drop(self.by.insert(holder.clone(), more)),
+            }
+        }
+    }
+
+    fn remove(&mut self, holders: &[Holder], less: usize) {
+        self.total = self.total.saturating_sub(less);
+        for holder in holders {
+            if let Some(held) = self.by.get_mut(holder) {
+                *held = held.saturating_sub(less);
+                if *held == 0 {
+                    self.by.remove(holder);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(last: u8) -> Holder {
+        Holder::Address(Address::of([192, 0, 2, last].into()))
+    }
+
+    #[test]
+    fn one_holder_has_its_share_and_all_have_the_total() {
+        let budget = Budget::new(10, 4);
+        let mut charges: Vec<_> = (0..3).map(|n| budget.charge(Some(holder(n)))).collect();
+        assert!(charges.iter_mut().all(|charge| charge.take(3)));
+        assert!(!charges[0].take(2), "over the share");
+        assert!(charges[0].take(1));
+        assert!(!charges[1].take(1), "over the total");
+        assert_eq!(budget.held(), 10);
+        charges[2].give_back(1);
+        assert!(charges[1].take(1));
+        drop(charges);
+        assert_eq!((budget.held(), budget.held.lock().by.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_charge_may_have_several_holders_or_none() {
+        let budget = Budget::new(100, 4);
+        let (mut one, mut other) = (budget.charge(Some(holder(1))), budget.charge(Some(holder(2))));
+        let caller = || Holder::Caller(Uid::opaque("a"));
+        assert!(one.take(2));
+        one.also(caller());
+        other.also(caller());
+        assert!(other.take(2) && !other.take(1), "two addresses of one caller have one share");
+        let mut exempt = budget.charge(None);
+        assert!(exempt.take(96) && !exempt.take(1));
+        exempt.take_anyway(5);
+        assert_eq!(budget.held(), 105);
+        assert!(!budget.has_room(None, 0) && !budget.has_room(Some(&holder(1)), 3));
+    }
+}

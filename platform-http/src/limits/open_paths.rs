@@ -1,0 +1,84 @@
+//! The bounds of what needs no token, for an embedder's own routes.
+
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures_util::{
+    TryFutureExt,
+    future::{Either as EitherFuture, MapOk, Ready, ready},
+};
+use http::{Request, Response};
+use http_body_util::{Either, Full};
+use tower::{Layer, Service};
+
+use super::{
+    Limits,
+    origin::{Origin, Shares},
+};
+use crate::reply::Refusal;
+
+/// Puts the bounds of paths that need no token around an embedder's routes: the rate of an address, its share of
+/// requests at once, and its share of replies that wait. [`Rest`](crate::Rest) has them already.
+#[derive(Debug, Clone)]
+pub struct OpenPaths {
+    shares: Arc<Shares>,
+    service_domain: Arc<str>,
+}
+
+impl OpenPaths {
+    /// Returns the layer. Errors are of this service domain.
+    pub fn new(limits: &Limits, service_domain: &str) -> Self {
+        Self { shares: Shares::new(limits), service_domain: service_domain.into() }
+    }
+}
+
+impl<S> Layer<S> for OpenPaths {
+    type Service = OpenPath<S>;
+
+    fn layer(&self, service: S) -> OpenPath<S> {
+        OpenPath { service, bounds: self.clone() }
+    }
+}
+
+/// A service within the bounds of [`OpenPaths`].
+#[derive(Debug, Clone)]
+pub struct OpenPath<S> {
+    service: S,
+    bounds: OpenPaths,
+}
+
+type Refused<R> = Either<R, Full<Bytes>>;
+
+impl<S, B, R> Service<Request<B>> for OpenPath<S>
+where
+    S: Service<Request<B>, Response = Response<R>, Error = Infallible>,
+{
+    type Response = Response<Refused<R>>;
+    type Error = Infallible;
+    type Future = EitherFuture<
+        MapOk<S::Future, fn(Response<R>) -> Response<Refused<R>>>,
+        Ready<Result<Response<Refused<R>>, Infallible>>,
+    >;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let origin = Origin::of(request.extensions(), &self.bounds.shares);
+        match origin.admit().and_then(|()| origin.open()) {
+            Ok(()) => {
+                let map: fn(Response<R>) -> Response<Refused<R>> = |response| response.map(Either::Left);
+                EitherFuture::Left(self.service.call(request).map_ok(map))
+            }
+            Err(error) => {
+                let reply = Refusal::from(error).into_reply(&self.bounds.service_domain);
+                EitherFuture::Right(ready(Ok(reply.map(Either::Right))))
+            }
+        }
+    }
+}

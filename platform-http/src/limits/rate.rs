@@ -1,0 +1,127 @@
+//! How often requests may come.
+
+use std::{fmt, hash::Hash, num::NonZeroU32, str::FromStr, sync::Arc, time::Duration};
+
+use governor::{
+    DefaultDirectRateLimiter, Quota, RateLimiter,
+    clock::{Clock, DefaultClock},
+};
+use platform_core::error::{Code, Detail, Error, Result};
+use quick_cache::sync::Cache;
+
+/// How many keys are remembered. A key that is forgotten has its whole burst again.
+const KEYS: usize = 16 << 10;
+
+/// How often something may happen: one each `every` in the long run, and up to `burst` at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// In how much time one more becomes possible.
+    pub every: Duration,
+    /// How many may come at once.
+    pub burst: NonZeroU32,
+}
+
+impl Rate {
+    /// Returns a rate of so many a second with this burst.
+    pub fn per_second(number: NonZeroU32, burst: NonZeroU32) -> Self {
+        Self { every: Duration::from_secs(1) / number.get(), burst }
+    }
+}
+
+/// Reads `50` or `50:500`: how many a second, and how many at once, which without it is as many.
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, burst) = text.split_once(':').unwrap_or((text, text));
+        let read = |text: &str| text.parse::<NonZeroU32>().ok();
+        let rate = read(number).zip(read(burst)).map(|(number, burst)| Self::per_second(number, burst));
+        rate.ok_or_else(|| "must be a number per second and perhaps a burst, such as 50:500".to_owned())
+    }
+}
+
+/// A limiter for each key, as many as are remembered.
+pub(crate) struct Rates<K> {
+    quota: Option<Quota>,
+    limiters: Cache<K, Arc<DefaultDirectRateLimiter>>,
+    clock: DefaultClock,
+}
+
+impl<K> fmt::Debug for Rates<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rates").field("quota", &self.quota).finish_non_exhaustive()
+    }
+}
+
+impl<K: Hash + Eq + Clone> Rates<K> {
+    /// Returns limiters of this rate; none limits nothing.
+    pub(crate) fn new(rate: Option<Rate>) -> Self {
+        let quota = rate.and_then(|rate| Some(Quota::with_period(rate.every)?.allow_burst(rate.burst)));
+        Self { quota, limiters: Cache::new(KEYS), clock: DefaultClock::default() }
+    }
+
+    /// Tells whether there is a rate.
+    pub(crate) const fn limits(&self) -> bool {
+        self.quota.is_some()
+    }
+
+    /// Counts one of this key.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED, with when to try again.
+    pub(crate) fn check(&self, key: &K) -> Result<()> {
+        let Some(quota) = self.quota else { return Ok(()) };
+        let limiter = self.limiters.get(key).unwrap_or_else(|| {
+            let new = Arc::new(RateLimiter::direct(quota));
+            self.limiters.insert(key.clone(), Arc::clone(&new));
+            new
+        });
+        limiter.check().map_err(|not_until| {
+            let wait = not_until.wait_time_from(self.clock.now());
+            exhausted("Too many requests", wait)
+        })
+    }
+}
+
+/// Refuses what there is no room for now.
+pub(crate) fn exhausted(message: &str, wait: Duration) -> Error {
+    let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+    Error::new(Code::ResourceExhausted, message).with(Detail::RetryInfo { millis })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_has_its_burst_and_is_told_when_to_come_again() {
+        let rate = Rate { every: Duration::from_secs(3600), burst: NonZeroU32::new(3).unwrap() };
+        let rates = Rates::new(Some(rate));
+        for key in [1, 2] {
+            assert!((0..3).all(|_| rates.check(&key).is_ok()));
+            let error = rates.check(&key).unwrap_err();
+            assert_eq!(error.code(), Code::ResourceExhausted);
+            let [Detail::RetryInfo { millis }] = error.details() else { panic!("{error:?}") };
+            assert!((3_000_000..=3_600_000).contains(millis), "{millis}");
+        }
+        assert!((0..1000).all(|_| Rates::new(None).check(&1).is_ok()));
+    }
+
+    #[test]
+    fn what_is_remembered_of_keys_is_bounded() {
+        let rate = Rate { every: Duration::from_secs(3600), burst: NonZeroU32::MIN };
+        let rates = Rates::new(Some(rate));
+        (0..10 * KEYS).for_each(|key| rates.check(&key).unwrap());
+        assert!(rates.limiters.len() <= KEYS, "{}", rates.limiters.len());
+    }
+
+    #[test]
+    fn a_rate_is_a_number_a_second_and_perhaps_a_burst() {
+        let rate = |text: &str| text.parse::<Rate>().map(|rate| (rate.every.as_micros(), rate.burst.get()));
+        assert_eq!(rate("50:500"), Ok((20_000, 500)));
+        assert_eq!(rate("10"), Ok((100_000, 10)));
+        for text in ["", "0", "1:0", "-1", "1:2:3", "a"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! What one address, one caller and all clients together may hold: counted, while attacks are held.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::{
+    convert::Infallible,
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+    num::NonZeroU32,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, header::EXPECT};
+use http_body::{Body, Frame};
+use platform_core::{
+    access::{CredentialOf, Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
+    error::{Error, Result},
+};
+use platform_http::{Layers, Limits, OpenPaths, Rate, Rest, Shares, serve_with};
+use serde_json::json;
+use support::{Answer, OPERATOR, ORG, call, get, post};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+use tower::ServiceExt;
+
+/// What a test waits for at most; nothing is measured by it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server whose limits apply to the loopback, and what is held of it.
+struct Server {
+    address: SocketAddr,
+    shares: Arc<Shares>,
+    rest: Rest,
+    stop: oneshot::Sender<()>,
+    done: JoinHandle<std::io::Result<()>>,
+}
+
+impl Server {
+    async fn new(limits: Limits) -> Self {
+        let limits = Limits { limit_loopback: true, ..limits };
+        let rest = support::rest(limits.clone()).await.with_tokens(Arc::new(Tokens));
+        let shares = Shares::new(&limits);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let (service, held) = (Layers::default().around(rest.clone()), Arc::clone(&shares));
+        let done =
+            tokio::spawn(
+                async move { serve_with(listener, service, &limits, held, async { drop(stopped.await) }).await },
+            );
+        Self { address, shares, rest, stop, done }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Sends a request over a connection of its own; returns the head and the body.
+    fn send(&self, line: &str, headers: &str) -> String {
+        let mut stream = self.connect();
+        let _ =
+            stream.write_all(format!("{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{headers}\r\n").as_bytes());
+        read_to_end(&mut stream)
+    }
+
+    fn ping(&self) -> String {
+        status(&self.send("GET /ping/v2/ping", "")).to_owned()
+    }
+
+    /// Waits until something can be counted.
+    async fn until(&self, what: &str, is_so: impl Fn(&Shares) -> bool) {
+        let begun = Instant::now();
+        while !is_so(&self.shares) {
+            assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", self.shares);
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn read_to_end(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("the server holds the connection: {error}"),
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn status(answer: &str) -> &str {
+    answer.get(9..12).unwrap_or_default()
+}
+
+const fn each_hour(burst: u32) -> Option<Rate> {
+    match NonZeroU32::new(burst) {
+        Some(burst) => Some(Rate { every: Duration::from_secs(3600), burst }),
+        None => None,
+    }
+}
+
+/// A token service whose credentials begin with `good`.
+#[derive(Debug)]
+struct Tokens;
+
+fn refused<T>() -> Result<T> {
+    Err(Error::unauthenticated("The token proves nothing"))
+}
+
+#[async_trait]
+impl TokenService for Tokens {
+    fn check_form(&self, credential: &str, _: CredentialOf) -> Result<()> {
+        if credential.starts_with("good") { Ok(()) } else { refused() }
+    }
+    async fn exchange(&self, _: &str, _: &Exchange) -> Result<RawToken> {
+        refused()
+    }
+    async fn refresh(&self, _: &str, _: &Refresh) -> Result<TokenPair> {
+        refused()
+    }
+    async fn who_am_i(&self, _: &str) -> Result<WhoAmI> {
+        refused()
+    }
+    async fn register(&self, _: &str, _: &Register) -> Result<Registration> {
+        refused()
+    }
+    async fn unregister(&self, _: &str, _: &str) -> Result<()> {
+        refused()
+    }
+}
+
+/// A body that says whether anybody wanted it, and has nothing.
+struct Unread(Arc<AtomicBool>);
+
+impl Body for Unread {
+    type Data = Bytes;
+    type Error = Infallible;
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.store(true, Ordering::Relaxed);
+        Poll::Ready(None)
+    }
+}
+
+/// Sends a request; returns its status, and whether its body was read.
+async fn send_unread(rest: &Rest, token: Option<&str>, method: &str, path: &str) -> (u16, bool) {
+    let read = Arc::new(AtomicBool::new(false));
+    let mut request = Request::builder().method(method).uri(path).header(EXPECT, "100-continue");
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let response = rest.clone().oneshot(request.body(Unread(Arc::clone(&read))).unwrap()).await.unwrap();
+    (response.status().as_u16(), read.load(Ordering::Relaxed))
+}
+
+#[tokio::test]
+async fn access_is_decided_before_the_rest_of_a_request_is_read() {
+    let rest = support::rest(Limits::default()).await;
+    let identity = json!({ "name": "nobody", "claimMatch": { "issuer": "https://a.example", "subject": "s" } });
+    let stranger = post(&rest, &format!("/iam/v2/identities/{ORG}"), identity).await.ok()["uid"].clone();
+    let stranger = stranger.as_str().unwrap();
+    for (method, path) in [
+        ("POST", format!("/registry/v2/repos/{ORG}")),
+        ("POST", format!("/iam/v2/groups/{ORG}")),
+        ("POST", "/iam/v2/groups".to_owned()),
+        ("PATCH", format!("/iam/v2/groups/{ORG}")),
+        ("PATCH", format!("/iam/v2/groups/{ORG}?updateMask=nosuch")),
+        ("PATCH", format!("/registry/v2/repos/{ORG}/0123456789abcdef/readme")),
+        ("GET", format!("/registry/v2/repos/{ORG}/0123456789abcdef?x=1")),
+        ("DELETE", format!("/iam/v2/groups/{ORG}?x=1")),
+        ("POST", format!("/iam/v2/groups/{ORG}?x=1")),
+    ] {
+        assert_eq!(send_unread(&rest, Some(stranger), method, &path).await, (403, false), "{method} {path}");
+        assert_eq!(send_unread(&rest, None, method, &path).await, (401, false), "{method} {path}");
+        assert_eq!(send_unread(&rest, Some("nobody"), method, &path).await, (401, false), "{method} {path}");
+    }
+    // A caller who had the right when it was last looked at is not told what is wrong with a body either.
+    let role = json!({ "name": "maker", "capabilities": ["CAP_REPO_CREATE"] });
+    let role = post(&rest, &format!("/iam/v2/roles/{ORG}"), role).await.ok()["uid"].clone();
+    let binding =
+        post(&rest, &format!("/iam/v2/roleBindings/{ORG}"), json!({ "identityUid": stranger, "roleUid": role }))
+            .await
+            .ok();
+    let path = format!("/registry/v2/repos/{ORG}");
+    let malformed = async || support::call_as(&rest, Some(stranger), http::Method::POST, &path, "{").await.status;
+    assert_eq!(malformed().await, 400);
+    support::delete(&rest, &format!("/iam/v2/roleBindings/{}", binding["uid"].as_str().unwrap())).await;
+    assert_eq!(malformed().await, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_path_refuses_a_malformed_bearer_before_it_reads_a_body_of_16_kib() {
+    let server = Server::new(Limits::default()).await;
+    for (method, path) in [
+        ("POST", "/sts/exchange"),
+        ("POST", "/sts/exchange_refresh_token"),
+        ("POST", "/auth/v1/register"),
+        ("DELETE", "/auth/v1/delete/x"),
+    ] {
+        for token in [None, Some("junk")] {
+            assert_eq!(send_unread(&server.rest, token, method, path).await, (401, false), "{path} {token:?}");
+        }
+    }
+    assert!(send_unread(&server.rest, Some("good"), "POST", "/sts/exchange").await.1);
+    let send = |length: usize| {
+        let headers = format!("Authorization: good\r\nContent-Length: {length}\r\n\r\n");
+        status(&server.send("POST /sts/exchange", &format!("{headers}aud={}", "a".repeat(length - 4)))).to_owned()
+    };
+    // The audience is too long; a body of one byte more is not looked at.
+    assert_eq!((send(16 << 10), send((16 << 10) + 1)), ("400".to_owned(), "413".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_are_charged_as_they_arrive_and_nobody_waits_for_room() {
+    // A share is 10,000 bytes of bodies, and 1,000 of token paths.
+    let server = Server::new(Limits { bodies: 80_000, token_bodies: 8_000, ..Limits::default() }).await;
+    for (line, token, size, held_then) in [
+        ("POST /sts/exchange".to_owned(), "good", 400, (800, 0)),
+        (format!("POST /registry/v2/repos/{ORG}"), OPERATOR, 4_000, (0, 8_000)),
+    ] {
+        let begin = |announced: usize| {
+            let mut stream = server.connect();
+            let head = format!("Authorization: Bearer {token}\r\nContent-Length: {announced}\r\n\r\n");
+            stream.write_all(format!("{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{head}").as_bytes()).unwrap();
+            stream.write_all(&vec![b' '; size]).unwrap();
+            stream
+        };
+        // What is announced is not charged.
+        let held = [begin(15_000), begin(15_000)];
+        server.until("two bodies are held", |shares| shares.held_bodies() == held_then).await;
+        let refused = read_to_end(&mut begin(15_000));
+        assert_eq!(status(&refused), "429", "{refused}");
+        assert!(refused.contains("\r\nretry-after: 1\r\n") && refused.contains("google.rpc.RetryInfo"), "{refused}");
+        assert_eq!(server.ping(), "200");
+        assert_eq!(server.shares.held_bodies(), held_then);
+        drop(held);
+        server.until("nothing is held", |shares| shares.held_bodies() == (0, 0)).await;
+    }
+}
+
+/// Returns a frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Returns what begins a connection of HTTP/2 that lets the server send this many bytes of each body, and a GET.
+fn unread_get(window: u32, path: &str) -> Vec<u8> {
+    let setting = [&[0, 4][..], &window.to_be_bytes()].concat();
+    let token = format!("Bearer {OPERATOR}");
+    let literal = |name: &[u8], value: &str| [name, &[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
+    // GET, http, the path, the authority and the token.
+    let head = [&b"\x82\x86"[..], &literal(b"\x04", path), b"\x01\x01a", &literal(b"\x0f\x08", &token)].concat();
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(4, 0, 0, &setting)[..], &frame(1, 5, 1, &head)].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_its_client_does_not_take_is_ended_and_its_connection_with_it() {
+    let server = Server::new(Limits { write_time: Duration::from_millis(400), ..Limits::default() }).await;
+    for window in [0, 1] {
+        let held: Vec<_> = (0..20)
+            .map(|_| {
+                let mut stream = server.connect();
+                stream.write_all(&unread_get(window, "/ping/v2/ping")).unwrap();
+                stream
+            })
+            .collect();
+        assert_eq!(server.ping(), "200");
+        for mut stream in held {
+            // Settings, the answer's head, what fits into the window; then the end, although nobody hung up.
+            read_to_end(&mut stream);
+        }
+        server.until("nothing is open", |shares| shares.open_requests() == 0 && shares.held_replies() == 0).await;
+        server.until("no connection is open", |shares| shares.open_connections() == 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stops_does_not_wait_for_clients_that_do_not_read() {
+    let drain = 4 * PATIENCE;
+    let server = Server::new(Limits { write_time: 2 * drain, drain_time: drain / 15, ..Limits::default() }).await;
+    let mut held = server.connect();
+    held.write_all(&unread_get(0, "/ping/v2/ping")).unwrap();
+    server.until("the answer is held", |shares| shares.held_replies() > 0).await;
+    let Server { stop, done, .. } = server;
+    stop.send(()).unwrap();
+    tokio::time::timeout(PATIENCE, done).await.expect("the stream holds the server up").unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_that_are_not_taken_hold_no_more_than_their_share() {
+    let server = Server::new(Limits { replies: 8 * 55_000, ..Limits::default() }).await;
+    for n in 0..50 {
+        let repo = json!({ "name": format!("repo-{n}"), "description": "a".repeat(500) });
+        post(&server.rest, &format!("/registry/v2/repos/{ORG}"), repo).await.ok();
+    }
+    let length = get(&server.rest, "/registry/v2/repos").await.body.len();
+    assert!((28_000..55_000).contains(&length), "{length}");
+    let mut held = server.connect();
+    held.write_all(&unread_get(0, "/registry/v2/repos")).unwrap();
+    server.until("a reply is held", |shares| shares.held_replies() == length).await;
+    let authorization = format!("Authorization: Bearer {OPERATOR}\r\n");
+    let list = || server.send("GET /registry/v2/repos", &authorization);
+    assert_eq!(status(&list()), "429");
+    assert_eq!(server.ping(), "200");
+    // What was changed is told all the same.
+    let body = r#"{"name":"one-more"}"#;
+    let headers = format!("{authorization}Content-Length: {}\r\n\r\n{body}", body.len());
+    assert_eq!(status(&server.send(&format!("POST /registry/v2/repos/{ORG}"), &headers)), "200");
+    drop(held);
+    server.until("nothing is held", |shares| shares.held_replies() == 0).await;
+    assert_eq!(status(&list()), "200");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compressed_replies_count_with_what_they_are_made_of() {
+    let server = Server::new(Limits::default()).await;
+    for n in 0..20 {
+        let repo = json!({ "name": format!("repo-{n}"), "description": "a".repeat(500) });
+        post(&server.rest, &format!("/registry/v2/repos/{ORG}"), repo).await.ok();
+    }
+    let length = get(&server.rest, "/registry/v2/repos").await.body.len();
+    let mut held = server.connect();
+    let accept = b"\x0f\x01\x04gzip";
+    let mut bytes = unread_get(0, "/registry/v2/repos");
+    // The head is the last frame, behind the preface and one setting: a field more.
+    bytes.extend_from_slice(accept);
+    bytes[24 + 15 + 2] += u8::try_from(accept.len()).unwrap();
+    held.write_all(&bytes).unwrap();
+    server.until("the whole reply is counted", |shares| shares.held_replies() >= length).await;
+    drop(held);
+    server.until("nothing is held", |shares| shares.held_replies() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_has_its_share_of_connections_and_further_ones_are_closed() {
+    let server = Server::new(Limits { connections_per_address: 2, ..Limits::default() }).await;
+    let ping = b"GET /ping/v2/ping HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut held: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    for stream in &mut held {
+        stream.write_all(ping).unwrap();
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+    }
+    assert_eq!(server.shares.open_connections(), 2);
+    assert_eq!(server.ping(), "");
+    drop(held.pop());
+    server.until("one is open", |shares| shares.open_connections() == 1).await;
+    assert_eq!(server.ping(), "200");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_has_its_share_of_requests_at_once() {
+    let server = Server::new(Limits { requests_per_address: 2, ..Limits::default() }).await;
+    let held: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream.write_all(b"GET /iam/v2/groups HTTP/1.1\r\nHost: a\r\nAuthorization: stall\r\n\r\n").unwrap();
+            stream
+        })
+        .collect();
+    server.until("both are open", |shares| shares.open_requests() == 2).await;
+    assert_eq!(server.ping(), "429");
+    drop(held);
+    server.until("none is open", |shares| shares.open_requests() == 0).await;
+    assert_eq!(server.ping(), "200");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_needs_no_token_has_a_rate_for_each_address_and_callers_theirs() {
+    let limits = Limits { open_rate: each_hour(4), identity_rate: each_hour(2), ..Limits::default() };
+    let server = Server::new(Limits { trusted_proxies: vec!["127.0.0.0/8".parse().unwrap()], ..limits }).await;
+    let from = |hop: &str, line: &str, headers: &str| {
+        server.send(line, &format!("X-Forwarded-For: 203.0.113.1, {hop}\r\n{headers}"))
+    };
+    let ping = |hop: &str| status(&from(hop, "GET /ping/v2/ping", "")).to_owned();
+    // Open paths, token paths, and tokens that are none.
+    assert_eq!(ping("198.51.100.1"), "200");
+    assert_eq!(status(&from("198.51.100.1", "GET /advisory/v2/documents", "")), "200");
+    assert_eq!(status(&from("198.51.100.1", "GET /auth/v1/ok", "Authorization: good\r\n")), "401");
+    assert_eq!(status(&from("198.51.100.1", "GET /iam/v2/groups", "Authorization: no\r\n")), "401");
+    let refused = from("198.51.100.1", "GET /iam/v2/groups", "Authorization: no\r\n");
+    assert_eq!(status(&refused), "429");
+    assert!(refused.contains("\r\nretry-after: ") && refused.contains("google.rpc.RetryInfo"), "{refused}");
+    assert_eq!((ping("198.51.100.1"), ping("198.51.100.2")), ("429".to_owned(), "200".to_owned()));
+    // A caller who is known has a rate of their own, wherever they come from.
+    let groups = |hop: &str| {
+        let head = format!("Authorization: Bearer {OPERATOR}\r\n");
+        status(&from(hop, "GET /iam/v2/groups", &head)).to_owned()
+    };
+    assert_eq!(["198.51.100.1", "198.51.100.3", "198.51.100.4"].map(groups), ["200", "200", "429"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_loopback_has_no_limits_unless_they_are_asked_for() {
+    let limits = Limits { open_rate: each_hour(1), connections_per_address: 1, ..Limits::default() };
+    let server = support::Listening::new(limits).await;
+    let ping = || {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"GET /ping/v2/ping HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer[9..], b"200");
+        stream
+    };
+    let _held: Vec<_> = (0..5).map(|_| ping()).collect();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_embedders_routes_have_the_same_rate() {
+    let limits = Limits { open_rate: each_hour(1), limit_loopback: true, ..Limits::default() };
+    let app = axum::Router::new().route("/healthz", axum::routing::get(async || "fine"));
+    let app = app.layer(OpenPaths::new(&limits, "platform.test"));
+    let server = support::Listening::serving(app, limits).await;
+    let answer = || {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        read_to_end(&mut stream)
+    };
+    assert_eq!(status(&answer()), "200");
+    let refused = answer();
+    assert_eq!(status(&refused), "429");
+    assert!(refused.contains("google.rpc.ErrorInfo"), "{refused}");
+}
+
+#[tokio::test]
+async fn without_a_listener_there_is_no_address_and_the_budgets_hold() {
+    let rest = support::rest(Limits { bodies: 8_000, open_rate: each_hour(1), ..Limits::default() }).await;
+    for _ in 0..3 {
+        get(&rest, "/ping/v2/ping").await.ok();
+    }
+    let send = async |size: usize| -> Answer {
+        let path = format!("/registry/v2/repos/{ORG}");
+        call(&rest, http::Method::POST, &path, " ".repeat(size)).await
+    };
+    // A caller's share is an eighth.
+    assert_eq!((send(1_000).await.status.as_u16(), send(1_001).await.status.as_u16()), (400, 429));
+}
