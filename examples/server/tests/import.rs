@@ -145,7 +145,7 @@ fn a_running_server_takes_an_import_with_a_token_of_its_data_directory() {
     let elsewhere = tempdir().unwrap();
     documents(elsewhere.path(), &["a"]);
     let told = run(elsewhere.path(), &import).failed();
-    assert!(told.contains("--token") && told.contains("no data directory"), "{told}");
+    assert!(told.contains("--token") && told.contains("there is no installation in platform-data"), "{told}");
 }
 
 #[test]
