@@ -64,8 +64,8 @@ pub use limits::{
 };
 #[cfg(feature = "tls")]
 pub use listener::serve_tls;
-pub use pool::{Pool, PoolBounds};
 pub use listener::{serve, serve_with};
+pub use pool::{Pool, PoolBounds};
 pub use reply::{Reply, log_fault};
 pub use request::{Unread, bearer, operator, read};
 pub use rest::Rest;

@@ -115,7 +115,7 @@ mod tests {
         let spawn = |share: &'static str| {
             let (release, wait) = mpsc::channel::<()>();
             let pool = Arc::clone(&pool);
-            let work: Work = Box::new(move || drop(wait.recv()));
+            let work: Work = Box::new(move || wait.recv().unwrap_or_default());
             (release, tokio::spawn(async move { pool.run(share, work).await }))
         };
         let refused = async |share: &'static str| pool.run(share, Box::new(|| ())).await.map_err(|error| error.code());
@@ -151,7 +151,7 @@ mod tests {
         let (begun, has_begun) = mpsc::channel::<()>();
         let work: Work = Box::new(move || {
             begun.send(()).unwrap();
-            drop(wait.recv());
+            wait.recv().unwrap_or_default();
         });
         let job = tokio::spawn({
             let pool = Arc::clone(&pool);

@@ -48,20 +48,18 @@ fn sound_value(ty: &Type, field: &Field, value: &Value, path: &str, violations: 
             None => violations.add(path, "must be base64"),
         },
         (Type::Message(fields), Value::Object(object)) => sound(fields, object, path, violations),
-        (Type::List(element), Value::Array(values)) => {
-            if bounds::count(field, values.len(), path, violations) && bounds::distinct(field, values, path, violations)
-            {
-                for (index, value) in values.iter().enumerate() {
-                    sound_value(element, field, value, &format!("{path}[{index}]"), violations);
-                }
+        (Type::List(element), Value::Array(values))
+            if bounds::count(field, values.len(), path, violations)
+                && bounds::distinct(field, values, path, violations) =>
+        {
+            for (index, value) in values.iter().enumerate() {
+                sound_value(element, field, value, &format!("{path}[{index}]"), violations);
             }
         }
-        (Type::Map(element), Value::Object(values)) => {
-            if bounds::count(field, values.len(), path, violations) {
-                for (key, value) in values {
-                    bounds::key(field, key, path, violations);
-                    sound_value(element, field, value, &format!("{path}.{key}"), violations);
-                }
+        (Type::Map(element), Value::Object(values)) if bounds::count(field, values.len(), path, violations) => {
+            for (key, value) in values {
+                bounds::key(field, key, path, violations);
+                sound_value(element, field, value, &format!("{path}.{key}"), violations);
             }
         }
         _ => {}

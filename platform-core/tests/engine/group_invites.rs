@@ -315,9 +315,10 @@ fn who_owns_by_a_provider_alone_invites_and_the_code_is_good() {
 
 #[test]
 fn an_invite_is_good_for_as_long_as_the_provider_and_the_mapping_give_what_it_promises() {
-    let ends: [(&str, fn(&SignedIn)); 6] = [
+    type End = (&'static str, fn(&SignedIn));
+    let ends: [End; 6] = [
         ("mapping", |scene| {
-            scene.world.delete(&scene.world.operator, "ExternalGroupRoleMapping", &scene.mapping).unwrap()
+            scene.world.delete(&scene.world.operator, "ExternalGroupRoleMapping", &scene.mapping).unwrap();
         }),
         ("default role", |scene| {
             let lesser = json!({ "defaultRole": built_in("viewer") });

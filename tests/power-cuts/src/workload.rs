@@ -270,7 +270,7 @@ fn verify_files(directory: &Path, ran: &Ran, acknowledged: u64) -> Result<()> {
     let bootstrap = bootstrap.transpose()?.map(|bootstrap| format!("{bootstrap:?}"));
     for (name, found) in [("keys", keys), ("bootstrap", bootstrap)] {
         let writes = || ran.acknowledged.iter().filter(|write| write.wrote.contains_key(name));
-        let needed = writes().filter(|write| write.sequence <= acknowledged).next_back();
+        let needed = writes().rfind(|write| write.sequence <= acknowledged);
         let is_found = |write: &&Acknowledged| write.wrote.get(name) == Some(&found);
         match needed {
             None => ensure!(found.is_none() || writes().any(|write| is_found(&write)), "{name} is from nowhere"),

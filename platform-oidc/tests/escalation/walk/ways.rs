@@ -34,7 +34,7 @@ impl World {
     }
 
     fn issuer(dice: &mut Dice) -> &'static str {
-        *dice.pick::<&str>(&[EVIL, EVIL, SSO])
+        dice.pick::<&str>(&[EVIL, EVIL, SSO])
     }
 
     /// Some relationship that the coalition may use.

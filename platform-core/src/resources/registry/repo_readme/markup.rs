@@ -481,7 +481,8 @@ mod tests {
     #[test]
     fn nesting_is_bounded_whatever_nests() {
         let lists = |depth: usize| (0..depth).map(|at| format!("{}- a\n", "  ".repeat(at))).collect::<String>();
-        let cases: [(&str, fn(usize) -> String); 5] = [
+        type Nested = fn(usize) -> String;
+        let cases: [(&str, Nested); 5] = [
             ("quotes", |depth| "> ".repeat(depth)),
             ("tight quotes", |depth| format!("{}a\nb\n", ">".repeat(depth))),
             ("lists of a line", |depth| format!("{}a\nb\n", "- ".repeat(depth))),
