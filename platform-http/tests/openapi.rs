@@ -71,7 +71,7 @@ const TOKEN_SERVICES: [&str; 7] = [
 ];
 
 /// What is ours and not of the published interface, by what its paths begin with.
-const OURS: [&str; 11] = [
+const OURS: [&str; 13] = [
     "/registry/v2/repoFollowers",
     "/iam/v2/groups/{groupUid}:repairOwner",
     "/iam/v2/groupAccessRequests",
@@ -83,6 +83,8 @@ const OURS: [&str; 11] = [
     "/scim/",
     "/import/",
     "/.well-known/",
+    "/livez",
+    "/readyz",
 ];
 
 #[test]

@@ -86,9 +86,11 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let rest = Rest::new(platform, verifier, limits.clone())?.with_tokens(tokens);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
-    let open = well_known(&issuer).merge(health.routes()).merge(documented);
+    let open = well_known(&issuer).merge(documented);
     let open = open.layer(OpenPaths::new(&limits, &config.service_domain));
-    let routes = open.merge(operator).route_service("/import/{kind}", import);
+    // Health costs nothing and has no bound of requests: behind a proxy that is not trusted, all clients have one address,
+    // and a flood of theirs must not make a load balancer take the server for dead.
+    let routes = open.merge(health.routes()).merge(operator).route_service("/import/{kind}", import);
     let service = layers.around(grpc.clone().beside(routes.fallback_service(rest)));
     let listener = socket.listen(BACKLOG).map_err(|error| cannot_listen(address, &error))?;
     let failed = Arc::new(OnceLock::new());
