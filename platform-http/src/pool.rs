@@ -51,7 +51,10 @@ struct Place {
 impl Pool {
     /// Returns a pool with these bounds.
     pub fn new(bounds: PoolBounds) -> Self {
-        let processors = available_parallelism().map_or(1, NonZero::get);
+        Self::with_processors(bounds, available_parallelism().map_or(1, NonZero::get))
+    }
+
+    fn with_processors(bounds: PoolBounds, processors: usize) -> Self {
         Self { processors: Arc::new(Semaphore::new(processors)), jobs: Arc::default(), bounds }
     }
 
@@ -111,7 +114,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_organization_has_its_share_of_the_queue_and_the_others_theirs() {
-        let pool = Arc::new(Pool::new(PoolBounds { all: 3, share: 2 }));
+        let pool = Arc::new(Pool::with_processors(PoolBounds { all: 3, share: 2 }, 3));
         let spawn = |share: &'static str| {
             let (release, wait) = mpsc::channel::<()>();
             let pool = Arc::clone(&pool);

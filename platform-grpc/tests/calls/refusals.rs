@@ -151,7 +151,7 @@ async fn an_unknown_enum_number_and_a_time_that_is_none_are_violations() {
 #[tokio::test]
 async fn of_very_many_violations_as_many_are_told_as_common_clients_take() {
     let both = Both::new().await;
-    let ids: Vec<_> = (0..5_000).map(|number| format!("no-uid-{number}")).collect();
+    let ids: Vec<_> = (0..1_000).map(|number| format!("no-uid-{number}")).collect();
     let request = json!({ "uidp": { "ids": ids } });
     let status = both.call("registry.v2.ReposService/ListRepos", request).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
