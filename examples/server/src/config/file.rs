@@ -107,6 +107,7 @@ mod tests {
             "store" => "'memory'",
             "operator" | "public-advisory-group" => "['00000000000000000000000000000000000000aa']",
             "log-format" => "'json'",
+            "on-store-failure" => "'serve'",
             "trusted-issuer" | "audience" | "cors-origin" => "['a', 'b']",
             "trusted-proxies" => "['10.0.0.0/8', '::1/128']",
             "limit-loopback" => "true",
@@ -114,7 +115,7 @@ mod tests {
             name if name.starts_with("max-") => "7",
             name if name.ends_with("-timeout") => "'7s'",
             "terms-document" => "['a,b,c']",
-            "open-organisations" => "true",
+            "open-organisations" | "recreate-missing" => "true",
             name if name.starts_with("allow-") => "true",
             _ => "'text'",
         };
