@@ -17,8 +17,16 @@ use tempfile::tempdir;
 const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
 /// What needs no token, and what answers the same to all.
-const OPEN: &[&str] =
-    &["Ping", "ListDocuments", "ListVulnerabilityMetadata", "GetHeadlessSession", "GetOpenidConfiguration", "GetJwks"];
+const OPEN: &[&str] = &[
+    "Ping",
+    "ListDocuments",
+    "ListVulnerabilityMetadata",
+    "GetHeadlessSession",
+    "GetOpenidConfiguration",
+    "GetJwks",
+    "GetLiveness",
+    "GetReadiness",
+];
 
 /// Every operation of the server's document: its id, its method and its path.
 fn operations(api: &Api) -> Vec<(String, String, String)> {

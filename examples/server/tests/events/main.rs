@@ -136,7 +136,20 @@ fn the_operators_paths_authenticate_callers_as_the_api_does() {
         assert_eq!(get(&format!("Authorization: {}\r\n", operator.token), path), "200", "{path}");
         assert_eq!(get("", path), "401", "{path}");
     }
+    // While it is an operator, it cannot be deleted.
+    main.delete(&format!("/iam/v2/identities/{second}")).error(400);
+    server.terminate();
+    assert_eq!(server.wait().code, Some(0));
+
+    let server = Server::start(dir.path(), &[]);
+    let (main, _) = api(dir.path(), &[]);
     assert_eq!(main.delete(&format!("/iam/v2/identities/{second}")).status, 200);
+    server.terminate();
+    assert_eq!(server.wait().code, Some(0));
+
+    let server = Server::start(dir.path(), &["--operator", second]);
+    let (main, _) = api(dir.path(), &[]);
+    let operator = main.with_token(run(dir.path(), &["token", "--identity", second]).ok().trim());
     for path in paths.into_iter().chain(["/iam/v2/groups"]) {
         operator.get(path).error(401);
     }
