@@ -233,6 +233,8 @@ def walk(call: Walk, server) -> None:
     call("Validate")
     call("GetOpenidConfiguration")
     call("GetJwks")
+    call("GetLiveness")
+    call("GetReadiness")
     iam(call, server, org)
     registry(call, server, org)
     data(call, server, org)
@@ -332,6 +334,9 @@ def registry(call: Walk, server, org: str) -> None:
     repo = call("CreateRepo", org, body={"name": "mine", "syncConfig": {"source": source}, "customOverlay": overlay})
     assert repo["syncConfig"]["source"] == source, repo
     call("GetRepo", repo["uid"])
+    [follower] = call("ListRepoFollowers", uidp__children_of=source)["repoFollowers"]
+    assert call("GetRepoFollower", follower["uid"])["repoUid"] == repo["uid"], follower
+    call("DeleteRepoFollower", follower["uid"])
     call("ListRepos", uidp__children_of=org, order_by="name desc", page_size=1)
     call("UpdateRepo", source, body={"description": "A base image"}, updateMask="description")
     call("UpdateRepoReadme", source, body={"content": "# base"})

@@ -55,13 +55,20 @@ impl Store for MapStore {
             }
         };
         let skip = usize::try_from(query.skip).unwrap_or(usize::MAX);
-        let mut rest = matching.iter().skip_while(passed).skip(skip);
-        let page: Vec<_> = rest.by_ref().take(query.limit).collect();
+        let mut rest = matching.iter().skip_while(passed).skip(skip).peekable();
+        let (mut page, mut bytes) = (Vec::new(), 0_usize);
+        while page.len() < query.limit {
+            // A page has one record at least, however long that is.
+            let fits = |put: &Put| page.is_empty() || bytes.saturating_add(put.body.len()) <= query.bytes;
+            let Some(record) = rest.next_if(|(_, put)| fits(put)) else { break };
+            bytes = bytes.saturating_add(record.1.body.len());
+            page.push(record);
+        }
         let position = |(revision, put): &&&(u64, Put)| {
             let (value, uid) = place(query, *revision, put);
             Position { value, uid }
         };
-        let next = if rest.next().is_some() { page.last().map(position) } else { None };
+        let next = if rest.peek().is_some() { page.last().map(position) } else { None };
         let item = |(revision, put): &&(u64, Put)| Item {
             uid: put.key.uid.clone(),
             revision: *revision,
