@@ -103,6 +103,10 @@ impl Server {
         let data_dir = tempfile::tempdir_in(data::directory()).unwrap();
         let bootstrap = platform_oidc::Bootstrap::new(data::organisation(0), data::operator());
         platform_oidc::Bootstrap::read_or_create(data_dir.path(), || bootstrap).unwrap();
+        // A server does not start with one of the two files alone.
+        let (clock, entropy) = (platform_http::SystemClock, platform_http::SystemEntropy);
+        platform_oidc::Keys::read_or_create(data_dir.path(), platform_oidc::Algorithm::Rs256, &clock, &entropy)
+            .unwrap();
         let command = |arguments: &[&str]| {
             let mut command = Command::new(&program);
             command.args(arguments).arg("--data-dir").arg(data_dir.path()).args(["--store", store]);

@@ -70,10 +70,17 @@ def map_body(context, body):
     return body
 
 
+def half(value: object) -> object:
+    if isinstance(value, (str, list)):
+        return value[: len(value) // 2]
+    return dict(list(value.items())[: len(value) // 2]) if isinstance(value, dict) else value
+
+
 def shortened(query: dict) -> dict:
     """Returns a query with fewer and shorter values, until the server reads its path: it takes 32 KiB."""
-    while len(urllib.parse.urlencode(query, doseq=True)) > 30_000:
-        query = {key: value[: len(value) // 2] if hasattr(value, "__len__") else value for key, value in query.items()}
+    for _ in range(20):
+        if len(urllib.parse.urlencode(query, doseq=True)) > 30_000:
+            query = {key: half(value) for key, value in query.items()}
     return query
 
 
