@@ -181,6 +181,19 @@ mod tests {
     }
 
     #[test]
+    fn headers_and_key_ids_have_bounds() {
+        let header = |len: usize| {
+            let empty = r#"{"alg":"RS256","x":""}"#;
+            empty.replace(r#":""}"#, &format!(r#":"{}"}}"#, "x".repeat(len - empty.len())))
+        };
+        assert_eq!(parse_with_header(&header(8192)), Ok(()));
+        assert_eq!(parse_with_header(&header(8193)), Err(TokenError::Malformed("the header is too long")));
+        let kid = |len: usize| format!(r#"{{"alg":"RS256","kid":"{}"}}"#, "x".repeat(len));
+        assert_eq!(parse_with_header(&kid(512)), Ok(()));
+        assert_eq!(parse_with_header(&kid(513)), Err(TokenError::Malformed("the key id is too long")));
+    }
+
+    #[test]
     fn headers_that_ask_for_more_than_is_understood_are_refused() {
         assert_eq!(parse_with_header(r#"{"alg":"RS256"}"#), Ok(()));
         assert_eq!(parse_with_header(r#"{"alg":"ES256","kid":"a","typ":"JWT","x5t":"x","jku":"https://a/"}"#), Ok(()));

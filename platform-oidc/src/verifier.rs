@@ -24,7 +24,7 @@ use crate::{
     discovery::{TrustedIssuer, Wanted},
     error::TokenError,
     issuer::{ACCESS_TOKEN_TYPE, Issuer, WEBHOOK_AUDIENCE, WEBHOOK_SUBJECT},
-    jws::{Jws, MAX_TOKEN},
+    jws::Jws,
     key::VerifyingKey,
     sts::private,
 };
@@ -163,9 +163,6 @@ impl Verifier {
     /// # Errors
     /// [`TokenError`]; all but [`TokenError::Unavailable`] mean that the token is not to be believed.
     pub async fn verify(&self, token: &str) -> Result<Arc<Verified>, TokenError> {
-        if token.len() > MAX_TOKEN {
-            return Err(TokenError::TooLong);
-        }
         let fingerprint = Fingerprint::from(Sha256::digest(token));
         if let Some(verified) = self.recall(&fingerprint) {
             return Ok(verified);

@@ -55,6 +55,7 @@ fn the_second_start_finds_what_the_first_one_made() {
     let again = Keys::read_or_create(&directory, Algorithm::Rs256, &*clock(), &*entropy()).unwrap();
     assert_eq!(again.signing().kid(), keys.signing().kid(), "the key that stands keeps its algorithm");
     assert_eq!(again.page_tokens(), keys.page_tokens());
+    assert_ne!(keys.page_tokens()[0].secret(), keys.sealing()[0].secret());
     assert_eq!(bootstrap(&directory).unwrap(), names);
     assert!(names.organization.is_root() && names.operator != names.organization);
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "nothing is left over");

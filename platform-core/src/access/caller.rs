@@ -93,7 +93,10 @@ pub struct Session {
     /// The person's entry in the provider's directory; none where the directory does not tell of users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Uid>,
-    /// The external groups that the issuer says the person is in.
+    /// The claim that names the person's external groups, as the provider had it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub groups_claim: String,
+    /// The external groups in that claim. They count while the provider reads the same claim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
 }
@@ -103,7 +106,8 @@ impl Session {
     pub(crate) fn bytes(&self) -> usize {
         let groups = self.groups.iter().map(|group| size_of::<String>() + group.len());
         let user = self.user.as_ref().map_or(0, |user| user.len());
-        size_of::<Self>() + self.provider.len() + self.issuer.len() + user + groups.sum::<usize>()
+        let texts = self.provider.len() + self.issuer.len() + self.groups_claim.len();
+        size_of::<Self>() + texts + user + groups.sum::<usize>()
     }
 }
 

@@ -110,12 +110,10 @@ async fn of_session(store: &dyn Store, session: &Session) -> Result<Vec<(Uid, Ui
         (Some(_), user) => user.is_some_and(|user| user.active),
         (None, _) => !provider.scim.as_ref().is_some_and(|scim| scim.enabled),
     };
-    if !let_in || provider.oidc.as_ref().is_none_or(|oidc| oidc.issuer != session.issuer) {
-        return Err(ended());
-    }
+    let oidc = provider.oidc.filter(|oidc| let_in && oidc.issuer == session.issuer).ok_or_else(ended)?;
     let group = session.provider.parent().unwrap_or_default();
     let mut given = vec![(group, Uid::opaque(provider.default_role))];
-    if !session.groups.is_empty() {
+    if !session.groups.is_empty() && session.groups_claim == oidc.groups_claim {
         let mappings = Query::new(ExternalGroupRoleMapping::KIND.name, Scope::Children(session.provider.clone()));
         for item in store.list(&mappings).await?.items {
             let mapping: ExternalGroupRoleMapping = parse(&item.body)?;

@@ -255,7 +255,13 @@ fn rights_of_a_sign_in_count_for_as_long_as_the_provider_gives_them() {
         let grace = world.person("grace", None);
         world.bind(&grace, &built_in("editor"), &world.org);
         let groups = vec!["pullers".to_owned()];
-        let session = Session { provider: provider.clone(), issuer: ISSUER.to_owned(), user: None, groups };
+        let session = Session {
+            provider: provider.clone(),
+            issuer: ISSUER.to_owned(),
+            user: None,
+            groups_claim: "groups".to_owned(),
+            groups,
+        };
         assert_eq!(refused_fields(tenants.follow(&grace, &tenants.source)), ["syncConfig.source"]);
         let signed_in = grace.signed_in(session);
         let repo = uid_of(&tenants.follow(&signed_in, &tenants.source).unwrap());

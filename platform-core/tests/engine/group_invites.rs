@@ -278,6 +278,7 @@ impl SignedIn {
                 provider: provider.clone(),
                 issuer: ISSUER.to_owned(),
                 user: None,
+                groups_claim: "groups".to_owned(),
                 groups: vec!["devs".to_owned(), "admins".to_owned()],
             };
             world.person(subject, None).signed_in(session)

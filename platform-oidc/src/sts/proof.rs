@@ -163,7 +163,8 @@ impl Sts {
         let told = Person { uid: &person, issuer, subject, name: name.as_deref(), email: None, email_unverified };
         self.platform.register(&told).await?;
         let identity = self.platform.identity(&person).await?.ok_or_else(refused)?;
-        let session = Session { provider: uid.clone(), issuer: oidc.issuer.clone(), user, groups };
+        let (issuer, groups_claim) = (oidc.issuer.clone(), oidc.groups_claim.clone());
+        let session = Session { provider: uid.clone(), issuer, user, groups_claim, groups };
         let mut about = about(claims);
         about.entry("email_verified").and_modify(|verified| *verified = false.into());
         let caller = Caller::new(person).signed_in(session);
@@ -267,6 +268,19 @@ fn groups(name: &str, claims: &Claims) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_are_bounded_in_number_and_bytes() {
+        let named = |named: Vec<String>| {
+            let claims = json!({ "iss": "i", "sub": "s", "exp": 1, "iat": 0, "aud": "a", "groups": named });
+            let claims = Claims::parse(claims.to_string().as_bytes()).map_err(bad_token)?;
+            groups("groups", &claims).map(|groups| groups.len())
+        };
+        assert_eq!(named(vec!["g".to_owned(); MAX_GROUPS]).unwrap(), MAX_GROUPS);
+        assert!(named(vec!["g".to_owned(); MAX_GROUPS + 1]).is_err());
+        assert_eq!(named(vec!["g".repeat(MAX_GROUP_BYTES / 2); 2]).unwrap(), 2);
+        assert!(named(vec!["g".repeat(MAX_GROUP_BYTES / 2 + 1); 2]).is_err());
+    }
 
     #[test]
     fn a_signed_request_is_told_from_a_token() {

@@ -13,7 +13,7 @@ use platform_oidc::{Algorithm, key::SigningKey};
 use serde_json::{Value, json};
 
 use crate::{
-    common::{API, key},
+    common::{API, OWN, key},
     setting::{Setting, VIEWER, code, object, said, token},
 };
 
@@ -85,6 +85,17 @@ async fn a_person_of_a_provider_has_its_default_role_and_what_their_groups_are_m
     assert_eq!(may_create().await, Err(Code::PermissionDenied), "a group that they are not in");
     let ops = setting.platform.create(&setting.operator, &tenant.provider, &mapping("ops")).await.unwrap();
     assert_eq!(may_create().await, Ok(()));
+    // Groups of a claim that the provider does not read any more give nothing.
+    let read = async |claim: &str| {
+        let mut provider = setting.platform.get::<IdentityProvider>(&setting.operator, &tenant.provider).await.unwrap();
+        provider.oidc.as_mut().unwrap().groups_claim = claim.to_owned();
+        setting.platform.update(&setting.operator, &tenant.provider, &provider, "oidc.groupsClaim").await.unwrap();
+    };
+    read("departments").await;
+    assert_eq!(may_create().await, Err(Code::PermissionDenied));
+    assert!(setting.sees(access, &tenant.org).await, "the default role does not depend on the claim");
+    read("roles").await;
+    assert_eq!(may_create().await, Err(Code::AlreadyExists), "allowed again, and the name is taken");
     setting.platform.delete::<ExternalGroupRoleMapping>(&setting.operator, &ops.uid).await.unwrap();
     assert_eq!(may_create().await, Err(Code::PermissionDenied));
     // What another issuer vouched for before ends with it.
@@ -97,6 +108,17 @@ async fn a_person_of_a_provider_has_its_default_role_and_what_their_groups_are_m
     assert!(setting.sees(access, &tenant.org).await);
     setting.platform.delete::<IdentityProvider>(&setting.operator, &tenant.provider).await.unwrap();
     assert!(!setting.sees(access, &tenant.org).await);
+}
+
+#[tokio::test]
+async fn a_provider_whose_issuer_is_this_server_signs_nobody_in() {
+    let setting = Setting::new().await;
+    let tenant = tenant(&setting, OWN, json!({})).await;
+    let alice = setting.alice().await;
+    let own = setting.assume(&setting.upstream(json!({})), &alice).await.unwrap();
+    for credential in [own.token.expose(), &tenant.token(json!({ "iss": OWN })), &tenant.token(json!({ "aud": API }))] {
+        assert_eq!(code(setting.exchange(credential, tenant.request()).await), Code::Unauthenticated);
+    }
 }
 
 #[tokio::test]

@@ -395,7 +395,10 @@ mod tests {
     /// Returns the tags of a piece of HTML, with their attributes, in the form in which the sanitizer writes them.
     fn tags(html: &str) -> Vec<String> {
         let tag = regex::Regex::new(r#"<[a-zA-Z][^"'>]*("[^"]*"[^"'>]*|'[^']*'[^"'>]*)*>"#).unwrap();
-        let decoded = |tag: &str| tag.replace(" />", ">").replace("/>", ">").replace('\'', "\"").replace("&amp;", "&");
+        // A sanitizer quotes and escapes attributes in its own way.
+        let same = [(" />", ">"), ("/>", ">"), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">")];
+        let same = same.into_iter().chain([("&#x27;", "\""), ("&quot;", "\""), ("'", "\"")]);
+        let decoded = |tag: &str| same.clone().fold(tag.to_owned(), |tag, (from, to)| tag.replace(from, to));
         tag.find_iter(html).map(|tag| decoded(tag.as_str())).collect()
     }
 
