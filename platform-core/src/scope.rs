@@ -191,6 +191,15 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_single_uid_is_compared_with_no_place_below_it() {
+        let below = |n: usize| Scope::Subtree(Uid::opaque(format!("a/{n}")));
+        let places: Vec<_> = (0..1000).map(below).chain([Scope::Subtree(Uid::opaque("a"))]).collect();
+        let near = |place: Scope| Sorted::new(&places).near(&place).count();
+        assert_eq!(near(Scope::Exact(Uid::opaque("a"))), 1);
+        assert_eq!(near(Scope::Subtree(Uid::opaque("a"))), 1001);
+    }
+
     /// Every uid of a small tree whose names are prefixes of each other.
     fn universe() -> Vec<Uid> {
         let names = ["a", "ab", "b"];

@@ -157,3 +157,24 @@ impl Narrowing {
         self.0.keys()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_session_counts_every_text() {
+        let text = || "x".repeat(1000);
+        let empty = Session::default().bytes();
+        for session in [
+            Session { provider: Uid::opaque(text()), ..Session::default() },
+            Session { issuer: text(), ..Session::default() },
+            Session { user: Some(Uid::opaque(text())), ..Session::default() },
+            Session { groups_claim: text(), ..Session::default() },
+        ] {
+            assert_eq!(session.bytes(), empty + 1000, "{session:?}");
+        }
+        let groups = vec![text(), text()];
+        assert_eq!(Session { groups, ..Session::default() }.bytes(), empty + 2 * (1000 + size_of::<String>()));
+    }
+}
