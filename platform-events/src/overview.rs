@@ -54,13 +54,17 @@ pub async fn pending(platform: &Platform, after: Option<&Uid>, limit: usize) -> 
     Ok(all)
 }
 
-/// Returns dead letters in the order of their uids, from behind one on; at most so many.
+/// The most bytes of the dead letters that are returned at once, if they are several.
+const PAGE_BYTES: usize = 4 << 20;
+
+/// Returns dead letters in the order of their uids, from behind one on; at most so many, and no more than 4 MiB of them.
+/// After the last there are none.
 ///
 /// # Errors
 /// Those of the store.
 pub async fn dead(platform: &Platform, after: Option<&Uid>, limit: usize) -> Result<Vec<DeadLetter>> {
     let after = after.map(|uid| Position { value: KeyValue::default(), uid: uid.clone() });
-    let query = Query { after, limit, ..Query::new(DeadLetter::KIND.name, Scope::All) };
+    let query = Query { after, limit, bytes: PAGE_BYTES, ..Query::new(DeadLetter::KIND.name, Scope::All) };
     platform.store().list(&query).await?.items.iter().map(|item| read(&item.body)).collect()
 }
 

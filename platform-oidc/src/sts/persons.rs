@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 
 use super::{Sts, bad_token, proof::name};
 
+/// The most bytes of what [`WhoAmI`] tells of groups. Our choice.
+const HELD: usize = 1 << 20;
+
 impl Sts {
     /// Tells whom a token stands for and what it allows now.
     pub(super) async fn whom(&self, credential: &str) -> Result<WhoAmI> {
@@ -26,6 +29,7 @@ impl Sts {
         held.sort_by(|(a, _), (b, _)| a.cmp(b));
         held.dedup_by(|(a, _), (b, _)| a == b);
         held.retain(|(_, held)| !held.is_empty());
+        let held = held.into_iter().map(|(group, held)| GroupCapabilities::new(group, held)).collect();
         let said = match verified.own {
             true => verified.claims.get("upstream").and_then(Value::as_object),
             false => Some(&verified.claims),
@@ -36,7 +40,7 @@ impl Sts {
             audience: verified.audiences.clone(),
             expiry: verified.expires,
             issued_at: verified.issued,
-            capabilities: held.into_iter().map(|(group, held)| GroupCapabilities::new(group, held)).collect(),
+            capabilities: within(held, HELD),
             email: verified.email.clone().unwrap_or_default(),
             profile: said.map(profile).filter(|profile| *profile != Profile::default()),
         })
@@ -80,6 +84,25 @@ impl Sts {
     }
 }
 
+/// Returns as much of what is held at groups as has that many bytes in JSON, in the order of before. The groups that are
+/// the fewest levels below an organization are kept, since what is held there is held below.
+fn within(mut held: Vec<GroupCapabilities>, most: usize) -> Vec<GroupCapabilities> {
+    let names = |held: &GroupCapabilities| held.capabilities.iter().map(|name| name.len() + 3).sum::<usize>();
+    let length = |held: &GroupCapabilities| names(held) + held.group.len() + held.role.len() + OVERHEAD;
+    held.sort_by_cached_key(|held| (held.group.ancestry().count(), held.group.clone()));
+    let (mut bytes, mut kept) = (0_usize, 0);
+    while let Some(next) = held.get(kept).filter(|next| bytes.saturating_add(length(next)) <= most) {
+        bytes += length(next);
+        kept += 1;
+    }
+    held.truncate(kept);
+    held.sort_by(|a, b| a.group.cmp(&b.group));
+    held
+}
+
+/// The bytes of a group's keys, quotes and brackets in JSON, at most.
+const OVERHEAD: usize = 48;
+
 fn profile(claims: &Map<String, Value>) -> Profile {
     let text = |name: &str| claims.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     Profile {
@@ -87,5 +110,31 @@ fn profile(claims: &Map<String, Value>) -> Profile {
         picture: text("picture"),
         given_name: text("given_name"),
         family_name: text("family_name"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_of_groups_is_bounded_and_the_topmost_are_kept() {
+        let uid = |organization: usize, levels: usize| {
+            Uid::opaque(format!("{organization:040}{}", "/0123456789abcdef".repeat(levels)))
+        };
+        let held = |uid: Uid| GroupCapabilities {
+            group: uid,
+            role: String::new(),
+            capabilities: vec!["CAP_IAM_ROLES_LIST"; 20],
+        };
+        let all: Vec<_> =
+            (0..100).flat_map(|organization| (0..4).map(move |levels| uid(organization, levels))).collect();
+        let kept = within(all.iter().cloned().map(held).collect(), 100_000);
+        let told = serde_json::to_vec(&kept).unwrap().len();
+        assert!((90_000..=100_000).contains(&told), "{told}");
+        assert!(kept.is_sorted_by(|a, b| a.group < b.group));
+        let levels = |count: usize| kept.iter().filter(|held| held.group.ancestry().count() == count).count();
+        assert!(levels(1) == 100 && levels(2) > 50 && levels(3) + levels(4) == 0, "{}", kept.len());
+        assert_eq!(within(all.iter().cloned().map(held).collect(), usize::MAX).len(), all.len());
     }
 }

@@ -50,7 +50,7 @@ impl Remote {
     }
 
     /// Hands on each line of an answer, and returns how many there were and the last.
-    fn each_line(&self, method: &str, path: &str, mut take: impl FnMut(&str) -> Result<()>) -> Result<(usize, String)> {
+    fn each_line(&self, method: &str, path: &str, mut take: impl FnMut(&str) -> Result<()>) -> Result<String> {
         let url = format!("{}/operator/events/{path}", self.url);
         let authorization = format!("Bearer {}", self.token);
         let sent = match method {
@@ -60,7 +60,7 @@ impl Remote {
         let answer = sent.with_context(|| format!("{} does not answer", self.url))?;
         let status = answer.status();
         let lines = BufReader::new(answer.into_body().into_reader()).lines();
-        let (mut count, mut last) = (0, String::new());
+        let mut last = String::new();
         for line in lines {
             let line = line.context("the server went away")?;
             if !status.is_success() {
@@ -73,10 +73,9 @@ impl Remote {
                 );
             }
             take(&line)?;
-            count += 1;
             last = line;
         }
-        if status.is_success() { Ok((count, last)) } else { bail!("{} answers {}", self.url, status.as_u16()) }
+        if status.is_success() { Ok(last) } else { bail!("{} answers {}", self.url, status.as_u16()) }
     }
 }
 
@@ -93,11 +92,11 @@ fn remote(server: &Remote, what: &EventsCommand) -> Result<()> {
     };
     let mut after = String::new();
     loop {
-        let (count, last) = server.each_line("GET", &format!("{path}{after}"), print)?;
+        let last = server.each_line("GET", &format!("{path}{after}"), print)?;
         let last: Value = serde_json::from_str(&last).unwrap_or_default();
         match last.get(key).and_then(Value::as_str) {
-            Some(uid) if count >= PAGE => after = format!("?after={uid}"),
-            _ => return Ok(()),
+            Some(uid) => after = format!("?after={uid}"),
+            None => return Ok(()),
         }
     }
 }
@@ -122,16 +121,16 @@ fn direct(config: &Config, what: &EventsCommand) -> Result<()> {
 async fn print(platform: &Platform, what: &EventsCommand) -> Result<()> {
     let mut after: Option<Uid> = None;
     loop {
-        let (count, last) = match what {
+        let last = match what {
             EventsCommand::Pending => {
                 let some = overview::pending(platform, after.as_ref(), PAGE).await?;
                 some.iter().try_for_each(line)?;
-                (some.len(), some.last().map(|one| one.subscription.clone()))
+                some.last().map(|one| one.subscription.clone())
             }
             EventsCommand::Dead => {
                 let some = overview::dead(platform, after.as_ref(), PAGE).await?;
                 some.iter().try_for_each(line)?;
-                (some.len(), some.last().map(|one| one.uid.clone()))
+                some.last().map(|one| one.uid.clone())
             }
             EventsCommand::Redeliver { below } => {
                 let count = overview::redeliver(platform, below.as_ref()).await?;
@@ -139,7 +138,7 @@ async fn print(platform: &Platform, what: &EventsCommand) -> Result<()> {
             }
             EventsCommand::Tail => return Ok(()),
         };
-        if count < PAGE {
+        if last.is_none() {
             return Ok(());
         }
         after = last;

@@ -14,6 +14,7 @@ use crate::{
     store::{Delete, Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
+    verbs::list::PAGE_BYTES,
     write::Write,
 };
 
@@ -151,7 +152,8 @@ impl DirectoryUsers {
     }
 }
 
-/// Lists users of a directory by their uids, from the one at `skip`, and tells how many there are.
+/// Lists users of a directory by their uids, from the one at `skip`, and tells how many there are. At most `limit`, and
+/// as many as a page of a list may have bytes.
 pub(crate) async fn list(
     cx: &Cx<'_>,
     provider: &Uid,
@@ -161,7 +163,7 @@ pub(crate) async fn list(
 ) -> Result<(Vec<DirectoryUser>, u64)> {
     // A store is asked for at least one record, and a directory may ask for the count alone.
     let Some(query) = users.query(provider) else { return Ok((Vec::new(), 0)) };
-    let page = cx.page(Query { skip, limit: limit.max(1), count: true, ..query }).await?;
+    let page = cx.page(Query { skip, limit: limit.max(1), bytes: PAGE_BYTES, count: true, ..query }).await?;
     let found = page.items.iter().take(limit).map(|item| serde_json::from_slice(&item.body).map_err(Error::internal));
     Ok((found.collect::<Result<_>>()?, page.total.unwrap_or_default()))
 }

@@ -1,5 +1,7 @@
 //! Artifacts of language ecosystems (`docs/api.md`, Libraries).
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -246,9 +248,12 @@ fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
 
 /// Counts the artifacts of each ecosystem that was asked for, in that order.
 async fn count(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
-    let mut counts = Vec::new();
+    let (mut counts, mut counted) = (Vec::new(), HashSet::new());
     let scopes = cx.visible(Artifact::KIND, LIST, &Scopes::all()).into_vec();
     for ecosystem in request.get("ecosystems").and_then(Value::as_array).into_iter().flatten() {
+        if !counted.insert(ecosystem.as_str().unwrap_or_default()) {
+            continue;
+        }
         let filters =
             vec![Filter::AnyOf { key: "in", values: vec![KeyValue::text(ecosystem.as_str().unwrap_or_default())] }];
         let query = Query {
@@ -259,10 +264,7 @@ async fn count(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
             ..Query::new(Artifact::KIND.name, Scope::Roots)
         };
         let total = cx.page(query).await?.total.unwrap_or_default();
-        let counted = json!({ "ecosystem": ecosystem, "totalCount": total.to_string() });
-        if !counts.contains(&counted) {
-            counts.push(counted);
-        }
+        counts.push(json!({ "ecosystem": ecosystem, "totalCount": total.to_string() }));
     }
     Ok(json!({ "counts": counts }))
 }
