@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use platform_core::{
-    kind::{self, Action, Domain, Registered, Verb},
+    kind::{self, Action, Domain, Http, Registered, Verb},
     platform::ListReply,
 };
 use prost::encoding::WireType;
@@ -56,6 +56,18 @@ pub(crate) enum What {
     Delete(Registered),
     Action(&'static kind::Kind, &'static Action),
     Token(TokenMethod),
+}
+
+impl What {
+    /// Tells whether calls change nothing, so that they can be refused once they are answered.
+    pub(crate) fn reads(&self) -> bool {
+        match self {
+            Self::List(..) | Self::Get(_) => true,
+            Self::Create(..) | Self::Update(..) | Self::Delete(_) => false,
+            Self::Action(_, action) => matches!(action.http, Http::Get),
+            Self::Token(token) => matches!(token, TokenMethod::Validate),
+        }
+    }
 }
 
 /// Returns all methods by their paths, such as `/chainguard.platform.ping.v2.PingService/Ping`. Those that the

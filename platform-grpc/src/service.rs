@@ -260,7 +260,7 @@ impl Inner {
     }
 
     /// Answers a call in protobuf.
-    async fn reply(&self, method: &Method, origin: &Origin, who: Who, bytes: Bytes) -> Result<Bytes> {
+    async fn reply(&self, method: &Method, who: Who, bytes: Bytes) -> Result<Bytes> {
         let Self { platform, .. } = self;
         let mut message = decode::message(&method.input, bytes)?;
         let (caller, credential) = match who {
@@ -274,9 +274,7 @@ impl Inner {
             What::List(registered, page) => {
                 let request = ListRequest::from_json(registered.kind, decode::object(message)?)?;
                 let reply = platform.list_erased(&caller_or_nobody(), registered, &request).await?;
-                let reply = encoded(page.encode(&reply))?;
-                // Of what was only read, nothing is lost when it cannot be kept until it is taken.
-                return origin.reply(reply.len()).map(|()| reply);
+                return encoded(page.encode(&reply));
             }
             What::Get(registered) => {
                 let uid = decode::text(&message, "uid");
@@ -363,7 +361,12 @@ impl<'a> UnaryService<Bytes> for Call<'a> {
         let Self { inner, method, origin, ref mut who } = *self;
         let who = std::mem::take(who);
         Box::pin(async move {
-            let reply = inner.reply(method, origin, who, request.into_inner()).await;
+            let reply = inner.reply(method, who, request.into_inner()).await;
+            // Of what was only read, nothing is lost when it cannot be kept until it is taken.
+            let reply = reply.and_then(|reply| match method.what.reads() {
+                true => origin.reply(reply.len()).map(|()| reply),
+                false => Ok(reply),
+            });
             reply.map(tonic::Response::new).map_err(|error| inner.statuses.of(&error.of_domain(method.domain)))
         })
     }

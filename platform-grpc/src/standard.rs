@@ -46,6 +46,9 @@ use crate::{
 /// The most bytes of a request to these services. Our choice.
 const MESSAGE: usize = 16 << 10;
 
+/// What the paths of health begin with.
+const HEALTH: &str = "/grpc.health.v1.Health/";
+
 type Inner = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
 /// The services, by the beginnings of their paths.
@@ -71,7 +74,7 @@ impl Standard {
         let v1 = reflection(&names).build_v1().map_err(BadContract::Reflection)?;
         let v1alpha = reflection(&names).build_v1alpha().map_err(BadContract::Reflection)?;
         let services = [
-            ("/grpc.health.v1.Health/", Inner::new(health.max_decoding_message_size(MESSAGE))),
+            (HEALTH, Inner::new(health.max_decoding_message_size(MESSAGE))),
             ("/grpc.reflection.v1.ServerReflection/", Inner::new(v1.max_decoding_message_size(MESSAGE))),
             ("/grpc.reflection.v1alpha.ServerReflection/", Inner::new(v1alpha.max_decoding_message_size(MESSAGE))),
         ];
@@ -128,20 +131,20 @@ impl Found {
         if request.method() != Verb::POST {
             return Err(Error::new(Code::Unimplemented, "gRPC calls are POST"));
         }
-        if request.uri().path() == "/grpc.health.v1.Health/Check" {
-            return self.check(request, origin, limits).await;
+        let path = request.uri().path();
+        if !path.starts_with(HEALTH) {
+            return self.stream(request, origin, limits).await;
         }
-        self.stream(request, origin, limits).await
-    }
-
-    async fn check<B>(self, request: Request<B>, origin: &Origin, limits: &Limits) -> Result<Response<Body>>
-    where
-        B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
-    {
+        // The methods of health take one message.
+        let is_watch = path.strip_prefix(HEALTH) == Some("Watch");
         let limits = Limits { body: MESSAGE, ..limits.of_tokens() };
         let (head, body) = request.into_parts();
         let message = frame::read(origin.metered(body), &limits).await?;
-        let call = self.service.oneshot(Request::from_parts(head, Body::new(Full::new(message))));
+        let request = Request::from_parts(head, Full::new(message));
+        if is_watch {
+            return self.stream(request, origin, &limits).await;
+        }
+        let call = self.service.oneshot(request.map(Body::new));
         let Ok(response) = tokio::time::timeout(limits.request_time, call)
             .await
             .map_err(|_| Error::new(Code::DeadlineExceeded, "The request took too long"))?;

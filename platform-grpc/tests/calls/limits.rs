@@ -3,7 +3,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future::join_all, stream};
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
@@ -38,7 +38,8 @@ fn framed(message: &[u8]) -> Vec<u8> {
 /// Calls a method over HTTP/2 with this body; the answer may come before its end.
 async fn post(both: &Both, path: &str, content_type: &str, token: &str, body: Sent) -> Response<Incoming> {
     let request = Request::post(format!("http://{}{path}", both.address)).header("content-type", content_type);
-    let request = request.header("authorization", token).body(body).unwrap();
+    let request = if token.is_empty() { request } else { request.header("authorization", token) };
+    let request = request.body(body).unwrap();
     let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
     client.request(request).await.unwrap()
 }
@@ -214,4 +215,95 @@ async fn an_address_has_its_share_of_streams_without_an_end_and_a_rate() {
     let details = crate::support::as_rest(&refused);
     assert!(details.to_string().contains("google.rpc.RetryInfo"), "{details}");
     both.call("iam.v2.GroupsService/GetGroup", json!({ "uid": ORG })).await.unwrap();
+}
+
+/// What needs no token, by the ends of the paths.
+const OPEN: [&str; 5] = [
+    "PingService/Ping",
+    "SecurityAdvisoryService/ListDocuments",
+    "SecurityAdvisoryService/ListVulnerabilityMetadata",
+    "Auth/GetHeadlessSession",
+    "Health/Check",
+];
+
+/// Returns the paths of all methods of all services.
+fn every_path(both: &Both) -> Vec<String> {
+    let standard = [
+        "/grpc.health.v1.Health/Check",
+        "/grpc.health.v1.Health/Watch",
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    ];
+    let mut paths: Vec<_> = both.grpc.paths().into_iter().chain(standard).map(str::to_owned).collect();
+    assert!(paths.len() > 100, "{paths:?}");
+    paths.sort_unstable();
+    paths
+}
+
+/// Calls each of the paths, some at once; returns those that end with another code, with that.
+async fn unlike(both: &Both, paths: &[String], token: &str, body: impl Fn() -> Sent, expected: Code) -> Vec<String> {
+    let mut unlike = Vec::new();
+    for paths in paths.chunks(32) {
+        let calls = paths.iter().map(|path| async { code(post(both, path, GRPC, token, body()).await).await });
+        for (path, code) in paths.iter().zip(join_all(calls).await) {
+            if code != expected as i32 {
+                unlike.push(format!("{path}: {code}"));
+            }
+        }
+    }
+    unlike
+}
+
+#[tokio::test]
+async fn every_method_has_bounds_of_token_size_and_time() {
+    let limits = Limits { body: 10_000, body_time: Duration::from_millis(200), ..Limits::default() };
+    let limits = Limits { standing_idle_time: Duration::from_millis(200), ..limits };
+    let both = Both::with(limits).await;
+    let paths = every_path(&both);
+    let is_stream = |path: &String| path.ends_with("/Watch") || path.ends_with("/ServerReflectionInfo");
+    let (streams, calls): (Vec<_>, Vec<_>) = paths.into_iter().partition(is_stream);
+    let is_open = |path: &String| OPEN.iter().any(|end| path.ends_with(end));
+    let (open, closed): (Vec<_>, Vec<_>) = calls.iter().cloned().partition(is_open);
+    let none = Vec::<String>::new();
+    // Without a token, no message is waited for; what needs none, and whose message does not come, ends in time.
+    assert_eq!(unlike(&both, &closed, "", || endless(&[0]), Code::Unauthenticated).await, none);
+    assert_eq!(unlike(&both, &open, "", || endless(&[0]), Code::DeadlineExceeded).await, none);
+    assert_eq!(unlike(&both, &calls, OPERATOR, || endless(&[0, 0, 0]), Code::DeadlineExceeded).await, none);
+    assert_eq!(unlike(&both, &streams, OPERATOR, || endless(&[0, 0, 0]), Code::DeadlineExceeded).await, none);
+    // More than twice what a message may have is not waited for.
+    let large = || endless(&framed(&[0; 40 << 10]));
+    assert_eq!(unlike(&both, &calls, OPERATOR, large, Code::InvalidArgument).await, none);
+}
+
+#[tokio::test]
+async fn every_method_counts_among_the_requests_of_its_address() {
+    let limits = Limits { requests_per_address: 1, limit_loopback: true, open_rate: None, ..Limits::default() };
+    let both = Both::with(limits).await;
+    let held = HealthClient::new(both.channel.clone()).watch(HealthCheckRequest::default()).await.unwrap();
+    let unlike = unlike(&both, &every_path(&both), OPERATOR, || whole(framed(b"")), Code::ResourceExhausted).await;
+    assert_eq!(unlike, Vec::<String>::new());
+    drop(held);
+}
+
+#[tokio::test]
+async fn what_is_read_has_room_among_the_replies_that_are_not_taken_or_is_refused() {
+    let repo = json!({ "name": "a", "description": "x".repeat(500) });
+    let create = async |both: &Both| both.rest("POST", &format!("/registry/v2/repos/{ORG}"), repo.clone()).await.1;
+    let length = create(&Both::new().await).await.to_string().len();
+    // A share has room for one and a half.
+    let limits = Limits { replies: 8 * (length + length / 2), limit_loopback: true, ..Limits::default() };
+    let both = Both::with(limits).await;
+    let uid = create(&both).await["uid"].as_str().unwrap().to_owned();
+    // A client that reads nothing holds one.
+    let mut client = Client::builder(TokioExecutor::new());
+    let client = client.http2_only(true).http2_initial_stream_window_size(0).build_http::<Sent>();
+    let request = Request::get(format!("http://{}/registry/v2/repos/{uid}", both.address));
+    let request = request.header("authorization", OPERATOR).body(whole(vec![])).unwrap();
+    let held = client.request(request).await.unwrap();
+    let get = async || both.call("registry.v2.ReposService/GetRepo", json!({ "uid": uid })).await;
+    assert_eq!(get().await.unwrap_err().code(), Code::ResourceExhausted);
+    let created = json!({ "parent": ORG, "repo": { "name": "b", "description": "x".repeat(500) } });
+    both.call("registry.v2.ReposService/CreateRepo", created).await.unwrap();
+    drop((held, client));
+    while get().await.is_err() {}
 }
