@@ -156,7 +156,7 @@ impl Inner {
             return Err(Refusal::other_methods("DELETE, POST".to_owned()));
         }
         request::no_conditions(head)?;
-        let caller = request::operator(&self.platform, &*self.authenticator, &head.headers).await?;
+        let caller = request::operator(&self.platform, &*self.authenticator, head).await?;
         let parent: Arc<str> = parent(query)?.into();
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| busy())?;
         if head.method == Method::DELETE {

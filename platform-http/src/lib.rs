@@ -62,9 +62,7 @@ pub use limits::{
     origin::{Metered, NoRoom, Origin, ReplyBytes, Shares, Standing},
     rate::Rate,
 };
-#[cfg(feature = "tls")]
-pub use listener::serve_tls;
-pub use listener::{serve, serve_with};
+pub use listener::{Listener, serve};
 pub use pool::{Pool, PoolBounds};
 pub use reply::{Reply, log_fault};
 pub use request::{Unread, bearer, operator, read};

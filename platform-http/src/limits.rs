@@ -6,9 +6,10 @@ pub(crate) mod open_paths;
 pub(crate) mod origin;
 pub(crate) mod rate;
 
-use std::{net::IpAddr, num::NonZeroU32, time::Duration};
+use std::{collections::HashMap, net::IpAddr, num::NonZeroU32, time::Duration};
 
 use ipnet::IpNet;
+use platform_core::uid::Uid;
 
 use self::rate::Rate;
 
@@ -53,8 +54,12 @@ pub struct Limits {
     pub open_rate: Option<Rate>,
     /// How often one identity may call. None: as often as it likes.
     pub identity_rate: Option<Rate>,
-    /// How often the identities of one organization may call, together. None.
+    /// How often these identities may call, in place of [`Limits::identity_rate`]. None.
+    pub identity_rates: HashMap<Uid, Rate>,
+    /// How often the identities of one organization may call, together. None. Registered persons are of no organization.
     pub organization_rate: Option<Rate>,
+    /// How often those of these organizations may call, in place of [`Limits::organization_rate`]. None.
+    pub organization_rates: HashMap<Uid, Rate>,
 
     /// How many connections are open at once. 4,096. Further ones wait to be accepted.
     pub connections: u32,
@@ -63,6 +68,10 @@ pub struct Limits {
     /// Whose word is taken on where a request came from. None. Shares of connections do not apply to these, and their
     /// requests are accounted to the right-most hop of `Forwarded` or `X-Forwarded-For` that is not one of them.
     pub trusted_proxies: Vec<IpNet>,
+    /// Whether connections from trusted proxies begin with a PROXY protocol header of version 2, whose source is then
+    /// the client. They do not. Without a good header within [`Limits::head_time`] the connection is closed.
+    /// Connections from elsewhere have no header either way.
+    pub proxy_protocol: bool,
     /// Whether the shares of addresses apply to loopback addresses. They do not.
     pub limit_loopback: bool,
     /// How long a new connection may take until its first request's head is there. 10 s.
@@ -104,10 +113,13 @@ impl Default for Limits {
             standing_idle_time: Duration::from_secs(15 * 60),
             open_rate: NonZeroU32::new(50).zip(NonZeroU32::new(500)).map(|(rate, burst)| Rate::per_second(rate, burst)),
             identity_rate: None,
+            identity_rates: HashMap::new(),
             organization_rate: None,
+            organization_rates: HashMap::new(),
             connections: 4096,
             connections_per_address: 1024,
             trusted_proxies: Vec::new(),
+            proxy_protocol: false,
             limit_loopback: false,
             head_time: Duration::from_secs(10),
             idle_time: Duration::from_secs(60),

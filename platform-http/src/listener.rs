@@ -5,8 +5,9 @@
 //! whose client does not take what it is answered too, and any other with a request never.
 
 mod exchange;
+mod proxy;
 
-use std::{convert::Infallible, io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, fmt, io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use http_body::Body;
@@ -47,61 +48,35 @@ const PAUSE: Duration = Duration::from_millis(100);
 const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 
-/// Serves connections until `shutdown` is ready, then lets those that are open finish for at most
-/// [`Limits::drain_time`].
+/// Where connections come from: a TCP listener, and what is spoken between TCP and HTTP.
 ///
-/// Any tower service will do, such as a [`Rest`](crate::Rest), an axum router around one, or one that takes gRPC too.
-///
-/// # Errors
-/// None today: a connection that cannot be accepted is logged and the next one awaited.
-pub async fn serve<S, R>(
-    listener: TcpListener,
-    service: S,
-    limits: &Limits,
-    shutdown: impl Future<Output = ()>,
-) -> io::Result<()>
-where
-    S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
-    R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
-{
-    serve_by(Transport::Cleartext, listener, service, limits, Shares::new(limits), shutdown).await
+/// A [`TcpListener`] alone is one in cleartext.
+#[derive(Debug)]
+pub struct Listener {
+    tcp: TcpListener,
+    transport: Transport,
+    shares: Option<Arc<Shares>>,
 }
 
-/// Serves connections as [`serve`] does, out of shares that the caller can look at.
-///
-/// # Errors
-/// As [`serve`].
-pub async fn serve_with<S, R>(
-    listener: TcpListener,
-    service: S,
-    limits: &Limits,
-    shares: Arc<Shares>,
-    shutdown: impl Future<Output = ()>,
-) -> io::Result<()>
-where
-    S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
-    R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
-{
-    serve_by(Transport::Cleartext, listener, service, limits, shares, shutdown).await
+impl From<TcpListener> for Listener {
+    fn from(tcp: TcpListener) -> Self {
+        Self { tcp, transport: Transport::Cleartext, shares: None }
+    }
 }
 
-/// Serves connections by TLS, as [`serve`] does those in cleartext. A handshake may take as long as a request's head.
-///
-/// # Errors
-/// As [`serve`].
-#[cfg(feature = "tls")]
-pub async fn serve_tls<S, R>(
-    listener: TcpListener,
-    tls: &Tls,
-    service: S,
-    limits: &Limits,
-    shutdown: impl Future<Output = ()>,
-) -> io::Result<()>
-where
-    S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
-    R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
-{
-    serve_by(Transport::Tls(tls.acceptor()), listener, service, limits, Shares::new(limits), shutdown).await
+impl Listener {
+    /// Speaks TLS. A handshake may take [`Limits::head_time`].
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls(self, tls: &Tls) -> Self {
+        Self { transport: Transport::Tls(tls.acceptor()), ..self }
+    }
+
+    /// Charges connections and requests to these shares, which the caller can look at.
+    #[must_use]
+    pub fn with_shares(self, shares: Arc<Shares>) -> Self {
+        Self { shares: Some(shares), ..self }
+    }
 }
 
 /// What is between TCP and HTTP.
@@ -112,18 +87,36 @@ enum Transport {
     Tls(TlsAcceptor),
 }
 
-async fn serve_by<S, R>(
-    transport: Transport,
-    listener: TcpListener,
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cleartext => "Cleartext",
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => "Tls",
+        })
+    }
+}
+
+/// Serves connections until `shutdown` is ready, then lets those that are open finish for at most
+/// [`Limits::drain_time`].
+///
+/// Any tower service will do, such as a [`Rest`](crate::Rest), an axum router around one, or one that takes gRPC too.
+/// With [`Limits::proxy_protocol`], connections from trusted proxies begin with a PROXY protocol header.
+///
+/// # Errors
+/// None today: a connection that cannot be accepted is logged and the next one awaited.
+pub async fn serve<S, R>(
+    listener: impl Into<Listener>,
     service: S,
     limits: &Limits,
-    shares: Arc<Shares>,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
     R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
+    let Listener { tcp, transport, shares } = listener.into();
+    let shares = shares.unwrap_or_else(|| Shares::new(limits));
     let builder = Arc::new(builder(limits));
     let limits = Arc::new(limits.clone());
     let free = Arc::new(Semaphore::new(limits.connections as usize));
@@ -131,20 +124,20 @@ where
     let mut shutdown = pin!(shutdown);
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &free) => accepted,
+            accepted = accept(&tcp, &free) => accepted,
             () = &mut shutdown => break,
         };
         match accepted {
-            Ok((stream, address, permit)) => {
-                let peer = Peer::of(address, &limits);
-                let Some(share) = share(peer, &shares) else {
-                    tracing::debug!("an address has too many connections");
-                    continue;
-                };
-                let service = Watched::new(service.clone(), peer, Arc::clone(&limits), Arc::clone(&shares));
-                let (builder, limits) = (Arc::clone(&builder), Arc::clone(&limits));
-                let (stopped, transport) = (stopped.clone(), transport.clone());
+            Ok((mut stream, ip, permit)) => {
+                let (service, transport, stopped) = (service.clone(), transport.clone(), stopped.clone());
+                let (builder, limits, shares) = (Arc::clone(&builder), Arc::clone(&limits), Arc::clone(&shares));
                 tokio::spawn(async move {
+                    let _permit = permit;
+                    let Some(peer) = proxy::peer(&mut stream, ip, &limits, &shares).await else { return };
+                    let Some(_share) = share(peer, &shares) else {
+                        return tracing::debug!("an address has too many connections");
+                    };
+                    let service = Watched::new(service, peer, Arc::clone(&limits), shares);
                     match transport {
                         Transport::Cleartext => connection(stream, builder, service, limits, stopped).await,
                         #[cfg(feature = "tls")]
@@ -154,16 +147,20 @@ where
                             Err(_) => tracing::debug!("a handshake took too long"),
                         },
                     }
-                    drop((share, permit));
                 });
             }
             Err(error) => {
-                tracing::warn!(error = %error, "cannot accept a connection");
+                // Peers can cause this again and again, by as many connections as there are file descriptors.
+                if shares.warnings.check(&"accept").is_ok() {
+                    tracing::warn!(%error, "cannot accept a connection");
+                } else {
+                    tracing::debug!(%error, "cannot accept a connection");
+                }
                 sleep(PAUSE).await;
             }
         }
     }
-    drop((listener, stop));
+    drop((tcp, stop));
     // Every connection has a permit until it ends.
     let all_ended = free.acquire_many(limits.connections);
     if timeout(limits.drain_time, all_ended).await.is_err() {

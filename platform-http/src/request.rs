@@ -24,7 +24,10 @@ use serde_json::{Map, Value};
 
 use crate::{
     BoxError,
-    limits::{Limits, origin::NoRoom},
+    limits::{
+        Limits,
+        origin::{NoRoom, Origin},
+    },
     reply::Refusal,
 };
 
@@ -103,10 +106,18 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
 /// when the identity is gone.
 ///
 /// # Errors
-/// UNAUTHENTICATED as [`bearer`] and without a token, and PERMISSION_DENIED for anybody else and for a narrowed token.
-pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, headers: &HeaderMap) -> Result<Caller> {
-    let token = bearer(headers)?.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
-    let caller = authenticator.authenticate(token).await?;
+/// UNAUTHENTICATED as [`bearer`] and without a token, PERMISSION_DENIED for anybody else and for a narrowed token, and
+/// RESOURCE_EXHAUSTED as [`Origin::admit`] and, without a good token, as [`Origin::open`].
+pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, head: &Parts) -> Result<Caller> {
+    let origin = Origin::known(&head.extensions);
+    if let Some(origin) = &origin {
+        origin.admit()?;
+    }
+    let proved = match bearer(&head.headers)? {
+        Some(token) => authenticator.authenticate(token).await,
+        None => Err(Error::unauthenticated("A bearer token is needed")),
+    };
+    let caller = proved.or_else(|error| origin.map_or(Ok(()), |origin| origin.open()).and(Err(error)))?;
     platform.demand_operator(&caller).await?;
     Ok(caller)
 }

@@ -154,7 +154,7 @@ impl Inner {
             return self.token_service(&**service, endpoint, head, origin, query, body).await;
         }
         if let Some(path) = path.strip_prefix(scim::PREFIX) {
-            return Ok(scim::answer(&self.platform, head, path, query, body, &self.limits).await);
+            return Ok(scim::answer(&self.platform, origin, head, path, query, body, &self.limits).await);
         }
         let (endpoint, variables) = match self.routes.find(&head.method, path) {
             Found::Endpoint(endpoint, variables) => (endpoint, variables),

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use self::about::About;
 use crate::{
     BoxError,
-    limits::Limits,
+    limits::{Limits, origin::Origin},
     reply::{self, Refusal, Reply},
     request,
 };
@@ -144,6 +144,7 @@ pub(crate) fn refused(refusal: Refusal) -> Reply {
 /// Answers a request whose path begins with [`PREFIX`], which `path` is without.
 pub(crate) async fn answer<B>(
     platform: &Platform,
+    origin: &Origin,
     head: &Parts,
     path: &str,
     query: &str,
@@ -154,11 +155,12 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    handle(platform, head, path, query, body, limits).await.unwrap_or_else(Refused::into_reply)
+    handle(platform, origin, head, path, query, body, limits).await.unwrap_or_else(Refused::into_reply)
 }
 
 async fn handle<B>(
     platform: &Platform,
+    origin: &Origin,
     head: &Parts,
     path: &str,
     query: &str,
@@ -169,9 +171,12 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    let token = request::bearer(&head.headers)?;
-    let token = token.ok_or_else(|| Error::unauthenticated("A SCIM token is needed"))?;
-    let access = platform.verify_scim_token(token).await?;
+    let access = match request::bearer(&head.headers)? {
+        Some(token) => platform.verify_scim_token(token).await,
+        None => Err(Error::unauthenticated("A SCIM token is needed")),
+    };
+    // A directory without a good token is counted with those who need no token.
+    let access = access.or_else(|error| origin.open().and(Err(error)))?;
     let path = with_slashes(path);
     let (provider, endpoint) = find(&path).ok_or_else(Refused::not_found)?;
     // A token is good at its own provider, and tells nothing of any other.

@@ -31,8 +31,10 @@ use http_body::{Body, Frame};
 use platform_core::{
     access::{CredentialOf, Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
     error::{Error, Result},
+    resources::vulnerabilities::Advisory,
+    uid::Uid,
 };
-use platform_http::{Layers, Limits, OpenPaths, Rate, Rest, Shares, serve_with};
+use platform_http::{Import, Layers, Limits, Listener, OpenPaths, Rate, Rest, Shares, serve};
 use serde_json::json;
 use support::{Answer, OPERATOR, ORG, call, get, post};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
@@ -58,11 +60,9 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let (service, held) = (Layers::default().around(rest.clone()), Arc::clone(&shares));
-        let done =
-            tokio::spawn(
-                async move { serve_with(listener, service, &limits, held, async { drop(stopped.await) }).await },
-            );
+        let listener = Listener::from(listener).with_shares(Arc::clone(&shares));
+        let service = Layers::default().around(rest.clone());
+        let done = tokio::spawn(async move { serve(listener, service, &limits, async { drop(stopped.await) }).await });
         Self { address, shares, rest, stop, done }
     }
 
@@ -382,7 +382,7 @@ async fn an_address_has_its_share_of_requests_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_needs_no_token_has_a_rate_for_each_address_and_callers_theirs() {
-    let limits = Limits { open_rate: each_hour(4), identity_rate: each_hour(2), ..Limits::default() };
+    let limits = Limits { open_rate: each_hour(5), identity_rate: each_hour(2), ..Limits::default() };
     let server = Server::new(Limits { trusted_proxies: vec!["127.0.0.0/8".parse().unwrap()], ..limits }).await;
     let from = |hop: &str, line: &str, headers: &str| {
         server.send(line, &format!("X-Forwarded-For: 203.0.113.1, {hop}\r\n{headers}"))
@@ -393,6 +393,9 @@ async fn what_needs_no_token_has_a_rate_for_each_address_and_callers_theirs() {
     assert_eq!(status(&from("198.51.100.1", "GET /advisory/v2/documents", "")), "200");
     assert_eq!(status(&from("198.51.100.1", "GET /auth/v1/ok", "Authorization: good\r\n")), "401");
     assert_eq!(status(&from("198.51.100.1", "GET /iam/v2/groups", "Authorization: no\r\n")), "401");
+    let scim = format!("GET /scim/v2/{ORG}/0123456789abcdef/Users");
+    assert_eq!(status(&from("198.51.100.1", &scim, "Authorization: no\r\n")), "401");
+    assert_eq!(status(&from("198.51.100.1", &scim, "Authorization: no\r\n")), "429");
     let refused = from("198.51.100.1", "GET /iam/v2/groups", "Authorization: no\r\n");
     assert_eq!(status(&refused), "429");
     assert!(refused.contains("\r\nretry-after: ") && refused.contains("google.rpc.RetryInfo"), "{refused}");
@@ -403,6 +406,44 @@ async fn what_needs_no_token_has_a_rate_for_each_address_and_callers_theirs() {
         status(&from(hop, "GET /iam/v2/groups", &head)).to_owned()
     };
     assert_eq!(["198.51.100.1", "198.51.100.3", "198.51.100.4"].map(groups), ["200", "200", "429"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_identity_or_organization_may_have_a_rate_of_its_own() {
+    let rate = |burst| each_hour(burst).unwrap();
+    for (identities, organizations) in [(true, false), (false, true)] {
+        let (own, other) = (format!("{ORG}/0123456789abcdef"), format!("{ORG}/fedcba9876543210"));
+        let mut limits = Limits { identity_rate: each_hour(3), ..Limits::default() };
+        if identities {
+            limits.identity_rates.insert(Uid::opaque(&*own), rate(1));
+        }
+        if organizations {
+            limits.organization_rates.insert(Uid::opaque(ORG), rate(4));
+        }
+        let server = Server::new(limits).await;
+        // The token is a uid; that there is no such identity shows after its rate.
+        let asked = |uid: &str| {
+            let sent = || server.send("GET /iam/v2/groups", &format!("Authorization: Bearer {uid}\r\n"));
+            (0..5).take_while(|_| status(&sent()) != "429").count()
+        };
+        assert_eq!((asked(&own), asked(&other)), if identities { (1, 3) } else { (3, 1) });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_paths_count_bad_tokens_too() {
+    let limits = Limits { open_rate: each_hour(2), limit_loopback: true, ..Limits::default() };
+    let platform = Arc::clone(support::rest(limits.clone()).await.platform());
+    let import = Import::new(platform, Arc::new(support::UidIsToken), limits.clone()).kind::<Advisory>();
+    let server = support::Listening::serving(import, limits).await;
+    let statuses = [(); 3].map(|()| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = format!("POST /import/advisories?parent={ORG} HTTP/1.1\r\nHost: a\r\nAuthorization: nobody\r\n");
+        stream.write_all(format!("{head}Content-Length: 0\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+        status(&read_to_end(&mut stream)).to_owned()
+    });
+    assert_eq!(statuses, ["401", "401", "429"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::{Request, Version};
 use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use platform_http::{Limits, Tls, TlsError, serve_tls};
+use platform_http::{Limits, Listener, Tls, TlsError, serve};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{
     ClientConfig, RootCertStore,
@@ -46,7 +46,8 @@ async fn listening(tls: Arc<Tls>, limits: Limits) -> SocketAddr {
     let rest = support::rest(limits.clone()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { serve_tls(listener, &tls, rest, &limits, pending()).await });
+    let listener = Listener::from(listener).with_tls(&tls);
+    tokio::spawn(async move { serve(listener, rest, &limits, pending()).await });
     address
 }
 

@@ -148,7 +148,7 @@ impl Config {
                  give --public-url as well, or listen on 127.0.0.1"
             );
         }
-        Ok(())
+        self.limits.checked()
     }
 }
 

@@ -26,9 +26,9 @@ use platform_core::{
 };
 use platform_grpc::Grpc;
 use platform_http::{
-    Docs, Import, Layers, Limits, OpenPaths, Rest, SystemClock,
+    Docs, Import, Layers, Limits, Listener, OpenPaths, Rest, SystemClock,
     openapi::{self, OpenApi, ServedDocument},
-    serve, serve_tls,
+    serve,
 };
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
 use serde_json::json;
@@ -107,10 +107,12 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     };
 
     announce(config, &config.url_of(address), &url);
-    let served = match tls {
-        Some(tls) => serve_tls(listener, &tls, service, &limits, stopped).await,
-        None => serve(listener, service, &limits, stopped).await,
+    let listener = Listener::from(listener);
+    let listener = match &tls {
+        Some(tls) => listener.with_tls(tls),
+        None => listener,
     };
+    let served = serve(listener, service, &limits, stopped).await;
     delivery.end().await;
     if let Some(why) = failed.get() {
         bail!("{why}: the server has ended, as --on-store-failure says");

@@ -48,6 +48,18 @@ impl Peer {
         }
     }
 
+    /// Returns the other end of a connection that a trusted proxy at `ip` forwards by the PROXY protocol.
+    ///
+    /// A source that is itself a trusted proxy is one. A connection without a source is accounted to the proxy that
+    /// forwards it, and its headers are not believed, since a client may have written them. A source of the loopback is
+    /// another machine's, and has shares like any other.
+    pub(crate) fn forwarded(ip: IpAddr, source: Option<IpAddr>, limits: &Limits) -> Self {
+        match source {
+            Some(source) if limits.trusts(source) => Self::Proxy(Address::of(source)),
+            source => Self::Client(Address::of(source.unwrap_or(ip))),
+        }
+    }
+
     /// Returns the address whose share of connections this connection counts against.
     pub(crate) fn of_connection(self) -> Option<Address> {
         match self {
@@ -146,6 +158,21 @@ mod tests {
         assert_eq!(peer("::1", true), Peer::Client(address("::1").unwrap()));
         assert_eq!(peer("192.0.2.1", false).of_connection(), address("192.0.2.1"));
         assert_eq!(peer("::ffff:10.1.2.3", false).of_connection(), None);
+    }
+
+    #[test]
+    fn a_forwarded_connection_is_of_its_source_or_else_of_its_proxy() {
+        for (source, expected) in [
+            (Some("198.51.100.1"), Peer::Client(address("198.51.100.1").unwrap())),
+            (Some("2001:db8:1:2::7"), Peer::Client(address("2001:db8:1:2::").unwrap())),
+            (Some("127.0.0.1"), Peer::Client(address("127.0.0.1").unwrap())),
+            (Some("::ffff:10.2.2.2"), Peer::Proxy(address("10.2.2.2").unwrap())),
+            (None, Peer::Client(address("10.0.0.1").unwrap())),
+        ] {
+            let source = source.map(|source| source.parse().unwrap());
+            let peer = Peer::forwarded("10.0.0.1".parse().unwrap(), source, &limits(false));
+            assert_eq!(peer, expected, "{source:?}");
+        }
     }
 
     #[test]

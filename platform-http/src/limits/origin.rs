@@ -1,6 +1,7 @@
 //! Where a request came from, and what its address and its caller may have of the server.
 
 use std::{
+    num::NonZeroU32,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -22,12 +23,15 @@ use super::{
     Limits,
     address::Address,
     budget::{Budget, Charge, Holder},
-    rate::{Rates, exhausted},
+    rate::{Rate, Rates, exhausted},
 };
 use crate::BoxError;
 
 /// When a client may try again for whom there is no room.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// How often to warn about one thing that peers can cause.
+const WARNINGS: Duration = Duration::from_secs(60);
 
 /// What one holder may have of a budget of bytes: one part of so many.
 const SHARES: usize = 8;
@@ -45,6 +49,8 @@ pub struct Shares {
     open: Rates<Address>,
     identities: Rates<Uid>,
     organizations: Rates<Uid>,
+    /// Warnings that peers can cause, by what they are about.
+    pub(crate) warnings: Rates<&'static str>,
 }
 
 impl Shares {
@@ -59,8 +65,9 @@ impl Shares {
             token_bodies: of_bytes(limits.token_bodies),
             standing: Budget::new(limits.standing as usize, (limits.standing as usize).div_ceil(SHARES)),
             open: Rates::new(limits.open_rate),
-            identities: Rates::new(limits.identity_rate),
-            organizations: Rates::new(limits.organization_rate),
+            identities: Rates::new(limits.identity_rate).with(&limits.identity_rates),
+            organizations: Rates::new(limits.organization_rate).with(&limits.organization_rates),
+            warnings: Rates::new(Some(Rate { every: WARNINGS, burst: NonZeroU32::MIN })),
         })
     }
 
@@ -108,8 +115,16 @@ impl Origin {
     /// Returns the origin of a request with these extensions. What did not come through [`serve`](crate::serve) has no
     /// address and takes from `own`.
     pub fn of(extensions: &Extensions, own: &Arc<Shares>) -> Self {
-        let source = extensions.get::<Source>().cloned();
-        let source = source.unwrap_or_else(|| Source { address: None, shares: Arc::clone(own), within: true });
+        Self::known(extensions)
+            .unwrap_or_else(|| Self::from(Source { address: None, shares: Arc::clone(own), within: true }))
+    }
+
+    /// As [`Origin::of`]; none for what did not come through [`serve`](crate::serve).
+    pub(crate) fn known(extensions: &Extensions) -> Option<Self> {
+        extensions.get::<Source>().cloned().map(Self::from)
+    }
+
+    fn from(source: Source) -> Self {
         let body = Arc::new(Mutex::new(source.shares.bodies.charge(source.address.map(Holder::Address))));
         Self { source, body }
     }

@@ -1,6 +1,6 @@
 //! How often requests may come.
 
-use std::{fmt, hash::Hash, num::NonZeroU32, str::FromStr, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, hash::Hash, num::NonZeroU32, str::FromStr, sync::Arc, time::Duration};
 
 use governor::{
     DefaultDirectRateLimiter, Quota, RateLimiter,
@@ -26,6 +26,10 @@ impl Rate {
     pub fn per_second(number: NonZeroU32, burst: NonZeroU32) -> Self {
         Self { every: Duration::from_secs(1) / number.get(), burst }
     }
+
+    fn quota(self) -> Option<Quota> {
+        Some(Quota::with_period(self.every)?.allow_burst(self.burst))
+    }
 }
 
 /// Reads `50` or `50:500`: how many a second, and how many at once, which without it is as many.
@@ -43,6 +47,8 @@ impl FromStr for Rate {
 /// A limiter for each key, as many as are remembered.
 pub(crate) struct Rates<K> {
     quota: Option<Quota>,
+    /// The quotas of keys that have their own.
+    named: HashMap<K, Quota>,
     limiters: Cache<K, Arc<DefaultDirectRateLimiter>>,
     clock: DefaultClock,
 }
@@ -56,13 +62,20 @@ impl<K> fmt::Debug for Rates<K> {
 impl<K: Hash + Eq + Clone> Rates<K> {
     /// Returns limiters of this rate; none limits nothing.
     pub(crate) fn new(rate: Option<Rate>) -> Self {
-        let quota = rate.and_then(|rate| Some(Quota::with_period(rate.every)?.allow_burst(rate.burst)));
-        Self { quota, limiters: Cache::new(KEYS), clock: DefaultClock::default() }
+        let (quota, limiters) = (rate.and_then(Rate::quota), Cache::new(KEYS));
+        Self { quota, named: HashMap::new(), limiters, clock: DefaultClock::default() }
     }
 
-    /// Tells whether there is a rate.
-    pub(crate) const fn limits(&self) -> bool {
-        self.quota.is_some()
+    /// Gives these keys rates of their own, in place of the rate of all others.
+    #[must_use]
+    pub(crate) fn with(mut self, named: &HashMap<K, Rate>) -> Self {
+        self.named = named.iter().filter_map(|(key, rate)| Some((key.clone(), rate.quota()?))).collect();
+        self
+    }
+
+    /// Tells whether any key has a rate.
+    pub(crate) fn limits(&self) -> bool {
+        self.quota.is_some() || !self.named.is_empty()
     }
 
     /// Counts one of this key.
@@ -70,7 +83,7 @@ impl<K: Hash + Eq + Clone> Rates<K> {
     /// # Errors
     /// RESOURCE_EXHAUSTED, with when to try again.
     pub(crate) fn check(&self, key: &K) -> Result<()> {
-        let Some(quota) = self.quota else { return Ok(()) };
+        let Some(quota) = self.named.get(key).copied().or(self.quota) else { return Ok(()) };
         let limiter = self.limiters.get(key).unwrap_or_else(|| {
             let new = Arc::new(RateLimiter::direct(quota));
             self.limiters.insert(key.clone(), Arc::clone(&new));
@@ -105,6 +118,18 @@ mod tests {
             assert!((3_000_000..=3_600_000).contains(millis), "{millis}");
         }
         assert!((0..1000).all(|_| Rates::new(None).check(&1).is_ok()));
+    }
+
+    #[test]
+    fn a_named_key_has_its_own_rate_in_place_of_that_of_the_others() {
+        let hourly = |burst| Rate { every: Duration::from_secs(3600), burst: NonZeroU32::new(burst).unwrap() };
+        let passed = |rates: &Rates<u8>, key: u8| (0..10).take_while(|_| rates.check(&key).is_ok()).count();
+        let named = HashMap::from([(1, hourly(5)), (2, hourly(1))]);
+        let rates = Rates::new(Some(hourly(3))).with(&named);
+        assert_eq!([1, 2, 3].map(|key| passed(&rates, key)), [5, 1, 3]);
+        let rates = Rates::new(None).with(&named);
+        assert!(rates.limits());
+        assert_eq!([1, 2, 3].map(|key| passed(&rates, key)), [5, 1, 10]);
     }
 
     #[test]

@@ -110,7 +110,8 @@ mod tests {
             "on-store-failure" => "'serve'",
             "trusted-issuer" | "audience" | "cors-origin" => "['a', 'b']",
             "trusted-proxies" => "['10.0.0.0/8', '::1/128']",
-            "limit-loopback" => "true",
+            "limit-loopback" | "proxy-protocol" => "true",
+            "identity-rate" | "organization-rate" => "['7', '00000000000000000000000000000000000000aa=7:70']",
             name if name.ends_with("-rate") => "'7:70'",
             name if name.starts_with("max-") => "7",
             name if name.ends_with("-timeout") => "'7s'",
@@ -123,6 +124,7 @@ mod tests {
         let other = |long: &str| match long {
             "tls-cert" => "tls-key = 'text'",
             "tls-key" => "tls-cert = 'text'",
+            "proxy-protocol" => "trusted-proxies = '10.0.0.0/8'",
             _ => "",
         };
         for argument in Cli::command().get_arguments() {
@@ -167,6 +169,30 @@ mod tests {
             let error = format!("{error:#}");
             assert!(error.contains(told) && error.contains("platform.toml"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_rate_is_of_all_callers_or_of_the_one_that_it_names() {
+        let uid = "00000000000000000000000000000000000000aa";
+        let file = format!("identity-rate = ['50:500', '{uid}=5', '{uid}/0123456789abcdef=6:7']");
+        let limits = read_file(&file, &["--organization-rate", &format!("{uid}=9")]).unwrap().limits.limits();
+        let rate = |text: &str| text.parse::<platform_http::Rate>().unwrap();
+        assert_eq!((limits.identity_rate, limits.organization_rate), (Some(rate("50:500")), None));
+        let own: std::collections::HashMap<_, _> =
+            limits.identity_rates.iter().map(|(uid, rate)| (uid.as_str(), *rate)).collect();
+        assert_eq!(own, [(uid, rate("5")), (&format!("{uid}/0123456789abcdef"), rate("6:7"))].into());
+        assert_eq!(limits.organization_rates.values().collect::<Vec<_>>(), [&rate("9")]);
+        for wrong in ["nobody=5", "=5", &format!("{uid}="), &format!("{uid}=0")] {
+            assert!(read_with(&["--identity-rate", wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_proxy_protocol_takes_trusted_proxies() {
+        let error = read_with(&["--proxy-protocol"]).unwrap_err();
+        assert!(error.to_string().contains("give --trusted-proxies"), "{error}");
+        let config = read_with(&["--proxy-protocol", "--trusted-proxies", "10.0.0.0/8"]).unwrap();
+        assert!(config.limits.limits().proxy_protocol);
     }
 
     #[test]

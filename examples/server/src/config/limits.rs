@@ -1,8 +1,10 @@
 //! Bounds on what peers may send and hold.
 
-use std::time::Duration;
+use std::{collections::HashMap, str::FromStr, time::Duration};
 
+use anyhow::bail;
 use clap::Args;
+use platform_core::uid::Uid;
 use platform_http::{IpNet, Limits, Rate};
 
 use super::{bytes, duration};
@@ -80,23 +82,67 @@ pub(crate) struct LimitOptions {
     /// How many requests a second, and how many at once, one address may send to what needs no token [default: 50:500]
     #[arg(long, global = true, env = "PLATFORM_OPEN_RATE", value_name = "NUMBER[:BURST]")]
     open_rate: Option<Rate>,
-    /// How many requests a second, and how many at once, one identity may send [default: any number]
-    #[arg(long, global = true, env = "PLATFORM_IDENTITY_RATE", value_name = "NUMBER[:BURST]")]
-    identity_rate: Option<Rate>,
-    /// How many requests a second, and how many at once, the identities of one organization may send
+    /// How many requests a second, and how many at once, one identity may send; may be repeated [default: any number]
+    ///
+    /// With UID= it is the rate of this identity, in place of the rate of all others: --identity-rate 50:500
+    /// --identity-rate UID=5.
+    #[arg(
+        long,
+        global = true,
+        env = "PLATFORM_IDENTITY_RATE",
+        value_name = "[UID=]NUMBER[:BURST]",
+        value_delimiter = ','
+    )]
+    identity_rate: Vec<RateOf>,
+    /// How many requests a second, and how many at once, the identities of one organization may send; may be repeated
     /// [default: any number]
-    #[arg(long, global = true, env = "PLATFORM_ORGANIZATION_RATE", value_name = "NUMBER[:BURST]")]
-    organization_rate: Option<Rate>,
+    ///
+    /// With UID= it is the rate of this organization, in place of the rate of all others. Registered persons are not of
+    /// an organization.
+    #[arg(
+        long,
+        global = true,
+        env = "PLATFORM_ORGANIZATION_RATE",
+        value_name = "[UID=]NUMBER[:BURST]",
+        value_delimiter = ','
+    )]
+    organization_rate: Vec<RateOf>,
     /// A network of proxies, whose word is taken on where requests come from; may be repeated
     ///
     /// Behind one of these the address of a request is the right-most one of Forwarded or X-Forwarded-For that is not
     /// of these networks. Shares of connections do not apply to them.
     #[arg(long, global = true, env = "PLATFORM_TRUSTED_PROXIES", value_name = "CIDR", value_delimiter = ',')]
     trusted_proxies: Vec<IpNet>,
+    /// Expect a PROXY protocol header, version 2, on each connection from --trusted-proxies, which names the client
+    ///
+    /// For proxies that forward TCP or TLS. A connection without a good header within --head-timeout is closed.
+    /// Connections from elsewhere are served without one.
+    #[arg(long, global = true, env = "PLATFORM_PROXY_PROTOCOL", default_value = "false",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    proxy_protocol: bool,
     /// Apply the shares and rates of addresses to loopback addresses too
     #[arg(long, global = true, env = "PLATFORM_LIMIT_LOOPBACK", default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     limit_loopback: bool,
+}
+
+/// A rate: that of one caller, or without a uid of all callers that do not have their own.
+#[derive(Debug, Clone)]
+struct RateOf(Option<Uid>, Rate);
+
+impl FromStr for RateOf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((uid, rate)) = text.split_once('=') else { return Ok(Self(None, text.parse()?)) };
+        Ok(Self(Some(Uid::parse(uid).map_err(|rule| rule.to_string())?), rate.parse()?))
+    }
+}
+
+/// Returns the rate of all and the rates of some. Of several for one the last counts.
+fn rates(given: &[RateOf]) -> (Option<Rate>, HashMap<Uid, Rate>) {
+    let of_all = given.iter().rev().find(|RateOf(uid, _)| uid.is_none()).map(|RateOf(_, rate)| *rate);
+    (of_all, given.iter().filter_map(|RateOf(uid, rate)| Some((uid.clone()?, *rate))).collect())
 }
 
 /// Reads a number of bytes that this machine can have.
@@ -105,8 +151,18 @@ fn size(text: &str) -> Result<usize, String> {
 }
 
 impl LimitOptions {
+    /// Refuses what no option by itself shows to be wrong.
+    pub(crate) fn checked(&self) -> anyhow::Result<()> {
+        if self.proxy_protocol && self.trusted_proxies.is_empty() {
+            bail!("a PROXY protocol header is believed from trusted proxies alone: give --trusted-proxies too");
+        }
+        Ok(())
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         let default = Limits::default();
+        let (identity_rate, identity_rates) = rates(&self.identity_rate);
+        let (organization_rate, organization_rates) = rates(&self.organization_rate);
         Limits {
             body: self.max_body.unwrap_or(default.body),
             path: self.max_path.unwrap_or(default.path),
@@ -121,10 +177,13 @@ impl LimitOptions {
             standing: self.max_standing_streams.unwrap_or(default.standing),
             standing_idle_time: self.stream_idle_timeout.unwrap_or(default.standing_idle_time),
             open_rate: self.open_rate.or(default.open_rate),
-            identity_rate: self.identity_rate,
-            organization_rate: self.organization_rate,
+            identity_rate,
+            identity_rates,
+            organization_rate,
+            organization_rates,
             connections_per_address: self.max_connections_per_address.unwrap_or(default.connections_per_address),
             trusted_proxies: self.trusted_proxies.clone(),
+            proxy_protocol: self.proxy_protocol,
             limit_loopback: self.limit_loopback,
             write_time: self.write_timeout.unwrap_or(default.write_time),
             connections: self.max_connections.unwrap_or(default.connections),

@@ -63,7 +63,7 @@ impl Operator {
     }
 
     async fn carry_out(&self, request: &Parts, what: What) -> Result<Response> {
-        operator(&self.platform, &*self.authenticator, &request.headers).await?;
+        operator(&self.platform, &*self.authenticator, request).await?;
         let platform = &self.platform;
         let uid = uid_of(request, what)?;
         let body = match what {
