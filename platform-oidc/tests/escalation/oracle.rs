@@ -74,6 +74,12 @@ impl Powers {
         *held = held.or(set);
     }
 
+    fn give_all(&mut self, more: Self) {
+        for (group, set) in more.0 {
+            self.give(&group, set);
+        }
+    }
+
     pub fn at(&self, uid: &str) -> Set {
         let above = self.0.iter().filter(|(group, _)| at_or_below(uid, group));
         above.fold(Set::default(), |all, (_, set)| all.or(*set))
@@ -183,32 +189,53 @@ impl State {
         for provider in self.all("IdentityProvider") {
             self.signed_in(of, provider, &mut who, &mut all);
         }
-        // One identity may lead to the next.
-        loop {
-            let more = self.all("Identity").iter().filter(|identity| self.assumes(of, identity, &who));
-            let more: Vec<_> = more.map(|identity| text(identity, "uid").to_owned()).collect();
-            let before = who.len();
-            who.extend(more);
-            if who.len() == before {
-                break;
-            }
-        }
-        for identity in &who {
-            for (group, set) in self.bound(identity).0 {
-                all.give(&group, set);
-            }
-        }
         for (identity, narrowed) in &of.stolen {
-            for (group, set) in self.bound(identity).and(narrowed).0 {
-                all.give(&group, set);
+            all.give_all(self.bound(identity).and(narrowed));
+        }
+        for identity in self.served() {
+            all.give_all(self.bound(identity));
+        }
+        // One identity may lead to the next.
+        let named = self.named_by_others();
+        let mut counted = BTreeSet::new();
+        loop {
+            for identity in who.difference(&counted) {
+                all.give_all(self.bound(identity));
+            }
+            counted.clone_from(&who);
+            let managed = named.iter().filter(|uid| manages(&all, uid)).map(|uid| (*uid).to_owned());
+            let vouching: BTreeSet<_> = who.iter().cloned().chain(managed).collect();
+            let more = self.all("Identity").iter().filter(|identity| self.assumes(of, identity, &vouching));
+            let more: Vec<_> = more.map(|identity| text(identity, "uid").to_owned()).collect();
+            who.extend(more);
+            if who.len() == counted.len() {
+                return all;
             }
         }
-        all
+    }
+
+    /// The identities that account associations let the installation's services act as; the coalition is taken to be
+    /// those services.
+    fn served(&self) -> impl Iterator<Item = &str> {
+        let bindings = self.all("AccountAssociation").iter();
+        let bindings = bindings.filter_map(|found| found["chainguard"]["serviceBindings"].as_object()).flatten();
+        bindings.filter_map(|(service, uid)| {
+            let named = uid.as_str()?;
+            let identity = self.all("Identity").iter().find(|identity| text(identity, "uid") == named)?;
+            (text(identity, "servicePrincipal").strip_prefix("SERVICE_PRINCIPAL_") == Some(service)).then_some(named)
+        })
+    }
+
+    /// The identities whose tokens other identities trust by name.
+    fn named_by_others(&self) -> BTreeSet<&str> {
+        let matches = self.all("Identity").iter().filter_map(|identity| identity.get("claimMatch"));
+        let own = matches.filter(|wanted| text(wanted, "issuer") == OWN || wanted.get("issuerPattern").is_some());
+        own.map(|wanted| text(wanted, "subject")).filter(|subject| !subject.is_empty()).collect()
     }
 
     /// Whether the coalition can act as an identity of a group. What a claim match asks for besides issuer and subject,
     /// the coalition is taken to have.
-    fn assumes(&self, of: &Credentials, identity: &Value, who: &BTreeSet<String>) -> bool {
+    fn assumes(&self, of: &Credentials, identity: &Value, vouching: &BTreeSet<String>) -> bool {
         if parent(text(identity, "uid")).is_none() {
             return false;
         }
@@ -225,7 +252,7 @@ impl State {
         from(EVIL)
             || (from(TRUSTED) && of.persons.iter().any(|subject| named(subject)))
             || (from(SSO) && named(SUBJECT))
-            || (from(OWN) && who.iter().any(|uid| named(uid)))
+            || (from(OWN) && vouching.iter().any(|uid| named(uid)))
     }
 
     /// Adds what a provider gives to the coalition, and as whom it then acts.
@@ -269,6 +296,13 @@ impl State {
             }
         }
     }
+}
+
+/// Whether these powers decide in the end who acts as an identity: once nothing is bound to it, whoever may update it.
+/// To trust its tokens is to trust them.
+fn manages(all: &Powers, identity: &str) -> bool {
+    let update = Set::of(["CAP_IAM_IDENTITY_UPDATE"]);
+    parent(identity).is_some_and(|home| update.beyond(all.at(home)).is_empty())
 }
 
 fn role(body: &Value) -> (String, Set) {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use platform_core::{
-    access::{Authenticator, Caller, Capability, Register, TokenService},
+    access::{Authenticator, Caller, Capability, RawToken, Register, TokenService},
     error::{Code, Result},
     kind::Registered,
     resources::iam::{person_uid, role},
@@ -20,7 +20,7 @@ use platform_oidc::{Algorithm, jwks::KeySet, key::SigningKey};
 use serde_json::{Value, json};
 
 use crate::{
-    common::{API, TRUSTED, key},
+    common::{API, OWN, TRUSTED, key},
     oracle::{Credentials, Powers, Set, State, text},
     setting::{Setting, object},
 };
@@ -31,6 +31,10 @@ pub const EVIL: &str = "https://evil.example";
 pub const SSO: &str = "https://sso.example";
 /// Who that member is there.
 pub const SUBJECT: &str = "mallory";
+/// A person of the trusted issuer who owns the organisation, and is not of the coalition.
+const BOSS: &str = "boss";
+/// What only those read who may pull from a source.
+const SECRET: &str = "the secret of a source";
 
 /// What roles are made of.
 const POOL: &[&str] = &[
@@ -131,6 +135,8 @@ pub struct World {
     credentials: Credentials,
     /// The coalition's access tokens.
     tokens: Vec<String>,
+    /// Its refresh tokens.
+    refresh: Vec<String>,
     codes: Vec<String>,
     state: State,
     closure: Powers,
@@ -164,9 +170,11 @@ const WAYS: &[Way] = &[
     ("assume by own token", 5),
     ("sign in", 6),
     ("narrow", 3),
+    ("refresh", 2),
     ("create group", 2),
     ("delete group", 1),
     ("follow", 4),
+    ("read follower", 2),
     ("register again", 1),
 ];
 
@@ -193,6 +201,7 @@ impl World {
             evil,
             sso,
             tokens: Vec::new(),
+            refresh: Vec::new(),
             codes: Vec::new(),
             state: State::default(),
             closure: Powers::default(),
@@ -223,9 +232,16 @@ impl World {
             let at = if dice.once_in(3) { group.root().to_owned() } else { group.to_string() };
             let bound = json!({ "identityUid": victim, "roleUid": role });
             if world.create(&operator, "RoleBinding", &at, bound).await.is_ok() {
+                // Who acts as the victim may act as another identity too, which holds more.
+                let trusting = json!({ "name": "trusting", "claimMatch": { "issuer": OWN, "subject": victim } });
+                let trusting = world.create(&operator, "Identity", &group, trusting).await.unwrap();
+                let bound = json!({ "identityUid": trusting, "roleUid": dice.pick(&[&roles[0], &role]) });
+                world.create(&operator, "RoleBinding", &group, bound).await.unwrap();
                 victims.push((n, victim, Uid::opaque(at), role));
             }
         }
+        let boss = json!({ "identityUid": person_uid(TRUSTED, BOSS), "roleUid": built_in("owner") });
+        world.create(&operator, "RoleBinding", &org, boss).await.unwrap();
         for group in [&org, &folder] {
             let issuer = SSO;
             let oidc = json!({ "issuer": issuer, "clientId": "client", "groupsClaim": "groups", "pkceEnabled": true });
@@ -243,16 +259,13 @@ impl World {
             }
             if dice.once_in(2) {
                 // Mallory is at the issuer, and the directory does not let them in.
-                let second =
-                    json!({ "identityUid": person_uid(TRUSTED, "second owner"), "roleUid": built_in("owner") });
-                let _ = world.create(&operator, "RoleBinding", &org, second).await;
                 let request = json!({ "identityProviderUid": provider });
                 let issued = world.run(&operator, "GenerateScimToken", request).await.unwrap();
                 let enable = json!({ "identityProviderUid": provider, "enabled": true, "etag": issued["etag"] });
                 world.run(&operator, "SetScimEnabled", enable).await.unwrap();
             }
         }
-        let source = json!({ "name": "source", "description": "the secret of a source" });
+        let source = json!({ "name": "source", "description": SECRET });
         for group in [&org, &other] {
             world.create(&operator, "Repo", group, source.clone()).await.unwrap();
         }
@@ -275,18 +288,14 @@ impl World {
         for subject in self.credentials.persons.clone() {
             let upstream = self.setting.upstream(json!({ "sub": subject }));
             self.setting.sts.register(&upstream, &Register::default()).await.unwrap();
-            let stolen = victims.iter().find(|(n, ..)| *n >= 2).filter(|_| subject == "mallory" && dice.once_in(3));
-            if let Some((n, victim, group, _)) = stolen {
-                let upstream = self.setting.upstream(json!({ "sub": format!("victim {n}") }));
-                let names: Vec<_> = (0..1 + dice.below(6)).map(|_| *dice.pick(POOL)).collect();
-                let request = json!({ "aud": [API], "identity": victim, "cap": names, "scopes": [group] });
-                if let Ok(reply) = self.setting.exchange(&upstream, request).await {
-                    let mut powers = Powers::default();
-                    powers.give(group, ids(&names));
-                    self.credentials.stolen.push((victim.clone(), powers));
-                    self.tokens.push(reply.token.expose().to_owned());
-                }
+            if subject == "mallory" && dice.once_in(3) {
+                self.steal(dice, victims).await;
                 continue;
+            }
+            // Who may see everything holds what many a provider gives to those who sign in.
+            if dice.once_in(3) {
+                let bound = json!({ "identityUid": person_uid(TRUSTED, &subject), "roleUid": built_in("viewer") });
+                self.create(&operator, "RoleBinding", &groups[0], bound).await.unwrap();
             }
             for _ in 0..1 + dice.below(3) {
                 let group = dice.pick(&groups[..3]);
@@ -300,7 +309,37 @@ impl World {
                 let _ = self.create(&operator, "RoleBinding", group, bound).await;
             }
             let reply = self.setting.exchange(&upstream, json!({ "aud": [API] })).await.unwrap();
-            self.tokens.push(reply.token.expose().to_owned());
+            self.keep(&reply);
+        }
+    }
+
+    /// Gives the coalition a token that was narrowed, of an identity of a group or of a person who owns all.
+    async fn steal(&mut self, dice: &mut Dice, victims: &[(i32, String, Uid, String)]) {
+        let names: Vec<_> = (0..1 + dice.below(6)).map(|_| *dice.pick(POOL)).collect();
+        let victim = victims.iter().find(|(n, ..)| *n >= 2).filter(|_| !dice.once_in(3));
+        let (subject, whose, group) = match victim {
+            Some((n, victim, group, _)) => (format!("victim {n}"), victim.clone(), group.clone()),
+            None => (BOSS.to_owned(), person_uid(TRUSTED, BOSS).to_string(), self.setting.org.clone()),
+        };
+        let upstream = self.setting.upstream(json!({ "sub": subject }));
+        if victim.is_none() {
+            self.setting.sts.register(&upstream, &Register::default()).await.unwrap();
+        }
+        let request = json!({ "aud": [API], "identity": whose, "cap": names, "scopes": [group] });
+        if let Ok(reply) = self.setting.exchange(&upstream, request).await {
+            let mut powers = Powers::default();
+            powers.give(&group, ids(&names));
+            self.credentials.stolen.push((whose, powers));
+            self.keep(&reply);
+        }
+    }
+
+    /// Keeps a token, and the refresh token that came with it.
+    fn keep(&mut self, issued: &RawToken) {
+        self.tokens.push(issued.token.expose().to_owned());
+        let refresh = issued.refresh_token.expose();
+        if !refresh.is_empty() {
+            self.refresh.push(refresh.to_owned());
         }
     }
 
@@ -353,6 +392,7 @@ impl World {
             here
         });
         let way = way.unwrap().0;
+        let had = self.tokens.len();
         let (what, done) = self.go(way, &mut dice, &caller, &credential).await;
         let Some(done) = done else { return Ok(()) };
         if let Err(error) = &done
@@ -369,14 +409,22 @@ impl World {
                 return Err(format!("the coalition holds what it was not given: {beyond:?}"));
             }
         }
-        // What the platform itself says that the caller holds.
-        if let Ok(grants) = self.setting.platform.current_grants(&caller).await {
-            for (group, held) in grants.bound() {
-                let held = caller.narrowing.as_ref().map_or(held, |narrowing| held.intersection(narrowing.at(group)));
-                let beyond = Set::of(held.iter().map(Capability::id)).beyond(self.closure.at(group));
-                if !beyond.is_empty() {
-                    return Err(format!("{} holds at {group} what nobody gave: {beyond:?}", caller.identity));
-                }
+        self.holds_what_was_given(&caller).await?;
+        for issued in &self.tokens[had..] {
+            let caller = self.setting.verifier.authenticate(issued).await;
+            self.holds_what_was_given(&caller.map_err(|error| format!("{what}: {error:?}"))?).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at what the platform itself says that a caller holds.
+    async fn holds_what_was_given(&self, caller: &Caller) -> std::result::Result<(), String> {
+        let Ok(grants) = self.setting.platform.current_grants(caller).await else { return Ok(()) };
+        for (group, held) in grants.bound() {
+            let held = caller.narrowing.as_ref().map_or(held, |narrowing| held.intersection(narrowing.at(group)));
+            let beyond = Set::of(held.iter().map(Capability::id)).beyond(self.closure.at(group));
+            if !beyond.is_empty() {
+                return Err(format!("{} holds at {group} what nobody gave: {beyond:?}", caller.identity));
             }
         }
         Ok(())

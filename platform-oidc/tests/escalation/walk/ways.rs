@@ -1,7 +1,7 @@
 //! Each way of getting more, and what the operator does meanwhile.
 
 use platform_core::{
-    access::{Caller, Register, TokenService},
+    access::{Caller, Refresh, Register, TokenService},
     error::{Error, Result},
     resources::iam::{DirectoryUser, person_uid},
     seal::Secret,
@@ -9,7 +9,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Dice, EVIL, POOL, SSO, SUBJECT, World, built_in, capabilities};
+use super::{Dice, EVIL, POOL, SECRET, SSO, SUBJECT, World, built_in, capabilities};
 use crate::{
     common::{API, OWN, TRUSTED},
     oracle::{Set, text},
@@ -27,6 +27,15 @@ impl World {
         if dice.once_in(3) { built_in("owner") } else { self.any(dice, "Role").unwrap() }
     }
 
+    /// An identity of this kind of relationship half of the time, if there is one; any other, otherwise.
+    fn any_related(&self, dice: &mut Dice, related: impl Fn(&Value) -> bool) -> Option<String> {
+        let all: Vec<_> = self.state.all("Identity").iter().filter(|identity| related(identity)).collect();
+        match all.is_empty() || dice.once_in(2) {
+            true => self.any(dice, "Identity"),
+            false => Some(text(dice.pick::<&Value>(&all), "uid").to_owned()),
+        }
+    }
+
     /// An identity, or a person of the coalition.
     fn any_identity(&self, dice: &mut Dice) -> String {
         let person = person_uid(TRUSTED, dice.pick::<String>(&self.credentials.persons)).to_string();
@@ -39,13 +48,14 @@ impl World {
 
     /// Some relationship that the coalition may use.
     fn relationship(&self, dice: &mut Dice) -> Value {
-        match dice.below(8) {
+        match dice.below(9) {
             0 => json!({ "claimMatch": { "issuer": EVIL } }),
             1 => json!({ "claimMatch": { "issuer": EVIL, "subject": "anyone" } }),
             2 => json!({ "claimMatch": { "issuer": TRUSTED, "subject": "mallory" } }),
             3 => json!({ "claimMatch": { "issuerPattern": ".*", "subjectPattern": ".*" } }),
             4 => json!({ "claimMatch": { "subjectPattern": ".*" } }),
             5 => json!({ "claimMatch": { "issuer": OWN, "subject": self.any_identity(dice) } }),
+            6 => json!({ "servicePrincipal": "SERVICE_PRINCIPAL_INGESTER" }),
             _ => {
                 let keys = self.credentials.keys.clone();
                 json!({ "staticKeys": { "issuer": EVIL, "subject": "anyone", "issuerKeys": keys } })
@@ -195,7 +205,7 @@ impl World {
             }
             "change provider" => {
                 let Some(provider) = self.any(dice, "IdentityProvider") else { return nothing };
-                let body = match dice.below(4) {
+                let body = match dice.below(5) {
                     0 => json!({ "defaultRole": self.any_role(dice) }),
                     1 => json!({ "oidc": { "groupsClaim": dice.pick(&["nickname", "groups"]) } }),
                     2 => json!({ "name": "renamed" }),
@@ -241,7 +251,8 @@ impl World {
                 (identity.clone(), Some(self.delete(caller, "Identity", &identity).await))
             }
             "associate" => {
-                let Some(identity) = self.any(dice, "Identity") else { return nothing };
+                let serves = |identity: &Value| identity.get("servicePrincipal").is_some();
+                let Some(identity) = self.any_related(dice, serves) else { return nothing };
                 let group = identity.rsplit_once('/').map_or(group, |(group, _)| group.to_owned());
                 let bindings = json!({ "serviceBindings": { "INGESTER": identity } });
                 let body = json!({ "name": "accounts", "chainguard": bindings });
@@ -302,12 +313,13 @@ impl World {
                     _ => self.by_evil(json!({})),
                 };
                 let done = self.setting.assume(&upstream, &identity).await;
-                (identity, Some(done.map(|reply| self.tokens.push(reply.token.expose().to_owned()))))
+                (identity, Some(done.map(|reply| self.keep(&reply))))
             }
             "assume by own token" => {
-                let Some(identity) = self.any(dice, "Identity") else { return nothing };
+                let trusts = |identity: &Value| text(&identity["claimMatch"], "issuer") == OWN;
+                let Some(identity) = self.any_related(dice, trusts) else { return nothing };
                 let done = self.setting.assume(credential, &identity).await;
-                (identity, Some(done.map(|reply| self.tokens.push(reply.token.expose().to_owned()))))
+                (identity, Some(done.map(|reply| self.keep(&reply))))
             }
             "sign in" => {
                 let Some(provider) = self.any(dice, "IdentityProvider") else { return nothing };
@@ -322,7 +334,7 @@ impl World {
                 };
                 let request = json!({ "aud": [API], "identityProvider": provider });
                 let done = self.setting.exchange(&upstream, request).await;
-                (provider, Some(done.map(|reply| self.tokens.push(reply.token.expose().to_owned()))))
+                (provider, Some(done.map(|reply| self.keep(&reply))))
             }
             "narrow" => {
                 let names: Vec<_> = (0..dice.below(5)).map(|_| *dice.pick(POOL)).collect();
@@ -331,7 +343,19 @@ impl World {
                     request["scopes"] = json!([group]);
                 }
                 let done = self.setting.exchange(credential, request.clone()).await;
-                (request.to_string(), Some(done.map(|reply| self.tokens.push(reply.token.expose().to_owned()))))
+                (request.to_string(), Some(done.map(|reply| self.keep(&reply))))
+            }
+            "refresh" => {
+                if self.refresh.is_empty() {
+                    return nothing;
+                }
+                let at = dice.below(self.refresh.len());
+                let request = Refresh::read(object(json!({ "aud": [API] }))).unwrap();
+                let done = self.setting.sts.refresh(&self.refresh[at], &request).await.map(|pair| {
+                    self.tokens.push(pair.token.token.expose().to_owned());
+                    self.refresh[at] = pair.refresh_token.token.expose().to_owned();
+                });
+                (String::new(), Some(done))
             }
             "create group" => {
                 let body = json!({ "name": format!("group {}", dice.below(1000)) });
@@ -342,16 +366,44 @@ impl World {
             "delete group" => (group.clone(), Some(self.delete(caller, "Group", &group).await)),
             "follow" => {
                 let Some(source) = self.any(dice, "Repo") else { return nothing };
-                let name = format!("follower {}", dice.below(1000));
-                let body = json!({ "name": name, "syncConfig": { "source": source } });
-                let done = self.create(caller, "Repo", &group, body).await;
+                let config = json!({ "source": source });
+                let done = if dice.once_in(3) {
+                    let follower = self.any(dice, "Repo").unwrap();
+                    self.update(caller, "Repo", &follower, json!({ "syncConfig": config })).await
+                } else {
+                    let name = format!("follower {}", dice.below(1000));
+                    let body = json!({ "name": name, "syncConfig": config });
+                    self.create(caller, "Repo", &group, body).await.map(drop)
+                };
                 let pull = Set::of(["CAP_REPO_LIST", "CAP_REPO_BLOBS_GET"]);
                 let open = pull.beyond(self.closure.at(&source)).is_empty();
                 let done = match done {
-                    Ok(_) if !open => Err(Error::internal("a repo that nobody may pull from was followed")),
-                    done => done.map(drop),
+                    Ok(()) if !open => Err(Error::internal("a repo that nobody may pull from was followed")),
+                    done => done,
                 };
                 (source, Some(done))
+            }
+            "read follower" => {
+                let sources = self.state.all("Repo").iter().filter_map(|repo| {
+                    let source = text(repo.get("syncConfig")?, "source");
+                    Some((text(repo, "uid").to_owned(), source.to_owned()))
+                });
+                let sources: Vec<_> = sources.collect();
+                if sources.is_empty() {
+                    return nothing;
+                }
+                let (follower, source) = dice.pick(&sources);
+                let reply = self.setting.platform.get_erased(caller, &self.kind("Repo"), follower).await;
+                let pull = Set::of(["CAP_REPO_LIST", "CAP_REPO_BLOBS_GET"]);
+                let open = pull.beyond(self.state.powers(&self.credentials).at(source)).is_empty();
+                let done = reply.and_then(|reply| {
+                    let repo: Value = serde_json::from_slice(&reply).unwrap();
+                    match text(&repo, "description") == SECRET && !open {
+                        true => Err(Error::internal("a follower shows what nobody of the coalition may pull")),
+                        false => Ok(()),
+                    }
+                });
+                (follower.clone(), Some(done))
             }
             "register again" => {
                 let subject = dice.pick(&self.credentials.persons).clone();
@@ -361,7 +413,7 @@ impl World {
                 let done = self.setting.sts.unregister(&upstream, &who).await;
                 self.setting.sts.register(&upstream, &Register::default()).await.unwrap();
                 let reply = self.setting.exchange(&upstream, json!({ "aud": [API] })).await.unwrap();
-                self.tokens.push(reply.token.expose().to_owned());
+                self.keep(&reply);
                 (subject, Some(done))
             }
             other => panic!("no way {other}"),
