@@ -274,9 +274,14 @@ impl World {
 
     /// Creates an identity in a group.
     pub(crate) fn identity(&self, group: &str) -> Caller {
+        self.identity_as(&self.operator, group)
+    }
+
+    /// Creates an identity in a group, as somebody.
+    pub(crate) fn identity_as(&self, caller: &Caller, group: &str) -> Caller {
         let name = format!("identity {}", self.serial());
         let body = json!({ "name": name, "claimMatch": { "issuer": ISSUER, "subject": name } });
-        Caller::new(uid_of(&self.create(&self.operator, "Identity", group, body).unwrap()))
+        Caller::new(uid_of(&self.create(caller, "Identity", group, body).unwrap()))
     }
 
     /// Creates an identity provider in a group, whose users get a built-in role.

@@ -270,6 +270,77 @@ fn scim_cannot_be_enabled_for_a_directory_without_an_owner() {
     assert_last_owner(&world, world.run(Some(&helper), "SetScimEnabled", request), Some(&organization));
 }
 
+/// An organization whose only owner signs in by its provider; the provider and the person.
+fn owned_by_sign_in(world: &World) -> (Uid, Uid, Caller) {
+    let (organization, first) = organization(world);
+    let provider = world.provider(&organization);
+    let ada = Caller::new(provider_person_uid(&provider, ISSUER, "ada"));
+    block_on(world.platform.register_person(&ada.identity, ISSUER, "ada", None)).unwrap();
+    world.bind(&ada, &built_in("owner"), &organization);
+    world.delete(&world.operator, "RoleBinding", &first).unwrap();
+    (organization, provider, ada)
+}
+
+#[test]
+fn a_provider_that_the_last_owner_signs_in_by_cannot_be_deleted_or_get_another_issuer() {
+    let world = World::new();
+    let (organization, provider, ada) = owned_by_sign_in(&world);
+    let change = |oidc: Value| world.update(&ada, "IdentityProvider", &provider, json!({ "oidc": oidc }), None);
+    assert_last_owner(&world, world.delete(&ada, "IdentityProvider", &provider), Some(&organization));
+    let other = json!({ "issuer": "https://other.example" });
+    assert_last_owner(&world, change(other.clone()), Some(&organization));
+    // The person stays who they are with another client and another claim.
+    change(json!({ "clientId": "other", "groupsClaim": "roles" })).unwrap();
+
+    let friend = world.identity_as(&ada, &organization);
+    world.bind_as(&ada, &friend, &built_in("owner"), &organization);
+    change(other).unwrap();
+    // A person who can no longer sign in does not count.
+    assert_last_owner(&world, world.delete(&friend, "Identity", &friend.identity), Some(&organization));
+    change(json!({ "issuer": ISSUER })).unwrap();
+    world.delete(&friend, "Identity", &friend.identity).unwrap();
+    assert_last_owner(&world, world.delete(&ada, "IdentityProvider", &provider), Some(&organization));
+}
+
+#[test]
+fn a_person_of_another_organizations_provider_does_not_count_as_an_owner() {
+    let world = World::new();
+    let (_, _, ada) = owned_by_sign_in(&world);
+    let (other, first) = organization(&world);
+    world.bind(&ada, &built_in("owner"), &other);
+    assert_last_owner(&world, world.delete(&world.operator, "RoleBinding", &first), Some(&other));
+}
+
+#[test]
+fn an_organization_without_an_owner_can_delete_its_providers() {
+    let world = World::new();
+    let (organization, first) = organization(&world);
+    let provider = world.provider(&organization);
+    let keys = with_keys(&world, &organization);
+    world.bind(&keys, &built_in("owner"), &organization);
+    let helper = world.identity(&organization);
+    world.bind(&helper, &world.role(&organization, &["identity_providers.delete"]), &organization);
+    world.delete(&world.operator, "RoleBinding", &first).unwrap();
+    // The keys of the only owner run out, which is not prevented.
+    world.clock.advance(86_400_001);
+    world.delete(&helper, "IdentityProvider", &provider).unwrap();
+}
+
+#[test]
+fn what_an_account_association_and_a_claim_match_have_does_not_decide_who_counts() {
+    let world = World::new();
+    let (organization, first) = organization(&world);
+    let friend = world.identity(&organization);
+    world.bind(&friend, &built_in("owner"), &organization);
+    let body = json!({ "name": "accounts", "amazon": { "account": "123456789012" } });
+    world.create(&friend, "AccountAssociation", &organization, body).unwrap();
+    world.delete(&friend, "RoleBinding", &first).unwrap();
+    world.delete(&friend, "AccountAssociation", &organization).unwrap();
+    let never = json!({ "claimMatch": { "subject": "nobody", "audience": "nobody" } });
+    world.update(&friend, "Identity", &friend.identity, never, None).unwrap();
+    assert_last_owner(&world, world.delete(&friend, "Identity", &friend.identity), Some(&organization));
+}
+
 #[test]
 fn an_operator_cannot_be_deleted() {
     let world = World::new();

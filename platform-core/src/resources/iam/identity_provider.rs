@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{super::check, ExternalGroupRoleMapping};
+use super::{super::check, ExternalGroupRoleMapping, owner};
 use crate::{
     BoxFuture,
     access::{cap, may_give_role, provider_epoch},
@@ -208,11 +208,17 @@ impl Resource for IdentityProvider {
                 change.write.raise(provider_epoch(&change.uid));
             }
             if change.new.is_none() {
-                return Ok(());
+                return owner::keep_with_provider(cx, &change.uid, None, &mut change.write).await;
             }
             keep_secret(cx, change)?;
             let Some(provider) = &mut change.new else { return Ok(()) };
-            may_trust(cx, &change.uid, change.old.as_ref(), provider, &mut change.write).await
+            may_trust(cx, &change.uid, change.old.as_ref(), provider, &mut change.write).await?;
+            // Persons of another issuer are other persons.
+            let issuer = |provider: &Self| provider.oidc.as_ref().map(|oidc| oidc.issuer.clone());
+            if change.old.as_ref().is_some_and(|old| issuer(old) != issuer(provider)) {
+                owner::keep_with_provider(cx, &change.uid, Some(provider), &mut change.write).await?;
+            }
+            Ok(())
         })
     }
 

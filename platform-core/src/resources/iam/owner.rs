@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::{
-    CorrelationRule, DirectoryUser, Group, Identity, IdentityProvider, RoleBinding, ServicePrincipal,
+    CorrelationRule, DirectoryUser, Group, Identity, IdentityProvider, RoleBinding, ServicePrincipal, person_uid,
     provider_person_uid, role,
 };
 use crate::{
@@ -88,18 +88,28 @@ pub(super) async fn keep_without_user(
     keep_without(cx, &person, Scope::Children(Uid::opaque(provider.uid.root())), write).await
 }
 
-/// Requires that the organization of a provider keeps an owner when SCIM is enabled for the provider.
+/// Requires that the organization of a provider keeps an owner when the provider is deleted or replaced by `new`. An
+/// organization without an owner does not keep its providers from being changed.
 ///
 /// # Errors
 /// As [`keep_without_identity`].
-pub(super) async fn keep_with_directory(cx: &Cx<'_>, provider: &IdentityProvider, write: &mut Write) -> Result<()> {
-    let organization = Uid::opaque(provider.uid.root());
+pub(super) async fn keep_with_provider(
+    cx: &Cx<'_>,
+    provider: &Uid,
+    new: Option<&IdentityProvider>,
+    write: &mut Write,
+) -> Result<()> {
+    let organization = Uid::opaque(provider.root());
     require_epoch(cx, owners_epoch(&organization), write).await?;
     let mut owners = Owners::new(cx, &organization);
-    let mut directories = owners.directories().await?;
-    directories.push(provider.clone());
-    owners.directories = Some(directories);
-    owners.require_another(|_, _| true).await
+    let before = owners.providers().await?;
+    let others = before.iter().filter(|other| other.uid != *provider);
+    owners.providers = Some(others.chain(new).cloned().collect());
+    if owners.has_another(|_, _| true).await? {
+        return Ok(());
+    }
+    owners.providers = Some(before);
+    if owners.has_another(|_, _| true).await? { Err(owners.none_left()) } else { Ok(()) }
 }
 
 async fn keep_without(cx: &Cx<'_>, identity: &Uid, scope: Scope, write: &mut Write) -> Result<()> {
@@ -134,26 +144,35 @@ async fn require_epoch(cx: &Cx<'_>, epoch: Epoch, write: &mut Write) -> Result<(
 
 /// Returns the person who signs in by a provider as the user of this external id, where that follows from the two.
 fn person_of(provider: &IdentityProvider, external_id: &str) -> Option<Uid> {
-    let oidc = provider.oidc.as_ref()?;
-    let by_subject = oidc.correlation_rule == CorrelationRule::CorrelationRuleSubEqualsExternalId;
-    (by_subject && !external_id.is_empty()).then(|| provider_person_uid(&provider.uid, &oidc.issuer, external_id))
+    let by_subject = provider.oidc.as_ref()?.correlation_rule == CorrelationRule::CorrelationRuleSubEqualsExternalId;
+    if by_subject && !external_id.is_empty() { person_called(provider, external_id) } else { None }
+}
+
+/// Returns the person who signs in by a provider under this subject.
+fn person_called(provider: &IdentityProvider, subject: &str) -> Option<Uid> {
+    Some(provider_person_uid(&provider.uid, &provider.oidc.as_ref()?.issuer, subject))
 }
 
 /// The owners of an organization.
 struct Owners<'a> {
     cx: &'a Cx<'a>,
     organization: &'a Uid,
-    /// The providers of the organization with SCIM enabled; read when first needed.
-    directories: Option<Vec<IdentityProvider>>,
+    /// The identity providers of the organization; read when first needed.
+    providers: Option<Vec<IdentityProvider>>,
 }
 
 impl<'a> Owners<'a> {
     fn new(cx: &'a Cx<'a>, organization: &'a Uid) -> Self {
-        Self { cx, organization, directories: None }
+        Self { cx, organization, providers: None }
     }
 
     /// Refuses when no owner passes the test, which gets the binding and the identity.
     async fn require_another(&mut self, passes: impl Fn(&Uid, &Uid) -> bool) -> Result<()> {
+        if self.has_another(passes).await? { Ok(()) } else { Err(self.none_left()) }
+    }
+
+    /// Returns whether an owner passes the test.
+    async fn has_another(&mut self, passes: impl Fn(&Uid, &Uid) -> bool) -> Result<bool> {
         let role = Filter::AnyOf { key: "roleUid", values: vec![KeyValue::text(&role::owner_uid())] };
         let query = Query {
             filters: vec![role],
@@ -172,19 +191,23 @@ impl<'a> Owners<'a> {
                 }
             }
             if !self.which_count(&others).await?.is_empty() {
-                return Ok(());
+                return Ok(true);
             }
             match page.next {
                 Some(next) => after = Some(next),
                 None => break,
             }
         }
+        Ok(false)
+    }
+
+    fn none_left(&self) -> Error {
         let named = match self.cx.allows(self.organization, &[cap("groups.list")]) {
             true => format!("organization {}", self.organization),
             false => "an organization".to_owned(),
         };
         let why = format!("{named} would have no owner left; bind another identity to the role owner there first");
-        Err(Error::blocked("LAST_OWNER", why))
+        Error::blocked("LAST_OWNER", why)
     }
 
     /// Returns those of the identities that exist, reach the organization and can be assumed.
@@ -192,43 +215,48 @@ impl<'a> Owners<'a> {
         let mut counted = Vec::new();
         for identity in self.cx.read_all::<Identity>(identities.iter().cloned()).await?.into_iter().flatten() {
             let reaches = identity.uid.parent().is_none_or(|home| home == *self.organization);
-            if reaches && is_assumable(&identity, self.cx.now()) && self.is_let_in(&identity).await? {
+            if reaches && is_assumable(&identity, self.cx.now()) && self.can_sign_in(&identity).await? {
                 counted.push(identity.uid);
             }
         }
         Ok(counted)
     }
 
-    /// Reads the providers of the organization with SCIM enabled.
-    async fn directories(&self) -> Result<Vec<IdentityProvider>> {
+    /// Reads the identity providers of the organization.
+    async fn providers(&self) -> Result<Vec<IdentityProvider>> {
         let within = Query::new(IdentityProvider::KIND.name, Scope::Subtree(self.organization.clone()));
-        let mut found = self.cx.find::<IdentityProvider>(Query { limit: MOST_LOOKED_AT, ..within }).await?;
-        found.retain(|provider| provider.scim.as_ref().is_some_and(|scim| scim.enabled));
-        Ok(found)
+        self.cx.find::<IdentityProvider>(Query { limit: MOST_LOOKED_AT, ..within }).await
     }
 
-    /// Returns whether the directories of the organization let a person sign in: a person of a provider with SCIM enabled
-    /// must be an active user of its directory.
-    async fn is_let_in(&mut self, person: &Identity) -> Result<bool> {
-        if !person.uid.is_root() || person.subject().is_empty() {
+    /// Returns whether a person can sign in: by an issuer that the operator trusts, or by a provider of the organization,
+    /// as an active user of its directory where SCIM is enabled. Everything but a person can, as far as this goes.
+    ///
+    /// A person of another organization's provider cannot: that organization could delete the provider.
+    async fn can_sign_in(&mut self, person: &Identity) -> Result<bool> {
+        let (issuer, subject) = (person.issuer(), person.subject());
+        if !person.uid.is_root() || subject.is_empty() || person_uid(issuer, subject) == person.uid {
             return Ok(true);
         }
-        let directories = match self.directories.take() {
+        let providers = match self.providers.take() {
             Some(known) => known,
-            None => self.directories().await?,
+            None => self.providers().await?,
         };
-        let of_person =
-            |provider: &&IdentityProvider| person_of(provider, person.subject()).as_ref() == Some(&person.uid);
-        let mut let_in = true;
-        if let Some(provider) = directories.iter().find(of_person) {
-            let known = Filter::AnyOf { key: "externalId", values: vec![KeyValue::text(person.subject())] };
-            let known = Query {
-                filters: vec![known],
-                ..Query::new(DirectoryUser::KIND.name, Scope::Children(provider.uid.clone()))
-            };
-            let_in = self.cx.find::<DirectoryUser>(known).await?.iter().any(|user| user.active);
-        }
-        self.directories = Some(directories);
+        let found = providers.iter().find(|provider| person_called(provider, subject).as_ref() == Some(&person.uid));
+        let by_directory = found.filter(|provider| {
+            provider.scim.as_ref().is_some_and(|scim| scim.enabled) && person_of(provider, subject).is_some()
+        });
+        let let_in = match by_directory {
+            Some(provider) => {
+                let known = Filter::AnyOf { key: "externalId", values: vec![KeyValue::text(subject)] };
+                let known = Query {
+                    filters: vec![known],
+                    ..Query::new(DirectoryUser::KIND.name, Scope::Children(provider.uid.clone()))
+                };
+                self.cx.find::<DirectoryUser>(known).await?.iter().any(|user| user.active)
+            }
+            None => found.is_some(),
+        };
+        self.providers = Some(providers);
         Ok(let_in)
     }
 }

@@ -380,7 +380,9 @@ async fn set_enabled(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> 
     let uid = standing.provider.uid.clone();
     if enabled {
         require_owners(cx, &Uid::opaque(uid.root()), &mut standing.write).await?;
-        owner::keep_with_directory(cx, &standing.provider, &mut standing.write).await?;
+        let mut provider = standing.provider.clone();
+        provider.scim.iter_mut().for_each(|scim| scim.enabled = true);
+        owner::keep_with_provider(cx, &uid, Some(&provider), &mut standing.write).await?;
     }
     let reply =
         |scim: &Scim| without_null(json!({ "identityProviderUid": uid, "enabled": scim.enabled, "etag": scim.etag }));
