@@ -66,6 +66,22 @@ fn what_the_platform_refuses_is_told_with_its_file_and_place_and_the_rest_is_wri
 }
 
 #[test]
+fn an_advisory_whose_component_is_in_hundreds_of_places_is_imported() {
+    let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
+    let paths: Vec<_> = (0..400).map(|n| format!("/usr/share/dotnet/shared/component-{n}/component.dll")).collect();
+    let file = dir.path().join("a.yaml");
+    let detection = format!(
+        "type: detection\n        data:\n          type: scan/v1\n          data:\n            componentLocation: {}\n",
+        paths.join(", ")
+    );
+    let text = document("a", &["CGA-1"]);
+    let (before, _) = text.split_once("type: fixed").unwrap();
+    fs::write(&file, format!("{before}{detection}")).unwrap();
+    let done = world.import(world.advisories(), &[&file]).unwrap();
+    assert_eq!((done.counts("advisories"), done.refused), ((1, 0, 0), 0), "{:?}", world.refused);
+}
+
+#[test]
 fn records_come_from_json_and_yaml_in_one_folder() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     fs::create_dir_all(dir.path().join("deep/er")).unwrap();

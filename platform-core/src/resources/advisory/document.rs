@@ -137,7 +137,9 @@ const DETECTION: &[Field] = &[
             Field::string("componentName").about("The vulnerable component's name."),
             Field::string("componentVersion").about("The vulnerable component's version."),
             Field::string("componentType").about("The vulnerable component's type, such as `go-module`."),
-            Field::string("componentLocation").about("The path of the vulnerable component in the artifact."),
+            Field::string("componentLocation")
+                .about("The path of the vulnerable component in the artifact.")
+                .max_len(event::MAX_LOCATION),
             Field::string("artifactVersion").about("The version of the artifact that was scanned."),
             Field::string("scannerVersion").about("The version of the scanner."),
             Field::string("grypeDbBuilt").about("When the scanner's database was built."),

@@ -315,6 +315,9 @@ pub(super) fn number(events: &mut [AdvisoryEvent], advisory: &Uid) {
     }
 }
 
+/// The most bytes of where a component is; our choice. Scanners list all paths of a component that is in many places.
+pub const MAX_LOCATION: usize = 64 << 10;
+
 const NOTE: &[Field] = &[Field::string("note").about("What a reader should know about the event.").multiline()];
 
 const DETECTION: &[Field] = &[
@@ -337,7 +340,9 @@ const DETECTION: &[Field] = &[
             Field::string("component").about("The vulnerable component's name."),
             Field::string("componentVersion").about("The vulnerable component's version."),
             Field::string("componentType").about("The vulnerable component's type, such as `go-module`."),
-            Field::string("componentLocation").about("The path of the vulnerable component in the artifact."),
+            Field::string("componentLocation")
+                .about("The path of the vulnerable component in the artifact.")
+                .max_len(MAX_LOCATION),
             Field::string("artifactVersion").about("The version of the artifact that was scanned."),
             Field::string("scannerVersion").about("The version of the scanner."),
             Field::string("grypeDbBuilt").about("When the scanner's database was built."),
