@@ -11,6 +11,7 @@ pub(super) const CASES: &[Case] = cases![
     records_are_there_after_reopening,
     what_was_deleted_stays_deleted_after_reopening,
     orders_filters_and_totals_are_right_after_reopening,
+    keys_that_later_records_do_not_have_go_with_the_earlier_records,
     unique_keys_are_kept_after_reopening,
     epochs_are_kept_after_reopening,
     the_sequence_goes_on_after_reopening,
@@ -69,6 +70,20 @@ async fn orders_filters_and_totals_are_right_after_reopening(fixture: &mut Fixtu
     fixture.delete([Delete::Key(key("t/00"))]).await;
     assert_eq!([fixture.total(&query).await, fixture.total(&red).await], [39, 19]);
     assert_eq!(fixture.uids(&query.descending().limit(1)).await, ["t/01"]);
+}
+
+/// A release may drop a key of a kind: the records of before have it until they are put again.
+async fn keys_that_later_records_do_not_have_go_with_the_earlier_records(fixture: &mut Fixture) {
+    let retired = things().where_(any_of("retired", ["x"]));
+    fixture.put(["a", "b", "c"].map(|uid| thing(uid).with("retired", "x").with("color", "red"))).await;
+    fixture.reopen().await;
+    assert_eq!(fixture.uids(&things()).await, ["a", "b", "c"]);
+    fixture.put([thing("a").with("color", "red")]).await;
+    assert_eq!(fixture.uids(&retired).await, ["b", "c"]);
+    assert_eq!(fixture.uids(&things().where_(any_of("color", ["red"]))).await, ["a", "b", "c"]);
+    fixture.delete([Delete::Key(key("b")), Delete::With(THING, "color", text("red"))]).await;
+    fixture.reopen().await;
+    assert_eq!((fixture.total(&retired).await, fixture.total(&things()).await), (0, 0));
 }
 
 async fn unique_keys_are_kept_after_reopening(fixture: &mut Fixture) {
