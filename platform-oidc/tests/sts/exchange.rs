@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use platform_core::{
-    access::{Authenticator, TokenService},
+    access::{Authenticator, Caller, Capability, TokenService},
     error::Code,
-    resources::iam::{Identity, StaticKeys},
+    resources::iam::{Identity, Role, StaticKeys},
     timestamp::Timestamp,
 };
 use platform_oidc::{AccessToken, Algorithm, Keys, jwks::KeySet, key::SigningKey};
@@ -337,4 +337,30 @@ async fn a_token_is_asked_for_in_so_many_seconds_of_a_life() {
     setting.clock.set(NOW + 30);
     // Believed within the leeway, and good for nothing new.
     assert_eq!(code(setting.assume(&short, &alice).await), Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn those_who_manage_an_identity_decide_who_acts_as_the_identities_that_trust_it() {
+    let setting = Setting::new().await;
+    let by = |issuer: &str, subject: &str| json!({ "claimMatch": { "issuer": issuer, "subject": subject } });
+    let trusted = setting.identity(&setting.org, by(TRUSTED, "ci")).await;
+    let trusting = setting.identity(&setting.org, by(OWN, &trusted)).await;
+    setting.bind(&trusting, VIEWER, &setting.org).await;
+    let capabilities = ["identity.list", "identity.update"].iter().map(|name| Capability::by_name(name).unwrap());
+    let role = Role { name: "manager".to_owned(), capabilities: capabilities.collect(), ..Role::default() };
+    let role = setting.platform.create(&setting.operator, &setting.org, &role).await.unwrap();
+    let manager = setting.identity(&setting.org, by(TRUSTED, "manager")).await;
+    setting.bind(&manager, &role.uid, &setting.org).await;
+    let manager = Caller::new(manager);
+
+    let mallory: Identity = serde_json::from_value(by(TRUSTED, "mallory")).unwrap();
+    let change = async |uid: &str| setting.platform.update(&manager, uid, &mallory, "claimMatch").await.map(drop);
+    // What an identity holds by itself is given by who changes it, and what others let it do by who set those up.
+    assert_eq!(code(change(&trusting).await), Code::PermissionDenied);
+    change(&trusted).await.unwrap();
+    let upstream = setting.upstream(json!({ "sub": "mallory" }));
+    assert_eq!(code(setting.assume(&upstream, &trusting).await), Code::Unauthenticated);
+    let token = setting.assume(&upstream, &trusted).await.unwrap().token;
+    let token = setting.assume(token.expose(), &trusting).await.unwrap().token;
+    assert!(setting.sees(token.expose(), &setting.org).await);
 }
