@@ -3,7 +3,7 @@
 use platform_core::{
     access::{Register, TokenService},
     error::Code,
-    resources::iam::{GroupInvite, Identity},
+    resources::iam::{GroupInvite, Identity, Role},
     seal::Secret,
 };
 use platform_oidc::person_uid;
@@ -237,4 +237,30 @@ async fn requests_are_read_strictly_and_secrets_do_not_show() {
     let setting = Setting::new().await;
     let (_, message) = refusal(setting.refresh("secret-secret", json!({ "aud": [API] })).await);
     assert!(!message.contains("secret"));
+}
+
+#[tokio::test]
+async fn of_very_many_groups_a_person_is_told_the_topmost() {
+    let setting = Setting::new().await;
+    let alice = setting.alice().await;
+    // No built-in role has these.
+    let held = setting.platform.current_grants(&setting.operator).await.unwrap().at(&setting.org);
+    let capabilities: Vec<_> = held.iter().skip(1).collect();
+    let length = capabilities.iter().map(|one| one.name().len() + 3).sum::<usize>();
+    let role = Role { name: "almost everything".to_owned(), capabilities, ..Role::default() };
+    let role = setting.platform.create(&setting.operator, &setting.org, &role).await.unwrap().uid;
+    let top = setting.group(&setting.org, "top").await;
+    setting.bind(&alice, &role, &top).await;
+    for number in 0..(2 << 20) / length {
+        let group = setting.group(&top, &format!("group {number}")).await;
+        setting.bind(&alice, &role, &group).await;
+    }
+    let token = setting.assume(&setting.upstream(json!({})), &alice).await.unwrap().token;
+    let held = setting.sts.who_am_i(token.expose()).await.unwrap().capabilities;
+    let told = serde_json::to_vec(&held).unwrap().len();
+    assert!((900_000..=1 << 20).contains(&told), "{told} bytes of {} groups", held.len());
+    assert!(held.is_sorted_by(|a, b| a.group < b.group));
+    for group in [&setting.org, &top] {
+        assert!(held.iter().any(|held| held.group == *group), "{group}");
+    }
 }

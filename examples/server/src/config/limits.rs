@@ -154,7 +154,9 @@ impl LimitOptions {
     /// Refuses what no option by itself shows to be wrong.
     pub(crate) fn checked(&self) -> anyhow::Result<()> {
         if self.proxy_protocol && self.trusted_proxies.is_empty() {
-            bail!("a PROXY protocol header is believed from trusted proxies alone: give --trusted-proxies too");
+            bail!(
+                "--proxy-protocol takes the addresses of clients from trusted proxies alone: give --trusted-proxies too"
+            );
         }
         Ok(())
     }
