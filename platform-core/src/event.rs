@@ -51,6 +51,20 @@ pub struct Event {
     pub extensions: BTreeMap<String, String>,
     /// JSON, byte for byte as it is sent: who did it, and the resource.
     pub data: String,
+    /// Where the data is recorded, if it is recorded once for several subscriptions. Then an event as it is stored has
+    /// no data of its own; [`Outbox::waiting`](crate::platform::Outbox::waiting) returns it with its data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_body: Option<BodyRef>,
+}
+
+/// A reference to the data of an event: an [`EventBody`](crate::resources::events::EventBody).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BodyRef {
+    /// The uid of the record that has it.
+    pub uid: Uid,
+    /// Its length in bytes.
+    pub len: u32,
 }
 
 /// Who may see an event.
@@ -75,9 +89,11 @@ impl Audience {
 }
 
 impl Event {
-    /// Returns how many bytes it counts as where bytes of events are bounded: its data, and a KiB for all else.
+    /// Returns how many bytes it counts as where bytes of events are bounded: its data, wherever that is recorded, and a
+    /// KiB for all else.
     pub fn weight(&self) -> u64 {
-        (self.data.len() as u64).saturating_add(1024)
+        let len = self.event_body.as_ref().map_or(self.data.len() as u64, |body| u64::from(body.len));
+        len.saturating_add(1024)
     }
 
     /// Returns the resource that the event carries; none when it carries none, or another.
@@ -212,6 +228,7 @@ impl Draft {
             audience: self.audience,
             extensions,
             data: serde_json::to_string(&data).map_err(Error::internal)?,
+            event_body: None,
         })
     }
 }

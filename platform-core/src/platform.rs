@@ -41,7 +41,7 @@ pub use bootstrap::Bootstrap;
 use events::Events;
 pub(crate) use kept::Kept;
 pub use kept::Rendered;
-pub use outbox::{Failure, Lease, Outbox, Outcome, Settled, Waiting};
+pub use outbox::{Failure, Lease, Outbox, Outcome, Settled, Waiting, lost_bodies};
 pub use put::{PutReply, Refused};
 use remembered::{Holder, Remembered};
 pub use sign_ins::Person;
@@ -86,6 +86,9 @@ pub struct Settings {
     pub event_type_prefix: String,
     /// Whether sinks may be `http` URLs, which anybody on the way can read.
     pub allow_http_sinks: bool,
+    /// What else the URL of a new subscription's sink must keep to, for whoever delivers: refuses what it would never
+    /// connect to, with a rule as a phrase. By default nothing.
+    pub check_sink: fn(&str) -> std::result::Result<(), String>,
     /// The size of the cache of identities' grants, approximately, in bytes.
     pub cached_grants_bytes: u64,
 }
@@ -103,6 +106,7 @@ impl Default for Settings {
             terms: TermsDocument::published(),
             event_type_prefix: "dev.chainguard.api".to_owned(),
             allow_http_sinks: false,
+            check_sink: |_| Ok(()),
             cached_grants_bytes: 64 << 20,
         }
     }

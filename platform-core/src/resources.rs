@@ -40,6 +40,7 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<libraries::ArtifactVersion>(),
     Registered::of::<events::Subscription>(),
     Registered::of::<events::PendingEvent>(),
+    Registered::of::<events::EventBody>(),
     Registered::of::<events::DeliveryStatus>(),
     Registered::of::<events::Delivery>(),
     Registered::of::<events::DeadLetter>(),

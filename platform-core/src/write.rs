@@ -132,11 +132,16 @@ impl Write {
     ///
     /// # Errors
     /// As [`Write::put`].
-    pub(crate) fn put_in_queue<R: Resource>(&mut self, uid: &Uid, resource: &R) -> Result<()> {
+    pub(crate) fn put_in_queue<R: Resource>(&mut self, uid: &Uid, resource: &R, private: Bytes) -> Result<()> {
         self.require_still(Require::Absent(Key::new(R::KIND.name, uid.clone())));
-        self.put(uid, resource, Bytes::new())?;
+        self.put(uid, resource, private)?;
         self.commit.put.last_mut().into_iter().for_each(|put| put.queue = true);
         Ok(())
+    }
+
+    /// Gives the record that was put last a filter key that is not of its body. The value must not be too long.
+    pub(crate) fn add_key(&mut self, name: KeyName, value: KeyValue) {
+        self.commit.put.last_mut().into_iter().for_each(|put| put.filter.push((name, value.clone())));
     }
 
     /// Writes a resource as a caller sent it.

@@ -45,7 +45,8 @@ pub struct Options {
     pub troubled_lanes: usize,
     /// How long a lease is. Longer than `timeout`.
     pub lease: Duration,
-    /// How often it is looked for what another process recorded, and what was left by one that ended.
+    /// How often it is looked for what another process recorded, and what was left by one that ended: events, and data
+    /// that no event refers to any more.
     pub sweep: Duration,
 }
 
@@ -214,12 +215,24 @@ impl Lanes {
     }
 }
 
-/// Looks over and over for which subscriptions something waits.
+/// How many records of shared data are looked at in one sweep, so that any number of them keeps a store busy for a
+/// moment only; the next sweep goes on from there.
+const BODIES: usize = 1000;
+
+/// Looks over and over for which subscriptions something waits, and for shared data that nothing refers to.
 async fn sweep(shared: Arc<Shared>, found: mpsc::Sender<Uid>) {
+    let mut body = None;
     loop {
         if let Err(error) = sweep_once(&shared, &found).await {
             tracing::warn!(%error, "the outbox cannot be read");
         }
+        body = match shared.platform.outbox().sweep(body.as_ref(), BODIES).await {
+            Ok(last) => last,
+            Err(error) => {
+                tracing::warn!(%error, "data of events that is no longer needed cannot be deleted");
+                None
+            }
+        };
         tokio::time::sleep(shared.options.sweep).await;
     }
 }

@@ -122,7 +122,7 @@ impl Shared {
                 return Ok(Ok(lease));
             }
         }
-        if self.platform.outbox().waiting(subscription, None, 1).await?.events.is_empty() {
+        if self.platform.outbox().peek(subscription, None, 1).await?.events.is_empty() {
             return Ok(Err(Next::Idle));
         }
         let Options { name, lease, .. } = &self.options;
@@ -238,11 +238,11 @@ impl Lane<'_> {
         }
         if surplus > 0 {
             let most = usize::try_from(surplus).unwrap_or(PAGE).min(PAGE);
-            let oldest = outbox.waiting(subscription, None, most).await?.events;
+            let oldest = outbox.peek(subscription, None, most).await?.events;
             return self.overflow(oldest).await;
         }
         if excess > 0 {
-            let mut oldest = outbox.waiting(subscription, None, PAGE).await?.events;
+            let mut oldest = outbox.peek(subscription, None, PAGE).await?.events;
             let mut bytes = 0_u64;
             let is_needed = |pending: &&PendingEvent| {
                 let before = bytes;

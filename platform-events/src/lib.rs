@@ -24,6 +24,8 @@
 //!   a crash in between sends it again, with the same id.
 //! - **One slow or dead sink delays no other.** Each subscription is a lane of its own; lanes whose sink is slow or
 //!   failing take their turns among themselves.
+//! - **Once.** Large data that several subscriptions share is stored once, and deleted after the last of them; what a
+//!   crash or a deleted subscription leaves of it, a dispatcher deletes when it begins and at each [`Options::sweep`].
 //! - **Bounded.** Lanes that are not at work keep a uid and a time. [`Options::lanes`] work at once.
 //! - **One at a time.** A lane works under a lease of its subscription, so that any number of dispatchers share the
 //!   work over one store.
@@ -45,4 +47,4 @@ pub mod overview;
 pub use dispatcher::{Dispatcher, Options};
 pub use policy::Policy;
 pub use sink::{Answer, Sink};
-pub use webhook::{Webhook, WebhookOptions};
+pub use webhook::{Webhook, WebhookOptions, check_public_sink};

@@ -36,7 +36,7 @@ pub struct Backlog {
 pub async fn pending(platform: &Platform, after: Option<&Uid>, limit: usize) -> Result<Vec<Backlog>> {
     let mut all = Vec::new();
     for subscription in platform.outbox().subscriptions(after, limit).await? {
-        let waiting = platform.outbox().waiting(&subscription, None, 1).await?;
+        let waiting = platform.outbox().peek(&subscription, None, 1).await?;
         let keys = [Subscription::KIND, DeliveryStatus::KIND].map(|kind| Key::new(kind.name, subscription.clone()));
         let mut records = platform.store().get(&keys, &[]).await?.records.into_iter();
         let (known, status) = (records.next().flatten(), records.next().flatten());

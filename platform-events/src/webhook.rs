@@ -50,6 +50,18 @@ impl Default for WebhookOptions {
     }
 }
 
+/// Refuses the URL of a sink whose host is an address that is not of the public network. For
+/// [`Settings::check_sink`](platform_core::platform::Settings::check_sink) where [`WebhookOptions::allow_private`] is not
+/// set: a webhook would never connect to it. A name passes, wherever it leads; that is decided by each connection.
+///
+/// # Errors
+/// The rule that it breaks, as a phrase.
+pub fn check_public_sink(url: &str) -> Result<(), String> {
+    let url: Uri = url.parse().map_err(|_| "must be a URL such as https://receiver.example.com/events")?;
+    reach::check_host(url.host().unwrap_or_default())
+        .map_err(|_| "must not be at a private, loopback or otherwise special address".to_owned())
+}
+
 /// Posts events to the URLs of their subscriptions.
 ///
 /// No redirect is followed and no proxy asked. Unless the options say otherwise, only addresses of the public network

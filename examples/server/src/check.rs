@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use platform_core::{platform, store};
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
@@ -39,15 +40,30 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
 /// Returns what does not agree, and what to do about it.
 fn findings(store: &Store, path: &Path) -> Result<Vec<String>> {
     let line = |what: &str, advice: &str| format!("{what}; {advice}");
-    Ok(match store {
+    let (found, store): (Vec<_>, Box<dyn store::Store>) = match store {
         Store::Sqlite(_) => {
-            let found = SqliteStore::open(path)?.check().context(UNFINISHED)?;
-            found.iter().map(|finding| line(&finding.what, finding.advice)).collect()
+            let store = SqliteStore::open(path)?;
+            let found = store.check().context(UNFINISHED)?;
+            (found.iter().map(|finding| line(&finding.what, finding.advice)).collect(), Box::new(store))
         }
         Store::Sled(_) => {
-            let found = SledStore::open(path)?.check().context(UNFINISHED)?;
-            found.iter().map(|finding| line(&finding.what, finding.advice)).collect()
+            let store = SledStore::open(path)?;
+            let found = store.check().context(UNFINISHED)?;
+            (found.iter().map(|finding| line(&finding.what, finding.advice)).collect(), Box::new(store))
         }
-        Store::Memory => Vec::new(),
-    })
+        Store::Memory => return Ok(Vec::new()),
+    };
+    // What a damaged store says of its records need not be true.
+    if found.is_empty() { lost_data(&*store) } else { Ok(found) }
+}
+
+/// Returns the events and dead letters whose data is not in the store.
+fn lost_data(store: &dyn store::Store) -> Result<Vec<String>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let lost = runtime.block_on(platform::lost_bodies(store)).context(UNFINISHED)?;
+    let line = |(key, data): &(store::Key, _)| {
+        let store::Key { kind, uid } = key;
+        format!("the data {data} of the {kind} {uid} is missing; restore a backup, or delete the subscription")
+    };
+    Ok(lost.iter().map(line).collect())
 }

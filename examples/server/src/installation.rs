@@ -15,6 +15,7 @@ use platform_core::{
     seal::SealKeys,
     store::{Store, memory::MemoryStore},
 };
+use platform_events::check_public_sink;
 use platform_http::{Pool, SystemClock, SystemEntropy};
 use platform_oidc::{Algorithm, Bootstrap, Issuer, Keys, SecretKey};
 use platform_store_sled::SledStore;
@@ -119,6 +120,7 @@ impl Installation {
             open_organisations: config.open_organisations,
             event_type_prefix: config.events.event_type_prefix.clone(),
             allow_http_sinks: config.events.allow_http_sinks,
+            check_sink: if config.events.allow_private_sinks { |_| Ok(()) } else { check_public_sink },
             terms: match config.terms_document.is_empty() {
                 true => TermsDocument::published(),
                 false => config.terms_document.clone(),

@@ -1,10 +1,22 @@
 //! Recording: from a change to a record for each subscription that wants to know of it.
 
+use bytes::Bytes;
+
 use super::{Audience, Draft, Event};
 use crate::{
-    cx::Cx, entropy::Entropy, error::Result, kind::Verb, resources::events::PendingEvent, timestamp::Timestamp,
-    uid::Uid, write::Write,
+    cx::Cx,
+    entropy::Entropy,
+    error::Result,
+    kind::Verb,
+    resources::events::{EventBody, PendingEvent, event_body},
+    timestamp::Timestamp,
+    uid::Uid,
+    write::Write,
 };
+
+/// Data of more bytes is recorded once for all subscriptions that get it, and shorter data with each. Our choice: for
+/// most events another record would cost more than the copies.
+const SHARED_ABOVE: usize = 4 << 10;
 
 /// An event that a write records, and for whom.
 #[derive(Debug)]
@@ -41,14 +53,25 @@ pub(crate) async fn record(
     let settings = platform.settings();
     let prefix = settings.event_type_prefix.as_str();
     let (now, actor) = (cx.now(), &cx.caller().identity);
-    let event = draft.finish(platform.entropy(), now, prefix, &settings.public_url, actor)?;
+    let mut event = draft.finish(platform.entropy(), now, prefix, &settings.public_url, actor)?;
+    let mut shared = None;
+    if subscriptions.len() > 1 && event.data.len() > SHARED_ABOVE {
+        let organization = Uid::opaque(about.root());
+        let body = EventBody { uid: place_of(&organization, now, platform.entropy()), create_time: Some(now) };
+        event.event_body = Some(body.record(write, &event.data)?);
+        shared = Some(std::mem::take(&mut event.data));
+    }
     for subscription in &subscriptions {
         let pending = PendingEvent {
             uid: place_of(subscription, now, platform.entropy()),
             event: event.clone(),
             create_time: Some(now),
         };
-        write.put_in_queue(&pending.uid, &pending)?;
+        write.put_in_queue(&pending.uid, &pending, Bytes::new())?;
+        event_body::refer(write, event.event_body.as_ref());
+    }
+    if let Some(data) = shared {
+        (event.data, event.event_body) = (data, None);
     }
     write.told.push(Told { event, subscriptions });
     Ok(())

@@ -16,13 +16,17 @@ use crate::{
     kind::Resource,
     resources::events::{
         DeadLetter, DeadReason, Delivery, DeliveryState, DeliveryStatus, Mode, PendingEvent, Subscription, dead_letter,
-        delivery,
+        delivery, event_body,
     },
-    store::{Delete, Key, KeyValue, Order, OrderBy, Position, Query, Require, Scope},
+    store::{Delete, Item, Key, KeyValue, Order, OrderBy, Page, Position, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
 };
+
+mod bodies;
+
+pub use bodies::lost_bodies;
 
 /// The deliveries of one commit that are logged at most, but for those that failed; our choice, so that a busy
 /// subscription costs little more for its log.
@@ -31,7 +35,8 @@ const MOST_LOGGED: usize = 10;
 /// How many events are weighed at once.
 const WEIGHED: usize = 1000;
 
-/// The most bytes of events that are read at once, but for a single one that is longer. Our choice.
+/// The most bytes of events that are read at once, and the most of shared data, but for a single one that is longer.
+/// Our choice.
 const READ_BYTES: usize = 4 << 20;
 
 /// What waits to be delivered, and what became of it.
@@ -188,19 +193,32 @@ impl Outbox<'_> {
     }
 
     /// Returns the first that wait for a subscription, or the first behind a place, in the order of their commits, and
-    /// how many wait in all. There may be fewer than the limit where they have more than 4 MiB.
+    /// how many wait in all. There may be fewer than the limit where they have more than 4 MiB. One that was settled
+    /// or deleted meanwhile may be left out.
+    ///
+    /// # Errors
+    /// Those of the store, and INTERNAL when the data of an event is lost.
+    pub async fn waiting(self, subscription: &Uid, after: Option<Position>, limit: usize) -> Result<Waiting> {
+        let page = self.page(subscription, after, limit).await?;
+        let mut waiting = Waiting::read(&page)?;
+        waiting.events.truncate(bodies::within_bytes(&waiting.events));
+        waiting.last = page.items.get(..waiting.events.len()).and_then(last_of);
+        waiting.events = self.with_data(waiting.events).await?;
+        Ok(waiting)
+    }
+
+    /// Returns what [`waiting`](Self::waiting) does, without the data that several subscriptions share: to see, weigh or
+    /// give up events, and not to deliver them.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn waiting(self, subscription: &Uid, after: Option<Position>, limit: usize) -> Result<Waiting> {
+    pub async fn peek(self, subscription: &Uid, after: Option<Position>, limit: usize) -> Result<Waiting> {
+        Waiting::read(&self.page(subscription, after, limit).await?)
+    }
+
+    async fn page(self, subscription: &Uid, after: Option<Position>, limit: usize) -> Result<Page> {
         let query = Query { after, bytes: READ_BYTES, ..by_sequence::<PendingEvent>(subscription, limit) };
-        let page = self.0.store().list(&query).await?;
-        let events = page.items.iter().map(|item| serde_json::from_slice(&item.body).map_err(Error::internal));
-        let last = page.items.last().map(|last| {
-            let sequence = KeyValue::integer(last.revision.cast_signed());
-            Position { value: sequence, uid: last.uid.clone() }
-        });
-        Ok(Waiting { events: events.collect::<Result<_>>()?, last, total: page.total.unwrap_or_default() })
+        Ok(self.0.store().list(&query).await?)
     }
 
     /// Returns how many bytes wait for a subscription behind a place ([`Event::weight`]), and where the last is.
@@ -210,7 +228,7 @@ impl Outbox<'_> {
     pub async fn weigh(self, subscription: &Uid, after: Option<Position>) -> Result<(u64, Option<Position>)> {
         let (mut weight, mut last) = (0_u64, after);
         loop {
-            let waiting = self.waiting(subscription, last.clone(), WEIGHED).await?;
+            let waiting = self.peek(subscription, last.clone(), WEIGHED).await?;
             let some = waiting.events.iter().map(|pending| pending.event.weight());
             weight = some.fold(weight, u64::saturating_add);
             match waiting.last {
@@ -223,6 +241,8 @@ impl Outbox<'_> {
     /// Writes what became of events that were tried, in their order, and prolongs the lease, all in one commit. `false`
     /// when the lease is another's by now, or the subscription is gone: then nothing was written.
     ///
+    /// Data that these were the last to refer to is deleted afterwards, or by a [`sweep`](Self::sweep) if that fails.
+    ///
     /// # Errors
     /// Those of the store.
     pub async fn settle(self, lease: &mut Lease, outcomes: Vec<(PendingEvent, Outcome)>, millis: i64) -> Result<bool> {
@@ -231,7 +251,8 @@ impl Outbox<'_> {
         write.require_still(lease.still());
         let dead = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Dead(..)));
         let dead: Vec<u64> = dead.map(|(pending, _)| pending.event.weight()).collect();
-        self.make_room(&lease.subscription.uid, &dead, &mut write).await?;
+        // What may have no reference any more.
+        let mut released = self.make_room(&lease.subscription.uid, &dead, &mut write).await?;
         let quiet = outcomes.len().saturating_sub(MOST_LOGGED);
         let mut logged = HashSet::new();
         // Later ones first, since of two rows at one place of the log the later counts.
@@ -258,6 +279,7 @@ impl Outbox<'_> {
             match outcome {
                 Outcome::Delivered(code) => {
                     write.delete(Delete::Key(key));
+                    released.extend(pending.event.event_body.map(|body| body.uid));
                     status.delivered += 1;
                     status.delivered_time = Some(now);
                     status.over(None);
@@ -279,12 +301,16 @@ impl Outbox<'_> {
                     row.failed(failure);
                 }
                 Outcome::Dead(reason, failure) => {
+                    if pending.event.event_body.is_some() {
+                        // The reference moves, and does not begin.
+                        write.require_still(Require::Exists(key.clone()));
+                    }
                     write.delete(Delete::Key(key));
                     status.dead += 1;
                     status.overflowed += i64::from(reason == DeadReason::BacklogFull);
                     (row.state, row.attempts) = (DeliveryState::Dead, tried(&failure));
                     let failure = failure.unwrap_or_else(|| status.last_failure(&pending.event));
-                    bury(&mut write, &pending, reason, &failure, row.attempts, now)?;
+                    bury(&mut write, pending, reason, &failure, row.attempts, now)?;
                     match reason {
                         DeadReason::Rejected => status.over(Some(&failure)),
                         _ => status.next(),
@@ -299,7 +325,12 @@ impl Outbox<'_> {
         for row in rows.into_iter().rev().filter(|row| logged.insert(row.uid.clone())) {
             write.put(&row.uid, &row, Bytes::new())?;
         }
-        self.put(write, lease, millis).await
+        let done = self.put(write, lease, millis).await?;
+        if done {
+            // It is settled whether or not this succeeds.
+            drop(self.delete_unused(released).await);
+        }
+        Ok(done)
     }
 
     /// Puts a dead letter's event behind those that wait, with the id that it has; `false` when there is none.
@@ -317,7 +348,8 @@ impl Outbox<'_> {
         write.require_still(Require::Revision(key.clone(), record.revision));
         write.require_still(Require::Exists(Key::new(Subscription::KIND.name, subscription.clone())));
         write.delete(Delete::Key(key));
-        write.put_in_queue(&pending.uid, &pending)?;
+        write.put_in_queue(&pending.uid, &pending, Bytes::new())?;
+        event_body::refer(&mut write, pending.event.event_body.as_ref());
         let done = self.commit(write).await?.is_some();
         self.0.wake(&[subscription]);
         Ok(done)
@@ -347,11 +379,12 @@ impl Outbox<'_> {
         Err(Error::busy())
     }
 
-    /// Deletes the oldest dead letters when more would be there than are kept.
-    async fn make_room(self, subscription: &Uid, weights: &[u64], write: &mut Write) -> Result<()> {
+    /// Deletes the oldest dead letters when more would be there than are kept. Returns shared data that these referred
+    /// to, as far as they were read.
+    async fn make_room(self, subscription: &Uid, weights: &[u64], write: &mut Write) -> Result<Vec<Uid>> {
         let new = weights.len();
         if new == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         if weights.iter().any(|weight| *weight > dead_letter::LARGE) {
             return self.make_room_for_large(subscription, weights, write).await;
@@ -362,33 +395,37 @@ impl Outbox<'_> {
         for item in oldest.items.into_iter().take(surplus) {
             write.delete(Delete::Key(Key::new(DeadLetter::KIND.name, item.uid)));
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
     /// Deletes the oldest dead letters when more would be there than are kept, in number or in bytes.
-    async fn make_room_for_large(self, subscription: &Uid, weights: &[u64], write: &mut Write) -> Result<()> {
+    async fn make_room_for_large(self, subscription: &Uid, weights: &[u64], write: &mut Write) -> Result<Vec<Uid>> {
         let order = Order { by: OrderBy::Sequence, descending: true };
         let all = Query { order, ..by_sequence::<DeadLetter>(subscription, dead_letter::MAX_DEAD) };
         let standing = self.0.store().list(&all).await?.items;
         let mut left = dead_letter::MAX_DEAD.saturating_sub(weights.len());
         let mut bytes = weights.iter().fold(0, |sum: u64, weight| sum.saturating_add(*weight));
         let keys: Vec<_> = standing.into_iter().map(|item| Key::new(DeadLetter::KIND.name, item.uid)).collect();
+        let mut released = Vec::new();
         // The latest first, a few at a time, since each may be long.
         for keys in keys.chunks(8) {
             if left > 0 && bytes <= dead_letter::MAX_DEAD_BYTES {
                 let read = self.0.store().get(keys, &[]).await?;
                 for record in read.records.into_iter().flatten() {
-                    bytes = bytes.saturating_add(record.private.len() as u64);
-                    match bytes <= dead_letter::MAX_DEAD_BYTES && left > 0 {
-                        true => left -= 1,
-                        false => write.delete(Delete::Key(record.key)),
+                    let event: Event = serde_json::from_slice(&record.private).map_err(Error::internal)?;
+                    bytes = bytes.saturating_add(event.weight());
+                    if bytes <= dead_letter::MAX_DEAD_BYTES && left > 0 {
+                        left -= 1;
+                    } else {
+                        write.delete(Delete::Key(record.key));
+                        released.extend(event.event_body.map(|body| body.uid));
                     }
                 }
             } else {
                 keys.iter().for_each(|key| write.delete(Delete::Key(key.clone())));
             }
         }
-        Ok(())
+        Ok(released)
     }
 
     /// Writes a lease's status and what goes with it; `false` when it is another's.
@@ -410,6 +447,15 @@ impl Outbox<'_> {
             Err(error) if error.is_stale() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl Waiting {
+    /// Reads a page as it is stored.
+    fn read(page: &Page) -> Result<Self> {
+        let events = page.items.iter().map(|item| serde_json::from_slice(&item.body).map_err(Error::internal));
+        let total = page.total.unwrap_or_default();
+        Ok(Self { events: events.collect::<Result<_>>()?, last: last_of(&page.items), total })
     }
 }
 
@@ -465,18 +511,18 @@ impl Delivery {
     }
 }
 
-/// Writes a dead letter.
+/// Writes a dead letter, which refers to shared data as the event does.
 fn bury(
     write: &mut Write,
-    pending: &PendingEvent,
+    pending: PendingEvent,
     reason: DeadReason,
     failure: &Failure,
     attempts: i32,
     now: Timestamp,
 ) -> Result<()> {
-    let event = &pending.event;
+    let mut event = pending.event;
     let dead = DeadLetter {
-        uid: pending.uid.clone(),
+        uid: pending.uid,
         event_id: event.id.clone(),
         event_type: event.ty.clone(),
         event_subject: event.subject.clone(),
@@ -488,8 +534,19 @@ fn bury(
         create_time: Some(now),
         update_time: Some(now),
     };
-    let private = serde_json::to_vec(event).map_err(Error::internal)?;
-    write.put(&dead.uid, &dead, private.into())
+    if event.event_body.is_some() {
+        event.data.clear();
+    }
+    let private = serde_json::to_vec(&event).map_err(Error::internal)?;
+    write.put(&dead.uid, &dead, private.into())?;
+    event_body::refer(write, event.event_body.as_ref());
+    Ok(())
+}
+
+/// Returns where the last of these is, by sequence.
+fn last_of(items: &[Item]) -> Option<Position> {
+    let last = items.last()?;
+    Some(Position { value: KeyValue::integer(last.revision.cast_signed()), uid: last.uid.clone() })
 }
 
 /// Returns the query for the first of what hangs on a subscription, in the order of commits, with the total.

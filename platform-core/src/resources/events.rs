@@ -3,11 +3,13 @@
 pub mod dead_letter;
 pub mod delivery;
 pub mod delivery_status;
+pub mod event_body;
 pub mod pending_event;
 pub mod subscription;
 
 pub use dead_letter::{DeadLetter, DeadReason};
 pub use delivery::{Delivery, DeliveryState};
 pub use delivery_status::{DeliveryStatus, Mode};
+pub use event_body::EventBody;
 pub use pending_event::PendingEvent;
 pub use subscription::Subscription;

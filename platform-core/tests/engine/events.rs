@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::common::{World, block_on, code, refused_fields, text, uid_of};
 
+mod bodies;
 mod delivered;
 mod recorded;
 mod streams;

@@ -189,6 +189,7 @@ const OURS: &[&str] = &[
     "GroupAccessRequest",
     "SignIn",
     "PendingEvent",
+    "EventBody",
     "DeliveryStatus",
     "Delivery",
     "DeadLetter",

@@ -23,7 +23,7 @@ use platform_core::{
         iam::Group,
         registry::Repo,
     },
-    store::{Store, memory::MemoryStore},
+    store::{Query, Scope, Store, memory::MemoryStore},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -102,6 +102,21 @@ impl World {
             uids.push(self.platform.create(&self.operator, group, &repo).await.unwrap().uid.to_string());
         }
         uids
+    }
+
+    /// Changes a repo so that its event is long, and returns the aliases that it has then.
+    pub(crate) async fn grow(&self, repo: &str) -> Vec<String> {
+        let serial = self.serial.fetch_add(1, Ordering::SeqCst);
+        let aliases: Vec<_> = (0..100).map(|n| format!("{serial:08}{n:03}{}:latest", "a".repeat(50))).collect();
+        let repo_now = Repo { aliases: aliases.clone(), ..Repo::default() };
+        self.platform.update(&self.operator, repo, &repo_now, "aliases").await.unwrap();
+        aliases
+    }
+
+    /// Returns how many records of a kind there are.
+    pub(crate) async fn count(&self, kind: &'static str) -> u64 {
+        let all = Query { count: true, limit: 1, ..Query::new(kind, Scope::All) };
+        self.platform.store().list(&all).await.unwrap().total.unwrap()
     }
 
     pub(crate) async fn waiting(&self, subscription: &Uid) -> u64 {

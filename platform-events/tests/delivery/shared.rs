@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use platform_core::resources::events::Subscription;
 use platform_events::Answer;
 
 use crate::common::{Scripted, World, at_once};
@@ -100,4 +101,53 @@ async fn a_lane_that_waited_for_its_turn_longer_than_its_lease_delivers_nothing_
     first.stop().await;
     second.stop().await;
     assert_eq!(sink.count(), expected, "nothing came twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_that_nothing_refers_to_is_deleted_when_a_dispatcher_begins_and_later() {
+    let world = World::new().await;
+    let repo = world.repos(&world.org, 1).await.remove(0);
+    let sink = Scripted::good();
+    let mut delivering = None;
+    for _ in 0..2 {
+        let group = world.org.clone();
+        let gone = [world.subscribe(&group, "https://a.test/").await, world.subscribe(&group, "https://b.test/").await];
+        if delivering.is_some() {
+            // What waits is left to itself while its subscriptions are deleted.
+            world.platform.outbox().take(&gone[0], "another", 60_000).await.unwrap();
+            world.platform.outbox().take(&gone[1], "another", 60_000).await.unwrap();
+        }
+        world.grow(&repo).await;
+        for subscription in &gone {
+            world.platform.delete::<Subscription>(&world.operator, subscription).await.unwrap();
+        }
+        assert_eq!(world.count("EventBody").await, 1);
+        delivering.get_or_insert_with(|| world.deliver(&sink, |_| {}));
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        assert_eq!(world.count("EventBody").await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shared_data_counts_in_full_at_each_subscription() {
+    let world = World::new().await;
+    let repo = world.repos(&world.org, 1).await.remove(0);
+    let a = world.subscribe(&world.org, "https://a.test/").await;
+    let b = world.subscribe(&world.org, "https://b.test/").await;
+    for _ in 0..20 {
+        world.grow(&repo).await;
+    }
+    let (all, _) = world.platform.outbox().weigh(&b, None).await.unwrap();
+    assert!(all > 20 * 6_000, "{all}");
+    let bound = all / 4;
+    let sink = Scripted::new(|_, _, _| at_once(503));
+    let _delivering = world.deliver(&sink, |options| options.policy.backlog_bytes = bound);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for subscription in [&a, &b] {
+        let (left, _) = world.platform.outbox().weigh(subscription, None).await.unwrap();
+        assert!(left <= bound, "{left}");
+    }
+    let dead = world.dead().await.len() as u64;
+    assert!((30..=34).contains(&dead), "{dead}");
+    assert_eq!(world.count("EventBody").await, 20, "of what is given up dead letters have it");
 }

@@ -1,9 +1,17 @@
 //! Recording beside concurrent changes of who subscribes, on every store.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use platform_core::{
     kind::Resource,
+    platform::lost_bodies,
     resources::{events::Subscription, registry::Repo},
     store::{Key, Query, Scope, Store, memory::MemoryStore},
     uid::Uid,
@@ -11,7 +19,7 @@ use platform_core::{
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
-use crate::common::{Scripted, World};
+use crate::common::{Scripted, World, at_once};
 
 fn stores(dir: &std::path::Path) -> Vec<Arc<dyn Store>> {
     vec![
@@ -94,5 +102,60 @@ async fn what_is_committed_while_it_is_delivered_comes_in_the_order_of_the_commi
         let expected: Vec<_> = expected.into_iter().map(|(_, repo)| repo).collect();
         assert_eq!(sink.taken("https://a.test/"), expected, "{store:?}");
         assert_eq!(world.waiting(&subscription).await, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn data_that_several_sinks_get_is_there_for_each_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    for store in stores(dir.path()) {
+        let world = Arc::new(World::over(Arc::clone(&store)).await);
+        let repos = world.repos(&world.org, 4).await;
+        let good: Vec<_> = (0..4).map(|n| format!("https://good{n}.test/")).collect();
+        for sink in good.iter().map(String::as_str).chain(["https://bad.test/"]) {
+            world.subscribe(&world.org, sink).await;
+        }
+        // One sink refuses each event once, so that all become dead letters.
+        let whole = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&whole);
+        let sink = Scripted::new(move |sink, event, attempt| {
+            let is_whole = event.body::<Repo>().is_some_and(|repo| repo.aliases.len() == 100);
+            counted.fetch_add(usize::from(is_whole), Ordering::SeqCst);
+            at_once(if sink.contains("bad") && attempt == 1 { 400 } else { 200 })
+        });
+        let delivering = world.deliver(&sink, |options| options.policy.refusals = 1);
+        let writers: Vec<_> = repos
+            .into_iter()
+            .map(|repo| {
+                let world = Arc::clone(&world);
+                tokio::spawn(async move {
+                    for _ in 0..10 {
+                        world.grow(&repo).await;
+                    }
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.await.unwrap();
+            assert_eq!(lost_bodies(&*store).await.unwrap(), [], "{store:?}");
+        }
+        for (n, name) in good.iter().enumerate() {
+            // With the subscriptions that came after it.
+            sink.has(name, 40 + 4 - n).await;
+        }
+        while world.dead().await.len() < 40 {
+            assert_eq!(lost_bodies(&*store).await.unwrap(), [], "{store:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        delivering.stop().await;
+        assert_eq!((world.count("PendingEvent").await, world.count("EventBody").await), (0, 40), "{store:?}");
+        let delivering = world.deliver(&sink, |_| {});
+        for letter in world.dead().await {
+            assert!(world.platform.outbox().redeliver(&letter.uid).await.unwrap());
+        }
+        sink.has("https://bad.test/", 40).await;
+        delivering.stop().await;
+        assert_eq!(whole.load(Ordering::SeqCst), 4 * 40 + 2 * 40, "{store:?}");
+        assert_eq!((world.count("DeadLetter").await, world.count("EventBody").await), (0, 0), "{store:?}");
     }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use platform_core::{event::Event, resources::events::Subscription, uid::Uid};
-use platform_events::{Answer, Sink, Webhook, WebhookOptions};
+use platform_events::{Answer, Sink, Webhook, WebhookOptions, check_public_sink};
 use platform_http::SystemClock;
 use platform_oidc::{Algorithm, Verifier, VerifierOptions, jwks::KeySet, jws::Jws, reach::Lookup};
 use serde_json::Value;
@@ -261,6 +261,27 @@ async fn a_sink_that_leads_inward_is_not_connected_to_however_it_is_written() {
         assert_eq!(answer, Answer::Failed(not_public()), "{answer:?}");
     }
     assert_eq!(trap.connections(), 0);
+}
+
+#[test]
+fn a_sink_at_an_address_that_is_never_connected_to_is_refused_and_a_name_is_not() {
+    for sink in [
+        "https://127.0.0.1/",
+        "https://10.1.2.3:8443/x?y",
+        "https://169.254.169.254",
+        "https://[::1]/",
+        "https://[::ffff:10.0.0.1]:443/",
+        "https://[fd00::1]/",
+        "https://0.0.0.0/",
+        "https://192.0.2.1/",
+    ] {
+        assert!(check_public_sink(sink).is_err(), "{sink}");
+    }
+    for sink in
+        ["https://93.184.216.34/", "https://[2606:2800:220:1::1]:8443/", "https://localhost/", "https://a.test?b"]
+    {
+        assert_eq!(check_public_sink(sink), Ok(()), "{sink}");
+    }
 }
 
 fn not_public() -> String {

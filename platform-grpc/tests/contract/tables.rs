@@ -22,6 +22,7 @@ const OURS: &[&str] = &[
     "GroupAccessRequest",
     "SignIn",
     "PendingEvent",
+    "EventBody",
     "DeliveryStatus",
     "Delivery",
     "DeadLetter",

@@ -91,10 +91,14 @@ fn private_and_http_sinks_are_refused_unless_the_operator_allows_them() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
     let (api, organisation) = api(dir.path(), &[]);
-    let body = json!({ "sink": "http://receiver.example.com/" });
-    api.post(&format!("/events/v2/subscriptions/{organisation}"), &body).error(400);
     let receiver = Receiver::begin();
-    subscribe(&api, &organisation, &receiver.url().replace("http:", "https:"));
+    let sink = receiver.url().replace("http:", "https:");
+    for sink in ["http://receiver.example.com/", "https://10.0.0.1/", "https://[::1]:8443/x", &sink] {
+        let answer = api.post(&format!("/events/v2/subscriptions/{organisation}"), &json!({ "sink": sink })).error(400);
+        assert!(answer.to_string().contains("\"field\":\"sink\""), "{sink}: {answer}");
+    }
+    // Where a name leads is found out when it is connected to.
+    subscribe(&api, &organisation, &sink.replace("127.0.0.1", "localhost"));
     api.post(&format!("/registry/v2/repos/{organisation}"), &json!({ "name": "nginx" })).ok();
     until(|| api.get("/events/v2/deliveries").ok()["totalCount"] == "1");
     let log = api.get("/events/v2/deliveries").ok();

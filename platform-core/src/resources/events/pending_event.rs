@@ -73,4 +73,10 @@ const EVENT: &[Field] = &[
     Field::enumeration("audience", &["CUSTOMER", "INTERNAL"]).about("Who the event is for."),
     Field::new("extensions", Type::Map(&Type::String)).about("Further attributes of the event."),
     Field::string("data").about("The body of the event."),
+    Field::message("eventBody", EVENT_BODY).about("Where the body of the event is, if it is not here."),
+];
+
+const EVENT_BODY: &[Field] = &[
+    Field::string("uid").about("The uid of the record that has it."),
+    Field::new("len", Type::Int32).about("Its length in bytes."),
 ];

@@ -80,6 +80,8 @@ impl Resource for Subscription {
             if subscription.sink.starts_with("http:") && !cx.platform().settings().allow_http_sinks {
                 return Err(Error::invalid_field("sink", "must be an https URL"));
             }
+            let check = cx.platform().settings().check_sink;
+            check(&subscription.sink).map_err(|rule| Error::invalid_field("sink", rule))?;
             let group = change.uid.parent().unwrap_or_default();
             let listeners = cx.platform().listeners(change.uid.root()).await?;
             change.write.require_still(listeners.still());

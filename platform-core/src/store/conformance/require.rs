@@ -1,9 +1,9 @@
 //! What a commit can require, of the state before it.
 
 use super::{
-    super::{Commit, Conflict, Delete, Key, KindName, Require},
+    super::{Commit, Conflict, Delete, Key, KindName, Query, Require, Scope},
     Case, Fixture, cases,
-    records::{Describe, PART, THING, guarded, key, part, text, thing, uid},
+    records::{Describe, PART, THING, TICKET, above, guarded, key, part, text, thing, ticket, uid},
 };
 
 pub(super) const CASES: &[Case] = cases![
@@ -18,6 +18,7 @@ pub(super) const CASES: &[Case] = cases![
     none_with_looks_at_every_value_under_the_key,
     none_with_follows_puts_and_deletes,
     none_with_is_of_one_kind_and_one_key_and_the_whole_value,
+    none_with_looks_at_queues_too,
     all_requirements_must_hold_and_the_first_that_does_not_is_named,
     requirements_look_at_the_state_before_the_commit,
     a_failed_requirement_is_named_before_a_taken_unique_key,
@@ -120,6 +121,21 @@ async fn none_with_is_of_one_kind_and_one_key_and_the_whole_value(fixture: &mut 
     fixture.put(["owner ", "owne", "Owner", ""].map(|role| thing(&format!("c/{role}")).with("role", role))).await;
     assert!(fixture.holds(none_with("owner")).await);
     assert!(!fixture.holds(none_with("")).await);
+}
+
+async fn none_with_looks_at_queues_too(fixture: &mut Fixture) {
+    let unused = || Require::NoneWith(TICKET, "role", text("owner"));
+    assert!(fixture.holds(unused()).await);
+    let tickets = |range: std::ops::Range<usize>| range.map(|n| ticket(&format!("a/{n:03}")).with("role", "owner"));
+    fixture.put(tickets(0..300).chain([ticket("a/none"), ticket("b/other").with("role", "editor")])).await;
+    let any = Query { filters: vec![above("role", "")], ..Query::new(TICKET, Scope::All) };
+    assert_eq!(fixture.total(&any).await, 301, "those that have the key");
+    for n in 0..300 {
+        assert!(!fixture.holds(unused()).await, "{n}");
+        fixture.delete([Delete::Key(Key::new(TICKET, uid(&format!("a/{n:03}"))))]).await;
+    }
+    assert!(fixture.holds(unused()).await);
+    assert_eq!(fixture.walk(&any, 10).await, ["b/other"]);
 }
 
 async fn all_requirements_must_hold_and_the_first_that_does_not_is_named(fixture: &mut Fixture) {

@@ -300,6 +300,18 @@ fn a_subscription_is_never_missed_by_a_platform_that_does_not_know_of_it_yet() {
 }
 
 #[test]
+fn a_sink_that_whoever_delivers_refuses_is_not_subscribed() {
+    let world = World::with_settings(|settings| {
+        settings.check_sink = |sink| if sink.contains("10.0.0.1") { Err("must be public".to_owned()) } else { Ok(()) };
+    });
+    let body = json!({ "sink": "https://10.0.0.1/" });
+    let refused = world.create(&world.operator, "Subscription", &world.org, body).expect_err("a refusal");
+    let violation = &refused.violations()[0];
+    assert_eq!((violation.field.as_str(), violation.description.as_str()), ("sink", "must be public"));
+    assert_eq!(told(&world, &subscribe(&world, &world.org)), []);
+}
+
+#[test]
 fn a_sink_is_https_unless_the_operator_allows_http_and_a_group_has_at_most_a_hundred() {
     let world = World::new();
     let http = json!({ "sink": "http://receiver.test/" });

@@ -60,6 +60,7 @@ pub(crate) const WITHOUT_METHODS: &[&str] = &[
     "Document",
     "ResolvedVulnsReport",
     "PendingEvent",
+    "EventBody",
     "Ping",
 ];
 

@@ -1,0 +1,403 @@
+//! Data that several subscriptions share: recorded once, delivered to each, and deleted with the last that refers to it.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use platform_core::{
+    platform::lost_bodies,
+    store::{
+        Commit, Committed, Delete, Epoch, Key, Page, Put, Query, Read, Scope, Store, StoreError, memory::MemoryStore,
+    },
+};
+
+use super::*;
+use crate::{
+    common::Dice,
+    paused::{Call, Paused},
+};
+
+/// A memory store that remembers what was put, and fails to delete shared data while it is told to.
+#[derive(Debug, Default)]
+struct Measured {
+    store: MemoryStore,
+    puts: Arc<Mutex<Vec<Put>>>,
+    keeps_bodies: Arc<AtomicBool>,
+}
+
+#[async_trait::async_trait]
+impl Store for Measured {
+    async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
+        self.store.get(keys, epochs).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        self.store.list(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        let is_body = |delete: &Delete| matches!(delete, Delete::Key(key) if key.kind == BODY);
+        if self.keeps_bodies.load(Ordering::SeqCst) && commit.delete.iter().any(is_body) {
+            return Err(StoreError::Unavailable("it is told to fail".into()));
+        }
+        let puts = commit.put.clone();
+        let committed = self.store.commit(commit).await?;
+        self.puts.lock().unwrap().extend(puts);
+        Ok(committed)
+    }
+}
+
+const BODY: &str = "EventBody";
+
+/// Returns the bytes of records, keys included.
+fn bytes(puts: &[Put]) -> usize {
+    let keys = |put: &Put| -> usize {
+        put.filter.iter().chain(&put.sort).map(|(name, value)| name.len() + value.as_bytes().len()).sum()
+    };
+    puts.iter().map(|put| put.key.uid.len() + put.body.len() + put.private.len() + keys(put)).sum()
+}
+
+/// Text of this length that no change before had.
+fn long(world: &World, len: usize) -> String {
+    let text = format!("{} ", world.serial());
+    text.chars().chain("lorem ipsum \"dolor\" \u{fc}ber \\ ".chars().cycle()).take(len).collect()
+}
+
+/// Changes a readme to such a text.
+fn change(world: &World, repo: &Uid, len: usize) -> String {
+    let content = long(world, len);
+    world.update(&world.operator, "RepoReadme", repo, json!({ "content": content }), None).unwrap();
+    content
+}
+
+/// Changes a repo to about so many bytes, up to 90,000.
+fn grow(world: &World, repo: &Uid, len: usize) {
+    let serial = world.serial();
+    let filling = "a".repeat((len / 100).saturating_sub(20));
+    let aliases: Vec<_> = (0..100).map(|n| format!("{serial:08}{n:03}{filling}:latest")).collect();
+    world.update(&world.operator, "Repo", repo, json!({ "aliases": aliases }), None).unwrap();
+}
+
+/// Sweeps until all was looked at, a few at a time.
+fn sweep(world: &World) {
+    let mut last = None;
+    loop {
+        last = block_on(world.platform.outbox().sweep(last.as_ref(), 3)).unwrap();
+        if last.is_none() {
+            return;
+        }
+    }
+}
+
+fn none_lost(world: &World) {
+    assert_eq!(block_on(lost_bodies(world.platform.store())).unwrap(), []);
+}
+
+/// Takes the lease of a subscription, settles the first event that waits, and returns it.
+fn settle_first(world: &World, subscription: &Uid, outcome: Outcome) -> PendingEvent {
+    let mut lease = lease(world, subscription, "test");
+    let pending = waiting(world, subscription).remove(0);
+    assert!(settle(world, &mut lease, vec![(pending.clone(), outcome)]));
+    pending
+}
+
+fn dead() -> Outcome {
+    Outcome::Dead(DeadReason::Rejected, Some(failure(400)))
+}
+
+fn count(world: &World, kind: &'static str) -> u64 {
+    let all = Query { count: true, limit: 1, ..Query::new(kind, Scope::All) };
+    block_on(world.platform.store().list(&all)).unwrap().total.unwrap()
+}
+
+#[test]
+fn a_large_change_is_recorded_once_for_all_its_subscriptions() {
+    let store = Measured::default();
+    let puts = Arc::clone(&store.puts);
+    let world = World::over(Arc::new(store));
+    let repo = world.repo(&world.org);
+    let subscriptions: Vec<_> = (0..100).map(|_| subscribe(&world, &world.org)).collect();
+    puts.lock().unwrap().clear();
+    let content = change(&world, &repo, 100_000);
+    let puts = std::mem::take(&mut *puts.lock().unwrap());
+    let recorded: Vec<_> =
+        puts.into_iter().filter(|put| put.key.kind != "RepoReadme" && put.key.kind != "Repo").collect();
+    // One copy of the data, and less than a KiB for each subscription.
+    assert!((100_000..300_000).contains(&bytes(&recorded)), "{} bytes in {} records", bytes(&recorded), recorded.len());
+    for subscription in subscriptions.iter().step_by(33) {
+        let last = waiting(&world, subscription).pop().unwrap();
+        let data: Value = serde_json::from_str(&last.event.data).unwrap();
+        assert_eq!(text(&data["body"], "content"), content);
+        assert!(last.event.weight() > 100_000, "{}", last.event.weight());
+    }
+}
+
+#[test]
+fn a_small_change_is_recorded_with_each_subscription_and_nothing_else() {
+    let store = Measured::default();
+    let puts = Arc::clone(&store.puts);
+    let world = World::over(Arc::new(store));
+    let subscriptions: Vec<_> = (0..3).map(|_| subscribe(&world, &world.org)).collect();
+    puts.lock().unwrap().clear();
+    world.repo(&world.org);
+    let puts = std::mem::take(&mut *puts.lock().unwrap());
+    let mut kinds: Vec<_> = puts.iter().map(|put| put.key.kind).collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["PendingEvent", "PendingEvent", "PendingEvent", "Repo"]);
+    for put in puts.iter().filter(|put| put.key.kind == "PendingEvent") {
+        assert!(put.filter.is_empty() && put.sort.is_empty() && put.private.is_empty(), "{put:?}");
+        let fields: Value = serde_json::from_slice(&put.body).unwrap();
+        let fields: Vec<_> = fields["event"].as_object().unwrap().keys().cloned().collect();
+        let expected = ["id", "type", "source", "subject", "time", "group", "extensions", "data"];
+        assert_eq!(fields, expected);
+    }
+    assert_eq!(waiting(&world, &subscriptions[0]).len(), 3);
+    assert_eq!(count(&world, "PendingEvent"), 3 + 2 + 1);
+}
+
+#[test]
+fn a_large_change_with_one_subscription_is_recorded_with_it() {
+    let world = World::new();
+    let repo = world.repo(&world.org);
+    let subscription = subscribe(&world, &world.org);
+    grow(&world, &repo, 20_000);
+    assert_eq!(count(&world, BODY), 0);
+    assert!(waiting(&world, &subscription)[0].event.data.len() > 10_000);
+}
+
+#[test]
+fn shared_data_is_deleted_after_the_last_event_and_dead_letter_that_refers_to_it() {
+    let world = World::new();
+    let repo = world.repo(&world.org);
+    let [a, b, c] = std::array::from_fn(|_| subscribe(&world, &world.org));
+    // The later subscriptions are told to the earlier ones.
+    for (subscription, events) in [(&a, 2), (&b, 1)] {
+        (0..events).for_each(|_| drop(settle_first(&world, subscription, Outcome::Delivered(200))));
+    }
+    let mut stream = world.platform.subscribe(&world.org);
+    grow(&world, &repo, 20_000);
+    let Some(platform_core::event::Heard::Event { event: heard, .. }) = block_on(stream.next()) else {
+        panic!("an event")
+    };
+    assert!(heard.event_body.is_none(), "a stream has the event in memory");
+    assert_eq!(count(&world, BODY), 1);
+    let delivered = settle_first(&world, &a, Outcome::Delivered(200));
+    assert_eq!(delivered.event.data, heard.data);
+    let buried = settle_first(&world, &b, dead());
+    assert_eq!(buried.event.data, heard.data);
+    settle_first(&world, &c, Outcome::Delivered(200));
+    assert_eq!((count(&world, BODY), count(&world, "PendingEvent")), (1, 0), "the dead letter refers to it");
+    let key = Key::new("DeadLetter", buried.uid.clone());
+    let record = block_on(world.platform.store().get(&[key], &[])).unwrap().records.remove(0).unwrap();
+    assert!(record.private.len() < 1000, "{}", record.private.len());
+    sweep(&world);
+    assert!(block_on(world.platform.outbox().redeliver(&buried.uid)).unwrap());
+    let again = settle_first(&world, &b, Outcome::Delivered(200));
+    assert_eq!((&again.event.id, &again.event.data), (&heard.id, &heard.data));
+    assert_eq!((count(&world, BODY), count(&world, "DeadLetter")), (0, 0));
+}
+
+#[test]
+fn shared_data_that_was_left_is_swept() {
+    let store = Measured::default();
+    let keeps_bodies = Arc::clone(&store.keeps_bodies);
+    let world = World::over(Arc::new(store));
+    let group = world.group(&world.org);
+    let repo = world.repo(&group);
+    let subscriptions: Vec<_> = (0..3).map(|_| subscribe(&world, &group)).collect();
+    (0..20).for_each(|_| grow(&world, &repo, 6_000));
+    assert_eq!(count(&world, BODY), 20);
+    sweep(&world);
+    assert_eq!(count(&world, BODY), 20, "all are referred to");
+    // By a crash between a settlement and what follows it.
+    keeps_bodies.store(true, Ordering::SeqCst);
+    for subscription in &subscriptions {
+        let mut lease = lease(&world, subscription, "test");
+        let large = waiting(&world, subscription).into_iter().filter(|pending| pending.event.event_body.is_some());
+        let some = large.take(5).map(|pending| (pending, Outcome::Delivered(200))).collect();
+        assert!(settle(&world, &mut lease, some), "settled all the same");
+    }
+    assert_eq!(count(&world, BODY), 20);
+    keeps_bodies.store(false, Ordering::SeqCst);
+    sweep(&world);
+    assert_eq!(count(&world, BODY), 15);
+    none_lost(&world);
+    // By subscriptions that are deleted, alone and with their group.
+    world.delete(&world.operator, "Subscription", &subscriptions[0]).unwrap();
+    sweep(&world);
+    assert_eq!(count(&world, BODY), 15);
+    world.delete(&world.operator, "Repo", &repo).unwrap();
+    world.delete(&world.operator, "Group", &group).unwrap();
+    assert_eq!(count(&world, BODY), 15);
+    sweep(&world);
+    assert_eq!(count(&world, BODY), 0);
+}
+
+#[test]
+fn shared_data_of_dead_letters_goes_when_these_make_room() {
+    let world = World::new();
+    let repo = world.repo(&world.org);
+    let subscriptions: Vec<_> = (0..2).map(|_| subscribe(&world, &world.org)).collect();
+    settle_first(&world, &subscriptions[0], Outcome::Delivered(200));
+    for _ in 0..20 {
+        grow(&world, &repo, 6_000);
+        for subscription in &subscriptions {
+            let mut lease = lease(&world, subscription, "test");
+            let mut pending = waiting(&world, subscription).remove(0);
+            // As if it were as long as this.
+            pending.event.event_body.as_mut().unwrap().len = 1 << 20;
+            assert!(settle(&world, &mut lease, vec![(pending, dead())]));
+        }
+    }
+    assert_eq!((count(&world, "DeadLetter"), count(&world, BODY)), (30, 15));
+    none_lost(&world);
+}
+
+#[test]
+fn an_organization_s_shared_data_goes_with_it() {
+    let world = World::new();
+    let organization = world.organisation();
+    let group = world.group(&organization);
+    let repo = world.repo(&group);
+    (0..2).for_each(|_| drop(subscribe(&world, &organization)));
+    grow(&world, &repo, 20_000);
+    world.delete(&world.operator, "Repo", &repo).unwrap();
+    world.delete(&world.operator, "Group", &group).unwrap();
+    assert_eq!(count(&world, BODY), 1);
+    world.delete(&world.operator, "Group", &organization).unwrap();
+    assert_eq!((count(&world, BODY), count(&world, "PendingEvent")), (0, 0));
+}
+
+#[test]
+fn shared_data_is_read_a_few_megabytes_at_a_time_and_counts_in_full() {
+    let world = World::new();
+    let repo = world.repo(&world.org);
+    let subscriptions: Vec<_> = (0..2).map(|_| subscribe(&world, &world.org)).collect();
+    let subscription = &subscriptions[1];
+    (0..70).for_each(|_| grow(&world, &repo, 90_000));
+    let outbox = world.platform.outbox();
+    let (mut after, mut read) = (None, Vec::new());
+    loop {
+        let some = block_on(outbox.waiting(subscription, after, 1000)).unwrap();
+        let bytes: usize = some.events.iter().map(|pending| pending.event.data.len()).sum();
+        assert!(bytes <= 4 << 20, "{bytes}");
+        assert_eq!(some.total, 70);
+        after = some.last;
+        read.extend(some.events);
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(read.len(), 70);
+    let bytes: usize = read.iter().map(|pending| pending.event.data.len() + 1024).sum();
+    let (weight, _) = block_on(outbox.weigh(subscription, None)).unwrap();
+    assert_eq!(weight, bytes as u64);
+    assert!(bytes > 6_000_000, "{bytes}");
+}
+
+#[test]
+fn an_event_that_is_settled_while_it_is_read_is_left_out() {
+    let store = Paused::default();
+    let gate = store.gate();
+    let world = World::over(Arc::new(store));
+    let repo = world.repo(&world.org);
+    let subscriptions: Vec<_> = (0..2).map(|_| subscribe(&world, &world.org)).collect();
+    settle_first(&world, &subscriptions[0], Outcome::Delivered(200));
+    grow(&world, &repo, 20_000);
+    settle_first(&world, &subscriptions[0], Outcome::Delivered(200));
+    let read = gate.between(
+        Call::Get,
+        || waiting(&world, &subscriptions[1]),
+        || drop(settle_first(&world, &subscriptions[1], Outcome::Delivered(200))),
+    );
+    assert_eq!(read, []);
+    assert_eq!(count(&world, BODY), 0);
+}
+
+#[test]
+fn data_that_is_lost_is_found_and_never_delivered_as_nothing() {
+    let world = World::new();
+    let repo = world.repo(&world.org);
+    let subscriptions: Vec<_> = (0..2).map(|_| subscribe(&world, &world.org)).collect();
+    settle_first(&world, &subscriptions[0], Outcome::Delivered(200));
+    (0..2).for_each(|_| grow(&world, &repo, 20_000));
+    let buried = settle_first(&world, &subscriptions[0], dead());
+    none_lost(&world);
+    let body = buried.event.event_body.unwrap().uid;
+    let delete = vec![Delete::Key(Key::new(BODY, body.clone()))];
+    block_on(world.platform.store().commit(Commit { delete, ..Commit::default() })).unwrap();
+    let lost = block_on(lost_bodies(world.platform.store())).unwrap();
+    let kinds: Vec<_> = lost.iter().map(|(key, _)| key.kind).collect();
+    assert_eq!(kinds, ["PendingEvent", "DeadLetter"]);
+    assert!(lost.iter().all(|(_, lost)| *lost == body), "{lost:?}");
+    assert_eq!(code(block_on(world.platform.outbox().waiting(&subscriptions[1], None, 1))), Code::Internal);
+    assert_eq!(waiting(&world, &subscriptions[0]).len(), 1, "others are delivered");
+}
+
+/// Random changes, deliveries, failures, redeliveries, deletes and sweeps: no data is lost, and none is left at the end.
+#[test]
+fn data_is_there_for_as_long_as_something_refers_to_it() {
+    for seed in 0..10 {
+        let store = Measured::default();
+        let keeps_bodies = Arc::clone(&store.keeps_bodies);
+        let (world, mut dice) = (World::over(Arc::new(store)), Dice::new(seed));
+        let groups = [world.org.clone(), world.group(&world.org)];
+        let repo = world.repo(&groups[1]);
+        let mut subscriptions: Vec<_> = (0..4).map(|n| subscribe(&world, &groups[n % 2])).collect();
+        for _ in 0..120 {
+            keeps_bodies.store(dice.once_in(4), Ordering::SeqCst);
+            let subscription = dice.pick(&subscriptions).clone();
+            match dice.below(9) {
+                0..3 => grow(&world, &repo, *dice.pick(&[100, 5_000, 9_000])),
+                3..6 if !waiting(&world, &subscription).is_empty() => {
+                    let mut lease = lease(&world, &subscription, "test");
+                    let mut some = waiting(&world, &subscription);
+                    some.truncate(1 + dice.below(3));
+                    let outcome = |pending: PendingEvent| {
+                        assert!(!pending.event.data.is_empty());
+                        (pending, if dice.once_in(2) { dead() } else { Outcome::Delivered(200) })
+                    };
+                    let outcomes = some.into_iter().map(outcome).collect();
+                    assert!(settle(&world, &mut lease, outcomes));
+                }
+                6 => {
+                    let letters = world.list(&world.operator, "DeadLetter", &[]).unwrap().uids();
+                    if !letters.is_empty() {
+                        let letter = Uid::opaque(dice.pick(&letters).clone());
+                        assert!(block_on(world.platform.outbox().redeliver(&letter)).unwrap());
+                    }
+                }
+                7 if dice.once_in(4) => {
+                    world.delete(&world.operator, "Subscription", &subscription).unwrap();
+                    subscriptions.retain(|other| *other != subscription);
+                    subscriptions.push(subscribe(&world, &groups[dice.below(2)]));
+                }
+                _ if !keeps_bodies.load(Ordering::SeqCst) => sweep(&world),
+                _ => {}
+            }
+            none_lost(&world);
+        }
+        keeps_bodies.store(false, Ordering::SeqCst);
+        sweep(&world);
+        let mut referred: BTreeSet<Uid> = BTreeSet::new();
+        for subscription in &subscriptions {
+            referred.extend(waiting(&world, subscription).into_iter().filter_map(|p| Some(p.event.event_body?.uid)));
+        }
+        for letter in world.walk(&world.operator, "DeadLetter", &[]) {
+            let key = Key::new("DeadLetter", uid_of(&letter));
+            let record = block_on(world.platform.store().get(&[key], &[])).unwrap().records.remove(0).unwrap();
+            let event: platform_core::event::Event = serde_json::from_slice(&record.private).unwrap();
+            referred.extend(event.event_body.map(|body| body.uid));
+        }
+        assert_eq!(count(&world, BODY), referred.len() as u64, "seed {seed}");
+        for subscription in subscriptions {
+            world.delete(&world.operator, "Subscription", &subscription).unwrap();
+        }
+        sweep(&world);
+        assert_eq!(count(&world, BODY), 0);
+    }
+}
