@@ -469,7 +469,7 @@ fn check_finds_events_whose_data_is_missing() {
             "sqlite" => Box::new(SqliteStore::open(path).unwrap()),
             _ => Box::new(SledStore::open(path).unwrap()),
         };
-        let delete = vec![Delete::Below(Uid::opaque(&organisation), vec!["EventBody"])];
+        let delete = vec![Delete::Below(Uid::opaque(&*organisation), vec!["EventBody"])];
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(open.commit(Commit { delete, ..Commit::default() })).unwrap();
         drop(open);
