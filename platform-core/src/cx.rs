@@ -1,9 +1,10 @@
 //! The context of one operation: who calls, what they hold, and reading and writing as them.
 //!
 //! Every read and commit made through it is checked against the epochs that the caller's grants were read at: those of
-//! the identity, and those of the organizations that the operation has asked about so far. When they have moved, the
-//! operation fails with a private error that makes the platform resolve the grants anew and do all of it again, so that nothing is allowed by a grant whose end was acknowledged before the operation began, and
-//! nothing refused for want of one that was acknowledged by then.
+//! the identity, and those of the organizations that the operation has asked about so far. When one of them has changed,
+//! the operation fails with a private error, and the platform resolves the grants again and repeats the operation. So
+//! nothing is allowed by a grant whose end was acknowledged before the operation began, and nothing is refused for want
+//! of a grant that was acknowledged by then.
 
 use std::sync::Arc;
 
