@@ -3,6 +3,7 @@
 use crate::kind::Registered;
 
 mod check;
+mod field;
 
 pub mod advisory;
 pub mod events;

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{super::check, Identity};
+use super::{
+    super::{check, field},
+    Identity,
+};
 use crate::{
     BoxFuture,
     access::{cap, may_give_identity},
@@ -134,8 +137,8 @@ const INSTALLATIONS: &[Field] =
 
 const FIELDS: &[Field] = &[
     Field::UID.sort(&["uid", "group"]),
-    Field::string("name").about("A name for the association.").required().sort(&["name"]).check(check::name),
-    Field::string("description").about("A description for people.").max_len(check::MAX_DESCRIPTION).check(check::description),
+    field::NAME.about("A name for the association."),
+    field::DESCRIPTION.about("A description for people."),
     Field::message("amazon", &[Field::string("account").about("The AWS account number, 12 digits.").required().check(check::aws_account)]).about("An AWS account."),
     Field::message("google", &[Field::string("projectId").about("The project's identifier.").required(), Field::string("projectNumber").about("The project's number.").required()]).about("A Google Cloud project."),
     Field::message("chainguard", &[Field::string_map("serviceBindings").about("From the short name of a service principal, such as `INGESTER`, to the uid of the identity that it uses. The identity must be directly in the group.").required().check(services)]).about("Service principals that act for the group.").gives(),
@@ -169,11 +172,7 @@ impl Resource for AccountAssociation {
             http: Http::Post,
             path: "accountAssociations/{uid=**}:checkAccountAssociation",
             request: &[
-                Field::string("uid")
-                    .about("The association's uid, which is that of its group.")
-                    .required()
-                    .check(check::uid)
-                    .pattern(check::UID),
+                field::uid("uid").about("The association's uid, which is that of its group.").required(),
                 Field::enumeration("providerType", PROVIDER_TYPES).about("Which provider to check.").required(),
             ],
             response: &[

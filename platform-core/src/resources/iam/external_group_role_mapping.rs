@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{super::check, IdentityProvider};
+use super::{
+    super::{check, field},
+    IdentityProvider,
+};
 use crate::{
     BoxFuture,
     access::{cap, may_give_role, provider_epoch},
@@ -51,18 +54,11 @@ const FIELDS: &[Field] = &[
         .required()
         .gives()
         .check(external_group),
-    Field::string("roleUid")
-        .about("The role that members of the external group have.")
-        .required()
-        .gives()
-        .check(check::uid)
-        .pattern(check::UID),
-    Field::string("scope")
+    field::uid("roleUid").about("The role that members of the external group have.").required().gives(),
+    field::uid("scope")
         .about("The uid of the group where they have it: the organization of the identity provider.")
         .required()
-        .gives()
-        .check(check::uid)
-        .pattern(check::UID),
+        .gives(),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
 ];
@@ -90,11 +86,7 @@ impl Resource for ExternalGroupRoleMapping {
             http: Http::Post,
             path: "externalGroupRoleMappings:batchDelete",
             request: &[
-                Field::string("parent")
-                    .about("The identity provider whose mappings are deleted.")
-                    .required()
-                    .check(check::uid)
-                    .pattern(check::UID),
+                field::uid("parent").about("The identity provider whose mappings are deleted.").required(),
                 Field::strings("names")
                     .about("The uids of the mappings to delete, at most 1,000.")
                     .max_items(MAX_BATCH)

@@ -6,7 +6,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{super::check, RoleBinding, group_access_request, owner, role, role_binding};
+use super::{
+    super::{check, field},
+    RoleBinding, group_access_request, owner, role, role_binding,
+};
 use crate::{
     BoxFuture,
     access::{Capability, cap, identity_epoch, organization_epoch},
@@ -115,11 +118,7 @@ impl Resource for Group {
                 name: "RequestGroupAccess",
                 http: Http::Post,
                 path: "groups/{groupUid=**}:requestGroupAccess",
-                request: &[Field::string("groupUid")
-                    .about("The group to join.")
-                    .required()
-                    .check(check::uid)
-                    .pattern(check::UID)],
+                request: &[field::uid("groupUid").about("The group to join.").required()],
                 response: &[],
                 needs: Needs::Caller,
                 event: None,
@@ -130,16 +129,8 @@ impl Resource for Group {
                 http: Http::Post,
                 path: "groups/{groupUid=**}:repairOwner",
                 request: &[
-                    Field::string("groupUid")
-                        .about("The organization.")
-                        .required()
-                        .check(check::uid)
-                        .pattern(check::UID),
-                    Field::string("identityUid")
-                        .about("The identity to bind as `owner`.")
-                        .required()
-                        .check(check::uid)
-                        .pattern(check::UID),
+                    field::uid("groupUid").about("The organization.").required(),
+                    field::uid("identityUid").about("The identity to bind as `owner`.").required(),
                 ],
                 response: &[Field::message("roleBinding", role_binding::FIELDS).about("The binding that was made.")],
                 needs: Needs::Caller,
@@ -279,15 +270,8 @@ impl Resource for Group {
 
 const GROUP_FIELDS: &[Field] = &[
     Field::UID,
-    Field::string("name")
-        .about("The group's name, as `^[a-z0-9 ._-]{1,}$`.")
-        .required()
-        .sort(&["name"])
-        .check(check::name),
-    Field::string("description")
-        .about("A description for people, of at most 512 characters on one line.")
-        .max_len(check::MAX_DESCRIPTION)
-        .check(check::description),
+    field::NAME.about("The group's name, as `^[a-z0-9 ._-]{1,}$`."),
+    field::DESCRIPTION,
     Field::new("resourceLimits", Type::Map(&Type::Int32))
         .about("The most resources of each kind that the group may have.")
         .output_only(),

@@ -6,7 +6,10 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{super::check, Identity, Role, RoleBinding, role_binding};
+use super::{
+    super::{check, field},
+    Identity, Role, RoleBinding, role_binding,
+};
 use crate::{
     BoxFuture,
     access::{ActsAs, Caller, Capability, RegistrationId, Session, cap, identity_epoch, may_give_role},
@@ -91,12 +94,10 @@ impl Resource for GroupInvite {
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("roleUid")
+            field::uid("roleUid")
                 .about("The role that the invite gives: a built-in role, or one of the group or a group above it.")
                 .required()
-                .gives()
-                .check(check::uid)
-                .pattern(check::UID),
+                .gives(),
             Field::message("role", ROLE).about("The role that the invite gives.").output_only(),
             Field::string("email")
                 .about(

@@ -6,7 +6,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{super::check, RoleBinding, owner, person_uid};
+use super::{
+    super::{check, field},
+    RoleBinding, owner, person_uid,
+};
 use crate::{
     BoxFuture,
     access::{RegistrationId, cap, identity_epoch, may_give_identity},
@@ -237,15 +240,8 @@ impl Resource for Identity {
         }],
         fields: &[
             Field::UID,
-            Field::string("name")
-                .about("The identity's name, as `^[a-z0-9 ._-]{1,}$`.")
-                .required()
-                .sort(&["name"])
-                .check(check::name),
-            Field::string("description")
-                .about("A description for people.")
-                .max_len(check::MAX_DESCRIPTION)
-                .check(check::description),
+            field::NAME.about("The identity's name, as `^[a-z0-9 ._-]{1,}$`."),
+            field::DESCRIPTION.about("A description for people."),
             Field::string("email").about("The person's email address, verified by the issuer.").output_only(),
             Field::string("emailUnverified")
                 .about("The person's email address, when the issuer has not verified it.")

@@ -5,7 +5,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{super::check, ExternalGroupRoleMapping, owner};
+use super::{
+    super::{check, field},
+    ExternalGroupRoleMapping, owner,
+};
 use crate::{
     BoxFuture,
     access::{cap, may_give_role, provider_epoch},
@@ -145,23 +148,14 @@ impl Resource for IdentityProvider {
         actions: scim::ACTIONS,
         fields: &[
             Field::UID,
-            Field::string("name")
-                .about("The provider's name, as `^[a-z0-9 ._-]{1,}$`.")
-                .required()
-                .sort(&["name"])
-                .check(check::name),
-            Field::string("description")
-                .about("A description for people, of at most 512 characters on one line.")
-                .max_len(check::MAX_DESCRIPTION)
-                .check(check::description),
+            field::NAME.about("The provider's name, as `^[a-z0-9 ._-]{1,}$`."),
+            field::DESCRIPTION,
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-            Field::string("defaultRole")
+            field::uid("defaultRole")
                 .about("The role that everybody has who signs in by the provider.")
                 .required()
-                .gives()
-                .check(check::uid)
-                .pattern(check::UID),
+                .gives(),
             Field::message("oidc", OIDC)
                 .about("How to sign in by OpenID Connect.")
                 .required()

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{super::check, ExternalGroupRoleMapping, GroupInvite, IdentityProvider, RoleBinding};
+use super::{
+    super::{check, field},
+    ExternalGroupRoleMapping, GroupInvite, IdentityProvider, RoleBinding,
+};
 use crate::{
     BoxFuture,
     access::{Capability, CapabilitySet, cap, may_give, organization_epoch},
@@ -56,15 +59,8 @@ impl Resource for Role {
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("name")
-                .about("The role's name, as `^[a-z0-9 ._-]{1,}$`.")
-                .required()
-                .sort(&["name"])
-                .check(check::name),
-            Field::string("description")
-                .about("A description for people, of at most 512 characters on one line.")
-                .max_len(check::MAX_DESCRIPTION)
-                .check(check::description),
+            field::NAME.about("The role's name, as `^[a-z0-9 ._-]{1,}$`."),
+            field::DESCRIPTION,
             Field::new("capabilities", Type::List(&Type::Capability))
                 .about("What the role allows.")
                 .max_items(CapabilitySet::LEN)

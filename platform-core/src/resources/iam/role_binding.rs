@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{super::check, Group, Identity, Role, owner, role};
+use super::{super::field, Group, Identity, Role, owner, role};
 use crate::{
     BoxFuture,
     access::{cap, identity_epoch, may_give},
@@ -117,18 +117,11 @@ pub(super) const FIELDS: &[Field] = &[
     Field::message("role", BOUND_FIELDS).about("The role.").output_only(),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
-    Field::string("identityUid")
-        .about("The identity that is given the role.")
-        .required()
-        .gives()
-        .check(check::uid)
-        .pattern(check::UID),
-    Field::string("roleUid")
+    field::uid("identityUid").about("The identity that is given the role.").required().gives(),
+    field::uid("roleUid")
         .about("The role to give: a built-in role, or one of the group or a group above it.")
         .required()
-        .gives()
-        .check(check::uid)
-        .pattern(check::UID),
+        .gives(),
 ];
 
 /// The most bindings that are created at once.
@@ -157,21 +150,13 @@ impl Resource for RoleBinding {
             http: Http::Post,
             path: "roleBindings:batchCreate",
             request: &[
-                Field::string("parent")
-                    .about("The group where the roles are given.")
-                    .required()
-                    .check(check::uid)
-                    .pattern(check::UID),
+                field::uid("parent").about("The group where the roles are given.").required(),
                 Field::new("requests", Type::List(&Type::Message(SUB_REQUEST)))
                     .about("The bindings to create, 1 to 25. All are created or none.")
                     .max_items(MAX_BATCH)
                     .required()
                     .gives(),
-                Field::string("roleUid")
-                    .about("The role of all bindings whose request does not name one.")
-                    .gives()
-                    .check(check::uid)
-                    .pattern(check::UID),
+                field::uid("roleUid").about("The role of all bindings whose request does not name one.").gives(),
             ],
             response: &[Field::new("roleBindings", Type::List(&Type::Message(FIELDS)))
                 .about("The bindings, in the order of the requests.")],
@@ -248,22 +233,15 @@ impl Resource for RoleBinding {
 }
 
 const SUB_REQUEST: &[Field] = &[
-    Field::string("parent").about("The group; empty, or that of the batch.").check(check::uid).pattern(check::UID),
+    field::uid("parent").about("The group; empty, or that of the batch."),
     Field::message("roleBinding", SUB_BINDING).about("The binding to create.").required(),
 ];
 
 /// As a binding's own fields, but that the role may stand at the top of the batch.
 const SUB_BINDING: &[Field] = &[
     Field::string("uid").about("Ignored.").output_only(),
-    Field::string("identityUid")
-        .about("The identity that is given the role.")
-        .required()
-        .check(check::uid)
-        .pattern(check::UID),
-    Field::string("roleUid")
-        .about("The role to give; without one, that of the batch.")
-        .check(check::uid)
-        .pattern(check::UID),
+    field::uid("identityUid").about("The identity that is given the role.").required(),
+    field::uid("roleUid").about("The role to give; without one, that of the batch."),
 ];
 
 fn group_of(body: &Value) -> Option<&str> {

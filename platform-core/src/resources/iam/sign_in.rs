@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{super::check, Identity};
+use super::{super::field, Identity};
 use crate::{
     cx::Cx,
     error::{Error, Result},
@@ -49,10 +49,7 @@ impl Resource for SignIn {
             name: "EndSignIns",
             http: Http::Post,
             path: "signIns:end",
-            request: &[Field::string("identityUid")
-                .about("The person whose sign-ins are ended.")
-                .check(check::uid)
-                .pattern(check::UID)],
+            request: &[field::uid("identityUid").about("The person whose sign-ins are ended.")],
             response: &[Field::new("ended", Type::Int32).about("How many sign-ins were ended.")],
             needs: Needs::Caller,
             event: None,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{super::check, Group};
+use super::{super::field, Group};
 use crate::{
     access::cap,
     cx::Cx,
@@ -73,7 +73,7 @@ const FIELDS: &[Field] = &[
     Field::UPDATE_TIME.rest_only(),
 ];
 
-const GROUP: Field = Field::string("group").about("The group.").required().check(check::uid).pattern(check::UID);
+const GROUP: Field = field::uid("group").about("The group.").required();
 
 impl Resource for TermsAcceptance {
     const KIND: &'static Kind = &Kind {

@@ -16,7 +16,7 @@ use crate::{
     uid::Uid,
 };
 
-use super::{super::check, Repo};
+use super::{super::field, Repo};
 
 /// An image of a repo, of one machine architecture or of several. Our own kind: the contract has what is asked of
 /// images and not how they come to be known.
@@ -68,10 +68,7 @@ pub struct ImagePackage {
 
 const PLATFORM: &[Field] = &[
     Field::string("architecture").about("The architecture, such as `amd64`.").required(),
-    Field::string("digest")
-        .about("The digest of the image for the architecture.")
-        .check(check::digest)
-        .pattern(check::DIGEST),
+    field::digest("digest").about("The digest of the image for the architecture."),
     Field::new("size", Type::Int64).about("The bytes of its layers and config."),
     Field::new(
         "packages",
@@ -120,11 +117,7 @@ impl Resource for Image {
         ],
         fields: &[
             Field::UID,
-            Field::string("digest")
-                .about("The digest of the image.")
-                .required()
-                .check(check::digest)
-                .pattern(check::DIGEST),
+            field::digest("digest").about("The digest of the image.").required(),
             Field::bool("index").about("Whether the digest is that of an index of images."),
             Field::new("platforms", Type::List(&Type::Message(PLATFORM)))
                 .about("The images of the index, or the image itself."),
@@ -192,11 +185,8 @@ const READ: &[Capability] = &[cap("repo.list"), cap("manifest.metadata.list")];
 
 const REPO: Field = Field::string("repoUid").about("The repo that has the image.").required();
 
-const DIGEST: Field = Field::string("digest")
-    .about("The digest of the image: `sha256:` and 64 hexadecimal digits.")
-    .required()
-    .check(check::digest)
-    .pattern(check::DIGEST);
+const DIGEST: Field =
+    field::digest("digest").about("The digest of the image: `sha256:` and 64 hexadecimal digits.").required();
 
 /// The architecture that is meant when none is named.
 const DEFAULT_ARCHITECTURE: &str = "amd64";

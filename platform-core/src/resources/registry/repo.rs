@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{check, iam::Group},
+    super::{check, field, iam::Group},
     repo_follower::{self, PULL, Shown},
 };
 use crate::{
@@ -134,8 +134,8 @@ impl Resource for Repo {
         actions: &[],
         fields: &[
             Field::UID,
-            Field::string("name").about("The repo's name, as `^[a-z0-9 ._-]{1,}$`; unique in its group.").required().sort(&["name"]).check(check::name),
-            Field::string("description").about("A description for people, of at most 512 characters on one line.").max_len(check::MAX_DESCRIPTION).check(check::description),
+            field::NAME.about("The repo's name, as `^[a-z0-9 ._-]{1,}$`; unique in its group."),
+            field::DESCRIPTION,
             Field::enumeration("catalogTier", CATALOG_TIERS).about("The tier of the catalog that the repo belongs to."),
             Field::strings("bundles").about("Keywords that the repo is offered under, such as `base` or `fips`.").distinct().check(check::bundles),
             Field::strings("aliases").about("Other references that mean the repo, such as `library/nginx:latest`: a path, a colon and a tag.").distinct().check(check::aliases),

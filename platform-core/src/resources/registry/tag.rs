@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::super::check;
+use super::super::{check, field};
 use crate::{
     access::cap,
     event::Draft,
@@ -78,11 +78,7 @@ impl Resource for Tag {
                 .required()
                 .sort(&["name"])
                 .check(check::tag),
-            Field::string("digest")
-                .about("The digest of the image: `sha256:` and 64 hexadecimal digits.")
-                .required()
-                .check(check::digest)
-                .pattern(check::DIGEST),
+            field::digest("digest").about("The digest of the image: `sha256:` and 64 hexadecimal digits.").required(),
             Field::CREATE_TIME.rest_only(),
             Field::UPDATE_TIME,
             Field::bool("deprecated").about("Whether the tag is at the end of its life."),

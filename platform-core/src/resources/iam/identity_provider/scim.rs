@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{IdentityProvider, Private, SCIM_CAPABILITIES, check, may_let_in};
+use super::{IdentityProvider, Private, SCIM_CAPABILITIES, check, field, may_let_in};
 use crate::{
     access::provider_epoch,
     cx::Cx,
@@ -85,11 +85,7 @@ pub(super) const FIELDS: &[Field] = &[
         .output_only(),
 ];
 
-const UID: Field = Field::string("identityProviderUid")
-    .about("The identity provider.")
-    .required()
-    .check(check::uid)
-    .pattern(check::UID);
+const UID: Field = field::uid("identityProviderUid").about("The identity provider.").required();
 /// The same where the action decides whom the provider lets in.
 const LET_IN: Field = UID.gives();
 const ETAG: Field = Field::string("etag")

@@ -1,0 +1,23 @@
+//! Fields that several kinds share.
+
+use super::check;
+use crate::kind::Field;
+
+/// A name, by which lists can be ordered. Each kind says of what it is the name.
+pub(super) const NAME: Field = Field::string("name").required().sort(&["name"]).check(check::name);
+
+/// A description for people.
+pub(super) const DESCRIPTION: Field = Field::string("description")
+    .about("A description for people, of at most 512 characters on one line.")
+    .max_len(check::MAX_DESCRIPTION)
+    .check(check::description);
+
+/// A uid of the hierarchy.
+pub(super) const fn uid(name: &'static str) -> Field {
+    Field::string(name).check(check::uid).pattern(check::UID)
+}
+
+/// A digest of an image.
+pub(super) const fn digest(name: &'static str) -> Field {
+    Field::string(name).check(check::digest).pattern(check::DIGEST)
+}
