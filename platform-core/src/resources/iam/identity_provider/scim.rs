@@ -70,47 +70,43 @@ const CREDENTIAL_STATES: &[&str] = &[
     "CREDENTIAL_STATE_ROTATING",
 ];
 
+const ENABLED: Field = Field::bool("enabled").about("Whether the directory may provision users.");
+const ENDPOINT_URL: Field = Field::string("endpointUrl").about("The base URL for the directory's SCIM client.");
+const PREVIOUS_TOKEN_EXPIRE_TIME: Field = Field::timestamp("previousTokenExpireTime")
+    .about("Until when the token before is still valid; absent when it is not.");
+const ETAG: Field =
+    Field::string("etag").about("The state that a change was decided on. A change with another value is ABORTED.");
+
 pub(super) const FIELDS: &[Field] = &[
-    Field::bool("enabled").about("Whether the directory may provision users.").output_only(),
-    Field::string("endpointUrl").about("The base URL for the directory's SCIM client.").output_only(),
+    ENABLED.output_only(),
+    ENDPOINT_URL.output_only(),
     Field::timestamp("tokenExpireTime").about("Until when the token is valid.").output_only(),
-    Field::timestamp("previousTokenExpireTime")
-        .about("Until when the token before is still valid; absent when it is not.")
-        .output_only(),
+    PREVIOUS_TOKEN_EXPIRE_TIME.output_only(),
     Field::enumeration("credentialState", CREDENTIAL_STATES)
         .about("Whether there is a token, and whether it is valid.")
         .output_only(),
-    Field::string("etag")
-        .about("The state that a change was decided on. A change with another value is ABORTED.")
-        .output_only(),
+    ETAG.output_only(),
 ];
 
 const UID: Field = field::uid("identityProviderUid").about("The identity provider.").required();
 /// The same where the action decides whom the provider lets in.
 const LET_IN: Field = UID.gives();
-const ETAG: Field = Field::string("etag")
-    .about("The state that a change was decided on. A change with another value is ABORTED.")
-    .required()
-    .check(etag_is_there);
+const SEEN_ETAG: Field = ETAG.required().check(etag_is_there);
+const EXPIRE_TIME: Field =
+    Field::timestamp("expireTime").about("Until when the token is valid: one year when absent, at most two.");
+const NEVER_EXPIRES: Field =
+    Field::bool("neverExpires").about("Whether the token is valid without an end; excludes `expireTime`.");
+
+const PROVIDER: Field = Field::string("identityProviderUid").about("The identity provider.");
+const TOKEN: Field = Field::string("token").about("The token. Only this reply has it.");
 
 pub(super) const ACTIONS: &[Action] = &[
     Action {
         name: "GenerateScimToken",
         http: Http::Post,
         path: "identityProviders/{identityProviderUid=**}:generateScimToken",
-        request: &[
-            LET_IN,
-            Field::timestamp("expireTime").about("Until when the token is valid: one year when absent, at most two."),
-            Field::bool("neverExpires").about("Whether the token is valid without an end; excludes `expireTime`."),
-        ],
-        response: &[
-            Field::string("token").about("The token. Only this reply has it."),
-            Field::string("endpointUrl").about("The base URL for the directory's SCIM client."),
-            Field::timestamp("expireTime").about("Until when the token is valid: one year when absent, at most two."),
-            Field::string("identityProviderUid").about("The identity provider."),
-            Field::string("etag")
-                .about("The state that a change was decided on. A change with another value is ABORTED."),
-        ],
+        request: &[LET_IN, EXPIRE_TIME, NEVER_EXPIRES],
+        response: &[TOKEN, ENDPOINT_URL, EXPIRE_TIME, PROVIDER, ETAG],
         needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
         event: Some("iam.identity_providers.scim_token.generated.v1"),
         run: |cx, request| Box::pin(generate(cx, request)),
@@ -123,19 +119,17 @@ pub(super) const ACTIONS: &[Action] = &[
             LET_IN,
             Field::new("overlap", Type::Duration)
                 .about("How long the token before remains valid: one hour when absent, at most a day."),
-            Field::timestamp("expireTime").about("Until when the token is valid: one year when absent, at most two."),
-            ETAG,
-            Field::bool("neverExpires").about("Whether the token is valid without an end; excludes `expireTime`."),
+            EXPIRE_TIME,
+            SEEN_ETAG,
+            NEVER_EXPIRES,
         ],
         response: &[
-            Field::string("token").about("The token. Only this reply has it."),
-            Field::string("endpointUrl").about("The base URL for the directory's SCIM client."),
-            Field::timestamp("expireTime").about("Until when the token is valid: one year when absent, at most two."),
-            Field::string("identityProviderUid").about("The identity provider."),
-            Field::string("etag")
-                .about("The state that a change was decided on. A change with another value is ABORTED."),
-            Field::timestamp("previousTokenExpireTime")
-                .about("Until when the token before is still valid; absent when it is not."),
+            TOKEN,
+            ENDPOINT_URL,
+            EXPIRE_TIME,
+            PROVIDER,
+            ETAG,
+            PREVIOUS_TOKEN_EXPIRE_TIME,
             Field::new("requestedOverlap", Type::Duration).about("The overlap of the request."),
         ],
         needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
@@ -147,13 +141,7 @@ pub(super) const ACTIONS: &[Action] = &[
         http: Http::Post,
         path: "identityProviders/{identityProviderUid=**}:revokeScimToken",
         request: &[UID],
-        response: &[
-            Field::string("identityProviderUid").about("The identity provider."),
-            Field::string("etag")
-                .about("The state that a change was decided on. A change with another value is ABORTED."),
-            Field::bool("enabled").about("Whether the directory may provision users."),
-            Field::timestamp("revokeTime").about("When the token was revoked."),
-        ],
+        response: &[PROVIDER, ETAG, ENABLED, Field::timestamp("revokeTime").about("When the token was revoked.")],
         needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
         event: Some("iam.identity_providers.scim_token.revoked.v1"),
         run: |cx, request| Box::pin(revoke(cx, request)),
@@ -162,13 +150,8 @@ pub(super) const ACTIONS: &[Action] = &[
         name: "SetScimEnabled",
         http: Http::Post,
         path: "identityProviders/{identityProviderUid=**}:setScimEnabled",
-        request: &[LET_IN, Field::bool("enabled").about("Whether the directory may provision users.").required(), ETAG],
-        response: &[
-            Field::string("identityProviderUid").about("The identity provider."),
-            Field::bool("enabled").about("Whether the directory may provision users."),
-            Field::string("etag")
-                .about("The state that a change was decided on. A change with another value is ABORTED."),
-        ],
+        request: &[LET_IN, ENABLED.required(), SEEN_ETAG],
+        response: &[PROVIDER, ENABLED, ETAG],
         needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
         event: Some("iam.identity_providers.scim_enabled.updated.v1"),
         run: |cx, request| Box::pin(set_enabled(cx, request)),
