@@ -115,74 +115,19 @@ pub struct DocumentScanV1 {
     pub grype_db_checksum: String,
 }
 
-const NOTE: &[Field] = &[Field::string("note").about("What a reader should know about the event.").multiline()];
-
-const DETECTION: &[Field] = &[
-    Field::message(
-        "nvdapi",
-        &[
-            Field::string("cpeSearched").about("The CPE that was searched for."),
-            Field::string("cpeFound").about("The CPE that was found."),
-        ],
-    )
-    .about("Set when the vulnerability was found in the National Vulnerability Database.")
-    .oneof("type"),
-    Field::message("manual", &[]).about("Set when a person found the vulnerability.").oneof("type"),
-    Field::message(
-        "scanv1",
-        &[
-            Field::string("scanner").about("The scanner's name."),
-            Field::string("subpackageName").about("The subpackage that has the component."),
-            Field::string("componentId").about("The component's identifier in the scanner's report."),
-            Field::string("componentName").about("The vulnerable component's name."),
-            Field::string("componentVersion").about("The vulnerable component's version."),
-            Field::string("componentType").about("The vulnerable component's type, such as `go-module`."),
-            Field::string("componentLocation")
-                .about("The path of the vulnerable component in the artifact.")
-                .max_len(event::MAX_LOCATION),
-            Field::string("artifactVersion").about("The version of the artifact that was scanned."),
-            Field::string("scannerVersion").about("The version of the scanner."),
-            Field::string("grypeDbBuilt").about("When the scanner's database was built."),
-            Field::string("grypeDbChecksum").about("The checksum of the scanner's database."),
-        ],
-    )
-    .about("Set when a scanner found the vulnerability.")
-    .oneof("type"),
-];
+const SCAN: &[Field] = &event::scan("subpackageName", "componentName");
+const DETECTED: &[Field] = &event::detected(SCAN);
 
 const EVENT: &[Field] = &[
     Field::timestamp("timestamp").about("When the event happened."),
-    Field::message("truePositiveDetermination", NOTE)
-        .about("Set when the artifact was found to be vulnerable.")
+    event::TRUE_POSITIVE_DETERMINATION.oneof("data"),
+    event::FALSE_POSITIVE_DETERMINATION.oneof("data"),
+    event::fixed(&[event::FIXED_VERSION, event::SCANNER_VERSION, event::GRYPE_DB_BUILT, event::GRYPE_DB_CHECKSUM])
         .oneof("data"),
-    Field::message(
-        "falsePositiveDetermination",
-        &[
-            Field::enumeration("type", event::FALSE_POSITIVE_TYPES).about("Why the artifact is not vulnerable."),
-            Field::string("note").about("What a reader should know about the event.").multiline(),
-        ],
-    )
-    .about("Set when the artifact was found not to be vulnerable.")
-    .oneof("data"),
-    Field::message(
-        "fixed",
-        &[
-            Field::string("fixedVersion").about("The first version without the vulnerability."),
-            Field::string("scannerVersion").about("The version of the scanner."),
-            Field::string("grypeDbBuilt").about("When the scanner's database was built."),
-            Field::string("grypeDbChecksum").about("The checksum of the scanner's database."),
-        ],
-    )
-    .about("Set when a version without the vulnerability was released.")
-    .oneof("data"),
-    Field::message("detection", DETECTION).about("Set when the vulnerability was detected; says how.").oneof("data"),
-    Field::message("analysisNotPlanned", NOTE)
-        .about("Set when nobody plans to analyze the vulnerability.")
-        .oneof("data"),
-    Field::message("fixNotPlanned", NOTE).about("Set when nobody plans to fix the vulnerability.").oneof("data"),
-    Field::message("pendingUpstreamFix", NOTE)
-        .about("Set while the fix has to come from the upstream project.")
-        .oneof("data"),
+    event::detection(DETECTED).oneof("data"),
+    event::ANALYSIS_NOT_PLANNED.oneof("data"),
+    event::FIX_NOT_PLANNED.oneof("data"),
+    event::PENDING_UPSTREAM_FIX.oneof("data"),
 ];
 
 const ADVISORY: &[Field] = &[

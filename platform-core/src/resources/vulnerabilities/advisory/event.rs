@@ -318,48 +318,75 @@ pub(super) fn number(events: &mut [AdvisoryEvent], advisory: &Uid) {
 /// The most bytes of where a component is; our choice. Scanners list all paths of a component that is in many places.
 pub const MAX_LOCATION: usize = 64 << 10;
 
-const NOTE: &[Field] = &[Field::string("note").about("What a reader should know about the event.").multiline()];
+const NOTE: Field = Field::string("note").about("What a reader should know about the event.").multiline();
 
-const DETECTION: &[Field] = &[
-    Field::message(
-        "nvdapi",
-        &[
-            Field::string("cpeSearched").about("The CPE that was searched for."),
-            Field::string("cpeFound").about("The CPE that was found."),
-        ],
-    )
-    .about("Set when the vulnerability was found in the National Vulnerability Database.")
-    .oneof("type"),
-    Field::message("manual", &[]).about("Set when a person found the vulnerability.").oneof("type"),
-    Field::message(
-        "scanv1",
-        &[
-            Field::string("scanner").about("The scanner's name."),
-            Field::string("subpackage").about("The subpackage that has the component."),
-            Field::string("componentId").about("The component's identifier in the scanner's report."),
-            Field::string("component").about("The vulnerable component's name."),
-            Field::string("componentVersion").about("The vulnerable component's version."),
-            Field::string("componentType").about("The vulnerable component's type, such as `go-module`."),
-            Field::string("componentLocation")
-                .about("The path of the vulnerable component in the artifact.")
-                .max_len(MAX_LOCATION),
-            Field::string("artifactVersion").about("The version of the artifact that was scanned."),
-            Field::string("scannerVersion").about("The version of the scanner."),
-            Field::string("grypeDbBuilt").about("When the scanner's database was built."),
-            Field::string("grypeDbChecksum").about("The checksum of the scanner's database."),
-        ],
-    )
-    .about("Set when a scanner found the vulnerability.")
-    .oneof("type"),
-];
+// What documents (`advisory::Document`) show too.
+pub(crate) const TRUE_POSITIVE_DETERMINATION: Field =
+    Field::message("truePositiveDetermination", &[NOTE]).about("Set when the artifact was found to be vulnerable.");
+pub(crate) const FALSE_POSITIVE_DETERMINATION: Field = Field::message(
+    "falsePositiveDetermination",
+    &[Field::enumeration("type", FALSE_POSITIVE_TYPES).about("Why the artifact is not vulnerable."), NOTE],
+)
+.about("Set when the artifact was found not to be vulnerable.");
+pub(crate) const ANALYSIS_NOT_PLANNED: Field =
+    Field::message("analysisNotPlanned", &[NOTE]).about("Set when nobody plans to analyze the vulnerability.");
+pub(crate) const FIX_NOT_PLANNED: Field =
+    Field::message("fixNotPlanned", &[NOTE]).about("Set when nobody plans to fix the vulnerability.");
+pub(crate) const PENDING_UPSTREAM_FIX: Field =
+    Field::message("pendingUpstreamFix", &[NOTE]).about("Set while the fix has to come from the upstream project.");
+pub(crate) const FIXED_VERSION: Field =
+    Field::string("fixedVersion").about("The first version without the vulnerability.");
+pub(crate) const SCANNER_VERSION: Field = Field::string("scannerVersion").about("The version of the scanner.");
+pub(crate) const GRYPE_DB_BUILT: Field = Field::string("grypeDbBuilt").about("When the scanner's database was built.");
+pub(crate) const GRYPE_DB_CHECKSUM: Field =
+    Field::string("grypeDbChecksum").about("The checksum of the scanner's database.");
 
-const FIXED: &[Field] = &[
-    Field::string("fixedVersion").about("The first version without the vulnerability."),
-    Field::string("note").about("What a reader should know about the event.").multiline(),
-    Field::string("scannerVersion").about("The version of the scanner."),
-    Field::string("grypeDbBuilt").about("When the scanner's database was built."),
-    Field::string("grypeDbChecksum").about("The checksum of the scanner's database."),
-];
+/// Returns a `fixed` with these fields.
+pub(crate) const fn fixed(fields: &'static [Field]) -> Field {
+    Field::message("fixed", fields).about("Set when a version without the vulnerability was released.")
+}
+
+/// Returns a `detection` with these fields.
+pub(crate) const fn detection(fields: &'static [Field]) -> Field {
+    Field::message("detection", fields).about("Set when the vulnerability was detected; says how.")
+}
+
+/// Returns the fields of a detection by a scan with these fields, or otherwise.
+pub(crate) const fn detected(scan: &'static [Field]) -> [Field; 3] {
+    const NVDAPI: &[Field] = &[
+        Field::string("cpeSearched").about("The CPE that was searched for."),
+        Field::string("cpeFound").about("The CPE that was found."),
+    ];
+    [
+        Field::message("nvdapi", NVDAPI)
+            .about("Set when the vulnerability was found in the National Vulnerability Database.")
+            .oneof("type"),
+        Field::message("manual", &[]).about("Set when a person found the vulnerability.").oneof("type"),
+        Field::message("scanv1", scan).about("Set when a scanner found the vulnerability.").oneof("type"),
+    ]
+}
+
+/// Returns the fields of a scan, where the subpackage and the component are called this.
+pub(crate) const fn scan(subpackage: &'static str, component: &'static str) -> [Field; 11] {
+    [
+        Field::string("scanner").about("The scanner's name."),
+        Field::string(subpackage).about("The subpackage that has the component."),
+        Field::string("componentId").about("The component's identifier in the scanner's report."),
+        Field::string(component).about("The vulnerable component's name."),
+        Field::string("componentVersion").about("The vulnerable component's version."),
+        Field::string("componentType").about("The vulnerable component's type, such as `go-module`."),
+        Field::string("componentLocation")
+            .about("The path of the vulnerable component in the artifact.")
+            .max_len(MAX_LOCATION),
+        Field::string("artifactVersion").about("The version of the artifact that was scanned."),
+        SCANNER_VERSION,
+        GRYPE_DB_BUILT,
+        GRYPE_DB_CHECKSUM,
+    ]
+}
+
+const SCAN: &[Field] = &scan("subpackage", "component");
+const DETECTED: &[Field] = &detected(SCAN);
 
 /// The fields of an [`AdvisoryEvent`].
 pub const FIELDS: &[Field] = &[
@@ -372,34 +399,14 @@ pub const FIELDS: &[Field] = &[
         .about("Whether the event is agreed upon. Only approved events count.")
         .always(),
     Field::string("issue").about("The address of the discussion."),
-    Field::message("detection", DETECTION).about("Set when the vulnerability was detected; says how.").oneof("type"),
-    Field::message("fixed", FIXED).about("Set when a version without the vulnerability was released.").oneof("type"),
-    Field::message(
-        "falsePositiveDetermination",
-        &[
-            Field::enumeration("type", FALSE_POSITIVE_TYPES).about("Why the artifact is not vulnerable."),
-            Field::string("note").about("What a reader should know about the event.").multiline(),
-        ],
-    )
-    .about("Set when the artifact was found not to be vulnerable.")
-    .oneof("type"),
-    Field::message("analysisNotPlanned", NOTE)
-        .about("Set when nobody plans to analyze the vulnerability.")
+    detection(DETECTED).oneof("type"),
+    fixed(&[FIXED_VERSION, NOTE, SCANNER_VERSION, GRYPE_DB_BUILT, GRYPE_DB_CHECKSUM]).oneof("type"),
+    FALSE_POSITIVE_DETERMINATION.oneof("type"),
+    ANALYSIS_NOT_PLANNED.oneof("type"),
+    FIX_NOT_PLANNED.oneof("type"),
+    PENDING_UPSTREAM_FIX.oneof("type"),
+    TRUE_POSITIVE_DETERMINATION.oneof("type"),
+    Field::message("patched", &[Field::strings("patchedVersions").about("The versions that were patched."), NOTE])
+        .about("Set when released versions were patched.")
         .oneof("type"),
-    Field::message("fixNotPlanned", NOTE).about("Set when nobody plans to fix the vulnerability.").oneof("type"),
-    Field::message("pendingUpstreamFix", NOTE)
-        .about("Set while the fix has to come from the upstream project.")
-        .oneof("type"),
-    Field::message("truePositiveDetermination", NOTE)
-        .about("Set when the artifact was found to be vulnerable.")
-        .oneof("type"),
-    Field::message(
-        "patched",
-        &[
-            Field::strings("patchedVersions").about("The versions that were patched."),
-            Field::string("note").about("What a reader should know about the event.").multiline(),
-        ],
-    )
-    .about("Set when released versions were patched.")
-    .oneof("type"),
 ];
