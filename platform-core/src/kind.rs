@@ -327,6 +327,11 @@ impl Param {
         Self { field: Field::string(name), by: By::Value(key) }
     }
 
+    /// Filters as the method's [`Narrow`] says.
+    pub const fn narrow(field: Field) -> Self {
+        Self { field, by: By::Narrow }
+    }
+
     /// Means this, as [`Field::about`].
     pub const fn about(mut self, about: &'static str) -> Self {
         self.field.about = about;

@@ -139,16 +139,50 @@ const FIELDS: &[Field] = &[
     Field::UID.sort(&["uid", "group"]),
     field::NAME.about("A name for the association."),
     field::DESCRIPTION.about("A description for people."),
-    Field::message("amazon", &[Field::string("account").about("The AWS account number, 12 digits.").required().check(check::aws_account)]).about("An AWS account."),
-    Field::message("google", &[Field::string("projectId").about("The project's identifier.").required(), Field::string("projectNumber").about("The project's number.").required()]).about("A Google Cloud project."),
-    Field::message("chainguard", &[Field::string_map("serviceBindings").about("From the short name of a service principal, such as `INGESTER`, to the uid of the identity that it uses. The identity must be directly in the group.").required().check(services)]).about("Service principals that act for the group.").gives(),
-    Field::message("azure", &[Field::string("tenantId").about("The tenant's identifier.").required(), Field::string_map("clientIds").about("From a component's name to the identifier of the application that it uses.").required()]).about("An Azure tenant."),
+    Field::message(
+        "amazon",
+        &[Field::string("account").about("The AWS account number, 12 digits.").required().check(check::aws_account)],
+    )
+    .about("An AWS account."),
+    Field::message(
+        "google",
+        &[
+            Field::string("projectId").about("The project's identifier.").required(),
+            Field::string("projectNumber").about("The project's number.").required(),
+        ],
+    )
+    .about("A Google Cloud project."),
+    Field::message(
+        "chainguard",
+        &[Field::string_map("serviceBindings")
+            .about(
+                "From the short name of a service principal, such as `INGESTER`, to the uid of the identity that it \
+                 uses. The identity must be directly in the group.",
+            )
+            .required()
+            .check(services)],
+    )
+    .about("Service principals that act for the group.")
+    .gives(),
+    Field::message(
+        "azure",
+        &[
+            Field::string("tenantId").about("The tenant's identifier.").required(),
+            Field::string_map("clientIds")
+                .about("From a component's name to the identifier of the application that it uses.")
+                .required(),
+        ],
+    )
+    .about("An Azure tenant."),
     Field::CREATE_TIME,
     Field::UPDATE_TIME,
     Field::message(
         "github",
-        &[Field::new("appInstallations", Type::Map(&Type::Message(INSTALLATIONS))).about("From an app's identifier to its installations.").check(app_ids)],
-    ).about("Installations of GitHub apps."),
+        &[Field::new("appInstallations", Type::Map(&Type::Message(INSTALLATIONS)))
+            .about("From an app's identifier to its installations.")
+            .check(app_ids)],
+    )
+    .about("Installations of GitHub apps."),
 ];
 
 impl Resource for AccountAssociation {

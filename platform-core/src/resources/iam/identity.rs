@@ -385,15 +385,31 @@ pub(crate) fn registration_of(private: &[u8]) -> Result<Option<RegistrationId>> 
     serde_json::from_slice(private).map(|private: Private| private.registration).map_err(Error::internal)
 }
 
+/// A pattern of a claim.
+const fn claim_pattern(name: &'static str) -> Field {
+    Field::string(name).costly().check(pattern)
+}
+
 const CLAIM_MATCH: &[Field] = &[
     Field::string("issuer").about("The issuer that the token must have.").oneof("iss"),
-    Field::string("issuerPattern").about("A regular expression (RE2) that the whole issuer must match.").oneof("iss").costly().check(pattern),
+    claim_pattern("issuerPattern").about("A regular expression (RE2) that the whole issuer must match.").oneof("iss"),
     Field::string("subject").about("The subject that the token must have.").oneof("sub"),
-    Field::string("subjectPattern").about("A regular expression (RE2) that the whole subject must match.").oneof("sub").costly().check(pattern),
-    Field::string("audience").about("The audience that the token must have; without one, the token must be for this installation.").oneof("aud"),
-    Field::string("audiencePattern").about("A regular expression (RE2) that the whole audience must match.").oneof("aud").costly().check(pattern),
+    claim_pattern("subjectPattern").about("A regular expression (RE2) that the whole subject must match.").oneof("sub"),
+    Field::string("audience")
+        .about("The audience that the token must have; without one, the token must be for this installation.")
+        .oneof("aud"),
+    claim_pattern("audiencePattern")
+        .about("A regular expression (RE2) that the whole audience must match.")
+        .oneof("aud"),
     Field::string_map("claims").about("Further claims that the token must have, and their values."),
-    Field::string_map("claimPatterns").about("Further claims that the token must have, and a regular expression (RE2) that the whole value of each must match.").max_items(MAX_CLAIM_PATTERNS).costly().check(patterns),
+    Field::string_map("claimPatterns")
+        .about(
+            "Further claims that the token must have, and a regular expression (RE2) that the whole value of each must \
+             match.",
+        )
+        .max_items(MAX_CLAIM_PATTERNS)
+        .costly()
+        .check(patterns),
 ];
 
 const STATIC_KEYS: &[Field] = &[

@@ -11,8 +11,8 @@ use crate::{
     cx::Cx,
     error::{Result, Violations},
     kind::{
-        Action, By, DerivedKey, Domain, Field, Http, Imported, Kind, Method, Needs, Param, Parent, Resource, Roots,
-        Type, WhenParentGoes, opaque_uid,
+        Action, DerivedKey, Domain, Field, Http, Imported, Kind, Method, Needs, Param, Parent, Resource, Roots, Type,
+        WhenParentGoes, opaque_uid,
     },
     scope::Scopes,
     store::{Delete, Filter, KeyValue, Query, Scope},
@@ -208,16 +208,10 @@ const ECOSYSTEMS_PARAM: Field = Field::new("ecosystems", Type::List(&Type::Enum(
     .check(specified);
 
 const PARAMS: &[Param] = &[
-    Param { field: ECOSYSTEMS_PARAM, by: By::Narrow },
-    Param {
-        field: Field::string("query").about("Only artifacts with this text in their names, regardless of case."),
-        by: By::Narrow,
-    },
-    Param {
-        field: Field::string("cudaVersion").about("Only artifacts that were built for this CUDA version."),
-        by: By::Value("cudaVersions"),
-    },
-    Param { field: Field::bool("remediated").about("Only artifacts that are remediated."), by: By::Narrow },
+    Param::narrow(ECOSYSTEMS_PARAM),
+    Param::narrow(Field::string("query")).about("Only artifacts with this text in their names, regardless of case."),
+    Param::exact_of("cudaVersion", "cudaVersions").about("Only artifacts that were built for this CUDA version."),
+    Param::narrow(Field::bool("remediated")).about("Only artifacts that are remediated."),
 ];
 
 const COUNT: &[Field] = &[

@@ -125,7 +125,8 @@ impl Resource for Repo {
         domain: Domain::REGISTRY,
         parent: Parent::Group,
         methods: &[
-            Method::list(&[cap("repo.list")]).params(&[Param::exact("name").about("Only repos with exactly this name.")]),
+            Method::list(&[cap("repo.list")])
+                .params(&[Param::exact("name").about("Only repos with exactly this name.")]),
             Method::get(&[cap("repo.list")]),
             Method::create(&[cap("repo.create")]).event("platform.registry.repo.created.v1"),
             Method::update(&[cap("repo.update")]).event("platform.registry.repo.updated.v1"),
@@ -137,11 +138,30 @@ impl Resource for Repo {
             field::NAME.about("The repo's name, as `^[a-z0-9 ._-]{1,}$`; unique in its group."),
             field::DESCRIPTION,
             Field::enumeration("catalogTier", CATALOG_TIERS).about("The tier of the catalog that the repo belongs to."),
-            Field::strings("bundles").about("Keywords that the repo is offered under, such as `base` or `fips`.").distinct().check(check::bundles),
-            Field::strings("aliases").about("Other references that mean the repo, such as `library/nginx:latest`: a path, a colon and a tag.").distinct().check(check::aliases),
-            Field::strings("activeTags").about("The tags that are maintained.").max_items(1000).distinct().check(check::tags),
-            Field::message("syncConfig", SYNC_CONFIG).about("The repo that this one follows. Its tier, bundles, aliases and active tags are then those of the source.").gives(),
-            Field::new("customOverlay", Type::Message(overlay::FIELDS)).about("What a custom image adds to the base. Kept and not acted on: this installation builds no images."),
+            Field::strings("bundles")
+                .about("Keywords that the repo is offered under, such as `base` or `fips`.")
+                .distinct()
+                .check(check::bundles),
+            Field::strings("aliases")
+                .about(
+                    "Other references that mean the repo, such as `library/nginx:latest`: a path, a colon and a tag.",
+                )
+                .distinct()
+                .check(check::aliases),
+            Field::strings("activeTags")
+                .about("The tags that are maintained.")
+                .max_items(1000)
+                .distinct()
+                .check(check::tags),
+            Field::message("syncConfig", SYNC_CONFIG)
+                .about(
+                    "The repo that this one follows. Its tier, bundles, aliases and active tags are then those of the \
+                     source.",
+                )
+                .gives(),
+            Field::new("customOverlay", Type::Message(overlay::FIELDS)).about(
+                "What a custom image adds to the base. Kept and not acted on: this installation builds no images.",
+            ),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ],

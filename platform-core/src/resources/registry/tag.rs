@@ -48,21 +48,12 @@ impl Resource for Tag {
                         field: Field::timestamp("updatedSince").about("Only tags that were updated after this time."),
                         by: By::Above("updateTime"),
                     },
-                    Param {
-                        field: Field::bool("includeReferrers")
-                            .about("Whether to list tags such as `sha256-…` too, which name what refers to an image."),
-                        by: By::Narrow,
-                    },
-                    Param {
-                        field: Field::bool("includeDates")
-                            .about("Whether to list tags that end in a date, such as `…-20260102`, too."),
-                        by: By::Narrow,
-                    },
-                    Param {
-                        field: Field::bool("includeEpochs")
-                            .about("Whether to list tags that end in an epoch, such as `…-r3`, too."),
-                        by: By::Narrow,
-                    },
+                    Param::narrow(Field::bool("includeReferrers"))
+                        .about("Whether to list tags such as `sha256-…` too, which name what refers to an image."),
+                    Param::narrow(Field::bool("includeDates"))
+                        .about("Whether to list tags that end in a date, such as `…-20260102`, too."),
+                    Param::narrow(Field::bool("includeEpochs"))
+                        .about("Whether to list tags that end in an epoch, such as `…-r3`, too."),
                     Param::exact("digest").about("Only tags of this digest."),
                 ])
                 .narrow(shown_families),

@@ -18,7 +18,7 @@ mod filters;
 
 pub use event::{AdvisoryEvent, EventType, ReviewState};
 
-/// What the epoch begins with that every write of advisories of an organization raises, for what is kept that was made of them.
+/// The start of the epoch that every write of advisories of an organization raises, for what is cached of them.
 pub(crate) const ADVISORIES_EPOCH: &str = "advisories";
 
 /// What is known of a vulnerability in a component of an artifact, and what was done about it.
@@ -84,20 +84,34 @@ impl Resource for Advisory {
             Field::string("advisoryId").about("The public identifier, such as `CGA-3gfc-9462-mc8m`.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-            Field::timestamp("deleteTime").about("When the advisory was withdrawn. Lists hide it from then on.").output_only(),
+            Field::timestamp("deleteTime")
+                .about("When the advisory was withdrawn. Lists hide it from then on.")
+                .output_only(),
             Field::string("author").about("Who wrote the advisory.").always(),
             Field::string("artifactName").about("The package, image or library that the advisory is about.").always(),
             Field::string("artifactType").about("What the artifact is, such as `apk`.").always(),
-            Field::string("artifactArchitecture").about("The machines that the artifact is for, such as `x86_64`.").always(),
+            Field::string("artifactArchitecture")
+                .about("The machines that the artifact is for, such as `x86_64`.")
+                .always(),
             Field::string("componentName").about("The vulnerable component's name.").always(),
             Field::string("componentLocation").about("The path of the vulnerable component in the artifact.").always(),
             Field::string("componentType").about("The vulnerable component's type, such as `go-module`.").always(),
             Field::strings("aliases").about("Other identifiers of the same vulnerability, such as `CVE-2022-4203`."),
-            Field::new("events", Type::List(&Type::Message(event::FIELDS))).about("What was found and done, oldest first.").max_items(1000),
+            Field::new("events", Type::List(&Type::Message(event::FIELDS)))
+                .about("What was found and done, oldest first.")
+                .max_items(1000),
             Field::string("legacyAdvisoryId").about("The identifier that the advisory had before.").output_only(),
-            Field::new("severities", Type::List(&Type::Message(SEVERITY))).about("How severe the vulnerability is. Looked up in vulnerability metadata whenever the advisory is read.").output_only(),
+            Field::new("severities", Type::List(&Type::Message(SEVERITY)))
+                .about(
+                    "How severe the vulnerability is. Looked up in vulnerability metadata whenever the advisory is \
+                     read.",
+                )
+                .output_only(),
             Field::string("origin").about("The package whose build made the artifact.").input_only().rest_only(),
-            Field::string("packageNamespace").about("The distribution that the package belongs to, such as `wolfi`.").input_only().rest_only(),
+            Field::string("packageNamespace")
+                .about("The distribution that the package belongs to, such as `wolfi`.")
+                .input_only()
+                .rest_only(),
         ],
         keys: filters::KEYS,
         unique: &[],

@@ -25,24 +25,37 @@ const fn any_event_type(name: &'static str, key: KeyName) -> Param {
 pub(super) const PARAMS: &[Param] = &[
     any_of("advisoryIds", "id").about("Only advisories with one of these identifiers."),
     any_of("legacyAdvisoryIds", "legacyId").about("Only advisories with one of these legacy identifiers."),
-    Param { field: Field::strings("artifactNames").about("Only advisories about one of these artifacts.").max_items(1000), by: By::Narrow },
+    Param::narrow(Field::strings("artifactNames").max_items(1000))
+        .about("Only advisories about one of these artifacts."),
     any_of("artifactTypes", "ofType").about("Only advisories about artifacts of one of these types."),
-    any_of("artifactArchitectures", "architecture").about("Only advisories about artifacts for one of these architectures."),
+    any_of("artifactArchitectures", "architecture")
+        .about("Only advisories about artifacts for one of these architectures."),
     any_of("componentNames", "component").about("Only advisories about one of these components."),
     any_of("componentTypes", "componentOfType").about("Only advisories about components of one of these types."),
     any_of("componentLocations", "location").about("Only advisories about components at one of these paths."),
     any_of("aliases", "alias").about("Only advisories with one of these aliases."),
-    Param { field: Field::string("origin").about("Only advisories about packages that the build of this package makes; `artifactNames` is then ignored."), by: By::Narrow },
+    Param::narrow(Field::string("origin"))
+        .about("Only advisories about packages that the build of this package makes; `artifactNames` is then ignored."),
     Param {
-        field: Field::new("eventReviewStates", Type::List(&Type::Enum(REVIEW_STATES))).about("Only advisories with an event in one of these review states.").check(specified),
+        field: Field::new("eventReviewStates", Type::List(&Type::Enum(REVIEW_STATES)))
+            .about("Only advisories with an event in one of these review states.")
+            .check(specified),
         by: By::Value("eventReviewState"),
     },
     any_of("eventAuthors", "eventAuthor").about("Only advisories with an event of one of these authors."),
-    Param { field: Field::strings("excludeEventAuthors").about("Only advisories without an event of one of these authors."), by: By::Narrow },
+    Param::narrow(Field::strings("excludeEventAuthors"))
+        .about("Only advisories without an event of one of these authors."),
     any_of("eventReviewers", "eventReviewer").about("Only advisories with an event that one of these reviewed."),
     any_event_type("eventTypes", "eventType").about("Only advisories with an event of one of these types."),
-    Param { field: Field::enumeration("latestEventType", EVENT_TYPE_FILTERS).about("Only advisories whose most recent approved event is of this type."), by: By::Value("latestEvent") },
-    Param { field: Field::string("query").about("Only advisories with this text in the artifact's name, the component's name or an alias, regardless of case."), by: By::Narrow },
+    Param {
+        field: Field::enumeration("latestEventType", EVENT_TYPE_FILTERS)
+            .about("Only advisories whose most recent approved event is of this type."),
+        by: By::Value("latestEvent"),
+    },
+    Param::narrow(Field::string("query")).about(
+        "Only advisories with this text in the artifact's name, the component's name or an alias, regardless \
+         of case.",
+    ),
 ];
 
 /// The keys.
