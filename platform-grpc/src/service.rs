@@ -247,16 +247,7 @@ impl Inner {
         if open {
             return origin.open().map(|()| Who::Anybody);
         }
-        let proved = match token {
-            Some(token) => self.authenticator.authenticate(token).await,
-            None => Err(Error::unauthenticated("A bearer token is needed")),
-        };
-        // Who proves to be nobody is counted with those who need no token.
-        match &proved {
-            Ok(caller) => origin.caller(caller)?,
-            Err(_) => origin.open()?,
-        }
-        proved.map(Who::Caller)
+        origin.authenticate(&*self.authenticator, token).await.map(Who::Caller)
     }
 
     /// Answers a call in protobuf.

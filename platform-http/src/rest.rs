@@ -221,7 +221,7 @@ impl Inner {
         let open = kind.method(Verb::List).is_some_and(|list| list.open);
         let caller = match open {
             true => origin.open().map(|()| Caller::new(Uid::default()))?,
-            false => self.caller(origin, token).await?,
+            false => origin.authenticate(&*self.authenticator, token).await?,
         };
         let mut pairs = Vec::new();
         for (name, raw) in variables {
@@ -250,7 +250,7 @@ impl Inner {
         B::Error: Into<BoxError>,
     {
         let platform = &self.platform;
-        let caller = &self.caller(origin, token).await?;
+        let caller = &origin.authenticate(&*self.authenticator, token).await?;
         let uid = &request::variable(if verb == Verb::Create { "parent" } else { "uid" }, uid)?;
         platform.admit(caller, registered, verb, uid).await?;
         let (mask, body) = match self.rest_of(verb, head, query, body).await {
@@ -319,7 +319,7 @@ impl Inner {
         let caller = match action.needs {
             Needs::Nothing => origin.open().map(|()| None)?,
             Needs::Caller | Needs::At(..) | Needs::Somewhere(_) | Needs::Narrowed(_) => {
-                Some(self.caller(origin, token).await?)
+                Some(origin.authenticate(&*self.authenticator, token).await?)
             }
         };
         let mut known = Map::new();
@@ -362,18 +362,5 @@ impl Inner {
                 request::object(body, &self.limits).await
             }
         }
-    }
-
-    /// Returns the caller. Who proves to be nobody is counted with those who need no token.
-    async fn caller(&self, origin: &Origin, token: Option<&str>) -> Result<Caller> {
-        let proved = match token {
-            Some(token) => self.authenticator.authenticate(token).await,
-            None => Err(Error::unauthenticated("A bearer token is needed")),
-        };
-        match &proved {
-            Ok(caller) => origin.caller(caller)?,
-            Err(_) => origin.open()?,
-        }
-        proved
     }
 }

@@ -14,7 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use platform_core::{
-    access::Caller,
+    access::{Authenticator, Caller},
     error::{Error, Result},
     uid::Uid,
 };
@@ -158,11 +158,26 @@ impl Origin {
         self.open()
     }
 
-    /// Counts a request of a caller, to whom its body is charged too.
+    /// Returns the caller that a token proves, and counts the request and charges its body to them. A request whose token
+    /// proves nobody is counted with those that need no token.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when requests of the identity or of its organization come too fast.
-    pub fn caller(&self, caller: &Caller) -> Result<()> {
+    /// UNAUTHENTICATED without a token, as [`Authenticator::authenticate`], and RESOURCE_EXHAUSTED when requests of the
+    /// identity or of its organization come too fast, or as [`Origin::open`].
+    pub async fn authenticate(&self, authenticator: &dyn Authenticator, token: Option<&str>) -> Result<Caller> {
+        let proved = match token {
+            Some(token) => authenticator.authenticate(token).await,
+            None => Err(Error::unauthenticated("A bearer token is needed")),
+        };
+        match &proved {
+            Ok(caller) => self.caller(caller)?,
+            Err(_) => self.open()?,
+        }
+        proved
+    }
+
+    /// Counts a request of a caller, and charges its body to them.
+    fn caller(&self, caller: &Caller) -> Result<()> {
         let Shares { identities, organizations, .. } = &*self.source.shares;
         identities.check(&caller.identity)?;
         if !caller.identity.is_root() && organizations.limits() {
