@@ -79,7 +79,7 @@ pub(crate) async fn drained<B: Body>(head: &Parts, mut body: Pin<&mut B>) -> boo
 }
 
 /// Returns the bearer token, if there is one. A header value without a scheme is a token too, since clients send
-/// the contents of token files as they are (`docs/api.md`, Authentication).
+/// the contents of token files as they are (`docs/api.md`, Tokens).
 ///
 /// # Errors
 /// UNAUTHENTICATED for two Authorization headers, of which intermediaries might take either, and for other schemes.
@@ -122,8 +122,8 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
     Ok(caller)
 }
 
-/// Refuses the conditions of a write, which nothing can hold to while resources have no ETags: a client that sends one
-/// must not believe that it was checked. `If-Match: *` asks that there is a resource, which a write without it does too.
+/// Refuses the conditions of a write, which cannot be checked while resources have no ETags: a client that sends one
+/// must not believe that it was checked. `If-Match: *` requires that the resource exists, as a write without it does.
 ///
 /// # Errors
 /// FAILED_PRECONDITION (412).
@@ -215,8 +215,8 @@ pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) 
 /// Reads a body as a JSON object, whatever its Content-Type says. Nothing at all is an empty object.
 ///
 /// # Errors
-/// INVALID_ARGUMENT when it is too large (413) or no JSON object; DEADLINE_EXCEEDED (408) when it takes too long;
-/// RESOURCE_EXHAUSTED when it is metered and there is no room for it.
+/// INVALID_ARGUMENT when it is too large (413) or not a JSON object; DEADLINE_EXCEEDED (408) when it takes too long;
+/// RESOURCE_EXHAUSTED when it is metered and exceeds a budget.
 pub(crate) async fn object<B>(body: B, limits: &Limits) -> Result<Map<String, Value>, Refusal>
 where
     B: Body,
@@ -245,13 +245,13 @@ where
 /// Says why a body was not read.
 #[derive(Debug)]
 pub enum Unread {
-    /// It has more bytes than it may.
+    /// It is too long.
     TooLarge,
-    /// It took longer to arrive than it may.
+    /// It took too long to arrive.
     TooSlow,
-    /// It is metered, and there was no room for it.
+    /// It is metered, and exceeded a budget.
     NoRoom,
-    /// It was not sent to its end.
+    /// It ended too early.
     Broken(BoxError),
 }
 
