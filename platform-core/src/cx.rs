@@ -38,7 +38,7 @@ pub struct Cx<'a> {
     grants: Arc<Grants>,
     basis: Mutex<Basis>,
     rendered: Mutex<Option<Rendered>>,
-    /// What the operation will write, for what is looked up to answer it.
+    /// The records that the operation will write, for lookups that render the reply.
     foreseen: Mutex<Vec<Record>>,
 }
 
@@ -245,10 +245,10 @@ impl<'a> Cx<'a> {
     }
 
     /// Reads the records of these keys and, at the same state of the store, the grants of other callers, each current
-    /// for the organization next to it: none for an identity that no longer exists. What a token narrows is ignored.
+    /// for the organization next to it: none for an identity that no longer exists. The narrowing of tokens is ignored.
     ///
     /// # Errors
-    /// Those of the store; ABORTED when the grants change all the time.
+    /// Those of the store; ABORTED when the grants keep changing.
     pub(crate) async fn records_and_grants(
         &self,
         keys: &[Key],

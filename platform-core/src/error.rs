@@ -145,14 +145,14 @@ impl Error {
         Self::new(Code::NotFound, format!("{} not found: {name}", kind.name)).of_resource(kind, name)
     }
 
-    /// Names the resource that the error is about: its uid, or what it was asked for by; empty where neither may be
-    /// told. Only for callers who may know.
+    /// Names the resource that the error is about: its uid, or the name in the request; empty when neither may be
+    /// shown. Only for callers who may know it.
     #[must_use]
     pub fn of_resource(self, kind: &Kind, name: impl Into<String>) -> Self {
         self.with(Detail::ResourceInfo { domain: kind.domain.0, kind: kind.name, name: name.into() })
     }
 
-    /// Says that there is one already that this one would be equal to; [`Error::of_resource`] says which.
+    /// An error for a resource that already exists; [`Error::of_resource`] says which.
     pub fn already_exists(message: impl Into<String>) -> Self {
         Self::new(Code::AlreadyExists, message)
     }
@@ -192,7 +192,7 @@ impl Error {
         Self::new(Code::Aborted, "Too many changes at once; try again").with(Detail::RetryInfo { millis: 100 })
     }
 
-    /// Says that too much waits to be done already, and that it is worth trying again in a second.
+    /// An error for a full queue; the client may try again in a second.
     pub fn exhausted() -> Self {
         Self::new(Code::ResourceExhausted, "Too much is waiting; try again").with(Detail::RetryInfo { millis: 1000 })
     }

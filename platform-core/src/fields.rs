@@ -22,8 +22,8 @@ use read::{exclusive, require};
 use sound::sound;
 pub(crate) use write::to_bytes;
 
-/// Takes out of a body what replies leave out: what is empty, as [`prune_empty`] does, and what is only put in. What is
-/// always there stays; when it is only put in, as null.
+/// Removes from a body the fields that replies leave out: empty ones, as [`prune_empty`] does, and input-only ones.
+/// Fields that are always in replies stay; input-only ones as null.
 pub(crate) fn prune(fields: &[Field], body: &mut Value) {
     take_out(fields, body, |field, value| match (field.access, field.always) {
         (Access::InputOnly, false) => true,
@@ -79,7 +79,7 @@ pub(crate) fn without<'a>(fields: &[Field], body: &'a Value, such: fn(&Field) ->
     body
 }
 
-/// Tells whether a body sets a field whose rule is costly.
+/// Returns whether a body sets a field whose rule is costly.
 pub(crate) fn is_costly(fields: &[Field], body: &Map<String, Value>) -> bool {
     body.iter().any(|(key, value)| match (named(fields, key), value) {
         (Some(field), _) if field.costly => true,
@@ -126,9 +126,9 @@ pub(crate) fn named<'a>(fields: &'a [Field], key: &str) -> Option<&'a Field> {
 /// The values by which a store finds a body again.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// What lists are ordered by: the same names in the same order for every body of the kind.
+    /// The keys that lists are ordered by: the same names in the same order for every body of the kind.
     pub(crate) sort: Vec<(KeyName, KeyValue)>,
-    /// What lists are filtered by.
+    /// The keys that lists are filtered by.
     pub(crate) filter: Vec<(KeyName, KeyValue)>,
 }
 
@@ -136,7 +136,7 @@ impl Keys {
     /// Returns the keys of a body.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT for each that is longer than [`KeyValue::MAX_LEN`], which no store has to take.
+    /// INVALID_ARGUMENT for each that is longer than [`KeyValue::MAX_LEN`], which stores may refuse.
     pub(crate) fn of(kind: &Kind, body: &Value) -> Result<Self> {
         let (sort, filter) = (sort_keys(kind, body), filter_keys(kind, body));
         let mut violations = Violations::default();

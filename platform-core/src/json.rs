@@ -28,12 +28,12 @@ pub fn read_object(bytes: &[u8], depth: usize) -> Result<Map<String, Value>> {
     }
 }
 
-/// Checks that these bytes are one JSON object as [`read_object`] takes it, with at most `values` values in all, keys
-/// counted, and with known keys alone at its top. Nothing but the keys of objects is kept meanwhile, so that a long text
-/// costs little memory before it is known to be sound.
+/// Checks that these bytes are one JSON object that [`read_object`] accepts, with at most `values` values in all, keys
+/// counted, and with only known keys at its top. Only the keys of objects are kept in memory, so that a long text costs
+/// little memory before it is known to be valid.
 ///
 /// # Errors
-/// INVALID_ARGUMENT as of [`read_object`]; naming the first key that is not known.
+/// INVALID_ARGUMENT as [`read_object`]; naming the first unknown key.
 pub fn check_object(bytes: &[u8], depth: usize, values: usize, is_known: impl Fn(&str) -> bool) -> Result<()> {
     let state = State { most: values, left: Cell::new(values), unknown: Cell::default(), is_known: &is_known };
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -50,17 +50,17 @@ pub fn check_object(bytes: &[u8], depth: usize, values: usize, is_known: impl Fn
     }
 }
 
-/// What is known of a text that is being checked.
+/// The state of a check.
 struct State<'a> {
     most: usize,
     /// How many more values it may have.
     left: Cell<usize>,
-    /// A key of the object at its top that is not known.
+    /// An unknown key of the object at its top.
     unknown: Cell<Option<String>>,
     is_known: &'a dyn Fn(&str) -> bool,
 }
 
-/// Reads a value and keeps nothing of it; tells whether it is an object.
+/// Reads a value without keeping it; returns whether it is an object.
 #[derive(Clone, Copy)]
 struct Skim<'a> {
     depth: usize,

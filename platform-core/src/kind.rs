@@ -405,7 +405,7 @@ pub struct Unique {
     pub what: &'static str,
     /// The value for a canonical body; `None` when this resource does not take part.
     pub value: fn(&Value) -> Option<KeyValue>,
-    /// The filter keys by which the resource that has the value is found among those of the same parent, so that a
-    /// refusal can name it; none where it lies elsewhere or is not to be named.
+    /// The filter keys that find the resource with the value among those of the same parent, so that a refusal can name
+    /// it; none where it may have another parent or must not be named.
     pub by: &'static [KeyName],
 }

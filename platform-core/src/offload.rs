@@ -1,4 +1,4 @@
-//! Where work is done that keeps a processor busy for longer than other requests should wait.
+//! Where work is done that keeps a processor busy for longer than other requests can wait.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -12,16 +12,16 @@ use crate::{
 /// Work that takes milliseconds of a processor's time.
 pub type Work = Box<dyn FnOnce() + Send>;
 
-/// Does work beside the requests of an asynchronous runtime, which this crate does not know.
+/// Does work apart from the requests of an asynchronous runtime, which this crate does not depend on.
 ///
-/// The values of fields with [`costly`](crate::kind::Field::costly) checks are checked by it. Without one, a platform
-/// does the work where it comes up, as [`Inline`] does.
+/// It runs the checks of fields that are [`costly`](crate::kind::Field::costly). Without one, a platform does the work
+/// in the calling thread, as [`Inline`] does.
 pub trait Offload: Debug + Send + Sync + 'static {
-    /// Does the work, and returns when it is done. `share` names the organization that it is for, so that the work of
-    /// one cannot keep out that of the others.
+    /// Does the work, and returns when it is done. `share` names the organization that it is for, so that one
+    /// organization cannot take all of the capacity.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED with a RetryInfo ([`Error::exhausted`]) when too much waits already: nothing was done.
+    /// RESOURCE_EXHAUSTED with a RetryInfo ([`Error::exhausted`]) when too much work is queued: nothing was done.
     fn run<'a>(&'a self, share: &'a str, work: Work) -> BoxFuture<'a, Result<()>>;
 }
 

@@ -77,9 +77,9 @@ const POSIX: [&str; 14] = [
 struct Translation<'a> {
     rest: Peekable<Chars<'a>>,
     out: String,
-    /// The groups that are open: an unmatched parenthesis would close what the pattern is wrapped in.
+    /// The open groups: an unmatched parenthesis would close the group that the pattern is wrapped in.
     groups: u32,
-    /// The last character that stands for itself.
+    /// The last literal character.
     last: u32,
     /// Whether case is ignored anywhere.
     folds: bool,

@@ -148,7 +148,7 @@ impl Builder {
         self
     }
 
-    /// Sets where work is done that keeps a processor busy. Without this it is done where it comes up.
+    /// Sets where work that keeps a processor busy is done. By default the calling thread does it.
     #[must_use]
     pub fn offload(mut self, offload: impl Offload) -> Self {
         self.offload = Arc::new(offload);
@@ -232,7 +232,7 @@ impl Platform {
         &*self.store
     }
 
-    /// Returns where work is done that keeps a processor busy.
+    /// Returns where work that keeps a processor busy is done.
     pub(crate) fn offload(&self) -> &dyn Offload {
         &*self.offload
     }
@@ -377,10 +377,10 @@ impl Platform {
     /// Refuses a caller who may not use a standard method at this uid, which for a create is the parent's: for
     /// transports, before they read the rest of a request.
     ///
-    /// What is allowed by grants in memory passes, without a look at the store: the method itself decides again.
+    /// Grants in memory are enough to pass, without a read of the store: the method itself decides again.
     ///
     /// # Errors
-    /// PERMISSION_DENIED, as the method would; INVALID_ARGUMENT for what is not a uid.
+    /// PERMISSION_DENIED, as the method would return; INVALID_ARGUMENT for a malformed uid.
     pub async fn admit(&self, caller: &Caller, registered: &Registered, verb: Verb, uid: &str) -> Result<()> {
         let kind = registered.kind;
         let cx = Cx::new(self, caller, self.grants_of(caller).await?);
@@ -391,11 +391,11 @@ impl Platform {
         done.map_err(|error| error.of_domain(kind.domain.0))
     }
 
-    /// Refuses a caller who may not run an action, as [`Platform::admit`] does, by what of its request is known before
-    /// its body is read. An action whose place is in the body is admitted.
+    /// Refuses a caller who may not run an action, as [`Platform::admit`] does, by the part of its request that is
+    /// known before its body is read. An action whose uid is in the body is admitted.
     ///
     /// # Errors
-    /// PERMISSION_DENIED, as the action would; INVALID_ARGUMENT for what is not a uid.
+    /// PERMISSION_DENIED, as the action would return; INVALID_ARGUMENT for a malformed uid.
     pub async fn admit_action(
         &self,
         caller: &Caller,
@@ -518,7 +518,7 @@ impl Platform {
     /// UNAUTHENTICATED when there is no such identity or its sign-in has ended, and those of the store.
     pub async fn grants_of(&self, caller: &Caller) -> Result<Arc<Grants>> {
         let holder = Holder::of(caller);
-        // What is known may be of an earlier registration of the person.
+        // The cached grants may be those of an earlier registration of the person.
         if let Some(grants) = self.grants.get(&holder).filter(|grants| grants.are_of(caller.acts_as)) {
             return Ok(grants);
         }
@@ -545,7 +545,7 @@ impl Platform {
         .await
     }
 
-    /// Refuses a caller who is not the installation's operator, as it stands now, with a token that is not narrowed.
+    /// Refuses a caller that is not currently the installation's operator, or whose token is narrowed.
     ///
     /// # Errors
     /// PERMISSION_DENIED, and as [`Platform::grants_of`].

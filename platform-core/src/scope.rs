@@ -88,7 +88,7 @@ impl<'a> Sorted<'a> {
         self.wide.clone().into_iter().chain(near.into_iter().map(|(_, place)| place))
     }
 
-    /// Returns the places from a uid on for as long as their uids pass.
+    /// Returns the places from a uid on, up to the first whose uid does not pass.
     fn range(&self, first: &str, passes: impl Fn(&str) -> bool) -> &[(&'a Uid, &'a Scope)] {
         let begin = self.by_uid.partition_point(|(uid, _)| uid.as_str() < first);
         let rest = self.by_uid.get(begin..).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The seam between the platform and where it keeps things: three methods, one more that says whether they work, and
-//! data in and out.
+//! The interface between the platform and its storage: three methods, one more that reports whether they work, and
+//! plain data in and out.
 //!
 //! A store knows records, keys and values, and never what an Identity is. Core computes every index key from the
 //! kind tables, so that a new kind or field changes no store. Instead of transactions there is compare-and-commit:
@@ -73,15 +73,15 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// known whether the commit happened.
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
 
-    /// Returns whether commits can be expected to succeed, by what the last ones met. Does no I/O and does not wait, so
+    /// Returns whether commits can be expected to succeed, judged by the last ones. Does no I/O and does not wait, so
     /// that it can be called at any rate.
     ///
     /// After [`StoreError::Full`] a store is full until a commit succeeds; an empty one is enough to find out
     /// (`health`). A store that knows of no such states need not implement this.
     ///
     /// # Errors
-    /// [`StoreError::Full`] while there is no room. [`StoreError::Unavailable`] when nothing is written any more until
-    /// the store is opened again.
+    /// [`StoreError::Full`] while the store is full. [`StoreError::Unavailable`] when it refuses writes until it is
+    /// opened again.
     fn health(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -26,7 +26,7 @@ use crate::{
     write::RENDERING,
 };
 
-/// What was read of a request's body: it is read once, however often the operation is done again.
+/// The body of a request, which is read once, however often the operation is repeated.
 #[derive(Debug, Default)]
 pub(crate) struct Once(OnceLock<Sent>);
 
@@ -38,7 +38,7 @@ struct Sent {
 }
 
 impl Once {
-    /// Reads a body, beside other requests where that is costly, for the organization of a uid.
+    /// Reads a body, apart from other requests when that is costly, for the organization of a uid.
     async fn read(
         &self,
         cx: &Cx<'_>,

@@ -35,7 +35,7 @@ pub struct Write {
     pub(crate) told: Vec<Told>,
 }
 
-/// What it means that a unique key of a put is another's.
+/// What a conflict of a unique key means.
 #[derive(Debug)]
 enum Taken {
     /// There is already one of these.
@@ -44,14 +44,14 @@ enum Taken {
     Again,
 }
 
-/// A resource that has a unique key which another may already have.
+/// A resource with a unique key that another may already have.
 #[derive(Debug)]
 struct Rival {
     kind: &'static Kind,
     unique: &'static Unique,
     value: KeyValue,
     uid: Uid,
-    /// What finds the other, beside its parent.
+    /// The filters that find the other one under its parent.
     by: Vec<Filter>,
 }
 
@@ -68,7 +68,7 @@ impl Rival {
         Self { kind, unique, value, uid: uid.clone(), by: by.collect() }
     }
 
-    /// Refuses it, and names the one that has the key where that has the same parent (`docs/api.md`, Errors).
+    /// Refuses it, and names the resource that has the key if that has the same parent (`docs/api.md`, Errors).
     async fn refused(self, cx: &Cx<'_>) -> Error {
         let error = Error::already_exists(format!("There is already {}", self.unique.what));
         match self.other(cx).await {
@@ -80,7 +80,7 @@ impl Rival {
     async fn other(&self, cx: &Cx<'_>) -> Option<Uid> {
         let parent = self.uid.parent().filter(|_| !self.by.is_empty())?;
         let among = Query::new(self.kind.name, Scope::Children(parent));
-        // When that cannot be read just now, the refusal stands without it.
+        // When this read fails, the refusal does not name it.
         let page = cx.page(Query { filters: self.by.clone(), limit: RIVALS, ..among }).await.ok()?;
         let has_it = |item: &Item| {
             let body = serde_json::from_slice(&item.body).ok();
@@ -232,14 +232,13 @@ impl Write {
     }
 }
 
-/// Returns a kind's name as requests have it: `RoleBinding` is `roleBinding`.
+/// Returns a kind's name as a field of requests: `RoleBinding` is `roleBinding`.
 fn lower_camel(name: &str) -> String {
     let (first, rest) = name.split_at_checked(1).unwrap_or_default();
     format!("{}{rest}", first.to_ascii_lowercase())
 }
 
-/// Returns a unique value that no store refuses: its SHA-256 where it is too long, since nothing is asked of it but
-/// whether it is another's.
+/// Returns a unique value that no store refuses: its SHA-256 when it is too long, since it is only compared.
 fn short(value: KeyValue) -> KeyValue {
     if !value.is_too_long() {
         return value;

@@ -5,14 +5,14 @@ use http_body::Body;
 use platform_core::error::{Code, Error, Result};
 use platform_http::{BoxError, Limits, NoRoom, Unread, read as read_body};
 
-/// How many bytes stand before each message: whether it is compressed, and its length.
+/// The bytes before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
 /// Reads the message, with its prefix.
 ///
 /// # Errors
-/// INVALID_ARGUMENT for one that is too large or not whole, and for more than one; DEADLINE_EXCEEDED for one that is
-/// not sent; RESOURCE_EXHAUSTED when there is no room for it.
+/// INVALID_ARGUMENT for one that is too large or incomplete, and for more than one; DEADLINE_EXCEEDED for one that does
+/// not arrive; RESOURCE_EXHAUSTED when it exceeds a budget.
 pub(crate) async fn read<B>(body: B, limits: &Limits) -> Result<Bytes>
 where
     B: Body<Error: Into<BoxError>>,
@@ -20,7 +20,7 @@ where
     let broken = || Error::invalid_field("message", "was not sent to its end");
     let bytes = read_body(body, limits.body.saturating_add(PREFIX), limits.body_time).await;
     let bytes = bytes.map_err(|unread| match unread {
-        // The same as REST says, since clients repeat what is refused otherwise, and this would be refused again.
+        // The same code as over REST: clients would retry RESOURCE_EXHAUSTED, and be refused again.
         Unread::TooLarge => Error::invalid_field("message", format!("is larger than {} bytes", limits.body)),
         Unread::TooSlow => Error::new(Code::DeadlineExceeded, "The message took too long to arrive"),
         Unread::NoRoom => NoRoom.into(),
@@ -33,7 +33,7 @@ where
     }
 }
 
-/// Tells whether these are one message and nothing else. None when it is not whole.
+/// Returns whether these are exactly one message. None when it is incomplete.
 fn whole(mut bytes: &[u8]) -> Option<bool> {
     let length = bytes.len().checked_sub(PREFIX)?;
     bytes.advance(1);

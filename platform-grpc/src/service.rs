@@ -101,8 +101,7 @@ impl Grpc {
         Beside::new(self, other)
     }
 
-    /// Says by the health service whether this server can be used, which it says from the start. Calls are answered
-    /// either way.
+    /// Sets the state that the health service reports, which is serving at first. Calls are answered either way.
     pub async fn set_serving(&self, serving: bool) {
         self.0.standard.set_serving(serving).await;
     }
@@ -192,7 +191,7 @@ impl Inner {
             return self.refuse(&Error::new(Code::Unimplemented, "gRPC calls are POST").of_domain(method.domain));
         }
         let limit = self.limits.request_time;
-        // What a client waits for longer than anything may take ends when that does.
+        // A deadline of the client beyond the limit does not extend it.
         let time = deadline::of(request.headers()).map_or(limit, |time| time.min(limit));
         // The platform's state is behind locks that no panic leaves half changed: every write is one commit. What is
         // to be done is large, and is in a box so that it need not be moved into each of what stands around it.
@@ -224,8 +223,8 @@ impl Inner {
         Ok(grpc.unary(Call { inner: self, method, origin, who }, request).await)
     }
 
-    /// Finds out who calls, before anything of the request is read. A credential for a token method is proved by the
-    /// token service; here it is refused when it is missing or cannot be good by its form.
+    /// Authenticates the caller before the message is read. The token service verifies the credential of a token
+    /// method; here it is refused when it is missing or malformed.
     async fn who(&self, method: &Method, origin: &Origin, headers: &HeaderMap) -> Result<Who> {
         if matches!(method.what, What::Token(_)) {
             origin.token_path()?;

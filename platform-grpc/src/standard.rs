@@ -1,6 +1,6 @@
-//! Services that every gRPC server may have: reflection (v1 and v1alpha) and health. Neither needs a token (our choice),
-//! and both have the bounds of other calls that need none. Their streams, which have no end, have a share and a time
-//! after which they end when nothing passes over them.
+//! Services that every gRPC server may have: reflection (v1 and v1alpha) and health. Neither needs a token (our
+//! choice), and both have the limits of calls without a token. Their streams, which have no end, are limited in number
+//! and end after a time without a message.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -87,7 +87,7 @@ impl Standard {
         Some(Found { service: service.clone(), stopped: self.stop.subscribe() })
     }
 
-    /// Says whether the services can be used; told to whoever watches when that changes.
+    /// Sets whether the services can be used, and notifies the clients that watch.
     pub(crate) async fn set_serving(&self, serving: bool) {
         let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         for name in self.names.iter().map(String::as_str).chain([""]) {
@@ -121,8 +121,8 @@ impl Found {
     /// Answers a call within the limits.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when its address has no share left; for a call that takes one message, as
-    /// [`frame::read`]; DEADLINE_EXCEEDED; UNIMPLEMENTED for what is not a POST.
+    /// RESOURCE_EXHAUSTED when its address has no share left; for a call that takes one message, as [`frame::read`];
+    /// DEADLINE_EXCEEDED; UNIMPLEMENTED for other methods than POST.
     pub(crate) async fn answer<B>(self, request: Request<B>, origin: &Origin, limits: &Limits) -> Result<Response<Body>>
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
@@ -175,7 +175,7 @@ impl Found {
     }
 }
 
-/// When something last passed over a stream.
+/// When a message last passed over a stream.
 #[derive(Debug, Clone)]
 struct Idle {
     begun: Instant,
@@ -207,7 +207,7 @@ impl Idle {
 }
 
 pin_project! {
-    /// What a client sends over a stream: each piece counts as a request that needs no token.
+    /// The messages of a client over a stream: each counts as a request without a token.
     struct Paced<B> {
         #[pin]
         body: B,
@@ -238,8 +238,8 @@ where
     }
 }
 
-/// A body that ends with a status when the server stops, or when nothing has passed for long, so that streams without
-/// an end hold nothing up.
+/// A body that ends with a status when the server stops, or after a time without a message, so that endless streams do
+/// not delay a stop.
 struct Until {
     body: Body,
     idle: Idle,

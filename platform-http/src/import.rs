@@ -61,7 +61,7 @@ const BLANK: usize = 1 << 20;
 /// How many imports and removals are under way at once. Our choice: each holds a line or a batch in memory.
 const IMPORTS: usize = 4;
 
-/// For how long who comes when as many are under way is told to wait, in milliseconds.
+/// How long a client should wait when there are too many, in milliseconds.
 const BUSY_MILLIS: u64 = 1000;
 
 /// The answer to an import: a line for each batch, as it is written.
@@ -161,7 +161,7 @@ impl Inner {
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| busy())?;
         if head.method == Method::DELETE {
             let remove = move || {
-                // Held by the work, which goes on when nobody waits for it any more.
+                // Held by the work, which goes on after the request is gone.
                 let _permit = permit;
                 (bulk.remove)(&self.platform, &caller, &parent)
             };
@@ -214,7 +214,7 @@ where
         let (inner, put) = (Arc::clone(&self.inner), self.put);
         let (caller, parent, permit) = (self.caller.clone(), Arc::clone(&self.parent), Arc::clone(&self.permit));
         let put = move || {
-            // Held by the work too, which goes on when nobody waits for it any more.
+            // Held by the work too, which goes on after the request is gone.
             let _permit = permit;
             put(&inner.platform, &caller, &parent, batch, inner.limits.depth)
         };
@@ -243,9 +243,9 @@ struct Lines<B> {
     buffer: BytesMut,
     /// How many lines were taken.
     number: u64,
-    /// How many bytes of empty lines came since the last that was not.
+    /// How many bytes of empty lines came since the last line that was not empty.
     blank: usize,
-    /// Since when the next line that is not empty is waited for.
+    /// When the wait for the next line that is not empty began.
     since: Option<Instant>,
     ended: bool,
 }
@@ -298,8 +298,8 @@ where
         }
     }
 
-    /// Takes what comes next of the body. A line that is not empty must be there in time: it has as long as a body
-    /// may take, for each MiB of it that has begun.
+    /// Takes the next bytes of the body. Each MiB of a line that is not empty must arrive within the time that a body
+    /// may take.
     async fn read(&mut self, limits: &Limits) -> Result<(), Refusal> {
         let since = *self.since.get_or_insert_with(Instant::now);
         let begun = u32::try_from(self.buffer.len() >> 20).unwrap_or(u32::MAX).saturating_add(1);

@@ -1,8 +1,8 @@
 //! The API as an OpenAPI 3.1 document, made from the kind tables: an embedder's own kinds are in it without a line of
 //! code.
 //!
-//! What a server answers at paths of its own stands beside it, written by hand: [`WELL_KNOWN`], [`HEALTH`], [`TOKENS`],
-//! [`SCIM`], [`IMPORT`], or any other part that is [added](OpenApi::with).
+//! The parts for a server's own paths are written by hand: [`WELL_KNOWN`], [`HEALTH`], [`TOKENS`], [`SCIM`],
+//! [`IMPORT`], or any other part that is [added](OpenApi::with).
 
 mod operations;
 mod parameters;

@@ -96,7 +96,7 @@ impl Offload for Pool {
             let processor = Arc::clone(&self.processors).acquire_owned().await.map_err(Error::internal)?;
             let job = move || {
                 work();
-                // Work whose request has gone is done all the same, and has its place until then.
+                // Work whose request is gone is still done, and keeps its place until then.
                 drop((place, processor));
             };
             tokio::task::spawn_blocking(job).await.map_err(Error::internal)

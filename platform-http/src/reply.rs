@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::{limits::origin::ReplyBytes, status};
 
-/// The most bytes of an answer that are not worth counting before they are sent. Our choice.
+/// The most bytes of an answer that is not counted before it is sent. Our choice.
 const SMALL: usize = 1 << 10;
 
 /// An answer, all of it in memory.
@@ -127,7 +127,8 @@ pub(crate) fn length(reply: &Reply) -> usize {
     usize::try_from(length).unwrap_or(usize::MAX)
 }
 
-/// Says in an answer's extensions how much of it is in memory, for when its body becomes one that does not say.
+/// Notes in an answer's extensions how much of it is in memory, for when another layer replaces its body by one of
+/// unknown size.
 pub(crate) fn keep(reply: &mut Reply) {
     let length = length(reply);
     if length > SMALL {
@@ -206,7 +207,7 @@ impl Refusal {
         Error::new(Code::DeadlineExceeded, message).into()
     }
 
-    /// 408 for a body that its sender does not send.
+    /// 408 for a body that does not arrive.
     pub(crate) fn slow_body() -> Self {
         Self::new(Code::DeadlineExceeded, StatusCode::REQUEST_TIMEOUT, "The body took too long to arrive")
     }

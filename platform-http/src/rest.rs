@@ -120,7 +120,7 @@ impl Inner {
                 Err(Refusal::deadline("The request took too long"))
             }
         };
-        // Of what was only read, nothing is lost when it cannot be kept until it is taken.
+        // A reply to a read can be dropped when there is no room for it.
         let reply = reply.and_then(|reply| match head.method.is_safe() {
             true => origin.reply(reply::length(&reply)).map(|()| reply).map_err(Refusal::from),
             false => Ok(reply),
@@ -256,7 +256,7 @@ impl Inner {
         let (mask, body) = match self.rest_of(verb, head, query, body).await {
             Ok(rest) => rest,
             Err(refusal) => {
-                // Who has lost the right meanwhile is not told what is wrong with the rest.
+                // A caller who has lost the right since does not learn what is wrong with the rest.
                 platform.current_grants(caller).await?;
                 platform.admit(caller, registered, verb, uid).await?;
                 return Err(refusal);
@@ -277,7 +277,7 @@ impl Inner {
         }
     }
 
-    /// Reads what a request for a standard method has besides its path: the mask of an update, and the body.
+    /// Reads the rest of a request for a standard method: the mask of an update, and the body.
     async fn rest_of<B>(
         &self,
         verb: Verb,
@@ -348,7 +348,7 @@ impl Inner {
         }
     }
 
-    /// Reads what an action is sent, in the query or the body.
+    /// Reads the request of an action from the query or the body.
     async fn sent<B>(&self, action: &Action, head: &Parts, query: &str, body: B) -> Result<Map<String, Value>, Refusal>
     where
         B: Body,

@@ -143,7 +143,7 @@ impl Routes {
         })
     }
 
-    /// Returns the domain that a path begins with, which is that of its errors; empty for a path of none.
+    /// Returns the domain that a path begins with, which its errors have; empty for other paths.
     pub(crate) fn domain(&self, path: &str) -> &'static str {
         let first = path.strip_prefix('/').and_then(|path| path.split('/').next()).unwrap_or_default();
         self.domains.iter().map(|(name, _)| *name).find(|name| *name == first).unwrap_or_default()
@@ -168,7 +168,7 @@ impl Routes {
         let (_, collections) = self.domains.iter().find(|(name, _)| *name == domain)?;
         let name = path.split(['/', ':']).next()?;
         let collection = collections.iter().find(|collection| collection.name == name)?;
-        // One slash at the end means nothing (`docs/api.md`, Paths).
+        // One slash at the end is ignored (`docs/api.md`, Paths).
         let path = path.strip_suffix('/').unwrap_or(path);
         collection.routes.iter().find_map(|route| Some((route, route.template.match_path(path)?)))
     }
@@ -186,7 +186,7 @@ impl Route {
 }
 
 impl Endpoint {
-    /// Tells whether documents have it: not a create that is only there to be refused for the parent that it lacks.
+    /// Returns whether documents have it: not a create without a parent, which exists only to be refused.
     pub(crate) fn is_documented(&self) -> bool {
         match self {
             Self::Standard(Verb::Create, registered, names) => {
@@ -212,8 +212,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Returns the paths of a standard method behind domain and version. A create is at the collection too: there it either
-/// needs no parent, or is refused for the one that is missing.
+/// Returns the paths of a standard method after the domain and version. A create is at the collection too: there it
+/// either needs no parent, or is refused without one.
 fn standard_paths(kind: &Kind, kinds: &[Registered], method: &standard::Method) -> Vec<String> {
     if let Parent::Singleton(parent, segment) = kind.parent {
         let parent = kinds.iter().map(|registered| registered.kind).find(|kind| kind.name == parent);

@@ -220,7 +220,7 @@ where
     }
 }
 
-/// Reads a body, in which no object may have two keys that differ in case alone.
+/// Reads a body, in which no object may have two keys that differ only in case.
 async fn read<B>(body: B, limits: &Limits) -> Result<Value, Refused>
 where
     B: Body,
@@ -294,7 +294,7 @@ impl Place<'_> {
         self.update(id, |standing| user::patched(standing, &operations)).await
     }
 
-    /// Replaces a user by what `change` makes of the one that stands.
+    /// Replaces a user by the result of `change`, which gets the stored one.
     async fn update(
         &self,
         id: &str,
@@ -319,7 +319,7 @@ impl Place<'_> {
 /// What a filter may be.
 const FILTERS: &str = "a filter must be userName eq \"…\" or externalId eq \"…\"";
 
-/// Reads a filter. Names and operators are of either case (RFC 7644 section 3.4.2.2).
+/// Reads a filter. Names and operators are case-insensitive (RFC 7644 section 3.4.2.2).
 fn filter(text: &str) -> Option<DirectoryUsers> {
     let Ok(Filter::Attr(AttrExp::Comparison(path, CompareOp::Eq, CompValue::Str(value)))) = text.parse() else {
         return None;

@@ -24,10 +24,10 @@ pub struct Caller {
     pub acts_as: ActsAs,
 }
 
-/// What tells one registration of a person from the next: random, and drawn when the person registers.
+/// Identifies one registration of a person: random, and drawn when the person registers.
 ///
-/// A person's uid derives from who vouches for them, so that one who is deleted and registers again has the uid of
-/// before. What was issued before says which registration it was for, and counts for no other.
+/// A person's uid is derived from the issuer and the subject, so that a person who is deleted and registers again has
+/// the same uid. Tokens, sign-ins and invites name the registration that they were issued to, and count for no other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RegistrationId([u8; 16]);
@@ -71,12 +71,12 @@ impl TryFrom<String> for RegistrationId {
 /// Which registration of a person a caller acts as (`docs/api.md`, Registered persons).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ActsAs {
-    /// The one that stands: whoever vouches for the person does so now.
+    /// The current one: the issuer vouches for the person now.
     #[default]
     Current,
     /// The one of this id, and no later one.
     Registration(RegistrationId),
-    /// One without an id, or one that stood at this time, compared in whole seconds: what was issued then says no id.
+    /// One without an id, or one that existed at this time, compared in whole seconds: a token of that time has no id.
     AsOf(Timestamp),
 }
 

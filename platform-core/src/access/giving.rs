@@ -2,8 +2,9 @@
 //!
 //! A write gives power when somebody holds more after it, or may act as an identity that they could not act as before.
 //! Fields and actions that can do so say it in their kind's table ([`Field::gives`](crate::kind::Field::gives)); the
-//! kind's `prepare` then asks one of these. Each decides by what the caller holds with the token at hand, so that a
-//! narrowed token gives no more than it allows, and requires in the commit that what it has read still holds.
+//! kind's `prepare` then calls one of these functions. Each decides by what the caller holds with the token of the
+//! request, so that a narrowed token gives no more than it allows, and makes the commit require that what was read has
+//! not changed.
 
 use super::{Caller, Capability, CapabilitySet, resolve};
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
 
 /// Refuses a caller who would give away, at a group, what they do not hold there themselves.
 ///
-/// Internal capabilities are the operator's alone to give; they give nothing that an owner of a group needs.
+/// Only the operator gives internal capabilities; they give nothing that an owner of a group needs.
 ///
 /// # Errors
 /// INVALID_ARGUMENT for an internal capability, PERMISSION_DENIED otherwise.
@@ -61,7 +62,7 @@ pub(crate) async fn may_give_identity(cx: &Cx<'_>, identity: &Uid, write: &mut W
     let operator = platform.settings().operators.contains(identity);
     let grants = resolve(platform.store(), &Caller::new(identity.clone()), operator).await;
     let grants = grants.map_err(|error| match error.code() {
-        // It was deleted after it was read; what is true of it now is decided again.
+        // It was deleted after it was read: the decision is made again.
         Code::Unauthenticated => Error::stale(),
         _ => error,
     })?;
@@ -73,8 +74,8 @@ pub(crate) async fn may_give_identity(cx: &Cx<'_>, identity: &Uid, write: &mut W
     if holds_all && (!grants.operator || cx.is_operator()) { Ok(()) } else { Err(Error::denied()) }
 }
 
-/// Tells whether the caller holds all of this at a group; of internal capabilities the operator has all, and nobody
-/// else any to give.
+/// Returns whether the caller holds all of these at a group. The operator has all internal capabilities to give, and
+/// nobody else has any.
 fn holds(cx: &Cx<'_>, group: &str, given: CapabilitySet) -> bool {
     let held = cx.held_at(group);
     let held = if cx.is_operator() { held.union(internal()) } else { held.difference(internal()) };

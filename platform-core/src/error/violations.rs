@@ -15,8 +15,8 @@ pub struct FieldViolation {
 
 /// The rules that a request breaks, in the order in which they were found.
 ///
-/// It keeps the first [`Violations::MAX`] and counts all. So what does not matter must not be added: what is taken out
-/// afterwards may have kept out what does.
+/// It keeps the first [`Violations::MAX`] and counts all. So add only violations that count: one that is removed later
+/// may have displaced one that counts.
 #[derive(Debug, Default)]
 pub struct Violations {
     first: Vec<FieldViolation>,

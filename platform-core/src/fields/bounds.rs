@@ -1,6 +1,6 @@
 //! The bounds that a field's table entry sets: bytes of a text, elements of a list, entries of a map.
 //!
-//! Each function returns whether the value keeps within them, and adds a violation when it does not.
+//! Each function returns whether the value is within them, and adds a violation when it is not.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{error::Violations, kind::Field};
 
-/// Checks a text: its bytes, and that it has no control characters but those of its field.
+/// Checks a text: its bytes, and that it has only those control characters that its field allows.
 pub(super) fn text(field: &Field, text: &str, path: &str, violations: &mut Violations) -> bool {
     let forbidden = |c: char| c.is_control() && !(field.multiline && matches!(c, '\n' | '\r' | '\t'));
     let rule = if text.len() > field.max_len {
@@ -22,7 +22,7 @@ pub(super) fn text(field: &Field, text: &str, path: &str, violations: &mut Viola
     false
 }
 
-/// Checks how many bytes a value of base64 stands for.
+/// Checks how many bytes a value of base64 decodes to.
 pub(super) fn bytes(field: &Field, bytes: &[u8], path: &str, violations: &mut Violations) -> bool {
     let within = bytes.len() <= field.max_len;
     if !within {
@@ -53,7 +53,7 @@ pub(super) fn count(field: &Field, count: usize, path: &str, violations: &mut Vi
     within
 }
 
-/// Checks that a list that is a set has no element twice. The values are in canonical form.
+/// Checks that a list that is a set has no duplicates. The values are in canonical form.
 pub(super) fn distinct(field: &Field, values: &[Value], path: &str, violations: &mut Violations) -> bool {
     let mut seen = HashSet::new();
     for (index, value) in values.iter().enumerate().take_while(|_| field.distinct) {

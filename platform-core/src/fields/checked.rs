@@ -1,5 +1,5 @@
-//! Values and bodies that have passed their rules, in types that nothing else makes: a [`Write`](crate::write::Write)
-//! takes no other.
+//! Values and bodies that have passed their rules, in types that only this module makes: a
+//! [`Write`](crate::write::Write) takes no others.
 
 use std::ops::Deref;
 
@@ -71,7 +71,7 @@ impl Checked {
         canonical(resource).map(Self)
     }
 
-    /// A resource that a source made, with what is kept and not shown, held to the rules of its table.
+    /// A resource from a source, with the fields that are stored and never shown, checked against its table.
     ///
     /// # Errors
     /// INVALID_ARGUMENT with these violations and those of its fields, INTERNAL when it cannot be written as JSON.

@@ -13,13 +13,13 @@ use crate::{
     timestamp::Timestamp,
 };
 
-/// What a caller sent, in canonical form, and the rules that it breaks.
+/// The values that a caller sent, in canonical form, and the rules that they break.
 ///
-/// The values leave it by [`Input::checked`] alone, when it breaks no rule.
+/// Only [`Input::checked`] gives the values away, when they break no rule.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
-    /// The fields that callers may set, under their camelCase names; what is empty or null is left out, and so is what
-    /// breaks a rule.
+    /// The fields that callers may set, under their camelCase names, without those that are empty or null or break a
+    /// rule.
     values: Map<String, Value>,
     /// The paths that were sent, dotted into messages: the mask of an update without one.
     pub(crate) paths: Vec<String>,
@@ -33,7 +33,7 @@ impl Input {
         require(fields, &self.values, "", &mut self.violations);
     }
 
-    /// Returns a value, whatever rules others break.
+    /// Returns a value, even when others break rules.
     pub(crate) fn value(&self, name: &str) -> Option<&Value> {
         self.values.get(name)
     }
@@ -50,7 +50,8 @@ impl Input {
 /// Finds the field that a key names, in either spelling.
 pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<&'static Field> + 'a;
 
-/// Reads an object against a table. What `mask` leaves out is not read, but for names that are unknown or given twice.
+/// Reads an object against a table. Fields outside `mask` are not read, except that unknown and repeated names are
+/// refused.
 pub(crate) fn read(fields: &'static [Field], object: Map<String, Value>, mask: Option<&Mask>) -> Input {
     read_with(&|key| named(fields, key), object, mask)
 }
@@ -62,7 +63,7 @@ pub(crate) fn read_with(lookup: &Lookup<'_>, object: Map<String, Value>, mask: O
     input
 }
 
-/// Reads an object at a path within the resource, which is empty at the top, and returns what breaks no rule.
+/// Reads an object at a path within the resource, which is empty at the top, and returns the values that break no rule.
 fn read_object(
     lookup: &Lookup<'_>,
     object: Map<String, Value>,

@@ -35,22 +35,22 @@ pub struct Field {
     pub max_len: usize,
     /// The most elements of a list, and the most entries of a map.
     pub max_items: usize,
-    /// Whether a list is a set: no element comes twice.
+    /// Whether a list is a set, without duplicates.
     pub distinct: bool,
-    /// Whether what it is set to can give somebody power: capabilities, or an identity to act as. What sets it asks
-    /// the one rule of giving (`docs/api.md`, Giving power).
+    /// Whether its value can give somebody power: capabilities, or an identity to act as. A write that sets it must ask
+    /// `access/giving.rs` (`docs/api.md`, Giving power).
     pub gives: bool,
     /// Whether replies have it even when it is empty.
     pub always: bool,
-    /// What it means, in one or two sentences, for the documentation.
+    /// Its meaning, in one or two sentences, for the documentation.
     pub about: &'static str,
     /// The regular expression (ECMA-262) that its text, or each element's, matches, for the documentation; empty for
-    /// any. What is checked is [`Field::check`].
+    /// any text. The rule that is enforced is [`Field::check`].
     pub pattern: &'static str,
     /// Whether the rule may take a millisecond or more, so that it is checked by
     /// [`Offload`](crate::offload::Offload).
     pub costly: bool,
-    /// A rule for a value that has the type and keeps within the bounds.
+    /// A rule for a value that has the type and is within the bounds.
     pub check: Option<Check>,
 }
 
@@ -124,11 +124,11 @@ impl Field {
         .sort(&["updateTime", "updatedAt"])
         .about("When the resource was last updated; at first, when it was created.");
 
-    /// The most bytes of a text whose field does not say otherwise: as many as an index key can have.
+    /// The default of the most bytes of a text: as many as an index key can have.
     pub const MAX_LEN: usize = KeyValue::MAX_LEN;
-    /// The most bytes of a text with line breaks whose field does not say otherwise.
+    /// The default of the most bytes of a text with line breaks.
     pub const MAX_MULTILINE_LEN: usize = 64 << 10;
-    /// The most elements of a list, and entries of a map, whose field does not say otherwise.
+    /// The default of the most elements of a list, and of the most entries of a map.
     pub const MAX_ITEMS: usize = 100;
 
     /// A field of this type that callers set.
@@ -236,7 +236,7 @@ impl Field {
         self
     }
 
-    /// A list has no element twice.
+    /// A list has no duplicates.
     pub const fn distinct(mut self) -> Self {
         self.distinct = true;
         self
@@ -284,18 +284,18 @@ impl Field {
         self
     }
 
-    /// What it is set to can give somebody power.
+    /// Its value can give somebody power.
     pub const fn gives(mut self) -> Self {
         self.gives = true;
         self
     }
 
     /// Replies have it even when it is empty: an empty text, list or map, an unspecified enum, or null. For fields that
-    /// the contract requires in replies and that a create need not set. A field that is only put in is null, which its
-    /// Rust type must be able to read.
+    /// the contract requires in replies and that a create need not set. An input-only field is null, which its Rust
+    /// type must be able to read.
     ///
-    /// A kind whose bodies are stored as they are returned has it from the next write of a resource on; to have it in
-    /// those written before, raise [`RENDERING`](crate::write::RENDERING).
+    /// Resources of a kind whose bodies are stored as they are returned get the field when they are next written; to
+    /// add it to stored ones, raise [`RENDERING`](crate::write::RENDERING).
     pub const fn always(mut self) -> Self {
         self.always = true;
         self
@@ -313,8 +313,8 @@ impl Field {
         self
     }
 
-    /// Tells whether every reply that shows the message has the field: numbers and truth values, what a create must
-    /// set, and what is [always](Field::always) there.
+    /// Returns whether every reply that shows the message has the field: numbers and truth values, fields that a create
+    /// must set, and fields that are [always](Field::always) there.
     pub const fn is_written(&self) -> bool {
         let written = matches!(self.ty, Type::Bool | Type::Int32 | Type::Int64) || self.required;
         let shown = !matches!(self.access, Access::InputOnly) && !self.once && !self.unlisted;

@@ -25,7 +25,7 @@ const BATCH: usize = 500;
 /// The most bytes of a commit's resources, but for the last of them.
 const BATCH_BYTES: usize = 2 << 20;
 
-/// The most bytes of a resource as JSON: more than a caller may send, since a source has it as it is.
+/// The most bytes of a resource as JSON: more than a caller may send, since a source cannot shorten it.
 const MAX_BYTES: usize = 1 << 20;
 
 /// The longest uid that follows from what a resource is called, in bytes.
@@ -200,7 +200,7 @@ fn checked<R: Imported>(mut resource: R, parent: &Uid) -> Result<Entry> {
     }
     let body = Checked::imported(&resource, violations)?;
     Keys::of(kind, &body)?;
-    // The rendering takes out what is kept and not shown, and puts in what is empty and always shown.
+    // The rendering removes fields that are stored and never shown, and adds empty fields that are always shown.
     let hides = |field: &Field| field.access == Access::InputOnly && body.get(field.name).is_some();
     let computed = resource.computed() || kind.fields.iter().any(|field| field.always || hides(field));
     let bytes = serde_json::to_vec(&*body).map_err(Error::internal)?.len();

@@ -19,7 +19,7 @@ pub struct Person<'a> {
     pub uid: &'a Uid,
     /// Who vouches.
     pub issuer: &'a str,
-    /// What the person is called there.
+    /// The person's name there.
     pub subject: &'a str,
     /// The person's name, as people write it.
     pub name: Option<&'a str>,
@@ -48,8 +48,8 @@ impl Platform {
         self.register(&Person { uid, issuer, subject, name: None, email, email_unverified: None }).await
     }
 
-    /// Registers a person. Of one who is registered already, only the name and the mail addresses that the issuer now
-    /// states otherwise are changed.
+    /// Registers a person. For a person who is already registered, it only updates the name and the mail addresses that
+    /// the issuer states.
     ///
     /// A name of more than 256 bytes, or with control characters, counts as none. A person without a name is called
     /// `registered person`.
@@ -117,8 +117,8 @@ impl Platform {
         .await
     }
 
-    /// Deletes the person who calls, with what hangs on them. The uid is theirs again should they register again, but
-    /// what was issued to them before is good no more.
+    /// Deletes the person who calls, with their bindings and sign-ins. A person who registers again has the same uid,
+    /// but nothing that was issued before is valid.
     ///
     /// # Errors
     /// PERMISSION_DENIED for an identity of a group and for a narrowed token, UNAUTHENTICATED when there is no such
@@ -174,11 +174,11 @@ impl Platform {
         }
     }
 
-    /// Begins a sign-in, which refresh tokens keep up. A person has at most 100 at a time: a new one ends the oldest.
+    /// Begins a sign-in, which refresh tokens extend. A person has at most 100 at a time: a new one ends the oldest.
     ///
     /// # Errors
-    /// UNAUTHENTICATED when there is no such person, ABORTED when too many begin for one person at once, and those of
-    /// the store.
+    /// UNAUTHENTICATED for an unknown person, ABORTED when too many begin for one person at once, and errors of the
+    /// store.
     pub async fn begin_sign_in(&self, new: NewSignIn<'_>) -> Result<SignIn> {
         for _ in 0..crate::cx::ATTEMPTS {
             match self.as_nobody(async |cx| sign_in::begin(cx, new.clone()).await).await {

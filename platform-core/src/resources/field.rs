@@ -3,7 +3,7 @@
 use super::check;
 use crate::kind::Field;
 
-/// A name, by which lists can be ordered. Each kind says of what it is the name.
+/// A name, by which lists can be ordered. Each kind adds its own `about`.
 pub(super) const NAME: Field = Field::string("name").required().sort(&["name"]).check(check::name);
 
 /// A description for people.

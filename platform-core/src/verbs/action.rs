@@ -10,7 +10,7 @@ use crate::{
     kind::{Action, Needs},
 };
 
-/// Refuses a caller who may not run this action. What an action needs at a uid is judged by the uid in the request.
+/// Refuses a caller who may not run this action. Capabilities at a uid are checked for the uid in the request.
 pub(crate) fn demand(cx: &Cx<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<()> {
     match action.needs {
         Needs::Nothing | Needs::Caller | Needs::Narrowed(_) => Ok(()),

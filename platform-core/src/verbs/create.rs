@@ -40,7 +40,7 @@ pub(crate) struct Prepared {
     pub(crate) body: Checked,
     pub(crate) computed: bool,
     pub(crate) write: Write,
-    /// The resource that the create would replace by an equal one, as it is stored: nothing has to be committed.
+    /// The stored resource, when the create would replace it by an equal one: nothing has to be committed.
     unchanged: Option<Checked>,
 }
 

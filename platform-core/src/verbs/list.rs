@@ -15,11 +15,11 @@ use crate::{
     store::{Item, KeyValue, Order, OrderBy, Position, Query, Scope},
 };
 
-/// The most bytes of a page's resources, as they are stored and as they are answered; a longer one has a page of its
-/// own. Our choice.
+/// The most bytes of a page's resources, both as they are stored and as they are returned; a longer one has a page of
+/// its own. Our choice.
 pub(crate) const PAGE_BYTES: usize = 4 << 20;
 
-/// How many resources are completed at once, so that little more is made than a page has.
+/// How many resources are completed at once, so that few are completed in vain.
 const AT_ONCE: usize = 50;
 
 /// A page of a list, each resource as its JSON.
@@ -96,8 +96,8 @@ pub(crate) async fn list_in(
     })
 }
 
-/// Returns resources as a list has them; and where the next page begins, if not all of them fit into this one: what
-/// is read with a resource may be much longer than what is stored.
+/// Returns resources as a list shows them, and the start of the next page if not all of them fit into this one: a
+/// completed resource may be much longer than the stored one.
 async fn completed(
     cx: &Cx<'_>,
     registered: &Registered,

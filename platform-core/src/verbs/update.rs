@@ -80,8 +80,8 @@ pub(crate) async fn update(
     Ok(reply)
 }
 
-/// Reads the mask, which without one is the fields that the body has, and what it takes of the body. What it leaves out
-/// is ignored, whatever it holds.
+/// Reads the mask, which defaults to the fields of the body, and the fields of the body that are in the mask. The
+/// others are ignored, even when they are invalid.
 fn read(kind: &'static Kind, body: Map<String, Value>, mask: Option<String>) -> Result<Sent> {
     let mut violations = Violations::default();
     let mask = mask.map(|mask| {

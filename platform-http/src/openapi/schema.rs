@@ -81,7 +81,7 @@ impl<'k> Schemas<'k> {
         }
     }
 
-    /// Returns the schema of a field, with what it means and who sets it.
+    /// Returns the schema of a field, with its meaning and access.
     pub(crate) fn field(&self, field: &Field, purpose: For) -> Value {
         let mut schema = self.of_type(field, &field.ty, purpose);
         let (mut about, mut writer) = (vec![field.about.to_owned()], "");
@@ -122,8 +122,8 @@ impl<'k> Schemas<'k> {
         }
     }
 
-    /// Returns the schema of a field's type, or of what that is made of. What callers send has the field's bounds; a
-    /// text's is in bytes, so that its characters are at most as many.
+    /// Returns the schema of a field's type, or of its elements. Requests have the field's bounds; that of a text is in
+    /// bytes, so that it has at most as many characters.
     fn of_type(&self, field: &Field, ty: &Type, purpose: For) -> Value {
         let mut schema = self.unbounded(field, ty, purpose);
         if purpose != For::Reply {

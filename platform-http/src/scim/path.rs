@@ -1,4 +1,4 @@
-//! Paths of patches (RFC 7644 section 3.5.2), and what they come to for a user of a directory.
+//! Paths of patches (RFC 7644 section 3.5.2), and the attributes of a user that they name.
 //!
 //! The grammar is parsed by `scim_v2`, which bounds nesting and the number of terms while it parses.
 
@@ -12,7 +12,7 @@ const MAX_PATH: usize = 512;
 
 const ENTERPRISE: &str = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User";
 
-/// Attributes of RFC 7643 section 4.1 that are not kept, in lower case.
+/// Attributes of RFC 7643 section 4.1 that are not stored, in lower case.
 const NOT_KEPT: &[&str] = &[
     "addresses",
     "entitlements",
@@ -31,7 +31,7 @@ const NOT_KEPT: &[&str] = &[
     "x509certificates",
 ];
 
-/// What a path comes to.
+/// What a path names.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Target {
     /// The user itself.
@@ -47,17 +47,17 @@ pub(super) enum Target {
     Emails(Option<ValFilter>),
     /// Their `value`.
     EmailValue(Option<ValFilter>),
-    /// What only the server sets.
+    /// A read-only attribute.
     ReadOnly,
-    /// An attribute that is not kept.
+    /// An attribute that is not stored.
     NotKept,
 }
 
 impl Target {
-    /// Reads a path. Names of attributes and schemas are of either case.
+    /// Reads a path. Names of attributes and schemas are case-insensitive.
     ///
     /// # Errors
-    /// `invalidPath` for what is not a path, or not one of a user.
+    /// `invalidPath` for a malformed path, and for an unknown attribute.
     pub(super) fn parse(text: &str) -> Result<Self, Refused> {
         let invalid = |why: &str| Refused::invalid("invalidPath", format!("the path {why}"));
         if text.len() > MAX_PATH {
@@ -117,7 +117,7 @@ impl Target {
     }
 }
 
-/// Returns whether a filter asks about nothing but what an address has.
+/// Returns whether a filter names only attributes that an address has.
 fn asks_about_addresses(filter: &ValFilter) -> bool {
     match filter {
         ValFilter::Attr(AttrExp::Present(path) | AttrExp::Comparison(path, _, _)) => {
@@ -131,7 +131,7 @@ fn asks_about_addresses(filter: &ValFilter) -> bool {
     }
 }
 
-/// Returns whether the address that is kept passes a filter. It is the one of the type `work`, and the primary one.
+/// Returns whether the stored address passes a filter. Its type is `work`, and it is the primary one.
 pub(super) fn is_selected(user: &DirectoryUser, filter: Option<&ValFilter>) -> bool {
     filter.is_none_or(|filter| passes(&user.email, filter))
 }
@@ -148,7 +148,7 @@ fn passes(address: &str, filter: &ValFilter) -> bool {
     }
 }
 
-/// Returns what an address has as a text; truth values as JSON writes them.
+/// Returns an attribute of an address as text; truth values as JSON writes them.
 fn attribute<'a>(address: &'a str, path: &AttrPath) -> Option<&'a str> {
     match path.name.to_ascii_lowercase().as_str() {
         "value" => Some(address),

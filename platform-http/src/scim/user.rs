@@ -1,7 +1,7 @@
 //! Users as SCIM writes them (RFC 7643 section 4.1), read leniently and written plainly.
 //!
-//! Names of attributes are of either case. Attributes of the RFC that this server does not keep are passed over: what
-//! it keeps is in every answer.
+//! Names of attributes are case-insensitive. Attributes of the RFC that this server does not store are ignored: every
+//! answer shows which are stored.
 
 use std::collections::HashSet;
 
@@ -61,8 +61,8 @@ fn id(user: &DirectoryUser) -> &str {
     user.uid.rsplit('/').next().unwrap_or_default()
 }
 
-/// Reads a whole user, as it replaces the one that stands, if one does. What is left out is cleared, but for `active`:
-/// a new user is active, and another stays as they are.
+/// Reads a whole user, which replaces the stored one, if there is one. Omitted attributes are cleared, except `active`:
+/// a new user is active, and a stored one keeps the value.
 ///
 /// # Errors
 /// `invalidValue`, and `invalidSyntax` for an attribute that is given twice.
@@ -80,8 +80,8 @@ pub(super) fn read(body: &Value, standing: Option<&DirectoryUser>) -> Read<Direc
     Ok(user)
 }
 
-/// Refuses a body in which an object has two keys that differ in case alone, of which no one could tell which counts,
-/// and one that has more keys than are worth looking at.
+/// Refuses a body in which an object has two keys that differ only in case, since either could count, and a body with
+/// too many keys.
 ///
 /// # Errors
 /// `invalidSyntax`.
@@ -109,7 +109,7 @@ pub(super) fn sound(body: &Value) -> Read<()> {
     Ok(())
 }
 
-/// What reading a request comes to.
+/// The result of reading a request.
 type Read<T> = std::result::Result<T, Refused>;
 
 /// One change of a patch.
@@ -131,7 +131,7 @@ enum Op {
 /// Reads the operations of a patch (RFC 7644 section 3.5.2).
 ///
 /// # Errors
-/// `invalidSyntax`, `invalidPath`; `noTarget` for a remove without a path; `mutability` for what only the server sets.
+/// `invalidSyntax`, `invalidPath`; `noTarget` for a remove without a path; `mutability` for a read-only attribute.
 pub(super) fn operations(body: &Value) -> Read<Vec<Operation>> {
     let syntax = |detail: &str| Refused::invalid("invalidSyntax", detail);
     let listed = attribute(body, "Operations").and_then(Value::as_array);
@@ -187,16 +187,16 @@ fn invalid(name: &str, rule: &str) -> Refused {
     Refused::invalid("invalidValue", format!("{name}: {rule}"))
 }
 
-/// What attributes are read from.
+/// The object that attributes are read from.
 #[derive(Clone, Copy)]
 enum From {
-    /// A whole user, of which attributes that are unknown or unassigned are passed over.
+    /// A whole user, whose unknown and unassigned attributes are ignored.
     Whole,
     /// The value of an operation without a path.
     Patch(Op),
 }
 
-/// Sets the attributes of an object, whose keys may be paths. What only the server sets is passed over.
+/// Sets the attributes of an object, whose keys may be paths. Read-only attributes are ignored.
 fn set_all(user: &mut DirectoryUser, body: &Value, from: From) -> Read<()> {
     let object = body.as_object().ok_or_else(|| invalid("value", "must be an object of attributes"))?;
     let mut seen: Vec<Target> = Vec::new();
@@ -234,7 +234,7 @@ fn set(user: &mut DirectoryUser, op: Op, target: &Target, value: &Value) -> Read
         Target::DisplayName => user.display_name = text("displayName", value)?,
         Target::GivenName => user.given_name = text("name.givenName", value)?,
         Target::FamilyName => user.family_name = text("name.familyName", value)?,
-        // Who is not said to be active is not let in.
+        // A user without the attribute is not let in.
         Target::Active => user.active = !value.is_null() && truth("active", value)?,
         Target::Name if value.is_null() => {
             user.given_name.clear();
@@ -251,7 +251,7 @@ fn set(user: &mut DirectoryUser, op: Op, target: &Target, value: &Value) -> Read
         Target::Emails(filter) => {
             select(user, op, filter.as_ref())?;
             match emails(value)? {
-                // What is added beside the address that is kept is kept in its place when it is the primary one.
+                // An added address replaces the stored one when it is the primary one.
                 Some(added) if op == Op::Add && filter.is_none() && !added.primary && !user.email.is_empty() => {}
                 given => user.email = given.map(|given| given.address).unwrap_or_default(),
             }
@@ -265,7 +265,7 @@ fn set(user: &mut DirectoryUser, op: Op, target: &Target, value: &Value) -> Read
     Ok(())
 }
 
-/// Refuses a filter that selects no address. Where none is kept, one that would be selected can be set.
+/// Refuses a filter that selects no address. When none is stored, one that would be selected can be set.
 fn select(user: &DirectoryUser, op: Op, filter: Option<&ValFilter>) -> Read<()> {
     let there = !user.email.is_empty() || op != Op::Remove || filter.is_none();
     match there && path::is_selected(user, filter) {
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(added(json!({ "value": "h@example.com", "primary": true })), "h@example.com");
         assert_eq!(one("replace", "emails", json!([{ "value": "h@example.com" }])).unwrap().email, "h@example.com");
         assert!(one("replace", "emails", json!([])).unwrap().email.is_empty());
-        // Where none is kept, one of this type can be set, and none can be removed.
+        // When none is stored, one of this type can be set, and none can be removed.
         let none = |op: &str, path: &str| {
             patch(&json!([{ "op": "remove", "path": "emails" }, { "op": op, "path": path, "value": "n@example.com" }]))
         };

@@ -259,11 +259,11 @@ async fn list(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
 /// How many advisories are read, or documents put together, before others get their turn.
 const PAGE: usize = 200;
 
-/// The most bytes of the advisories of an answer that is made for one request; our choice. The answer that has all of
-/// them is made once for everybody.
+/// The most bytes of advisories in an answer that is made for one request; our choice. The answer with all of them is
+/// made once for everybody.
 const ANSWER_BYTES: usize = 16 << 20;
 
-/// Makes the documents of the public advisories that pass these filters, which may have that many bytes.
+/// Makes the documents of the public advisories that pass these filters, which may have this many bytes.
 async fn render(cx: &Cx<'_>, filters: Vec<Filter>, most: usize) -> Result<Rendered> {
     let narrowest =
         if filters.iter().any(|filter| matches!(filter, Filter::AnyOf { key: "alias", .. })) { "cves" } else { "id" };

@@ -76,10 +76,10 @@ const MAX_DAYS: i64 = 366;
 /// The most images of a request, all tags counted; our choice.
 const MAX_IMAGES: usize = 100;
 
-/// The most bytes of an answer, about; our choice.
+/// The most bytes of an answer, approximately; our choice.
 const ANSWER_BYTES: usize = 16 << 20;
 
-/// About how many bytes an answer has for a name of a vulnerability, besides the name.
+/// How many bytes an answer has for a vulnerability in addition to its name, approximately.
 const VULN_BYTES: usize = 100;
 
 /// The tag that is meant when none is named.

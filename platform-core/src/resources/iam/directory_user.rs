@@ -25,7 +25,7 @@ use crate::{
 pub struct DirectoryUser {
     /// The provider's and a segment, which is the user's SCIM id.
     pub uid: Uid,
-    /// The name by which the directory signs the user in; unique in it, whatever the case.
+    /// The name by which the directory signs the user in; unique in it, regardless of case.
     pub user_name: String,
     /// The id that the provider's tokens name the user by (`correlationRule`); unique in the directory.
     pub external_id: String,
@@ -196,7 +196,7 @@ pub(crate) async fn put(
         }
     }
     check(&user)?;
-    // A name that was taken before this rule does not stand in the way of a deactivation.
+    // A stored name that breaks this rule does not prevent a deactivation.
     if name_before.is_none_or(|name| name != user.user_name) {
         check_name(&user.user_name)?;
     }
@@ -207,7 +207,7 @@ pub(crate) async fn put(
     Ok(user)
 }
 
-/// Deletes a user, as it was read, and ends what they signed in to.
+/// Deletes a user, as it was read, and ends their sign-ins.
 pub(crate) async fn delete(cx: &Cx<'_>, provider: &Uid, expected: (DirectoryUser, u64)) -> Result<()> {
     let (user, revision) = expected;
     let key = Key::new(DirectoryUser::KIND.name, user.uid.clone());
@@ -221,7 +221,7 @@ pub(crate) async fn delete(cx: &Cx<'_>, provider: &Uid, expected: (DirectoryUser
     cx.commit(write).await.map(drop)
 }
 
-/// Requires that the organization of a provider keeps an owner when this user signs in no longer.
+/// Requires that the organization of a provider keeps an owner when this user can no longer sign in.
 async fn keep_owner(cx: &Cx<'_>, provider: &Uid, user: &DirectoryUser, write: &mut Write) -> Result<()> {
     match cx.read::<IdentityProvider>(provider).await? {
         Some(provider) => owner::keep_without_user(cx, &provider, user, write).await,
@@ -235,7 +235,7 @@ const MAX_TEXT: usize = 256;
 /// The most bytes of a name in lower case, which is up to one and a half times as long.
 const MAX_FOLDED: usize = MAX_TEXT * 3 / 2;
 
-/// Refuses a name that looks like another user's and would not be the same.
+/// Refuses a name that could look like another user's and differ from it.
 fn check_name(name: &str) -> Result<()> {
     let is_invisible = |c: char| c.general_category() == GeneralCategory::Format;
     if name.trim() != name || name.contains(is_invisible) {

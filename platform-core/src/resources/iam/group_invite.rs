@@ -217,13 +217,13 @@ struct Private {
     /// Which registration of that person it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     registration: Option<RegistrationId>,
-    /// The sign-in that they made it by, with the external groups of then.
+    /// The sign-in that they created it by, with its external groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<Session>,
 }
 
 impl Private {
-    /// Returns the caller that the invite is redeemed as, if it was made at this time.
+    /// Returns the caller that an invite created at this time is redeemed as.
     fn inviter(self, created: Timestamp) -> Caller {
         let caller = Caller::new(self.invited_by);
         let caller = caller.acting_as(self.registration.map_or(ActsAs::AsOf(created), ActsAs::Registration));
@@ -270,7 +270,7 @@ pub(crate) fn refused() -> Error {
     Error::invalid_field("code", "is no invite that is good and for you")
 }
 
-/// Finds the invite of a code: its uid, and as whom it is redeemed. Hashes are compared, in constant time.
+/// Finds the invite of a code: its uid, and the caller that it is redeemed as. Compares hashes, in constant time.
 pub(crate) async fn find(cx: &Cx<'_>, code: &str) -> Result<(Uid, Caller)> {
     let (key_id, _) = code.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(refused)?;
     let by_key = Filter::AnyOf { key: "keyId", values: vec![KeyValue::text(key_id)] };

@@ -351,7 +351,7 @@ impl Resource for Identity {
                 }
             }
             let same = change.old.as_ref().is_none_or(|old| old.relationship() == identity.relationship());
-            // A registered person acts by their issuer's word, whatever their record says.
+            // A registered person acts by a token of their issuer, regardless of the record.
             if same || change.uid.is_root() {
                 return Ok(());
             }
@@ -360,10 +360,10 @@ impl Resource for Identity {
     }
 }
 
-/// The most claims that an identity matches by a pattern. Our choice, so that a token is matched soon.
+/// The most claims that an identity matches by a pattern. Our choice, so that a token is matched quickly.
 const MAX_CLAIM_PATTERNS: usize = 16;
 
-/// What is stored of a registered person and never returned.
+/// The part of a registered person that is stored and never returned.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Private {
@@ -377,7 +377,7 @@ pub(crate) fn private_of(registration: RegistrationId) -> Result<Bytes> {
     serde_json::to_vec(&private).map(Bytes::from).map_err(Error::internal)
 }
 
-/// Reads which registration of a person a record is, of its private part.
+/// Reads the registration of a person from the private part of their record.
 pub(crate) fn registration_of(private: &[u8]) -> Result<Option<RegistrationId>> {
     if private.is_empty() {
         return Ok(None);
@@ -466,7 +466,7 @@ fn patterns(value: &Value) -> std::result::Result<(), String> {
     value.as_object().into_iter().flat_map(Map::values).try_for_each(pattern)
 }
 
-/// A JWK Set of at least one public key of RSA or a curve; what is secret must not be sent.
+/// A JWK Set of at least one public key of RSA or a curve, without secret parts.
 fn public_keys(value: &Value) -> std::result::Result<(), String> {
     let rule = || "must be a JWK Set of public RSA, EC or OKP keys, as JSON".to_owned();
     let set: Value = serde_json::from_str(value.as_str().unwrap_or_default()).map_err(|_| rule())?;

@@ -274,7 +274,7 @@ fn keep_secret(cx: &Cx<'_>, change: &mut Change<IdentityProvider>) -> Result<()>
         let (platform, secret) = (cx.platform(), secret.expose().as_bytes());
         let keys = platform.seal_keys();
         let standing = STANDARD.decode(&private.client_secret).map_err(Error::internal)?;
-        // The same secret stays as it is sealed, so that an update with equal values changes nothing.
+        // An unchanged secret is not sealed again, so that an update with equal values changes nothing.
         if !keys.is_sealed(&change.uid, &standing, secret) {
             let sealed = keys.seal(platform.entropy(), &change.uid, secret).map_err(Error::internal)?;
             private.client_secret = STANDARD.encode(sealed);
@@ -334,7 +334,7 @@ async fn may_trust(
 /// Refuses a caller who would decide whom a provider lets in, and does not hold what it gives: its default role at its
 /// group, and every role that external groups are mapped to.
 ///
-/// Whoever has the token of its directory decides that, and, where the directory is not asked, its issuer.
+/// The holder of its directory's token decides that, or its issuer while SCIM is not enabled.
 async fn may_let_in(cx: &Cx<'_>, provider: &IdentityProvider, write: &mut Write) -> Result<()> {
     let group = provider.uid.parent().unwrap_or_default();
     may_give_role(cx, &group, &provider.default_role, "identityProviderUid", write).await?;

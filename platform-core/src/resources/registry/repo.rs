@@ -114,7 +114,7 @@ const SYNC_CONFIG: &[Field] = &[
     Field::bool("gracePeriod").about("Whether the following goes on although the right to it has ended.").output_only(),
 ];
 
-/// How long a repo follows another each time that it is set to: 14 days.
+/// How long a repo follows another from each time that its source is set: 14 days.
 const SYNC_MILLIS: i64 = 14 * 24 * 60 * 60 * 1000;
 
 impl Resource for Repo {
@@ -241,7 +241,7 @@ impl Resource for Repo {
         self.sync_config.is_some()
     }
 
-    /// Shows what a synced repo has from the one that it follows, for as long as it may.
+    /// Shows the values that a repo has from its source, while it may show them.
     fn render<'a>(cx: &'a Cx<'a>, repos: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let shown = repo_follower::shown::<Self>(cx, repos).await?;
@@ -289,8 +289,8 @@ async fn follow(cx: &Cx<'_>, change: &mut Change<Repo>, config: &mut SyncConfig)
     Ok(source)
 }
 
-/// Keeps what a follower has of its own, which shows again when it no longer follows, and refuses to set what it has
-/// from its source to anything else than it shows.
+/// Keeps the own values of a follower, which are shown again when it no longer follows, and refuses changes of values
+/// that it has from its source.
 fn keep_own(change: &Change<Repo>, repo: &mut Repo, source: &Repo) -> Result<()> {
     let own = change.old.clone().unwrap_or_default();
     let mut violations = Violations::default();
@@ -308,7 +308,7 @@ struct Keep<'a> {
 }
 
 impl Keep<'_> {
-    /// Puts a field back to its own value if the request sets it to what is shown already.
+    /// Puts a field back to its own value if the request sets it to the value that is shown.
     fn own<T: Default + PartialEq>(&mut self, field: &'static str, value: &mut T, own: T, shown: &T) {
         let left_out = self.change.replaces_all && *value == T::default();
         if self.change.sets(field) && !left_out && value != shown {

@@ -1,7 +1,7 @@
 //! Followers: the repos that follow a repo, and what each of them may show of it (`docs/api.md`, Repos).
 //!
 //! A record lies below the repo that is followed, so that its owner sees it and can delete it. Its private part is the
-//! identity whose right to pull the following rests on, which every read of the follower looks at as it stands.
+//! identity whose right to pull the following depends on, which every read of the follower checks.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,8 @@ use crate::{
     write::Write,
 };
 
-/// A repo that follows another. Our own kind: the contract has the follower's `syncConfig` and not where the owner of
-/// the repo that is followed sees it.
+/// A repo that follows another. Our own kind: the contract has the follower's `syncConfig`, but nothing that shows it
+/// to the owner of the source.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RepoFollower {
@@ -35,7 +35,7 @@ pub struct RepoFollower {
     pub update_time: Option<Timestamp>,
 }
 
-/// What a caller must hold at a repo to have theirs follow it: what it takes to pull from it.
+/// The capabilities that a caller needs at a repo to follow it: those to pull from it.
 pub(super) const PULL: &[Capability] = &[cap("repo.list"), cap("repo.blobs.get")];
 
 impl Resource for RepoFollower {
@@ -78,7 +78,7 @@ impl Resource for RepoFollower {
     }
 }
 
-/// Whose right to pull a following rests on.
+/// The identity whose right to pull a following depends on.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Granted {
@@ -92,7 +92,7 @@ struct Granted {
 }
 
 impl Granted {
-    /// Returns the caller that a following rests on, if it was last renewed at this time.
+    /// Returns the caller that a following depends on, if it was last renewed at this time.
     fn caller(self, renewed: Timestamp) -> Caller {
         let caller = Caller::new(self.identity);
         let caller = caller.acting_as(self.registration.map_or(ActsAs::AsOf(renewed), ActsAs::Registration));
@@ -146,7 +146,7 @@ struct Claim {
     at: usize,
 }
 
-/// What a repo may show of the one that it follows.
+/// What a repo may show of its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Shown<R> {
     /// Nothing: it follows none, the following has ended or expired, or its identity can no longer pull.
@@ -158,7 +158,7 @@ pub(super) enum Shown<R> {
 /// Returns what each of these repos may show of the one that it follows: the resource of this kind with that uid.
 ///
 /// Values and rights are of one state of the store, so that nothing is shown that was written after the right ended.
-/// The rights of each identity at one organization are looked up once, however many of the repos rest on them.
+/// The rights of each identity at one organization are looked up once, however many of the repos depend on them.
 ///
 /// # Errors
 /// Those of the store.

@@ -120,7 +120,7 @@ impl Resource for RepoReadme {
     }
 }
 
-/// Markdown of which the HTML is sound and runs nothing.
+/// Markdown whose HTML is well formed and harmless.
 fn safe_markdown(value: &Value) -> std::result::Result<(), String> {
     markup::check(value.as_str().unwrap_or_default()).map_err(markup::Refusal::rule)
 }

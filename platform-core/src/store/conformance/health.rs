@@ -1,4 +1,4 @@
-//! What a store says of itself.
+//! The health that a store reports.
 
 use super::{
     super::{Commit, Require},

@@ -1,7 +1,8 @@
-//! The tokens by which a provider's own directory tells of its users (RFC 7644): issued, exchanged, revoked and told.
+//! The tokens by which a provider's own directory provisions its users (RFC 7644): how they are issued, replaced,
+//! revoked and verified.
 //!
-//! A token is shown once and stored only as its SHA-256. Every change of what is shown gives a new etag, and what
-//! replaces or enables must name the one that it saw.
+//! A token is shown once and stored only as its SHA-256. Every change of the shown state gives it a new etag, and a
+//! request that replaces the token or enables SCIM must name the current one.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -23,41 +24,41 @@ use crate::{
     write::Write,
 };
 
-/// What a provider shows of its directory's token.
+/// The state of a directory's token that a provider shows.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Scim {
-    /// Whether the directory may tell of users.
+    /// Whether the directory may provision users.
     pub enabled: bool,
-    /// Where it tells.
+    /// The base URL of its SCIM endpoint.
     pub endpoint_url: String,
-    /// Until when the token is good; none for one that never expires.
+    /// Until when the token is valid; none for one that never expires.
     pub token_expire_time: Option<Timestamp>,
-    /// Until when the token before is good beside it; none when it no longer is.
+    /// Until when the previous token is valid too; none when it is not.
     pub previous_token_expire_time: Option<Timestamp>,
-    /// How the token stands.
+    /// The state of the token.
     pub credential_state: CredentialState,
-    /// What a change must name, so that it is made of what was seen.
+    /// The version of this state, which a change must name.
     pub etag: String,
 }
 
-/// How a directory's token stands.
+/// The state of a directory's token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(clippy::enum_variant_names, reason = "the contract names them so")]
 pub enum CredentialState {
-    /// Not told.
+    /// Unspecified.
     #[default]
     CredentialStateUnspecified,
-    /// There never was one.
+    /// No token was ever generated.
     CredentialStateNotIssued,
-    /// It is good.
+    /// It is valid.
     CredentialStateLive,
-    /// Its time is over.
+    /// It has expired.
     CredentialStateExpired,
     /// It was revoked.
     CredentialStateRevoked,
-    /// It is good, and so is the one before it.
+    /// It is valid, and so is the previous one.
     CredentialStateRotating,
 }
 
@@ -162,22 +163,22 @@ fn etag_is_there(value: &Value) -> std::result::Result<(), String> {
     if value.as_str().is_some_and(|etag| !etag.is_empty()) { Ok(()) } else { Err("etag is required".to_owned()) }
 }
 
-/// What a token begins with.
+/// The prefix of tokens.
 const PREFIX: &str = "cgscim_";
 const HOUR_MILLIS: i64 = 60 * 60 * 1000;
-/// How long a token is good unless the request says: a year.
+/// How long a token is valid by default: a year.
 const DEFAULT_LIFE_MILLIS: i64 = 365 * 24 * HOUR_MILLIS;
-/// How long it is good at most, unless it never expires: two years.
+/// The longest time that it is valid, unless it never expires: two years.
 const MAX_LIFE_MILLIS: i64 = 2 * DEFAULT_LIFE_MILLIS;
-/// How long the token before is good beside a new one, unless the request says.
+/// How long the previous token remains valid after a new one is issued, by default.
 const DEFAULT_OVERLAP_MILLIS: i64 = HOUR_MILLIS;
-/// How long it is good at most.
+/// The longest time that it remains valid.
 const MAX_OVERLAP_MILLIS: i64 = 24 * HOUR_MILLIS;
 /// How many owners an organisation must have before a directory may lock people out.
 const OWNERS: usize = 2;
 
 impl Scim {
-    /// Returns what is shown at this time of what is stored.
+    /// Returns the state that is shown at this time.
     pub(super) fn shown(stored: Option<Self>, now: Timestamp) -> Self {
         let Some(mut scim) = stored else {
             return Self { credential_state: CredentialState::CredentialStateNotIssued, ..Self::default() };
@@ -228,7 +229,7 @@ impl Standing {
         Ok(Self { provider, private: Private::read(&record.private)?, write })
     }
 
-    /// Refuses a request that names another etag than the one that stands.
+    /// Refuses a request that names another etag than the current one.
     fn matches(&self, request: &Map<String, Value>) -> Result<&Scim> {
         let blocked = || Error::blocked("SCIM_TOKEN_NOT_ISSUED", "no SCIM token was generated for the provider yet");
         let scim = self.provider.scim.as_ref().ok_or_else(blocked)?;
@@ -238,7 +239,7 @@ impl Standing {
         }
     }
 
-    /// Replaces what is shown, under a new etag, by an action that answers this; tells of it without the token.
+    /// Stores the new state under a new etag and returns the reply; the event has the reply without the token.
     async fn put(
         mut self,
         cx: &Cx<'_>,
@@ -251,7 +252,7 @@ impl Standing {
         scim.etag = hex::encode(etag);
         self.provider.update_time = self.provider.update_time.max(Some(cx.now()));
         self.provider.scim = Some(scim.clone());
-        // Whether the directory tells of users decides who may act by a sign-in.
+        // Who may act by a sign-in depends on whether SCIM is enabled.
         self.write.raise(provider_epoch(&self.provider.uid));
         self.write.put(&self.provider.uid.clone(), &self.provider, self.private.write()?)?;
         let reply = Value::Object(reply(&scim));
@@ -266,7 +267,7 @@ impl Standing {
         Ok(reply)
     }
 
-    /// Draws a new token and returns it with what is shown of it.
+    /// Draws a new token and returns it with the state to show.
     fn issue(&mut self, cx: &Cx<'_>, request: &Map<String, Value>) -> Result<(String, Scim)> {
         let token_expire_time = expire_time(cx.now(), request)?;
         let token = draw(&self.provider.uid, cx.platform().entropy());
@@ -299,7 +300,7 @@ async fn generate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     standing.put(cx, scim, "GenerateScimToken", |scim| issued(&request, token, scim)).await
 }
 
-/// Issues a token in place of the one that stands, which stays good beside it for a while.
+/// Issues a token in place of the current one, which remains valid for a while.
 async fn regenerate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let now = cx.now();
     let overlap = overlap(&request)?;
@@ -327,7 +328,7 @@ async fn regenerate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     standing.put(cx, scim, "RegenerateScimToken", reply).await
 }
 
-/// Ends both tokens at once. Needs no etag, and doing it again changes nothing.
+/// Revokes both tokens at once. Needs no etag, and is idempotent.
 async fn revoke(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let now = cx.now();
     let mut standing = Standing::of(cx, &request).await?;
@@ -351,7 +352,7 @@ async fn revoke(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     standing.put(cx, scim, "RevokeScimToken", |scim| told(scim, Some(now))).await
 }
 
-/// Lets the directory tell of users, or no longer. Its token stays as it is.
+/// Sets whether the directory may provision users. Its token does not change.
 async fn set_enabled(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let enabled = request.get("enabled").and_then(Value::as_bool).unwrap_or_default();
     let mut standing = Standing::of(cx, &request).await?;
@@ -373,7 +374,7 @@ async fn set_enabled(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> 
     standing.put(cx, scim, "SetScimEnabled", reply).await
 }
 
-/// Requires that as many are bound to an organisation as its owners as it must have, now and when the commit happens.
+/// Requires that an organisation has enough owners by bindings, now and when the write is committed.
 async fn require_owners(cx: &Cx<'_>, organisation: &Uid, write: &mut Write) -> Result<()> {
     let bound = Filter::AnyOf { key: "roleUid", values: vec![KeyValue::text(&role::owner_uid())] };
     let scope = Scope::Children(organisation.clone());
@@ -409,7 +410,7 @@ fn text<'a>(request: &'a Map<String, Value>, name: &str) -> &'a str {
     request.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns until when a token shall be good; none when it never expires.
+/// Returns until when a new token is valid; none when it never expires.
 fn expire_time(now: Timestamp, request: &Map<String, Value>) -> Result<Option<Timestamp>> {
     let never = request.get("neverExpires").and_then(Value::as_bool).unwrap_or_default();
     let asked = request.get("expireTime").and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
@@ -422,15 +423,15 @@ fn expire_time(now: Timestamp, request: &Map<String, Value>) -> Result<Option<Ti
     }
 }
 
-/// Returns for how many milliseconds the token before shall be good beside a new one.
+/// Returns for how many milliseconds the previous token remains valid.
 fn overlap(request: &Map<String, Value>) -> Result<i64> {
     let Some(asked) = request.get("overlap").and_then(Value::as_str) else { return Ok(DEFAULT_OVERLAP_MILLIS) };
     let asked = check::millis(asked).filter(|millis| (0..=MAX_OVERLAP_MILLIS).contains(millis));
     asked.ok_or_else(|| Error::invalid_field("overlap", "must be 0s to 86400s"))
 }
 
-/// Draws a token: what it begins with, the last segment of the provider's uid, by which it is found, and 24 random
-/// bytes; both in hex, 64 digits together.
+/// Draws a token: the prefix, the last segment of the provider's uid, by which it is found, and 24 random bytes; both
+/// in hex, 64 digits together.
 fn draw(provider: &Uid, entropy: &dyn Entropy) -> String {
     let mut secret = [0; 24];
     entropy.fill(&mut secret);
@@ -441,16 +442,16 @@ fn hash(token: &str) -> String {
     hex::encode(Sha256::digest(token))
 }
 
-/// Whose a directory's token is.
+/// The access that a directory's token gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScimAccess {
     /// The uid of the provider that the token was issued for.
     pub provider: Uid,
-    /// Whether the provider's directory may tell of users; while it may not, its requests are to be refused.
+    /// Whether the provider's directory may provision users; while it may not, refuse its requests.
     pub enabled: bool,
 }
 
-/// Tells whose a token is. What is compared is hashes, all of them whatever is found, in constant time.
+/// Returns the access that a token gives. Compares the hashes of all candidates, in constant time.
 pub(crate) async fn verify(cx: &Cx<'_>, token: &str) -> Result<ScimAccess> {
     let refused = || Error::unauthenticated("The SCIM token is not valid");
     let digits = token.strip_prefix(PREFIX).filter(|digits| digits.len() == 64).ok_or_else(refused)?;

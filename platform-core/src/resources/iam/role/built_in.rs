@@ -37,7 +37,7 @@ pub(crate) fn built_in_name(held: CapabilitySet) -> Option<&'static str> {
     found.map(|(name, _)| *name)
 }
 
-/// Returns the capabilities of the built-in role of this uid, which are the same for as long as the release runs.
+/// Returns the capabilities of the built-in role of this uid, which never change while a release runs.
 pub(crate) fn built_in_capabilities(uid: &str) -> Option<CapabilitySet> {
     static BUILT_IN: LazyLock<HashMap<Uid, CapabilitySet>> = LazyLock::new(|| {
         let of = |sets: &[Set]| sets.iter().flat_map(|set| set.iter().copied()).collect();

@@ -1,9 +1,9 @@
-//! Whether Markdown shows as HTML that is safe to show, judged in one pass over its events and over the tags of the
-//! HTML in it. Nothing is rendered, so that the time is linear in the text.
+//! Checks that Markdown renders to safe HTML, in one pass over its events and over the tags of the HTML in it. Nothing
+//! is rendered, so that the time is linear in the text.
 //!
-//! What a sanitizer for user-generated content would take out is refused: tags, attributes and schemes of URLs that
-//! are not known to be harmless. HTML is read more strictly than browsers read it, so that a browser never sees
-//! another tag than this does: a tag must be complete, elements must end in the reverse order of their beginnings, and
+//! It refuses everything that a sanitizer for user-generated content would remove: tags, attributes and schemes of URLs
+//! that are not known to be harmless. HTML is read more strictly than browsers read it, so that a browser never sees
+//! other tags than this module: a tag must be complete, elements must end in the reverse order of their beginnings, and
 //! none may end outside of the Markdown block that it begins in.
 
 use pulldown_cmark::{CodeBlockKind, Event, LinkType, Parser, Tag, TagEnd};
@@ -14,7 +14,7 @@ const MAX_NESTING: usize = 64;
 /// Why Markdown is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Its HTML is not safe, or not sound.
+    /// Its HTML is not safe, or malformed.
     Unsafe,
     /// It nests deeper than [`MAX_NESTING`].
     TooDeep,
@@ -30,7 +30,7 @@ impl Refusal {
     }
 }
 
-/// Judges Markdown.
+/// Checks Markdown.
 pub(super) fn check(markdown: &str) -> Result<(), Refusal> {
     // The parser's time grows with the blocks that are open in a line, so they are bounded before it begins.
     if markdown.lines().any(|line| begun(line) > MAX_NESTING) {
@@ -48,7 +48,7 @@ pub(super) fn check(markdown: &str) -> Result<(), Refusal> {
             html.clear();
         }
         match event {
-            // It shows no element of its own.
+            // It has no element of its own.
             Event::Start(Tag::HtmlBlock) | Event::End(TagEnd::HtmlBlock) => {}
             Event::Start(tag) => {
                 match tag {
@@ -79,7 +79,7 @@ fn begun(line: &str) -> usize {
     markers.matches('>').count() + markers.split([' ', '\t', '>']).filter(list).count()
 }
 
-/// Refuses what does not hold as unsafe.
+/// Returns [`Refusal::Unsafe`] unless this holds.
 fn sound(holds: bool) -> Result<(), Refusal> {
     if holds { Ok(()) } else { Err(Refusal::Unsafe) }
 }
@@ -88,7 +88,7 @@ fn is_alphanumeric(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-/// What can begin and end.
+/// A block or element that is open until it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Element {
     /// A block or span of Markdown.
@@ -97,7 +97,7 @@ enum Element {
     Html(&'static str),
 }
 
-/// What has begun and not ended, the innermost last.
+/// The open elements, the innermost last.
 #[derive(Debug, Default)]
 struct Open(Vec<Element>);
 
@@ -115,7 +115,7 @@ impl Open {
     }
 }
 
-/// The elements that are harmless, and their attributes besides [`EVERYWHERE`].
+/// The harmless elements, with their attributes in addition to [`EVERYWHERE`].
 const TAGS: &[(&str, &[&str])] = &[
     ("a", &["href", "hreflang"]),
     ("abbr", &[]),
@@ -200,7 +200,7 @@ const EVERYWHERE: &[&str] = &["lang", "title"];
 /// The elements that have no end.
 const VOID: &[&str] = &["area", "br", "col", "hr", "img", "wbr"];
 
-/// The elements that may only be directly within these: elsewhere they could end what is around the text.
+/// The elements that may only be directly within these: elsewhere they could close elements around the text.
 const WITHIN: &[(&str, &[&str])] = &[
     ("caption", &["table"]),
     ("col", &["colgroup", "table"]),
@@ -339,7 +339,7 @@ impl<'a> Tags<'a> {
         }
     }
 
-    /// Passes over white space; tells whether there was any.
+    /// Skips white space; returns whether there was any.
     fn space(&mut self) -> bool {
         let before = self.rest.len();
         self.rest = self.rest.trim_start_matches(['\t', '\n', '\x0C', '\r', ' ']);

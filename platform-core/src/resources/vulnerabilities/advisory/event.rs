@@ -320,7 +320,7 @@ pub const MAX_LOCATION: usize = 64 << 10;
 
 const NOTE: Field = Field::string("note").about("What a reader should know about the event.").multiline();
 
-// What documents (`advisory::Document`) show too.
+// Fields that documents (`advisory::Document`) have too.
 pub(crate) const TRUE_POSITIVE_DETERMINATION: Field =
     Field::message("truePositiveDetermination", &[NOTE]).about("Set when the artifact was found to be vulnerable.");
 pub(crate) const FALSE_POSITIVE_DETERMINATION: Field = Field::message(
