@@ -58,6 +58,12 @@ def comparable(value: object) -> object:
     return value
 
 
+def run(*command: object, cwd: pathlib.Path) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{command}: {done.stdout}{done.stderr}")
+
+
 class PythonClient:
     """The client of openapi-python-client."""
 
@@ -70,9 +76,7 @@ class PythonClient:
         config.write_text("package_name_override: generated_client\npost_hooks: []\n")
         generate = [pathlib.Path(sys.executable).parent / "openapi-python-client", "generate", "--meta", "none"]
         files = ["--path", document, "--output-path", folder / "generated_client", "--config", config]
-        done = subprocess.run([*generate, *files], cwd=FOLDER, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(done.stdout + done.stderr)
+        run(*generate, *files, cwd=FOLDER)
         sys.path.insert(0, str(folder))
         files = (folder / "generated_client" / "api").glob("*/*.py")
         self.modules = {plain(file.stem): f"generated_client.api.{file.parent.name}.{file.stem}" for file in files}
@@ -137,25 +141,19 @@ class TypeScriptClient:
         installed = folder / "package.json"
         if not installed.exists() or installed.read_text() != packages:
             installed.write_text(packages)
-            self.run("npm", "install", "--silent", "--no-fund", "--no-audit", "--no-package-lock", cwd=folder)
+            run("npm", "install", "--silent", "--no-fund", "--no-audit", "--no-package-lock", cwd=folder)
         shutil.rmtree(folder / "client", ignore_errors=True)
         sdk = "{ name: '@hey-api/sdk', validator: { response: 'zod' } }"
         plugins = f"['@hey-api/client-fetch', '@hey-api/typescript', 'zod', {sdk}]"
         config = f"export default {{ input: {json.dumps(str(document))}, output: 'client', plugins: {plugins} }}"
         (folder / "openapi-ts.config.mjs").write_text(config)
-        self.run("npx", "openapi-ts", cwd=folder)
+        run("npx", "openapi-ts", cwd=folder)
         shutil.copy(HERE / "ts" / "main.ts", folder)
         bundle = ["--bundle", "--platform=node", "--format=esm", "--log-level=error", "--outfile=main.mjs"]
-        self.run("npx", "esbuild", "main.ts", *bundle, cwd=folder)
+        run("npx", "esbuild", "main.ts", *bundle, cwd=folder)
         self.program = folder / "main.mjs"
         text = (folder / "client" / "sdk.gen.ts").read_text()
         self.functions = {plain(name): name for name in re.findall(r"^export const (\w+) =", text, flags=re.M)}
-
-    @staticmethod
-    def run(*command: object, cwd: pathlib.Path) -> None:
-        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"{command}: {done.stdout}{done.stderr}")
 
     def connect(self, server) -> None:
         env = {**os.environ, "API": server.url, "TOKEN": server.token}

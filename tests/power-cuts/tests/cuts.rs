@@ -14,7 +14,7 @@
 
 use std::path::Path;
 
-use power_cuts::{Action, Disk, Fate, Recording, Subject, Trace, run, verify};
+use power_cuts::{Action, Disk, Fate, Recording, Subject, run, verify};
 
 fn record(subject: Subject, failing_sync: Option<u64>) -> Recording {
     run(Path::new(env!("CARGO_BIN_EXE_workload")), subject, failing_sync).unwrap()
@@ -121,16 +121,17 @@ fn sqlite_without_a_sync_for_each_commit_loses_acknowledged_commits() {
     assert!(cut(Subject::SqliteNormal, &recording).unwrap_err().contains("was acknowledged"));
 }
 
+fn cut_without_syncs(subject: Subject, of: impl Fn(&str) -> bool) -> Result<(), String> {
+    let Recording { trace, ran } = record(subject, None);
+    cut(subject, &Recording { trace: trace.without_syncs(of), ran })
+}
+
 #[test]
 fn sled_without_our_sync_of_its_log_loses_acknowledged_commits() {
-    let Recording { trace, ran } = record(Subject::Sled, None);
-    let trace = trace.without_syncs(|path| path == "store/db");
-    cut(Subject::Sled, &Recording { trace, ran }).unwrap_err();
+    cut_without_syncs(Subject::Sled, |path| path == "store/db").unwrap_err();
 }
 
 #[test]
 fn key_files_that_are_renamed_before_they_are_synced_are_lost() {
-    let Recording { trace, ran } = record(Subject::DataDirectory, None);
-    let trace: Trace = trace.without_syncs(|path| path.starts_with("data/"));
-    cut(Subject::DataDirectory, &Recording { trace, ran }).unwrap_err();
+    cut_without_syncs(Subject::DataDirectory, |path| path.starts_with("data/")).unwrap_err();
 }
