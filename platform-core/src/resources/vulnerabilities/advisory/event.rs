@@ -316,7 +316,7 @@ pub(super) fn number(events: &mut [AdvisoryEvent], advisory: &Uid) {
 }
 
 /// The most bytes of where a component is; our choice. Scanners list all paths of a component that is in many places.
-pub const MAX_LOCATION: usize = 64 << 10;
+const MAX_LOCATION: usize = 64 << 10;
 
 const NOTE: Field = Field::string("note").about("What a reader should know about the event.").multiline();
 
