@@ -225,3 +225,23 @@ impl fmt::Debug for Grants {
         f.debug_struct("Grants").field("identity", &self.identity.uid).field("by_group", &self.by_group).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::cap;
+
+    #[test]
+    fn sets_of_groups_are_cached_up_to_the_bound_and_then_dropped() {
+        let held = ["groups.list", "repo.list", "repo.create", "tag.list"].map(cap);
+        let group = |n: usize| Uid::opaque(format!("{:040x}/{n:016x}", 1));
+        // Five sets of 54 groups, each counted as 56, are exactly 64 + 4 * 54.
+        let bound = (0..54).map(|n| (group(n), held.into_iter().collect()));
+        let grants = Grants::new(Identity::default(), false, AsOf::default(), Vec::new(), bound);
+        let remembered = [&held[..1], &held[..2], &held[..3], &held[..4], &held[1..2], &held[2..3]].map(|wanted| {
+            assert_eq!(grants.nodes(wanted).len(), 54);
+            grants.remembered_nodes()
+        });
+        assert_eq!(remembered, [54, 108, 162, 216, 270, 54]);
+    }
+}

@@ -364,3 +364,54 @@ impl Narrow {
         Err(Error::invalid_field("scopes", "narrows to more groups than a token has room for; name fewer"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn exchange(request: Value) -> Result<Exchange> {
+        Exchange::read(request.as_object().cloned().unwrap_or_default())
+    }
+
+    #[test]
+    fn an_exchange_reads_every_field() {
+        let (group, identity) = ("1".repeat(40), "2".repeat(40));
+        let provider = format!("{group}/1234567890abcdef");
+        let read = exchange(json!({
+            "aud": ["one", "two"],
+            "identity": identity,
+            "identityProvider": provider,
+            "scope": group,
+            "scopes": [provider],
+            "cap": ["repo.list"],
+        }));
+        let narrow = Narrow {
+            scopes: vec![Uid::opaque(group), Uid::opaque(provider.clone())],
+            capabilities: Some([crate::access::cap("repo.list")].into_iter().collect()),
+        };
+        let expected = Exchange {
+            audiences: vec!["one".to_owned(), "two".to_owned()],
+            identity: Some(Uid::opaque(identity)),
+            identity_provider: Some(Uid::opaque(provider)),
+            narrow,
+        };
+        assert_eq!(read.unwrap(), expected);
+        for field in ["identity", "identityProvider", "scope"] {
+            assert!(exchange(json!({ "aud": ["one"], field: "not a uid" })).is_err(), "{field}");
+        }
+    }
+
+    #[test]
+    fn audiences_are_1_to_16_texts_of_1_to_512_bytes() {
+        let texts = |count: usize, len: usize| json!({ "aud": vec!["x".repeat(len); count] });
+        for (count, len) in [(1, 1), (1, 512), (16, 1), (16, 512)] {
+            assert_eq!(exchange(texts(count, len)).unwrap().audiences.len(), count);
+        }
+        for (count, len) in [(0, 1), (1, 0), (1, 513), (17, 1)] {
+            assert!(exchange(texts(count, len)).is_err(), "{count} of {len} bytes");
+        }
+        assert!(exchange(json!({ "aud": ["x", ""] })).is_err());
+    }
+}
