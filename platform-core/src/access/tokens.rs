@@ -97,16 +97,21 @@ pub struct Narrow {
     pub capabilities: Option<CapabilitySet>,
 }
 
+const AUDIENCES: Field = Field::strings("aud").about("The audiences of the new token, 1 to 16.");
+const SCOPE: Field = Field::string("scope").about("One more of `scopes`.");
+const CAPABILITIES: Field = Field::strings("cap")
+    .about("Capabilities that the new token is narrowed to, such as `repo.list`.")
+    .max_items(CapabilitySet::LEN);
+const SCOPES: Field = Field::strings("scopes").about("Groups that the new token is narrowed to.");
+
 impl Exchange {
     /// The fields of the request.
     pub const FIELDS: &'static [Field] = &[
-        Field::strings("aud").about("The audiences of the new token, 1 to 16."),
+        AUDIENCES,
         Field::string("identity").about("The identity to act as; without one, the person that the token is for."),
-        Field::string("scope").about("One more of `scopes`."),
-        Field::strings("cap")
-            .about("Capabilities that the new token is narrowed to, such as `repo.list`.")
-            .max_items(CapabilitySet::LEN),
-        Field::strings("scopes").about("Groups that the new token is narrowed to."),
+        SCOPE,
+        CAPABILITIES,
+        SCOPES,
         Field::string("identityProvider")
             .about("The identity provider of an organization that vouches for the person."),
     ];
@@ -138,14 +143,7 @@ pub struct Refresh {
 
 impl Refresh {
     /// The fields of the request.
-    pub const FIELDS: &'static [Field] = &[
-        Field::strings("aud").about("The audiences of the new token, 1 to 16."),
-        Field::string("scope").about("One more of `scopes`."),
-        Field::strings("cap")
-            .about("Capabilities that the new token is narrowed to, such as `repo.list`.")
-            .max_items(CapabilitySet::LEN),
-        Field::strings("scopes").about("Groups that the new token is narrowed to."),
-    ];
+    pub const FIELDS: &'static [Field] = &[AUDIENCES, SCOPE, CAPABILITIES, SCOPES];
 
     /// Reads a request as its proto3 JSON.
     ///
