@@ -39,7 +39,7 @@ impl AsOf {
 pub struct Grants {
     /// The identity's record.
     pub(crate) identity: Identity,
-    /// What tells this registration of a person from the next; none for an identity of a group.
+    /// The id of this registration of a person; none for an identity of a group.
     registration: Option<RegistrationId>,
     /// Whether this is the installation's operator.
     pub(crate) operator: bool,
@@ -95,8 +95,8 @@ impl Grants {
         Self { registration, ..self }
     }
 
-    /// Returns what tells this registration of a person from the next; none for an identity of a group, for the
-    /// operator that an installation begins with, and for who registered before there were ids.
+    /// Returns the id of this registration of a person; none for an identity of a group, for the operator that an
+    /// installation begins with, and for persons who registered before there were ids.
     pub fn registration(&self) -> Option<RegistrationId> {
         self.registration
     }

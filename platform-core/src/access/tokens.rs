@@ -21,8 +21,8 @@ use crate::{
 /// The methods of the contract's `SecurityTokenService` and `Auth`. `credential` is always the bearer token.
 #[async_trait]
 pub trait TokenService: Debug + Send + Sync + 'static {
-    /// Refuses a credential whose form alone shows that it cannot be good. Transports ask before they read the rest of
-    /// a request; it takes no input or output.
+    /// Refuses a credential whose form alone shows that it cannot be valid. Transports call this before they read the
+    /// rest of a request; it does no I/O.
     ///
     /// # Errors
     /// UNAUTHENTICATED.
@@ -62,7 +62,7 @@ pub trait TokenService: Debug + Send + Sync + 'static {
     async fn unregister(&self, credential: &str, id: &str) -> Result<()>;
 }
 
-/// What a credential is used for, which says what form it has.
+/// The use of a credential, which determines its form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialOf {
     /// [`TokenService::refresh`]: a refresh token.
