@@ -319,6 +319,21 @@ fn an_event_that_is_settled_while_it_is_read_is_left_out() {
 }
 
 #[test]
+fn an_event_that_was_settled_does_not_become_a_dead_letter_without_its_data() {
+    let world = World::new();
+    let repo = world.repo(&world.org);
+    let subscriptions: Vec<_> = (0..2).map(|_| subscribe(&world, &world.org)).collect();
+    settle_first(&world, &subscriptions[0], Outcome::Delivered(200));
+    grow(&world, &repo, 20_000);
+    settle_first(&world, &subscriptions[0], Outcome::Delivered(200));
+    let mut lease = lease(&world, &subscriptions[1], "test");
+    let pending = waiting(&world, &subscriptions[1]).remove(0);
+    assert!(settle(&world, &mut lease, vec![(pending.clone(), Outcome::Delivered(200))]));
+    assert!(!settle(&world, &mut lease, vec![(pending, dead())]));
+    assert_eq!((count(&world, BODY), count(&world, "DeadLetter")), (0, 0));
+}
+
+#[test]
 fn data_that_is_lost_is_found_and_never_delivered_as_nothing() {
     let world = World::new();
     let repo = world.repo(&world.org);
