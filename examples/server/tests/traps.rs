@@ -188,7 +188,7 @@ fn trap_c18_secrets_are_in_no_file_no_log_and_no_answer_but_their_own() {
         let server = Server::start(dir.path(), &["--store", store, "--log", "debug"]);
         let (operator, organisation) = api(dir.path(), &[]);
         // Its events wait in the store: there is nobody at the sink.
-        let sink = json!({ "sink": "https://127.0.0.1/" });
+        let sink = json!({ "sink": "https://sink.invalid/" });
         operator.post(&format!("/events/v2/subscriptions/{organisation}"), &sink).ok();
         let mut secrets = vec!["canary-of-the-client".to_owned(), operator.token.clone()];
         let oidc = json!({ "issuer": "https://a.example", "clientId": "c", "clientSecret": secrets[0] });
