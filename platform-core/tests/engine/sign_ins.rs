@@ -3,7 +3,7 @@
 use std::thread;
 
 use platform_core::{
-    error::Code,
+    error::{Code, Result},
     resources::iam::{NewSignIn, SignIn},
     store::{Query, Scope},
     uid::Uid,
@@ -15,6 +15,10 @@ use crate::common::{BEGIN, ISSUER, World, code};
 
 /// Signs a person in by secrets that follow from a number.
 fn sign_in(world: &World, person: &Uid, number: usize, until: i64) -> SignIn {
+    try_sign_in(world, person, number, until).unwrap()
+}
+
+fn try_sign_in(world: &World, person: &Uid, number: usize, until: i64) -> Result<SignIn> {
     let secret = number.to_be_bytes();
     let new = NewSignIn {
         identity: person,
@@ -25,12 +29,19 @@ fn sign_in(world: &World, person: &Uid, number: usize, until: i64) -> SignIn {
         token: &secret,
         state: Value::Null,
     };
-    block_on(world.platform.begin_sign_in(new)).unwrap()
+    block_on(world.platform.begin_sign_in(new))
 }
 
 fn standing(world: &World, person: &Uid) -> usize {
     let query = Query::new("SignIn", Scope::Children(person.clone()));
     block_on(world.platform.store().list(&query)).unwrap().items.len()
+}
+
+#[test]
+fn nobody_signs_in_as_a_person_who_is_not_registered() {
+    let world = World::new();
+    let refused = try_sign_in(&world, &Uid::opaque("a".repeat(40)), 0, 1_000_000);
+    assert_eq!(code(refused), Code::Unauthenticated);
 }
 
 #[test]
