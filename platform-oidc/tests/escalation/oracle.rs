@@ -115,6 +115,8 @@ pub struct Credentials {
     pub persons: Vec<String>,
     /// Tokens that it stole: whose they are, and what they are narrowed to.
     pub stolen: Vec<(String, Powers)>,
+    /// Identities of groups that it has tokens of, which are good until they expire, however the identities change.
+    pub issued: BTreeSet<String>,
     /// Tokens of directories.
     pub scim: Vec<String>,
     /// The public part of its own key, as static keys have it.
@@ -186,6 +188,7 @@ impl State {
         let mut all = Powers::default();
         let mut who: BTreeSet<String> =
             of.persons.iter().map(|subject| person_uid(TRUSTED, subject).to_string()).collect();
+        who.extend(of.issued.iter().cloned());
         for provider in self.all("IdentityProvider") {
             self.signed_in(of, provider, &mut who, &mut all);
         }

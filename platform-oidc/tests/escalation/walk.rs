@@ -412,7 +412,11 @@ impl World {
         self.holds_what_was_given(&caller).await?;
         for issued in &self.tokens[had..] {
             let caller = self.setting.verifier.authenticate(issued).await;
-            self.holds_what_was_given(&caller.map_err(|error| format!("{what}: {error:?}"))?).await?;
+            let caller = caller.map_err(|error| format!("{what}: {error:?}"))?;
+            self.holds_what_was_given(&caller).await?;
+            if caller.narrowing.is_none() && !caller.identity.is_root() {
+                self.credentials.issued.insert(caller.identity.to_string());
+            }
         }
         Ok(())
     }

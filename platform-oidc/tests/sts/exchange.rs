@@ -229,6 +229,22 @@ async fn a_deleted_identity_loses_access_at_once() {
 }
 
 #[tokio::test]
+async fn an_issued_token_is_good_until_it_expires_however_the_identity_is_assumed_by_then() {
+    let setting = Setting::new().await;
+    let alice = setting.alice().await;
+    let upstream = setting.upstream(json!({"exp": NOW + 9000}));
+    let first = setting.assume(&upstream, &alice).await.unwrap();
+    let mut identity = setting.platform.get::<Identity>(&setting.operator, &alice).await.unwrap();
+    identity.claim_match.as_mut().unwrap().subject = "somebody else".to_owned();
+    setting.platform.update(&setting.operator, &alice, &identity, "claimMatch.subject").await.unwrap();
+    assert_eq!(code(setting.assume(&upstream, &alice).await), Code::Unauthenticated);
+    setting.clock.set(NOW + 1800);
+    assert!(setting.sees(first.token.expose(), &setting.org).await);
+    let second = setting.assume(first.token.expose(), &alice).await.unwrap();
+    assert_eq!(second.expiry, first.expiry, "no exchange prolongs a token");
+}
+
+#[tokio::test]
 async fn an_identity_is_marked_as_seen_once_an_hour_and_not_as_updated() {
     let setting = Setting::new().await;
     let alice = setting.alice().await;
