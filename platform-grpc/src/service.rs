@@ -137,13 +137,17 @@ where
         let content_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
         if content_type.starts_with(b"application/grpc-web") {
             if request.method() != Verb::POST {
-                return Box::pin(async move { Ok(inner.other_method()) });
+                let counted = Origin::of(request.extensions(), &inner.shares).open();
+                return Box::pin(async move {
+                    Ok(counted.map_or_else(|error| inner.refuse(&error), |()| inner.other_method()))
+                });
             }
             return Box::pin(GrpcWebLayer::new().layer(Unframed(inner)).call(request));
         }
         if request.version() < Version::HTTP_2 {
             let error = Error::new(Code::Unimplemented, "gRPC takes HTTP/2; on HTTP/1.1 there is gRPC-Web");
-            return Box::pin(async move { Ok(inner.refuse(&error)) });
+            let origin = Origin::of(request.extensions(), &inner.shares);
+            return Box::pin(async move { Ok(inner.refuse(&origin.refused(error))) });
         }
         Box::pin(async move { Ok(inner.answer(request).await) })
     }
@@ -179,16 +183,15 @@ impl Inner {
         }
         let path = request.uri().path();
         let Some(method) = self.methods.get(path) else {
-            return match self.standard.find(path) {
-                Some(service) => match service.answer(request, &origin, &self.limits).await {
-                    Ok(response) => response,
-                    Err(error) => self.refuse(&error),
-                },
-                None => self.refuse(&Error::new(Code::Unimplemented, "There is no such method")),
+            let answered = match self.standard.find(path) {
+                Some(service) => service.answer(request, &origin, &self.limits).await,
+                None => Err(origin.refused(Error::new(Code::Unimplemented, "There is no such method"))),
             };
+            return answered.unwrap_or_else(|error| self.refuse(&error));
         };
         if request.method() != Verb::POST {
-            return self.refuse(&Error::new(Code::Unimplemented, "gRPC calls are POST").of_domain(method.domain));
+            let error = Error::new(Code::Unimplemented, "gRPC calls are POST").of_domain(method.domain);
+            return self.refuse(&origin.refused(error));
         }
         let limit = self.limits.request_time;
         // A deadline of the client beyond the limit does not extend it.
@@ -226,10 +229,10 @@ impl Inner {
     /// Authenticates the caller before the message is read. The token service verifies the credential of a token
     /// method; here it is refused when it is missing or malformed.
     async fn who(&self, method: &Method, origin: &Origin, headers: &HeaderMap) -> Result<Who> {
+        let token = bearer(headers).map_err(|error| origin.refused(error))?;
         if matches!(method.what, What::Token(_)) {
             origin.token_path()?;
         }
-        let token = bearer(headers)?;
         let open = match &method.what {
             What::Token(TokenMethod::HeadlessSession) => return Ok(Who::Credential(None)),
             What::Token(what) => {

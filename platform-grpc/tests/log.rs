@@ -19,50 +19,18 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Method, Request, Version};
 use http_body_util::{BodyExt, Full};
-use platform_core::{
-    access::{Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
-    error::{Error, Result},
-};
 use platform_grpc::Grpc;
 use platform_http::{Layers, Limits, Rest, serve};
-use setting::{ORG, UidIsToken, platform};
+use setting::{NoTokens, ORG, UidIsToken, platform};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
 use tower::ServiceExt;
 use tracing_subscriber::fmt::MakeWriter;
-
-/// A token service that believes nobody.
-#[derive(Debug)]
-struct NoTokens;
-
-fn refused<T>() -> Result<T> {
-    Err(Error::unauthenticated("The token proves nothing"))
-}
-
-#[async_trait]
-impl TokenService for NoTokens {
-    async fn exchange(&self, _: &str, _: &Exchange) -> Result<RawToken> {
-        refused()
-    }
-    async fn refresh(&self, _: &str, _: &Refresh) -> Result<TokenPair> {
-        refused()
-    }
-    async fn who_am_i(&self, _: &str) -> Result<WhoAmI> {
-        refused()
-    }
-    async fn register(&self, _: &str, _: &Register) -> Result<Registration> {
-        refused()
-    }
-    async fn unregister(&self, _: &str, _: &str) -> Result<()> {
-        refused()
-    }
-}
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);

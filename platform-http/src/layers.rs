@@ -5,8 +5,8 @@ use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
 use http::{
-    HeaderName, HeaderValue, Method, Request, Response,
-    header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER},
+    HeaderName, HeaderValue, Method, Request, Response, StatusCode,
+    header::{ACCESS_CONTROL_ALLOW_METHODS, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER},
 };
 use http_body::Body;
 use tower::{
@@ -49,14 +49,17 @@ const GRPC_WEB_READS: [HeaderName; 3] =
 /// The code of a gRPC call that was refused, whose HTTP status is always 200.
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
+const GRPC_RESOURCE_EXHAUSTED: &str = "8";
+
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What stands around a service.
 ///
 /// Every request gets an `x-request-id`, unless it has one of at most 128 visible ASCII characters, which goes back with
-/// the answer and into the log. The
-/// log has one line for each request, at level INFO, with method, path, status, the code of a gRPC call that was
-/// refused, and time; never a query, a header or a body, since tokens travel in them.
+/// the answer and into the log. The log has one line for each request, with method, path, status, the code of a gRPC call
+/// that was refused, and time; never a query, a header or a body, since tokens travel in them. Lines are at level INFO.
+/// Those of preflights of CORS and of requests that were refused as too many (RESOURCE_EXHAUSTED) are at DEBUG, so that
+/// nobody without a token can fill the log.
 #[derive(Debug, Clone, Default)]
 pub struct Layers {
     /// The origins whose pages may call the API. None by default, and then there is no CORS.
@@ -139,5 +142,12 @@ fn answered<B>(response: &Response<B>, latency: Duration, _: &Span) {
     let grpc = response.headers().get(GRPC_STATUS).and_then(|code| code.to_str().ok());
     // As a number of 64 bits, since the log writes longer ones as text.
     let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-    tracing::info!(status = response.status().as_u16(), grpc, micros, "answered");
+    let status = response.status().as_u16();
+    let is_preflight = response.headers().contains_key(ACCESS_CONTROL_ALLOW_METHODS);
+    let is_too_many = response.status() == StatusCode::TOO_MANY_REQUESTS || grpc == Some(GRPC_RESOURCE_EXHAUSTED);
+    if is_preflight || is_too_many {
+        tracing::debug!(status, grpc, micros, "answered");
+    } else {
+        tracing::info!(status, grpc, micros, "answered");
+    }
 }

@@ -113,11 +113,15 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
     if let Some(origin) = &origin {
         origin.admit()?;
     }
-    let proved = match bearer(&head.headers)? {
-        Some(token) => authenticator.authenticate(token).await,
-        None => Err(Error::unauthenticated("A bearer token is needed")),
+    let proved = match bearer(&head.headers) {
+        Ok(Some(token)) => authenticator.authenticate(token).await,
+        Ok(None) => Err(Error::unauthenticated("A bearer token is needed")),
+        Err(error) => Err(error),
     };
-    let caller = proved.or_else(|error| origin.map_or(Ok(()), |origin| origin.open()).and(Err(error)))?;
+    let caller = proved.map_err(|error| match origin {
+        Some(origin) => origin.refused(error),
+        None => error,
+    })?;
     platform.demand_operator(&caller).await?;
     Ok(caller)
 }

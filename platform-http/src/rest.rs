@@ -147,8 +147,12 @@ impl Inner {
     {
         origin.admit()?;
         let (path, query) = match request::target(head, &self.limits) {
-            Err(refusal) if head.uri.path().starts_with(scim::PREFIX) => return Ok(scim::refused(refusal)),
-            target => target?,
+            Ok(target) => target,
+            Err(refusal) => {
+                let refusal = origin.refused(refusal);
+                let is_scim = head.uri.path().starts_with(scim::PREFIX);
+                return if is_scim { Ok(scim::refused(refusal)) } else { Err(refusal) };
+            }
         };
         if let (Some(endpoint), Some(service)) = (tokens::Endpoint::find(path), &self.tokens) {
             return self.token_service(&**service, endpoint, head, origin, query, body).await;
@@ -158,11 +162,13 @@ impl Inner {
         }
         let (endpoint, variables) = match self.routes.find(&head.method, path) {
             Found::Endpoint(endpoint, variables) => (endpoint, variables),
-            Found::OtherMethods(allow) if head.method == Method::OPTIONS => return Ok(reply::options(&allow)),
-            Found::OtherMethods(allow) => return Err(Refusal::other_methods(allow)),
-            Found::Nothing => return Err(Refusal::no_path()),
+            Found::OtherMethods(allow) if head.method == Method::OPTIONS => {
+                return Ok(origin.open().map(|()| reply::options(&allow))?);
+            }
+            Found::OtherMethods(allow) => return Err(origin.refused(Refusal::other_methods(allow))),
+            Found::Nothing => return Err(origin.refused(Refusal::no_path())),
         };
-        let token = request::bearer(&head.headers)?;
+        let token = request::bearer(&head.headers).map_err(|error| origin.refused(error))?;
         match endpoint {
             Endpoint::Standard(Verb::List, registered, names) => {
                 let variables = names.iter().map(String::as_str).zip(variables);

@@ -171,12 +171,12 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    let access = match request::bearer(&head.headers)? {
-        Some(token) => platform.verify_scim_token(token).await,
-        None => Err(Error::unauthenticated("A SCIM token is needed")),
+    let access = match request::bearer(&head.headers) {
+        Ok(Some(token)) => platform.verify_scim_token(token).await,
+        Ok(None) => Err(Error::unauthenticated("A SCIM token is needed")),
+        Err(error) => Err(error),
     };
-    // A directory without a good token is counted with those who need no token.
-    let access = access.or_else(|error| origin.open().and(Err(error)))?;
+    let access = access.map_err(|error| origin.refused(error))?;
     let path = with_slashes(path);
     let (provider, endpoint) = find(&path).ok_or_else(Refused::not_found)?;
     // A token is good at its own provider, and tells nothing of any other.

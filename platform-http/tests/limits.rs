@@ -24,19 +24,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Request, header::EXPECT};
 use http_body::{Body, Frame};
-use platform_core::{
-    access::{CredentialOf, Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
-    error::{Error, Result},
-    resources::vulnerabilities::Advisory,
-    uid::Uid,
-};
+use platform_core::{resources::vulnerabilities::Advisory, uid::Uid};
 use platform_http::{Import, Layers, Limits, Listener, OpenPaths, Rate, Rest, Shares, serve};
 use serde_json::json;
-use support::{Answer, OPERATOR, ORG, call, get, post};
+use support::{Answer, NoTokens, OPERATOR, ORG, call, get, post};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tower::ServiceExt;
 
@@ -55,7 +49,7 @@ struct Server {
 impl Server {
     async fn new(limits: Limits) -> Self {
         let limits = Limits { limit_loopback: true, ..limits };
-        let rest = support::rest(limits.clone()).await.with_tokens(Arc::new(Tokens));
+        let rest = support::rest(limits.clone()).await.with_tokens(Arc::new(NoTokens));
         let shares = Shares::new(&limits);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -112,36 +106,6 @@ const fn each_hour(burst: u32) -> Option<Rate> {
     match NonZeroU32::new(burst) {
         Some(burst) => Some(Rate { every: Duration::from_secs(3600), burst }),
         None => None,
-    }
-}
-
-/// A token service whose credentials begin with `good`.
-#[derive(Debug)]
-struct Tokens;
-
-fn refused<T>() -> Result<T> {
-    Err(Error::unauthenticated("The token proves nothing"))
-}
-
-#[async_trait]
-impl TokenService for Tokens {
-    fn check_form(&self, credential: &str, _: CredentialOf) -> Result<()> {
-        if credential.starts_with("good") { Ok(()) } else { refused() }
-    }
-    async fn exchange(&self, _: &str, _: &Exchange) -> Result<RawToken> {
-        refused()
-    }
-    async fn refresh(&self, _: &str, _: &Refresh) -> Result<TokenPair> {
-        refused()
-    }
-    async fn who_am_i(&self, _: &str) -> Result<WhoAmI> {
-        refused()
-    }
-    async fn register(&self, _: &str, _: &Register) -> Result<Registration> {
-        refused()
-    }
-    async fn unregister(&self, _: &str, _: &str) -> Result<()> {
-        refused()
     }
 }
 
@@ -212,7 +176,7 @@ async fn a_token_path_refuses_a_malformed_bearer_before_it_reads_a_body_of_16_ki
         ("POST", "/auth/v1/register"),
         ("DELETE", "/auth/v1/delete/x"),
     ] {
-        for token in [None, Some("junk")] {
+        for token in [None, Some("malformed")] {
             assert_eq!(send_unread(&server.rest, token, method, path).await, (401, false), "{path} {token:?}");
         }
     }
@@ -406,6 +370,33 @@ async fn what_needs_no_token_has_a_rate_for_each_address_and_callers_theirs() {
         status(&from(hop, "GET /iam/v2/groups", &head)).to_owned()
     };
     assert_eq!(["198.51.100.1", "198.51.100.3", "198.51.100.4"].map(groups), ["200", "200", "429"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_are_refused_before_a_token_is_judged_have_the_same_rate() {
+    let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    let server = Server::new(Limits { open_rate: each_hour(1), trusted_proxies, ..Limits::default() }).await;
+    let long = format!("GET /{}", "a".repeat(5_000));
+    let long_scim = format!("GET /scim/v2/{}", "a".repeat(5_000));
+    let twice = "Authorization: a\r\nAuthorization: b\r\n";
+    let scim = format!("GET /scim/v2/{ORG}/0123456789abcdef/Users");
+    for (number, (line, headers, expected)) in [
+        ("GET /nosuch", "", "404"),
+        ("PUT /iam/v2/groups", "", "405"),
+        ("OPTIONS /iam/v2/groups", "", "200"),
+        ("GET /iam/v2/groups", twice, "401"),
+        ("GET /auth/v1/ok", twice, "401"),
+        (&long, "", "414"),
+        (&long_scim, "", "414"),
+        (&scim, twice, "401"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let headers = format!("X-Forwarded-For: 198.51.100.{number}\r\n{headers}");
+        let statuses = [(); 2].map(|()| status(&server.send(line, &headers)).to_owned());
+        assert_eq!(statuses, [expected, "429"], "{line} {headers}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

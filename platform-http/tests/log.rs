@@ -15,16 +15,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream;
 use http::Request;
 use http_body::Frame;
 use http_body_util::{Full, StreamBody};
-use platform_core::{
-    access::{Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
-    error::{Error, Result as ApiResult},
-};
 use platform_http::{Layers, Limits};
 use tower::ServiceExt;
 use tracing_subscriber::fmt::MakeWriter;
@@ -38,32 +33,10 @@ async fn send(path: &str, headers: &[(&str, &str)]) {
     service.oneshot(request.body(Full::new(Bytes::new())).unwrap()).await.unwrap();
 }
 
-#[derive(Debug)]
-struct NoTokens;
-
-#[async_trait]
-impl TokenService for NoTokens {
-    async fn exchange(&self, _: &str, _: &Exchange) -> ApiResult<RawToken> {
-        Err(Error::unauthenticated(""))
-    }
-    async fn refresh(&self, _: &str, _: &Refresh) -> ApiResult<TokenPair> {
-        Err(Error::unauthenticated(""))
-    }
-    async fn who_am_i(&self, _: &str) -> ApiResult<WhoAmI> {
-        Err(Error::unauthenticated(""))
-    }
-    async fn register(&self, _: &str, _: &Register) -> ApiResult<Registration> {
-        Err(Error::unauthenticated(""))
-    }
-    async fn unregister(&self, _: &str, _: &str) -> ApiResult<()> {
-        Err(Error::unauthenticated(""))
-    }
-}
-
 /// Sends what clients do wrong and cannot be a fault of the server.
 async fn send_faults_of_clients() {
     let limits = Limits { body_time: std::time::Duration::from_millis(50), ..Limits::default() };
-    let rest = support::rest(limits.clone()).await.with_tokens(Arc::new(NoTokens));
+    let rest = support::rest(limits.clone()).await.with_tokens(Arc::new(support::NoTokens));
     let service = Layers::default().around(rest);
     let get = |path: &str| Request::get(path).header("x-request-id", "a".repeat(60_000));
     let none = || Full::new(Bytes::new());
@@ -72,6 +45,12 @@ async fn send_faults_of_clients() {
     let method = http::Method::from_bytes("A".repeat(4_000).as_bytes()).unwrap();
     let request = Request::builder().method(method).uri("/iam/v2/groups").body(none()).unwrap();
     service.oneshot(request).await.unwrap();
+    // Refused as too many: at level DEBUG, which is not in the log.
+    let no_room = Layers::default().around(support::rest(Limits { bodies: 1, ..limits.clone() }).await);
+    let request = Request::post(format!("/registry/v2/repos/{}", support::ORG));
+    let request = request.header("authorization", format!("Bearer {}", support::OPERATOR));
+    let response = no_room.oneshot(request.body(Full::new(Bytes::from_static(b"{}"))).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 429);
     let body = StreamBody::new(stream::pending::<Result<Frame<Bytes>, std::io::Error>>());
     let slow = Layers::default().around(support::rest(limits).await);
     let request = Request::post(format!("/registry/v2/repos/{}", support::ORG));

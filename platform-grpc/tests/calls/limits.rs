@@ -217,6 +217,17 @@ async fn an_address_has_its_share_of_streams_without_an_end_and_a_rate() {
     both.call("iam.v2.GroupsService/GetGroup", json!({ "uid": ORG })).await.unwrap();
 }
 
+#[tokio::test]
+async fn calls_that_no_method_takes_have_the_rate_of_their_address() {
+    let hourly = |burst| Some(Rate { every: Duration::from_secs(3600), burst: NonZeroU32::new(burst).unwrap() });
+    let both = Both::with(Limits { limit_loopback: true, open_rate: hourly(2), ..Limits::default() }).await;
+    let mut codes = Vec::new();
+    for path in ["/nosuch.Service/Nosuch", "/grpc.health.v1.Health/Nosuch", "/nosuch.Service/Nosuch"] {
+        codes.push(code(post(&both, path, GRPC, "", whole(framed(b""))).await).await);
+    }
+    assert_eq!(codes, [Code::Unimplemented, Code::Unimplemented, Code::ResourceExhausted].map(|code| code as i32));
+}
+
 /// What needs no token, by the ends of the paths.
 const OPEN: [&str; 5] = [
     "PingService/Ping",

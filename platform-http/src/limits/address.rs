@@ -1,6 +1,9 @@
 //! Which address a request is accounted to.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr},
+};
 
 use http::{HeaderMap, HeaderName, header::FORWARDED};
 
@@ -12,6 +15,15 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// customer usually has a whole one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Address(IpAddr);
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V4(ip) => write!(f, "{ip}"),
+            IpAddr::V6(ip) => write!(f, "{ip}/64"),
+        }
+    }
+}
 
 impl Address {
     pub(crate) fn of(ip: IpAddr) -> Self {

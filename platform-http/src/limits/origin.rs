@@ -146,7 +146,18 @@ impl Origin {
     /// # Errors
     /// RESOURCE_EXHAUSTED when such requests of its address come too fast.
     pub fn open(&self) -> Result<()> {
-        self.source.address.map_or(Ok(()), |address| self.source.shares.open.check(&address))
+        let Source { address: Some(address), shares, .. } = &self.source else { return Ok(()) };
+        shares.open.check(address).inspect_err(|_| {
+            if shares.warnings.check(&"rate").is_ok() {
+                tracing::warn!(%address, "requests without a valid token come too fast and are refused");
+            }
+        })
+    }
+
+    /// Counts a request that is refused before it is known who sent it, as [`Origin::open`]. Returns the error to answer
+    /// with: RESOURCE_EXHAUSTED when such requests come too fast, otherwise the given one.
+    pub fn refused<E: From<Error>>(&self, error: E) -> E {
+        self.open().err().map_or(error, E::from)
     }
 
     /// Counts a request to a token path, whose body is charged to a budget of its own.
@@ -169,11 +180,9 @@ impl Origin {
             Some(token) => authenticator.authenticate(token).await,
             None => Err(Error::unauthenticated("A bearer token is needed")),
         };
-        match &proved {
-            Ok(caller) => self.caller(caller)?,
-            Err(_) => self.open()?,
-        }
-        proved
+        let caller = proved.map_err(|error| self.refused(error))?;
+        self.caller(&caller)?;
+        Ok(caller)
     }
 
     /// Counts a request of a caller, and charges its body to them.

@@ -1,6 +1,9 @@
 //! How often requests may come.
 
-use std::{collections::HashMap, fmt, hash::Hash, num::NonZeroU32, str::FromStr, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap, convert::Infallible, fmt, hash::Hash, num::NonZeroU32, str::FromStr, sync::Arc,
+    time::Duration,
+};
 
 use governor::{
     DefaultDirectRateLimiter, Quota, RateLimiter,
@@ -84,11 +87,8 @@ impl<K: Hash + Eq + Clone> Rates<K> {
     /// RESOURCE_EXHAUSTED, with when to try again.
     pub(crate) fn check(&self, key: &K) -> Result<()> {
         let Some(quota) = self.named.get(key).copied().or(self.quota) else { return Ok(()) };
-        let limiter = self.limiters.get(key).unwrap_or_else(|| {
-            let new = Arc::new(RateLimiter::direct(quota));
-            self.limiters.insert(key.clone(), Arc::clone(&new));
-            new
-        });
+        let new = || Ok(Arc::new(RateLimiter::direct(quota)));
+        let Ok(limiter) = self.limiters.get_or_insert_with::<_, Infallible>(key, new);
         limiter.check().map_err(|not_until| {
             let wait = not_until.wait_time_from(self.clock.now());
             exhausted("Too many requests", wait)

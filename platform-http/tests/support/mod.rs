@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tower::{Service, ServiceExt};
 
-pub use setting::{OPERATOR, ORG, UidIsToken, platform};
+pub use setting::{NoTokens, OPERATOR, ORG, UidIsToken, platform};
 
 /// Returns the REST API of a platform with one organisation and its operator.
 pub async fn rest(limits: Limits) -> Rest {

@@ -9,7 +9,10 @@ use std::sync::{
 
 use async_trait::async_trait;
 use platform_core::{
-    access::{Authenticator, Caller},
+    access::{
+        Authenticator, Caller, CredentialOf, Exchange, RawToken, Refresh, Register, Registration, TokenPair,
+        TokenService, WhoAmI,
+    },
     clock::Clock,
     entropy::Entropy,
     error::{Error, Result},
@@ -62,6 +65,36 @@ impl Authenticator for UidIsToken {
                 Ok(Caller::new(Uid::parse(token).map_err(|_| Error::unauthenticated("The token proves no identity"))?))
             }
         }
+    }
+}
+
+/// A token service that accepts no credential. `malformed` is refused for its form.
+#[derive(Debug)]
+pub struct NoTokens;
+
+fn refused<T>() -> Result<T> {
+    Err(Error::unauthenticated("The token proves nothing"))
+}
+
+#[async_trait]
+impl TokenService for NoTokens {
+    fn check_form(&self, credential: &str, _: CredentialOf) -> Result<()> {
+        if credential == "malformed" { refused() } else { Ok(()) }
+    }
+    async fn exchange(&self, _: &str, _: &Exchange) -> Result<RawToken> {
+        refused()
+    }
+    async fn refresh(&self, _: &str, _: &Refresh) -> Result<TokenPair> {
+        refused()
+    }
+    async fn who_am_i(&self, _: &str) -> Result<WhoAmI> {
+        refused()
+    }
+    async fn register(&self, _: &str, _: &Register) -> Result<Registration> {
+        refused()
+    }
+    async fn unregister(&self, _: &str, _: &str) -> Result<()> {
+        refused()
     }
 }
 
