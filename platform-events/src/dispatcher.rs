@@ -38,8 +38,8 @@ pub struct Options {
     pub policy: Policy,
     /// How long one try may take, the lookup of the name included.
     pub timeout: Duration,
-    /// How many subscriptions are delivered to at once. An organization gets one more lane only while it has fewer
-    /// than are free: alone it has at most half of them, and some are always left for others.
+    /// How many subscriptions are delivered to at once. An organization, and a sink's host, gets one more lane only while
+    /// it has fewer than are free: alone it has at most half of them, and some are always left for others.
     pub lanes: usize,
     /// How many besides, of those whose sinks are slow or failing; shared in the same way.
     pub troubled_lanes: usize,

@@ -29,7 +29,7 @@ use crate::{
     metrics,
     policy::millis,
     sink::{Answer, Sink},
-    turns::{Turn as Permit, Turns},
+    turns::{Target, Turn as Permit, Turns},
 };
 
 /// The most events that are read at once, and settled by one commit.
@@ -97,7 +97,7 @@ impl Shared {
     /// Delivers what waits for a subscription, until nothing does or it has to wait itself; `news` tells that more came.
     pub(crate) async fn run(&self, subscription: &Uid, news: &Notify) -> Next {
         // Before the lease, so that what has to wait for a turn here can have one at another dispatcher.
-        let turn = self.well.take(subscription.root()).await;
+        let turn = self.well.take(subscription.root(), None).await;
         let done = match self.lease(subscription).await {
             Ok(Ok(lease)) => {
                 let acknowledged = Acknowledged::default();
@@ -179,13 +179,14 @@ enum Turn {
 
 impl Lane<'_> {
     async fn run(mut self, turn: Permit) -> Result<Next> {
-        let mut first = Some(turn);
+        let (mut first, target) = (Some(turn), Target::of(&self.lease.subscription.sink));
         while !self.shared.stopping.load(Ordering::SeqCst) {
             // What a lane holds in memory, it holds while it has a turn.
             let turns = if self.is_troubled() { &self.shared.troubled } else { &self.shared.well };
-            let permit = match first.take().filter(|_| !self.is_troubled()) {
+            let unused = first.take().filter(|_| !self.is_troubled());
+            let permit = match unused.and_then(|turn| turn.reaching(&target)) {
                 Some(turn) => turn,
-                None => turns.take(self.lease.subscription.uid.root()).await,
+                None => turns.take(self.lease.subscription.uid.root(), Some(&target)).await,
             };
             let mut turn = self.turn().await?;
             // What is not settled does not wait for another turn, which may come after the lease.

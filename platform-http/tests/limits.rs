@@ -235,7 +235,9 @@ fn unread_get(window: u32, path: &str) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_its_client_does_not_take_is_ended_and_its_connection_with_it() {
-    let server = Server::new(Limits { write_time: Duration::from_millis(400), ..Limits::default() }).await;
+    // Nothing else ends such a connection: a client may answer the server's pings.
+    let limits = Limits { ping_time: 10 * PATIENCE, idle_time: 10 * PATIENCE, ..Limits::default() };
+    let server = Server::new(Limits { write_time: Duration::from_millis(400), ..limits }).await;
     for window in [0, 1] {
         let held: Vec<_> = (0..20)
             .map(|_| {
@@ -255,15 +257,42 @@ async fn an_answer_that_its_client_does_not_take_is_ended_and_its_connection_wit
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn over_http_1_an_answer_that_its_client_does_not_take_is_ended_too() {
+    let limits = Limits { write_time: Duration::from_millis(400), idle_time: 10 * PATIENCE, ..Limits::default() };
+    let server = Server::new(limits).await;
+    for n in 0..100 {
+        let repo = json!({ "name": format!("repo-{n}"), "description": "a".repeat(500) });
+        post(&server.rest, &format!("/registry/v2/repos/{ORG}"), repo).await.ok();
+    }
+    // One after another, as many as the buffers of both sockets cannot hold.
+    let list = "GET /registry/v2/repos?page_size=200";
+    let request = format!("{list} HTTP/1.1\r\nHost: a\r\nAuthorization: {OPERATOR}\r\n\r\n");
+    let mut held = server.connect();
+    held.write_all(request.repeat(300).as_bytes()).unwrap();
+    server.until("an answer is held", |shares| shares.held_replies() > 0).await;
+    server.until("nothing is open", |shares| shares.open_connections() == 0 && shares.held_replies() == 0).await;
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_on_a_token_path_has_a_time_of_its_own() {
+    let limits = Limits { token_body_time: Duration::from_millis(200), body_time: 10 * PATIENCE, ..Limits::default() };
+    let server = Server::new(Limits { request_time: 10 * PATIENCE, ..limits }).await;
+    let answer = server.send("POST /sts/exchange", "Authorization: good\r\nContent-Length: 9\r\n");
+    assert_eq!(status(&answer), "408", "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_stops_does_not_wait_for_clients_that_do_not_read() {
-    let drain = 4 * PATIENCE;
-    let server = Server::new(Limits { write_time: 2 * drain, drain_time: drain / 15, ..Limits::default() }).await;
+    let drain_time = Duration::from_secs(12);
+    let limits = Limits { write_time: 10 * PATIENCE, ping_time: 10 * PATIENCE, ..Limits::default() };
+    let server = Server::new(Limits { drain_time, ..limits }).await;
     let mut held = server.connect();
     held.write_all(&unread_get(0, "/ping/v2/ping")).unwrap();
     server.until("the answer is held", |shares| shares.held_replies() > 0).await;
     let Server { stop, done, .. } = server;
     stop.send(()).unwrap();
-    tokio::time::timeout(PATIENCE, done).await.expect("the stream holds the server up").unwrap().unwrap();
+    tokio::time::timeout(drain_time, done).await.expect("the stream holds the server up").unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -268,6 +268,40 @@ async fn a_sink_that_panics_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_slow_host_of_many_organizations_delays_no_other() {
+    let world = World::new().await;
+    let quiet = world.organization().await;
+    world.subscribe(&quiet, B).await;
+    let mut organizations = Vec::new();
+    for n in 0..40 {
+        let organization = world.organization().await;
+        world.subscribe(&organization, &format!("https://slow.test/{n}")).await;
+        world.repos(&organization, 3).await;
+        organizations.push(organization);
+    }
+    // Just fast enough not to count as slow.
+    let sink = Scripted::new(|sink, _, _| match sink {
+        B => at_once(200),
+        _ => (Duration::from_millis(900), Answer::Status(200)),
+    });
+    let _delivering = world.deliver(&sink, |options| (options.lanes, options.troubled_lanes) = (32, 8));
+    tokio::time::sleep(Duration::from_millis(450)).await;
+    let busy = || sink.busy.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(busy(), 16, "one host has half of the lanes");
+    for count in 1..=20 {
+        let begun = Instant::now();
+        world.repos(&quiet, 1).await;
+        sink.has(B, count).await;
+        assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
+        for organization in &organizations {
+            world.repos(organization, 1).await;
+        }
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        assert!(busy() <= 16, "{}", busy());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_organization_with_more_slow_sinks_than_lanes_delays_no_other() {
     let world = World::new().await;
     let quiet = world.organization().await;

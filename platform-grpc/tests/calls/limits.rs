@@ -287,6 +287,19 @@ async fn every_method_has_bounds_of_token_size_and_time() {
 }
 
 #[tokio::test]
+async fn token_methods_take_messages_of_16_kib() {
+    let both = Both::with(Limits { token_body_time: Duration::from_millis(200), ..Limits::default() }).await;
+    let is_token = |path: &String| path.contains(".SecurityTokenService/") || path.contains(".Auth/");
+    let paths: Vec<_> = every_path(&both).into_iter().filter(is_token).collect();
+    assert!(paths.len() >= 5, "{paths:?}");
+    // More than the bound is refused as it arrives; what is within it is waited for.
+    for (length, expected) in [(16 << 10, Code::DeadlineExceeded), ((16 << 10) + 1, Code::InvalidArgument)] {
+        let body = || endless(&framed(&vec![0; length]));
+        assert_eq!(unlike(&both, &paths, OPERATOR, body, expected).await, Vec::<String>::new(), "{length}");
+    }
+}
+
+#[tokio::test]
 async fn every_method_counts_among_the_requests_of_its_address() {
     let limits = Limits { requests_per_address: 1, limit_loopback: true, open_rate: None, ..Limits::default() };
     let both = Both::with(limits).await;
