@@ -26,7 +26,17 @@ pub const MAX_PAGE_TOKEN: usize = 8 << 10;
 
 const UID: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
 const UID_OR_ROOT: &str = "^(/|[0-9a-f]{40}(/[0-9a-f]{16})*)$";
-const PAGE_TOKEN: &str = "^[A-Za-z0-9_-]*$";
+
+pub(crate) const PAGE_SIZE: Field = Field::new("pageSize", Type::Int32)
+    .about("The number of resources on a page: 1 to 200; 0 means 50, and larger values mean 200.");
+pub(crate) const PAGE_TOKEN: Field = Field::string("pageToken")
+    .about("The `nextPageToken` of the page before.")
+    .pattern("^[A-Za-z0-9_-]*$")
+    .max_len(MAX_PAGE_TOKEN);
+pub(crate) const ORDER_BY: Field =
+    Field::string("orderBy").about("A field to order by, optionally followed by ` asc` or ` desc`.");
+pub(crate) const SKIP: Field =
+    Field::new("skip", Type::Int32).about("The number of resources to pass over, counted from the page token.");
 
 /// The parameters that every list has.
 pub const LIST_FIELDS: &[Field] = &[
@@ -43,14 +53,10 @@ pub const LIST_FIELDS: &[Field] = &[
         ],
     )
     .about("Hierarchy filters; several combine by AND."),
-    Field::new("pageSize", Type::Int32)
-        .about("The number of resources on a page: 1 to 200; 0 means 50, and larger values mean 200."),
-    Field::string("pageToken")
-        .about("The `nextPageToken` of the page before.")
-        .pattern(PAGE_TOKEN)
-        .max_len(MAX_PAGE_TOKEN),
-    Field::string("orderBy").about("A field to order by, optionally followed by ` asc` or ` desc`."),
-    Field::new("skip", Type::Int32).about("The number of resources to pass over, counted from the page token."),
+    PAGE_SIZE,
+    PAGE_TOKEN,
+    ORDER_BY,
+    SKIP,
 ];
 
 /// Returns all parameters of a kind's list: those that every list has, then its own. Only where resources lie in a

@@ -93,6 +93,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_bounds_of_what_waits_are_as_documented() {
+        let policy = Policy::default();
+        assert_eq!((policy.backlog, policy.backlog_bytes, policy.organization_bytes), (10_000, 64 << 20, 1 << 30));
+        assert_eq!((policy.refusals, policy.give_up_after.as_secs()), (5, 3 * 86_400));
+    }
+
+    #[test]
     fn delays_double_with_chance_in_them_until_they_are_as_long_as_they_get() {
         let policy = Policy::default();
         for (failures, from) in [(0, 500), (1, 1000), (5, 16_000), (11, 1_024_000), (12, 1_800_000), (9999, 1_800_000)]

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use platform_core::error::{Error, Result};
 use prost_reflect::{
-    DynamicMessage, FieldDescriptor, MessageDescriptor, ReflectMessage, SerializeOptions, Value as Field,
+    DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage, SerializeOptions, Value as Field,
 };
 use serde_json::{Map, Value};
 
@@ -14,6 +14,68 @@ use serde_json::{Map, Value};
 pub(crate) fn message(descriptor: &MessageDescriptor, bytes: Bytes) -> Result<DynamicMessage> {
     DynamicMessage::decode(descriptor.clone(), bytes)
         .map_err(|error| Error::invalid_field("message", format!("is no {}", descriptor.name())).because(error))
+}
+
+/// The most elements of all repeated fields of a request together, in whatever messages they are: each takes two bytes
+/// on the wire and some hundred in memory. No field may have as many. Our choice.
+const MAX_ELEMENTS: usize = 32 << 10;
+
+/// How deep messages are searched for elements, which is as deep as they are decoded.
+const MAX_DEPTH: usize = 100;
+
+/// Checks how many elements a request has, before memory is taken for them. Accepts what is malformed, which
+/// [`message`] refuses.
+///
+/// # Errors
+/// INVALID_ARGUMENT for more than [`MAX_ELEMENTS`].
+pub(crate) fn check_elements(descriptor: &MessageDescriptor, bytes: &[u8]) -> Result<()> {
+    match count_elements(descriptor, bytes, &mut 0, MAX_DEPTH) {
+        Some(Err(field)) => {
+            let rule = format!("the request must have at most {MAX_ELEMENTS} elements in all repeated fields together");
+            Err(Error::invalid_field(field.json_name(), rule))
+        }
+        Some(Ok(())) | None => Ok(()),
+    }
+}
+
+/// Adds the elements of a message, and of the messages in it, to a count. None when it is malformed; the field by which
+/// there are too many.
+fn count_elements(
+    descriptor: &MessageDescriptor,
+    mut bytes: &[u8],
+    count: &mut usize,
+    depth: usize,
+) -> Option<std::result::Result<(), FieldDescriptor>> {
+    let depth = depth.checked_sub(1)?;
+    while !bytes.is_empty() {
+        // A field's number and wire type; of these, a variable-length integer, as lengths are.
+        let key = prost::decode_length_delimiter(&mut bytes).ok()?;
+        let (number, wire_type) = (u32::try_from(key >> 3).ok()?, key & 7);
+        let length = match wire_type {
+            0 => prost::decode_length_delimiter(&mut bytes).ok().map(|_| 0)?,
+            1 => 8,
+            2 => prost::decode_length_delimiter(&mut bytes).ok()?,
+            5 => 4,
+            _ => return None,
+        };
+        let (value, rest) = bytes.split_at_checked(length)?;
+        bytes = rest;
+        let Some(field) = descriptor.get_field(number) else { continue };
+        if field.is_list() || field.is_map() {
+            // Packed numbers take a byte each, at least.
+            let is_packed = wire_type == 2 && !matches!(field.kind(), Kind::Message(_) | Kind::String | Kind::Bytes);
+            *count += if is_packed { value.len() } else { 1 };
+            if *count > MAX_ELEMENTS {
+                return Some(Err(field));
+            }
+        }
+        if let (2, Kind::Message(inner)) = (wire_type, field.kind())
+            && let Err(field) = count_elements(&inner, value, count, depth)?
+        {
+            return Some(Err(field));
+        }
+    }
+    Some(Ok(()))
 }
 
 /// Returns a message as JSON: the fields that are populated (`docs/api.md`, gRPC).
@@ -68,4 +130,52 @@ pub(crate) fn take_mask(message: &mut DynamicMessage) -> Result<Option<(String, 
         return Err(Error::invalid_field("update_mask", format!("`{path}` is no field of this resource")));
     }
     Ok((!paths.is_empty()).then(|| (field.json_name().to_owned(), paths.join(","))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract;
+
+    fn request(name: &str) -> MessageDescriptor {
+        contract::descriptors().unwrap().get_message_by_name(&format!("chainguard.platform.{name}")).unwrap()
+    }
+
+    /// Returns a field of a message as it is on the wire.
+    fn field(number: u8, value: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![number << 3 | 2];
+        prost::encode_length_delimiter(value.len(), &mut bytes).unwrap();
+        [bytes, value.to_vec()].concat()
+    }
+
+    #[test]
+    fn a_request_has_a_bounded_number_of_elements_wherever_they_are() {
+        let update = request("registry.v2.UpdateRepoRequest");
+        let aliases = |count: usize| field(1, &field(7, b"").repeat(count));
+        // Users of the accounts of an overlay.
+        let users = |count: usize| field(1, &field(10, &field(4, &field(2, b"").repeat(count))));
+        for several in [&aliases as &dyn Fn(usize) -> Vec<u8>, &users] {
+            check_elements(&update, &several(MAX_ELEMENTS)).unwrap();
+            let error = check_elements(&update, &several(MAX_ELEMENTS + 1)).unwrap_err();
+            assert!(error.to_string().contains("32768 elements"), "{error}");
+        }
+        let both = [aliases(MAX_ELEMENTS), users(1)].concat();
+        assert!(check_elements(&update, &both).is_err());
+        let batch = request("iam.v2.BatchCreateRoleBindingsRequest");
+        assert!(check_elements(&batch, &field(2, b"").repeat(MAX_ELEMENTS + 1)).is_err());
+        // Packed enum values.
+        let role = request("iam.v2.CreateRoleRequest");
+        let capabilities = |count: usize| field(2, &field(4, &vec![1; count]));
+        check_elements(&role, &capabilities(MAX_ELEMENTS)).unwrap();
+        assert!(check_elements(&role, &capabilities(MAX_ELEMENTS + 1)).is_err());
+    }
+
+    #[test]
+    fn what_is_malformed_or_nested_too_deep_is_left_to_the_decoder() {
+        let update = request("registry.v2.UpdateRepoRequest");
+        for bytes in [&[0x80][..], &[10, 5, 1], &[11], &[0xff; 20], &[9, 1, 2], &field(1, &[0x3a])] {
+            check_elements(&update, bytes).unwrap();
+            assert!(message(&update, Bytes::copy_from_slice(bytes)).is_err(), "{bytes:?}");
+        }
+    }
 }

@@ -255,6 +255,7 @@ impl Inner {
     /// Answers a call in protobuf.
     async fn reply(&self, method: &Method, who: Who, bytes: Bytes) -> Result<Bytes> {
         let Self { platform, .. } = self;
+        decode::check_elements(&method.input, &bytes)?;
         let mut message = decode::message(&method.input, bytes)?;
         let (caller, credential) = match who {
             Who::Anybody => (None, None),

@@ -7,7 +7,7 @@ use http::{
     HeaderMap, HeaderValue, Response, StatusCode, Version,
     header::{
         ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, VARY,
-        WWW_AUTHENTICATE,
+        WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     },
     request::Parts,
 };
@@ -31,6 +31,8 @@ pub type Reply = Response<Full<Bytes>>;
 pub(crate) fn json(body: impl Into<Bytes>) -> Reply {
     let mut reply = Reply::new(Full::new(body.into()));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    // Texts of users are in it, which no browser may take for HTML.
+    reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     reply
 }
 

@@ -279,12 +279,17 @@ pub(crate) fn parsed(bytes: &[u8], limits: &Limits) -> Result<Map<String, Value>
 /// Reads a body of at most `most` bytes.
 ///
 /// Of one that is larger, as much again is read and thrown away, so that a peer that is slightly over is done
-/// sending and reads the answer instead of a reset connection.
+/// sending and reads the answer instead of a reset connection. A body whose announced length is beyond that is not read,
+/// nor asked for by `100 Continue`.
 async fn collect<B>(body: B, most: usize) -> Result<Bytes, Unread>
 where
     B: Body,
     B::Error: Into<BoxError>,
 {
+    let wanted = most.saturating_mul(2);
+    if body.size_hint().lower() > wanted as u64 {
+        return Err(Unread::TooLarge);
+    }
     let mut body = pin!(body);
     let mut rest = BytesMut::new();
     let (mut first, mut length) = (Bytes::new(), 0_usize);
@@ -295,7 +300,7 @@ where
         })?;
         let Ok(mut data) = frame.into_data() else { continue };
         length = length.saturating_add(data.remaining());
-        if length > most.saturating_mul(2) {
+        if length > wanted {
             break;
         }
         if length > most {

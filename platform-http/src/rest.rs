@@ -110,8 +110,9 @@ impl Inner {
         let (head, body) = request.into_parts();
         let origin = Origin::of(&head.extensions, &self.shares);
         let mut body = pin!(origin.metered(body));
-        // The platform's state is behind locks that no panic leaves half changed: every write is one commit.
-        let handled = AssertUnwindSafe(self.handle(&head, &origin, body.as_mut())).catch_unwind();
+        // The platform's state is behind locks that no panic leaves half changed: every write is one commit. The future is
+        // large, and is in a box so that it is not moved into each of those around it.
+        let handled = AssertUnwindSafe(Box::pin(self.handle(&head, &origin, body.as_mut()))).catch_unwind();
         let reply = match tokio::time::timeout(self.limits.request_time, handled).await {
             Ok(Ok(done)) => done,
             Ok(Err(panic)) => Err(Error::panicked(&*panic).into()),
@@ -158,7 +159,8 @@ impl Inner {
             return self.token_service(&**service, endpoint, head, origin, query, body).await;
         }
         if let Some(path) = path.strip_prefix(scim::PREFIX) {
-            return Ok(scim::answer(&self.platform, origin, head, path, query, body, &self.limits).await);
+            // Its future is the largest by far, and in a box it does not enlarge those of all other requests.
+            return Ok(Box::pin(scim::answer(&self.platform, origin, head, path, query, body, &self.limits)).await);
         }
         let (endpoint, variables) = match self.routes.find(&head.method, path) {
             Found::Endpoint(endpoint, variables) => (endpoint, variables),

@@ -225,6 +225,21 @@ async fn a_connection_goes_on_after_a_body_that_nobody_read_or_says_that_it_ends
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_announced_as_too_long_is_not_asked_for() {
+    let server = Listening::new(Limits::default()).await;
+    let path = format!("POST /iam/v2/groups/{ORG}");
+    for (length, expected) in [(2, "http/1.1 100"), ((2 << 20) + 1, "http/1.1 413")] {
+        let mut stream = connect(&server);
+        let headers = format!("Authorization: {OPERATOR}\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n");
+        stream.write_all(request(&path, &headers).as_bytes()).unwrap();
+        let mut answer = [0; 4096];
+        let read = stream.read(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer[..read]).to_lowercase();
+        assert!(answer.starts_with(expected), "{length}: {answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connections_over_the_limit_wait_for_a_free_place() {
     let server = Listening::new(Limits { connections: 2, ..Limits::default() }).await;
     let ping = b"GET /ping/v2/ping HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -10,7 +10,7 @@ use std::{
     net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
     path::Path,
-    process::Command,
+    process::{Child, Command},
 };
 
 use common::{Server, api, program, run};
@@ -195,20 +195,50 @@ fn env_waits_while_a_server_starts_and_prints_a_token_of_that_server() {
     let starting = fs::File::open(&data).unwrap();
     starting.lock().unwrap();
     let mut env = program(dir.path(), &["env"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
-    // The system lists who waits for a lock with an arrow and their process.
-    let pid = env.id().to_string();
-    let waits = |line: &str| line.contains("->") && line.split_whitespace().any(|word| word == pid);
-    while !fs::read_to_string("/proc/locks").unwrap().lines().any(waits) {
-        if let Some(status) = env.try_wait().unwrap() {
-            panic!("it did not wait: {status}");
-        }
-        std::thread::yield_now();
-    }
+    wait_for_lock(&mut env);
     fs::write(data.join("server-url"), "http://127.0.0.1:7\n").unwrap();
     drop(starting);
     let printed = env.wait_with_output().unwrap();
     let printed = String::from_utf8(printed.stdout).unwrap();
     assert!(printed.starts_with("export API='http://127.0.0.1:7'\n"), "{printed}");
+}
+
+#[test]
+fn a_server_listens_only_when_env_finds_its_url() {
+    let dir = tempdir().unwrap();
+    drop(Server::start(dir.path(), &["--store", "memory"]));
+    let data = dir.path().join("platform-data");
+    fs::remove_file(data.join("server-url")).unwrap();
+    let at_work = fs::File::open(&data).unwrap();
+    at_work.lock().unwrap();
+    // An address that was free a moment ago.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut serve = program(dir.path(), &["--store", "memory", "--listen", &address.to_string()]);
+    let mut serve = serve.stdout(std::process::Stdio::null()).spawn().unwrap();
+    wait_for_lock(&mut serve);
+    assert!(TcpStream::connect(address).is_err(), "it listens");
+    assert!(!data.join("server-url").exists());
+    drop(at_work);
+    while TcpStream::connect(address).is_err() {
+        assert!(serve.try_wait().unwrap().is_none(), "it ended");
+        std::thread::yield_now();
+    }
+    assert_eq!(fs::read_to_string(data.join("server-url")).unwrap().trim(), format!("http://{address}"));
+    serve.kill().unwrap();
+    serve.wait().unwrap();
+}
+
+/// Waits until a process waits for a file lock.
+fn wait_for_lock(process: &mut Child) {
+    // The system lists who waits for a lock with an arrow and their process.
+    let pid = process.id().to_string();
+    let waits = |line: &str| line.contains("->") && line.split_whitespace().any(|word| word == pid);
+    while !fs::read_to_string("/proc/locks").unwrap().lines().any(waits) {
+        if let Some(status) = process.try_wait().unwrap() {
+            panic!("it did not wait: {status}");
+        }
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -9,6 +9,8 @@ mod common;
 
 use std::{
     fs,
+    io::{Read, Write},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -89,11 +91,13 @@ fn a_file_that_may_not_grow_loses_nothing(store: &str) {
     let arguments = ["--data-dir", &data_dir(dir.path())];
     let (api, organisation) = api(dir.path(), &arguments);
     assert_eq!((api.get("/livez").status, api.get("/readyz").status), (200, 200));
+    assert_eq!(grpc_health(&server), SERVING);
     let (mut written, refused) = write_until_refused(&api, &organisation);
     refused.error(503);
     for path in ["/livez", "/readyz"] {
         assert_eq!(api.get(path).error(503)["message"], "The store writes no more: restart the server");
     }
+    until(|| grpc_health(&server) == NOT_SERVING);
     let again = write(&api, &organisation, written.len() + 1);
     again.error(again.status);
     for path in ["/registry/v2/repos", "/iam/v2/groups", "/iam/v2/roles"] {
@@ -114,6 +118,22 @@ fn a_file_that_may_not_grow_loses_nothing(store: &str) {
     written = there;
     written.push(write(&api, &organisation, 9_999).ok());
     assert_eq!(repos(&api), written);
+}
+
+const SERVING: u8 = 1;
+const NOT_SERVING: u8 = 2;
+
+/// Returns the status that the gRPC health service answers, by gRPC-Web.
+fn grpc_health(server: &Server) -> u8 {
+    let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    let head = "POST /grpc.health.v1.Health/Check HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
+    let head = format!("{head}Content-Type: application/grpc-web+proto\r\nContent-Length: 5\r\n\r\n");
+    stream.write_all(&[head.as_bytes(), &[0; 5]].concat()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    // A message of two bytes, whose first field is the status.
+    let message = answer.windows(7).find(|bytes| bytes.starts_with(&[0, 0, 0, 0, 2, 8])).unwrap();
+    message[6]
 }
 
 /// What the log says once when the store writes no more.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use serde_json::Value;
 
-use super::{encode, rendered};
+use super::{RENDERING, encode, rendered};
 use crate::{
     cx::Cx,
     error::{Error, Result},
@@ -106,6 +106,10 @@ async fn completed(
 ) -> Result<(Vec<Bytes>, Option<Position>)> {
     let kind = registered.kind;
     let is_cut = kind.fields.iter().any(|field| field.unlisted);
+    if !is_cut && stored.iter().all(|item| item.rendering == RENDERING) {
+        // They are as they are stored, and the store has bounded them.
+        return Ok((stored.into_iter().map(|item| item.body).collect(), None));
+    }
     let (mut items, mut bytes) = (Vec::with_capacity(stored.len()), 0_usize);
     for some in stored.chunks(AT_ONCE) {
         let bodies = some.iter().map(|item| (item.rendering, item.body.clone())).collect();

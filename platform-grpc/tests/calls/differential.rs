@@ -15,7 +15,7 @@ use crate::support::{Both, OPERATOR, ORG, as_rest};
 const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
 /// How many requests, unless the environment's `DIFFERENTIAL_REQUESTS` says otherwise.
-const REQUESTS: usize = 300;
+const REQUESTS: u64 = 300;
 
 /// A request, for either.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ struct World {
     repos: Vec<String>,
     groups: Vec<String>,
     identities: Vec<String>,
+    bindings: Vec<String>,
     tokens: Vec<String>,
 }
 
@@ -40,7 +41,7 @@ impl World {
     fn one_of(&mut self, known: fn(&Self) -> &Vec<String>) -> String {
         // A path without a uid would be another path.
         let unknown = ["nonsense", &format!("{ORG}/0123456789abcdef"), &"0".repeat(40), ORG];
-        let known = (self.random.u8(..6) > 0).then(|| self.random.choice(known(self).clone())).flatten();
+        let known = (self.random.u8(..10) > 0).then(|| self.random.choice(known(self).clone())).flatten();
         known.unwrap_or_else(|| self.random.choice(unknown).unwrap().to_owned())
     }
 
@@ -61,21 +62,25 @@ impl World {
         fields.into_iter().filter(|_| self.random.u8(..8) > 0).collect()
     }
 
+    fn pattern(&mut self) -> &'static str {
+        self.random.choice(["a.*", "b", "c+", "["]).unwrap()
+    }
+
     /// Fields in the order of their numbers, since violations come in the order of what was sent.
     fn repo(&mut self) -> Value {
         let name = self.name();
         let tier = self.random.choice(["CATALOG_TIER_BASE", "CATALOG_TIER_AI"]);
-        let bundle = self.random.choice(["base", "ai", "fips", "nonsense"]);
-        let alias = self.random.choice(["nginx:latest", "nginx:1", "nginx:2", "no alias"]).unwrap();
+        let bundle = self.random.choice(["base", "base", "base", "ai", "ai", "fips", "fips", "nonsense"]);
+        let alias = self.random.choice(["nginx:1", "nginx:2", "nginx:3", "nginx:4", "no alias"]).unwrap();
         // Some twice, some more than a list may have, some more than one answer tells of.
-        let aliases: Vec<_> = match self.random.u8(..8) {
+        let aliases: Vec<_> = match self.random.u8(..16) {
             0 => vec![alias.to_owned(); 2],
             1 => (0..100).map(|at| format!("{alias}{at}")).collect(),
             2 => vec![format!("no alias {alias}"); 101],
             3 => vec!["a".repeat(1025); 3],
             _ => vec![alias.to_owned()],
         };
-        let description = "é".repeat(self.random.choice([1, 1, 1, 512, 513, 1100]).unwrap());
+        let description = "é".repeat(self.random.choice([1, 1, 1, 1, 1, 1, 512, 513, 1100]).unwrap());
         let fields = json!({
             "name": name, "description": description, "catalogTier": tier, "bundles": [bundle], "aliases": aliases,
         });
@@ -83,7 +88,7 @@ impl World {
     }
 
     fn request(&mut self) -> Request {
-        match self.random.u8(..11) {
+        match self.random.u8(..12) {
             0 | 1 => {
                 let (parent, repo) = (self.one_of(|world| &world.groups), self.repo());
                 let path = format!("/registry/v2/repos/{parent}");
@@ -97,20 +102,9 @@ impl World {
                 Request { method: "registry.v2.ReposService/GetRepo", message, verb: "GET", path, body: Value::Null }
             }
             3 | 4 => {
-                let (uid, mut repo) = (self.one_of(|world| &world.repos), self.repo());
-                let masks = ["", "description", "name,aliases", "catalogTier", "*", "uid", "updateTime"];
-                let mask = self.random.choice(masks).unwrap();
-                let query = if mask.is_empty() { String::new() } else { format!("?updateMask={mask}") };
-                let path = format!("/registry/v2/repos/{uid}{query}");
-                let body = repo.clone();
-                repo["uid"] = uid.into();
-                let mut message = json!({ "repo": repo });
-                if !mask.is_empty() {
-                    message["updateMask"] = mask.into();
-                }
-                // What is empty is not populated, and so over gRPC without a mask it is not there.
-                let body = if mask.is_empty() { populated(body) } else { body };
-                Request { method: "registry.v2.ReposService/UpdateRepo", message, verb: "PATCH", path, body }
+                let (uid, repo) = (self.one_of(|world| &world.repos), self.repo());
+                let masks = ["", "description", "name,aliases", "catalogTier", "*", "uid", "updateTime", "name.more"];
+                self.update("registry.v2.ReposService/UpdateRepo", "registry/v2/repos", "repo", &uid, repo, &masks)
             }
             5 => {
                 let uid = self.one_of(|world| &world.repos);
@@ -138,9 +132,11 @@ impl World {
                 let message = json!({ "uid": uid });
                 Request { method: "iam.v2.GroupsService/DeleteGroup", message, verb: "DELETE", path, body: Value::Null }
             }
-            8 => {
+            8 => self.update_of_iam(),
+            9 => {
                 let (parent, name) = (self.one_of(|world| &world.groups), self.name());
-                let claims = json!({ "issuer": "https://a.example", "subject": "s", "audiencePattern": "[" });
+                let pattern = self.pattern();
+                let claims = json!({ "issuer": "https://a.example", "subject": "s", "audiencePattern": pattern });
                 let claims = self.some(claims);
                 let forms = json!({ "name": name, "description": "x", "claimMatch": claims });
                 let body: Value = self.some(forms).into();
@@ -148,7 +144,7 @@ impl World {
                 let message = json!({ "parent": parent, "identity": body });
                 Request { method: "iam.v2.IdentitiesService/CreateIdentity", message, verb: "POST", path, body }
             }
-            9 => {
+            10 => {
                 let (parent, identity) = (self.one_of(|world| &world.groups), self.one_of(|world| &world.identities));
                 let body: Value = self.some(json!({ "identityUid": identity, "roleUid": VIEWER })).into();
                 let path = format!("/iam/v2/roleBindings/{parent}");
@@ -170,6 +166,64 @@ impl World {
         }
     }
 
+    fn update_of_iam(&mut self) -> Request {
+        let name = self.name();
+        match self.random.u8(..3) {
+            0 => {
+                let (uid, body) = (self.one_of(|world| &world.groups), json!({ "name": name, "description": "x" }));
+                let (body, masks) = (self.some(body).into(), ["", "name", "description", "*", "verified", "nosuch"]);
+                self.update("iam.v2.GroupsService/UpdateGroup", "iam/v2/groups", "group", &uid, body, &masks)
+            }
+            1 => {
+                let uid = self.one_of(|world| &world.identities);
+                let pattern = self.pattern();
+                let claims = json!({ "issuer": "https://b.example", "subject": "t", "audiencePattern": pattern });
+                let claims = self.some(claims);
+                let body = self.some(json!({ "name": name, "description": "", "claimMatch": claims })).into();
+                let masks =
+                    ["", "name", "claimMatch", "claimMatch.subject", "name,claimMatch.issuer", "*", "kind.more"];
+                self.update(
+                    "iam.v2.IdentitiesService/UpdateIdentity",
+                    "iam/v2/identities",
+                    "identity",
+                    &uid,
+                    body,
+                    &masks,
+                )
+            }
+            _ => {
+                let (uid, identity) = (self.one_of(|world| &world.bindings), self.one_of(|world| &world.identities));
+                let body = self.some(json!({ "identityUid": identity, "roleUid": VIEWER })).into();
+                let masks = ["", "roleUid", "identityUid", "*", "role"];
+                let method = "iam.v2.RoleBindingsService/UpdateRoleBinding";
+                self.update(method, "iam/v2/roleBindings", "roleBinding", &uid, body, &masks)
+            }
+        }
+    }
+
+    /// Returns an update with one of the masks; an empty one is none.
+    fn update(
+        &mut self,
+        method: &'static str,
+        plural: &str,
+        field: &str,
+        uid: &str,
+        mut resource: Value,
+        masks: &[&str],
+    ) -> Request {
+        let mask = self.random.choice(masks).copied().unwrap();
+        let query = if mask.is_empty() { String::new() } else { format!("?updateMask={mask}") };
+        let path = format!("/{plural}/{uid}{query}");
+        // What is empty is not populated, and so over gRPC without a mask it is not there.
+        let body = if mask.is_empty() { populated(resource.clone()) } else { resource.clone() };
+        resource["uid"] = uid.into();
+        let mut message = json!({ field: resource });
+        if !mask.is_empty() {
+            message["updateMask"] = mask.into();
+        }
+        Request { method, message, verb: "PATCH", path, body }
+    }
+
     /// Remembers what a request made.
     fn learn(&mut self, request: &Request, reply: &Value) {
         let Some(uid) = reply["uid"].as_str().map(str::to_owned) else { return };
@@ -177,6 +231,7 @@ impl World {
             "registry.v2.ReposService/CreateRepo" => &mut self.repos,
             "iam.v2.GroupsService/CreateGroup" => &mut self.groups,
             "iam.v2.IdentitiesService/CreateIdentity" => &mut self.identities,
+            "iam.v2.RoleBindingsService/CreateRoleBinding" => &mut self.bindings,
             _ => return,
         };
         // Another platform has told of it already.
@@ -233,6 +288,10 @@ impl Platforms {
     }
 }
 
+fn count(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
 /// Returns a page's reply without its token, which is another on each platform, and whether there was one.
 fn without_token(mut reply: Value) -> (bool, Value) {
     let has_token = reply.as_object_mut().is_some_and(|reply| reply.remove("nextPageToken").is_some());
@@ -243,13 +302,14 @@ fn without_token(mut reply: Value) -> (bool, Value) {
 async fn all_stores_and_both_transports_say_the_same_to_the_same_requests() {
     let platforms = Platforms::new().await;
     let mut world = World {
-        random: Rng::with_seed(7),
+        random: Rng::with_seed(count("DIFFERENTIAL_SEED").unwrap_or(7)),
         repos: Vec::new(),
         groups: vec![ORG.to_owned()],
         identities: Vec::new(),
+        bindings: Vec::new(),
         tokens: vec![OPERATOR.to_owned()],
     };
-    let requests = std::env::var("DIFFERENTIAL_REQUESTS").ok().and_then(|count| count.parse().ok()).unwrap_or(REQUESTS);
+    let requests = count("DIFFERENTIAL_REQUESTS").unwrap_or(REQUESTS);
     let (mut done, mut refused) = (0, 0);
     for _ in 0..requests {
         let request = world.request();

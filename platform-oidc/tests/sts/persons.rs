@@ -2,7 +2,7 @@
 
 use platform_core::{
     access::{Register, TokenService},
-    error::Code,
+    error::{Code, Detail},
     resources::iam::{GroupInvite, Identity, Role},
     seal::Secret,
 };
@@ -19,9 +19,11 @@ async fn an_unregistered_person_is_told_so_and_a_registered_one_gets_a_token() {
     let setting = Setting::new().await;
     let upstream = setting.upstream(json!({"name": "Alice", "picture": "https://a/p.png", "given_name": "A"}));
     let asked = || json!({ "aud": [API] });
-    assert_eq!(code(setting.exchange(&upstream, asked()).await), Code::NotFound);
-    assert_eq!(code(setting.sts.who_am_i(&upstream).await), Code::Unauthenticated);
     let person = person_uid(TRUSTED, "alice");
+    let refused = setting.exchange(&upstream, asked()).await.unwrap_err();
+    let [Detail::ResourceInfo { kind, name, .. }] = refused.details() else { panic!("{refused:?}") };
+    assert_eq!((refused.code(), &**kind, name.as_str()), (Code::NotFound, "Identity", person.as_str()));
+    assert_eq!(code(setting.sts.who_am_i(&upstream).await), Code::Unauthenticated);
     let targeted = json!({ "aud": [API], "identity": person });
     assert_eq!(code(setting.exchange(&upstream, targeted.clone()).await), Code::Unauthenticated);
     let registered = setting.sts.register(&upstream, &Register::default()).await.unwrap();

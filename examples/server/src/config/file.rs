@@ -75,7 +75,7 @@ mod tests {
     use platform_http::Limits;
 
     use super::*;
-    use crate::config::{Config, LogFormat, Store};
+    use crate::config::{Config, LogFormat, OnStoreFailure, Store};
 
     fn read_with(arguments: &[&str]) -> Result<Config> {
         let arguments: Vec<_> = ["platform-server"].iter().chain(arguments).map(OsString::from).collect();
@@ -153,6 +153,26 @@ mod tests {
         assert_eq!((config.store, config.log_format), (Store::Sqlite(None), LogFormat::Text));
         assert_eq!(config.limits.limits(), Limits::default());
         assert!(!config.open_organisations && !config.allow_http_issuers && !config.allow_private_issuers);
+        assert_eq!(config.on_store_failure, OnStoreFailure::Exit);
+        let tokens = Limits::default().of_tokens();
+        assert_eq!((tokens.body, tokens.body_time.as_secs()), (16 << 10, 5));
+    }
+
+    #[test]
+    fn a_limit_set_to_the_default_that_help_names_is_as_if_it_was_not_set() {
+        let mut limits = 0;
+        for argument in Cli::command().get_arguments() {
+            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            let default = help.split_once("[default: ").and_then(|(_, rest)| rest.split_once(']'));
+            // Some defaults are told in words.
+            let Some((default, _)) = default.filter(|(default, _)| default.starts_with(char::is_numeric)) else {
+                continue;
+            };
+            let config = read_with(&[&format!("--{}={default}", argument.get_long().unwrap())]).unwrap();
+            assert_eq!(config.limits.limits(), Limits::default(), "{argument}");
+            limits += 1;
+        }
+        assert!(limits > 20, "{limits}");
     }
 
     #[test]

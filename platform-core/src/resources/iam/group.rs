@@ -273,7 +273,7 @@ const GROUP_FIELDS: &[Field] = &[
     field::NAME.about("The group's name, as `^[a-z0-9 ._-]{1,}$`."),
     field::DESCRIPTION,
     Field::new("resourceLimits", Type::Map(&Type::Int32))
-        .about("The most resources of each kind that the group may have.")
+        .about("The most resources of each kind that the group may have. It is not enforced yet.")
         .output_only(),
     Field::bool("verified").about(
         "Whether the operator has verified the name. Only organizations can be verified, and only by the operator.",

@@ -12,7 +12,7 @@ use crate::{
     error::{Error, Result, Violations},
     event::Draft,
     kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Registered, Resource, Roots, Type, WhenParentGoes},
-    request::{ListRequest, MAX_PAGE_TOKEN},
+    request::{ListRequest, ORDER_BY, PAGE_SIZE, PAGE_TOKEN, SKIP},
     scope::Scopes,
     store::{Key, Require, Scope},
     timestamp::Timestamp,
@@ -101,15 +101,7 @@ impl Resource for TermsAcceptance {
                 name: "ListTermsAcceptances",
                 http: Http::Get,
                 path: "terms/{group=**}",
-                request: &[
-                    GROUP,
-                    Field::new("pageSize", Type::Int32)
-                        .about("The number of resources on a page: 1 to 200; 0 means 50, and larger values mean 200."),
-                    Field::string("pageToken").about("The `nextPageToken` of the page before.").max_len(MAX_PAGE_TOKEN),
-                    Field::string("orderBy").about("A field to order by, optionally followed by ` asc` or ` desc`."),
-                    Field::new("skip", Type::Int32)
-                        .about("The number of resources to pass over, counted from the page token."),
-                ],
+                request: &[GROUP, PAGE_SIZE, PAGE_TOKEN, ORDER_BY, SKIP],
                 response: &[
                     Field::new("termsAcceptances", Type::List(&Type::Message(FIELDS)))
                         .about("The acceptances of the group and of the groups above it, oldest first."),

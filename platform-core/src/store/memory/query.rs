@@ -44,7 +44,7 @@ fn cut(list: &Merge<'_>, query: &Query) -> Page {
     let skip = usize::try_from(query.skip).unwrap_or(usize::MAX).min(left);
     list.pass_over(&mut starts, skip);
 
-    let (mut page, mut bytes): (Vec<&Packed>, usize) = (Vec::new(), 0);
+    let (mut page, mut bytes) = (Vec::<&Packed>::with_capacity(query.limit.min(left - skip)), 0_usize);
     for record in list.from(&starts).take(query.limit).filter_map(|id| list.records.get(id)) {
         bytes = bytes.saturating_add(record.body().len());
         if bytes > query.bytes && !page.is_empty() {
