@@ -94,3 +94,24 @@ impl Platform {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::MemoryStore;
+
+    #[test]
+    fn the_cache_of_subscribers_is_bounded_in_bytes() {
+        let (events, store) = (Events::default(), MemoryStore::new());
+        for organization in 0..300 {
+            let uid = Uid::opaque(format!("{organization:040x}"));
+            let mut listeners = pollster::block_on(Listeners::read(&store, &uid)).unwrap();
+            let subscription = |number: usize| Uid::opaque(format!("{uid}/{number:016x}"));
+            listeners.subscriptions = (0..1_000).map(subscription).collect();
+            events.listeners.insert(uid, Arc::new(listeners));
+        }
+        assert!(events.listeners.weight() <= REMEMBERED_BYTES);
+        let remembered = events.listeners.len();
+        assert!((50..250).contains(&remembered), "{remembered}");
+    }
+}
