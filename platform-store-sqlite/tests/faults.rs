@@ -170,6 +170,31 @@ fn what_is_no_store_is_refused_and_left_as_it_was() {
     assert!(matches!(refused(&directory.path().join("missing/platform.db")), OpenError::Other { .. }));
 }
 
+/// Each change of one number keeps SQLite's file sound, so that only our own checksums can notice it.
+#[test]
+fn a_changed_row_is_noticed_when_the_store_is_opened_or_checked() {
+    for change in [
+        "UPDATE state SET sequence = sequence + 1",
+        "UPDATE state SET digest = digest + 1",
+        "UPDATE epoch SET value = value + 1",
+        "UPDATE record SET revision = revision + 1",
+        "UPDATE record SET rendering = rendering + 1",
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("platform.db");
+        let store = SqliteStore::open(&path).unwrap();
+        let raised = Commit { raise: vec!["epoch".into()], ..put(1, 10) };
+        block_on(store.commit(raised)).unwrap();
+        drop(store);
+        let rows = rusqlite::Connection::open(&path).unwrap().execute(change, []).unwrap();
+        assert!(rows > 0, "{change}");
+        // Some changes are noticed when the store is opened.
+        if let Ok(store) = SqliteStore::open(&path) {
+            assert_ne!(store.check().unwrap(), [], "{change}");
+        }
+    }
+}
+
 #[test]
 fn a_file_of_a_later_version_is_refused() {
     let directory = tempfile::tempdir().unwrap();
