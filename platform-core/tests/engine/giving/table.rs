@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use platform_core::{
-    access::Caller,
+    access::{Caller, Exchange, Refresh, Register},
     error::{Code, Result},
     kind::{Access, Field, Http, Kind, Verb},
     resources::{KINDS, iam::role},
@@ -74,6 +74,21 @@ fn whatever_callers_set_is_known_to_give_power_or_to_give_none() {
     );
     for known in harmless {
         assert!(all.contains(&known), "{known:?} cannot be set");
+    }
+}
+
+/// The fields of token requests, which are ways to act as somebody. The table of ways in `docs/api.md`, Giving power, says
+/// what bounds them, and the tests and the walk of platform-oidc try them.
+#[test]
+fn every_field_of_a_token_request_is_known() {
+    let known: [(&[Field], &[&str]); 3] = [
+        (Exchange::FIELDS, &["aud", "identity", "scope", "cap", "scopes", "identityProvider"]),
+        (Refresh::FIELDS, &["aud", "scope", "cap", "scopes"]),
+        (Register::FIELDS, &["code", "identityId"]),
+    ];
+    for (fields, known) in known {
+        let names: Vec<_> = fields.iter().map(|field| field.name).collect();
+        assert_eq!(names, known, "say in docs/api.md, Giving power, what bounds a new way");
     }
 }
 
