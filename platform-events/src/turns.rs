@@ -117,20 +117,18 @@ impl Turns {
 impl Turn {
     /// Counts a turn that has no target yet as one of this target. Gives it back when the target has its share.
     pub(crate) fn reaching(mut self, target: &Target) -> Option<Self> {
-        {
-            let mut inner = self.turns.0.lock();
-            let holder = self.holder.as_mut().filter(|holder| holder.target.is_none())?;
-            // The turn itself is free until it has its target, as in a take.
-            inner.free += 1;
-            let may_reach = inner.may_reach(Some(target));
-            inner.free -= 1;
-            if may_reach {
-                holder.target = Some(target.clone());
-                inner.reach(target);
-            }
-            may_reach
+        let turns = self.turns.clone();
+        let mut inner = turns.0.lock();
+        let holder = self.holder.as_mut().filter(|holder| holder.target.is_none())?;
+        // This turn is free until it has its target, as when it is taken with one.
+        let may_reach = inner.free + 1 > inner.reaching(target);
+        if may_reach {
+            holder.target = Some(target.clone());
+            inner.reach(target);
         }
-        .then_some(self)
+        // What is returned or dropped must not find the lock held.
+        drop(inner);
+        may_reach.then_some(self)
     }
 }
 
@@ -140,7 +138,12 @@ impl Inner {
     }
 
     fn may_reach(&self, target: Option<&Target>) -> bool {
-        self.free > target.and_then(|target| self.targets.get(target)).copied().unwrap_or(0)
+        self.free > target.map_or(0, |target| self.reaching(target))
+    }
+
+    /// Returns the number of turns that a target has.
+    fn reaching(&self, target: &Target) -> usize {
+        self.targets.get(target).copied().unwrap_or(0)
     }
 
     fn take(&mut self, holder: &Holder) {
