@@ -102,6 +102,14 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
     }
 }
 
+/// Returns the bearer token of a request that needs one.
+///
+/// # Errors
+/// UNAUTHENTICATED as [`bearer`], and with this message when there is none.
+pub(crate) fn required_bearer<'h>(headers: &'h HeaderMap, message: &str) -> Result<&'h str> {
+    bearer(headers)?.ok_or_else(|| Error::unauthenticated(message))
+}
+
 /// Returns the installation's operator who sent a request: as the API authenticates callers, and refused like them
 /// when the identity is gone.
 ///
@@ -113,9 +121,8 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
     if let Some(origin) = &origin {
         origin.admit()?;
     }
-    let proved = match bearer(&head.headers) {
-        Ok(Some(token)) => authenticator.authenticate(token).await,
-        Ok(None) => Err(Error::unauthenticated("A bearer token is needed")),
+    let proved = match required_bearer(&head.headers, "A bearer token is needed") {
+        Ok(token) => authenticator.authenticate(token).await,
         Err(error) => Err(error),
     };
     let caller = proved.map_err(|error| match origin {

@@ -171,9 +171,8 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    let access = match request::bearer(&head.headers) {
-        Ok(Some(token)) => platform.verify_scim_token(token).await,
-        Ok(None) => Err(Error::unauthenticated("A SCIM token is needed")),
+    let access = match request::required_bearer(&head.headers, "A SCIM token is needed") {
+        Ok(token) => platform.verify_scim_token(token).await,
         Err(error) => Err(error),
     };
     let access = access.map_err(|error| origin.refused(error))?;
