@@ -50,6 +50,18 @@ pub(crate) fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &
     Ok((path, query))
 }
 
+/// Refuses a body that is too long before it is sent, when the client waits for `100 Continue` with it. The body of a
+/// client that does not wait is read first, see [`read`]: closing its connection while it sends would lose the answer.
+///
+/// # Errors
+/// INVALID_ARGUMENT (413) for a body whose announced length is over the limit.
+pub(crate) fn expected(head: &Parts, body: &impl Body, limits: &Limits) -> Result<(), Refusal> {
+    match head.headers.contains_key(EXPECT) && body.size_hint().lower() > limits.body as u64 {
+        true => Err(Refusal::too_large(limits.body)),
+        false => Ok(()),
+    }
+}
+
 /// The most bytes of a body that are read although nobody wants them, and for how long they are waited for.
 const UNWANTED: usize = 64 << 10;
 const UNWANTED_TIME: Duration = Duration::from_millis(100);
@@ -286,17 +298,12 @@ pub(crate) fn parsed(bytes: &[u8], limits: &Limits) -> Result<Map<String, Value>
 /// Reads a body of at most `most` bytes.
 ///
 /// Of one that is larger, as much again is read and thrown away, so that a peer that is slightly over is done
-/// sending and reads the answer instead of a reset connection. A body whose announced length is beyond that is not read,
-/// nor asked for by `100 Continue`.
+/// sending and reads the answer instead of a reset connection.
 async fn collect<B>(body: B, most: usize) -> Result<Bytes, Unread>
 where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    let wanted = most.saturating_mul(2);
-    if body.size_hint().lower() > wanted as u64 {
-        return Err(Unread::TooLarge);
-    }
     let mut body = pin!(body);
     let mut rest = BytesMut::new();
     let (mut first, mut length) = (Bytes::new(), 0_usize);
@@ -307,7 +314,7 @@ where
         })?;
         let Ok(mut data) = frame.into_data() else { continue };
         length = length.saturating_add(data.remaining());
-        if length > wanted {
+        if length > most.saturating_mul(2) {
             break;
         }
         if length > most {

@@ -147,14 +147,16 @@ impl Inner {
         B::Error: Into<BoxError>,
     {
         origin.admit()?;
-        let (path, query) = match request::target(head, &self.limits) {
-            Ok(target) => target,
-            Err(refusal) => {
-                let refusal = origin.refused(refusal);
-                let is_scim = head.uri.path().starts_with(scim::PREFIX);
-                return if is_scim { Ok(scim::refused(refusal)) } else { Err(refusal) };
-            }
-        };
+        let target = request::target(head, &self.limits);
+        let (path, query) =
+            match target.and_then(|target| request::expected(head, &body, &self.limits).map(|()| target)) {
+                Ok(target) => target,
+                Err(refusal) => {
+                    let refusal = origin.refused(refusal);
+                    let is_scim = head.uri.path().starts_with(scim::PREFIX);
+                    return if is_scim { Ok(scim::refused(refusal)) } else { Err(refusal) };
+                }
+            };
         if let (Some(endpoint), Some(service)) = (tokens::Endpoint::find(path), &self.tokens) {
             return self.token_service(&**service, endpoint, head, origin, query, body).await;
         }
