@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use platform_core::{
-    platform::{Bootstrap, Platform},
+    iam::{Bootstrap, Iam},
     resources::{
         iam::Group,
         registry::{Repo, repo::CatalogTier},
@@ -140,10 +140,10 @@ pub fn cached(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
 
 /// Begins an installation in an empty store and writes records into it, of the first organisation for example.
 pub async fn fill(store: Arc<dyn Store>, mut puts: impl Iterator<Item = Put>) {
-    let platform = Platform::builder(Arc::clone(&store), SystemClock, SystemEntropy).build();
+    let platform = platform_core::builder(Arc::clone(&store), SystemClock, SystemEntropy).build();
     let first =
-        Bootstrap { organisation: organisation(0), organisation_name: "platform".to_owned(), operator: operator() };
-    platform.bootstrap(&first).await.unwrap();
+        Bootstrap { organization: organisation(0), organization_name: "platform".to_owned(), operator: operator() };
+    Iam::of(&platform).bootstrap(&first).await.unwrap();
     loop {
         let put: Vec<_> = puts.by_ref().take(BATCH as usize).collect();
         if put.is_empty() {

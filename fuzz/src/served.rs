@@ -10,8 +10,9 @@ use axum::{
 use platform_core::{
     access::{Authenticator, Caller},
     error::Result,
+    iam::{Bootstrap, Iam},
     kind::Imported,
-    platform::{Bootstrap, Platform, PutReply, Settings},
+    platform::{PutReply, Settings},
     resources::registry::Repo,
     store::memory::MemoryStore,
     uid::Uid,
@@ -150,9 +151,9 @@ impl Served {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let settings = Settings { operators: [uid(OPERATOR)].into(), ..Settings::default() };
         let store = Arc::new(MemoryStore::new());
-        let platform = Platform::builder(store, SystemClock, SystemEntropy).settings(settings).build();
-        let first = Bootstrap { organisation: uid(ORG), organisation_name: "acme".to_owned(), operator: uid(OPERATOR) };
-        runtime.block_on(platform.bootstrap(&first)).expect("a first organisation");
+        let platform = platform_core::builder(store, SystemClock, SystemEntropy).settings(settings).build();
+        let first = Bootstrap { organization: uid(ORG), organization_name: "acme".to_owned(), operator: uid(OPERATOR) };
+        runtime.block_on(Iam::of(&platform).bootstrap(&first)).expect("a first organisation");
         let repo = Repo { name: "nginx".to_owned(), ..Repo::default() };
         let repo = runtime.block_on(platform.create(&Caller::new(uid(OPERATOR)), ORG, &repo)).expect("a repo");
         let rest = Rest::new(Arc::new(platform), Arc::new(Operator), Limits::default()).expect("routes");

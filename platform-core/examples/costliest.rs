@@ -27,9 +27,10 @@ use platform_core::{
     access::Caller,
     clock::Clock,
     entropy::Entropy,
+    iam::{Bootstrap, Iam},
     json,
     kind::{Access, Field, Registered, Type, Verb},
-    platform::{Bootstrap, Platform, Settings},
+    platform::{Platform, Settings},
     request::{ListRequest, list_fields},
     store::memory::MemoryStore,
     timestamp::Timestamp,
@@ -267,13 +268,13 @@ impl Search {
         let (organization, operator) = (Uid::from_digest([0xaa; 20]), Uid::from_digest([0xbb; 20]));
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
         let store = Arc::new(MemoryStore::new());
-        let platform = Platform::builder(store, Still, Dice(AtomicU64::new(7))).settings(settings).build();
+        let platform = platform_core::builder(store, Still, Dice(AtomicU64::new(7))).settings(settings).build();
         let first = Bootstrap {
-            organisation: organization.clone(),
-            organisation_name: "first".to_owned(),
+            organization: organization.clone(),
+            organization_name: "first".to_owned(),
             operator: operator.clone(),
         };
-        block_on(platform.bootstrap(&first)).unwrap();
+        block_on(Iam::of(&platform).bootstrap(&first)).unwrap();
         Self { platform, operator: Caller::new(operator), organization, dice: Dice(AtomicU64::new(seed)) }
     }
 

@@ -1,35 +1,52 @@
-//! Resources in a hierarchy of groups: lists with cursors, field masks, structured errors and access control, over
-//! a small [`store::Store`] trait.
+//! The resources of Platform API v2 over [`platform_engine`], whose modules are exported here too.
 //!
-//! [`platform::Platform`] is what an embedder builds and a transport calls; [`kind`] is how kinds are declared, and
-//! [`resources`] has those of Platform API v2. This crate does no I/O: it knows no HTTP, no gRPC, no SQL and no
-//! asynchronous runtime, and it reads no environment, clock or randomness but what it is given.
+//! [`builder`] begins a platform with all of them, [`builder_of`] one with some of them.
 
-use std::{future::Future, pin::Pin};
+use std::sync::Arc;
 
-pub mod access;
-pub mod aip;
-pub mod clock;
-pub mod cx;
-pub mod entropy;
-pub mod error;
-pub mod event;
-mod fields;
-pub mod json;
-pub mod kind;
-pub mod offload;
+pub use platform_engine::{
+    BoxFuture, access, aip, clock, cx, entropy, error, event, fields, json, kind, offload, pause, platform, request,
+    scope, seal, store, timestamp, uid, verbs, write,
+};
+
+pub mod event_log;
+pub mod iam;
+pub mod outbox;
 pub mod pattern;
-mod pause;
-pub mod platform;
-pub mod request;
 pub mod resources;
-pub mod scope;
-pub mod seal;
-pub mod store;
-pub mod timestamp;
-pub mod uid;
-mod verbs;
-pub mod write;
+pub mod tokens;
 
-/// A boxed future, as functions in tables return.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+use crate::{
+    clock::Clock,
+    entropy::Entropy,
+    event_log::PendingEvents,
+    iam::RoleBindings,
+    kind::Registered,
+    platform::{Builder, Platform},
+    resources::{
+        KINDS,
+        advisory::PublicAdvisories,
+        events::SinkPolicy,
+        iam::{GroupSettings, Terms},
+    },
+    store::Store,
+};
+
+/// Begins a platform over a store, with all kinds of Platform API v2, the time and randomness that it shall use, grants by
+/// role bindings, and events for subscriptions.
+pub fn builder(store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
+    builder_of(KINDS, store, clock, entropy)
+}
+
+/// Begins a platform with some of [`KINDS`]. Its callers are identities with role bindings, so the kinds of
+/// [`resources::iam`] must be among them; so must those of [`resources::events`].
+pub fn builder_of(kinds: &[Registered], store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
+    Platform::builder(store, clock, entropy)
+        .kinds(kinds)
+        .authority(RoleBindings)
+        .event_log(PendingEvents)
+        .data(GroupSettings::default())
+        .data(Terms::default())
+        .data(SinkPolicy::default())
+        .data(PublicAdvisories::default())
+}

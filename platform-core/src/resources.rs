@@ -1,6 +1,12 @@
 //! Every kind of the contract, one file each; the folders are the URL's domains.
 
-use crate::kind::Registered;
+use std::any::{Any, type_name};
+
+use crate::{
+    cx::Cx,
+    error::{Error, Result},
+    kind::Registered,
+};
 
 mod check;
 mod field;
@@ -47,3 +53,11 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<events::DeadLetter>(),
     Registered::of::<ping::Ping>(),
 ];
+
+/// Returns the settings or the state that the builder was given for a kind.
+///
+/// # Errors
+/// INTERNAL when it was given none: [`builder_of`](crate::builder_of) gives all of them.
+fn data_of<'c, T: Any>(cx: &'c Cx<'_>) -> Result<&'c T> {
+    cx.platform().data().ok_or_else(|| Error::internal(format!("the platform has no {}", type_name::<T>())))
+}

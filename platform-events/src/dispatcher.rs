@@ -10,6 +10,7 @@ use std::{
 use platform_core::{
     error::Result,
     kind::Resource,
+    outbox::Outbox,
     platform::Platform,
     resources::events::PendingEvent,
     store::{Order, OrderBy, Query, Scope},
@@ -81,7 +82,7 @@ impl Dispatcher {
     /// and lets go of its leases. Must be called within a tokio runtime.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let shared = self.shared;
-        let mut watch = shared.platform.outbox().watch();
+        let mut watch = Outbox::of(&shared.platform).watch();
         let (found, mut swept) = mpsc::channel(256);
         // After the watch has begun, so that nothing falls in between.
         let mut sweeper = JoinSet::new();
@@ -208,7 +209,7 @@ impl Lanes {
         let leases = std::mem::take(&mut *self.shared.leases.lock());
         let release = async {
             for mut lease in leases.into_values() {
-                let _ = self.shared.platform.outbox().release(&mut lease).await;
+                let _ = Outbox::of(&self.shared.platform).release(&mut lease).await;
             }
         };
         drop(tokio::time::timeout(Duration::from_secs(1), release).await);
@@ -226,7 +227,7 @@ async fn sweep(shared: Arc<Shared>, found: mpsc::Sender<Uid>) {
         if let Err(error) = sweep_once(&shared, &found).await {
             tracing::warn!(%error, "the outbox cannot be read");
         }
-        body = match shared.platform.outbox().sweep(body.as_ref(), BODIES).await {
+        body = match Outbox::of(&shared.platform).sweep(body.as_ref(), BODIES).await {
             Ok(last) => last,
             Err(error) => {
                 tracing::warn!(%error, "data of events that is no longer needed cannot be deleted");
@@ -249,7 +250,7 @@ async fn sweep_once(shared: &Shared, found: &mpsc::Sender<Uid>) -> Result<()> {
     metrics::pending(page.total.unwrap_or_default(), now.millis().saturating_sub(since.millis()));
     let mut last = None;
     loop {
-        let some = platform.outbox().subscriptions(last.as_ref(), 100).await?;
+        let some = Outbox::of(platform).subscriptions(last.as_ref(), 100).await?;
         let Some(end) = some.last().cloned() else { return Ok(()) };
         for subscription in some {
             // The dispatcher has ended when nobody takes them.

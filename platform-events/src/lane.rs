@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 use platform_core::{
     error::Result,
     event::Event,
-    platform::{Lease, Outcome, Platform, Settled, Waiting},
+    outbox::{Lease, Outbox, Outcome, Settled, Waiting},
+    platform::Platform,
     resources::events::{DeadReason, Mode, PendingEvent},
     store::Position,
     timestamp::Timestamp,
@@ -118,15 +119,15 @@ impl Shared {
         if let Some(lease) = kept.filter(|lease| lease.stands(self.now(), self.margin())) {
             // One that waits may have been resumed meanwhile.
             let waits = lease.status.failures > 0 || lease.status.mode == Mode::Paused;
-            if !waits || self.platform.outbox().holds(&lease).await? {
+            if !waits || Outbox::of(&self.platform).holds(&lease).await? {
                 return Ok(Ok(lease));
             }
         }
-        if self.platform.outbox().peek(subscription, None, 1).await?.events.is_empty() {
+        if Outbox::of(&self.platform).peek(subscription, None, 1).await?.events.is_empty() {
             return Ok(Err(Next::Idle));
         }
         let Options { name, lease, .. } = &self.options;
-        Ok(match self.platform.outbox().take(subscription, name, millis(*lease)).await? {
+        Ok(match Outbox::of(&self.platform).take(subscription, name, millis(*lease)).await? {
             Settled::Held(lease) => Ok(lease),
             Settled::Elsewhere(until) => Err(Next::At(until.max(self.now()).plus_millis(millis(PAUSE) / 4))),
             Settled::Gone => Err(Next::Idle),
@@ -226,7 +227,7 @@ impl Lane<'_> {
     /// Delivers a page of what waits.
     async fn turn(&mut self) -> Result<Turn> {
         let limit = if self.is_troubled() { 1 } else { self.page };
-        let outbox = self.shared.platform.outbox();
+        let outbox = Outbox::of(&self.shared.platform);
         let subscription = &self.lease.subscription.uid;
         let waiting = outbox.waiting(subscription, self.acknowledged.last.clone(), limit).await?;
         let unsettled = self.acknowledged.outcomes.len();
@@ -293,7 +294,7 @@ impl Lane<'_> {
             shared.backlogs.lock().set(subscription, weights.fold(0, u64::saturating_add), through);
         } else {
             let through = shared.backlogs.lock().through(subscription);
-            let (bytes, through) = shared.platform.outbox().weigh(subscription, through).await?;
+            let (bytes, through) = Outbox::of(&shared.platform).weigh(subscription, through).await?;
             shared.backlogs.lock().add(subscription, bytes, through);
         }
         Ok(shared.backlogs.lock().excess(subscription, &shared.options.policy))
@@ -407,7 +408,7 @@ impl Lane<'_> {
         let gone = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Delivered(_) | Outcome::Dead(..)));
         let gone = gone.map(|(pending, _)| pending.event.weight()).fold(0, u64::saturating_add);
         let lease = millis(self.shared.options.lease);
-        if !self.shared.platform.outbox().settle(&mut self.lease, outcomes, lease).await? {
+        if !Outbox::of(&self.shared.platform).settle(&mut self.lease, outcomes, lease).await? {
             return Ok(Turn::Lost);
         }
         self.shared.backlogs.lock().settled(&self.lease.subscription.uid, gone);

@@ -3,6 +3,7 @@
 use platform_core::{
     error::{Error, Result},
     kind::Resource,
+    outbox::Outbox,
     platform::Platform,
     resources::events::{DeadLetter, DeliveryStatus, Subscription},
     store::{Key, KeyValue, Position, Query, Scope},
@@ -35,8 +36,8 @@ pub struct Backlog {
 /// Those of the store.
 pub async fn pending(platform: &Platform, after: Option<&Uid>, limit: usize) -> Result<Vec<Backlog>> {
     let mut all = Vec::new();
-    for subscription in platform.outbox().subscriptions(after, limit).await? {
-        let waiting = platform.outbox().peek(&subscription, None, 1).await?;
+    for subscription in Outbox::of(platform).subscriptions(after, limit).await? {
+        let waiting = Outbox::of(platform).peek(&subscription, None, 1).await?;
         let keys = [Subscription::KIND, DeliveryStatus::KIND].map(|kind| Key::new(kind.name, subscription.clone()));
         let mut records = platform.store().get(&keys, &[]).await?.records.into_iter();
         let (known, status) = (records.next().flatten(), records.next().flatten());
@@ -79,7 +80,7 @@ pub async fn redeliver(platform: &Platform, below: Option<&Uid>) -> Result<u64> 
         let page = dead(platform, last.as_ref(), 100).await?;
         let Some(end) = page.last().map(|letter| letter.uid.clone()) else { return Ok(count) };
         for letter in page.iter().filter(|letter| below.is_none_or(|below| letter.uid.is_at_or_below(below))) {
-            count += u64::from(platform.outbox().redeliver(&letter.uid).await?);
+            count += u64::from(Outbox::of(platform).redeliver(&letter.uid).await?);
         }
         last = Some(end);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use platform_core::{
     event::Event,
-    platform::{Failure, Lease, Outcome},
+    outbox::{Failure, Lease, Outcome},
     resources::events::DeadReason,
     timestamp::Timestamp,
 };

@@ -51,7 +51,7 @@ impl Default for WebhookOptions {
 }
 
 /// Refuses the URL of a sink whose host is an address that is not of the public network. For
-/// [`Settings::check_sink`](platform_core::platform::Settings::check_sink) where [`WebhookOptions::allow_private`] is not
+/// [`SinkPolicy::check`](platform_core::resources::events::SinkPolicy::check) where [`WebhookOptions::allow_private`] is not
 /// set: a webhook would never connect to it. A name passes, wherever it leads; that is decided by each connection.
 ///
 /// # Errors

@@ -19,11 +19,12 @@ use http_body::Body as HttpBody;
 use http_body_util::Full;
 use platform_core::{
     BoxFuture,
-    access::{Authenticator, Caller, TokenService},
+    access::{Authenticator, Caller},
     error::{Code, Error, Result},
     kind::{self, Needs},
     platform::{Answer, Platform},
     request::ListRequest,
+    tokens::TokenService,
     uid::Uid,
 };
 use platform_http::{BoxError, Limits, Origin, Shares, bearer};

@@ -1,8 +1,8 @@
 //! The contract's token services, which are no kinds (`docs/api.md`, Token exchange).
 
 use platform_core::{
-    access::{CredentialOf, Exchange, Refresh, Register, TokenService},
     error::{Code, Error, Result},
+    tokens::{CredentialOf, Exchange, Refresh, Register, TokenService},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};

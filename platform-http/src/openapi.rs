@@ -196,7 +196,7 @@ mod tests {
 
     fn document() -> Value {
         let store = Arc::new(MemoryStore::new());
-        let platform = Platform::builder(store, SystemClock, SystemEntropy).build();
+        let platform = platform_core::builder(store, SystemClock, SystemEntropy).build();
         let parts = [TOKENS, SCIM, IMPORT, WELL_KNOWN];
         parts.into_iter().try_fold(OpenApi::of(&platform).unwrap(), OpenApi::with).unwrap().into_value()
     }

@@ -13,11 +13,12 @@ use http::{Method, Request, request::Parts};
 use http_body::Body;
 use platform_core::{
     BoxFuture,
-    access::{Authenticator, Caller, TokenService},
+    access::{Authenticator, Caller},
     error::{Error, Result},
     kind::{Action, Domain, Http, Kind, Needs, Registered, Verb},
     platform::{Answer, Platform},
     request::{ListRequest, from_query},
+    tokens::TokenService,
     uid::Uid,
 };
 use serde_json::{Map, Value};

@@ -19,6 +19,7 @@ use http_body::Body;
 use parking_lot::Mutex;
 use platform_core::{
     error::{Code, Error, Result},
+    iam::Iam,
     platform::Platform,
     resources::iam::{DirectoryUser, DirectoryUsers},
     uid::Uid,
@@ -172,7 +173,7 @@ where
     B::Error: Into<BoxError>,
 {
     let access = match request::required_bearer(&head.headers, "A SCIM token is needed") {
-        Ok(token) => platform.verify_scim_token(token).await,
+        Ok(token) => Iam::of(platform).verify_scim_token(token).await,
         Err(error) => Err(error),
     };
     let access = access.map_err(|error| origin.refused(error))?;
@@ -195,13 +196,13 @@ where
         (Endpoint::Users, &Method::GET) => at.list(query).await,
         (Endpoint::Users, &Method::POST) => at.create(&read(body, &limits).await?).await,
         (Endpoint::User(id), &Method::GET) => {
-            let user = platform.directory_user(&at.provider, id).await?;
+            let user = Iam::of(platform).directory_user(&at.provider, id).await?;
             Ok(scim(StatusCode::OK, &user::written(&user, &at.base())))
         }
         (Endpoint::User(id), &Method::PUT) => at.replace(id, &read(body, &limits).await?).await,
         (Endpoint::User(id), &Method::PATCH) => at.patch(id, &read(body, &limits).await?).await,
         (Endpoint::User(id), &Method::DELETE) => {
-            platform.delete_directory_user(&at.provider, id).await?;
+            Iam::of(platform).delete_directory_user(&at.provider, id).await?;
             let mut reply = reply::empty();
             *reply.status_mut() = StatusCode::NO_CONTENT;
             Ok(reply)
@@ -260,7 +261,8 @@ impl Place<'_> {
         }
         let skip = u64::try_from(start.max(1) - 1).unwrap_or_default();
         let count = count.map_or(DEFAULT_COUNT, |count| usize::try_from(count.max(0)).unwrap_or(MAX_COUNT));
-        let (found, total) = self.platform.directory_users(&self.provider, &users, skip, count.min(MAX_COUNT)).await?;
+        let (found, total) =
+            Iam::of(self.platform).directory_users(&self.provider, &users, skip, count.min(MAX_COUNT)).await?;
         let base = self.base();
         let resources: Vec<_> = found.iter().map(|user| user::written(user, &base)).collect();
         let body = json!({
@@ -275,7 +277,7 @@ impl Place<'_> {
 
     async fn create(&self, body: &Value) -> Result<Reply, Refused> {
         let user = user::read(body, None)?;
-        let user = self.platform.create_directory_user(&self.provider, user).await?;
+        let user = Iam::of(self.platform).create_directory_user(&self.provider, user).await?;
         let base = self.base();
         let mut reply = scim(StatusCode::CREATED, &user::written(&user, &base));
         if let Ok(location) = HeaderValue::from_str(&user::location(&user, &base)) {
@@ -306,7 +308,7 @@ impl Place<'_> {
                 Error::invalid_field("body", "is refused")
             })
         };
-        let updated = self.platform.update_directory_user(&self.provider, id, change).await;
+        let updated = Iam::of(self.platform).update_directory_user(&self.provider, id, change).await;
         match (updated, refused.into_inner()) {
             (Ok(user), _) => Ok(scim(StatusCode::OK, &user::written(&user, &self.base()))),
             (Err(_), Some(refused)) => Err(refused),

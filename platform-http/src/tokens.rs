@@ -10,10 +10,10 @@ use http::{
 };
 use http_body::Body;
 use platform_core::{
-    access::{CredentialOf, Exchange, Refresh, Register, TokenService},
     error::{Code, Error, Result},
     kind::Field,
     request::from_query,
+    tokens::{CredentialOf, Exchange, Refresh, Register, TokenService},
 };
 use serde::Serialize;
 use serde_json::{Map, Value};

@@ -15,7 +15,7 @@ use std::{env, fs, path::Path};
 use http::{Request, StatusCode};
 use platform_core::{
     kind::{Domain, Field, Kind, Method, Parent, Resource, Roots, WhenParentGoes},
-    platform::{Platform, Settings},
+    platform::Settings,
     store::memory::MemoryStore,
     uid::Uid,
 };
@@ -29,7 +29,8 @@ use support::Answer;
 use tower::ServiceExt;
 
 fn platform() -> platform_core::platform::Builder {
-    Platform::builder(std::sync::Arc::new(MemoryStore::new()), SystemClock, SystemEntropy).settings(Settings::default())
+    platform_core::builder(std::sync::Arc::new(MemoryStore::new()), SystemClock, SystemEntropy)
+        .settings(Settings::default())
 }
 
 fn document() -> Value {

@@ -24,11 +24,12 @@ use std::{
 use async_trait::async_trait;
 use http::Uri;
 use platform_core::{
-    access::{CredentialOf, Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
     clock::Clock,
     error::{Code, Detail, Error, Result},
+    iam::Iam,
     platform::Platform,
     seal::Secret,
+    tokens::{CredentialOf, Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
 };
 
 use crate::{
@@ -129,7 +130,7 @@ impl TokenService for Sts {
             false => Secret::default(),
         };
         // The token is good whether or not it could be noted.
-        if let Err(error) = self.platform.saw(&proof.identity).await {
+        if let Err(error) = Iam::of(&self.platform).saw(&proof.identity).await {
             tracing::warn!(%error, "cannot note when an identity was last seen");
         }
         Ok(RawToken { token: Secret::new(grant.token.token), refresh_token, expiry: grant.token.expires })

@@ -11,7 +11,7 @@
 
 use std::{path::Path, time::Instant};
 
-use platform_core::{
+use platform_engine::{
     store::{Commit, Filter, Key, KeyValue, Order, OrderBy, Put, Query, Scope, Store},
     uid::Uid,
 };

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use platform_core::{store::StoreError, uid::Uid};
+use platform_engine::{store::StoreError, uid::Uid};
 
 use crate::{
     commit::{Membership, Step, entries},

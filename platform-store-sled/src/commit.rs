@@ -6,7 +6,7 @@ mod plan;
 
 use std::sync::mpsc;
 
-use platform_core::store::{Commit, Committed, Put, StoreError};
+use platform_engine::store::{Commit, Committed, Put, StoreError};
 use tokio::sync::oneshot;
 
 use self::{lists::Lists, plan::Plan};

@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use platform_core::store::{Cause, StoreError};
+use platform_engine::store::{Cause, StoreError};
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]

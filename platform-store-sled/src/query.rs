@@ -9,7 +9,7 @@ mod source;
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use platform_core::{
+use platform_engine::{
     store::{
         Epoch, Filter, Item, Key, KeyName, KeyValue, OrderBy, Page, Position, Query, Read, Record, Scope, StoreError,
     },

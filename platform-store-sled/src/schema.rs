@@ -19,7 +19,7 @@ mod record;
 
 use std::sync::Arc;
 
-use platform_core::{
+use platform_engine::{
     store::{KeyValue, StoreError},
     uid::Uid,
 };

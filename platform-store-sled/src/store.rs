@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use platform_core::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
+use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
 use tokio::sync::oneshot;
 
 use self::directory::Directory;

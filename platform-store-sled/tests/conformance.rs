@@ -1,5 +1,5 @@
 //! The store keeps the contract of every store.
-use platform_core::store::conformance::{self, Suite};
+use platform_engine::store::conformance::{self, Suite};
 use platform_store_sled::SledStore;
 
 fn main() -> std::process::ExitCode {

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use platform_core::{
+use platform_engine::{
     store::{Commit, Key, KeyValue, Put, Store},
     uid::Uid,
 };

@@ -8,7 +8,7 @@
 
 use std::{fs, path::Path};
 
-use platform_core::{
+use platform_engine::{
     store::{Commit, Filter, Key, KeyValue, Order, OrderBy, Put, Query, Scope, Store, StoreError},
     uid::Uid,
 };

@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use platform_core::{
+use platform_engine::{
     store::{Commit, Delete, Filter, Item, Key, KeyValue, Order, OrderBy, Put, Query, Record, Scope, Store, UniqueKey},
     uid::Uid,
 };
@@ -78,7 +78,7 @@ struct Contents {
     epochs: Vec<u64>,
 }
 
-fn read(store: &SledStore) -> Result<Contents, platform_core::store::StoreError> {
+fn read(store: &SledStore) -> Result<Contents, platform_engine::store::StoreError> {
     let keys: Vec<Key> = (0..400).map(key).collect();
     let records = pollster::block_on(store.get(&keys, &["grants".into(), "other".into()]))?;
     let mut lists = Vec::new();

@@ -1,5 +1,5 @@
 //! The contract again, with lists kept from their second record on: the same cases then run over kept orders.
-use platform_core::store::conformance::{self, Suite};
+use platform_engine::store::conformance::{self, Suite};
 use platform_store_sled::SledStore;
 
 fn main() -> std::process::ExitCode {

@@ -1,6 +1,6 @@
 //! Lists stay exact when a kind's sort keys change under them.
 
-use platform_core::{
+use platform_engine::{
     store::{Commit, Key, KeyValue, Order, OrderBy, Put, Query, Scope, Store, model::Model},
     uid::Uid,
 };

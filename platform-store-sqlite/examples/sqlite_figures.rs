@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use platform_core::{
+use platform_engine::{
     store::{Commit, Filter, Key, KeyValue, OrderBy, Page, Put, Query, Scope, Store},
     uid::Uid,
 };

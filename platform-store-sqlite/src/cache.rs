@@ -28,7 +28,7 @@ use std::{
     },
 };
 
-use platform_core::store::Epoch;
+use platform_engine::store::Epoch;
 use quick_cache::{DefaultHashBuilder, Weighter, sync};
 
 use crate::{

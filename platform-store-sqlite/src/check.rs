@@ -6,7 +6,7 @@ mod records;
 
 use std::fmt;
 
-use platform_core::store::StoreError;
+use platform_engine::store::StoreError;
 use rusqlite::Connection;
 
 use crate::{error::store_error, schema::Names, writer::State};

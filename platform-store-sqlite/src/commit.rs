@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use platform_core::store::{Commit, Conflict, Delete, Key, Put, Require, StoreError};
+use platform_engine::store::{Commit, Conflict, Delete, Key, Put, Require, StoreError};
 use rusqlite::Connection;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use platform_core::store::{Cause, StoreError};
+use platform_engine::store::{Cause, StoreError};
 use rusqlite::{Error, ErrorCode};
 
 /// Why a file could not be opened as a store.

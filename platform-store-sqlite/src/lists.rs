@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use platform_core::{store::StoreError, uid};
+use platform_engine::{store::StoreError, uid};
 use rusqlite::{Connection, Params};
 
 use crate::{

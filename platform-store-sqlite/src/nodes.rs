@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use platform_core::store::StoreError;
+use platform_engine::store::StoreError;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::{

@@ -7,7 +7,7 @@ mod source;
 
 use std::sync::Arc;
 
-use platform_core::store::{Epoch, Filter, Key, KeyValue, OrderBy, Page, Position, Query, Read, Scope, StoreError};
+use platform_engine::store::{Epoch, Filter, Key, KeyValue, OrderBy, Page, Position, Query, Read, Scope, StoreError};
 
 use self::{
     merge::Merge,
@@ -130,7 +130,7 @@ fn page(
 
 fn position(stored: &Stored<'_>, order: NameId) -> Position {
     let value = KeyValue::from_bytes(stored.value(order).as_bytes());
-    Position { value, uid: platform_core::uid::Uid::opaque(stored.uid) }
+    Position { value, uid: platform_engine::uid::Uid::opaque(stored.uid) }
 }
 
 /// Returns the sources of a query that lists are kept for: any scopes, and no filter or one [`Filter::AnyOf`].

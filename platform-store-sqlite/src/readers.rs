@@ -9,7 +9,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use platform_core::store::{Epoch, StoreError};
+use platform_engine::store::{Epoch, StoreError};
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use crate::{

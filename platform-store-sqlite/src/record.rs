@@ -3,8 +3,8 @@
 use std::{ops::ControlFlow, sync::LazyLock};
 
 use bytes::Bytes;
-use platform_core::store::{Item, Key, KeyName, KeyValue, Put, Record, StoreError};
-use platform_core::uid::Uid;
+use platform_engine::store::{Item, Key, KeyName, KeyValue, Put, Record, StoreError};
+use platform_engine::uid::Uid;
 use rusqlite::{CachedStatement, Connection, Params, Row, params_from_iter};
 
 use crate::{
@@ -243,7 +243,7 @@ impl Value<'_> {
     }
 }
 
-/// The value of a sequence, as [`platform_core::store::Position::value`] has it.
+/// The value of a sequence, as [`platform_engine::store::Position::value`] has it.
 pub(crate) fn sequence_value(revision: u64) -> [u8; 8] {
     // As `KeyValue::integer` writes it.
     (revision.cast_signed() ^ i64::MIN).to_be_bytes()

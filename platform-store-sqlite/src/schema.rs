@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use platform_core::store::{OrderBy, StoreError};
+use platform_engine::store::{OrderBy, StoreError};
 use rusqlite::Connection;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

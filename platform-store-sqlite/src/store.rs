@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use futures_channel::oneshot;
 use parking_lot::Mutex;
-use platform_core::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
+use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::{

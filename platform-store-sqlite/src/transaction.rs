@@ -1,6 +1,6 @@
 //! What the writer writes through.
 
-use platform_core::store::StoreError;
+use platform_engine::store::StoreError;
 use rusqlite::Connection;
 
 use crate::{

@@ -6,7 +6,7 @@
 
 pub(crate) mod write;
 
-use platform_core::store::StoreError;
+use platform_engine::store::StoreError;
 
 use crate::error::corrupt;
 

@@ -14,7 +14,7 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_channel::oneshot;
-use platform_core::store::{Commit, Committed, KeyValue, StoreError};
+use platform_engine::store::{Commit, Committed, KeyValue, StoreError};
 use rusqlite::{Connection, ErrorCode, Row};
 
 use crate::{

@@ -1,6 +1,6 @@
 //! The store passes the whole suite when it keeps nothing of what it reads.
 
-use platform_core::store::conformance::{self, Suite};
+use platform_engine::store::conformance::{self, Suite};
 use platform_store_sqlite::SqliteStore;
 
 fn main() -> std::process::ExitCode {

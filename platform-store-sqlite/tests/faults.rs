@@ -11,7 +11,7 @@
 
 use std::{fs, path::Path};
 
-use platform_core::{
+use platform_engine::{
     store::{Commit, Key, KeyValue, Put, Query, Scope, Store, StoreError},
     uid::Uid,
 };
@@ -60,7 +60,7 @@ fn a_full_store_refuses_to_write_and_goes_on_reading() {
     assert_eq!(total(&store), taken as u64);
     assert!(matches!(store.health(), Err(StoreError::Full(_))));
     // What needs no room goes on, and makes room.
-    let delete = (0..taken / 2).map(|i| platform_core::store::Delete::Key(put(i, 0).put[0].key.clone()));
+    let delete = (0..taken / 2).map(|i| platform_engine::store::Delete::Key(put(i, 0).put[0].key.clone()));
     block_on(store.commit(Commit { delete: delete.collect(), ..Commit::default() })).unwrap();
     assert!(store.health().is_ok(), "the last commit found room");
     block_on(store.commit(put(0, 2_000))).unwrap();

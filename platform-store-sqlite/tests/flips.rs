@@ -12,7 +12,7 @@
 
 use std::{path::Path, sync::Arc, thread};
 
-use platform_core::{
+use platform_engine::{
     store::{
         Commit, Delete, Epoch, Filter, Key, KeyValue, OrderBy, Page, Put, Query, Read, Scope, Store, StoreError,
         UniqueKey,

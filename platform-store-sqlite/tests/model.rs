@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "these are tests")]
 
-use platform_core::{
+use platform_engine::{
     store::{
         Commit, Delete, Filter, Key, KeyValue, Order, OrderBy, Put, Query, Scope, Store, StoreError, UniqueKey,
         model::Model,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use platform_core::{
+use platform_engine::{
     store::{Commit, Delete, Epoch, Filter, Key, KeyValue, Order, OrderBy, Put, Query, Scope, Store},
     uid::Uid,
 };

@@ -28,7 +28,10 @@ use futures_util::future::join_all;
 use platform_benches::measure::median;
 use platform_core::{
     access::Caller,
-    platform::{Bootstrap, Platform, Settings},
+    iam::{Bootstrap, Iam},
+    outbox::Outbox,
+    platform::{Platform, Settings},
+    resources::events::SinkPolicy,
     resources::{events::Subscription, registry::Repo},
     uid::Uid,
 };
@@ -111,14 +114,16 @@ impl World {
         let settings = Settings {
             operators: [operator.clone()].into(),
             public_url: "http://bench.test".to_owned(),
-            allow_http_sinks: true,
             ..Settings::default()
         };
-        let platform = Platform::builder(store, SystemClock, SystemEntropy).settings(settings).build();
+        let platform = platform_core::builder(store, SystemClock, SystemEntropy)
+            .settings(settings)
+            .data(SinkPolicy::default().allow_http(true))
+            .build();
         let org = Uid::from_digest([2; 20]);
         let first =
-            Bootstrap { organisation: org.clone(), organisation_name: "first".to_owned(), operator: operator.clone() };
-        platform.bootstrap(&first).await.unwrap();
+            Bootstrap { organization: org.clone(), organization_name: "first".to_owned(), operator: operator.clone() };
+        Iam::of(&platform).bootstrap(&first).await.unwrap();
         let (platform, operator) = (Arc::new(platform), Caller::new(operator));
         Self { platform, operator, org, serial: AtomicU64::new(0), _dir: dir }
     }
@@ -191,7 +196,7 @@ async fn creates(clients: u64, delivering: bool) {
     for turn in 0..=TURNS {
         let a = with.create_for(TURN, clients).await;
         // What still waits is delivered before the other's turn.
-        while delivering && with.platform.outbox().waiting(&subscription, None, 1).await.unwrap().total > 0 {
+        while delivering && Outbox::of(&with.platform).waiting(&subscription, None, 1).await.unwrap().total > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let b = without.create_for(TURN, clients).await;
@@ -260,11 +265,11 @@ async fn rate(subscriptions: usize) {
     }
     let (begun, mut before) = (Instant::now(), 0);
     for uid in &uids {
-        before += world.platform.outbox().waiting(uid, None, 1).await.unwrap().total;
+        before += Outbox::of(&world.platform).waiting(uid, None, 1).await.unwrap().total;
     }
     let delivering = world.deliver(1_000_000);
     loop {
-        let some = world.platform.outbox().subscriptions(None, 1).await.unwrap();
+        let some = Outbox::of(&world.platform).subscriptions(None, 1).await.unwrap();
         if some.is_empty() {
             break;
         }

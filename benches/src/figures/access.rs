@@ -5,6 +5,7 @@ use std::{collections::HashSet, hint::black_box, sync::Arc};
 
 use platform_core::{
     access::{Capability, cap},
+    iam::Iam,
     platform::{Platform, Settings},
     resources::iam::{Identity, RoleBinding, role},
     store::{Commit, Store, memory::MemoryStore},
@@ -36,8 +37,8 @@ impl Sides {
     pub fn new(identities: u64, bindings: u64) -> Self {
         let store = Arc::new(MemoryStore::new());
         let settings = Settings { cached_grants_bytes: 1 << 30, ..Settings::default() };
-        let platform = Platform::builder(store.clone(), SystemClock, SystemEntropy).settings(settings).build();
-        block_on(platform.write_built_in_roles()).unwrap();
+        let platform = platform_core::builder(store.clone(), SystemClock, SystemEntropy).settings(settings).build();
+        block_on(Iam::of(&platform).write_built_in_roles()).unwrap();
         let now = Some(Timestamp::from_millis(1_760_000_000_000));
         let group = |number: u64| Uid::opaque(format!("{}/{:016x}", organisation(number % 1_000), mix(number)));
         let persons: Vec<_> = (0..identities).map(|number| organisation(1_000_000 + number)).collect();

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use platform_core::{
     access::{Authenticator, Caller},
     error::{Error, Result},
-    platform::{Bootstrap, Platform, Settings},
+    iam::{Bootstrap, Iam},
+    platform::Settings,
     uid::Uid,
 };
 use platform_http::{Limits, Rest, SystemClock, SystemEntropy, serve};
@@ -18,9 +19,11 @@ async fn main() -> anyhow::Result<()> {
     let me = Uid::parse("00000000000000000000000000000000000000aa")?;
     let store = Arc::new(SqliteStore::open("embedded.sqlite")?);
     let settings = Settings { operators: [me.clone()].into(), ..Settings::default() };
-    let platform = Arc::new(Platform::builder(store, SystemClock, SystemEntropy).settings(settings).build());
-    let organisation = Uid::parse("00000000000000000000000000000000000000bb")?;
-    platform.bootstrap(&Bootstrap { organisation, organisation_name: "mine".into(), operator: me.clone() }).await?;
+    let platform = Arc::new(platform_core::builder(store, SystemClock, SystemEntropy).settings(settings).build());
+    let organization = Uid::parse("00000000000000000000000000000000000000bb")?;
+    Iam::of(&platform)
+        .bootstrap(&Bootstrap { organization, organization_name: "mine".into(), operator: me.clone() })
+        .await?;
 
     let rest = Rest::new(platform, Arc::new(Password(me)), Limits::default())?;
     let app = axum::Router::new().route("/", axum::routing::get(async || "my service")).fallback_service(rest);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use platform_core::{
     access::{Authenticator, Caller},
     error::Result,
-    platform::{Bootstrap, Platform},
+    iam::{Bootstrap, Iam},
     store::memory::MemoryStore,
     uid::Uid,
 };
@@ -22,10 +22,11 @@ use ticket::Ticket;
 async fn main() -> anyhow::Result<()> {
     let me = Uid::parse("00000000000000000000000000000000000000aa")?;
     let organisation = Uid::parse("00000000000000000000000000000000000000bb")?;
-    let platform = Platform::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy).kind::<Ticket>().build();
+    let platform =
+        platform_core::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy).kind::<Ticket>().build();
     let first =
-        Bootstrap { organisation: organisation.clone(), organisation_name: "mine".into(), operator: me.clone() };
-    platform.bootstrap(&first).await?;
+        Bootstrap { organization: organisation.clone(), organization_name: "mine".into(), operator: me.clone() };
+    Iam::of(&platform).bootstrap(&first).await?;
 
     // Typed, in process:
     let caller = Caller::new(me.clone());

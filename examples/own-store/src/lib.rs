@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use platform_core::store::{
+use platform_engine::store::{
     Commit, Committed, Conflict, Delete, Epoch, Filter, Item, Key, KeyValue, OrderBy, Page, Position, Put, Query, Read,
     Record, Require, Scope, Store, StoreError,
 };
@@ -148,7 +148,7 @@ fn matches(query: &Query, put: &Put) -> bool {
 }
 
 /// Where a record stands in the query's order.
-fn place(query: &Query, revision: u64, put: &Put) -> (KeyValue, platform_core::uid::Uid) {
+fn place(query: &Query, revision: u64, put: &Put) -> (KeyValue, platform_engine::uid::Uid) {
     let value = match query.order.by {
         OrderBy::Uid => KeyValue::default(),
         OrderBy::Sequence => KeyValue::integer(i64::try_from(revision).unwrap_or(i64::MAX)),

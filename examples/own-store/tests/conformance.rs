@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use own_store::MapStore;
-use platform_core::store::{StoreError, conformance};
+use platform_engine::store::{StoreError, conformance};
 
 fn main() -> ExitCode {
     let suite = conformance::Suite::new(async |_directory| Ok::<_, StoreError>(MapStore::default()));

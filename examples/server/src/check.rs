@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use platform_core::{platform, store};
+use platform_core::{outbox, store};
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
@@ -60,7 +60,7 @@ fn findings(store: &Store, path: &Path) -> Result<Vec<String>> {
 /// Returns the events and dead letters whose data is not in the store.
 fn lost_data(store: &dyn store::Store) -> Result<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    let lost = runtime.block_on(platform::lost_bodies(store)).context(UNFINISHED)?;
+    let lost = runtime.block_on(outbox::lost_bodies(store)).context(UNFINISHED)?;
     let line = |(key, data): &(store::Key, _)| {
         let store::Key { kind, uid } = key;
         format!("the data {data} of the {kind} {uid} is missing; restore a backup, or delete the subscription")

@@ -10,8 +10,13 @@ use std::{
 use anyhow::{Context, Result, bail};
 use platform_core::{
     aip::page_token::PageKeys,
-    platform::{self, Platform, Settings},
-    resources::iam::TermsDocument,
+    iam::{self, Iam},
+    platform::{Platform, Settings},
+    resources::{
+        advisory::PublicAdvisories,
+        events::SinkPolicy,
+        iam::{GroupSettings, Terms},
+    },
     seal::SealKeys,
     store::{Store, memory::MemoryStore},
 };
@@ -117,26 +122,28 @@ impl Installation {
             service_domain: config.service_domain.clone(),
             public_url: url.to_owned(),
             operators: operators.cloned().collect(),
-            open_organisations: config.open_organisations,
             event_type_prefix: config.events.event_type_prefix.clone(),
-            allow_http_sinks: config.events.allow_http_sinks,
-            check_sink: if config.events.allow_private_sinks { |_| Ok(()) } else { check_public_sink },
-            terms: match config.terms_document.is_empty() {
-                true => TermsDocument::published(),
-                false => config.terms_document.clone(),
-            },
-            public_advisory_groups: config.public_advisory_group.iter().cloned().collect(),
             ..Settings::default()
         };
-        let platform = Platform::builder(store, SystemClock, SystemEntropy)
+        let terms = match config.terms_document.is_empty() {
+            true => Terms::default(),
+            false => Terms(config.terms_document.clone()),
+        };
+        let sinks = SinkPolicy::default().allow_http(config.events.allow_http_sinks);
+        let sinks = if config.events.allow_private_sinks { sinks } else { sinks.check(check_public_sink) };
+        let platform = platform_core::builder(store, SystemClock, SystemEntropy)
             .offload(Pool::default())
             .settings(settings)
+            .data(GroupSettings::default().open_organizations(config.open_organisations))
+            .data(terms)
+            .data(sinks)
+            .data(PublicAdvisories::of(config.public_advisory_group.iter().cloned()))
             .page_keys(PageKeys::new(self.keys.page_tokens().iter().map(numbered)))
             .seal_keys(SealKeys::new(self.keys.sealing().iter().map(numbered)))
             .build();
-        let first = platform::Bootstrap {
-            organisation: self.bootstrap.organization.clone(),
-            organisation_name: ORGANISATION.to_owned(),
+        let first = iam::Bootstrap {
+            organization: self.bootstrap.organization.clone(),
+            organization_name: ORGANISATION.to_owned(),
             operator: self.bootstrap.operator.clone(),
         };
         let path = store_path(config).unwrap_or_default();
@@ -144,7 +151,10 @@ impl Installation {
             // It may be another store on purpose, or the old one may be missing or be misnamed.
             tracing::warn!(store = %path.display(), "this installation had no store here: an empty one is made");
         }
-        platform.bootstrap(&first).await.with_context(|| format!("cannot use the store at {}", path.display()))?;
+        Iam::of(&platform)
+            .bootstrap(&first)
+            .await
+            .with_context(|| format!("cannot use the store at {}", path.display()))?;
         Ok(platform)
     }
 }

@@ -8,11 +8,28 @@ pub use document::Document;
 pub use resolved_vulns_report::ResolvedVulnsReport;
 pub use vulnerability_metadata::VulnerabilityMetadata;
 
-use crate::{cx::Cx, scope::Scopes, store::Scope};
+use std::collections::HashSet;
+
+use super::data_of;
+use crate::{access::topmost, cx::Cx, error::Result, platform::ResponseCache, scope::Scopes, store::Scope, uid::Uid};
+
+/// The groups whose advisories, at or below them, everyone may read as documents; none by default.
+#[derive(Debug, Default)]
+pub struct PublicAdvisories {
+    groups: HashSet<Uid>,
+    documents: ResponseCache,
+}
+
+impl PublicAdvisories {
+    /// Returns these groups.
+    pub fn of(groups: impl IntoIterator<Item = Uid>) -> Self {
+        Self { groups: groups.into_iter().collect(), documents: ResponseCache::default() }
+    }
+}
 
 /// Returns the groups whose advisories are public, as places.
-fn public_groups(cx: &Cx<'_>) -> Scopes {
-    let public = &cx.platform().settings().public_advisory_groups;
-    let topmost = crate::access::topmost(public.iter(), |group| public.contains(group));
-    Scopes::disjoint(topmost.iter().cloned().map(Scope::Subtree))
+fn public_groups(cx: &Cx<'_>) -> Result<Scopes> {
+    let public = &data_of::<PublicAdvisories>(cx)?.groups;
+    let topmost = topmost(public.iter(), |group| public.contains(group));
+    Ok(Scopes::disjoint(topmost.iter().cloned().map(Scope::Subtree)))
 }

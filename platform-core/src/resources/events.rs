@@ -12,4 +12,4 @@ pub use delivery::{Delivery, DeliveryState};
 pub use delivery_status::{DeliveryStatus, Mode};
 pub use event_body::EventBody;
 pub use pending_event::PendingEvent;
-pub use subscription::Subscription;
+pub use subscription::{SinkPolicy, Subscription};

@@ -84,7 +84,7 @@ impl Resource for Project {
 }
 
 fn world() -> World {
-    World::with_kinds(|builder| builder.kind::<Project>())
+    World::with(|builder| builder.kind::<Project>())
 }
 
 fn entries(count: usize) -> Value {
@@ -196,7 +196,7 @@ impl Offload for Counted {
 #[test]
 fn costly_checks_alone_are_done_apart_and_for_the_organization_that_they_concern() {
     let offload = Counted::default();
-    let world = World::with_kinds(|builder| builder.offload(offload.clone()));
+    let world = World::with(|builder| builder.offload(offload.clone()));
     offload.0.lock().0 = 3;
     let repo = world.repo(&world.org);
     let other = world.organisation();

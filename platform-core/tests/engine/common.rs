@@ -17,8 +17,9 @@ use platform_core::{
     clock::Clock,
     entropy::Entropy,
     error::{Code, Error, Result},
+    iam::{Bootstrap, Iam},
     kind::{Imported, Registered},
-    platform::{Bootstrap, Builder, Platform, Settings},
+    platform::{Builder, Platform, Settings},
     request::ListRequest,
     resources::{
         iam::{person_uid, role},
@@ -151,8 +152,8 @@ impl World {
         Self::build(Arc::new(MemoryStore::new()), |builder| builder.settings(settings))
     }
 
-    /// A world with more kinds of an embedder's own.
-    pub(crate) fn with_kinds(add: impl FnOnce(Builder) -> Builder) -> Self {
+    /// A world whose platform is built otherwise.
+    pub(crate) fn with(add: impl FnOnce(Builder) -> Builder) -> Self {
         Self::build(Arc::new(MemoryStore::new()), add)
     }
 
@@ -170,14 +171,15 @@ impl World {
         let operator = person_uid(ISSUER, "operator");
         let org = Uid::from_digest([0xaa; 20]);
         let clock = TestClock(Arc::new(AtomicI64::new(BEGIN.millis())));
-        let builder = Platform::builder(store, clock.clone(), Seeded::new(1)).kind::<Sample>().settings(settings());
+        let builder =
+            platform_core::builder(store, clock.clone(), Seeded::new(1)).kind::<Sample>().settings(settings());
         let platform = change(builder).build();
         let first = Bootstrap {
-            organisation: org.clone(),
-            organisation_name: "first organisation".to_owned(),
+            organization: org.clone(),
+            organization_name: "first organisation".to_owned(),
             operator: operator.clone(),
         };
-        block_on(platform.bootstrap(&first)).expect("the bootstrap succeeds");
+        block_on(Iam::of(&platform).bootstrap(&first)).expect("the bootstrap succeeds");
         Self { platform, clock, org, operator: Caller::new(operator), serial: AtomicU64::new(0) }
     }
 
@@ -268,7 +270,7 @@ impl World {
     /// Registers a person.
     pub(crate) fn person(&self, subject: &str, email: Option<&str>) -> Caller {
         let uid = person_uid(ISSUER, subject);
-        block_on(self.platform.register_person(&uid, ISSUER, subject, email)).unwrap();
+        block_on(Iam::of(&self.platform).register_person(&uid, ISSUER, subject, email)).unwrap();
         Caller::new(uid)
     }
 

@@ -3,7 +3,7 @@
 use platform_core::{
     access::Caller,
     error::Code,
-    platform::{Failure, Lease, Outcome, Settled},
+    outbox::{Failure, Lease, Outbox, Outcome, Settled},
     resources::events::{DeadReason, PendingEvent},
     uid::Uid,
 };
@@ -27,7 +27,7 @@ pub(crate) fn subscribe(world: &World, group: &str) -> Uid {
 
 /// Returns what waits for a subscription.
 pub(crate) fn waiting(world: &World, subscription: &Uid) -> Vec<PendingEvent> {
-    block_on(world.platform.outbox().waiting(subscription, None, 1000)).unwrap().events
+    block_on(Outbox::of(&world.platform).waiting(subscription, None, 1000)).unwrap().events
 }
 
 /// Returns the types and subjects of what waits, without the prefix.
@@ -38,14 +38,14 @@ pub(crate) fn told(world: &World, subscription: &Uid) -> Vec<(String, String)> {
 
 #[track_caller]
 pub(crate) fn lease(world: &World, subscription: &Uid, holder: &str) -> Lease {
-    match block_on(world.platform.outbox().take(subscription, holder, LEASE)).unwrap() {
+    match block_on(Outbox::of(&world.platform).take(subscription, holder, LEASE)).unwrap() {
         Settled::Held(lease) => lease,
         other => panic!("a lease, not {other:?}"),
     }
 }
 
 pub(crate) fn settle(world: &World, lease: &mut Lease, outcomes: Vec<(PendingEvent, Outcome)>) -> bool {
-    block_on(world.platform.outbox().settle(lease, outcomes, LEASE)).unwrap()
+    block_on(Outbox::of(&world.platform).settle(lease, outcomes, LEASE)).unwrap()
 }
 
 pub(crate) fn failure(status: u16) -> Failure {

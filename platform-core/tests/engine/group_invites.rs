@@ -5,6 +5,7 @@ use std::{sync::Barrier, thread};
 use platform_core::{
     access::{Caller, Narrowing, Session},
     error::{Code, Result},
+    iam::Iam,
     resources::iam::{Redeemed, person_uid},
     uid::Uid,
 };
@@ -21,7 +22,7 @@ fn invite(world: &World, caller: &Caller, group: &str, more: Value) -> Result<Va
 }
 
 fn redeem(world: &World, person: &Caller, code: &str) -> Result<Redeemed> {
-    block_on(world.platform.redeem_invite(&person.identity, code))
+    block_on(Iam::of(&world.platform).redeem_invite(&person.identity, code))
 }
 
 /// Everything that a store holds of a kind's records, private parts included, as text.

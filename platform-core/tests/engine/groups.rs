@@ -6,6 +6,7 @@ use platform_core::{
     error::{Code, Detail},
     kind::{Parent, Verb, WhenParentGoes},
     resources::KINDS,
+    resources::iam::GroupSettings,
     uid::Uid,
 };
 use serde_json::{Value, json};
@@ -53,7 +54,7 @@ fn the_first_organisation_is_as_one_that_is_created() {
 
 #[test]
 fn where_the_configuration_says_so_every_registered_person_creates_organisations_and_no_other() {
-    let world = World::with_settings(|settings| settings.open_organisations = true);
+    let world = World::with(|builder| builder.data(GroupSettings::default().open_organizations(true)));
     let person = world.person("ada", None);
     let organisation = uid_of(&create(&world, &person, "", json!({ "name": "a" })).unwrap());
     world.create(&person, "Repo", &organisation, json!({ "name": "nginx" })).unwrap();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use platform_core::{
     access::Caller,
     error::{Code, Result},
+    iam::Iam,
     kind::Resource,
     resources::iam::{IdentityProvider, role},
     seal::{SealKeys, Secret},
@@ -38,7 +39,7 @@ fn update(world: &World, uid: &str, oidc: Value, mask: Option<&str>) -> Result<V
 }
 
 fn secret(world: &World, uid: &str) -> Option<String> {
-    let secret = block_on(world.platform.client_secret(&Uid::opaque(uid))).unwrap();
+    let secret = block_on(Iam::of(&world.platform).client_secret(&Uid::opaque(uid))).unwrap();
     secret.map(|secret| secret.expose().to_owned())
 }
 
@@ -85,7 +86,7 @@ fn a_secret_opens_with_the_key_that_sealed_it_after_a_rotation_and_with_no_other
     };
     let world = with(&[(1, [1; 32])]);
     let uid = uid_of(&create(&world, &world.operator, &world.org, json!({})).unwrap());
-    let opened = |world: &World| block_on(world.platform.client_secret(&uid)).map(|secret| secret.unwrap());
+    let opened = |world: &World| block_on(Iam::of(&world.platform).client_secret(&uid)).map(|secret| secret.unwrap());
     assert_eq!(opened(&with(&[(2, [2; 32]), (1, [1; 32])])).unwrap().expose(), CANARY);
     for keys in [&[(2, [2; 32])], &[(1, [2; 32])]] {
         assert_eq!(code(opened(&with(keys))), Code::Internal);

@@ -4,6 +4,7 @@ use platform_core::{
     error::Code,
     kind::{Imported, Resource},
     platform::{Answer, Rendered},
+    resources::advisory::PublicAdvisories,
     resources::{
         advisory::{Document, VulnerabilityMetadata},
         registry::{
@@ -20,7 +21,7 @@ use crate::common::{World, block_on, code, digest, object, refused_fields, text}
 
 /// A world with a group whose advisories are public.
 fn world() -> World {
-    World::with_settings(|settings| settings.public_advisory_groups = [Uid::from_digest([0xaa; 20])].into())
+    World::with(|builder| builder.data(PublicAdvisories::of([Uid::from_digest([0xaa; 20])])))
 }
 
 fn put(world: &World, group: &str, id: &str, name: &str, events: Value) {

@@ -111,7 +111,7 @@ impl Resource for Cover {
 }
 
 fn library() -> World {
-    World::with_kinds(|builder| builder.kind::<Shelf>().kind::<Book>().kind::<Loan>().kind::<Cover>())
+    World::with(|builder| builder.kind::<Shelf>().kind::<Book>().kind::<Loan>().kind::<Cover>())
 }
 
 fn make(world: &World, kind: &str, parent: &str) -> Uid {

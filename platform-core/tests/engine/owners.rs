@@ -6,6 +6,7 @@ use platform_core::{
     access::{Caller, Capability, Narrowing},
     error::{Code, Result},
     event::Heard,
+    iam::Iam,
     resources::iam::{DirectoryUser, person_uid, provider_person_uid},
     store::{Query, Scope, memory::MemoryStore},
     uid::Uid,
@@ -123,7 +124,8 @@ fn bindings_that_do_not_let_anybody_act_as_owner_do_not_count() {
             world.delete(&world.operator, "RoleBinding", &other).unwrap();
         }
     }
-    block_on(world.platform.register_person(&person_uid(ISSUER, "nobody yet"), ISSUER, "nobody yet", None)).unwrap();
+    block_on(Iam::of(&world.platform).register_person(&person_uid(ISSUER, "nobody yet"), ISSUER, "nobody yet", None))
+        .unwrap();
     world.bind(&Caller::new(person_uid(ISSUER, "nobody yet")), &owner, &organization);
     world.delete(&world.operator, "RoleBinding", &binding).unwrap();
 }
@@ -174,9 +176,9 @@ fn a_person_who_is_the_last_owner_of_an_organization_cannot_unregister() {
     let (first, _) = owned_by(&world, &ada);
     let (second, _) = owned_by(&world, &ada);
     world.bind_as(&ada, &world.operator, &built_in("owner"), &first);
-    assert_last_owner(&world, block_on(world.platform.unregister(&ada)), Some(&second));
+    assert_last_owner(&world, block_on(Iam::of(&world.platform).unregister(&ada)), Some(&second));
     world.delete(&ada, "Group", &second).unwrap();
-    block_on(world.platform.unregister(&ada)).unwrap();
+    block_on(Iam::of(&world.platform).unregister(&ada)).unwrap();
     world.get(&world.operator, "Group", &first).unwrap();
 }
 
@@ -199,7 +201,7 @@ fn an_organization_can_be_deleted_by_its_last_owner() {
     let ada = world.person("ada", None);
     let (organization, _) = owned_by(&world, &ada);
     world.delete(&ada, "Group", &organization).unwrap();
-    block_on(world.platform.unregister(&ada)).unwrap();
+    block_on(Iam::of(&world.platform).unregister(&ada)).unwrap();
 }
 
 #[test]
@@ -209,7 +211,7 @@ fn the_last_owner_cannot_be_deactivated_or_deleted_by_scim() {
     let provider = world.provider(&organization);
     let register = |subject: &str| {
         let uid = provider_person_uid(&provider, ISSUER, subject);
-        block_on(world.platform.register_person(&uid, ISSUER, subject, None)).unwrap();
+        block_on(Iam::of(&world.platform).register_person(&uid, ISSUER, subject, None)).unwrap();
         world.bind(&Caller::new(uid.clone()), &built_in("owner"), &organization);
         uid
     };
@@ -220,7 +222,7 @@ fn the_last_owner_cannot_be_deactivated_or_deleted_by_scim() {
         active: true,
         ..DirectoryUser::default()
     };
-    let create = |id: &str| block_on(world.platform.create_directory_user(&provider, user(id))).unwrap();
+    let create = |id: &str| block_on(Iam::of(&world.platform).create_directory_user(&provider, user(id))).unwrap();
     let scim = json!({ "identityProviderUid": provider });
     let issued = world.run(Some(&world.operator), "GenerateScimToken", scim).unwrap();
     let enable = |enabled: bool| {
@@ -236,15 +238,19 @@ fn the_last_owner_cannot_be_deactivated_or_deleted_by_scim() {
     let [ada_id, eve_id] = in_directory.each_ref().map(|user| user.uid.last_segment().to_owned());
     let deactivate = |id: &str| {
         let change = |user: DirectoryUser| Ok(DirectoryUser { active: false, ..user });
-        block_on(world.platform.update_directory_user(&provider, id, change))
+        block_on(Iam::of(&world.platform).update_directory_user(&provider, id, change))
     };
     deactivate(&ada_id).unwrap();
     assert_last_owner(&world, deactivate(&eve_id), None);
-    assert_last_owner(&world, block_on(world.platform.delete_directory_user(&provider, &eve_id)), None);
+    assert_last_owner(&world, block_on(Iam::of(&world.platform).delete_directory_user(&provider, &eve_id)), None);
     let renamed = |user: DirectoryUser| Ok(DirectoryUser { external_id: "other".to_owned(), ..user });
-    assert_last_owner(&world, block_on(world.platform.update_directory_user(&provider, &eve_id, renamed)), None);
+    assert_last_owner(
+        &world,
+        block_on(Iam::of(&world.platform).update_directory_user(&provider, &eve_id, renamed)),
+        None,
+    );
     // A deactivated user does not count and can be deleted.
-    block_on(world.platform.delete_directory_user(&provider, &ada_id)).unwrap();
+    block_on(Iam::of(&world.platform).delete_directory_user(&provider, &ada_id)).unwrap();
     world.delete(&world.operator, "Identity", &ada).unwrap();
     assert_last_owner(&world, world.delete(&world.operator, "Identity", &eve), None);
 }
@@ -256,7 +262,7 @@ fn scim_cannot_be_enabled_for_a_directory_without_an_owner() {
     let provider = world.provider(&organization);
     let persons: Vec<_> = ["ada", "eve"].map(|subject| provider_person_uid(&provider, ISSUER, subject)).into();
     for (person, subject) in persons.iter().zip(["ada", "eve"]) {
-        block_on(world.platform.register_person(person, ISSUER, subject, None)).unwrap();
+        block_on(Iam::of(&world.platform).register_person(person, ISSUER, subject, None)).unwrap();
         world.bind(&Caller::new(person.clone()), &built_in("owner"), &organization);
     }
     let manager = world.member("owner", &organization);
@@ -275,7 +281,7 @@ fn owned_by_sign_in(world: &World) -> (Uid, Uid, Caller) {
     let (organization, first) = organization(world);
     let provider = world.provider(&organization);
     let ada = Caller::new(provider_person_uid(&provider, ISSUER, "ada"));
-    block_on(world.platform.register_person(&ada.identity, ISSUER, "ada", None)).unwrap();
+    block_on(Iam::of(&world.platform).register_person(&ada.identity, ISSUER, "ada", None)).unwrap();
     world.bind(&ada, &built_in("owner"), &organization);
     world.delete(&world.operator, "RoleBinding", &first).unwrap();
     (organization, provider, ada)
@@ -347,7 +353,7 @@ fn an_operator_cannot_be_deleted() {
     world.bind(&world.identity(&world.org), &built_in("owner"), &world.org);
     for done in [
         world.delete(&world.operator, "Identity", &world.operator.identity),
-        block_on(world.platform.unregister(&world.operator)),
+        block_on(Iam::of(&world.platform).unregister(&world.operator)),
     ] {
         let error = done.unwrap_err();
         assert_eq!(error.code(), Code::FailedPrecondition);
@@ -364,7 +370,8 @@ fn owners(world: &World, organization: &Uid) -> usize {
     bindings
         .filter(|binding| text(binding, "roleUid") == built_in("owner"))
         .filter(|binding| {
-            let identity = block_on(world.platform.identity(&Uid::opaque(text(binding, "identityUid")))).unwrap();
+            let identity =
+                block_on(Iam::of(&world.platform).identity(&Uid::opaque(text(binding, "identityUid")))).unwrap();
             identity.is_some_and(|identity| match &identity.static_keys {
                 Some(keys) => keys.expiration_time.unwrap() > BEGIN,
                 None => true,
@@ -430,7 +437,7 @@ impl Duel {
                 let body = json!({ "staticKeys": { "expirationTime": BEGIN } });
                 world.update(owner, "Identity", &owner.identity, body, Some("staticKeys.expirationTime")).map(drop)
             }
-            Removal::Unregister => block_on(world.platform.unregister(owner)),
+            Removal::Unregister => block_on(Iam::of(&world.platform).unregister(owner)),
         };
         match done {
             Ok(()) => true,

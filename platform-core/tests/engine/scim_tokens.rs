@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use platform_core::{
     error::{Code, Result},
+    iam::Iam,
     resources::iam::ScimAccess,
     store::Key,
     uid::Uid,
@@ -65,7 +66,7 @@ impl Directory {
     }
 
     fn verify(&self, reply: &Value) -> Result<ScimAccess> {
-        block_on(self.world.platform.verify_scim_token(text(reply, "token")))
+        block_on(Iam::of(&self.world.platform).verify_scim_token(text(reply, "token")))
     }
 
     fn is_good(&self, reply: &Value) -> bool {

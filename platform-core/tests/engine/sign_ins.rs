@@ -4,6 +4,7 @@ use std::thread;
 
 use platform_core::{
     error::{Code, Result},
+    iam::Iam,
     resources::iam::{NewSignIn, SignIn},
     store::{Query, Scope},
     uid::Uid,
@@ -29,7 +30,7 @@ fn try_sign_in(world: &World, person: &Uid, number: usize, until: i64) -> Result
         token: &secret,
         state: Value::Null,
     };
-    block_on(world.platform.begin_sign_in(new))
+    block_on(Iam::of(&world.platform).begin_sign_in(new))
 }
 
 fn standing(world: &World, person: &Uid) -> usize {
@@ -58,7 +59,7 @@ fn a_new_sign_in_ends_the_oldest_of_a_hundred() {
     assert_eq!(standing(&world, &ada), 100);
     let present = |person: &SignIn, number: usize| {
         let secret = number.to_be_bytes();
-        block_on(world.platform.present_sign_in(&person.uid, &secret, &secret))
+        block_on(Iam::of(&world.platform).present_sign_in(&person.uid, &secret, &secret))
     };
     for (number, one) in all.iter().enumerate() {
         match number {
@@ -80,7 +81,7 @@ fn sign_ins_that_are_over_make_room_first() {
     assert_eq!(standing(&world, &ada), 100);
     for (number, one) in kept.iter().enumerate() {
         let secret = number.to_be_bytes();
-        block_on(world.platform.present_sign_in(&one.uid, &secret, &secret)).unwrap();
+        block_on(Iam::of(&world.platform).present_sign_in(&one.uid, &secret, &secret)).unwrap();
     }
 }
 

@@ -3,7 +3,7 @@
 use platform_core::{
     access::Caller,
     error::{Code, Result},
-    resources::iam::TermsDocument,
+    resources::iam::{Terms, TermsDocument},
 };
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ fn acceptances_come_in_pages_whose_tokens_are_bound_to_the_group() {
 #[test]
 fn only_the_documents_of_the_installation_are_accepted_all_or_none() {
     let own = TermsDocument { id: "own.v1".to_owned(), ..TermsDocument::default() };
-    let world = World::with_settings(|settings| settings.terms = vec![own]);
+    let world = World::with(|builder| builder.data(Terms(vec![own])));
     let refused = accept(&world, &world.operator, &world.org, &["own.v1", "sfdpa.v1"]);
     assert_eq!(refused_fields(refused), ["documentIds[1]"]);
     assert_eq!(refused_fields(accept(&world, &world.operator, &world.org, &[])), ["documentIds"]);

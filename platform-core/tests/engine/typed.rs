@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use platform_core::{
     error::Code,
+    iam::{Bootstrap, Iam},
     kind::Resource,
-    platform::{Bootstrap, Platform},
     request::ListRequest,
     resources::{
         iam::{Group, OrgStatus, RoleBinding},
@@ -62,13 +62,13 @@ fn what_is_only_put_in_reaches_the_kind_and_is_never_given_out() {
 fn a_kind_that_the_platform_was_not_given_is_an_internal_error_that_tells_a_client_nothing() {
     let world = World::new();
     let store = Arc::new(MemoryStore::new());
-    let platform = Platform::builder(store, world.clock.clone(), crate::common::Seeded::new(2)).build();
+    let platform = platform_core::builder(store, world.clock.clone(), crate::common::Seeded::new(2)).build();
     let first = Bootstrap {
-        organisation: world.org.clone(),
-        organisation_name: "first".to_owned(),
+        organization: world.org.clone(),
+        organization_name: "first".to_owned(),
         operator: world.operator.identity.clone(),
     };
-    block_on(platform.bootstrap(&first)).unwrap();
+    block_on(Iam::of(&platform).bootstrap(&first)).unwrap();
     let error = block_on(platform.get::<Sample>(&world.operator, &world.org)).unwrap_err();
     assert_eq!((error.code(), error.message()), (Code::Internal, "Internal error"));
 }
@@ -77,15 +77,15 @@ fn a_kind_that_the_platform_was_not_given_is_an_internal_error_that_tells_a_clie
 fn starting_again_changes_nothing() {
     let world = World::new();
     let first = Bootstrap {
-        organisation: world.org.clone(),
-        organisation_name: "another name".to_owned(),
+        organization: world.org.clone(),
+        organization_name: "another name".to_owned(),
         operator: world.operator.identity.clone(),
     };
     let all = || ["Group", "Role", "RoleBinding", "Identity"].map(|kind| world.walk(&world.operator, kind, &[]));
     let before = all();
     world.clock.advance(1_000);
-    block_on(world.platform.bootstrap(&first)).unwrap();
-    block_on(world.platform.write_built_in_roles()).unwrap();
+    block_on(Iam::of(&world.platform).bootstrap(&first)).unwrap();
+    block_on(Iam::of(&world.platform).write_built_in_roles()).unwrap();
     assert_eq!(all(), before);
     let group: Group = block_on(world.platform.get(&world.operator, &world.org)).unwrap();
     assert_eq!((&*group.name, group.status), ("first organisation", OrgStatus::OrgStatusReady));

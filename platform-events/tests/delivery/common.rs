@@ -15,9 +15,12 @@ use platform_core::{
     access::Caller,
     clock::Clock,
     event::Event,
+    iam::{Bootstrap, Iam},
     kind::Resource,
-    platform::{Bootstrap, Platform, Settings},
+    outbox::Outbox,
+    platform::{Platform, Settings},
     request::ListRequest,
+    resources::events::SinkPolicy,
     resources::{
         events::{DeadLetter, DeliveryStatus, Subscription},
         iam::Group,
@@ -63,14 +66,16 @@ impl World {
         let settings = Settings {
             operators: [operator.clone()].into(),
             public_url: "http://platform.test".to_owned(),
-            allow_http_sinks: true,
             ..Settings::default()
         };
-        let platform = Platform::builder(store, TokioClock(Instant::now()), SystemEntropy).settings(settings).build();
+        let platform = platform_core::builder(store, TokioClock(Instant::now()), SystemEntropy)
+            .settings(settings)
+            .data(SinkPolicy::default().allow_http(true))
+            .build();
         let org = Uid::from_digest([2; 20]);
         let first =
-            Bootstrap { organisation: org.clone(), organisation_name: "first".to_owned(), operator: operator.clone() };
-        platform.bootstrap(&first).await.unwrap();
+            Bootstrap { organization: org.clone(), organization_name: "first".to_owned(), operator: operator.clone() };
+        Iam::of(&platform).bootstrap(&first).await.unwrap();
         let (platform, operator) = (Arc::new(platform), Caller::new(operator));
         Self { platform, org, operator, serial: AtomicU64::new(0) }
     }
@@ -120,7 +125,7 @@ impl World {
     }
 
     pub(crate) async fn waiting(&self, subscription: &Uid) -> u64 {
-        self.platform.outbox().waiting(subscription, None, 1).await.unwrap().total
+        Outbox::of(&self.platform).waiting(subscription, None, 1).await.unwrap().total
     }
 
     pub(crate) async fn status(&self, subscription: &Uid) -> DeliveryStatus {

@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use platform_core::outbox::Outbox;
 use platform_core::resources::events::Subscription;
 use platform_events::Answer;
 
@@ -114,8 +115,8 @@ async fn data_that_nothing_refers_to_is_deleted_when_a_dispatcher_begins_and_lat
         let gone = [world.subscribe(&group, "https://a.test/").await, world.subscribe(&group, "https://b.test/").await];
         if delivering.is_some() {
             // What waits is left to itself while its subscriptions are deleted.
-            world.platform.outbox().take(&gone[0], "another", 60_000).await.unwrap();
-            world.platform.outbox().take(&gone[1], "another", 60_000).await.unwrap();
+            Outbox::of(&world.platform).take(&gone[0], "another", 60_000).await.unwrap();
+            Outbox::of(&world.platform).take(&gone[1], "another", 60_000).await.unwrap();
         }
         world.grow(&repo).await;
         for subscription in &gone {
@@ -137,14 +138,14 @@ async fn shared_data_counts_in_full_at_each_subscription() {
     for _ in 0..20 {
         world.grow(&repo).await;
     }
-    let (all, _) = world.platform.outbox().weigh(&b, None).await.unwrap();
+    let (all, _) = Outbox::of(&world.platform).weigh(&b, None).await.unwrap();
     assert!(all > 20 * 6_000, "{all}");
     let bound = all / 4;
     let sink = Scripted::new(|_, _, _| at_once(503));
     let _delivering = world.deliver(&sink, |options| options.policy.backlog_bytes = bound);
     tokio::time::sleep(Duration::from_secs(60)).await;
     for subscription in [&a, &b] {
-        let (left, _) = world.platform.outbox().weigh(subscription, None).await.unwrap();
+        let (left, _) = Outbox::of(&world.platform).weigh(subscription, None).await.unwrap();
         assert!(left <= bound, "{left}");
     }
     let dead = world.dead().await.len() as u64;

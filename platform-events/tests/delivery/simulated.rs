@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use platform_core::outbox::Outbox;
 use platform_core::resources::events::{DeadReason, Mode};
 use platform_events::Answer;
 use tokio::time::Instant;
@@ -142,11 +143,11 @@ async fn gone_pauses_a_subscription_until_it_is_resumed() {
     tokio::time::sleep(DAY).await;
     assert_eq!(sink.tries(A), 1);
     assert_eq!((world.status(&subscription).await.mode, world.waiting(&subscription).await), (Mode::Paused, 2));
-    assert!(world.platform.outbox().resume(&subscription).await.unwrap());
+    assert!(Outbox::of(&world.platform).resume(&subscription).await.unwrap());
     sink.has(A, 1).await;
     // The second met its 410 then.
     tokio::time::sleep(DAY).await;
-    assert!(world.platform.outbox().resume(&subscription).await.unwrap());
+    assert!(Outbox::of(&world.platform).resume(&subscription).await.unwrap());
     sink.has(A, 2).await;
     assert_eq!(sink.taken(A), expected);
 }
@@ -167,7 +168,7 @@ async fn of_too_many_that_wait_the_oldest_become_dead_letters() {
     sink.has(A, 50).await;
     assert_eq!(sink.taken(A), repos[70..]);
     for (n, letter) in dead.iter().enumerate() {
-        assert!(world.platform.outbox().redeliver(&letter.uid).await.unwrap());
+        assert!(Outbox::of(&world.platform).redeliver(&letter.uid).await.unwrap());
         sink.has(A, 50 + n + 1).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -181,18 +182,18 @@ async fn of_too_many_bytes_that_wait_the_oldest_become_dead_letters() {
     let begun = Instant::now();
     let sink = Scripted::new(move |_, _, _| at_once(if begun.elapsed() < DAY { 503 } else { 200 }));
     let repos = world.repos(&world.org, 120).await;
-    let (all, _) = world.platform.outbox().weigh(&subscription, None).await.unwrap();
+    let (all, _) = Outbox::of(&world.platform).weigh(&subscription, None).await.unwrap();
     let one = all / 120;
     let _delivering = world.deliver(&sink, |options| options.policy.backlog_bytes = one * 50 + one / 2);
     tokio::time::sleep(Duration::from_secs(60)).await;
     let waiting = world.waiting(&subscription).await;
     assert!((48..=52).contains(&waiting), "{waiting}");
-    assert!(world.platform.outbox().weigh(&subscription, None).await.unwrap().0 <= one * 50 + one / 2);
+    assert!(Outbox::of(&world.platform).weigh(&subscription, None).await.unwrap().0 <= one * 50 + one / 2);
     let dead = world.dead().await;
     assert!(dead.len() as u64 == 120 - waiting && dead.iter().all(|dead| dead.reason == DeadReason::BacklogFull));
     let more = world.repos(&world.org, 30).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(world.platform.outbox().weigh(&subscription, None).await.unwrap().0 <= one * 50 + one / 2);
+    assert!(Outbox::of(&world.platform).weigh(&subscription, None).await.unwrap().0 <= one * 50 + one / 2);
     sink.has(A, 40).await;
     let (taken, all) = (sink.taken(A), [repos, more].concat());
     assert_eq!(taken, all[all.len() - taken.len()..], "the latest are delivered, in their order");
@@ -217,7 +218,7 @@ async fn an_organization_s_subscriptions_share_its_bytes_at_all_levels() {
     tokio::time::sleep(Duration::from_secs(120)).await;
     let mut bytes = 0;
     for subscription in &subscriptions {
-        let own = world.platform.outbox().weigh(subscription, None).await.unwrap().0;
+        let own = Outbox::of(&world.platform).weigh(subscription, None).await.unwrap().0;
         assert!(own > bound / 8, "each keeps its part: {own}");
         bytes += own;
     }

@@ -11,7 +11,7 @@ use std::{
 
 use platform_core::{
     kind::Resource,
-    platform::lost_bodies,
+    outbox::{Outbox, lost_bodies},
     resources::{events::Subscription, registry::Repo},
     store::{Key, Query, Scope, Store, memory::MemoryStore},
     uid::Uid,
@@ -65,7 +65,7 @@ async fn a_subscription_that_comes_between_changes_hears_exactly_those_that_are_
                     expected.insert((at, repo.clone()));
                 }
             }
-            let waiting = world.platform.outbox().waiting(subscription, None, 10_000).await.unwrap().events;
+            let waiting = Outbox::of(&world.platform).waiting(subscription, None, 10_000).await.unwrap().events;
             let told = waiting.into_iter().map(|pending| pending.event);
             let told: Vec<_> = told.filter(|event| event.ty.contains("repo")).map(|event| event.subject).collect();
             let expected: Vec<_> = expected.into_iter().map(|(_, repo)| repo).collect();
@@ -151,7 +151,7 @@ async fn data_that_several_sinks_get_is_there_for_each_and_leaves_nothing() {
         assert_eq!((world.count("PendingEvent").await, world.count("EventBody").await), (0, 40), "{store:?}");
         let delivering = world.deliver(&sink, |_| {});
         for letter in world.dead().await {
-            assert!(world.platform.outbox().redeliver(&letter.uid).await.unwrap());
+            assert!(Outbox::of(&world.platform).redeliver(&letter.uid).await.unwrap());
         }
         sink.has("https://bad.test/", 40).await;
         delivering.stop().await;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use platform_core::outbox::Outbox;
 use platform_core::{event::Event, resources::events::Subscription, uid::Uid};
 use platform_events::{Answer, Sink, Webhook, WebhookOptions, check_public_sink};
 use platform_http::SystemClock;
@@ -194,7 +195,7 @@ async fn a_sink_that_never_answers_is_given_up_in_time_and_one_that_never_ends_i
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
-    while world.platform.outbox().subscriptions(None, 10).await.unwrap() != [silent.clone()]
+    while Outbox::of(&world.platform).subscriptions(None, 10).await.unwrap() != [silent.clone()]
         || world
             .platform
             .get::<platform_core::resources::events::DeliveryStatus>(&world.operator, &silent)

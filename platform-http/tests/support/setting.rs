@@ -9,16 +9,16 @@ use std::sync::{
 
 use async_trait::async_trait;
 use platform_core::{
-    access::{
-        Authenticator, Caller, CredentialOf, Exchange, RawToken, Refresh, Register, Registration, TokenPair,
-        TokenService, WhoAmI,
-    },
+    access::{Authenticator, Caller},
     clock::Clock,
     entropy::Entropy,
     error::{Error, Result},
-    platform::{Bootstrap, Platform, Settings},
+    iam::{Bootstrap, Iam},
+    platform::{Platform, Settings},
+    resources::advisory::PublicAdvisories,
     store::{Store, memory::MemoryStore},
     timestamp::Timestamp,
+    tokens::{CredentialOf, Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
     uid::Uid,
 };
 
@@ -108,16 +108,18 @@ pub async fn platform_over(store: Arc<dyn Store>) -> Platform {
     let settings = Settings {
         service_domain: "platform.test".to_owned(),
         operators: [Uid::parse(OPERATOR).unwrap()].into(),
-        public_advisory_groups: [Uid::parse(ORG).unwrap()].into(),
         ..Settings::default()
     };
     let (clock, entropy) = (Ticking(AtomicI64::new(1_700_000_000_000)), Counting(AtomicU64::new(1)));
-    let platform = Platform::builder(store, clock, entropy).settings(settings).build();
+    let platform = platform_core::builder(store, clock, entropy)
+        .settings(settings)
+        .data(PublicAdvisories::of([Uid::parse(ORG).unwrap()]))
+        .build();
     let first = Bootstrap {
-        organisation: Uid::parse(ORG).unwrap(),
-        organisation_name: "acme".to_owned(),
+        organization: Uid::parse(ORG).unwrap(),
+        organization_name: "acme".to_owned(),
         operator: Uid::parse(OPERATOR).unwrap(),
     };
-    platform.bootstrap(&first).await.unwrap();
+    Iam::of(&platform).bootstrap(&first).await.unwrap();
     platform
 }

@@ -3,9 +3,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use platform_core::{
-    access::{CapabilitySet, Grants, Narrow, Narrowing, RegistrationId},
+    access::{CapabilitySet, Grants, Narrowing, RegistrationId},
     error::{Error, Result},
     timestamp::Timestamp,
+    tokens::Narrow,
     uid::Uid,
 };
 use serde_json::{Map, Value};

@@ -1,9 +1,9 @@
 //! Persons: told who they are, registered, and gone.
 
 use platform_core::{
-    access::{GroupCapabilities, Profile, Register, Registration, WhoAmI},
     error::{Error, Result},
-    platform::Person,
+    iam::{Iam, Person},
+    tokens::{GroupCapabilities, Profile, Register, Registration, WhoAmI},
     uid::Uid,
 };
 use serde_json::{Map, Value};
@@ -65,9 +65,9 @@ impl Sts {
             email: verified.email.as_deref(),
             email_unverified: verified.email_unverified.as_deref(),
         };
-        self.platform.register(&person).await?;
+        Iam::of(&self.platform).register(&person).await?;
         let group = match &request.code {
-            Some(code) => self.platform.redeem_invite(person.uid, code.expose()).await?.group.to_string(),
+            Some(code) => Iam::of(&self.platform).redeem_invite(person.uid, code.expose()).await?.group.to_string(),
             None => String::new(),
         };
         Ok(Registration { identity: verified.principal.clone(), group })
@@ -80,7 +80,7 @@ impl Sts {
         if id != verified.principal {
             return Err(Error::denied());
         }
-        self.platform.unregister(&verified.caller()).await
+        Iam::of(&self.platform).unregister(&verified.caller()).await
     }
 }
 

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use platform_core::{
-    access::{Caller, Exchange, Session},
+    access::{Caller, Session},
     error::{Code, Error, Result},
+    iam::{Iam, Person},
     kind::Resource,
-    platform::Person,
     resources::iam::{
         CorrelationRule, DirectoryUsers, Identity, IdentityProvider, Oidc, StaticKeys, normalize_issuer,
         provider_person_uid,
     },
     timestamp::Timestamp,
+    tokens::Exchange,
     uid::Uid,
 };
 use serde_json::{Map, Value, json};
@@ -68,7 +69,7 @@ impl Sts {
         if asked.is_some_and(|asked| *asked != verified.principal) {
             return Err(refused());
         }
-        let identity = self.platform.identity(&verified.principal).await?;
+        let identity = Iam::of(&self.platform).identity(&verified.principal).await?;
         let missing = || match asked {
             Some(_) => refused(),
             None => Error::new(Code::NotFound, "The person whom the token names is not registered")
@@ -81,7 +82,7 @@ impl Sts {
 
     /// An identity of a group, by the one relationship that it has.
     async fn of_identity(&self, jws: &Jws<'_>, claims: &Claims, asked: &Uid) -> Result<Proof> {
-        let identity = self.platform.identity(asked).await?.ok_or_else(refused)?;
+        let identity = Iam::of(&self.platform).identity(asked).await?.ok_or_else(refused)?;
         check_kind(jws.typ.as_deref(), false).map_err(not_proved)?;
         let mut until = None;
         if let Some(wanted) = &identity.claim_match {
@@ -129,7 +130,7 @@ impl Sts {
         };
         let same = asked.is_none_or(|asked| *asked == bearer.identity);
         if same {
-            let identity = self.platform.identity(&bearer.identity).await?.ok_or_else(refused)?;
+            let identity = Iam::of(&self.platform).identity(&bearer.identity).await?.ok_or_else(refused)?;
             let carried = ["email", "email_verified", "upstream"];
             let carried = carried.iter().filter_map(|name| Some(((*name).to_owned(), claims.all.get(*name)?.clone())));
             let about = carried.collect();
@@ -137,14 +138,14 @@ impl Sts {
         }
         // A token that was narrowed does not become another's whole power.
         let asked = asked.filter(|asked| !asked.is_root() && bearer.narrowing.is_none()).ok_or_else(refused)?;
-        let identity = self.platform.identity(asked).await?.ok_or_else(refused)?;
+        let identity = Iam::of(&self.platform).identity(asked).await?.ok_or_else(refused)?;
         let fits = identity.claim_match.as_ref().is_some_and(|wanted| matching::fits(wanted, claims, &self.audiences));
         if fits { Ok(proof(Caller::new(identity.uid.clone()), identity, Map::new())) } else { Err(refused()) }
     }
 
     /// A person for whom an organisation's own identity provider vouches, registered by their first sign-in.
     async fn of_provider(&self, jws: &Jws<'_>, claims: &Claims, uid: &Uid, asked: Option<&Uid>) -> Result<Proof> {
-        let provider = self.platform.identity_provider(uid).await?.ok_or_else(refused)?;
+        let provider = Iam::of(&self.platform).identity_provider(uid).await?.ok_or_else(refused)?;
         let oidc = provider.oidc.as_ref().ok_or_else(refused)?;
         let ours = claims.audiences.contains(&oidc.client_id) || matching::any_in(&claims.audiences, &self.audiences);
         let issuer = normalize_issuer(&claims.issuer);
@@ -161,8 +162,8 @@ impl Sts {
         let email_unverified = claims.email.as_deref();
         let (subject, name) = (claims.subject.as_str(), name(&claims.all));
         let told = Person { uid: &person, issuer, subject, name: name.as_deref(), email: None, email_unverified };
-        self.platform.register(&told).await?;
-        let identity = self.platform.identity(&person).await?.ok_or_else(refused)?;
+        Iam::of(&self.platform).register(&told).await?;
+        let identity = Iam::of(&self.platform).identity(&person).await?.ok_or_else(refused)?;
         let (issuer, groups_claim) = (oidc.issuer.clone(), oidc.groups_claim.clone());
         let session = Session { provider: uid.clone(), issuer, user, groups_claim, groups };
         let mut about = about(claims);
@@ -182,7 +183,7 @@ impl Sts {
         };
         let users = id.filter(|id| !id.is_empty()).map(|id| DirectoryUsers::External(id.to_owned()));
         let found = match users {
-            Some(users) => self.platform.directory_users(&provider.uid, &users, 0, 1).await?.0.pop(),
+            Some(users) => Iam::of(&self.platform).directory_users(&provider.uid, &users, 0, 1).await?.0.pop(),
             None => None,
         };
         let tells = provider.scim.as_ref().is_some_and(|scim| scim.enabled);

@@ -6,11 +6,13 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use platform_core::{
-    access::{ActsAs, Caller, Issued, Refresh, RegistrationId, Session, TokenPair},
+    access::{ActsAs, Caller, RegistrationId, Session},
     error::{Error, Result},
+    iam::Iam,
     resources::iam::NewSignIn,
     seal::Secret,
     timestamp::Timestamp,
+    tokens::{Issued, Refresh, TokenPair},
     uid::Uid,
 };
 use serde::{Deserialize, Serialize};
@@ -71,14 +73,14 @@ impl Sts {
             token: &secret,
             state: serde_json::to_value(state).map_err(Error::internal)?,
         };
-        let sign_in = self.platform.begin_sign_in(begun).await?.uid;
+        let sign_in = Iam::of(&self.platform).begin_sign_in(begun).await?.uid;
         Ok(self.written(&Token { sign_in, family, secret }, audiences, expire_time))
     }
 
     /// Exchanges a refresh token for an access token and the next refresh token.
     pub(super) async fn refreshed(&self, credential: &str, request: &Refresh) -> Result<TokenPair> {
         let token = Token::read(credential).ok_or_else(refused)?;
-        let presented = self.platform.present_sign_in(&token.sign_in, &token.family, &token.secret).await?;
+        let presented = Iam::of(&self.platform).present_sign_in(&token.sign_in, &token.family, &token.secret).await?;
         let sign_in = &presented.sign_in;
         if !request.audiences.iter().all(|audience| sign_in.audiences.contains(audience)) {
             return Err(Error::invalid_field("aud", "must be among the audiences that the sign-in was for"));
@@ -94,14 +96,14 @@ impl Sts {
         let mut caller = Caller::new(presented.identity.clone()).acting_as(acts_as);
         caller.narrowing = narrowing.map(Into::into);
         caller.session = state.session.map(Into::into);
-        let identity = self.platform.identity(&caller.identity).await?.ok_or_else(refused)?;
+        let identity = Iam::of(&self.platform).identity(&caller.identity).await?.ok_or_else(refused)?;
         let until = sign_in.expire_time;
         let proof = Proof { caller, identity, act: state.act, about: state.about, until, refreshable: true };
         let grant = self.grant(&proof, &request.audiences, &request.narrow).await?;
 
         let next = Token { secret: self.draw(), ..token };
-        self.platform.renew_sign_in(&presented, &next.family, &next.secret).await?;
-        if let Err(error) = self.platform.saw(&proof.identity).await {
+        Iam::of(&self.platform).renew_sign_in(&presented, &next.family, &next.secret).await?;
+        if let Err(error) = Iam::of(&self.platform).saw(&proof.identity).await {
             tracing::warn!(%error, "cannot note when an identity was last seen");
         }
         let expires = until.unwrap_or(Timestamp::MIN);

@@ -9,11 +9,12 @@ use std::{
 };
 
 use platform_core::{
-    access::{Authenticator, Caller, Capability, RawToken, Register, TokenService},
+    access::{Authenticator, Caller, Capability},
     error::{Code, Result},
     kind::Registered,
     resources::iam::{person_uid, role},
     timestamp::Timestamp,
+    tokens::{RawToken, Register, TokenService},
     uid::Uid,
 };
 use platform_oidc::{Algorithm, jwks::KeySet, key::SigningKey};

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use platform_core::{
-    access::{Authenticator, Caller, Capability, TokenService},
+    access::{Authenticator, Caller, Capability},
     error::Code,
     resources::iam::{Identity, Role, StaticKeys},
     timestamp::Timestamp,
+    tokens::TokenService,
 };
 use platform_oidc::{AccessToken, Algorithm, Keys, jwks::KeySet, key::SigningKey};
 use serde_json::{Map, Value, json};

@@ -1,9 +1,10 @@
 //! Scopes and capabilities: what they take away, and that they never give.
 
 use platform_core::{
-    access::{Authenticator, Capability, CapabilitySet, TokenService},
+    access::{Authenticator, Capability, CapabilitySet},
     error::Code,
     resources::iam::{Group, RoleBinding, role},
+    tokens::TokenService,
 };
 use serde_json::{Value, json};
 

@@ -1,10 +1,11 @@
 //! Registered persons: untargeted exchange, registration with and without an invite, and the end.
 
 use platform_core::{
-    access::{Register, TokenService},
     error::{Code, Detail},
+    iam::Iam,
     resources::iam::{GroupInvite, Identity, Role},
     seal::Secret,
+    tokens::{Register, TokenService},
 };
 use platform_oidc::person_uid;
 use serde_json::json;
@@ -58,7 +59,7 @@ async fn a_person_is_registered_by_the_token_of_a_trusted_issuer_and_by_no_other
     let expected = Register { identity: Some(setting.operator.identity.clone()), code: None };
     let error = setting.sts.register(&setting.upstream(json!({})), &expected).await.unwrap_err();
     assert_eq!((error.code(), error.violations()[0].field.as_str()), (Code::InvalidArgument, "identityId"));
-    assert!(setting.platform.identity(&person_uid(TRUSTED, "alice")).await.unwrap().is_none());
+    assert!(Iam::of(&setting.platform).identity(&person_uid(TRUSTED, "alice")).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -225,7 +226,7 @@ async fn a_person_has_the_name_that_their_issuer_states_last() {
     ] {
         let upstream = setting.upstream(claims.clone());
         let person = setting.sts.register(&upstream, &Register::default()).await.unwrap().identity;
-        let identity = setting.platform.identity(&person).await.unwrap().unwrap();
+        let identity = Iam::of(&setting.platform).identity(&person).await.unwrap().unwrap();
         assert_eq!(identity.name, expected, "{claims}");
     }
 }

@@ -1,12 +1,13 @@
 //! Persons of an organisation's own identity provider, and the directory that says who is one.
 
 use platform_core::{
-    access::{Exchange, TokenService},
     error::Code,
+    iam::Iam,
     resources::iam::{
         DirectoryUser, ExternalGroupRoleMapping, IdentityProvider, person_uid, provider_person_uid, role,
     },
     timestamp::Timestamp,
+    tokens::{Exchange, TokenService},
     uid::Uid,
 };
 use platform_oidc::{Algorithm, key::SigningKey};
@@ -184,7 +185,8 @@ async fn trap_t12_a_mail_address_links_no_accounts() {
     assert!(!setting.sees(reply.token.expose(), &one.org).await);
     let claims = said(reply.token.expose());
     assert_eq!((&claims["email"], &claims["email_verified"]), (&json!("ceo@tenant.example"), &json!(false)));
-    let identity = setting.platform.identity(&Uid::opaque(claims["sub"].as_str().unwrap())).await.unwrap().unwrap();
+    let identity =
+        Iam::of(&setting.platform).identity(&Uid::opaque(claims["sub"].as_str().unwrap())).await.unwrap().unwrap();
     assert_eq!((identity.email.as_str(), identity.email_unverified.as_str()), ("", "ceo@tenant.example"));
 }
 
@@ -221,7 +223,7 @@ async fn whom_the_directory_deactivates_or_deletes_loses_access_at_once() {
         active,
         ..DirectoryUser::default()
     };
-    let user = setting.platform.create_directory_user(&tenant.provider, told(true)).await.unwrap();
+    let user = Iam::of(&setting.platform).create_directory_user(&tenant.provider, told(true)).await.unwrap();
     let id = user.uid.rsplit('/').next().unwrap().to_owned();
     assert_eq!(
         code(setting.exchange(&tenant.token(json!({"sub": "7"})), tenant.request()).await),
@@ -232,7 +234,7 @@ async fn whom_the_directory_deactivates_or_deletes_loses_access_at_once() {
     assert!(setting.sees(access, &tenant.org).await);
     let set = async |active| {
         let change = |user| Ok(DirectoryUser { active, ..user });
-        setting.platform.update_directory_user(&tenant.provider, &id, change).await.unwrap()
+        Iam::of(&setting.platform).update_directory_user(&tenant.provider, &id, change).await.unwrap()
     };
     set(false).await;
     assert!(!setting.sees(access, &tenant.org).await);
@@ -242,7 +244,7 @@ async fn whom_the_directory_deactivates_or_deletes_loses_access_at_once() {
     set(true).await;
     assert!(setting.sees(access, &tenant.org).await);
     setting.refresh(refresh, json!({ "aud": [API] })).await.unwrap();
-    setting.platform.delete_directory_user(&tenant.provider, &id).await.unwrap();
+    Iam::of(&setting.platform).delete_directory_user(&tenant.provider, &id).await.unwrap();
     assert!(!setting.sees(access, &tenant.org).await);
     assert_eq!(code(setting.exchange(&alice, tenant.request()).await), Code::Unauthenticated);
 }

@@ -2,10 +2,10 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use platform_core::{
-    access::TokenService,
     error::Code,
     kind::Resource,
     resources::iam::{Identity, SignIn},
+    tokens::TokenService,
     uid::Uid,
 };
 use serde_json::{Value, json};

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use platform_core::{
-    access::{Authenticator, Caller, Exchange, RawToken, Refresh, TokenPair, TokenService},
+    access::{Authenticator, Caller},
     clock::Clock,
     entropy::Entropy,
     error::{Code, Error, Result},
-    platform::{Bootstrap, Platform, Settings},
+    iam::{Bootstrap, Iam},
+    platform::{Platform, Settings},
     resources::iam::{Group, Identity, RoleBinding},
     store::{Store, memory::MemoryStore},
     timestamp::Timestamp,
+    tokens::{Exchange, RawToken, Refresh, TokenPair, TokenService},
     uid::Uid,
 };
 use platform_oidc::{
@@ -75,12 +77,12 @@ impl Setting {
         let dice = entropy();
         let operator = Uid::new_root(&*dice);
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
-        let platform = Platform::builder(store.clone(), SharedClock(clock.clone()), SharedEntropy(dice.clone()));
+        let platform = platform_core::builder(store.clone(), SharedClock(clock.clone()), SharedEntropy(dice.clone()));
         let platform = Arc::new(platform.settings(settings).build());
         let org = Uid::new_root(&*dice);
         let first =
-            Bootstrap { organisation: org.clone(), organisation_name: "acme".to_owned(), operator: operator.clone() };
-        platform.bootstrap(&first).await.unwrap();
+            Bootstrap { organization: org.clone(), organization_name: "acme".to_owned(), operator: operator.clone() };
+        Iam::of(&platform).bootstrap(&first).await.unwrap();
         let issuer = own_issuer(algorithm, &clock);
         let verifier = Arc::new(verifier(Some(issuer.clone()), vec![trusted(&stub, &clock)], &clock));
         let discovery = DiscoveryOptions { allow_http: true, ..DiscoveryOptions::default() };

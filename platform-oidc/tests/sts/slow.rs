@@ -11,9 +11,9 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use platform_core::{
-    access::RawToken,
     error::{Code, Detail, Result},
     resources::iam::IdentityProvider,
+    tokens::RawToken,
     uid::Uid,
 };
 use platform_oidc::{Algorithm, Fetch, HttpFetch, fetch::FetchError, jwks::KeySet};

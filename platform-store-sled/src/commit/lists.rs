@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use platform_core::{store::StoreError, uid::Uid};
+use platform_engine::{store::StoreError, uid::Uid};
 
 use super::plan::{Changes, Writes};
 use crate::{

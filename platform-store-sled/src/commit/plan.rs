@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use platform_core::{
+use platform_engine::{
     store::{Commit, Conflict, Delete, Key, KindName, Put, Require, StoreError, UniqueKey},
     uid::Uid,
 };

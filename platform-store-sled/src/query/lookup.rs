@@ -1,6 +1,6 @@
 //! Reads of single entries and of short ranges, which the writer needs too.
 
-use platform_core::{store::StoreError, uid::Uid};
+use platform_engine::{store::StoreError, uid::Uid};
 
 use crate::{
     error::{corrupt, from_sled},

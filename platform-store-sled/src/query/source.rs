@@ -3,7 +3,7 @@
 
 use std::{cmp::Ordering, collections::BinaryHeap, ops::Bound};
 
-use platform_core::{
+use platform_engine::{
     store::{Position, StoreError},
     uid::Uid,
 };

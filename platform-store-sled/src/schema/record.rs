@@ -1,6 +1,6 @@
 //! The bytes of a record: what a list or a filter must know of it, its body, and its private part.
 
-use platform_core::store::{KeyValue, Put, StoreError};
+use platform_engine::store::{KeyValue, Put, StoreError};
 use sled::IVec;
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use parking_lot::{RwLock, RwLockReadGuard};
-use platform_core::store::StoreError;
+use platform_engine::store::StoreError;
 use sled::IVec;
 
 use super::directory::Directory;

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use platform_core::{store::StoreError, uid};
+use platform_engine::{store::StoreError, uid};
 use rusqlite::{Connection, Params, Row};
 
 use super::{Findings, number, records::for_each_row};

@@ -1,6 +1,6 @@
 //! Records and epochs against their checksums and the digest of all; members and owners against records.
 
-use platform_core::store::StoreError;
+use platform_engine::store::StoreError;
 use rusqlite::{Connection, Row};
 
 use super::{Findings, number};

@@ -1,6 +1,6 @@
 //! All records of a kind, by uid or by sequence, from the table's own indexes.
 
-use platform_core::store::{Page, Position, Query, StoreError};
+use platform_engine::store::{Page, Position, Query, StoreError};
 use rusqlite::{Connection, Params, types::Value};
 
 use super::{Budget, Unfinished, position, source::Sources};

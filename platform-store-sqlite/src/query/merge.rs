@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, collections::VecDeque};
 
-use platform_core::store::StoreError;
+use platform_engine::store::StoreError;
 
 use super::source::{Entry, Point, Source};
 use crate::readers::View;

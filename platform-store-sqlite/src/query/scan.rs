@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use platform_core::store::{Filter, Query, Scope, StoreError};
+use platform_engine::store::{Filter, Query, Scope, StoreError};
 
 use super::{
     Compiled, Unfinished,
@@ -108,7 +108,7 @@ fn contains(scope: &Scope, uid: &str) -> bool {
     let below = |top: &str| uid.strip_prefix(top).filter(|rest| rest.starts_with('/'));
     match scope {
         Scope::Subtree(top) => uid == &**top || below(top).is_some(),
-        Scope::Children(parent) => platform_core::uid::parent(uid) == Some(parent),
+        Scope::Children(parent) => platform_engine::uid::parent(uid) == Some(parent),
         Scope::Exact(exact) => uid == &**exact,
         Scope::Roots => !uid.contains('/'),
         Scope::All => true,

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use platform_core::{
+use platform_engine::{
     store::{KeyValue, Scope, StoreError},
     uid,
 };

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use platform_core::store::StoreError;
+use platform_engine::store::StoreError;
 
 use super::{BRANCH, LEAF, LEAST_ENTRIES, NODE_LEN, NUMBER_LEN, Node};
 use crate::error::corrupt;

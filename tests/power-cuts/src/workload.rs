@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use platform_core::{
+use platform_engine::{
     clock::Clock,
     entropy::Entropy,
     store::{Commit, Delete, Key, KeyValue, Put, Query, Scope, Store},

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
+    super::data_of,
     super::vulnerabilities::{
         Advisory, AdvisoryEvent,
         advisory::{
@@ -13,7 +14,7 @@ use super::{
             event::{self, FalsePositiveDetermination, Manual, Note, Nvdapi},
         },
     },
-    public_groups,
+    PublicAdvisories, public_groups,
 };
 use crate::{
     cx::Cx,
@@ -24,7 +25,7 @@ use crate::{
     platform::Rendered,
     store::{Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
-    verbs::list::PAGE_BYTES,
+    verbs::PAGE_BYTES,
 };
 
 /// The advisories of a package and of what its build makes besides.
@@ -245,10 +246,10 @@ async fn list(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
         true => {
             let all = vec![Filter::AnyOf { key: "live", values: vec![KeyValue::boolean(true)] }];
             let platform = cx.platform();
-            let public = &platform.settings().public_advisory_groups;
-            let epochs: BTreeSet<_> = public.iter().map(|group| epoch_of(ADVISORIES_EPOCH, group)).collect();
+            let public = data_of::<PublicAdvisories>(cx)?;
+            let epochs: BTreeSet<_> = public.groups.iter().map(|group| epoch_of(ADVISORIES_EPOCH, group)).collect();
             let epochs: Vec<_> = epochs.into_iter().collect();
-            platform.documents().get(platform.store(), &epochs, render(cx, all, usize::MAX)).await?
+            public.documents.get(platform.store(), &epochs, render(cx, all, usize::MAX)).await?
         }
         false => render(cx, filters, ANSWER_BYTES).await?,
     };
@@ -271,7 +272,7 @@ async fn render(cx: &Cx<'_>, filters: Vec<Filter>, most: usize) -> Result<Render
     // Advisories as they are written, by package and id; no more than the answer is kept of them.
     let mut documents: BTreeMap<String, BTreeMap<(String, String), Vec<u8>>> = BTreeMap::new();
     let mut query = Query::new(Advisory::KIND.name, Scope::Roots);
-    query.scopes = public_groups(cx).into_vec();
+    query.scopes = public_groups(cx)?.into_vec();
     query.filters = filters;
     query.limit = PAGE;
     query.bytes = PAGE_BYTES;

@@ -274,7 +274,7 @@ const NAMES: usize = 200;
 /// caller may read what is installed.
 async fn fixed(cx: &Cx<'_>, installed: &Installed) -> Result<Vec<Advisory>> {
     let own = cx.nodes(READ);
-    let public = public_groups(cx).into_vec();
+    let public = public_groups(cx)?.into_vec();
     let places: BTreeSet<_> = own.iter().cloned().map(Scope::Subtree).chain(public).collect();
     let lies_in_another = |place: &Scope| match place {
         Scope::Subtree(uid) => uid.ancestry().skip(1).any(|above| places.contains(&Scope::Subtree(Uid::opaque(above)))),

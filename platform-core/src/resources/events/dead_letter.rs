@@ -9,6 +9,7 @@ use crate::{
     cx::Cx,
     error::{Error, Result},
     kind::{Action, Domain, Field, Http, Kind, Method, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
+    outbox::Outbox,
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -135,7 +136,7 @@ impl Resource for DeadLetter {
 /// Puts the event behind those that wait, with its id.
 async fn redeliver(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let uid = Uid::opaque(request.get("uid").and_then(Value::as_str).unwrap_or_default());
-    match cx.platform().outbox().redeliver(&uid).await {
+    match Outbox::of(cx.platform()).redeliver(&uid).await {
         Ok(true) => Ok(json!({})),
         Ok(false) => Err(Error::not_found(DeadLetter::KIND, uid.as_str())),
         Err(error) => Err(error),

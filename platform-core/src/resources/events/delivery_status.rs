@@ -10,6 +10,7 @@ use crate::{
     error::{Error, Result},
     json::int64,
     kind::{Action, Domain, Field, Http, Kind, Method, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
+    outbox::Outbox,
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -157,7 +158,7 @@ impl Resource for DeliveryStatus {
 /// Lets a subscription that was paused go on, with what waited.
 async fn resume(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let uid = Uid::opaque(request.get("uid").and_then(Value::as_str).unwrap_or_default());
-    match cx.platform().outbox().resume(&uid).await? {
+    match Outbox::of(cx.platform()).resume(&uid).await? {
         true => Ok(json!({})),
         false => Err(Error::not_found(DeliveryStatus::KIND, uid.as_str())),
     }

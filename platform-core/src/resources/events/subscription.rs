@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::super::data_of;
 use crate::{
     BoxFuture,
     access::cap,
     cx::Cx,
     error::{Error, Result},
-    event::subscriptions_epoch,
+    event_log::subscriptions_epoch,
     kind::{Change, Domain, Field, Kind, Method, Parent, Resource, Roots, WhenParentGoes},
     timestamp::Timestamp,
     uid::Uid,
@@ -33,6 +34,37 @@ pub const MAX_SUBSCRIPTIONS: usize = 100;
 
 /// The longest URL of a sink, in bytes; our choice.
 const MAX_SINK: usize = 2048;
+
+/// The sinks that an installation delivers to.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct SinkPolicy {
+    /// Whether sinks may be `http` URLs, whose traffic anyone on the path can read.
+    pub allow_http: bool,
+    /// Checks the URL of a new subscription's sink: rejects one that the dispatcher would never connect to, with a rule
+    /// such as `must be a public address`. By default everything passes.
+    pub check: fn(&str) -> std::result::Result<(), String>,
+}
+
+impl Default for SinkPolicy {
+    fn default() -> Self {
+        Self { allow_http: false, check: |_| Ok(()) }
+    }
+}
+
+impl SinkPolicy {
+    /// Sets whether sinks may be `http` URLs.
+    #[must_use]
+    pub fn allow_http(self, allow_http: bool) -> Self {
+        Self { allow_http, ..self }
+    }
+
+    /// Sets the check of a new subscription's sink.
+    #[must_use]
+    pub fn check(self, check: fn(&str) -> std::result::Result<(), String>) -> Self {
+        Self { check, ..self }
+    }
+}
 
 impl Resource for Subscription {
     const KIND: &'static Kind = &Kind {
@@ -77,16 +109,16 @@ impl Resource for Subscription {
         Box::pin(async move {
             change.write.raise(subscriptions_epoch(change.uid.root()));
             let Some(subscription) = &change.new else { return Ok(()) };
-            if subscription.sink.starts_with("http:") && !cx.platform().settings().allow_http_sinks {
+            if subscription.sink.starts_with("http:") && !data_of::<SinkPolicy>(cx)?.allow_http {
                 return Err(Error::invalid_field("sink", "must be an https URL"));
             }
-            let check = cx.platform().settings().check_sink;
+            let check = data_of::<SinkPolicy>(cx)?.check;
             check(&subscription.sink).map_err(|rule| Error::invalid_field("sink", rule))?;
             let group = change.uid.parent().unwrap_or_default();
-            let listeners = cx.platform().listeners(change.uid.root()).await?;
-            change.write.require_still(listeners.still());
-            let standing = listeners.subscriptions.iter().filter(|uid| uid.parent().as_ref() == Some(&group)).count();
-            if standing >= MAX_SUBSCRIPTIONS {
+            let Some(subscribers) = cx.platform().subscribers(change.uid.root()).await? else { return Ok(()) };
+            change.write.require_subscribers(&subscribers);
+            let existing = subscribers.all().iter().filter(|uid| uid.parent().as_ref() == Some(&group)).count();
+            if existing >= MAX_SUBSCRIPTIONS {
                 let why = format!("a group can have at most {MAX_SUBSCRIPTIONS} subscriptions");
                 return Err(Error::blocked("TOO_MANY_SUBSCRIPTIONS", why));
             }

@@ -11,10 +11,11 @@ use super::{
 };
 use crate::{
     BoxFuture,
-    access::{cap, may_give_identity},
+    access::cap,
     cx::Cx,
     error::{Error, Result, Violations},
     event::Draft,
+    iam::may_give_identity,
     kind::{
         Action, Change, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Type, Verb,
         WhenParentGoes,
@@ -268,7 +269,7 @@ impl Resource for AccountAssociation {
                 let acts = |identity: &Identity| identity.service_principal.short_name() == *service;
                 if uid.parent().as_ref() == Some(&change.uid) && identity.as_ref().is_some_and(acts) {
                     let gone = Error::invalid_field(field, rule);
-                    change.write.require(Require::Exists(Key::new(Identity::KIND.name, uid)), gone);
+                    change.write.require_or_fail(Require::Exists(Key::new(Identity::KIND.name, uid)), gone);
                 } else {
                     violations.add(field, rule);
                 }
@@ -286,7 +287,7 @@ impl Resource for AccountAssociation {
     }
 
     /// An association is the group's own, by its uid; of its end nothing is told but that.
-    fn tell(event: &mut Draft) {
+    fn customize_event(event: &mut Draft) {
         event.group.clone_from(&event.subject);
         if event.verb == Some(Verb::Delete) {
             event.body.clear();

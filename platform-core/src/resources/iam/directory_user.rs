@@ -7,14 +7,15 @@ use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
 use super::{IdentityProvider, owner};
 use crate::{
-    access::{cap, provider_epoch},
+    access::cap,
     cx::Cx,
     error::{Error, Result},
+    iam::provider_epoch,
     kind::{DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Unique, WhenParentGoes},
     store::{Delete, Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
-    verbs::list::PAGE_BYTES,
+    verbs::PAGE_BYTES,
     write::Write,
 };
 
@@ -177,14 +178,14 @@ pub(crate) async fn put(
 ) -> Result<DirectoryUser> {
     let mut write = Write::default();
     let provider_key = Key::new(IdentityProvider::KIND.name, provider.clone());
-    write.require(Require::Exists(provider_key), Error::not_found(IdentityProvider::KIND, provider.as_str()));
+    write.require_or_fail(Require::Exists(provider_key), Error::not_found(IdentityProvider::KIND, provider.as_str()));
     let now = cx.now();
     let name_before = expected.as_ref().map(|(old, _)| old.user_name.clone());
     match expected {
         None => {
             user.uid = provider.new_child(cx.platform().entropy());
             (user.create_time, user.update_time) = (Some(now), Some(now));
-            write.require_still(Require::Absent(Key::new(DirectoryUser::KIND.name, user.uid.clone())));
+            write.require_or_retry(Require::Absent(Key::new(DirectoryUser::KIND.name, user.uid.clone())));
         }
         Some((old, revision)) => {
             if old.active && (!user.active || user.external_id != old.external_id) {
@@ -192,7 +193,7 @@ pub(crate) async fn put(
             }
             user.uid = old.uid;
             (user.create_time, user.update_time) = (old.create_time, old.update_time.max(Some(now)));
-            write.require_still(Require::Revision(Key::new(DirectoryUser::KIND.name, user.uid.clone()), revision));
+            write.require_or_retry(Require::Revision(Key::new(DirectoryUser::KIND.name, user.uid.clone()), revision));
         }
     }
     check(&user)?;
@@ -212,7 +213,7 @@ pub(crate) async fn delete(cx: &Cx<'_>, provider: &Uid, expected: (DirectoryUser
     let (user, revision) = expected;
     let key = Key::new(DirectoryUser::KIND.name, user.uid.clone());
     let mut write = Write::default();
-    write.require_still(Require::Revision(key.clone(), revision));
+    write.require_or_retry(Require::Revision(key.clone(), revision));
     if user.active {
         keep_owner(cx, provider, &user, &mut write).await?;
     }

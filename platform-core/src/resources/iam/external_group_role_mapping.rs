@@ -12,10 +12,11 @@ use super::{
 };
 use crate::{
     BoxFuture,
-    access::{cap, may_give_role, provider_epoch},
+    access::cap,
     cx::Cx,
     error::{Error, Result, Violations},
     event::Draft,
+    iam::{may_give_role, provider_epoch},
     kind::{
         Action, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Type,
         Unique, WhenParentGoes,
@@ -144,7 +145,7 @@ impl Resource for ExternalGroupRoleMapping {
         })
     }
 
-    fn tell(event: &mut Draft) {
+    fn customize_event(event: &mut Draft) {
         let provider = uid::parent(&event.subject).unwrap_or_default().to_owned();
         of_provider(event, provider);
     }
@@ -195,7 +196,7 @@ async fn batch_delete(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
     let mut deleted: Vec<Value> = Vec::new();
     for record in cx.records(&keys).await?.into_iter().flatten() {
         deleted.push(serde_json::from_slice(&record.body).map_err(Error::internal)?);
-        write.require_still(Require::Revision(record.key.clone(), record.revision));
+        write.require_or_retry(Require::Revision(record.key.clone(), record.revision));
         write.delete(Delete::Key(record.key));
     }
     let reply = json!({ "parent": parent, "externalGroupRoleMappings": deleted });
@@ -207,7 +208,7 @@ async fn batch_delete(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
             of_provider(&mut draft, parent.to_string());
             Ok(draft)
         };
-        cx.tell(&mut write, &parent, draft).await?;
+        cx.record_event(&mut write, &parent, draft).await?;
         cx.commit(write).await?;
     }
     Ok(reply)

@@ -1,21 +1,23 @@
 //! Groups: organisations and the folders in them, which everything else lies in (`docs/api.md`, Groups).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
-    super::{check, field},
-    RoleBinding, group_access_request, owner, role, role_binding,
+    super::{check, data_of, field},
+    RoleBinding, group_access_request, identity, owner, role, role_binding,
 };
 use crate::{
     BoxFuture,
-    access::{Capability, cap, identity_epoch, organization_epoch},
+    access::{Capability, cap},
     cx::Cx,
     error::{Error, Result, Violations},
-    event::{Draft, subscriptions_epoch},
+    event::Draft,
+    event_log::subscriptions_epoch,
+    iam::{identity_epoch, organization_epoch},
     kind::{
         Action, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Type,
         Unique, Verb, WhenParentGoes,
@@ -86,6 +88,31 @@ const ORG_KINDS: &[&str] = &[
 
 const ORG_STATUSES: &[&str] =
     &["ORG_STATUS_UNSPECIFIED", "ORG_STATUS_INITIALIZING", "ORG_STATUS_READY", "ORG_STATUS_SUSPENDED"];
+
+/// An installation's decisions about groups.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct GroupSettings {
+    /// Whether every registered person may create organizations, or the operator alone, which is the default.
+    pub open_organizations: bool,
+    /// Mail domains that many organizations share, so that LookupGroup finds none by them.
+    pub shared_mail_domains: HashSet<String>,
+}
+
+impl Default for GroupSettings {
+    fn default() -> Self {
+        let shared = ["gmail.com", "outlook.com", "hotmail.com", "yahoo.com", "icloud.com", "proton.me", "gmx.net"];
+        Self { open_organizations: false, shared_mail_domains: shared.map(str::to_owned).into() }
+    }
+}
+
+impl GroupSettings {
+    /// Sets whether every registered person may create organizations.
+    #[must_use]
+    pub fn open_organizations(self, open_organizations: bool) -> Self {
+        Self { open_organizations, ..self }
+    }
+}
 
 impl Resource for Group {
     const KIND: &'static Kind = &Kind {
@@ -185,6 +212,14 @@ impl Resource for Group {
         }
     }
 
+    fn parent_for_create<'a>(
+        cx: &'a Cx<'a>,
+        parent: &'a str,
+        needed: &'static [Capability],
+    ) -> BoxFuture<'a, Result<Option<Uid>>> {
+        Box::pin(parent_for_create(cx, parent, needed))
+    }
+
     fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let organisation = change.uid.is_root();
@@ -261,7 +296,7 @@ impl Resource for Group {
     }
 
     /// A group's own subscriptions hear of it, but for its end.
-    fn tell(event: &mut Draft) {
+    fn customize_event(event: &mut Draft) {
         if event.verb != Some(Verb::Delete) {
             event.group.clone_from(&event.subject);
         }
@@ -296,10 +331,10 @@ fn verified_name(body: &Value) -> Option<KeyValue> {
 ///
 /// # Errors
 /// PERMISSION_DENIED where the caller may not, INVALID_ARGUMENT when it names none or several.
-pub(crate) async fn parent_for_create(cx: &Cx<'_>, parent: &str, needed: &[Capability]) -> Result<Option<Uid>> {
+async fn parent_for_create(cx: &Cx<'_>, parent: &str, needed: &[Capability]) -> Result<Option<Uid>> {
     if parent.is_empty() {
         let person = cx.caller().identity.is_root() && cx.caller().narrowing.is_none();
-        let open = cx.platform().settings().open_organisations && person;
+        let open = data_of::<GroupSettings>(cx)?.open_organizations && person;
         return if open || cx.is_operator() { Ok(None) } else { Err(Error::denied()) };
     }
     if let Ok(uid) = Uid::parse(parent) {
@@ -336,10 +371,10 @@ pub(crate) async fn parent_for_create(cx: &Cx<'_>, parent: &str, needed: &[Capab
 ///
 /// There is one answer for whatever is missing: an address, a domain of one's own, an organisation.
 async fn organisation_of(cx: &Cx<'_>) -> Result<Option<Group>> {
-    let email = &cx.grants().identity.email;
+    let email = &identity::of_caller(cx)?.email;
     let Some((_, domain)) = email.rsplit_once('@') else { return Ok(None) };
     let domain = domain.to_ascii_lowercase();
-    if cx.platform().settings().shared_mail_domains.contains(&domain) || !cx.caller().identity.is_root() {
+    if data_of::<GroupSettings>(cx)?.shared_mail_domains.contains(&domain) || !cx.caller().identity.is_root() {
         return Ok(None);
     }
     let named = Filter::AnyOf { key: "verifiedName", values: vec![KeyValue::text(&domain)] };

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 
 use bytes::Bytes;
 
-use super::Group;
+use super::{Group, identity};
 use crate::{
     access::cap,
     cx::Cx,
@@ -80,7 +80,7 @@ const INTERVAL_MILLIS: i64 = 24 * 60 * 60 * 1000;
 /// # Errors
 /// RESOURCE_EXHAUSTED within a day of the last time.
 pub(super) async fn record(cx: &Cx<'_>, group: &Uid) -> Result<()> {
-    let identity = &cx.grants().identity;
+    let identity = identity::of_caller(cx)?;
     let now = cx.now();
     let segment = hex::encode(Sha256::digest(identity.uid.as_bytes()).get(..8).unwrap_or_default());
     let uid = Uid::opaque(format!("{group}/{segment}"));
@@ -88,11 +88,11 @@ pub(super) async fn record(cx: &Cx<'_>, group: &Uid) -> Result<()> {
     let mut write = Write::default();
     let before = match cx.records(std::slice::from_ref(&key)).await?.into_iter().next().flatten() {
         Some(record) => {
-            write.require_still(Require::Revision(key, record.revision));
+            write.require_or_retry(Require::Revision(key, record.revision));
             serde_json::from_slice(&record.body).map_err(Error::internal)?
         }
         None => {
-            write.require_still(Require::Absent(key));
+            write.require_or_retry(Require::Absent(key));
             GroupAccessRequest::default()
         }
     };
@@ -111,7 +111,7 @@ pub(super) async fn record(cx: &Cx<'_>, group: &Uid) -> Result<()> {
         update_time: before.update_time.max(Some(now)),
     };
     let missing = Error::not_found(Group::KIND, group.as_str());
-    write.require(Require::Exists(Key::new(Group::KIND.name, group.clone())), missing);
+    write.require_or_fail(Require::Exists(Key::new(Group::KIND.name, group.clone())), missing);
     write.put(&request.uid, &request, Bytes::new())?;
     cx.commit(write).await.map(drop)
 }

@@ -12,10 +12,11 @@ use super::{
 };
 use crate::{
     BoxFuture,
-    access::{ActsAs, Caller, Capability, RegistrationId, Session, cap, identity_epoch, may_give_role},
+    access::{ActsAs, Caller, Capability, RegistrationId, Session, cap},
     cx::Cx,
     error::{Error, Result},
     event::Draft,
+    iam::{identity_epoch, may_give_role},
     kind::{
         Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Verb, WhenParentGoes,
     },
@@ -195,7 +196,7 @@ impl Resource for GroupInvite {
     }
 
     /// Of an invite no more is told than which it is and how long it stands.
-    fn tell(event: &mut Draft) {
+    fn customize_event(event: &mut Draft) {
         event.body.retain(|name, _| matches!(name.as_str(), "uid" | "expirationTime"));
     }
 }
@@ -310,9 +311,9 @@ pub(crate) async fn redeem(cx: &Cx<'_>, invite: &Uid, person: &Uid, code: &str) 
         return Err(refused());
     }
     let mut write = Write::default();
-    write.require_still(Require::Revision(record.key.clone(), record.revision));
+    write.require_or_retry(Require::Revision(record.key.clone(), record.revision));
     let person_stands = Require::Exists(Key::new(Identity::KIND.name, person.clone()));
-    write.require_still(person_stands);
+    write.require_or_retry(person_stands);
     if invite.single_use {
         write.delete(Delete::Key(record.key));
     }
@@ -324,7 +325,15 @@ pub(crate) async fn redeem(cx: &Cx<'_>, invite: &Uid, person: &Uid, code: &str) 
     })?;
     write.put(&binding.uid, &binding, Bytes::new())?;
     write.raise(identity_epoch(person));
-    cx.tell(&mut write, &group, || Ok(Draft::of_registration(person, &group))).await?;
+    cx.record_event(&mut write, &group, || Ok(registered(person, &group))).await?;
     cx.commit(write).await?;
     Ok(Redeemed { group, role: invite.role_uid, role_binding: binding.uid })
+}
+
+/// Returns the event of a person who joined a group by an invite, with the person as its actor.
+fn registered(person: &Uid, group: &Uid) -> Draft {
+    let mut draft = Draft::custom("auth.registered.v1", "/auth/v1/register", ("auth", "Session"), person, group);
+    let body = [("identity", person), ("group", group)].map(|(name, uid)| (name.to_owned(), uid.to_string().into()));
+    draft.body = body.into_iter().collect();
+    draft.made_by(person.clone())
 }

@@ -12,9 +12,10 @@ use super::{
 };
 use crate::{
     BoxFuture,
-    access::{RegistrationId, cap, identity_epoch, may_give_identity},
+    access::{RegistrationId, cap},
     cx::Cx,
     error::{Error, Result, Violations},
+    iam::{identity_epoch, may_give_identity},
     kind::{
         Action, By, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Verb,
         WhenParentGoes,
@@ -202,6 +203,14 @@ impl Identity {
     fn relationship(&self) -> impl PartialEq + '_ {
         (&self.claim_match, &self.static_keys, &self.aws_identity, self.service_principal)
     }
+}
+
+/// Returns the caller's identity as it was read with its grants.
+///
+/// # Errors
+/// INTERNAL when the platform has another authority than [`RoleBindings`](crate::iam::RoleBindings).
+pub(super) fn of_caller<'c>(cx: &'c Cx<'_>) -> Result<&'c Identity> {
+    cx.grants().record().ok_or_else(|| Error::internal("the grants have no identity"))
 }
 
 impl Resource for Identity {

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::identity;
 use crate::{
     aip::field_mask::Mask,
     cx::Cx,
@@ -14,7 +15,7 @@ use crate::{
     store::{Key, Require},
     timestamp::Timestamp,
     uid::Uid,
-    verbs::update::{is_same, times},
+    verbs::{is_same, times},
     write::Write,
 };
 
@@ -130,19 +131,19 @@ async fn update(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
         Some(mask) => Mask::parse(mask, FIELDS).map_err(Error::invalid)?,
         None => Mask::Paths(sent.keys().cloned().collect()),
     };
-    let identity = &cx.grants().identity;
+    let identity = identity::of_caller(cx)?;
     let key = Key::new(IdentityMetadata::KIND.name, identity.uid.clone());
     let mut write = Write::default();
     let exists = Error::unauthenticated("The token's identity does not exist");
-    write.require(Require::Exists(Key::new("Identity", identity.uid.clone())), exists);
+    write.require_or_fail(Require::Exists(Key::new("Identity", identity.uid.clone())), exists);
     let (old, is_written): (Value, bool) =
         match cx.records(std::slice::from_ref(&key)).await?.into_iter().next().flatten() {
             Some(record) => {
-                write.require_still(Require::Revision(key, record.revision));
+                write.require_or_retry(Require::Revision(key, record.revision));
                 (serde_json::from_slice(&record.body).map_err(Error::internal)?, true)
             }
             None => {
-                write.require_still(Require::Absent(key));
+                write.require_or_retry(Require::Absent(key));
                 (json!({ "uid": identity.uid }), false)
             }
         };
@@ -163,7 +164,7 @@ async fn update(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
         draft.group = "/".to_owned();
         Ok(draft)
     };
-    cx.tell(&mut write, &identity.uid, draft).await?;
+    cx.record_event(&mut write, &identity.uid, draft).await?;
     cx.commit(write).await?;
     Ok(body)
 }

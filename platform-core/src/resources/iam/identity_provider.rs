@@ -11,10 +11,11 @@ use super::{
 };
 use crate::{
     BoxFuture,
-    access::{cap, may_give_role, provider_epoch},
+    access::cap,
     cx::Cx,
     error::{Error, Result},
     event::Draft,
+    iam::{may_give_role, provider_epoch},
     kind::{Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Verb, WhenParentGoes},
     seal::Secret,
     store::{KeyValue, Query, Require, Scope},
@@ -230,7 +231,7 @@ impl Resource for IdentityProvider {
     }
 
     /// The contract's event has no times.
-    fn tell(event: &mut Draft) {
+    fn customize_event(event: &mut Draft) {
         event.body.shift_remove("createTime");
         event.body.shift_remove("updateTime");
     }
@@ -351,7 +352,7 @@ async fn mappings(cx: &Cx<'_>, uid: &Uid, write: &mut Write) -> Result<Vec<Exter
     // A mapping that comes in between raises this.
     let epoch = provider_epoch(uid);
     let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;
-    write.require_still(Require::Epoch(epoch, read.epochs.first().copied().unwrap_or_default()));
+    write.require_or_retry(Require::Epoch(epoch, read.epochs.first().copied().unwrap_or_default()));
     let mappings = Query::new(ExternalGroupRoleMapping::KIND.name, Scope::Children(uid.clone()));
     let mut given: Vec<_> = cx.find::<ExternalGroupRoleMapping>(mappings).await?;
     given.sort_by(|a, b| (&a.scope, &a.role_uid).cmp(&(&b.scope, &b.role_uid)));

@@ -12,10 +12,11 @@ use super::{
     provider_person_uid, role,
 };
 use crate::{
-    access::{cap, identity_epoch},
+    access::cap,
     cx::Cx,
     error::{Error, Result},
-    kind::{Registered, Resource, Verb},
+    iam::identity_epoch,
+    kind::{Registered, Resource, Verb, canonical},
     store::{Epoch, Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -58,7 +59,7 @@ pub(super) async fn keep_without_binding(
         if let Some(record) = cx.record(Identity::KIND, &identity).await?
             && !owners.which_count(&[identity]).await?.is_empty()
         {
-            write.require_still(Require::Revision(record.key, record.revision));
+            write.require_or_retry(Require::Revision(record.key, record.revision));
             return Ok(());
         }
     }
@@ -137,7 +138,7 @@ fn owned_by(binding: &Uid, role: &str) -> Option<Uid> {
 async fn require_epoch(cx: &Cx<'_>, epoch: Epoch, write: &mut Write) -> Result<()> {
     let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;
     let value = read.epochs.first().copied().unwrap_or_default();
-    write.require_still(Require::Epoch(Epoch::clone(&epoch), value));
+    write.require_or_retry(Require::Epoch(Epoch::clone(&epoch), value));
     write.raise(epoch);
     Ok(())
 }
@@ -292,13 +293,15 @@ pub(super) async fn repair(cx: &Cx<'_>, request: Map<String, Value>) -> Result<V
         return Err(Error::invalid_field("identityUid", why));
     }
     let mut write = Write::default();
-    write.require(Require::Exists(Key::new(Group::KIND.name, group.key.uid)), missing());
-    write.require_still(Require::Revision(record.key, record.revision));
+    write.require_or_fail(Require::Exists(Key::new(Group::KIND.name, group.key.uid)), missing());
+    write.require_or_retry(Require::Revision(record.key, record.revision));
     let owner = RoleBinding::new(&organization, &identity, &role::owner_uid(), cx.platform().entropy(), cx.now());
     write.put(&owner.uid, &owner, Bytes::new())?;
     write.raise(identity_epoch(&identity));
-    let reply = verbs::rendered_one(cx, &BINDING, &crate::kind::canonical(&owner)?, true).await?;
-    cx.tell_of(&mut write, &BINDING, Verb::Create, &owner.uid, Some(&reply)).await?;
+    let stored = verbs::encode(&canonical(&owner)?)?;
+    let reply = cx.rendered(&BINDING, vec![stored]).await?.pop();
+    let reply = reply.ok_or_else(|| Error::internal("a resource was lost while rendering"))?;
+    cx.record_method_event(&mut write, &BINDING, Verb::Create, &owner.uid, Some(&reply)).await?;
     cx.commit(write).await?;
     let binding: Value = serde_json::from_slice(&reply).map_err(Error::internal)?;
     Ok(json!({ "roleBinding": binding }))

@@ -8,9 +8,10 @@ use super::{
 };
 use crate::{
     BoxFuture,
-    access::{Capability, CapabilitySet, cap, may_give, organization_epoch},
+    access::{Capability, CapabilitySet, cap},
     cx::Cx,
     error::{Error, Result, Violations},
+    iam::{may_give, organization_epoch},
     kind::{Change, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb, WhenParentGoes},
     store::{Delete, KeyValue, Require},
     timestamp::Timestamp,
@@ -106,13 +107,15 @@ impl Resource for Role {
             if change.verb == Verb::Delete {
                 let bound = KeyValue::text(&change.uid);
                 let blocked = Error::blocked("RESOURCE_IN_USE", "cannot delete role that is still bound");
-                change.write.require(Require::NoneWith(RoleBinding::KIND.name, "roleUid", bound.clone()), blocked);
+                change
+                    .write
+                    .require_or_fail(Require::NoneWith(RoleBinding::KIND.name, "roleUid", bound.clone()), blocked);
                 for (giver, what) in [
                     (IdentityProvider::KIND, "the default of an identity provider"),
                     (ExternalGroupRoleMapping::KIND, "mapped from an external group"),
                 ] {
                     let blocked = Error::blocked("RESOURCE_IN_USE", format!("cannot delete role that is {what}"));
-                    change.write.require(Require::NoneWith(giver.name, "givenRole", bound.clone()), blocked);
+                    change.write.require_or_fail(Require::NoneWith(giver.name, "givenRole", bound.clone()), blocked);
                 }
                 // An invite to a role that is no more invites to nothing.
                 change.write.delete(Delete::With(GroupInvite::KIND.name, "givenRole", bound));

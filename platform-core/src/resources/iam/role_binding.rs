@@ -9,11 +9,12 @@ use sha2::{Digest, Sha256};
 use super::{super::field, Group, Identity, Role, owner, role};
 use crate::{
     BoxFuture,
-    access::{cap, identity_epoch, may_give},
+    access::cap,
     cx::Cx,
     entropy::Entropy,
     error::{Error, Result, Violations},
     event::Draft,
+    iam::{identity_epoch, may_give},
     kind::{
         Action, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Registered, Resource,
         Roots, Type, Unique, WhenParentGoes,
@@ -21,7 +22,7 @@ use crate::{
     store::{Key, KeyValue, Require},
     timestamp::Timestamp,
     uid::{self, Uid},
-    verbs::{self, Once},
+    verbs,
     write::Write,
 };
 
@@ -264,7 +265,7 @@ pub(super) async fn may_bind(cx: &Cx<'_>, group: &Uid, binding: &RoleBinding, wr
     match &found {
         Some(_) => {
             let gone = Error::invalid_field("roleUid", "is no role of this group or one above it");
-            write.require(Require::Exists(Key::new(Role::KIND.name, role_uid)), gone);
+            write.require_or_fail(Require::Exists(Key::new(Role::KIND.name, role_uid)), gone);
         }
         None => violations.add("roleUid", "is no role of this group or one above it"),
     }
@@ -274,7 +275,7 @@ pub(super) async fn may_bind(cx: &Cx<'_>, group: &Uid, binding: &RoleBinding, wr
         let missing = "is no identity of this organisation and no registered person's";
         if known {
             let gone = Error::invalid_field("identityUid", missing);
-            write.require(Require::Exists(Key::new(Identity::KIND.name, identity)), gone);
+            write.require_or_fail(Require::Exists(Key::new(Identity::KIND.name, identity)), gone);
         } else {
             violations.add("identityUid", missing);
         }
@@ -362,7 +363,7 @@ async fn batch_create(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
     let mut created = Vec::new();
     let mut violations = Violations::default();
     for (index, body) in bodies.iter().enumerate() {
-        match verbs::create::prepare(cx, &registered, &parent, body, &Once::default()).await {
+        match cx.prepare_create(&registered, &parent, body).await {
             Ok(prepared) => {
                 created.push(verbs::encode(&prepared.body)?);
                 all.append(prepared.write);
@@ -376,7 +377,7 @@ async fn batch_create(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
     }
     violations.none_or(())?;
     // Before the commit, which may change what the caller holds: what is read afterwards would be decided anew.
-    let bindings = (registered.render)(cx, created).await?;
+    let bindings = cx.rendered(&registered, created).await?;
     let bindings = bindings.iter().map(|binding| serde_json::from_slice(binding).map_err(Error::internal));
     let bindings: Vec<Value> = bindings.collect::<Result<_>>()?;
     let reply = json!({ "roleBindings": bindings });
@@ -386,7 +387,7 @@ async fn batch_create(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value>
         draft.group = group.to_string();
         Ok(draft)
     };
-    cx.tell(&mut all, &group, draft).await?;
+    cx.record_event(&mut all, &group, draft).await?;
     cx.commit(all).await?;
     Ok(reply)
 }

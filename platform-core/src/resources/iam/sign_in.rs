@@ -146,8 +146,8 @@ pub(crate) async fn begin(cx: &Cx<'_>, new: NewSignIn<'_>) -> Result<SignIn> {
     let private = Private { family_hash: hash(new.family), token_hash: hash(new.token), state: new.state };
     let mut write = Write::default();
     let person = Key::new(Identity::KIND.name, new.identity.clone());
-    write.require(Require::Exists(person), refused());
-    write.require_still(Require::Absent(Key::new(SignIn::KIND.name, sign_in.uid.clone())));
+    write.require_or_fail(Require::Exists(person), refused());
+    write.require_or_retry(Require::Absent(Key::new(SignIn::KIND.name, sign_in.uid.clone())));
     make_room(cx, new.identity, now, &mut write).await?;
     write.put(&sign_in.uid, &sign_in, private_bytes(&private)?)?;
     cx.commit(write).await?;
@@ -168,7 +168,7 @@ async fn make_room(cx: &Cx<'_>, person: &Uid, now: Timestamp, write: &mut Write)
     let mut of_person = Query::new(SignIn::KIND.name, Scope::Children(person.clone()));
     (of_person.limit, of_person.epochs) = (MOST_SWEPT, [Epoch::clone(&epoch)].into());
     let page = cx.platform().store().list(&of_person).await?;
-    write.require_still(Require::Epoch(Epoch::clone(&epoch), page.epochs.first().copied().unwrap_or_default()));
+    write.require_or_retry(Require::Epoch(Epoch::clone(&epoch), page.epochs.first().copied().unwrap_or_default()));
     write.raise(epoch);
     let mut standing = Vec::new();
     for item in page.items {
@@ -215,9 +215,9 @@ pub(crate) async fn renew(cx: &Cx<'_>, presented: &Presented, family: &[u8], nex
     let uid = &presented.sign_in.uid;
     let key = Key::new(SignIn::KIND.name, uid.clone());
     let mut write = Write::default();
-    write.require_still(Require::Revision(key, presented.revision));
+    write.require_or_retry(Require::Revision(key, presented.revision));
     let person = Key::new(Identity::KIND.name, presented.identity.clone());
-    write.require(Require::Exists(person), refused());
+    write.require_or_fail(Require::Exists(person), refused());
     let update_time = presented.sign_in.update_time.max(Some(cx.now()));
     let private = Private { family_hash: hash(family), token_hash: hash(next), state: presented.state.clone() };
     write.put(uid, &SignIn { update_time, ..presented.sign_in.clone() }, private_bytes(&private)?)?;

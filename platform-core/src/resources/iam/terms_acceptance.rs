@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{super::field, Group};
+use super::{
+    super::{data_of, field},
+    Group,
+};
 use crate::{
     access::cap,
     cx::Cx,
@@ -17,7 +20,6 @@ use crate::{
     store::{Key, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
-    verbs,
     write::Write,
 };
 
@@ -50,17 +52,21 @@ pub struct TermsDocument {
     pub url: String,
 }
 
-impl TermsDocument {
-    /// Returns the documents that the published interface names, for an installation that has none of its own. Where
-    /// they can be read is for the installation to say.
-    pub fn published() -> Vec<Self> {
-        [
+/// The documents that groups can accept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms(pub Vec<TermsDocument>);
+
+impl Default for Terms {
+    /// Returns the documents that the published interface names, for an installation that has none of its own. Their
+    /// URLs are empty: they are the installation's to set.
+    fn default() -> Self {
+        let published = [
             ("guardener-tos.v1", "Terms of Service"),
             ("sfdpa.v1", "Data Privacy Agreement"),
             ("skills-tos.v1", "Skills Registry Terms of Service"),
         ]
-        .map(|(id, label)| Self { id: id.to_owned(), label: label.to_owned(), url: String::new() })
-        .into()
+        .map(|(id, label)| TermsDocument { id: id.to_owned(), label: label.to_owned(), url: String::new() });
+        Self(published.into())
     }
 }
 
@@ -144,7 +150,7 @@ async fn group_of(cx: &Cx<'_>, request: &Map<String, Value>) -> Result<Uid> {
 /// Accepts documents for a group, all or none. What was accepted before stays as it was.
 async fn accept(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     let asked = request.get("documentIds").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    let known = &cx.platform().settings().terms;
+    let known = &data_of::<Terms>(cx)?.0;
     let mut violations = Violations::default();
     let mut ids: Vec<&str> = Vec::new();
     for (index, id) in asked.enumerate() {
@@ -172,19 +178,19 @@ async fn accept(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
             create_time: Some(cx.now()),
             update_time: Some(cx.now()),
         };
-        write.require_still(Require::Absent(key));
+        write.require_or_retry(Require::Absent(key));
         write.put(&acceptance.uid, &acceptance, Bytes::new())?;
     }
     let reply = json!({ "group": group, "documentIds": ids });
     if !write.is_empty() {
         let missing = Error::not_found(Group::KIND, group.as_str());
-        write.require(Require::Exists(Key::new(Group::KIND.name, group.clone())), missing);
+        write.require_or_fail(Require::Exists(Key::new(Group::KIND.name, group.clone())), missing);
         let draft = || {
             let mut draft = Draft::of_action(TermsAcceptance::KIND, "AcceptTerms", &group, &reply)?;
             draft.group = group.to_string();
             Ok(draft)
         };
-        cx.tell(&mut write, &group, draft).await?;
+        cx.record_event(&mut write, &group, draft).await?;
         cx.commit(write).await?;
     }
     Ok(reply)
@@ -200,7 +206,7 @@ async fn list(cx: &Cx<'_>, mut request: Map<String, Value>) -> Result<Value> {
     let request = ListRequest::from_json(TermsAcceptance::KIND, request)?;
     let above = group.ancestry().map(|uid| Scope::Children(Uid::opaque(uid)));
     let registered = Registered::of::<TermsAcceptance>();
-    let page = verbs::list::list_in(cx, &registered, &request, Scopes::disjoint(above)).await?;
+    let page = cx.list_in(&registered, &request, Scopes::disjoint(above)).await?;
     let items = page.items.iter().map(|item| serde_json::from_slice(item).map_err(Error::internal));
     let mut reply = Map::new();
     reply.insert("termsAcceptances".to_owned(), items.collect::<Result<Vec<Value>>>()?.into());

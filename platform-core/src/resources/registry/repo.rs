@@ -260,7 +260,7 @@ impl Resource for Repo {
     }
 
     /// The contract's message has another name for one field than REST.
-    fn tell(event: &mut Draft) {
+    fn customize_event(event: &mut Draft) {
         if let Some(config) = event.body.shift_remove("syncConfig") {
             event.body.insert("sync_config".to_owned(), config);
         }
@@ -284,7 +284,7 @@ async fn follow(cx: &Cx<'_>, change: &mut Change<Repo>, config: &mut SyncConfig)
     config.source = source.uid.to_string();
     config.expiration_time = Some(until);
     // It may have been deleted in between.
-    change.write.require(Require::Exists(Key::new(Repo::KIND.name, source.uid.clone())), unknown_source());
+    change.write.require_or_fail(Require::Exists(Key::new(Repo::KIND.name, source.uid.clone())), unknown_source());
     repo_follower::begin(cx, &mut change.write, &source.uid, &change.uid, until).await?;
     Ok(source)
 }

@@ -102,7 +102,7 @@ impl Resource for Tag {
     }
 
     /// Told to the organisation, as the contract has it.
-    fn tell(event: &mut Draft) {
+    fn customize_event(event: &mut Draft) {
         event.group = Uid::opaque(event.subject.as_str()).root().to_owned();
     }
 }

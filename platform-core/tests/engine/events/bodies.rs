@@ -9,7 +9,7 @@ use std::{
 };
 
 use platform_core::{
-    platform::lost_bodies,
+    outbox::{Outbox, lost_bodies},
     store::{
         Commit, Committed, Delete, Epoch, Key, Page, Put, Query, Read, Scope, Store, StoreError, memory::MemoryStore,
     },
@@ -86,7 +86,7 @@ fn grow(world: &World, repo: &Uid, len: usize) {
 fn sweep(world: &World) {
     let mut last = None;
     loop {
-        last = block_on(world.platform.outbox().sweep(last.as_ref(), 3)).unwrap();
+        last = block_on(Outbox::of(&world.platform).sweep(last.as_ref(), 3)).unwrap();
         if last.is_none() {
             return;
         }
@@ -195,7 +195,7 @@ fn shared_data_is_deleted_after_the_last_event_and_dead_letter_that_refers_to_it
     let record = block_on(world.platform.store().get(&[key], &[])).unwrap().records.remove(0).unwrap();
     assert!(record.private.len() < 1000, "{}", record.private.len());
     sweep(&world);
-    assert!(block_on(world.platform.outbox().redeliver(&buried.uid)).unwrap());
+    assert!(block_on(Outbox::of(&world.platform).redeliver(&buried.uid)).unwrap());
     let again = settle_first(&world, &b, Outcome::Delivered(200));
     assert_eq!((&again.event.id, &again.event.data), (&heard.id, &heard.data));
     assert_eq!((count(&world, BODY), count(&world, "DeadLetter")), (0, 0));
@@ -279,7 +279,7 @@ fn shared_data_is_read_a_few_megabytes_at_a_time_and_counts_in_full() {
     let subscriptions: Vec<_> = (0..2).map(|_| subscribe(&world, &world.org)).collect();
     let subscription = &subscriptions[1];
     (0..70).for_each(|_| grow(&world, &repo, 90_000));
-    let outbox = world.platform.outbox();
+    let outbox = Outbox::of(&world.platform);
     let (mut after, mut read) = (None, Vec::new());
     loop {
         let some = block_on(outbox.waiting(subscription, after, 1000)).unwrap();
@@ -349,7 +349,7 @@ fn data_that_is_lost_is_found_and_never_delivered_as_nothing() {
     let kinds: Vec<_> = lost.iter().map(|(key, _)| key.kind).collect();
     assert_eq!(kinds, ["PendingEvent", "DeadLetter"]);
     assert!(lost.iter().all(|(_, lost)| *lost == body), "{lost:?}");
-    assert_eq!(code(block_on(world.platform.outbox().waiting(&subscriptions[1], None, 1))), Code::Internal);
+    assert_eq!(code(block_on(Outbox::of(&world.platform).waiting(&subscriptions[1], None, 1))), Code::Internal);
     assert_eq!(waiting(&world, &subscriptions[0]).len(), 1, "others are delivered");
 }
 
@@ -383,7 +383,7 @@ fn data_is_there_for_as_long_as_something_refers_to_it() {
                     let letters = world.list(&world.operator, "DeadLetter", &[]).unwrap().uids();
                     if !letters.is_empty() {
                         let letter = Uid::opaque(dice.pick(&letters).clone());
-                        assert!(block_on(world.platform.outbox().redeliver(&letter)).unwrap());
+                        assert!(block_on(Outbox::of(&world.platform).redeliver(&letter)).unwrap());
                     }
                 }
                 7 if dice.once_in(4) => {

@@ -1,6 +1,7 @@
 //! What the outbox does with what waits: leases, what became of a delivery, and what is kept of it.
 
 use super::*;
+use platform_core::outbox::Outbox;
 
 fn delivered(world: &World, subscription: &Uid) -> Value {
     world.get(&world.operator, "DeliveryStatus", subscription).unwrap()
@@ -35,7 +36,7 @@ fn one_at_a_time_holds_the_lease_of_a_subscription_until_it_is_over_or_let_go() 
     let world = World::new();
     let subscription = subscribe(&world, &world.org);
     world.repo(&world.org);
-    let outbox = world.platform.outbox();
+    let outbox = Outbox::of(&world.platform);
     lease(&world, &subscription, "one");
     let other = || block_on(outbox.take(&subscription, "two", LEASE)).unwrap();
     assert!(matches!(other(), Settled::Elsewhere(until) if until == world.platform.now().plus_millis(LEASE)));
@@ -161,7 +162,7 @@ fn subscriptions_with_something_to_deliver_are_found_and_others_are_not() {
     for group in &groups[..2] {
         (0..3).for_each(|_| drop(world.repo(group)));
     }
-    let outbox = world.platform.outbox();
+    let outbox = Outbox::of(&world.platform);
     let mut expected = subscriptions[..2].to_vec();
     expected.sort();
     assert_eq!(block_on(outbox.subscriptions(None, 10)).unwrap(), expected);

@@ -4,6 +4,10 @@ use std::sync::Arc;
 
 use platform_core::{
     event::Event,
+    iam::Iam,
+    outbox::Outbox,
+    resources::events::SinkPolicy,
+    resources::iam::Terms,
     resources::registry::Repo,
     store::{Key, Query, Scope, Store, memory::MemoryStore},
 };
@@ -149,7 +153,7 @@ fn each_kind_tells_its_events_where_the_contract_says_and_with_the_body_that_it_
     let body = expect("iam.rolebindings.created.batch.v1", &group, &group, "BatchCreateRoleBindingsResponse");
     assert_eq!(body["roleBindings"].as_array().map(Vec::len), Some(1));
 
-    let accepted = json!({ "group": org, "documentIds": [world.platform.settings().terms[0].id] });
+    let accepted = json!({ "group": org, "documentIds": [Terms::default().0[0].id] });
     world.run(Some(operator), "AcceptTerms", accepted).unwrap();
     expect("iam.terms.accepted.v1", org, org, "AcceptTermsResponse");
 
@@ -167,14 +171,14 @@ fn who_comes_in_by_an_invite_is_told_of_as_their_own_doing() {
     let invite = json!({ "roleUid": built_in("viewer"), "ttl": "3600s" });
     let invite = world.create(&world.operator, "GroupInvite", &group, invite).unwrap();
     let ada = world.person("ada", None).identity;
-    block_on(world.platform.redeem_invite(&ada, text(&invite, "code"))).unwrap();
+    block_on(Iam::of(&world.platform).redeem_invite(&ada, text(&invite, "code"))).unwrap();
     let (event, data) = last(&world, &subscription);
     assert_eq!(event.ty, "dev.chainguard.api.auth.registered.v1");
     assert_eq!((event.subject.as_str(), event.group.as_str()), (ada.as_str(), group.as_str()));
     assert_eq!(event.extensions["bodytype"], "chainguard.platform.auth.Session");
     let expected = json!({ "actor": { "subject": ada }, "body": { "identity": ada, "group": group } });
     assert_eq!(data, expected);
-    assert!(block_on(world.platform.redeem_invite(&ada, text(&invite, "code"))).is_err());
+    assert!(block_on(Iam::of(&world.platform).redeem_invite(&ada, text(&invite, "code"))).is_err());
     assert_eq!(last(&world, &subscription).0.id, event.id, "what is refused tells nothing");
 }
 
@@ -231,7 +235,7 @@ fn of_thousands_of_changes_each_subscription_hears_those_at_and_below_its_group_
         }
     }
     for ((subscription, own), expected) in subscriptions.iter().zip(own).zip(expected) {
-        let waiting = block_on(world.platform.outbox().waiting(subscription, None, 2 * changes)).unwrap();
+        let waiting = block_on(Outbox::of(&world.platform).waiting(subscription, None, 2 * changes)).unwrap();
         let (heard, waits) = (waiting.events, waiting.total);
         let heard = heard.iter().skip(own).map(|pending| pending.event.subject.as_str());
         let differ = heard.zip(&expected).position(|(heard, expected)| heard != expected.as_str());
@@ -259,7 +263,7 @@ fn what_changes_nothing_tells_nothing_and_what_is_refused_neither() {
     world.update(&world.operator, "Repo", &repo, json!({}), None).unwrap();
     assert!(world.create(&world.operator, "Repo", &world.org, json!({ "name": name })).is_err());
     assert!(world.delete(&world.operator, "Group", &world.org).is_err());
-    let accepted = json!({ "group": world.org, "documentIds": [world.platform.settings().terms[0].id] });
+    let accepted = json!({ "group": world.org, "documentIds": [Terms::default().0[0].id] });
     world.run(Some(&world.operator), "AcceptTerms", accepted.clone()).unwrap();
     world.run(Some(&world.operator), "AcceptTerms", accepted).unwrap();
     assert_eq!(told(&world, &subscription).len(), 1);
@@ -301,9 +305,9 @@ fn a_subscription_is_never_missed_by_a_platform_that_does_not_know_of_it_yet() {
 
 #[test]
 fn a_sink_that_whoever_delivers_refuses_is_not_subscribed() {
-    let world = World::with_settings(|settings| {
-        settings.check_sink = |sink| if sink.contains("10.0.0.1") { Err("must be public".to_owned()) } else { Ok(()) };
-    });
+    let check: fn(&str) -> Result<(), String> =
+        |sink| if sink.contains("10.0.0.1") { Err("must be public".to_owned()) } else { Ok(()) };
+    let world = World::with(|builder| builder.data(SinkPolicy::default().check(check)));
     let body = json!({ "sink": "https://10.0.0.1/" });
     let refused = world.create(&world.operator, "Subscription", &world.org, body).expect_err("a refusal");
     let violation = &refused.violations()[0];
@@ -320,7 +324,7 @@ fn a_sink_is_https_unless_the_operator_allows_http_and_a_group_has_at_most_a_hun
         let body = json!({ "sink": sink });
         assert_eq!(refused_fields(world.create(&world.operator, "Subscription", &world.org, body)), ["sink"], "{sink}");
     }
-    let open = World::with_settings(|settings| settings.allow_http_sinks = true);
+    let open = World::with(|builder| builder.data(SinkPolicy::default().allow_http(true)));
     open.create(&open.operator, "Subscription", &open.org, http.clone()).unwrap();
     for _ in 0..99 {
         subscribe(&open, &open.org);

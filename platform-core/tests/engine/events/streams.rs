@@ -2,6 +2,7 @@
 
 use platform_core::{
     event::{Audience, EventStream, Heard},
+    outbox::Outbox,
     resources::registry::Repo,
 };
 
@@ -52,7 +53,7 @@ fn a_slow_reader_is_told_how_much_it_missed_and_a_stream_of_all_hears_what_is_in
 fn who_delivers_is_woken_once_for_what_came_meanwhile() {
     let world = World::new();
     let subscription = subscribe(&world, &world.org);
-    let mut watch = world.platform.outbox().watch();
+    let mut watch = Outbox::of(&world.platform).watch();
     world.repo(&world.org);
     world.repo(&world.org);
     assert_eq!(block_on(watch.next()), Some(vec![subscription]));

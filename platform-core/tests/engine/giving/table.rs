@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 
 use platform_core::{
-    access::{Caller, Exchange, Refresh, Register},
+    access::Caller,
     error::{Code, Result},
     kind::{Access, Field, Http, Kind, Verb},
     resources::{KINDS, iam::role},
     timestamp::Timestamp,
+    tokens::{Exchange, Refresh, Register},
     uid::Uid,
 };
 use serde_json::{Value, json};

@@ -3,6 +3,7 @@
 use platform_core::{
     access::Caller,
     error::Code,
+    iam::Iam,
     kind::Verb,
     resources::{
         advisory::VulnerabilityMetadata,
@@ -141,7 +142,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             let provider = world.provider(organisation);
             let (user_name, external_id) = (format!("user {}", world.serial()), format!("id {}", world.serial()));
             let user = DirectoryUser { user_name, external_id, active: true, ..DirectoryUser::default() };
-            block_on(world.platform.create_directory_user(&provider, user)).unwrap().uid
+            block_on(Iam::of(&world.platform).create_directory_user(&provider, user)).unwrap().uid
         }),
         query: &[],
         in_organisations_only: false,

@@ -1,10 +1,12 @@
 //! Each way of getting more, and what the operator does meanwhile.
 
 use platform_core::{
-    access::{Caller, Refresh, Register, TokenService},
+    access::Caller,
     error::{Error, Result},
+    iam::Iam,
     resources::iam::{DirectoryUser, person_uid},
     seal::Secret,
+    tokens::{Refresh, Register, TokenService},
     uid::Uid,
 };
 use serde_json::{Value, json};
@@ -95,7 +97,7 @@ impl World {
                 Some(user) => {
                     let (provider, id) = user.rsplit_once('/').unwrap();
                     let provider = Uid::opaque(provider);
-                    let done = self.setting.platform.delete_directory_user(&provider, id).await;
+                    let done = Iam::of(&self.setting.platform).delete_directory_user(&provider, id).await;
                     (format!("delete {user}"), done)
                 }
                 None => return String::new(),
@@ -290,7 +292,9 @@ impl World {
                 if self.credentials.scim.is_empty() {
                     return nothing;
                 }
-                let access = self.setting.platform.verify_scim_token(dice.pick::<String>(&self.credentials.scim)).await;
+                let access = Iam::of(&self.setting.platform)
+                    .verify_scim_token(dice.pick::<String>(&self.credentials.scim))
+                    .await;
                 let done = match access {
                     Ok(access) if access.enabled => {
                         let user = DirectoryUser {
@@ -299,7 +303,7 @@ impl World {
                             active: true,
                             ..DirectoryUser::default()
                         };
-                        self.setting.platform.create_directory_user(&access.provider, user).await.map(drop)
+                        Iam::of(&self.setting.platform).create_directory_user(&access.provider, user).await.map(drop)
                     }
                     Ok(_) => Err(Error::denied()),
                     Err(error) => Err(error),

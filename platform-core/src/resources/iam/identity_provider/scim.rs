@@ -11,11 +11,11 @@ use subtle::ConstantTimeEq;
 
 use super::{IdentityProvider, Private, SCIM_CAPABILITIES, check, field, may_let_in};
 use crate::{
-    access::provider_epoch,
     cx::Cx,
     entropy::Entropy,
     error::{Code, Error, Result},
     event::Draft,
+    iam::provider_epoch,
     kind::{Action, Field, Http, Needs, Resource, Type},
     resources::iam::{RoleBinding, owner, role},
     store::{Filter, Key, KeyValue, Query, Require, Scope},
@@ -224,7 +224,7 @@ impl Standing {
         let missing = || Error::not_found(IdentityProvider::KIND, uid.as_str());
         let record = cx.record(IdentityProvider::KIND, &uid).await?.ok_or_else(missing)?;
         let mut write = Write::default();
-        write.require_still(Require::Revision(record.key, record.revision));
+        write.require_or_retry(Require::Revision(record.key, record.revision));
         let provider = serde_json::from_slice(&record.body).map_err(Error::internal)?;
         Ok(Self { provider, private: Private::read(&record.private)?, write })
     }
@@ -262,7 +262,7 @@ impl Standing {
             draft.body.shift_remove("token");
             Ok(draft)
         };
-        cx.tell(&mut self.write, &uid, draft).await?;
+        cx.record_event(&mut self.write, &uid, draft).await?;
         cx.commit(self.write).await?;
         Ok(reply)
     }
@@ -385,7 +385,7 @@ async fn require_owners(cx: &Cx<'_>, organisation: &Uid, write: &mut Write) -> R
         return Err(Error::blocked("TOO_FEW_OWNERS", why));
     }
     for owner in owners {
-        write.require_still(Require::Revision(Key::new(RoleBinding::KIND.name, owner.uid), owner.revision));
+        write.require_or_retry(Require::Revision(Key::new(RoleBinding::KIND.name, owner.uid), owner.revision));
     }
     Ok(())
 }

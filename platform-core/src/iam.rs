@@ -1,0 +1,31 @@
+//! What the platform does for persons, identity providers and installations that is not a method of a kind.
+
+use crate::platform::Platform;
+
+mod authority;
+mod bootstrap;
+mod giving;
+mod scim_users;
+mod secrets;
+mod sign_ins;
+
+pub use authority::RoleBindings;
+pub(crate) use authority::{identity_epoch, organization_epoch, provider_epoch};
+pub use bootstrap::Bootstrap;
+pub(crate) use giving::{may_give, may_give_identity, may_give_role};
+pub use sign_ins::Person;
+
+/// The operations of Platform API v2 on persons, sign-ins, directories and secrets, over a platform with the kinds of
+/// [`resources::iam`](crate::resources::iam).
+///
+/// The callers of these operations have verified a token, code or secret; no capabilities are asked for, except where a
+/// method says so.
+#[derive(Debug, Clone, Copy)]
+pub struct Iam<'a>(&'a Platform);
+
+impl<'a> Iam<'a> {
+    /// Returns the operations on a platform.
+    pub const fn of(platform: &'a Platform) -> Self {
+        Self(platform)
+    }
+}

@@ -1,0 +1,147 @@
+//! Reads an identity's grants from the store.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+
+use crate::{
+    access::{AsOf, Authority, Caller, CapabilitySet, Grants, Session},
+    error::{Error, Result},
+    kind::Resource,
+    resources::iam::{
+        DirectoryUser, ExternalGroupRoleMapping, Identity, IdentityProvider, Role, RoleBinding, identity, role,
+    },
+    store::{Epoch, Filter, Key, KeyValue, Query, Scope, Store},
+    uid::{self, Uid},
+};
+
+/// Returns the epoch of the organization of a group, which changes that affect many grants in it raise: updates of a
+/// custom role's capabilities and deletes of groups. Built-in roles need none: they never change while a release runs.
+pub(crate) fn organization_epoch(group: &str) -> Epoch {
+    grants_epoch(uid::root(group))
+}
+
+/// Returns the epoch that is raised by what changes the grants of this identity alone.
+pub(crate) fn identity_epoch(identity: &str) -> Epoch {
+    grants_epoch(identity)
+}
+
+/// Returns the epoch that is raised by what changes what all who sign in by this identity provider hold, or who they
+/// are: its settings, its mappings, its directory, its end.
+pub(crate) fn provider_epoch(provider: &str) -> Epoch {
+    grants_epoch(provider)
+}
+
+fn grants_epoch(uid: &str) -> Epoch {
+    format!("grants/{uid}").into()
+}
+
+/// Resolves grants from the role bindings of an identity, and from the identity provider of its sign-in.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RoleBindings;
+
+#[async_trait]
+impl Authority for RoleBindings {
+    /// Reads role bindings, roles and, for a sign-in, the provider, its directory and its mappings.
+    ///
+    /// The values of the epochs are those of the first read, so that a change between the reads makes the grants stale,
+    /// which the first use of them in that organization detects.
+    async fn grants(&self, store: &dyn Store, caller: &Caller, operator: bool) -> Result<Grants> {
+        resolve(store, caller, operator).await
+    }
+}
+
+async fn resolve(store: &dyn Store, caller: &Caller, operator: bool) -> Result<Grants> {
+    let (uid, session) = (&caller.identity, caller.session.as_deref());
+    let own: Vec<Epoch> =
+        std::iter::once(identity_epoch(uid)).chain(session.map(|session| provider_epoch(&session.provider))).collect();
+    // The organization of a group's identity or of a sign-in is known; those that bind a person are found by reading.
+    let root = |uid: &Uid| Uid::opaque(uid.root());
+    let home = uid.parent().as_ref().map(root);
+    let mut organizations: BTreeSet<Uid> =
+        home.into_iter().chain(session.map(|session| root(&session.provider))).collect();
+    for _ in 0..crate::cx::MAX_ATTEMPTS {
+        let epochs: Arc<[Epoch]> =
+            own.iter().cloned().chain(organizations.iter().map(|o| organization_epoch(o))).collect();
+        let page = store.list(&Query { epochs: Arc::clone(&epochs), ..bindings_of(uid) }).await?;
+        let mut given: Vec<(Uid, Uid)> = Vec::new();
+        for item in page.items {
+            let binding: RoleBinding = parse(&item.body)?;
+            given.extend(item.uid.parent().map(|group| (group, Uid::opaque(binding.role_uid))));
+        }
+        let known = organizations.len();
+        organizations.extend(given.iter().map(|(group, _)| root(group)));
+        if organizations.len() > known {
+            continue;
+        }
+        if let Some(session) = session {
+            given.extend(of_session(store, session).await?);
+        }
+        let mut capabilities: HashMap<Uid, CapabilitySet> = HashMap::new();
+        let mut keys = vec![Key::new(Identity::KIND.name, uid.clone())];
+        for role in given.iter().map(|(_, role)| role).collect::<BTreeSet<_>>() {
+            match role::built_in_capabilities(role) {
+                Some(built_in) => drop(capabilities.insert(role.clone(), built_in)),
+                None => keys.push(Key::new(Role::KIND.name, role.clone())),
+            }
+        }
+        let mut records = store.get(&keys, &[]).await?.records.into_iter();
+        let Some(record) = records.next().flatten() else {
+            return Err(Error::unauthenticated("The token's identity does not exist"));
+        };
+        let registration = identity::registration_of(&record.private)?;
+        let identity: Identity = parse(&record.body)?;
+        for record in records.flatten() {
+            let role: Role = parse(&record.body)?;
+            capabilities.insert(record.key.uid, role.capabilities.into_iter().collect());
+        }
+        let bound = given.into_iter().filter_map(|(group, role)| Some((group, *capabilities.get(&role)?)));
+        let as_of = AsOf::new(epochs.iter().cloned(), page.epochs);
+        let grants = Grants::new(identity.uid.clone(), operator, as_of, organizations.into_iter().collect(), bound);
+        // The JSON has each text of the record once; in memory each has an allocation besides.
+        let bytes = 2 * record.body.len();
+        return Ok(grants.registered(identity.create_time, registration).with_record(identity, bytes));
+    }
+    Err(Error::busy())
+}
+
+/// Returns what a sign-in gives: pairs of a group and a role. The provider must stand as it was when it vouched, and
+/// whoever its directory does not let in, or no longer, is nobody.
+async fn of_session(store: &dyn Store, session: &Session) -> Result<Vec<(Uid, Uid)>> {
+    let ended = || Error::unauthenticated("The sign-in that the token tells of has ended");
+    let provider = Key::new(IdentityProvider::KIND.name, session.provider.clone());
+    let user = session.user.iter().map(|user| Key::new(DirectoryUser::KIND.name, user.clone()));
+    let keys: Vec<_> = std::iter::once(provider).chain(user).collect();
+    let mut records = store.get(&keys, &[]).await?.records.into_iter();
+    let provider: IdentityProvider = parse(&records.next().flatten().ok_or_else(ended)?.body)?;
+    let user = records.next().flatten().map(|record| parse::<DirectoryUser>(&record.body)).transpose()?;
+    let let_in = match (&session.user, user) {
+        (Some(_), user) => user.is_some_and(|user| user.active),
+        (None, _) => !provider.scim.as_ref().is_some_and(|scim| scim.enabled),
+    };
+    let oidc = provider.oidc.filter(|oidc| let_in && oidc.issuer == session.issuer).ok_or_else(ended)?;
+    let group = session.provider.parent().unwrap_or_default();
+    let mut given = vec![(group, Uid::opaque(provider.default_role))];
+    if !session.groups.is_empty() && session.groups_claim == oidc.groups_claim {
+        let mappings = Query::new(ExternalGroupRoleMapping::KIND.name, Scope::Children(session.provider.clone()));
+        for item in store.list(&mappings).await?.items {
+            let mapping: ExternalGroupRoleMapping = parse(&item.body)?;
+            if session.groups.contains(&mapping.external_group_id) {
+                given.push((Uid::opaque(mapping.scope), Uid::opaque(mapping.role_uid)));
+            }
+        }
+    }
+    Ok(given)
+}
+
+fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T> {
+    serde_json::from_slice(body).map_err(Error::internal)
+}
+
+fn bindings_of(identity: &Uid) -> Query {
+    let of_identity = Filter::AnyOf { key: "identityUid", values: vec![KeyValue::text(identity)] };
+    Query { filters: vec![of_identity], ..Query::new(RoleBinding::KIND.name, Scope::All) }
+}

@@ -1,0 +1,102 @@
+//! A new installation's first resources, and registered persons.
+
+use bytes::Bytes;
+
+use super::{Iam, identity_epoch};
+use crate::{
+    error::Result,
+    kind::Resource,
+    resources::iam::{Group, Identity, OrgStatus, RoleBinding, role},
+    store::{Key, Require},
+    uid::Uid,
+    write::Write,
+};
+/// The resources that an installation begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bootstrap {
+    /// The uid of the first organisation, of one segment.
+    pub organization: Uid,
+    /// Its name.
+    pub organization_name: String,
+    /// The uid of the operator's identity, of one segment, so that it reaches every organisation.
+    pub operator: Uid,
+}
+
+impl Iam<'_> {
+    /// Writes the built-in roles as this release has them. To be called once before serving.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn write_built_in_roles(&self) -> Result<()> {
+        self.0
+            .without_caller(async |cx| {
+                let now = self.0.now();
+                let roles = role::built_in(now);
+                let standing = cx.read_all::<role::Role>(roles.iter().map(|role| role.uid.clone())).await?;
+                let mut write = Write::default();
+                for (role, standing) in roles.iter().zip(standing) {
+                    let changed = standing.as_ref().is_none_or(|standing| {
+                        (&standing.capabilities, &standing.description) != (&role.capabilities, &role.description)
+                    });
+                    if changed {
+                        let create_time = standing.and_then(|standing| standing.create_time).or(role.create_time);
+                        write.put(&role.uid, &role::Role { create_time, ..role.clone() }, Bytes::new())?;
+                    }
+                }
+                if write.is_empty() { Ok(()) } else { cx.commit(write).await.map(drop) }
+            })
+            .await
+    }
+
+    /// Writes the first organisation and the operator's identity, bound to it as owner, where they are missing.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn bootstrap(&self, first: &Bootstrap) -> Result<()> {
+        self.write_built_in_roles().await?;
+        self.0
+            .without_caller(async |cx| {
+                let now = Some(self.0.now());
+                let mut write = Write::default();
+                if cx.read::<Group>(&first.organization).await?.is_none() {
+                    let group = Group {
+                        uid: first.organization.clone(),
+                        name: first.organization_name.clone(),
+                        status: OrgStatus::OrgStatusReady,
+                        create_time: now,
+                        update_time: now,
+                        ..Group::default()
+                    };
+                    write.require_or_retry(Require::Absent(Key::new(Group::KIND.name, group.uid.clone())));
+                    write.put(&group.uid, &group, Bytes::new())?;
+                }
+                if cx.read::<Identity>(&first.operator).await?.is_none() {
+                    let operator = Identity {
+                        uid: first.operator.clone(),
+                        name: "operator".to_owned(),
+                        description: "The operator of this installation".to_owned(),
+                        last_seen_time: now,
+                        create_time: now,
+                        update_time: now,
+                        ..Identity::default()
+                    };
+                    write.require_or_retry(Require::Absent(Key::new(Identity::KIND.name, operator.uid.clone())));
+                    write.put(&operator.uid, &operator, Bytes::new())?;
+                }
+                if write.is_empty() {
+                    return Ok(());
+                }
+                let owner = RoleBinding::new(
+                    &first.organization,
+                    &first.operator,
+                    &role::owner_uid(),
+                    self.0.entropy(),
+                    self.0.now(),
+                );
+                write.put(&owner.uid, &owner, Bytes::new())?;
+                write.raise(identity_epoch(&first.operator));
+                cx.commit(write).await.map(drop)
+            })
+            .await
+    }
+}

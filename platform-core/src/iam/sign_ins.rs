@@ -1,0 +1,218 @@
+//! Persons who sign in: registered, seen, kept signed in by refresh tokens, and gone.
+
+use super::Iam;
+use crate::{
+    access::{Caller, RegistrationId},
+    error::{Error, Result},
+    iam::identity_epoch,
+    kind::{Registered, Resource},
+    resources::iam::{ClaimMatch, Identity, IdentityProvider, NewSignIn, Presented, SignIn, identity, sign_in},
+    store::{Key, Require},
+    uid::Uid,
+    write::Write,
+};
+
+/// A person as an issuer tells of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Person<'a> {
+    /// The uid, derived from who vouches and the subject by whoever verifies tokens.
+    pub uid: &'a Uid,
+    /// Who vouches.
+    pub issuer: &'a str,
+    /// The person's name there.
+    pub subject: &'a str,
+    /// The person's name, as people write it.
+    pub name: Option<&'a str>,
+    /// The mail address that the issuer has verified.
+    pub email: Option<&'a str>,
+    /// The mail address that it gave without having verified it.
+    pub email_unverified: Option<&'a str>,
+}
+
+/// The most bytes of a person's name; our choice.
+const MAX_NAME: usize = 256;
+
+fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len()) && !name.contains(char::is_control)
+}
+
+/// How long an identity is not marked as seen again: an hour.
+const SEEN_MILLIS: i64 = 60 * 60 * 1000;
+
+impl Iam<'_> {
+    /// Registers a person, whom tokens of this issuer with this subject then act as; [`Platform::register`] in short.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn register_person(&self, uid: &Uid, issuer: &str, subject: &str, email: Option<&str>) -> Result<()> {
+        self.register(&Person { uid, issuer, subject, name: None, email, email_unverified: None }).await
+    }
+
+    /// Registers a person. For a person who is already registered, it only updates the name and the mail addresses that
+    /// the issuer states.
+    ///
+    /// A name of more than 256 bytes, or with control characters, counts as none. A person without a name is called
+    /// `registered person`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn register(&self, person: &Person<'_>) -> Result<()> {
+        for _ in 0..crate::cx::MAX_ATTEMPTS {
+            match self.register_once(person).await {
+                Err(error) if error.is_stale() => {}
+                done => return done,
+            }
+        }
+        Err(Error::busy())
+    }
+
+    async fn register_once(&self, person: &Person<'_>) -> Result<()> {
+        self.0
+            .without_caller(async |cx| {
+                let now = Some(self.0.now());
+                let key = Key::new(Identity::KIND.name, person.uid.clone());
+                let email = person.email.unwrap_or_default().to_owned();
+                let email_unverified = person.email_unverified.unwrap_or_default().to_owned();
+                let name = person.name.map(str::trim).filter(|name| is_name(name));
+                let mut write = Write::default();
+                let (identity, private) = match cx.record(Identity::KIND, person.uid).await? {
+                    Some(record) => {
+                        let before: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+                        let mut identity = before.clone();
+                        if !email.is_empty() || !email_unverified.is_empty() {
+                            (identity.email, identity.email_unverified) = (email, email_unverified);
+                        }
+                        name.into_iter().for_each(|name| name.clone_into(&mut identity.name));
+                        if identity == before {
+                            return Ok(());
+                        }
+                        write.require_or_retry(Require::Revision(key, record.revision));
+                        identity.update_time = identity.update_time.max(now);
+                        (identity, record.private)
+                    }
+                    None => {
+                        write.require_or_retry(Require::Absent(key));
+                        let claims = ClaimMatch {
+                            issuer: person.issuer.to_owned(),
+                            subject: person.subject.to_owned(),
+                            ..ClaimMatch::default()
+                        };
+                        let identity = Identity {
+                            uid: person.uid.clone(),
+                            name: name.unwrap_or("registered person").to_owned(),
+                            email,
+                            email_unverified,
+                            claim_match: Some(claims),
+                            last_seen_time: now,
+                            create_time: now,
+                            update_time: now,
+                            ..Identity::default()
+                        };
+                        (identity, identity::private_of(RegistrationId::draw(self.0.entropy()))?)
+                    }
+                };
+                write.put(person.uid, &identity, private)?;
+                write.raise(identity_epoch(person.uid));
+                cx.commit(write).await.map(drop)
+            })
+            .await
+    }
+
+    /// Deletes the person who calls, with their bindings and sign-ins. A person who registers again has the same uid,
+    /// but nothing that was issued before is valid.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED for an identity of a group and for a narrowed token, UNAUTHENTICATED when there is no such
+    /// person.
+    pub async fn unregister(&self, caller: &Caller) -> Result<()> {
+        const IDENTITY: Registered = Registered::of::<Identity>();
+        if !caller.identity.is_root() || caller.narrowing.is_some() {
+            return Err(Error::denied());
+        }
+        let done = self.0.with_caller(caller, |cx| Box::pin(cx.delete(&IDENTITY, caller.identity.clone())));
+        done.await.map_err(|error| error.of_domain(Identity::KIND.domain.0))
+    }
+
+    /// Returns an identity as it is stored; none when there is none. Regardless of who asks.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn identity(&self, uid: &Uid) -> Result<Option<Identity>> {
+        self.0.without_caller(async |cx| cx.read::<Identity>(uid).await).await
+    }
+
+    /// Returns an identity provider as it is stored; none when there is none. Regardless of who asks.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn identity_provider(&self, uid: &Uid) -> Result<Option<IdentityProvider>> {
+        self.0.without_caller(async |cx| cx.read::<IdentityProvider>(uid).await).await
+    }
+
+    /// Notes that an identity got a token: sets `lastSeenTime`, at most once an hour, and nothing else. When the
+    /// identity is changed at the same moment, that change stands and this one is left for the next time.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn saw(&self, identity: &Identity) -> Result<()> {
+        let now = self.0.now();
+        let recent = identity.last_seen_time.is_some_and(|seen| now < seen.plus_millis(SEEN_MILLIS));
+        if recent {
+            return Ok(());
+        }
+        let noted = self.0.without_caller(async |cx| {
+            let Some(record) = cx.record(Identity::KIND, &identity.uid).await? else { return Ok(()) };
+            let mut standing: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+            standing.last_seen_time = standing.last_seen_time.max(Some(now));
+            let mut write = Write::default();
+            write.require_or_retry(Require::Revision(record.key, record.revision));
+            write.put(&identity.uid, &standing, record.private)?;
+            cx.commit(write).await.map(drop)
+        });
+        match noted.await {
+            Err(error) if error.is_stale() => Ok(()),
+            noted => noted,
+        }
+    }
+
+    /// Begins a sign-in, which refresh tokens extend. A person has at most 100 at a time: a new one ends the oldest.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED for an unknown person, ABORTED when too many begin for one person at once, and errors of the
+    /// store.
+    pub async fn begin_sign_in(&self, new: NewSignIn<'_>) -> Result<SignIn> {
+        for _ in 0..crate::cx::MAX_ATTEMPTS {
+            match self.0.without_caller(async |cx| sign_in::begin(cx, new.clone()).await).await {
+                Err(error) if error.is_stale() => {}
+                done => return done,
+            }
+        }
+        Err(Error::busy())
+    }
+
+    /// Returns the sign-in that a refresh token of these secrets stands for. Only hashes are compared, in constant
+    /// time. A token of the sign-in that is not the latest ends it.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED, one answer for whatever is wrong, and those of the store.
+    pub async fn present_sign_in(&self, uid: &Uid, family: &[u8], token: &[u8]) -> Result<Presented> {
+        self.0.without_caller(async |cx| sign_in::present(cx, uid, family, token).await).await
+    }
+
+    /// Uses up the token that was presented, in favour of one with the secret `next`. Of any number who present one
+    /// token at once, at most one succeeds, and the second ends the sign-in.
+    ///
+    /// # Errors
+    /// As [`Platform::present_sign_in`].
+    pub async fn renew_sign_in(&self, presented: &Presented, family: &[u8], next: &[u8]) -> Result<()> {
+        self.0.without_caller(async |cx| sign_in::renew(cx, presented, family, next).await).await
+    }
+
+    /// Ends a sign-in.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn end_sign_in(&self, uid: &Uid) -> Result<()> {
+        self.0.without_caller(async |cx| sign_in::end(cx, uid).await).await
+    }
+}

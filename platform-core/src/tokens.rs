@@ -1,0 +1,415 @@
+//! The seam to whatever issues tokens: requests, read and checked, and replies (`docs/api.md`, Token exchange).
+//!
+//! Transports read requests with what is here and hand them to a [`TokenService`]; core itself knows no tokens.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::{
+    access::{Capability, CapabilitySet},
+    error::{Error, Result},
+    fields,
+    kind::Field,
+    seal::Secret,
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// The methods of the contract's `SecurityTokenService` and `Auth`. `credential` is always the bearer token.
+#[async_trait]
+pub trait TokenService: Debug + Send + Sync + 'static {
+    /// Refuses a credential whose form alone shows that it cannot be valid. Transports call this before they read the
+    /// rest of a request; it does no I/O.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED.
+    fn check_form(&self, _credential: &str, _of: CredentialOf) -> Result<()> {
+        Ok(())
+    }
+
+    /// Exchanges an upstream token for one of this platform.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED when it proves nothing that was asked for, the same whether or not there is such an identity;
+    /// NOT_FOUND for a person who is not registered; INVALID_ARGUMENT; UNIMPLEMENTED for identities of AWS.
+    async fn exchange(&self, credential: &str, request: &Exchange) -> Result<RawToken>;
+
+    /// Exchanges a refresh token, which is used up by it, for an access token and the next refresh token.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED; a token that was used up before ends all that came of the same sign-in.
+    async fn refresh(&self, credential: &str, request: &Refresh) -> Result<TokenPair>;
+
+    /// Tells whom a token stands for and what it allows.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED.
+    async fn who_am_i(&self, credential: &str) -> Result<WhoAmI>;
+
+    /// Registers the person whom an upstream token names, and redeems an invite's code.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED, INVALID_ARGUMENT, ALREADY_EXISTS when an invite gives nothing new.
+    async fn register(&self, credential: &str, request: &Register) -> Result<Registration>;
+
+    /// Deletes the person who asks, of this uid.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED, PERMISSION_DENIED for any other uid.
+    async fn unregister(&self, credential: &str, id: &str) -> Result<()>;
+}
+
+/// The use of a credential, which determines its form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CredentialOf {
+    /// [`TokenService::refresh`]: a refresh token.
+    Refresh,
+    /// Every other method: a JWT.
+    Token,
+}
+
+/// The most audiences that are asked for at once, and the most bytes of each; our choice.
+const MAX_AUDIENCES: usize = 16;
+const MAX_AUDIENCE: usize = 512;
+
+/// A request for a token.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exchange {
+    /// For whom the token shall be; at least one.
+    pub audiences: Vec<String>,
+    /// The identity to act as; none for the registered person whom the upstream token names.
+    pub identity: Option<Uid>,
+    /// The organisation's own identity provider that vouches for the person.
+    pub identity_provider: Option<Uid>,
+    /// What to narrow the token to.
+    pub narrow: Narrow,
+}
+
+/// What a token is asked to be narrowed to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Narrow {
+    /// The groups, without repetition; none for all.
+    pub scopes: Vec<Uid>,
+    /// The capabilities; none for all.
+    pub capabilities: Option<CapabilitySet>,
+}
+
+const AUDIENCES: Field = Field::strings("aud").about("The audiences of the new token, 1 to 16.");
+const SCOPE: Field = Field::string("scope").about("One more of `scopes`.");
+const CAPABILITIES: Field = Field::strings("cap")
+    .about("Capabilities that the new token is narrowed to, such as `repo.list`.")
+    .max_items(CapabilitySet::LEN);
+const SCOPES: Field = Field::strings("scopes").about("Groups that the new token is narrowed to.");
+
+impl Exchange {
+    /// The fields of the request.
+    pub const FIELDS: &'static [Field] = &[
+        AUDIENCES,
+        Field::string("identity").about("The identity to act as; without one, the person that the token is for."),
+        SCOPE,
+        CAPABILITIES,
+        SCOPES,
+        Field::string("identityProvider")
+            .about("The identity provider of an organization that vouches for the person."),
+    ];
+
+    /// Reads a request as its proto3 JSON.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with all violations.
+    pub fn read(request: Map<String, Value>) -> Result<Self> {
+        let mut input = Input::read(Self::FIELDS, request);
+        let read = Self {
+            audiences: input.audiences(),
+            identity: input.uid("identity"),
+            identity_provider: input.uid("identityProvider"),
+            narrow: input.narrow(),
+        };
+        input.none_or(read)
+    }
+}
+
+/// A request for the next tokens of a sign-in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Refresh {
+    /// For whom the token shall be; at least one.
+    pub audiences: Vec<String>,
+    /// What to narrow the token to, further than the sign-in was.
+    pub narrow: Narrow,
+}
+
+impl Refresh {
+    /// The fields of the request.
+    pub const FIELDS: &'static [Field] = &[AUDIENCES, SCOPE, CAPABILITIES, SCOPES];
+
+    /// Reads a request as its proto3 JSON.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with all violations.
+    pub fn read(request: Map<String, Value>) -> Result<Self> {
+        let mut input = Input::read(Self::FIELDS, request);
+        let read = Self { audiences: input.audiences(), narrow: input.narrow() };
+        input.none_or(read)
+    }
+}
+
+/// A request to be registered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Register {
+    /// The code of an invite.
+    pub code: Option<Secret>,
+    /// The uid that the person expects to have.
+    pub identity: Option<Uid>,
+}
+
+impl Register {
+    /// The fields of the request.
+    pub const FIELDS: &'static [Field] = &[
+        Field::string("code").about("The code of an invite to redeem."),
+        Field::string("identityId").about("The uid that the person expects to have."),
+    ];
+
+    /// Reads a request as its proto3 JSON.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with all violations.
+    pub fn read(request: Map<String, Value>) -> Result<Self> {
+        let mut input = Input::read(Self::FIELDS, request);
+        let read = Self { code: input.text("code").map(Secret::new), identity: input.uid("identityId") };
+        input.none_or(read)
+    }
+}
+
+/// A request in canonical form, and what is wrong with it.
+struct Input(fields::Input);
+
+impl Input {
+    fn read(table: &'static [Field], request: Map<String, Value>) -> Self {
+        Self(fields::read(table, request, None))
+    }
+
+    fn none_or<T>(self, read: T) -> Result<T> {
+        self.0.violations.none_or(read)
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        self.0.value(name).and_then(Value::as_str).map(str::to_owned)
+    }
+
+    fn texts(&self, name: &str) -> Vec<String> {
+        let list = self.0.value(name).and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    fn audiences(&mut self) -> Vec<String> {
+        let audiences = self.texts("aud");
+        let sound = |audience: &String| !audience.is_empty() && audience.len() <= MAX_AUDIENCE;
+        if audiences.is_empty() {
+            self.0.violations.add("aud", "Audience must be specified");
+        } else if audiences.len() > MAX_AUDIENCES || !audiences.iter().all(sound) {
+            let rule = format!("must be at most {MAX_AUDIENCES} texts of 1 to {MAX_AUDIENCE} bytes");
+            self.0.violations.add("aud", rule);
+        }
+        audiences
+    }
+
+    fn uid(&mut self, name: &str) -> Option<Uid> {
+        let text = self.text(name)?;
+        let uid = Uid::parse(&text);
+        uid.inspect_err(|rule| self.0.violations.add(name, rule.to_string())).ok()
+    }
+
+    fn narrow(&mut self) -> Narrow {
+        let mut scopes = Vec::new();
+        for text in self.text("scope").into_iter().chain(self.texts("scopes")) {
+            match Uid::parse(&text) {
+                Ok(uid) if scopes.contains(&uid) => {}
+                Ok(uid) => scopes.push(uid),
+                Err(rule) => self.0.violations.add("scopes", rule.to_string()),
+            }
+        }
+        let mut capabilities = None;
+        for name in self.texts("cap") {
+            match Capability::by_name(&name) {
+                Some(capability) => capabilities.get_or_insert(CapabilitySet::EMPTY).insert(capability),
+                None => self.0.violations.add("cap", "must be names of capabilities, such as repo.list"),
+            }
+        }
+        Narrow { scopes, capabilities }
+    }
+}
+
+/// The reply of an exchange.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RawToken {
+    /// The access token.
+    pub token: Secret,
+    /// The refresh token, where there is one.
+    #[serde(skip_serializing_if = "Secret::is_empty")]
+    pub refresh_token: Secret,
+    /// Until when the access token is good.
+    pub expiry: Timestamp,
+}
+
+/// The reply of a refresh.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenPair {
+    /// The access token.
+    pub token: Issued,
+    /// The next refresh token.
+    pub refresh_token: Issued,
+}
+
+/// A token, and until when it is good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Issued {
+    /// The token.
+    pub token: Secret,
+    /// Until when it is good.
+    pub expiry: Timestamp,
+}
+
+/// The reply of a registration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Registration {
+    /// The person's uid.
+    pub identity: Uid,
+    /// The group that the invite was for; empty without one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+}
+
+/// Whom a token stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhoAmI {
+    /// Who issued the token.
+    pub issuer: String,
+    /// The token's subject.
+    pub subject: String,
+    /// For whom the token is.
+    pub audience: Vec<String>,
+    /// Until when it is good.
+    pub expiry: Timestamp,
+    /// When it was issued.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issued_at: Option<Timestamp>,
+    /// What it allows now, by group, in the order of their uids.
+    pub capabilities: Vec<GroupCapabilities>,
+    /// The person's mail address, verified by who issued the token.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub email: String,
+    /// What the token says of the person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+}
+
+/// What is held at a group: the name of the built-in role that has exactly this, or the capabilities' names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupCapabilities {
+    /// The group's uid.
+    pub group: Uid,
+    /// The role's name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub role: String,
+    /// The capabilities, where no role has exactly them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<&'static str>,
+}
+
+/// What a token says of a person.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Profile {
+    /// The whole name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The URL of a picture.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub picture: String,
+    /// The given name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub given_name: String,
+    /// The family name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub family_name: String,
+}
+
+impl GroupCapabilities {
+    /// Says what is held at a group, by the role of exactly these capabilities where there is one.
+    pub fn new(group: Uid, held: CapabilitySet) -> Self {
+        match crate::resources::iam::role::built_in_name(held) {
+            Some(role) => Self { group, role: role.to_owned(), capabilities: Vec::new() },
+            None => Self { group, role: String::new(), capabilities: held.iter().map(Capability::name).collect() },
+        }
+    }
+}
+
+impl Narrow {
+    /// Refuses a narrowing that is too large to be written into a token.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT, always.
+    pub fn too_large<T>(&self) -> Result<T> {
+        Err(Error::invalid_field("scopes", "narrows to more groups than a token has room for; name fewer"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn exchange(request: Value) -> Result<Exchange> {
+        Exchange::read(request.as_object().cloned().unwrap_or_default())
+    }
+
+    #[test]
+    fn an_exchange_reads_every_field() {
+        let (group, identity) = ("1".repeat(40), "2".repeat(40));
+        let provider = format!("{group}/1234567890abcdef");
+        let read = exchange(json!({
+            "aud": ["one", "two"],
+            "identity": identity,
+            "identityProvider": provider,
+            "scope": group,
+            "scopes": [provider],
+            "cap": ["repo.list"],
+        }));
+        let narrow = Narrow {
+            scopes: vec![Uid::opaque(group), Uid::opaque(provider.clone())],
+            capabilities: Some([crate::access::cap("repo.list")].into_iter().collect()),
+        };
+        let expected = Exchange {
+            audiences: vec!["one".to_owned(), "two".to_owned()],
+            identity: Some(Uid::opaque(identity)),
+            identity_provider: Some(Uid::opaque(provider)),
+            narrow,
+        };
+        assert_eq!(read.unwrap(), expected);
+        for field in ["identity", "identityProvider", "scope"] {
+            assert!(exchange(json!({ "aud": ["one"], field: "not a uid" })).is_err(), "{field}");
+        }
+    }
+
+    #[test]
+    fn audiences_are_1_to_16_texts_of_1_to_512_bytes() {
+        let texts = |count: usize, len: usize| json!({ "aud": vec!["x".repeat(len); count] });
+        for (count, len) in [(1, 1), (1, 512), (16, 1), (16, 512)] {
+            assert_eq!(exchange(texts(count, len)).unwrap().audiences.len(), count);
+        }
+        for (count, len) in [(0, 1), (1, 0), (1, 513), (17, 1)] {
+            assert!(exchange(texts(count, len)).is_err(), "{count} of {len} bytes");
+        }
+        assert!(exchange(json!({ "aud": ["x", ""] })).is_err());
+    }
+}

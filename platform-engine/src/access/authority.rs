@@ -1,0 +1,58 @@
+//! The seam to identities, roles and role bindings.
+
+use std::{collections::HashMap, fmt::Debug};
+
+use async_trait::async_trait;
+
+use super::{AsOf, Caller, CapabilitySet, Grants};
+use crate::{
+    error::{Error, Result},
+    store::Store,
+    uid::Uid,
+};
+
+/// Resolves what callers may do.
+///
+/// The platform caches the grants that an authority returns, and every read and commit that was decided by them requires
+/// that their epochs still have the values in [`Grants`]. An authority whose grants can change therefore reads the epochs
+/// before everything else, and each write that changes grants raises one of them.
+#[async_trait]
+pub trait Authority: Debug + Send + Sync + 'static {
+    /// Reads the grants of a caller's identity and sign-in. `operator` is whether the identity is the installation's
+    /// operator. What the caller's token narrows is not looked at.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED when there is no such identity or its sign-in has ended, and those of the store.
+    async fn grants(&self, store: &dyn Store, caller: &Caller, operator: bool) -> Result<Grants>;
+}
+
+/// Grants that are given when the platform is built and never change: for services that decide about access
+/// elsewhere, and for tests.
+#[derive(Debug, Clone, Default)]
+pub struct FixedGrants(HashMap<Uid, Vec<(Uid, CapabilitySet)>>);
+
+impl FixedGrants {
+    /// Returns no grants: only the operator may do anything.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives an identity these capabilities at a group and everywhere below it.
+    #[must_use]
+    pub fn grant(mut self, identity: Uid, group: Uid, capabilities: CapabilitySet) -> Self {
+        self.0.entry(identity).or_default().push((group, capabilities));
+        self
+    }
+}
+
+#[async_trait]
+impl Authority for FixedGrants {
+    async fn grants(&self, _store: &dyn Store, caller: &Caller, operator: bool) -> Result<Grants> {
+        let bound = self.0.get(&caller.identity);
+        if bound.is_none() && !operator {
+            return Err(Error::unauthenticated("The token's identity does not exist"));
+        }
+        let bound = bound.cloned().unwrap_or_default();
+        Ok(Grants::new(caller.identity.clone(), operator, AsOf::default(), Vec::new(), bound))
+    }
+}

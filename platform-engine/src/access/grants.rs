@@ -1,0 +1,283 @@
+//! What an identity holds and where, worked out once and asked often.
+
+use std::{any::Any, collections::HashMap, fmt, sync::Arc};
+
+use parking_lot::Mutex;
+
+use super::{ActsAs, Capability, CapabilitySet, RegistrationId};
+use crate::{
+    store::Epoch,
+    timestamp::Timestamp,
+    uid::{self, Uid},
+};
+
+/// Epochs, and the values that they had when the data that depends on them was read.
+#[derive(Debug, Clone, Default)]
+pub struct AsOf {
+    pub(crate) epochs: Arc<[Epoch]>,
+    pub(crate) values: Arc<[u64]>,
+}
+
+impl AsOf {
+    /// Returns the epochs with their values; surplus epochs or values are dropped.
+    pub fn new(epochs: impl IntoIterator<Item = Epoch>, values: impl IntoIterator<Item = u64>) -> Self {
+        let (epochs, values): (Vec<_>, Vec<_>) = epochs.into_iter().zip(values).unzip();
+        Self { epochs: epochs.into(), values: values.into() }
+    }
+
+    /// Returns each epoch with its value.
+    pub fn iter(&self) -> impl Iterator<Item = (&Epoch, u64)> {
+        self.epochs.iter().zip(self.values.iter().copied())
+    }
+
+    /// Returns the epochs at these places.
+    fn at(&self, places: impl Iterator<Item = usize> + Clone) -> Self {
+        let epochs = places.clone().filter_map(|place| self.epochs.get(place).cloned());
+        Self::new(epochs, places.filter_map(|place| self.values.get(place).copied()))
+    }
+}
+
+/// The live grants of an identity, as of the epochs that they were read at.
+///
+/// The capabilities in one organization depend only on the epochs of the identity and of that organization, so that a
+/// change in one organization does not invalidate decisions about another.
+pub struct Grants {
+    identity: Uid,
+    /// The id of this registration of a person; none for an identity of a group.
+    registration: Option<RegistrationId>,
+    /// When the identity was created.
+    created: Option<Timestamp>,
+    /// The identity as its authority read it.
+    record: Option<Box<dyn Any + Send + Sync>>,
+    /// Whether this is the installation's operator.
+    pub(crate) operator: bool,
+    /// All epochs: those of the identity and its sign-in, then one for each of the organizations.
+    as_of: AsOf,
+    /// Those of the identity and its sign-in alone.
+    own: AsOf,
+    /// The organizations with a binding, in order.
+    organizations: Vec<Uid>,
+    by_group: HashMap<Uid, CapabilitySet>,
+    /// The topmost groups where sets of capabilities are held, worked out when first asked for.
+    nodes: Mutex<HashMap<CapabilitySet, Arc<[Uid]>>>,
+    /// The approximate size in memory in bytes, including the most that `nodes` may hold.
+    bytes: usize,
+}
+
+/// The approximate overhead of an allocation or of an entry of a map, in bytes.
+const OVERHEAD: usize = 64;
+
+/// The most groups in all sets of `nodes` together: per bound group, and in addition.
+const NODES_PER_GROUP: usize = 4;
+const MORE_NODES: usize = 64;
+
+impl Grants {
+    /// Returns the grants of an identity that holds these capabilities at these groups, cut to its reach. The last of
+    /// the epochs are those of the organizations, in their order; every group must lie in one of them.
+    pub fn new(
+        identity: Uid,
+        operator: bool,
+        as_of: AsOf,
+        organizations: Vec<Uid>,
+        bound: impl IntoIterator<Item = (Uid, CapabilitySet)>,
+    ) -> Self {
+        let mut by_group: HashMap<Uid, CapabilitySet> = HashMap::new();
+        for (group, capabilities) in bound {
+            if let Some(group) = within_reach(&identity, group) {
+                let held = by_group.entry(group).or_default();
+                *held = held.union(capabilities);
+            }
+        }
+        let own = as_of.at(0..as_of.epochs.len().saturating_sub(organizations.len()));
+        let uids = by_group.keys().chain(&organizations).map(|uid| uid.len() + size_of::<Uid>() + OVERHEAD);
+        let epochs = as_of.epochs.iter().map(|epoch| epoch.len() + size_of::<(Epoch, u64)>() + OVERHEAD);
+        let nodes = most_nodes(by_group.len()) * size_of::<Uid>();
+        let bytes = size_of::<Self>() + uids.sum::<usize>() + epochs.sum::<usize>() + nodes;
+        let nodes = Mutex::default();
+        Self {
+            identity,
+            registration: None,
+            created: None,
+            record: None,
+            operator,
+            as_of,
+            own,
+            organizations,
+            by_group,
+            nodes,
+            bytes,
+        }
+    }
+
+    /// Sets when the identity was created, and the id of this registration of a person.
+    #[must_use]
+    pub fn registered(self, created: Option<Timestamp>, registration: Option<RegistrationId>) -> Self {
+        Self { created, registration, ..self }
+    }
+
+    /// Keeps what the authority read about the identity, of approximately so many bytes in memory.
+    #[must_use]
+    pub fn with_record<T: Any + Send + Sync>(self, record: T, bytes: usize) -> Self {
+        Self { record: Some(Box::new(record)), bytes: self.bytes + bytes, ..self }
+    }
+
+    /// Returns the record that the authority kept with [`Grants::with_record`], if it is of this type.
+    pub fn record<T: Any>(&self) -> Option<&T> {
+        self.record.as_ref().and_then(|record| record.downcast_ref())
+    }
+
+    /// Returns the identity.
+    pub fn identity(&self) -> &Uid {
+        &self.identity
+    }
+
+    /// Returns whether the identity is the installation's operator.
+    pub fn is_operator(&self) -> bool {
+        self.operator
+    }
+
+    /// Returns the id of this registration of a person; none for an identity of a group, for the operator that an
+    /// installation begins with, and for persons who registered before there were ids.
+    pub fn registration(&self) -> Option<RegistrationId> {
+        self.registration
+    }
+
+    /// Tells whether these are the grants of the registration that a caller acts as.
+    pub(crate) fn are_of(&self, acts_as: ActsAs) -> bool {
+        match acts_as {
+            ActsAs::Current => true,
+            ActsAs::Registration(id) => self.registration == Some(id),
+            ActsAs::AsOf(time) => {
+                let began = self.created.is_some_and(|created| created.seconds() <= time.seconds());
+                self.registration.is_none() || began
+            }
+        }
+    }
+
+    /// Returns the grants of nobody, which never become stale.
+    pub(crate) fn none() -> Self {
+        Self::new(Uid::default(), false, AsOf::default(), Vec::new(), [])
+    }
+
+    /// Returns the organizations with a binding, in order.
+    pub fn organizations(&self) -> &[Uid] {
+        &self.organizations
+    }
+
+    /// Returns the index of an organization among [`Self::organizations`].
+    pub fn place_of(&self, organization: &str) -> Option<usize> {
+        self.organizations.binary_search_by(|known| known.as_str().cmp(organization)).ok()
+    }
+
+    /// Returns the epochs that all of the grants depend on.
+    pub fn as_of_all(&self) -> AsOf {
+        self.as_of.clone()
+    }
+
+    /// Returns the epochs that the grants in the organizations at these places depend on, including the identity's own.
+    pub fn as_of(&self, places: &[usize]) -> AsOf {
+        let own = self.own.epochs.len();
+        match places.len() {
+            all if all == self.organizations.len() => self.as_of_all(),
+            0 => self.own.clone(),
+            _ => self.as_of.at((0..own).chain(places.iter().map(move |place| own + place))),
+        }
+    }
+
+    /// Returns what is held at a uid: what is bound there and at every group above.
+    pub fn at(&self, uid: &str) -> CapabilitySet {
+        let above = std::iter::successors(Some(uid), |uid| uid::parent(uid));
+        above.filter_map(|group| self.by_group.get(group)).fold(CapabilitySet::EMPTY, |all, held| all.union(*held))
+    }
+
+    /// Returns what is bound at each group, without what is bound above it, in no order.
+    pub fn bound(&self) -> impl Iterator<Item = (&Uid, CapabilitySet)> {
+        self.by_group.iter().map(|(group, held)| (group, *held))
+    }
+
+    /// Returns the groups that something is bound at.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &Uid> {
+        self.by_group.keys()
+    }
+
+    /// Returns the topmost groups at which all of these are held; none of them lies below another.
+    pub fn nodes(&self, capabilities: &[Capability]) -> Arc<[Uid]> {
+        let wanted = CapabilitySet::from_iter(capabilities.iter().copied());
+        if let Some(nodes) = self.nodes.lock().get(&wanted) {
+            return Arc::clone(nodes);
+        }
+        let nodes = topmost(self.by_group.keys(), |group| self.at(group).is_superset(&wanted));
+        let mut known = self.nodes.lock();
+        // Each set counts as two more groups, the size of an empty one.
+        let size = |nodes: &Arc<[Uid]>| nodes.len() + 2;
+        if known.values().map(size).sum::<usize>() + size(&nodes) > most_nodes(self.by_group.len()) {
+            known.clear();
+        }
+        known.insert(wanted, Arc::clone(&nodes));
+        nodes
+    }
+
+    /// Returns the number of groups in all cached sets together.
+    #[cfg(test)]
+    pub(crate) fn remembered_nodes(&self) -> usize {
+        self.nodes.lock().values().map(|nodes| nodes.len()).sum()
+    }
+
+    /// Returns the approximate size in memory in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Returns the most groups that are cached in all sets together for an identity with bindings at this many groups.
+const fn most_nodes(groups: usize) -> usize {
+    MORE_NODES + NODES_PER_GROUP * groups
+}
+
+/// Returns those of the groups that pass and have no ancestor that passes.
+pub fn topmost<'a>(groups: impl Iterator<Item = &'a Uid>, passes: impl Fn(&str) -> bool) -> Arc<[Uid]> {
+    let topmost = |group: &&Uid| passes(group) && !group.ancestry().skip(1).any(&passes);
+    let mut nodes: Vec<_> = groups.filter(topmost).cloned().collect();
+    nodes.sort();
+    nodes.dedup();
+    nodes.into()
+}
+
+/// Returns where a binding at `group` counts for an identity.
+///
+/// An identity that was created in a group reaches no further than that group: a binding above counts there, one
+/// elsewhere nowhere. A registered person, whose uid is of one segment, reaches everything.
+fn within_reach(identity: &Uid, group: Uid) -> Option<Uid> {
+    match identity.parent() {
+        None => Some(group),
+        Some(home) if group.is_at_or_below(&home) => Some(group),
+        Some(home) if home.is_below(&group) => Some(home),
+        Some(_) => None,
+    }
+}
+
+impl fmt::Debug for Grants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grants").field("identity", &self.identity).field("by_group", &self.by_group).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::cap;
+
+    #[test]
+    fn sets_of_groups_are_cached_up_to_the_bound_and_then_dropped() {
+        let held = ["groups.list", "repo.list", "repo.create", "tag.list"].map(cap);
+        let group = |n: usize| Uid::opaque(format!("{:040x}/{n:016x}", 1));
+        // Five sets of 54 groups, each counted as 56, are exactly 64 + 4 * 54.
+        let bound = (0..54).map(|n| (group(n), held.into_iter().collect()));
+        let grants = Grants::new(Uid::default(), false, AsOf::default(), Vec::new(), bound);
+        let remembered = [&held[..1], &held[..2], &held[..3], &held[..4], &held[1..2], &held[2..3]].map(|wanted| {
+            assert_eq!(grants.nodes(wanted).len(), 54);
+            grants.remembered_nodes()
+        });
+        assert_eq!(remembered, [54, 108, 162, 216, 270, 54]);
+    }
+}

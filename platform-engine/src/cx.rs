@@ -1,0 +1,427 @@
+//! The context of one operation: who calls, what they hold, and reading and writing as them.
+//!
+//! Every read and commit made through it is checked against the epochs that the caller's grants were read at: those of
+//! the identity, and those of the organizations that the operation has asked about so far. When one of them has changed,
+//! the operation fails with a private error, and the platform resolves the grants again and repeats the operation. So
+//! nothing is allowed by a grant whose end was acknowledged before the operation began, and nothing is refused for want
+//! of a grant that was acknowledged by then.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+
+use crate::{
+    access::{AsOf, Caller, Capability, CapabilitySet, Grants, RegistrationId, topmost},
+    error::{Code, Error, Result},
+    event::{self, Draft},
+    kind::{Kind, Registered, Resource, Roots, Verb},
+    platform::{Platform, Rendered},
+    scope::Scopes,
+    store::{Item, Key, Page, Put, Query, Record, Require, Scope},
+    timestamp::Timestamp,
+    uid::{self, Uid},
+    write::Write,
+};
+
+/// How often an operation is done again because what it rested on has changed.
+///
+/// In a crowd of n writers of one resource each round lets at least one through.
+pub const MAX_ATTEMPTS: usize = 256;
+
+/// Who calls, what they hold, and the platform.
+#[derive(Debug)]
+pub struct Cx<'a> {
+    platform: &'a Platform,
+    caller: &'a Caller,
+    grants: Arc<Grants>,
+    basis: Mutex<Basis>,
+    rendered: Mutex<Option<Rendered>>,
+    /// The records that the operation will write, for lookups that render the reply.
+    foreseen: Mutex<Vec<Record>>,
+}
+
+/// The epochs that the decisions of an operation depend on so far.
+#[derive(Debug)]
+struct Basis {
+    /// The indices in the grants of the organizations that it asked about.
+    places: Vec<usize>,
+    /// The epochs of these organizations and of the identity.
+    as_of: AsOf,
+    /// Whether a read or commit has shown that they have not changed.
+    confirmed: bool,
+}
+
+/// A list in more places than this depends on all organizations of its caller.
+const MANY_PLACES: usize = 8;
+
+impl<'a> Cx<'a> {
+    pub(crate) fn new(platform: &'a Platform, caller: &'a Caller, grants: Arc<Grants>) -> Self {
+        let basis = Basis { places: Vec::new(), as_of: grants.as_of(&[]), confirmed: false };
+        Self {
+            platform,
+            caller,
+            grants,
+            basis: Mutex::new(basis),
+            rendered: Mutex::default(),
+            foreseen: Mutex::default(),
+        }
+    }
+
+    /// Returns the platform.
+    pub fn platform(&self) -> &'a Platform {
+        self.platform
+    }
+
+    /// Returns the caller.
+    pub fn caller(&self) -> &'a Caller {
+        self.caller
+    }
+
+    /// Answers an action with bytes that are made already, in place of the value that it returns.
+    pub fn reply_with(&self, rendered: Rendered) {
+        *self.rendered.lock() = Some(rendered);
+    }
+
+    pub(crate) fn take_rendered(&self) -> Option<Rendered> {
+        self.rendered.lock().take()
+    }
+
+    /// Returns what the caller's identity holds, regardless of what the token narrows it to.
+    pub fn grants(&self) -> &Grants {
+        self.rest_on_all();
+        &self.grants
+    }
+
+    pub(crate) fn shared_grants(&self) -> Arc<Grants> {
+        self.rest_on_all();
+        Arc::clone(&self.grants)
+    }
+
+    /// Tells whether the caller is the installation's operator, with a token that is not narrowed.
+    pub fn is_operator(&self) -> bool {
+        self.grants.operator && self.caller.narrowing.is_none()
+    }
+
+    /// Returns which registration of a person calls; none for other identities, and for those who have no id.
+    pub fn registration(&self) -> Option<RegistrationId> {
+        self.grants.registration()
+    }
+
+    /// Returns the time now.
+    pub fn now(&self) -> Timestamp {
+        self.platform.now()
+    }
+
+    /// Returns what the caller may do at a uid.
+    pub fn held_at(&self, uid: &str) -> CapabilitySet {
+        self.rest_on(uid);
+        self.held(uid)
+    }
+
+    fn held(&self, uid: &str) -> CapabilitySet {
+        let held = self.grants.at(uid);
+        match &self.caller.narrowing {
+            None => held,
+            Some(narrowing) => held.intersection(narrowing.at(uid)),
+        }
+    }
+
+    /// Tells whether the caller holds all of these at the uid.
+    pub fn allows(&self, uid: &str, capabilities: &[Capability]) -> bool {
+        self.held_at(uid).contains_all(capabilities)
+    }
+
+    /// Returns the topmost groups at which the caller holds all of these.
+    pub fn nodes(&self, capabilities: &[Capability]) -> Arc<[Uid]> {
+        self.rest_on_all();
+        self.topmost(capabilities)
+    }
+
+    fn topmost(&self, capabilities: &[Capability]) -> Arc<[Uid]> {
+        match &self.caller.narrowing {
+            None => self.grants.nodes(capabilities),
+            Some(narrowing) => {
+                let groups = self.grants.groups().chain(narrowing.groups());
+                topmost(groups, |group| self.held(group).contains_all(capabilities))
+            }
+        }
+    }
+
+    /// Makes the rest of the operation depend on the grants in the organization of a uid. Without a binding there, it
+    /// depends on the identity alone, since every new binding raises its epoch.
+    fn rest_on(&self, uid: &str) {
+        let Some(place) = self.grants.place_of(uid::root(uid)) else { return };
+        let mut basis = self.basis.lock();
+        if !basis.places.contains(&place) {
+            basis.places.push(place);
+            basis.as_of = self.grants.as_of(&basis.places);
+            basis.confirmed = false;
+        }
+    }
+
+    /// Makes the rest of the operation depend on all grants.
+    fn rest_on_all(&self) {
+        let all = self.grants.as_of_all();
+        let mut basis = self.basis.lock();
+        if basis.as_of.epochs.len() < all.epochs.len() {
+            basis.places = (0..self.grants.organizations().len()).collect();
+            basis.as_of = all;
+            basis.confirmed = false;
+        }
+    }
+
+    /// Refuses a caller who does not hold all of these at the uid.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED, the same whether or not there is such a resource.
+    pub fn demand(&self, uid: &str, capabilities: &[Capability]) -> Result<()> {
+        if self.allows(uid, capabilities) { Ok(()) } else { Err(Error::denied()) }
+    }
+
+    /// Refuses a caller who may not do this to the resource, which need not exist (`docs/api.md`, Access).
+    pub(crate) fn demand_method(&self, kind: &Kind, verb: Verb, uid: &Uid) -> Result<()> {
+        let Some(method) = kind.method(verb) else { return Err(Error::denied()) };
+        let by_root = uid.is_root()
+            && match kind.roots {
+                Roots::Granted => false,
+                Roots::Shared => verb == Verb::Get && !self.nodes(method.capabilities).is_empty(),
+                Roots::Personal => self.is_operator() || (verb == Verb::Get && *uid == self.caller.identity),
+            };
+        if by_root { Ok(()) } else { self.demand(uid, method.capabilities) }
+    }
+
+    /// Returns where the caller may list a kind; the caller of this uses it within `places` only.
+    pub fn visible(&self, kind: &Kind, capabilities: &[Capability], places: &Scopes) -> Scopes {
+        let anywhere = |place: &Scope| matches!(place, Scope::All | Scope::Roots);
+        let places = places.as_slice();
+        if kind.roots == Roots::Shared || places.len() > MANY_PLACES || places.iter().any(anywhere) {
+            self.rest_on_all();
+        }
+        for place in places.iter().take(MANY_PLACES) {
+            if let Scope::Subtree(uid) | Scope::Children(uid) | Scope::Exact(uid) = place {
+                self.rest_on(uid);
+            }
+        }
+        let nodes = self.topmost(capabilities);
+        let roots = match kind.roots {
+            Roots::Granted => None,
+            Roots::Shared => (!nodes.is_empty()).then_some(Scope::Roots),
+            Roots::Personal if self.is_operator() => Some(Scope::Roots),
+            // An identity that lies in a group is seen like all that lies there.
+            Roots::Personal => self.caller.identity.is_root().then(|| Scope::Exact(self.caller.identity.clone())),
+        };
+        Scopes::disjoint(nodes.iter().cloned().map(Scope::Subtree).chain(roots))
+    }
+
+    /// Has reads of records return what this will write, so that the reply can be rendered before the commit. Their
+    /// revision is 0.
+    pub(crate) fn foresee(&self, write: &Write) {
+        let record = |put: &Put| Record {
+            key: put.key.clone(),
+            revision: 0,
+            rendering: put.rendering,
+            body: put.body.clone(),
+            private: put.private.clone(),
+        };
+        *self.foreseen.lock() = write.puts().iter().map(record).collect();
+    }
+
+    /// Reads the records of these keys.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn records(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
+        let as_of = self.as_of();
+        let read = self.platform.store().get(keys, &as_of.epochs).await?;
+        self.still(&as_of, &read.epochs)?;
+        let mut records = read.records;
+        for foreseen in &*self.foreseen.lock() {
+            let of_key = keys.iter().zip(&mut records).filter(|(key, _)| **key == foreseen.key);
+            of_key.for_each(|(_, record)| *record = Some(foreseen.clone()));
+        }
+        Ok(records)
+    }
+
+    /// Reads the records of these keys and, at the same state of the store, the grants of other callers, each current
+    /// for the organization next to it: none for an identity that no longer exists. The narrowing of tokens is ignored.
+    ///
+    /// # Errors
+    /// Those of the store; ABORTED when the grants keep changing.
+    pub async fn records_and_grants(
+        &self,
+        keys: &[Key],
+        callers: &[(Caller, Uid)],
+    ) -> Result<(Vec<Option<Record>>, Vec<Option<Arc<Grants>>>)> {
+        let own = self.as_of();
+        for _ in 0..MAX_ATTEMPTS {
+            let (mut all, mut bases) = (Vec::new(), Vec::new());
+            for (caller, organization) in callers {
+                let grants = match self.platform.grants_of(caller).await {
+                    Ok(grants) => Some(grants),
+                    Err(error) if error.code() == Code::Unauthenticated => None,
+                    Err(error) => return Err(error),
+                };
+                let places = |grants: &Arc<Grants>| Vec::from_iter(grants.place_of(organization));
+                bases.push(grants.as_ref().map(|grants| grants.as_of(&places(grants))).unwrap_or_default());
+                all.push(grants);
+            }
+            let epochs: Vec<_> =
+                std::iter::once(&own).chain(&bases).flat_map(|basis| basis.epochs.iter().cloned()).collect();
+            let read = self.platform.store().get(keys, &epochs).await?;
+            let (found, mut rest) = read.epochs.split_at_checked(own.values.len()).unwrap_or_default();
+            self.still(&own, found)?;
+            let mut current = true;
+            for ((caller, _), basis) in callers.iter().zip(&bases) {
+                let (found, left) = rest.split_at_checked(basis.values.len()).unwrap_or_default();
+                rest = left;
+                if *found != *basis.values {
+                    self.platform.forget(caller);
+                    current = false;
+                }
+            }
+            if current {
+                return Ok((read.records, all));
+            }
+        }
+        Err(Error::busy())
+    }
+
+    /// Reads one record.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn record(&self, kind: &Kind, uid: &Uid) -> Result<Option<Record>> {
+        let records = self.records(&[Key::new(kind.name, uid.clone())]).await?;
+        Ok(records.into_iter().next().flatten())
+    }
+
+    /// Reads these resources as they are stored, `None` where there is none; regardless of who calls.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn read_all<R: Resource>(&self, uids: impl IntoIterator<Item = Uid>) -> Result<Vec<Option<R>>> {
+        let keys: Vec<_> = uids.into_iter().map(|uid| Key::new(R::KIND.name, uid)).collect();
+        let records = self.records(&keys).await?;
+        records.into_iter().map(|record| record.map(|record| parse(&record.body)).transpose()).collect()
+    }
+
+    /// Reads one resource as it is stored; regardless of who calls.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn read<R: Resource>(&self, uid: &Uid) -> Result<Option<R>> {
+        Ok(self.read_all([uid.clone()]).await?.pop().flatten())
+    }
+
+    /// Lists records; regardless of who calls.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn page(&self, query: Query) -> Result<Page> {
+        let as_of = self.as_of();
+        let query = Query { epochs: Arc::clone(&as_of.epochs), ..query };
+        let page = self.platform.store().list(&query).await?;
+        self.still(&as_of, &page.epochs)?;
+        Ok(page)
+    }
+
+    /// Lists resources as they are stored; regardless of who calls.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn find<R: Resource>(&self, query: Query) -> Result<Vec<R>> {
+        self.page(query).await?.items.iter().map(|Item { body, .. }| parse(body)).collect()
+    }
+
+    /// Commits what was prepared, if the caller's grants are still those it was decided by.
+    ///
+    /// # Errors
+    /// What was said to answer when a requirement does not hold, and those of the store.
+    pub async fn commit(&self, write: Write) -> Result<u64> {
+        // First of all, so that nothing else is told to who may no longer know.
+        let mut whole = Write::default();
+        let as_of = self.as_of();
+        for (epoch, value) in as_of.epochs.iter().zip(&*as_of.values) {
+            whole.require_or_retry(Require::Epoch(Arc::clone(epoch), *value));
+        }
+        whole.append(write);
+        let recorded = std::mem::take(&mut whole.recorded);
+        let (commit, meaning) = whole.into_parts();
+        match self.platform.store().commit(commit).await {
+            Ok(committed) => {
+                self.confirmed(&as_of);
+                self.platform.publish(committed.sequence, recorded);
+                Ok(committed.sequence)
+            }
+            Err(error) => Err(meaning.of(self, error).await),
+        }
+    }
+
+    /// Adds an event to the write of its change, for whoever subscribed; `draft` is asked for it only when anybody may
+    /// want it. `about` is what changed, or something else of its organisation.
+    ///
+    /// Standard methods do this for themselves, by the kind's table.
+    ///
+    /// # Errors
+    /// Those of the store and of `draft`.
+    pub async fn record_event(
+        &self,
+        write: &mut Write,
+        about: &Uid,
+        draft: impl FnOnce() -> Result<Draft>,
+    ) -> Result<()> {
+        event::record(self, write, about, draft).await
+    }
+
+    /// Adds the event of a standard method, if its table names one. `reply` is the resource as it is answered.
+    pub async fn record_method_event(
+        &self,
+        write: &mut Write,
+        registered: &Registered,
+        verb: Verb,
+        uid: &Uid,
+        reply: Option<&Bytes>,
+    ) -> Result<()> {
+        match registered.kind.method(verb).and_then(|method| method.event) {
+            Some(ty) => self.record_event(write, uid, || Draft::of_method(registered, verb, ty, uid, reply)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether a read or commit has shown that the grants that the operation depends on are current.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.basis.lock().confirmed
+    }
+
+    /// Checks that the grants that the operation depends on are current.
+    ///
+    /// # Errors
+    /// A stale one when they are not.
+    pub(crate) async fn confirm(&self) -> Result<()> {
+        self.records(&[]).await.map(drop)
+    }
+
+    fn as_of(&self) -> AsOf {
+        self.basis.lock().as_of.clone()
+    }
+
+    fn still(&self, as_of: &AsOf, epochs: &[u64]) -> Result<()> {
+        if *epochs != *as_of.values {
+            return Err(Error::stale());
+        }
+        self.confirmed(as_of);
+        Ok(())
+    }
+
+    /// Notes that these were current, unless the operation has come to depend on more.
+    fn confirmed(&self, as_of: &AsOf) {
+        let mut basis = self.basis.lock();
+        basis.confirmed |= basis.as_of.epochs.len() == as_of.epochs.len();
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    serde_json::from_slice(body).map_err(Error::internal)
+}

@@ -1,0 +1,398 @@
+//! Errors in the form of AIP-193: a code, a message, and typed details that programs branch on.
+//!
+//! There is one error type for all layers above the store. It knows codes, never HTTP statuses; each transport maps
+//! codes in one place of its own. What a client reads and what a log keeps are apart: an error's [`source`] is never
+//! part of its message or details.
+//!
+//! [`source`]: std::error::Error::source
+
+use std::{any::Any, error::Error as StdError, fmt};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    kind::Kind,
+    store::{Cause, StoreError},
+};
+
+mod violations;
+
+pub use violations::{FieldViolation, Violations};
+
+/// The result of an operation of the platform.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation was refused or failed, as its caller may know it.
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    code: Code,
+    message: String,
+    domain: &'static str,
+    details: Vec<Detail>,
+    source: Option<Cause>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("what the operation rested on has changed")]
+struct Stale;
+
+/// The canonical codes, with the numbers of `google.rpc.Code`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "their meaning is google.rpc.Code's, documented there and in docs/api.md, Errors")]
+pub enum Code {
+    Cancelled = 1,
+    Unknown = 2,
+    InvalidArgument = 3,
+    DeadlineExceeded = 4,
+    NotFound = 5,
+    AlreadyExists = 6,
+    PermissionDenied = 7,
+    ResourceExhausted = 8,
+    FailedPrecondition = 9,
+    Aborted = 10,
+    OutOfRange = 11,
+    Unimplemented = 12,
+    Internal = 13,
+    Unavailable = 14,
+    DataLoss = 15,
+    Unauthenticated = 16,
+}
+
+impl Code {
+    /// Returns the name that an ErrorInfo gives as the reason, such as `INVALID_ARGUMENT`.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Cancelled => "CANCELLED",
+            Self::Unknown => "UNKNOWN",
+            Self::InvalidArgument => "INVALID_ARGUMENT",
+            Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
+            Self::NotFound => "NOT_FOUND",
+            Self::AlreadyExists => "ALREADY_EXISTS",
+            Self::PermissionDenied => "PERMISSION_DENIED",
+            Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
+            Self::FailedPrecondition => "FAILED_PRECONDITION",
+            Self::Aborted => "ABORTED",
+            Self::OutOfRange => "OUT_OF_RANGE",
+            Self::Unimplemented => "UNIMPLEMENTED",
+            Self::Internal => "INTERNAL",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::DataLoss => "DATA_LOSS",
+            Self::Unauthenticated => "UNAUTHENTICATED",
+        }
+    }
+}
+
+/// A typed detail beside the ErrorInfo that every error has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Detail {
+    /// `google.rpc.BadRequest`: every rule that a request breaks.
+    BadRequest(Vec<FieldViolation>),
+    /// `google.rpc.PreconditionFailure`: what stands in the way.
+    PreconditionFailure {
+        /// A constant for programs, such as `RESOURCE_NOT_EMPTY`.
+        kind: &'static str,
+        /// What stands in the way, for people.
+        description: String,
+    },
+    /// `google.rpc.ResourceInfo`: what was not found, or is already there.
+    ResourceInfo {
+        /// The domain of the kind, which may be another than the error's.
+        domain: &'static str,
+        /// The kind's name, such as `Group`; on the wire it follows the domain and a slash.
+        kind: &'static str,
+        /// Its uid, or the name that was asked for.
+        name: String,
+    },
+    /// `google.rpc.RetryInfo`: when to try again.
+    RetryInfo {
+        /// In how many milliseconds.
+        millis: u64,
+    },
+}
+
+impl Error {
+    /// Returns an error of this code with this message.
+    ///
+    /// The message goes to the client as it is; where a constructor below fits, it says more.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { code, message: message.into(), domain: "", details: Vec::new(), source: None }))
+    }
+
+    /// Refuses a request for the rules it breaks. The message tells the first; the BadRequest has all.
+    pub fn invalid(violations: Violations) -> Self {
+        let all = violations.into_vec();
+        let message = match all.first() {
+            Some(first) => format!("Invalid argument: {}: {}", first.field, first.description),
+            None => "Invalid argument".to_owned(),
+        };
+        Self::new(Code::InvalidArgument, message).with(Detail::BadRequest(all))
+    }
+
+    /// Refuses a request for one rule.
+    pub fn invalid_field(field: impl Into<String>, description: impl Into<String>) -> Self {
+        let mut violations = Violations::default();
+        violations.add(field, description);
+        Self::invalid(violations)
+    }
+
+    /// Says that there is no such resource. Only for callers who may know.
+    pub fn not_found(kind: &Kind, name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self::new(Code::NotFound, format!("{} not found: {name}", kind.name)).of_resource(kind, name)
+    }
+
+    /// Names the resource that the error is about: its uid, or the name in the request; empty when neither may be
+    /// shown. Only for callers who may know it.
+    #[must_use]
+    pub fn of_resource(self, kind: &Kind, name: impl Into<String>) -> Self {
+        self.with(Detail::ResourceInfo { domain: kind.domain.0, kind: kind.name, name: name.into() })
+    }
+
+    /// An error for a resource that already exists; [`Error::of_resource`] says which.
+    pub fn already_exists(message: impl Into<String>) -> Self {
+        Self::new(Code::AlreadyExists, message)
+    }
+
+    /// Says that something must be out of the way first; `kind` is the violation's type, such as
+    /// `RESOURCE_NOT_EMPTY`.
+    pub fn blocked(kind: &'static str, description: impl Into<String>) -> Self {
+        let description = description.into();
+        Self::new(Code::FailedPrecondition, format!("Precondition failed: {description}"))
+            .with(Detail::PreconditionFailure { kind, description })
+    }
+
+    /// Refuses a caller who lacks a capability. It says the same whether or not there is such a resource.
+    pub fn denied() -> Self {
+        Self::new(Code::PermissionDenied, "Permission denied")
+    }
+
+    /// Refuses a caller who has not proved an identity.
+    pub fn unauthenticated(message: impl Into<String>) -> Self {
+        Self::new(Code::Unauthenticated, message)
+    }
+
+    /// Reports a fault of ours: the client learns nothing of it, the log everything.
+    pub fn internal(source: impl Into<Cause>) -> Self {
+        Self::new(Code::Internal, "Internal error").because(source)
+    }
+
+    /// Reports a panic, by what it was thrown with: a fault of ours.
+    pub fn panicked(thrown: &(dyn Any + Send)) -> Self {
+        let text = thrown.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| thrown.downcast_ref::<String>().map(String::as_str));
+        Self::internal(format!("panicked: {}", text.unwrap_or("with no message")))
+    }
+
+    /// Says that others changed the same things so often that this did not come through.
+    pub fn busy() -> Self {
+        Self::new(Code::Aborted, "Too many changes at once; try again").with(Detail::RetryInfo { millis: 100 })
+    }
+
+    /// An error for a full queue; the client may try again in a second.
+    pub fn exhausted() -> Self {
+        Self::new(Code::ResourceExhausted, "Too much is waiting; try again").with(Detail::RetryInfo { millis: 1000 })
+    }
+
+    /// Says, within the platform, that what an operation rested on has changed, and that it must be done again.
+    pub fn stale() -> Self {
+        Self::busy().because(Stale)
+    }
+
+    /// Tells whether this is [`Error::stale`].
+    pub fn is_stale(&self) -> bool {
+        self.0.source.as_ref().is_some_and(|source| source.is::<Stale>())
+    }
+
+    /// Adds a detail.
+    #[must_use]
+    pub fn with(mut self, detail: Detail) -> Self {
+        self.0.details.push(detail);
+        self
+    }
+
+    /// Adds the cause, for logs.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Cause>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Says which domain (`iam`, `registry`, …) the error is of, unless that was said before.
+    #[must_use]
+    pub fn of_domain(mut self, domain: &'static str) -> Self {
+        if self.0.domain.is_empty() {
+            self.0.domain = domain;
+        }
+        self
+    }
+
+    /// Returns the code.
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// Returns the message for the client.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Returns the details, without the ErrorInfo.
+    pub fn details(&self) -> &[Detail] {
+        &self.0.details
+    }
+
+    /// Returns the violations, when the request was invalid.
+    pub fn violations(&self) -> &[FieldViolation] {
+        self.0
+            .details
+            .iter()
+            .find_map(|detail| match detail {
+                Detail::BadRequest(violations) => Some(violations.as_slice()),
+                _ => None,
+            })
+            .unwrap_or_default()
+    }
+
+    /// Returns the error as `google.rpc.Status` in JSON: `code`, `message` and `details`, of which the ErrorInfo is
+    /// the first. `service_domain` is the installation's (`docs/api.md`, Errors).
+    pub fn status(&self, service_domain: &str) -> Status {
+        let inner = &*self.0;
+        let domain = match inner.domain {
+            "" => service_domain.to_owned(),
+            domain => format!("{domain}.{service_domain}"),
+        };
+        let info = typed("ErrorInfo", json!({ "reason": inner.code.reason(), "domain": domain }));
+        let details = std::iter::once(info).chain(inner.details.iter().map(|detail| detail.to_json(service_domain)));
+        Status { code: inner.code as i32, message: inner.message.clone(), details: details.collect() }
+    }
+}
+
+/// An error as it goes over the wire: the shape of `google.rpc.Status`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Status {
+    /// The number of the code.
+    pub code: i32,
+    /// For people.
+    pub message: String,
+    /// Objects with an `@type`, the ErrorInfo first.
+    pub details: Vec<Value>,
+}
+
+impl Detail {
+    fn to_json(&self, service_domain: &str) -> Value {
+        match self {
+            Self::BadRequest(violations) => typed("BadRequest", json!({ "fieldViolations": violations })),
+            Self::PreconditionFailure { kind, description } => {
+                typed("PreconditionFailure", json!({ "violations": [{ "type": kind, "description": description }] }))
+            }
+            Self::ResourceInfo { domain, kind, name } => typed(
+                "ResourceInfo",
+                json!({ "resourceType": format!("{domain}.{service_domain}/{kind}"), "resourceName": name }),
+            ),
+            Self::RetryInfo { millis } => {
+                typed("RetryInfo", json!({ "retryDelay": format!("{}.{:03}s", millis / 1000, millis % 1000) }))
+            }
+        }
+    }
+}
+
+fn typed(name: &str, fields: Value) -> Value {
+    let mut object = Map::new();
+    object.insert("@type".to_owned(), format!("type.googleapis.com/google.rpc.{name}").into());
+    if let Value::Object(fields) = fields {
+        object.extend(fields);
+    }
+    Value::Object(object)
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.code.reason(), self.0.message)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// For conflicts that no caller expected; expected ones are handled where the commit was made.
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        let (code, message) = match &error {
+            StoreError::Conflict(_) => (Code::Aborted, "Too many changes at once; try again"),
+            StoreError::Full(_) => (Code::ResourceExhausted, "The server has no room to write"),
+            StoreError::Corrupt(_) => (Code::DataLoss, "Stored data is damaged; the operator must check the store"),
+            StoreError::Unavailable(_) => (Code::Unavailable, "The store is not available"),
+        };
+        Self::new(code, message).because(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{kind::Resource, sample::Note};
+
+    fn status(error: Error) -> Value {
+        serde_json::to_value(error.of_domain("iam").status("platform.test")).unwrap()
+    }
+
+    #[test]
+    fn an_invalid_request_names_every_field_and_rule() {
+        let mut violations = Violations::default();
+        violations.add("name", "is required");
+        violations.add("claimMatch.issuer", "is required");
+        assert_eq!(
+            status(Error::invalid(violations)),
+            json!({
+                "code": 3,
+                "message": "Invalid argument: name: is required",
+                "details": [
+                    { "@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "INVALID_ARGUMENT", "domain": "iam.platform.test" },
+                    { "@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [
+                        { "field": "name", "description": "is required" },
+                        { "field": "claimMatch.issuer", "description": "is required" },
+                    ] },
+                ],
+            })
+        );
+    }
+
+    #[test]
+    fn a_blocked_delete_says_what_is_in_the_way() {
+        assert_eq!(
+            status(Error::blocked("RESOURCE_NOT_EMPTY", "cannot delete group with child repos")),
+            json!({
+                "code": 9,
+                "message": "Precondition failed: cannot delete group with child repos",
+                "details": [
+                    { "@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "FAILED_PRECONDITION", "domain": "iam.platform.test" },
+                    { "@type": "type.googleapis.com/google.rpc.PreconditionFailure", "violations": [
+                        { "type": "RESOURCE_NOT_EMPTY", "description": "cannot delete group with child repos" },
+                    ] },
+                ],
+            })
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named_by_type_and_name() {
+        assert_eq!(
+            status(Error::not_found(Note::KIND, "abc"))["details"][1],
+            json!({ "@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceType": "notes.platform.test/Note", "resourceName": "abc" })
+        );
+    }
+
+    #[test]
+    fn a_cause_is_for_the_log_and_never_for_the_client() {
+        let error = Error::internal("secret path");
+        assert!(error.source().is_some());
+        assert!(!status(error).to_string().contains("secret"));
+    }
+}

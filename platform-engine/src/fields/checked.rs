@@ -1,0 +1,120 @@
+//! Values and bodies that have passed their rules, in types that only this module makes: a
+//! [`Write`](crate::write::Write) takes no others.
+
+use std::ops::Deref;
+
+use serde_json::{Map, Value, json};
+
+use super::{exclusive, require};
+use crate::{
+    aip::field_mask::Mask,
+    error::{Error, Result, Violations},
+    kind::{Field, Resource, canonical},
+    timestamp::Timestamp,
+    uid::Uid,
+};
+
+/// The values of a request in canonical form, each of which keeps the rules of its field. Made by
+/// [`Input::checked`](super::Input::checked).
+#[derive(Debug, Clone, Default)]
+pub struct Values(pub(super) Map<String, Value>);
+
+impl Values {
+    /// Returns them as a plain object.
+    pub(crate) fn into_inner(self) -> Map<String, Value> {
+        self.0
+    }
+}
+
+impl Deref for Values {
+    type Target = Map<String, Value>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+/// The canonical body of a resource, an object of which each value was checked, stored before, or made by a kind's own
+/// code.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checked(Value);
+
+impl Checked {
+    /// A resource that has no values yet.
+    pub(crate) fn empty(uid: &Uid) -> Self {
+        Self(json!({ "uid": uid }))
+    }
+
+    /// A resource with the values of a request.
+    pub(crate) fn created(uid: &Uid, values: Values, created: Timestamp, updated: Timestamp) -> Self {
+        let mut body = Self::empty(uid);
+        body.set_times(created, updated);
+        if let Value::Object(object) = &mut body.0 {
+            object.extend(values.0);
+        }
+        body
+    }
+
+    /// A resource as it is stored.
+    ///
+    /// # Errors
+    /// INTERNAL when it is not a JSON object.
+    pub(crate) fn stored(body: &[u8]) -> Result<Self> {
+        serde_json::from_slice(body).map(|object: Map<_, _>| Self(object.into())).map_err(Error::internal)
+    }
+
+    /// A resource that a kind's own code made or completed, as the API shows it.
+    ///
+    /// # Errors
+    /// INTERNAL when it cannot be written as JSON.
+    pub(crate) fn made<R: Resource>(resource: &R) -> Result<Self> {
+        canonical(resource).map(Self)
+    }
+
+    /// A resource from a source, with the fields that are stored and never shown, checked against its table.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with these violations and those of its fields, INTERNAL when it cannot be written as JSON.
+    pub(crate) fn imported<R: Resource>(resource: &R, mut violations: Violations) -> Result<Self> {
+        let mut body = serde_json::to_value(resource).map_err(Error::internal)?;
+        if let Value::Object(object) = &body {
+            super::sound(R::KIND.fields, object, "", &mut violations);
+        }
+        super::prune_empty(R::KIND.fields, &mut body);
+        violations.none_or(Self(body))
+    }
+
+    /// Returns this resource with the mask's fields as they are in the request.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with each rule that it would break.
+    pub(crate) fn updated(&self, fields: &'static [Field], mask: &Mask, values: &Values) -> Result<Self> {
+        let empty = Map::new();
+        let new = mask.apply(fields, self.0.as_object().unwrap_or(&empty), values).map_err(Error::invalid)?;
+        let mut violations = Violations::default();
+        require(fields, &new, "", &mut violations);
+        exclusive(fields, &new, "", &mut violations);
+        violations.none_or(Self(new.into()))
+    }
+
+    /// Sets when it was created and last updated.
+    pub(crate) fn set_times(&mut self, created: Timestamp, updated: Timestamp) {
+        if let Value::Object(object) = &mut self.0 {
+            object.insert("createTime".to_owned(), json!(created));
+            object.insert("updateTime".to_owned(), json!(updated));
+        }
+    }
+
+    /// Returns it as a plain value.
+    pub(crate) fn into_inner(self) -> Value {
+        self.0
+    }
+}
+
+impl Deref for Checked {
+    type Target = Value;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}

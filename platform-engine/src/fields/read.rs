@@ -1,0 +1,406 @@
+//! Reads what a caller sent against a field table: both spellings of names, every type of proto3 JSON, all
+//! violations at once (`docs/api.md`, JSON).
+
+use base64::{Engine, alphabet, engine};
+use serde_json::{Map, Value};
+
+use super::{Values, bounds, is_empty, named};
+use crate::{
+    access::Capability,
+    aip::field_mask::Mask,
+    error::{Result, Violations},
+    kind::{Access, Field, Type},
+    timestamp::Timestamp,
+};
+
+/// The values that a caller sent, in canonical form, and the rules that they break.
+///
+/// Only [`Input::checked`] gives the values away, when they break no rule.
+#[derive(Debug, Default)]
+pub struct Input {
+    /// The fields that callers may set, under their camelCase names, without those that are empty or null or break a
+    /// rule.
+    values: Map<String, Value>,
+    /// The paths that were sent, dotted into messages: the mask of an update without one.
+    pub(crate) paths: Vec<String>,
+    /// The rules that are broken.
+    pub violations: Violations,
+}
+
+impl Input {
+    /// Adds a violation for each required field that is not set, here and in the messages that are.
+    pub fn require(&mut self, fields: &'static [Field]) {
+        require(fields, &self.values, "", &mut self.violations);
+    }
+
+    /// Returns a value, even when others break rules.
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.values.get(name)
+    }
+
+    /// Returns the values when no rule is broken.
+    ///
+    /// # Errors
+    /// [`Error::invalid`](crate::error::Error::invalid) otherwise.
+    pub fn checked(self) -> Result<Values> {
+        self.violations.none_or(Values(self.values))
+    }
+}
+
+/// Finds the field that a key names, in either spelling.
+pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<&'static Field> + 'a;
+
+/// Reads an object against a table. Fields outside `mask` are not read, except that unknown and repeated names are
+/// refused.
+pub fn read(fields: &'static [Field], object: Map<String, Value>, mask: Option<&Mask>) -> Input {
+    read_with(&|key| named(fields, key), object, mask)
+}
+
+/// Reads an object against the fields that `lookup` knows.
+pub(crate) fn read_with(lookup: &Lookup<'_>, object: Map<String, Value>, mask: Option<&Mask>) -> Input {
+    let mut input = Input::default();
+    input.values = read_object(lookup, object, "", mask, &mut input.paths, &mut input.violations);
+    input
+}
+
+/// Reads an object at a path within the resource, which is empty at the top, and returns the values that break no rule.
+fn read_object(
+    lookup: &Lookup<'_>,
+    object: Map<String, Value>,
+    prefix: &str,
+    mask: Option<&Mask>,
+    paths: &mut Vec<String>,
+    violations: &mut Violations,
+) -> Map<String, Value> {
+    let mut values = Map::new();
+    let mut sent: Vec<&'static Field> = Vec::new();
+    for (key, value) in object {
+        let Some(field) = lookup(&key) else {
+            violations.add(join(prefix, &key), "is not a known field");
+            continue;
+        };
+        let path = join(prefix, field.name);
+        if sent.iter().any(|other| other.name == field.name) {
+            violations.add(path, "is given twice");
+            continue;
+        }
+        sent.push(field);
+        if field.access != Access::OutputOnly
+            && let Some(value) = read_field(field, path, value, mask, paths, violations)
+        {
+            values.insert(field.name.to_owned(), value);
+        }
+    }
+    sent.retain(|field| values.contains_key(field.name));
+    exclude(&sent, prefix, violations);
+    values
+}
+
+/// Adds a violation for each field that is set beside another of its oneof.
+fn exclude(set: &[&'static Field], prefix: &str, violations: &mut Violations) {
+    for (index, field) in set.iter().enumerate() {
+        let earlier = set.iter().take(index);
+        if let Some(other) = earlier.rev().find(|other| field.oneof.is_some() && other.oneof == field.oneof) {
+            violations.add(join(prefix, field.name), format!("cannot be set together with {}", other.name));
+        }
+    }
+}
+
+/// Adds a violation for each field that is set beside another of its oneof, here and in the messages that are set.
+pub(super) fn exclusive(
+    fields: &'static [Field],
+    values: &Map<String, Value>,
+    prefix: &str,
+    violations: &mut Violations,
+) {
+    let set: Vec<_> = fields.iter().filter(|field| values.contains_key(field.name)).collect();
+    exclude(&set, prefix, violations);
+    for field in set {
+        if let (Type::Message(inner), Some(Value::Object(nested))) = (field.ty, values.get(field.name)) {
+            exclusive(inner, nested, &join(prefix, field.name), violations);
+        }
+    }
+}
+
+/// Reads a field, and returns its value unless that is empty, outside the mask, or breaks a rule.
+fn read_field(
+    field: &'static Field,
+    path: String,
+    value: Value,
+    mask: Option<&Mask>,
+    paths: &mut Vec<String>,
+    violations: &mut Violations,
+) -> Option<Value> {
+    let masked = mask.is_none_or(|mask| mask.touches(&path));
+    let value = match (&field.ty, value) {
+        (Type::Message(inner), Value::Object(object)) => {
+            let before = paths.len();
+            let values = read_object(&|key| named(inner, key), object, &path, mask, paths, violations);
+            if paths.len() == before {
+                paths.push(path);
+            }
+            return masked.then(|| values.into());
+        }
+        (_, value) => value,
+    };
+    paths.push(path.clone());
+    if value.is_null() || !masked {
+        return None;
+    }
+    let before = violations.count();
+    let value = read_value(&field.ty, field, value, &path, violations)?;
+    if violations.count() > before || is_empty(&field.ty, &value) {
+        return None;
+    }
+    if let Some(Err(rule)) = field.check.map(|check| check(&value)) {
+        violations.add(path, rule);
+        return None;
+    }
+    Some(value)
+}
+
+/// Reads a value of a type into canonical form, within the bounds of its field; `None` with a violation when it has
+/// another type.
+fn read_value(
+    ty: &'static Type,
+    field: &'static Field,
+    value: Value,
+    path: &str,
+    violations: &mut Violations,
+) -> Option<Value> {
+    let mut wrong = |what: &str| {
+        violations.add(path, format!("must be {what}"));
+        None
+    };
+    match (ty, value) {
+        (Type::String | Type::FieldMask, Value::String(text)) => {
+            bounds::text(field, &text, path, violations).then(|| text.into())
+        }
+        (Type::String | Type::FieldMask, _) => wrong("a string"),
+        (Type::Bool, value @ Value::Bool(_)) => Some(value),
+        (Type::Bool, _) => wrong("true or false"),
+        (Type::Int32, value) => match integer(&value).and_then(|number| i32::try_from(number).ok()) {
+            Some(number) => Some(number.into()),
+            None => wrong("a whole number of 32 bits"),
+        },
+        (Type::Int64, value) => match integer(&value) {
+            Some(number) => Some(number.to_string().into()),
+            None => wrong("a whole number of 64 bits"),
+        },
+        (Type::Bytes, Value::String(text)) => match decode(&text) {
+            Some(bytes) => bounds::bytes(field, &bytes, path, violations)
+                .then(|| engine::general_purpose::STANDARD.encode(bytes).into()),
+            None => wrong("base64"),
+        },
+        (Type::Bytes, _) => wrong("base64"),
+        (Type::Timestamp, value) => match value.as_str().map(Timestamp::parse) {
+            Some(Ok(at)) => Some(at.to_string().into()),
+            _ => wrong("an RFC 3339 timestamp, such as 2026-01-02T03:04:05.678Z"),
+        },
+        (Type::Duration, value) => match value.as_str().and_then(duration) {
+            Some(text) => Some(text.into()),
+            None => wrong("a duration in seconds, such as 3600s"),
+        },
+        (Type::Enum(names), Value::String(name)) if names.contains(&name.as_str()) => Some(name.into()),
+        (Type::Enum(names), value) => {
+            let numbered = integer(&value).and_then(|number| names.get(usize::try_from(number).ok()?));
+            match numbered.filter(|_| value.is_number()) {
+                Some(name) => Some((*name).into()),
+                None => wrong(&format!("one of {}", names.join(", "))),
+            }
+        }
+        (Type::Capability, value) => {
+            let by_id = value.as_str().and_then(Capability::by_id);
+            match by_id.or_else(|| Capability::by_number(value.as_i64()?)) {
+                Some(capability) => Some(capability.id().into()),
+                None => wrong("a capability, such as CAP_REPO_LIST"),
+            }
+        }
+        (Type::Message(fields), Value::Object(object)) => {
+            let values = read_object(&|key| named(fields, key), object, path, None, &mut Vec::new(), violations);
+            require(fields, &values, path, violations);
+            Some(values.into())
+        }
+        (Type::List(element), Value::Array(values)) => {
+            if !bounds::count(field, values.len(), path, violations) {
+                return None;
+            }
+            let read = |(index, value)| read_value(element, field, value, &format!("{path}[{index}]"), violations);
+            let values: Vec<_> = values.into_iter().enumerate().filter_map(read).collect();
+            bounds::distinct(field, &values, path, violations).then(|| values.into())
+        }
+        (Type::List(_), _) => wrong("an array"),
+        (Type::Map(element), Value::Object(values)) => {
+            if !bounds::count(field, values.len(), path, violations) {
+                return None;
+            }
+            let read = |(key, value): (String, Value)| {
+                bounds::key(field, &key, path, violations).then_some(())?;
+                let value = read_value(element, field, value, &format!("{path}.{key}"), violations)?;
+                Some((key, value))
+            };
+            Some(values.into_iter().filter_map(read).collect::<Map<_, _>>().into())
+        }
+        (Type::Message(_) | Type::Map(_), _) => wrong("an object"),
+    }
+}
+
+/// Adds a violation for each required field that is not set, here and in the messages that are.
+pub(super) fn require(
+    fields: &'static [Field],
+    values: &Map<String, Value>,
+    prefix: &str,
+    violations: &mut Violations,
+) {
+    for field in fields {
+        let path = join(prefix, field.name);
+        match values.get(field.name) {
+            None if field.required && !violations.concern(&path) => {
+                // The rule for the value tells more than that it is missing, as for a name.
+                let rule = field.check.map(|check| check(&Value::String(String::new())));
+                let rule = rule.and_then(Result::err).unwrap_or_else(|| "is required".to_owned());
+                violations.add(path, rule);
+            }
+            Some(Value::Object(inner)) => {
+                if let Type::Message(fields) = field.ty {
+                    require(fields, inner, &path, violations);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(crate) fn join(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
+}
+
+/// A whole number, as a number or, as proto3 JSON allows, as a string; `1.0` counts as whole.
+fn integer(value: &Value) -> Option<i64> {
+    match value {
+        Value::Number(number) => number.as_i64().or_else(|| {
+            let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15)?;
+            Some(float as i64)
+        }),
+        Value::String(text) if !text.starts_with('+') => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// Standard or URL-safe base64, padded or not.
+pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
+    let config = engine::GeneralPurposeConfig::new().with_decode_padding_mode(engine::DecodePaddingMode::Indifferent);
+    let standard = engine::GeneralPurpose::new(&alphabet::STANDARD, config);
+    let url_safe = engine::GeneralPurpose::new(&alphabet::URL_SAFE, config);
+    standard.decode(text).or_else(|_| url_safe.decode(text)).ok()
+}
+
+/// Seconds with up to nine digits after the point, as protobuf bounds them: ±10,000 years.
+fn duration(text: &str) -> Option<String> {
+    let seconds = text.strip_suffix('s')?;
+    let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    let unsigned = whole.strip_prefix('-').unwrap_or(whole);
+    let sound = !unsigned.is_empty() && digits(unsigned) && digits(fraction) && fraction.len() <= 9;
+    let bounded = unsigned.len() <= 12 && unsigned.parse::<i64>().is_ok_and(|seconds| seconds <= 315_576_000_000);
+    (sound && bounded && !seconds.ends_with('.')).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const FIELDS: &[Field] = &[
+        Field::UID,
+        Field::string("name").required(),
+        Field::string("readme").multiline(),
+        Field::bool("verified"),
+        Field::new("size", Type::Int32),
+        Field::new("total", Type::Int64),
+        Field::new("findings", Type::Bytes),
+        Field::timestamp("since"),
+        Field::new("ttl", Type::Duration),
+        Field::enumeration("catalogTier", &["TIER_UNSPECIFIED", "TIER_BASE"]),
+        Field::new("capabilities", Type::List(&Type::Capability)),
+        Field::string_map("claims"),
+        Field::message("claimMatch", &[Field::string("issuer").required(), Field::string("subject")])
+            .oneof("relationship"),
+        Field::string("servicePrincipal").oneof("relationship"),
+    ];
+
+    fn sent(object: Value) -> Input {
+        let Value::Object(object) = object else { panic!("an object") };
+        read(FIELDS, object, None)
+    }
+
+    fn violations(object: Value) -> Vec<String> {
+        let all = sent(object).violations.into_vec().into_iter();
+        all.map(|violation| format!("{} {}", violation.field, violation.description)).collect()
+    }
+
+    #[test]
+    fn every_form_of_proto3_json_is_read_into_one() {
+        let input = sent(json!({
+            "name": "a", "readme": "x\ny", "size": "7", "total": 9, "findings": "_-8", "since": "2026-01-02T03:04:05+01:00",
+            "ttl": "1.5s", "catalog_tier": 1, "capabilities": [103, "CAP_REPO_LIST"], "claims": { "k": "v" },
+            "claim_match": { "issuer": "i" }, "uid": 5, "verified": null,
+        }));
+        assert!(input.violations.is_empty());
+        assert_eq!(
+            Value::Object(input.values),
+            json!({
+                "name": "a", "readme": "x\ny", "size": 7, "total": "9", "findings": "/+8=", "since": "2026-01-02T02:04:05.000Z",
+                "ttl": "1.5s", "catalogTier": "TIER_BASE", "capabilities": ["CAP_IAM_GROUPS_LIST", "CAP_REPO_LIST"],
+                "claims": { "k": "v" }, "claimMatch": { "issuer": "i" },
+            })
+        );
+        assert!(input.paths.contains(&"claimMatch.issuer".to_owned()) && input.paths.contains(&"verified".to_owned()));
+        assert!(!input.paths.contains(&"uid".to_owned()));
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once() {
+        assert_eq!(
+            violations(json!({
+                "nam": 1, "name": 1, "verified": "yes", "size": 2147483648_i64, "total": 1.5, "findings": "*", "since": "now",
+                "ttl": "1h", "catalogTier": "BASE", "capabilities": ["repo.list"], "claims": { "k": 1 }, "claimMatch": [],
+                "readme": "\u{0}",
+            })),
+            [
+                "nam is not a known field",
+                "name must be a string",
+                "verified must be true or false",
+                "size must be a whole number of 32 bits",
+                "total must be a whole number of 64 bits",
+                "findings must be base64",
+                "since must be an RFC 3339 timestamp, such as 2026-01-02T03:04:05.678Z",
+                "ttl must be a duration in seconds, such as 3600s",
+                "catalogTier must be one of TIER_UNSPECIFIED, TIER_BASE",
+                "capabilities[0] must be a capability, such as CAP_REPO_LIST",
+                "claims.k must be a string",
+                "claimMatch must be an object",
+                "readme must be text without control characters",
+            ]
+        );
+    }
+
+    #[test]
+    fn two_spellings_of_one_name_and_two_forms_of_a_oneof_are_refused() {
+        assert_eq!(violations(json!({ "claimMatch": {}, "claim_match": {} })), ["claimMatch is given twice"]);
+        assert_eq!(
+            violations(json!({ "claimMatch": { "issuer": "i" }, "servicePrincipal": "x" })),
+            ["servicePrincipal cannot be set together with claimMatch"]
+        );
+    }
+
+    #[test]
+    fn what_is_required_is_required_in_the_messages_that_are_set() {
+        let mut found = Violations::default();
+        let input = sent(json!({ "claimMatch": { "subject": "s" } }));
+        require(FIELDS, &input.values, "", &mut found);
+        let found: Vec<_> = found.into_vec().into_iter().map(|violation| violation.field).collect();
+        assert_eq!(found, ["name", "claimMatch.issuer"]);
+    }
+}

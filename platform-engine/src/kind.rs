@@ -1,0 +1,409 @@
+//! What a kind *is*, as plain data.
+//!
+//! A kind of resource is a Rust struct and, beside it, one constant [`Kind`]: a struct literal without macros. Routes,
+//! RPCs, masks, filters, access, events, the rules about children, store indexes and the tests over all kinds are
+//! loops over that table; what a table cannot say is a method of [`Resource`], in the kind's own file. A platform serves
+//! the kinds that its [`Builder`](crate::platform::Builder) was given.
+
+use serde_json::{Map, Value};
+
+use crate::{
+    BoxFuture,
+    access::Capability,
+    cx::Cx,
+    error::Result,
+    store::{self, KeyName, KeyValue, KindName},
+};
+
+mod field;
+mod imported;
+mod resource;
+
+pub use field::{Access, Check, Field, InQuery, Place, Type};
+pub use imported::{Imported, derived_uid, epoch_of, escaped, opaque_uid};
+pub use resource::{Change, Registered, Resource, canonical};
+pub(crate) use resource::{sent, typed};
+
+/// Everything the platform knows about a kind that is not behaviour.
+#[derive(Debug)]
+pub struct Kind {
+    /// The noun, singular, such as `RoleBinding`: in messages, resource types and the store.
+    pub name: KindName,
+    /// The plural in camelCase, such as `roleBindings`: path segment and key of the list envelope.
+    pub plural: &'static str,
+    /// The service of the contract that has the kind's methods, such as `RoleBindingsService`.
+    pub service: &'static str,
+    /// Path prefix and error domain.
+    pub domain: Domain,
+    /// Where its resources hang in the hierarchy.
+    pub parent: Parent,
+    /// What may be done with it.
+    pub methods: &'static [Method],
+    /// What else its service does.
+    pub actions: &'static [Action],
+    /// Its fields, in the order in which they are written.
+    pub fields: &'static [Field],
+    /// Index keys that are not a field's own value.
+    pub keys: &'static [DerivedKey],
+    /// What no two of its resources may share.
+    pub unique: &'static [Unique],
+    /// Who may know of its resources that lie in no group.
+    pub roots: Roots,
+    /// How its resources end when what they hang on is deleted.
+    pub when_parent_goes: WhenParentGoes,
+}
+
+impl Kind {
+    /// Returns the kind's method for a verb.
+    pub fn method(&self, verb: Verb) -> Option<&'static Method> {
+        self.methods.iter().find(|method| method.verb == verb)
+    }
+
+    /// Returns the RPC's name of a standard method, such as `ListRoleBindings` and `GetRoleBinding`.
+    pub fn rpc(&self, verb: Verb) -> String {
+        let noun = if verb == Verb::List { self.plural } else { self.name };
+        let (first, rest) = noun.split_at_checked(1).unwrap_or_default();
+        format!("{}{}{rest}", verb.name(), first.to_uppercase())
+    }
+
+    /// Returns the field of that name, in camelCase.
+    pub fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+
+    /// Returns the resource type of AIP-122, such as `iam.example.com/Group`.
+    pub fn resource_type(&self, service_domain: &str) -> String {
+        format!("{}.{service_domain}/{}", self.domain.0, self.name)
+    }
+}
+
+/// A path prefix of the API, which is an error domain too: `iam`, `registry`, … An embedder may have others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Domain(pub &'static str);
+
+impl Domain {
+    /// Groups, identities, roles and what binds them.
+    pub const IAM: Self = Self("iam");
+    /// Container repos, tags and images.
+    pub const REGISTRY: Self = Self("registry");
+    /// Advisories.
+    pub const VULNERABILITIES: Self = Self("vulnerabilities");
+    /// Artifacts of language ecosystems.
+    pub const LIBRARIES: Self = Self("libraries");
+    /// Public advisory documents.
+    pub const ADVISORY: Self = Self("advisory");
+    /// Subscriptions.
+    pub const EVENTS: Self = Self("events");
+    /// The connectivity check.
+    pub const PING: Self = Self("ping");
+}
+
+/// Where a kind's resources hang in the hierarchy, and with that the shape of their uids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parent {
+    /// Nowhere: uids of one segment, which may be opaque, or no resources at all.
+    None,
+    /// In a group: the group's uid and a segment.
+    Group,
+    /// In a group or nowhere: groups themselves.
+    GroupOrNone,
+    /// In a resource of that kind: its uid and a segment.
+    Of(KindName),
+    /// In a resource of that kind, at most one, whose uid is the same.
+    Sole(KindName),
+    /// As [`Parent::Sole`], and it is always there: read and written at this path behind the other's, never created
+    /// or deleted by itself.
+    Singleton(KindName, &'static str),
+}
+
+impl Parent {
+    /// Returns the name of the kind that resources hang in.
+    pub const fn kind(self) -> Option<KindName> {
+        match self {
+            Self::None => None,
+            Self::Group | Self::GroupOrNone => Some("Group"),
+            Self::Of(kind) | Self::Sole(kind) | Self::Singleton(kind, _) => Some(kind),
+        }
+    }
+
+    /// Tells whether a resource has its parent's uid.
+    pub const fn shares_uid(self) -> bool {
+        matches!(self, Self::Sole(_) | Self::Singleton(..))
+    }
+}
+
+/// Who may know of a kind's resources that lie in no group (`docs/api.md`, Access).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Roots {
+    /// They are like any: a grant at the uid itself counts.
+    Granted,
+    /// Whoever holds the method's capabilities at any group.
+    Shared,
+    /// The identity that it is, and the installation's operator.
+    Personal,
+}
+
+/// What becomes of a resource when what it hangs on is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenParentGoes {
+    /// It stands in the way: FAILED_PRECONDITION, RESOURCE_NOT_EMPTY.
+    Blocks,
+    /// It goes too, without an event of its own.
+    Goes,
+}
+
+/// The five standard methods (AIP-131 to AIP-135).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "they are the methods' names")]
+pub enum Verb {
+    List,
+    Get,
+    Create,
+    Update,
+    Delete,
+}
+
+impl Verb {
+    /// Returns the name as RPCs begin with it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::List => "List",
+            Self::Get => "Get",
+            Self::Create => "Create",
+            Self::Update => "Update",
+            Self::Delete => "Delete",
+        }
+    }
+}
+
+/// A standard method of a kind.
+#[derive(Debug)]
+pub struct Method {
+    /// Which.
+    pub verb: Verb,
+    /// What a caller must hold, all of it, at or above the resource or its parent.
+    pub capabilities: &'static [Capability],
+    /// The event that it records, without the installation's prefix, such as `iam.group.created.v1`.
+    pub event: Option<&'static str>,
+    /// For a list: the `order_by` of a request without one.
+    pub order: &'static str,
+    /// For a list: its own query parameters.
+    pub params: &'static [Param],
+    /// For a list: filters that its parameters make together, run even when none was sent.
+    pub narrow: Option<Narrow>,
+    /// For a list: its path behind domain and version, where that is not the plural. Its variables are parameters.
+    pub path: Option<&'static str>,
+    /// For a list: a parameter that is the uid of a resource of this kind, which must be there.
+    pub of: Option<(&'static str, KindName)>,
+    /// For a list: whether anybody may call it, without a token.
+    pub open: bool,
+    /// For a create: the name of the field by which a standing resource of the same parent is replaced.
+    pub upsert: Option<&'static str>,
+}
+
+/// Makes store filters of a list's parameters, in their canonical form.
+pub type Narrow = fn(&Map<String, Value>) -> Vec<store::Filter>;
+
+impl Method {
+    const fn new(verb: Verb, capabilities: &'static [Capability]) -> Self {
+        Self {
+            verb,
+            capabilities,
+            event: None,
+            order: "uid",
+            params: &[],
+            narrow: None,
+            path: None,
+            of: None,
+            open: false,
+            upsert: None,
+        }
+    }
+
+    /// A list by uid.
+    pub const fn list(capabilities: &'static [Capability]) -> Self {
+        Self::new(Verb::List, capabilities)
+    }
+
+    /// A get by uid.
+    pub const fn get(capabilities: &'static [Capability]) -> Self {
+        Self::new(Verb::Get, capabilities)
+    }
+
+    /// A create below a parent.
+    pub const fn create(capabilities: &'static [Capability]) -> Self {
+        Self::new(Verb::Create, capabilities)
+    }
+
+    /// An update by mask.
+    pub const fn update(capabilities: &'static [Capability]) -> Self {
+        Self::new(Verb::Update, capabilities)
+    }
+
+    /// A delete.
+    pub const fn delete(capabilities: &'static [Capability]) -> Self {
+        Self::new(Verb::Delete, capabilities)
+    }
+
+    /// Records this event.
+    pub const fn event(mut self, event: &'static str) -> Self {
+        self.event = Some(event);
+        self
+    }
+
+    /// Orders by this when a request does not say.
+    pub const fn order(mut self, order: &'static str) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Has these parameters.
+    pub const fn params(mut self, params: &'static [Param]) -> Self {
+        self.params = params;
+        self
+    }
+
+    /// Filters by what this makes of the parameters together.
+    pub const fn narrow(mut self, narrow: Narrow) -> Self {
+        self.narrow = Some(narrow);
+        self
+    }
+
+    /// Is at this path.
+    pub const fn at(mut self, path: &'static str) -> Self {
+        self.path = Some(path);
+        self
+    }
+
+    /// Lists what is of the resource of a kind whose uid is this parameter; NOT_FOUND when there is none.
+    pub const fn of(mut self, param: &'static str, kind: KindName) -> Self {
+        self.of = Some((param, kind));
+        self
+    }
+
+    /// Needs no token and shows all.
+    pub const fn open(mut self) -> Self {
+        self.open = true;
+        self
+    }
+
+    /// Replaces a resource of the same parent with the same value in this field, and keeps its uid.
+    pub const fn upsert(mut self, field: &'static str) -> Self {
+        self.upsert = Some(field);
+        self
+    }
+}
+
+/// A query parameter of a list. All that are sent must hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Param {
+    /// Its name and type; a list of values when it can be repeated.
+    pub field: Field,
+    /// How it filters.
+    pub by: By,
+}
+
+/// How a parameter filters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The key has this value, or one of these.
+    Value(KeyName),
+    /// The key's value is greater.
+    Above(KeyName),
+    /// As the method's [`Narrow`] says.
+    Narrow,
+}
+
+impl Param {
+    /// Filters by the exact value of the field of the same name.
+    pub const fn exact(name: &'static str) -> Self {
+        Self { field: Field::string(name), by: By::Value(name) }
+    }
+
+    /// Filters by the exact value of a key, under another name.
+    pub const fn exact_of(name: &'static str, key: KeyName) -> Self {
+        Self { field: Field::string(name), by: By::Value(key) }
+    }
+
+    /// Filters as the method's [`Narrow`] says.
+    pub const fn narrow(field: Field) -> Self {
+        Self { field, by: By::Narrow }
+    }
+
+    /// Means this, as [`Field::about`].
+    pub const fn about(mut self, about: &'static str) -> Self {
+        self.field.about = about;
+        self
+    }
+}
+
+/// A method that is none of the five (AIP-136).
+#[derive(Debug)]
+pub struct Action {
+    /// The RPC's name, such as `LookupGroup`.
+    pub name: &'static str,
+    /// The HTTP method.
+    pub http: Http,
+    /// The path behind the domain and version: literals, `{name=**}` for uids, `{name}` for a segment, `:verb`.
+    pub path: &'static str,
+    /// The fields of its request; with [`Http::Get`] from path and query, otherwise from path and body.
+    pub request: &'static [Field],
+    /// The fields of its response.
+    pub response: &'static [Field],
+    /// Who may call it.
+    pub needs: Needs,
+    /// The event that it records.
+    pub event: Option<&'static str>,
+    /// What it does. The request is in canonical form.
+    pub run: Run,
+}
+
+/// An action's function: a request to a response, both as JSON objects.
+pub type Run = for<'a> fn(&'a Cx<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Value>>;
+
+/// The HTTP methods that actions use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "they are the methods' names")]
+pub enum Http {
+    Get,
+    Post,
+    Patch,
+}
+
+/// Who may call an action.
+#[derive(Debug, Clone, Copy)]
+pub enum Needs {
+    /// Anybody, without a token.
+    Nothing,
+    /// Any authenticated caller; the action itself decides the rest.
+    Caller,
+    /// Who holds all of these at or above the uid in this field of the request.
+    At(&'static str, &'static [Capability]),
+    /// Who holds all of these anywhere; the action narrows its answer to where.
+    Somewhere(&'static [Capability]),
+    /// Any authenticated caller; the action narrows its answer to where they hold all of these, as lists do.
+    Narrowed(&'static [Capability]),
+}
+
+/// An index key that is computed of the body and not one field's value.
+#[derive(Debug)]
+pub struct DerivedKey {
+    /// Its name, for filters.
+    pub name: KeyName,
+    /// Its values for a canonical body.
+    pub values: fn(&Value) -> Vec<KeyValue>,
+}
+
+/// Something that no two resources of a kind may share.
+#[derive(Debug)]
+pub struct Unique {
+    /// The space of values, such as `repo.name`.
+    pub space: &'static str,
+    /// What is shared, for people, such as `a repo of this name in the group`.
+    pub what: &'static str,
+    /// The value for a canonical body; `None` when this resource does not take part.
+    pub value: fn(&Value) -> Option<KeyValue>,
+    /// The filter keys that find the resource with the value among those of the same parent, so that a refusal can name
+    /// it; none where it may have another parent or must not be named.
+    pub by: &'static [KeyName],
+}

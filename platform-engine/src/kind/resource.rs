@@ -1,0 +1,226 @@
+//! A kind's Rust type, the behaviour that a table cannot express, and both with the type erased.
+
+use std::fmt::Debug;
+
+use bytes::Bytes;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+use super::{Kind, Verb};
+use crate::{
+    BoxFuture,
+    access::Capability,
+    cx::Cx,
+    error::{Error, Result, Violations},
+    event::Draft,
+    fields::{self, Checked},
+    uid::Uid,
+    write::Write,
+};
+
+/// A kind of resource: its Rust type, its table, and what the table cannot say.
+///
+/// The type's serde form is the resource's JSON: camelCase names, a default for every field.
+pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static {
+    /// The table.
+    const KIND: &'static Kind;
+
+    /// Returns a valid resource with every field set: for the suite over all kinds, and for the documentation.
+    fn example() -> Self;
+
+    /// Adds the rules that this breaks and that concern more than one field.
+    ///
+    /// Called with what a create or update would store, after every field passed its own rules.
+    fn validate(&self, _violations: &mut Violations) {}
+
+    /// Completes a change before it is committed: sets what the server sets, refuses what depends on other
+    /// resources, requires what must still hold when it is written, and adds what is written with it.
+    ///
+    /// It runs again, from the start, when what it read has changed before the commit; so it has no effect but on
+    /// the change.
+    fn prepare<'a>(_cx: &'a Cx<'a>, _change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Resolves the parent of a create of a kind whose parent is [`Parent::GroupOrNone`](super::Parent::GroupOrNone):
+    /// `None` for a resource at the top of the hierarchy. Such a resource is only the operator's to create, unless a kind
+    /// decides otherwise.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED where the caller does not hold what is `needed`, INVALID_ARGUMENT on `parent`.
+    fn parent_for_create<'a>(
+        cx: &'a Cx<'a>,
+        parent: &'a str,
+        needed: &'static [Capability],
+    ) -> BoxFuture<'a, Result<Option<Uid>>> {
+        Box::pin(async move {
+            if parent.is_empty() {
+                return if cx.is_operator() { Ok(None) } else { Err(Error::denied()) };
+            }
+            let uid = Uid::parse(parent).map_err(|rule| Error::invalid_field("parent", rule.to_string()))?;
+            cx.demand(&uid, needed)?;
+            Ok(Some(uid))
+        })
+    }
+
+    /// Tells whether [`Resource::render`] must complete this resource each time it is read.
+    fn computed(&self) -> bool {
+        false
+    }
+
+    /// Fills in what is not stored with these resources but looked up when they are read; a page at once.
+    fn render<'a>(_cx: &'a Cx<'a>, _resources: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Changes the event of a standard method: whom it goes to, and what of the resource it carries.
+    ///
+    /// It begins as most are: about the resource, in what that hangs in, with the resource as it was answered; for a
+    /// delete, with the request. What only a reply shows once is not in it.
+    fn customize_event(_event: &mut Draft) {}
+}
+
+/// A create, update or delete in the making.
+#[derive(Debug)]
+pub struct Change<R> {
+    /// Which. A create that replaces a standing resource is an update.
+    pub verb: Verb,
+    /// The resource's uid.
+    pub uid: Uid,
+    /// The resource as it stands; none for a create.
+    pub old: Option<R>,
+    /// The resource as it will stand; none for a delete.
+    pub new: Option<R>,
+    /// The part that is stored and never returned. Begins as what stands.
+    pub private: Bytes,
+    /// The paths that the request sets: for an update its mask, for a create the fields that were sent.
+    pub paths: Vec<String>,
+    /// Whether it replaces all that callers may set, by the mask `*`: what is not sent is cleared without being named.
+    pub replaces_all: bool,
+    /// What else is required and written in the same commit.
+    pub write: Write,
+}
+
+impl<R> Change<R> {
+    /// Returns the resource as it will stand, or as it stands for a delete.
+    ///
+    /// # Errors
+    /// INTERNAL when there is neither, which no verb makes.
+    pub fn subject(&mut self) -> Result<&mut R> {
+        self.new.as_mut().or(self.old.as_mut()).ok_or_else(|| Error::internal("a change of nothing"))
+    }
+
+    /// Tells whether the request sets this path, one above it or one below it.
+    pub fn sets(&self, path: &str) -> bool {
+        self.paths.iter().any(|set| fields::covers(set, path) || fields::covers(path, set))
+    }
+}
+
+/// A kind with its type erased, so that one slice can hold them all.
+#[derive(Debug, Clone, Copy)]
+pub struct Registered {
+    /// The table.
+    pub kind: &'static Kind,
+    /// A valid resource, in canonical form.
+    pub example: fn() -> Value,
+    /// The same as a client sends it, with what is only put in.
+    pub sent: fn() -> Value,
+    pub(crate) prepare: Prepare,
+    pub(crate) render: Render,
+    pub(crate) customize_event: fn(&mut Draft),
+    pub(crate) parent_for_create: ParentForCreate,
+}
+
+/// Runs [`Resource::parent_for_create`].
+type ParentForCreate = for<'a> fn(&'a Cx<'a>, &'a str, &'static [Capability]) -> BoxFuture<'a, Result<Option<Uid>>>;
+
+/// Runs [`Resource::validate`] and [`Resource::prepare`]. Takes the resource out of the change, as it is and as it will
+/// be, and returns the latter with whether it is computed; nothing for a delete.
+type Prepare = for<'a> fn(&'a Cx<'a>, &'a mut Change<Checked>) -> BoxFuture<'a, Result<Option<(Checked, bool)>>>;
+
+/// Runs [`Resource::render`] over a page of stored bodies.
+type Render = for<'a> fn(&'a Cx<'a>, Vec<Bytes>) -> BoxFuture<'a, Result<Vec<Bytes>>>;
+
+impl Registered {
+    /// Erases a kind's type.
+    pub const fn of<R: Resource>() -> Self {
+        Self {
+            kind: R::KIND,
+            example: example::<R>,
+            sent: sent_example::<R>,
+            prepare: prepare::<R>,
+            render: render::<R>,
+            customize_event: R::customize_event,
+            parent_for_create: R::parent_for_create,
+        }
+    }
+}
+
+fn example<R: Resource>() -> Value {
+    canonical(&R::example()).unwrap_or_default()
+}
+
+fn sent_example<R: Resource>() -> Value {
+    sent(&R::example()).map(Value::Object).unwrap_or_default()
+}
+
+fn prepare<'a, R: Resource>(
+    cx: &'a Cx<'a>,
+    change: &'a mut Change<Checked>,
+) -> BoxFuture<'a, Result<Option<(Checked, bool)>>> {
+    Box::pin(async move {
+        let mut typed = Change {
+            verb: change.verb,
+            uid: change.uid.clone(),
+            old: change.old.take().map(Checked::into_inner).map(typed::<R>).transpose()?,
+            new: change.new.take().map(Checked::into_inner).map(typed::<R>).transpose()?,
+            private: std::mem::take(&mut change.private),
+            paths: std::mem::take(&mut change.paths),
+            replaces_all: change.replaces_all,
+            write: std::mem::take(&mut change.write),
+        };
+        if let Some(new) = &typed.new {
+            let mut violations = Violations::default();
+            new.validate(&mut violations);
+            violations.none_or(())?;
+        }
+        R::prepare(cx, &mut typed).await?;
+        change.uid = typed.uid;
+        change.private = typed.private;
+        change.paths = typed.paths;
+        change.write = typed.write;
+        typed.new.map(|new| Ok((Checked::made(&new)?, new.computed()))).transpose()
+    })
+}
+
+fn render<'a, R: Resource>(cx: &'a Cx<'a>, bodies: Vec<Bytes>) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+    Box::pin(async move {
+        let resources = bodies.iter().map(|body| serde_json::from_slice::<R>(body));
+        let mut resources = resources.collect::<serde_json::Result<Vec<_>>>().map_err(Error::internal)?;
+        R::render(cx, &mut resources).await?;
+        let bodies = resources.iter().map(|resource| fields::to_bytes(R::KIND.fields, resource).map(Bytes::from));
+        bodies.collect::<serde_json::Result<_>>().map_err(Error::internal)
+    })
+}
+
+/// Reads a stored or checked body.
+pub(crate) fn typed<R: Resource>(body: Value) -> Result<R> {
+    serde_json::from_value(body).map_err(Error::internal)
+}
+
+/// Writes the resource as the API does: what is empty is left out, numbers and truth values never are.
+pub fn canonical<R: Resource>(resource: &R) -> Result<Value> {
+    let mut body = serde_json::to_value(resource).map_err(Error::internal)?;
+    fields::prune(R::KIND.fields, &mut body);
+    Ok(body)
+}
+
+/// Writes the resource as a client would send it, with what is only put in.
+pub(crate) fn sent<R: Resource>(resource: &R) -> Result<Map<String, Value>> {
+    let mut body = serde_json::to_value(resource).map_err(Error::internal)?;
+    fields::prune_empty(R::KIND.fields, &mut body);
+    match body {
+        Value::Object(object) => Ok(object),
+        _ => Err(Error::internal("a resource that is no JSON object")),
+    }
+}

@@ -1,0 +1,35 @@
+//! An engine for resource APIs: kinds are tables, and lists with cursors, field masks, structured errors, access control
+//! and events work for all of them, over a small [`store::Store`] trait.
+//!
+//! [`platform::Platform`] is what an embedder builds and a transport calls; [`kind`] is how kinds are declared. The kinds
+//! of Platform API v2 are in `platform-core`. This crate does no I/O: it knows no HTTP, no gRPC, no SQL and no asynchronous
+//! runtime, and it reads no environment, clock or randomness except what it is given.
+
+use std::{future::Future, pin::Pin};
+
+pub mod access;
+pub mod aip;
+pub mod clock;
+pub mod cx;
+pub mod entropy;
+pub mod error;
+pub mod event;
+pub mod fields;
+pub mod json;
+pub mod kind;
+pub mod offload;
+pub mod pause;
+pub mod platform;
+pub mod request;
+#[cfg(test)]
+mod sample;
+pub mod scope;
+pub mod seal;
+pub mod store;
+pub mod timestamp;
+pub mod uid;
+pub mod verbs;
+pub mod write;
+
+/// A boxed future, as functions in tables return.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

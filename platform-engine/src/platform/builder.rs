@@ -1,0 +1,192 @@
+//! How a platform is put together, and what an installation decides for itself.
+
+use std::{
+    any::{Any, TypeId},
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+};
+
+use arc_swap::ArcSwap;
+
+use super::{Platform, events::Events, grants_cache::GrantsCache};
+use crate::{
+    access::{Authority, FixedGrants},
+    aip::page_token::PageKeys,
+    clock::Clock,
+    entropy::Entropy,
+    event::EventLog,
+    kind::{Registered, Resource},
+    offload::{Inline, Offload},
+    seal::SealKeys,
+    store::Store,
+    uid::Uid,
+};
+
+/// What an installation decides for itself.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The suffix of error domains and resource types, such as `example.com`.
+    pub service_domain: String,
+    /// The URL by which clients reach the server, which URLs in replies begin with.
+    pub public_url: String,
+    /// Who has the operator's powers (`docs/api.md`, The operator).
+    pub operators: HashSet<Uid>,
+    /// What the types of events begin with, in front of a point and the name in the kind's table.
+    pub event_type_prefix: String,
+    /// The size of the cache of identities' grants, approximately, in bytes.
+    pub cached_grants_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            service_domain: "platform.local".to_owned(),
+            public_url: String::new(),
+            operators: HashSet::new(),
+            event_type_prefix: "dev.chainguard.api".to_owned(),
+            cached_grants_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Values of the embedder's, one for each type.
+#[derive(Clone, Default)]
+pub(super) struct Data(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+
+impl Data {
+    pub(super) fn get<T: Any>(&self) -> Option<&T> {
+        self.0.get(&TypeId::of::<T>()).and_then(|data| data.downcast_ref())
+    }
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Data").field(&self.0.len()).finish()
+    }
+}
+
+/// Builds a [`Platform`].
+#[derive(Debug)]
+pub struct Builder {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    authority: Arc<dyn Authority>,
+    event_log: Option<Arc<dyn EventLog>>,
+    kinds: Vec<Registered>,
+    page_keys: Option<PageKeys>,
+    seal_keys: Option<SealKeys>,
+    offload: Arc<dyn Offload>,
+    settings: Settings,
+    data: Data,
+}
+
+impl Builder {
+    pub(super) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
+        Self {
+            store,
+            clock,
+            entropy,
+            authority: Arc::new(FixedGrants::new()),
+            event_log: None,
+            kinds: Vec::new(),
+            page_keys: None,
+            seal_keys: None,
+            offload: Arc::new(Inline),
+            settings: Settings::default(),
+            data: Data::default(),
+        }
+    }
+
+    /// Adds a kind.
+    #[must_use]
+    pub fn kind<R: Resource>(self) -> Self {
+        self.kinds(&[Registered::of::<R>()])
+    }
+
+    /// Adds kinds.
+    #[must_use]
+    pub fn kinds(mut self, kinds: &[Registered]) -> Self {
+        self.kinds.extend_from_slice(kinds);
+        self
+    }
+
+    /// Sets what resolves the grants of callers. By default only operators may do anything.
+    #[must_use]
+    pub fn authority(mut self, authority: impl Authority) -> Self {
+        self.authority = Arc::new(authority);
+        self
+    }
+
+    /// Sets what stores subscriptions to events and the events that wait for delivery. By default events reach only the
+    /// streams of this process.
+    #[must_use]
+    pub fn event_log(mut self, log: impl EventLog) -> Self {
+        self.event_log = Some(Arc::new(log));
+        self
+    }
+
+    /// Adds a value that hooks and actions of kinds read with [`Platform::data`]. A second one of the same type replaces
+    /// the first.
+    #[must_use]
+    pub fn data<T: Any + Send + Sync>(mut self, data: T) -> Self {
+        self.data.0.insert(TypeId::of::<T>(), Arc::new(data));
+        self
+    }
+
+    /// Sets the keys of page tokens. Without this they are drawn anew, so that tokens end with the process.
+    #[must_use]
+    pub fn page_keys(mut self, keys: PageKeys) -> Self {
+        self.page_keys = Some(keys);
+        self
+    }
+
+    /// Sets the keys that secrets are sealed by in the store. Without this they are drawn anew, so that what was
+    /// sealed can no longer be read when the process ends.
+    #[must_use]
+    pub fn seal_keys(mut self, keys: SealKeys) -> Self {
+        self.seal_keys = Some(keys);
+        self
+    }
+
+    /// Sets where work that keeps a processor busy is done. By default the calling thread does it.
+    #[must_use]
+    pub fn offload(mut self, offload: impl Offload) -> Self {
+        self.offload = Arc::new(offload);
+        self
+    }
+
+    /// Sets what the installation decides for itself.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Returns the platform.
+    pub fn build(self) -> Platform {
+        let draw = || {
+            let mut key = [0; 32];
+            self.entropy.fill(&mut key);
+            [(1, key)]
+        };
+        let page_keys = self.page_keys.unwrap_or_else(|| PageKeys::new(draw()));
+        let seal_keys = self.seal_keys.unwrap_or_else(|| SealKeys::new(draw()));
+        Platform {
+            grants: GrantsCache::new(self.settings.cached_grants_bytes),
+            store: self.store,
+            clock: self.clock,
+            entropy: self.entropy,
+            kinds: self.kinds,
+            events: Events::default(),
+            authority: self.authority,
+            event_log: self.event_log,
+            data: self.data,
+            page_keys: ArcSwap::from_pointee(page_keys),
+            seal_keys: ArcSwap::from_pointee(seal_keys),
+            offload: self.offload,
+            settings: self.settings,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A cache of resolved grants, bounded in bytes.
+
+use std::{fmt, sync::Arc};
+
+use quick_cache::{Weighter, sync::Cache};
+
+use crate::{
+    access::{Caller, Grants, Session},
+    uid::Uid,
+};
+
+/// The key of the cache: an identity, and its sign-in by an organization's own provider, if any.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Holder {
+    identity: Uid,
+    session: Option<Arc<Session>>,
+}
+
+impl Holder {
+    pub(super) fn of(caller: &Caller) -> Self {
+        Self { identity: caller.identity.clone(), session: caller.session.clone() }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Weight;
+
+impl Weighter<Holder, Arc<Grants>> for Weight {
+    fn weight(&self, holder: &Holder, grants: &Arc<Grants>) -> u64 {
+        let session = holder.session.as_ref().map_or(0, |session| session.bytes());
+        (grants.bytes() + session + size_of::<Holder>()) as u64
+    }
+}
+
+/// The approximate size in bytes of the grants of an identity with a few bindings, by which tables are sized.
+const USUAL_GRANTS: u64 = 4 << 10;
+
+/// A cache of grants. Evicted grants are resolved again.
+pub(super) struct GrantsCache(Cache<Holder, Arc<Grants>, Weight>);
+
+impl GrantsCache {
+    /// Returns an empty cache of at most this many bytes, approximately.
+    pub(super) fn new(bytes: u64) -> Self {
+        Self(Cache::with_weighter(usize::try_from(bytes / USUAL_GRANTS).unwrap_or(usize::MAX), bytes, Weight))
+    }
+
+    pub(super) fn get(&self, holder: &Holder) -> Option<Arc<Grants>> {
+        self.0.get(holder)
+    }
+
+    pub(super) fn insert(&self, holder: Holder, grants: Arc<Grants>) {
+        self.0.insert(holder, grants);
+    }
+
+    pub(super) fn remove(&self, holder: &Holder) {
+        self.0.remove(holder);
+    }
+}
+
+impl fmt::Debug for GrantsCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrantsCache").field("bytes", &self.0.weight()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{AsOf, CapabilitySet, cap};
+
+    fn grants(groups: usize) -> Arc<Grants> {
+        let group = |n: usize| Uid::opaque(format!("{:040x}/{n:016x}", 1));
+        let all: CapabilitySet = [cap("groups.list"), cap("repo.list")].into_iter().collect();
+        let bound = (0..groups).map(|n| (group(n), all));
+        Arc::new(Grants::new(Uid::default(), false, AsOf::default(), Vec::new(), bound))
+    }
+
+    fn holder(sign_in: usize) -> Holder {
+        let groups = vec![format!("group {sign_in}"), "x".repeat(10_000)];
+        Holder { identity: Uid::opaque("a"), session: Some(Arc::new(Session { groups, ..Session::default() })) }
+    }
+
+    #[test]
+    fn many_sign_ins_of_a_person_with_many_bindings_stay_within_the_budget() {
+        let remembered = GrantsCache::new(64 << 20);
+        for sign_in in 0..400 {
+            remembered.insert(holder(sign_in), grants(3_000));
+            assert!(remembered.0.weight() <= 64 << 20);
+        }
+        assert!(remembered.0.len() > 10, "{}", remembered.0.len());
+        let (small, large) = (grants(1).bytes(), grants(3_000).bytes());
+        assert!(small < 8 << 10, "{small}");
+        assert!((200 << 10..2 << 20).contains(&large), "{large}");
+    }
+
+    #[test]
+    fn sets_of_groups_that_are_computed_later_stay_within_the_weight_of_the_grants() {
+        let grants = grants(1_000);
+        for capability in crate::access::Capability::all() {
+            grants.nodes(&[capability]);
+            grants.nodes(&[cap("groups.list"), capability]);
+            assert!(grants.remembered_nodes() * size_of::<Uid>() <= grants.bytes());
+        }
+        assert_eq!(grants.nodes(&[cap("groups.list")]).len(), 1_000);
+    }
+}

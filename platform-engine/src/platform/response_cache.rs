@@ -1,0 +1,93 @@
+//! A single-flight cache of a response that is computed from many resources, invalidated by epochs.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use async_lock::Mutex;
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use crate::{
+    error::Result,
+    pause::pause,
+    store::{Epoch, Store},
+};
+
+/// The bytes of a response, and their entity tag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// A JSON object.
+    pub body: Bytes,
+    /// A weak entity tag (RFC 9110), quotes included: a hash of the bytes.
+    pub etag: Arc<str>,
+}
+
+impl Rendered {
+    /// Returns these bytes with their tag.
+    pub fn new(body: impl Into<Bytes>) -> Self {
+        let body = body.into();
+        let hash = Sha256::digest(&body);
+        Self::tagged(body, &hash)
+    }
+
+    /// As [`Rendered::new`], for a long response: yields to other tasks while it hashes.
+    pub async fn of_many(body: impl Into<Bytes>) -> Self {
+        let body = body.into();
+        let mut hash = Sha256::new();
+        for part in body.chunks(PART) {
+            hash.update(part);
+            pause().await;
+        }
+        Self::tagged(body, &hash.finalize())
+    }
+
+    fn tagged(body: Bytes, hash: &[u8]) -> Self {
+        let etag = format!("W/\"{}\"", hex::encode(hash.get(..16).unwrap_or_default())).into();
+        Self { body, etag }
+    }
+}
+
+/// How many bytes are hashed between two yields.
+const PART: usize = 1 << 20;
+
+/// The last response, and the greatest value that its epochs had before it was computed.
+///
+/// Of any number of concurrent requests one computes it, and the others that began before the computation share it.
+#[derive(Debug, Default)]
+pub struct ResponseCache {
+    last: ArcSwapOption<(u64, Rendered)>,
+    computing: Mutex<()>,
+}
+
+impl ResponseCache {
+    /// Returns the response as of this call or later: the cached one while no epoch was raised, and otherwise the one that
+    /// `compute` returns.
+    ///
+    /// # Errors
+    /// Those of the store and of `compute`.
+    pub async fn get(
+        &self,
+        store: &dyn Store,
+        epochs: &[Epoch],
+        compute: impl Future<Output = Result<Rendered>> + Send,
+    ) -> Result<Rendered> {
+        let requested_at = greatest_of(store, epochs).await?;
+        let fresh = || self.last.load_full().filter(|last| last.0 >= requested_at).map(|last| last.1.clone());
+        if let Some(rendered) = fresh() {
+            return Ok(rendered);
+        }
+        let _turn = self.computing.lock().await;
+        if let Some(rendered) = fresh() {
+            return Ok(rendered);
+        }
+        let computed_at = greatest_of(store, epochs).await?;
+        let rendered = compute.await?;
+        self.last.store(Some(Arc::new((computed_at, rendered.clone()))));
+        Ok(rendered)
+    }
+}
+
+/// Returns the greatest value of these epochs, which rises whenever any of them is raised.
+async fn greatest_of(store: &dyn Store, epochs: &[Epoch]) -> Result<u64> {
+    Ok(store.get(&[], epochs).await?.epochs.into_iter().max().unwrap_or_default())
+}

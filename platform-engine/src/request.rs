@@ -1,0 +1,345 @@
+//! Requests of lists, as a query string or as JSON, in one canonical form.
+
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use serde_json::{Map, Value};
+
+use crate::{
+    aip::order_by,
+    error::{Result, Violations},
+    fields::{self, is_named},
+    json::snake_case,
+    kind::{self, By, Field, Kind, Method, Param, Type, Verb},
+    scope::{Parent, UidpFilter},
+    store::{Filter, KeyName, KeyValue, Order, OrderBy},
+    uid::Uid,
+};
+
+/// How many resources a page has when the request does not say.
+pub const DEFAULT_PAGE_SIZE: usize = 50;
+
+/// The most resources that a page has; a request for more gets these.
+pub const MAX_PAGE_SIZE: usize = 200;
+
+/// The most bytes of a page token, which has a position in it.
+pub const MAX_PAGE_TOKEN: usize = 8 << 10;
+
+const UID: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
+const UID_OR_ROOT: &str = "^(/|[0-9a-f]{40}(/[0-9a-f]{16})*)$";
+
+/// The parameter of the size of a page.
+pub const PAGE_SIZE: Field = Field::new("pageSize", Type::Int32)
+    .about("The number of resources on a page: 1 to 200; 0 means 50, and larger values mean 200.");
+/// The parameter of the token of a page.
+pub const PAGE_TOKEN: Field = Field::string("pageToken")
+    .about("The `nextPageToken` of the page before.")
+    .pattern("^[A-Za-z0-9_-]*$")
+    .max_len(MAX_PAGE_TOKEN);
+/// The parameter of the order of a list.
+pub const ORDER_BY: Field =
+    Field::string("orderBy").about("A field to order by, optionally followed by ` asc` or ` desc`.");
+/// The parameter of how many resources a list skips.
+pub const SKIP: Field =
+    Field::new("skip", Type::Int32).about("The number of resources to pass over, counted from the page token.");
+
+/// The parameters that every list has.
+pub const LIST_FIELDS: &[Field] = &[
+    Field::message(
+        "uidp",
+        &[
+            Field::string("ancestorsOf").about("Only resources above this one; it is not included.").pattern(UID),
+            Field::string("descendantsOf").about("Only resources at or below this group.").pattern(UID),
+            Field::string("childrenOf")
+                .about("Only resources directly below this one; `/` means in no group.")
+                .pattern(UID_OR_ROOT),
+            Field::bool("inRoot").about("Whether to list only resources in no group."),
+            Field::strings("ids").about("Only these resources. May be repeated.").pattern(UID).max_items(1000),
+        ],
+    )
+    .about("Hierarchy filters; several combine by AND."),
+    PAGE_SIZE,
+    PAGE_TOKEN,
+    ORDER_BY,
+    SKIP,
+];
+
+/// Returns all parameters of a kind's list: those that every list has, then its own. Only where resources lie in a
+/// hierarchy are there hierarchy filters.
+pub fn list_fields(kind: &'static Kind) -> impl Iterator<Item = &'static Field> {
+    let own = kind.method(Verb::List).map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
+    let flat = kind.parent == kind::Parent::None;
+    LIST_FIELDS.iter().filter(move |field| !(flat && field.name == "uidp")).chain(own)
+}
+
+/// A request for a page of a list, checked.
+#[derive(Debug, Clone)]
+pub struct ListRequest {
+    pub(crate) uidp: UidpFilter,
+    pub(crate) filters: Vec<Filter>,
+    pub(crate) order: Order,
+    pub(crate) page_size: usize,
+    pub(crate) page_token: String,
+    pub(crate) skip: u64,
+    /// The uid of what the list is of, as [`Method::of`] says.
+    pub(crate) of: Option<Uid>,
+    /// All that a page token is bound to, but for the caller.
+    pub(crate) canonical: String,
+}
+
+impl ListRequest {
+    /// Reads the pairs of a query string, decoded, in either spelling (`docs/api.md`, Lists).
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with every parameter that is unknown, given twice or not of its type.
+    pub fn from_query(kind: &'static Kind, pairs: &[(String, String)]) -> Result<Self> {
+        let mut violations = Violations::default();
+        let request = read_pairs(&|key| lookup(kind, key), pairs, &mut violations);
+        Self::read(kind, request, violations)
+    }
+
+    /// Reads a request as its proto3 JSON.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with every field that is unknown, given twice or not of its type.
+    pub fn from_json(kind: &'static Kind, request: Map<String, Value>) -> Result<Self> {
+        Self::read(kind, request, Violations::default())
+    }
+
+    /// Reads a request, of which these violations were found already.
+    fn read(kind: &'static Kind, request: Map<String, Value>, mut violations: Violations) -> Result<Self> {
+        let mut values = fields::read_with(&|key| lookup(kind, key), request, None);
+        for violation in std::mem::take(&mut values.violations).into_vec() {
+            violations.add(as_documented(&violation.field), violation.description);
+        }
+        let text = |name: &str| values.value(name).and_then(Value::as_str).unwrap_or_default();
+        let number = |name: &str| values.value(name).and_then(Value::as_i64).unwrap_or_default();
+
+        let page_size = match usize::try_from(number("pageSize")) {
+            Ok(0) => DEFAULT_PAGE_SIZE,
+            Ok(size) => size.min(MAX_PAGE_SIZE),
+            Err(_) => {
+                violations.add("page_size", "must not be negative");
+                0
+            }
+        };
+        let skip = u64::try_from(number("skip")).unwrap_or_else(|_| {
+            violations.add("skip", "must not be negative");
+            0
+        });
+        let method = kind.method(Verb::List);
+        let default_order = method.map_or("uid", |list| list.order);
+        let order_text = Some(text("orderBy")).filter(|order| !order.trim().is_empty()).unwrap_or(default_order);
+        let order = order_by::parse(order_text, kind.fields);
+        let uidp = uidp_filter(values.value("uidp"), &mut violations);
+        let order = order.unwrap_or_else(|rule| {
+            violations.add("order_by", rule);
+            Order { by: OrderBy::Uid, descending: false }
+        });
+        if violations.is_empty() {
+            let own = method.map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
+            own.filter(|field| field.required && values.value(field.name).is_none())
+                .for_each(|field| violations.add(field.name, "is required"));
+        }
+        violations.none_or(())?;
+
+        let values = values.checked()?;
+        let text = |name: &str| values.get(name).and_then(Value::as_str).unwrap_or_default();
+        let page_token = text("pageToken").to_owned();
+        let filters = method.map(|list| filters(list, &values)).unwrap_or_default();
+        // What was understood, not how it was written, so that a list in other words is the same list.
+        let mut canonical = format!("{}\n{order:?}", kind.name);
+        // Writing into a string does not fail.
+        if uidp != UidpFilter::default() {
+            let _ = write!(canonical, "\n{uidp:?}");
+        }
+        if !filters.is_empty() {
+            let _ = write!(canonical, "\n{filters:?}");
+        }
+        let of = method.and_then(|list| list.of).map(|(param, _)| text(param)).filter(|uid| !uid.is_empty());
+        let of = of.map(Uid::opaque);
+        Ok(Self { uidp, filters, order, page_size, page_token, skip, of, canonical })
+    }
+}
+
+/// Returns a parameter of the kind's list by either spelling of its name.
+fn lookup(kind: &'static Kind, key: &str) -> Option<&'static Field> {
+    list_fields(kind).find(|field| is_named(key, field.name))
+}
+
+/// Returns the name by which the documentation calls a parameter that every list has.
+fn as_documented(field: &str) -> String {
+    let common = |prefix: &str| field.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    if !LIST_FIELDS.iter().any(|known| common(known.name)) {
+        return field.to_owned();
+    }
+    snake_case(field)
+}
+
+fn uidp_filter(value: Option<&Value>, violations: &mut Violations) -> UidpFilter {
+    let text = |name: &str| value.and_then(|uidp| uidp.get(name)).and_then(Value::as_str);
+    let mut uid = |name: &str, text: &str| {
+        Uid::parse(text)
+            .inspect_err(|rule| violations.add(as_documented(&format!("uidp.{name}")), rule.to_string()))
+            .ok()
+    };
+    let ids = value.and_then(|uidp| uidp.get("ids")).and_then(Value::as_array).into_iter().flatten();
+    let ids: BTreeSet<_> = ids.filter_map(Value::as_str).filter_map(|text| uid("ids", text)).collect();
+    UidpFilter {
+        ancestors_of: text("ancestorsOf").and_then(|text| uid("ancestorsOf", text)),
+        descendants_of: text("descendantsOf").and_then(|text| uid("descendantsOf", text)),
+        children_of: match text("childrenOf") {
+            Some("/") => Some(Parent::Root),
+            text => text.and_then(|text| uid("childrenOf", text)).map(Parent::Uid),
+        },
+        in_root: value.and_then(|uidp| uidp.get("inRoot")).and_then(Value::as_bool).unwrap_or_default(),
+        ids: ids.into_iter().collect(),
+    }
+}
+
+fn filters(list: &Method, values: &Map<String, Value>) -> Vec<Filter> {
+    let own = list.params.iter().filter_map(|param| filter(param, values.get(param.field.name)?));
+    let narrowed = list.narrow.map(|narrow| narrow(values)).unwrap_or_default();
+    own.chain(narrowed).collect()
+}
+
+fn filter(param: &Param, value: &Value) -> Option<Filter> {
+    let any_of = |key: KeyName, values: Vec<KeyValue>| Filter::AnyOf { key, values };
+    match (param.by, &param.field.ty, value) {
+        (By::Value(key), Type::List(element), Value::Array(values)) => {
+            Some(any_of(key, values.iter().map(|value| element.key(Some(value))).collect()))
+        }
+        (By::Value(key), ty, value) => Some(any_of(key, vec![ty.key(Some(value))])),
+        (By::Above(key), ty, value) => Some(Filter::Above { key, value: ty.key(Some(value)) }),
+        (By::Narrow, ..) => None,
+    }
+}
+
+/// Reads the pairs of a query string, decoded, into the request of an action with these fields: either spelling of
+/// names, dotted into messages, a key again for each element of a list.
+///
+/// # Errors
+/// INVALID_ARGUMENT with every key that is unknown, or given twice and no list.
+pub fn from_query(fields: &'static [Field], pairs: &[(String, String)]) -> Result<Map<String, Value>> {
+    let mut violations = Violations::default();
+    let request = read_pairs(&|key| fields::named(fields, key), pairs, &mut violations);
+    violations.none_or(request)
+}
+
+/// Reads pairs by the fields that `lookup` knows.
+fn read_pairs(
+    lookup: &dyn Fn(&str) -> Option<&'static Field>,
+    pairs: &[(String, String)],
+    violations: &mut Violations,
+) -> Map<String, Value> {
+    let mut object = Map::new();
+    for (key, value) in pairs {
+        let mut names = key.split('.');
+        let mut field = names.next().and_then(lookup);
+        let mut path: Vec<&'static str> = field.iter().map(|field| field.name).collect();
+        for name in names {
+            field = match field.map(|field| &field.ty) {
+                Some(Type::Message(inner)) => fields::named(inner, name),
+                _ => None,
+            };
+            path.extend(field.iter().map(|field| field.name));
+        }
+        match field {
+            Some(field) if !matches!(field.ty, Type::Message(_) | Type::Map(_)) => {
+                if !insert(&mut object, &path, field, value) {
+                    violations.add(as_documented(&path.join(".")), "is given twice");
+                }
+            }
+            _ => violations.add(key, "is not a parameter of this method"),
+        }
+    }
+    object
+}
+
+/// Puts a value at a path; tells whether there was room for it.
+fn insert(object: &mut Map<String, Value>, path: &[&'static str], field: &Field, text: &str) -> bool {
+    match path {
+        [] => false,
+        [name] => match (&field.ty, object.get_mut(*name)) {
+            (Type::List(element), None) => {
+                object.insert((*name).to_owned(), vec![element_from_text(field, element, text)].into());
+                true
+            }
+            (Type::List(element), Some(Value::Array(values))) => {
+                values.push(element_from_text(field, element, text));
+                true
+            }
+            (_, Some(_)) => false,
+            (ty, None) => {
+                object.insert((*name).to_owned(), from_text(ty, text));
+                true
+            }
+        },
+        [name, rest @ ..] => match object.entry(*name).or_insert_with(|| Value::Object(Map::new())) {
+            Value::Object(inner) => insert(inner, rest, field, text),
+            _ => false,
+        },
+    }
+}
+
+fn element_from_text(field: &Field, element: &Type, text: &str) -> Value {
+    field.in_query.map_or_else(|| from_text(element, text), |in_query| in_query(text))
+}
+
+fn from_text(ty: &Type, text: &str) -> Value {
+    match (ty, text) {
+        (Type::Bool, "true" | "True" | "TRUE" | "t" | "T" | "1") => true.into(),
+        (Type::Bool, "false" | "False" | "FALSE" | "f" | "F" | "0" | "") => false.into(),
+        (Type::Int32 | Type::Int64 | Type::Timestamp | Type::Duration | Type::Enum(_), "") => Value::Null,
+        (Type::Enum(_) | Type::Capability, text) => text.parse::<u32>().map_or_else(|_| text.into(), Value::from),
+        _ => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{kind::Resource, sample::Note};
+
+    #[test]
+    fn a_list_is_narrowed_to_at_most_a_thousand_uids() {
+        let list = |count: usize| {
+            let pair = |n: usize| ("uidp.ids".to_owned(), format!("{n:040x}"));
+            ListRequest::from_query(Note::KIND, &(0..count).map(pair).collect::<Vec<_>>())
+        };
+        assert_eq!(list(1_000).unwrap().uidp.ids.len(), 1_000);
+        let error = list(1_001).unwrap_err();
+        let fields: Vec<_> = error.violations().iter().map(|violation| violation.field.as_str()).collect();
+        assert_eq!(fields, ["uidp.ids"]);
+    }
+
+    #[test]
+    fn all_that_is_wrong_with_a_list_is_told_at_once() {
+        let pairs = [
+            ("nam", "x"),
+            ("page_size", "-1"),
+            ("skip", "-1"),
+            ("order_by", "digest"),
+            ("uidp.children_of", "x"),
+            ("name", "a"),
+            ("name", "b"),
+            ("pageSize", "1"),
+            ("updated_since", "now"),
+            ("include_dates", "yes"),
+        ];
+        let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let error = ListRequest::from_query(Note::KIND, &pairs).unwrap_err();
+        let fields: Vec<_> = error.violations().iter().map(|violation| violation.field.as_str()).collect();
+        let expected = [
+            "nam",
+            "name",
+            "page_size",
+            "updatedSince",
+            "includeDates",
+            "page_size",
+            "skip",
+            "uidp.children_of",
+            "order_by",
+        ];
+        assert_eq!(fields, expected);
+    }
+}

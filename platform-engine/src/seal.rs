@@ -1,0 +1,159 @@
+//! Secrets at rest: sealed by keys that the embedder keeps elsewhere, so that a store's files tell none of them.
+//!
+//! For secrets that must be read again. What only has to be recognised is stored as a hash.
+
+use std::fmt;
+
+use chacha20poly1305::{
+    KeyInit, XChaCha20Poly1305, XNonce,
+    aead::{Aead, Payload},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::entropy::Entropy;
+
+/// The keys that seal secrets in the store: the first seals, all open.
+///
+/// A key must be kept for as long as there is a secret that it sealed.
+#[derive(Clone)]
+pub struct SealKeys(Vec<(u64, XChaCha20Poly1305)>);
+
+/// Says that a sealed secret does not open: its key is gone, or it is not what was sealed there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a sealed secret does not open; the key that sealed it may be missing")]
+pub struct DoesNotOpen;
+
+const VERSION: u8 = 1;
+const NONCE_LEN: usize = 24;
+
+impl SealKeys {
+    /// Returns the keys, each with the number by which what it sealed refers to it, the newest first.
+    pub fn new(keys: impl IntoIterator<Item = (u64, [u8; 32])>) -> Self {
+        Self(keys.into_iter().map(|(id, key)| (id, XChaCha20Poly1305::new(&key.into()))).collect())
+    }
+
+    /// Seals a secret for its place: with XChaCha20-Poly1305, a drawn nonce, and the place authenticated, so that
+    /// what was sealed for one resource does not open at another.
+    ///
+    /// # Errors
+    /// [`DoesNotOpen`] when there is no key.
+    pub fn seal(&self, entropy: &dyn Entropy, place: &str, secret: &[u8]) -> Result<Vec<u8>, DoesNotOpen> {
+        let (id, cipher) = self.0.first().ok_or(DoesNotOpen)?;
+        let mut nonce = [0; NONCE_LEN];
+        entropy.fill(&mut nonce);
+        let payload = Payload { msg: secret, aad: place.as_bytes() };
+        let text = cipher.encrypt(&XNonce::from(nonce), payload).map_err(|_| DoesNotOpen)?;
+        Ok([&[VERSION][..], &id.to_be_bytes(), &nonce, &text].concat())
+    }
+
+    /// Returns whether the newest key sealed this for this place, and it is this secret.
+    pub fn is_sealed(&self, place: &str, sealed: &[u8], secret: &[u8]) -> bool {
+        let newest = self.0.first().map(|(id, _)| id.to_be_bytes());
+        let id = sealed.split_first().and_then(|(_, rest)| rest.first_chunk());
+        newest.as_ref() == id && self.open(place, sealed).is_ok_and(|opened| opened == secret)
+    }
+
+    /// Opens what was sealed for this place.
+    ///
+    /// # Errors
+    /// [`DoesNotOpen`].
+    pub fn open(&self, place: &str, sealed: &[u8]) -> Result<Vec<u8>, DoesNotOpen> {
+        let (version, rest) = sealed.split_first().ok_or(DoesNotOpen)?;
+        let (id, rest) = rest.split_first_chunk().ok_or(DoesNotOpen)?;
+        let (nonce, text) = rest.split_first_chunk::<NONCE_LEN>().ok_or(DoesNotOpen)?;
+        let id = u64::from_be_bytes(*id);
+        let (_, cipher) = self.0.iter().find(|(known, _)| *known == id && *version == VERSION).ok_or(DoesNotOpen)?;
+        let payload = Payload { msg: text, aad: place.as_bytes() };
+        cipher.decrypt(&XNonce::from(*nonce), payload).map_err(|_| DoesNotOpen)
+    }
+}
+
+/// Shows no key.
+impl fmt::Debug for SealKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(id, _)| id)).finish()
+    }
+}
+
+/// A text that logs must not have: `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Returns the text.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Tells whether there is no text.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_empty() { "Secret(none)" } else { "Secret(…)" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Sevens;
+
+    impl Entropy for Sevens {
+        fn fill(&self, bytes: &mut [u8]) {
+            bytes.fill(7);
+        }
+    }
+
+    #[test]
+    fn what_was_sealed_opens_at_its_place_and_at_no_other() {
+        let keys = SealKeys::new([(7, [1; 32])]);
+        let sealed = keys.seal(&Sevens, "a", b"hush").unwrap();
+        assert_eq!(keys.open("a", &sealed).as_deref(), Ok(&b"hush"[..]));
+        assert_eq!(keys.open("b", &sealed), Err(DoesNotOpen));
+        assert!(!sealed.windows(4).any(|part| part == b"hush"));
+    }
+
+    #[test]
+    fn what_was_changed_in_any_bit_or_cut_short_does_not_open() {
+        let keys = SealKeys::new([(7, [1; 32])]);
+        let sealed = keys.seal(&Sevens, "a", b"hush").unwrap();
+        for bit in 0..sealed.len() * 8 {
+            let mut changed = sealed.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(keys.open("a", &changed), Err(DoesNotOpen), "bit {bit}");
+        }
+        for len in 0..sealed.len() {
+            assert_eq!(keys.open("a", &sealed[..len]), Err(DoesNotOpen));
+        }
+    }
+
+    #[test]
+    fn a_newer_key_seals_and_the_older_one_still_opens() {
+        let old = SealKeys::new([(1, [1; 32])]);
+        let both = SealKeys::new([(2, [2; 32]), (1, [1; 32])]);
+        let sealed = old.seal(&Sevens, "a", b"hush").unwrap();
+        assert_eq!(both.open("a", &sealed).as_deref(), Ok(&b"hush"[..]));
+        assert_eq!(old.open("a", &both.seal(&Sevens, "a", b"hush").unwrap()), Err(DoesNotOpen));
+        assert!(old.is_sealed("a", &sealed, b"hush") && !old.is_sealed("a", &sealed, b"other"));
+        assert!(!both.is_sealed("a", &sealed, b"hush"), "an older key sealed it");
+        assert_eq!(SealKeys::new([]).seal(&Sevens, "a", b"hush"), Err(DoesNotOpen));
+    }
+
+    #[test]
+    fn debug_shows_neither_keys_nor_secrets() {
+        let shown = format!("{:?} {:?}", SealKeys::new([(9, [1; 32])]), Secret::new("hush"));
+        assert_eq!(shown, "[9] Secret(…)");
+    }
+}

@@ -1,0 +1,159 @@
+//! The standard methods (AIP-131 to AIP-135) and actions, each once for all kinds.
+//!
+//! Checks come in one order everywhere: the caller, the uid, access from its path, the rest of the request, what is
+//! stored (`docs/api.md`, Access).
+
+pub(crate) mod action;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod update;
+
+pub use create::Prepared;
+pub use list::{ListReply, PAGE_BYTES};
+pub use update::{is_same, times};
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use crate::{
+    aip::field_mask::Mask,
+    cx::Cx,
+    error::{Error, Result},
+    fields::{self, Values},
+    kind::{Kind, Registered, Verb},
+    offload,
+    request::ListRequest,
+    scope::Scopes,
+    uid::Uid,
+    write::RENDERING,
+};
+
+/// The body of a request, which is read once, however often the operation is repeated.
+#[derive(Debug, Default)]
+pub(crate) struct Once(OnceLock<Sent>);
+
+/// The values of a body, and the fields that it sets.
+#[derive(Debug, Clone)]
+struct Sent {
+    values: Values,
+    mask: Mask,
+}
+
+impl Once {
+    /// Reads a body, apart from other requests when that is costly, for the organization of a uid.
+    async fn read(
+        &self,
+        cx: &Cx<'_>,
+        kind: &'static Kind,
+        uid: &Uid,
+        body: &Map<String, Value>,
+        read: impl FnOnce(Map<String, Value>) -> Result<Sent> + Send + 'static,
+    ) -> Result<Sent> {
+        if let Some(sent) = self.0.get() {
+            return Ok(sent.clone());
+        }
+        let body = body.clone();
+        let sent = match fields::is_costly(kind.fields, &body) {
+            true => offload::run(cx.platform().offload(), uid.root(), move || read(body)).await??,
+            false => read(body)?,
+        };
+        Ok(self.0.get_or_init(|| sent).clone())
+    }
+}
+
+/// Reads a uid of a request.
+fn uid_in(field: &'static str, text: &str) -> Result<Uid> {
+    if text.is_empty() {
+        return Err(Error::invalid_field(field, "is required"));
+    }
+    Uid::parse(text).map_err(|rule| Error::invalid_field(field, rule.to_string()))
+}
+
+/// Refuses a caller who may not use a standard method at this uid, which for a create is the parent's.
+pub(crate) async fn demand(cx: &Cx<'_>, registered: &Registered, verb: Verb, uid: &str) -> Result<()> {
+    let kind = registered.kind;
+    match verb {
+        Verb::List => Ok(()),
+        Verb::Create => create::demand(cx, registered, uid).await.map(drop),
+        Verb::Get | Verb::Update | Verb::Delete => cx.demand_method(kind, verb, &uid_in("uid", uid)?),
+    }
+}
+
+/// Completes bodies that are not stored as they are returned; the others pass as they are.
+async fn rendered(cx: &Cx<'_>, registered: &Registered, stored: Vec<(u16, Bytes)>) -> Result<Vec<Bytes>> {
+    if stored.iter().all(|(rendering, _)| *rendering == RENDERING) {
+        return Ok(stored.into_iter().map(|(_, body)| body).collect());
+    }
+    let computed = stored.iter().filter(|(rendering, _)| *rendering != RENDERING);
+    let bodies = computed.map(|(_, body)| body.clone()).collect();
+    let mut bodies = (registered.render)(cx, bodies).await?.into_iter();
+    stored
+        .into_iter()
+        .map(|(rendering, body)| match rendering {
+            RENDERING => Ok(body),
+            _ => bodies.next().ok_or_else(|| Error::internal("a page lost a resource while rendering")),
+        })
+        .collect()
+}
+
+/// Completes one body.
+pub(crate) async fn rendered_one(cx: &Cx<'_>, registered: &Registered, body: &Value, computed: bool) -> Result<Bytes> {
+    let body = encode(body)?;
+    if !computed {
+        return Ok(body);
+    }
+    let body = (registered.render)(cx, vec![body]).await?.pop();
+    body.ok_or_else(|| Error::internal("a resource was lost while rendering"))
+}
+
+/// Writes a body that has its canonical form.
+///
+/// # Errors
+/// INTERNAL when it cannot be written as JSON.
+pub fn encode(body: &Value) -> Result<Bytes> {
+    serde_json::to_vec(body).map(Bytes::from).map_err(Error::internal)
+}
+
+/// The methods that actions of a kind combine with others.
+impl Cx<'_> {
+    /// Checks and completes a create of a kind, without committing it: several can be committed as one.
+    ///
+    /// # Errors
+    /// As [`Platform::create_erased`](crate::platform::Platform::create_erased).
+    pub async fn prepare_create(
+        &self,
+        registered: &Registered,
+        parent: &str,
+        body: &Map<String, Value>,
+    ) -> Result<Prepared> {
+        create::prepare(self, registered, parent, body, &Once::default()).await
+    }
+
+    /// Deletes a resource with its dependents. The caller's capabilities are not checked.
+    ///
+    /// # Errors
+    /// NOT_FOUND, FAILED_PRECONDITION when a dependent restricts the delete, and those of the store.
+    pub async fn delete(&self, registered: &Registered, uid: Uid) -> Result<()> {
+        delete::carry_out(self, registered, uid).await
+    }
+
+    /// Lists the resources of a kind in these scopes. The caller's capabilities are not checked.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT on `page_token`, and those of the store.
+    pub async fn list_in(&self, registered: &Registered, request: &ListRequest, scopes: Scopes) -> Result<ListReply> {
+        list::list_in(self, registered, request, scopes).await
+    }
+
+    /// Returns stored bodies as methods return them: with what [`Resource::render`](crate::kind::Resource::render) adds.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn rendered(&self, registered: &Registered, bodies: Vec<Bytes>) -> Result<Vec<Bytes>> {
+        (registered.render)(self, bodies).await
+    }
+}

@@ -1,0 +1,174 @@
+//! Creates (AIP-133).
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use super::{Once, Sent, rendered_one, uid_in};
+use crate::{
+    aip::field_mask::Mask,
+    cx::Cx,
+    error::{Error, Result},
+    fields::{self, Checked, Values},
+    kind::{Change, Kind, Method, Parent, Registered, Verb},
+    store::{Filter, Item, Key, OrderBy, Query, Require, Scope},
+    uid::Uid,
+    write::Write,
+};
+
+pub(crate) async fn create(
+    cx: &Cx<'_>,
+    registered: &Registered,
+    parent: &str,
+    body: &Map<String, Value>,
+    once: &Once,
+) -> Result<Bytes> {
+    let mut prepared = prepare(cx, registered, parent, body, once).await?;
+    if let Some(standing) = &prepared.unchanged {
+        return rendered_one(cx, registered, standing, prepared.computed).await;
+    }
+    cx.foresee(&prepared.write);
+    let reply = rendered_one(cx, registered, &prepared.body, prepared.computed).await?;
+    cx.record_method_event(&mut prepared.write, registered, Verb::Create, &prepared.uid, Some(&reply)).await?;
+    cx.commit(prepared.write).await?;
+    Ok(reply)
+}
+
+/// A create that only has to be committed.
+#[derive(Debug)]
+pub struct Prepared {
+    uid: Uid,
+    /// The resource as it is stored.
+    pub body: Checked,
+    /// Whether [`Resource::render`](crate::kind::Resource::render) completes it.
+    pub computed: bool,
+    /// The commit.
+    pub write: Write,
+    /// The stored resource, when the create would replace it by an equal one: nothing has to be committed.
+    unchanged: Option<Checked>,
+}
+
+/// Checks and completes a create; several prepared ones can be committed as one.
+pub(crate) async fn prepare(
+    cx: &Cx<'_>,
+    registered: &Registered,
+    parent: &str,
+    body: &Map<String, Value>,
+    once: &Once,
+) -> Result<Prepared> {
+    let kind = registered.kind;
+    let (method, parent) = demand(cx, registered, parent).await?;
+
+    if !kind.parent.shares_uid() && parent.as_ref().is_some_and(|uid| uid.ancestry().count() >= Uid::MAX_SEGMENTS) {
+        return Err(Error::invalid_field("parent", format!("must lie less than {} levels deep", Uid::MAX_SEGMENTS)));
+    }
+
+    let share = parent.as_ref().unwrap_or(&cx.caller().identity);
+    let read = move |body| {
+        let mut input = fields::read(kind.fields, body, None);
+        input.require(kind.fields);
+        let mask = Mask::Paths(std::mem::take(&mut input.paths));
+        Ok(Sent { values: input.checked()?, mask })
+    };
+    let Sent { values, mask } = once.read(cx, kind, share, body, read).await?;
+
+    let mut write = Write::default();
+    if let (Some(parent), Some(parent_kind)) = (&parent, cx.platform().parent_kind(kind)?) {
+        let missing = Error::not_found(parent_kind, parent.as_str());
+        write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
+    }
+    let standing = match (method.upsert, &parent) {
+        (Some(field), Some(parent)) => standing(cx, kind, parent, field, &values).await?,
+        _ => None,
+    };
+    let now = cx.now();
+    let (verb, uid, old, create_time, update_time) = match standing {
+        Some(item) => {
+            write.require_or_retry(Require::Revision(Key::new(kind.name, item.uid.clone()), item.revision));
+            let old = Checked::stored(&item.body)?;
+            let (created, updated) = super::update::times(&old, now);
+            (Verb::Update, item.uid, Some(old), created, updated)
+        }
+        None => {
+            let uid = new_uid(cx, kind, parent.as_ref());
+            let key = Key::new(kind.name, uid.clone());
+            match kind.parent.shares_uid() {
+                true => write.require_or_fail(Require::Absent(key), already_there(kind, &uid)),
+                false => write.require_or_retry(Require::Absent(key)),
+            }
+            (Verb::Create, uid, None, now, now)
+        }
+    };
+    let new = Checked::created(&uid, values, create_time, update_time);
+    let before = old.clone();
+    let mut change = Change {
+        verb,
+        uid,
+        old,
+        new: Some(new),
+        private: Bytes::new(),
+        paths: mask.paths(kind.fields),
+        replaces_all: false,
+        write,
+    };
+    let prepared = (registered.prepare)(cx, &mut change).await?;
+    let (body, computed) = prepared.ok_or_else(|| Error::internal("a change that leaves nothing"))?;
+    let is_same = |before: &Checked| change.private.is_empty() && super::update::is_same(before, &body);
+    let unchanged = before.filter(|before| change.write.is_empty() && is_same(before));
+    change.write.put_bounded(kind, &change.uid, &body, computed, change.private)?;
+    Ok(Prepared { uid: change.uid, body, computed, write: change.write, unchanged })
+}
+
+/// Refuses a caller who may not create here; returns the method and the parent, if there is one.
+pub(crate) async fn demand(
+    cx: &Cx<'_>,
+    registered: &Registered,
+    parent: &str,
+) -> Result<(&'static Method, Option<Uid>)> {
+    let kind = registered.kind;
+    let Some(method) = kind.method(Verb::Create) else { return Err(Error::denied()) };
+    let parent = match kind.parent {
+        Parent::GroupOrNone => (registered.parent_for_create)(cx, parent, method.capabilities).await?,
+        Parent::None => None,
+        _ => {
+            let parent = uid_in("parent", parent)?;
+            cx.demand(&parent, method.capabilities)?;
+            Some(parent)
+        }
+    };
+    Ok((method, parent))
+}
+
+fn new_uid(cx: &Cx<'_>, kind: &Kind, parent: Option<&Uid>) -> Uid {
+    let entropy = cx.platform().entropy();
+    match parent {
+        None => Uid::new_root(entropy),
+        Some(parent) if kind.parent.shares_uid() => parent.clone(),
+        Some(parent) => parent.new_child(entropy),
+    }
+}
+
+fn already_there(kind: &Kind, uid: &Uid) -> Error {
+    let parent = kind.parent.kind().unwrap_or("parent");
+    let message = format!("There is already a resource of kind {} of this {parent}", kind.name);
+    Error::already_exists(message).of_resource(kind, uid.as_str())
+}
+
+/// Returns the resource that a create would replace: the one of the same parent with the same value in the field.
+async fn standing(
+    cx: &Cx<'_>,
+    kind: &'static Kind,
+    parent: &Uid,
+    field: &'static str,
+    values: &Values,
+) -> Result<Option<Item>> {
+    let Some(value) = kind.field(field).map(|field| field.ty.key(values.get(field.name))) else { return Ok(None) };
+    let page = cx
+        .page(Query {
+            filters: vec![Filter::AnyOf { key: field, values: vec![value] }],
+            limit: 1,
+            order: crate::store::Order { by: OrderBy::Uid, descending: false },
+            ..Query::new(kind.name, Scope::Children(parent.clone()))
+        })
+        .await?;
+    Ok(page.items.into_iter().next())
+}

@@ -1,0 +1,98 @@
+//! Deletes (AIP-135; `docs/api.md`, Deletes).
+
+use super::uid_in;
+use crate::{
+    cx::Cx,
+    error::{Error, Result},
+    fields::Checked,
+    kind::{Change, Kind, Registered, Verb, WhenParentGoes},
+    store::{Delete, Key, Require},
+    uid::Uid,
+    write::Write,
+};
+
+pub(crate) async fn delete(cx: &Cx<'_>, registered: &Registered, uid: &str) -> Result<()> {
+    let kind = registered.kind;
+    let uid = uid_in("uid", uid)?;
+    cx.demand_method(kind, Verb::Delete, &uid)?;
+    carry_out(cx, registered, uid).await
+}
+
+/// Deletes a resource that the caller may delete, with what hangs on it.
+pub(crate) async fn carry_out(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> Result<()> {
+    cx.commit(prepared(cx, registered, uid).await?).await.map(drop)
+}
+
+/// Returns what deletes a resource, with what hangs on it.
+pub(crate) async fn prepared(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> Result<Write> {
+    let kind = registered.kind;
+    let Some(record) = cx.record(kind, &uid).await? else {
+        return Err(Error::not_found(kind, uid.as_str()));
+    };
+    let mut write = Write::default();
+    let key = Key::new(kind.name, uid.clone());
+    write.require_or_retry(Require::Revision(key.clone(), record.revision));
+    what_hangs_on(cx, kind, &uid, &mut write);
+    write.delete(Delete::Key(key));
+
+    let old = Checked::stored(&record.body)?;
+    let mut change = Change {
+        verb: Verb::Delete,
+        uid,
+        old: Some(old),
+        new: None,
+        private: record.private,
+        paths: Vec::new(),
+        replaces_all: false,
+        write,
+    };
+    (registered.prepare)(cx, &mut change).await?;
+    cx.record_method_event(&mut change.write, registered, Verb::Delete, &change.uid, None).await?;
+    Ok(change.write)
+}
+
+/// Takes with it what goes with a resource of this kind, and requires that nothing stands in the way of any of it: of
+/// what hangs on the resource, and on what goes with it, at every depth.
+fn what_hangs_on(cx: &Cx<'_>, kind: &Kind, uid: &Uid, write: &mut Write) {
+    let mut below = Vec::new();
+    // The kinds that go, and whether all the way down to them uids are the resource's own.
+    let mut going = vec![(kind.name, true)];
+    let mut next = 0;
+    while let Some((parent, same_uid)) = going.get(next).copied() {
+        next += 1;
+        for child in cx.platform().kinds().filter(|child| child.parent.kind() == Some(parent)) {
+            let same_uid = same_uid && child.parent.shares_uid();
+            match (child.when_parent_goes, same_uid) {
+                (WhenParentGoes::Blocks, _) => {
+                    let require = match same_uid {
+                        true => Require::Absent(Key::new(child.name, uid.clone())),
+                        false => Require::NoneBelow(uid.clone(), vec![child.name]),
+                    };
+                    let (kind, children) = (spoken(kind.name), spoken(child.plural));
+                    let why = format!("cannot delete {kind} with child {children}");
+                    write.require_or_fail(require, Error::blocked("RESOURCE_NOT_EMPTY", why));
+                }
+                (WhenParentGoes::Goes, true) => write.delete(Delete::Key(Key::new(child.name, uid.clone()))),
+                (WhenParentGoes::Goes, false) => below.push(child.name),
+            }
+            let is_new = going.iter().all(|(name, _)| *name != child.name);
+            if child.when_parent_goes == WhenParentGoes::Goes && is_new {
+                going.push((child.name, same_uid));
+            }
+        }
+    }
+    if !below.is_empty() {
+        write.delete(Delete::Below(uid.clone(), below));
+    }
+}
+
+/// Returns a camelCase name as people say it: `roleBindings` is "role bindings".
+fn spoken(name: &str) -> String {
+    name.char_indices().fold(String::new(), |mut words, (at, c)| {
+        if c.is_ascii_uppercase() && at > 0 {
+            words.push(' ');
+        }
+        words.push(c.to_ascii_lowercase());
+        words
+    })
+}

@@ -1,0 +1,148 @@
+//! Lists (AIP-132, AIP-158; `docs/api.md`, Lists).
+
+use bytes::Bytes;
+
+use serde_json::Value;
+
+use super::{RENDERING, encode, rendered};
+use crate::{
+    cx::Cx,
+    error::{Error, Result},
+    fields,
+    kind::{Kind, Registered, Verb},
+    request::ListRequest,
+    scope::Scopes,
+    store::{Item, KeyValue, Order, OrderBy, Position, Query, Scope},
+};
+
+/// The most bytes of a page's resources, both as they are stored and as they are returned; a longer one has a page of
+/// its own. Our choice.
+pub const PAGE_BYTES: usize = 4 << 20;
+
+/// How many resources are completed at once, so that few are completed in vain.
+const AT_ONCE: usize = 50;
+
+/// A page of a list, each resource as its JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListReply {
+    /// The resources, in order.
+    pub items: Vec<Bytes>,
+    /// The token of the next page; none when this is the last.
+    pub next_page_token: Option<String>,
+    /// How many resources match on all pages, of those that the caller may see.
+    pub total_count: u64,
+    /// The `skip` of the request.
+    pub skipped: u64,
+}
+
+pub(crate) async fn list(cx: &Cx<'_>, registered: &Registered, request: &ListRequest) -> Result<ListReply> {
+    let kind = registered.kind;
+    let Some(method) = kind.method(Verb::List) else { return Err(Error::denied()) };
+    let asked = request.uidp.scopes();
+    let visible = match method.open {
+        true => Scopes::disjoint([Scope::Roots]),
+        false => cx.visible(kind, method.capabilities, &asked),
+    };
+    let scopes = asked.and(&visible);
+    // Who may see nothing learns nothing.
+    if let (Some((_, of)), Some(uid), false) = (method.of, &request.of, scopes.is_empty()) {
+        let of = cx.platform().kinds().find(|kind| kind.name == of);
+        let of = of.ok_or_else(|| Error::internal("a list of a kind that the platform was not given"))?;
+        if cx.record(of, uid).await?.is_none() {
+            return Err(Error::not_found(of, uid.as_str()));
+        }
+    }
+    list_in(cx, registered, request, scopes).await
+}
+
+/// Lists what lies in these places, whoever calls.
+pub(crate) async fn list_in(
+    cx: &Cx<'_>,
+    registered: &Registered,
+    request: &ListRequest,
+    scopes: Scopes,
+) -> Result<ListReply> {
+    let kind = registered.kind;
+    let (platform, now) = (cx.platform(), cx.now());
+    let binding = format!("{}\n{}", cx.caller().identity, request.canonical);
+    let after = match request.page_token.as_str() {
+        "" => None,
+        token => platform
+            .page_keys()
+            .open(now, binding.as_bytes(), token)
+            .map_err(|rule| Error::invalid_field("page_token", rule.to_string()))?,
+    };
+    let page = cx
+        .page(Query {
+            kind: kind.name,
+            scopes: scopes.into_vec(),
+            filters: request.filters.clone(),
+            order: request.order,
+            after,
+            skip: request.skip,
+            limit: request.page_size,
+            bytes: PAGE_BYTES,
+            count: true,
+            epochs: Default::default(),
+        })
+        .await?;
+    let (items, next) = completed(cx, registered, request.order, page.items).await?;
+    let next = next.or(page.next);
+    Ok(ListReply {
+        items,
+        next_page_token: next.map(|next| platform.page_keys().issue(now, binding.as_bytes(), &next)),
+        total_count: page.total.unwrap_or_default(),
+        skipped: request.skip,
+    })
+}
+
+/// Returns resources as a list shows them, and the start of the next page if not all of them fit into this one: a
+/// completed resource may be much longer than the stored one.
+async fn completed(
+    cx: &Cx<'_>,
+    registered: &Registered,
+    order: Order,
+    stored: Vec<Item>,
+) -> Result<(Vec<Bytes>, Option<Position>)> {
+    let kind = registered.kind;
+    let is_cut = kind.fields.iter().any(|field| field.unlisted);
+    if !is_cut && stored.iter().all(|item| item.rendering == RENDERING) {
+        // They are as they are stored, and the store has bounded them.
+        return Ok((stored.into_iter().map(|item| item.body).collect(), None));
+    }
+    let (mut items, mut bytes) = (Vec::with_capacity(stored.len()), 0_usize);
+    for some in stored.chunks(AT_ONCE) {
+        let bodies = some.iter().map(|item| (item.rendering, item.body.clone())).collect();
+        for body in rendered(cx, registered, bodies).await? {
+            let body = if is_cut { listed(kind, &body)? } else { body };
+            bytes = bytes.saturating_add(body.len());
+            if bytes > PAGE_BYTES
+                && let Some(last) = items.len().checked_sub(1).and_then(|last| stored.get(last))
+            {
+                return Ok((items, Some(position(kind, order, last)?)));
+            }
+            items.push(body);
+        }
+    }
+    Ok((items, None))
+}
+
+/// Returns a record's place in an order.
+fn position(kind: &Kind, order: Order, item: &Item) -> Result<Position> {
+    let value = match order.by {
+        OrderBy::Uid => KeyValue::default(),
+        OrderBy::Sequence => KeyValue::integer(item.revision.cast_signed()),
+        OrderBy::Key(name) => {
+            let body = serde_json::from_slice(&item.body).map_err(Error::internal)?;
+            let mut keys = fields::sort_keys(kind, &body).into_iter();
+            keys.find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
+        }
+    };
+    Ok(Position { value, uid: item.uid.clone() })
+}
+
+/// Returns a resource's JSON as a list has it: without what only a look at the resource itself shows.
+fn listed(kind: &Kind, item: &[u8]) -> Result<Bytes> {
+    let body: Value = serde_json::from_slice(item).map_err(Error::internal)?;
+    encode(&fields::without(kind.fields, &body, |field| field.unlisted))
+}

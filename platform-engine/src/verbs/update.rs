@@ -1,0 +1,114 @@
+//! Updates by mask (AIP-134; `docs/api.md`, Updates).
+//!
+//! An update that changes nothing commits nothing: `updateTime` stays and no event is recorded.
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use super::{Once, Sent, get::standing, rendered_one, uid_in};
+use crate::{
+    aip::field_mask::Mask,
+    cx::Cx,
+    error::{Error, Result, Violations},
+    fields::{self, Checked},
+    kind::{Change, Kind, Registered, Verb},
+    store::{Key, Require},
+    timestamp::Timestamp,
+    write::{COMPUTED, Write},
+};
+
+pub(crate) async fn update(
+    cx: &Cx<'_>,
+    registered: &Registered,
+    uid: &str,
+    body: &Map<String, Value>,
+    mask: Option<&str>,
+    once: &Once,
+) -> Result<Bytes> {
+    let kind = registered.kind;
+    let uid = uid_in("uid", uid)?;
+    cx.demand_method(kind, Verb::Update, &uid)?;
+    let mask = mask.map(str::to_owned);
+    let Sent { values: input, mask } = once.read(cx, kind, &uid, body, move |body| read(kind, body, mask)).await?;
+
+    let key = Key::new(kind.name, uid.clone());
+    let record = standing(cx, kind, &uid).await?;
+    let mut write = Write::default();
+    let (old, private, computed) = match &record {
+        Some(record) => {
+            write.require_or_retry(Require::Revision(key, record.revision));
+            (Checked::stored(&record.body)?, record.private.clone(), record.rendering == COMPUTED)
+        }
+        None => {
+            write.require_or_retry(Require::Absent(key));
+            if let Some(parent) = cx.platform().parent_kind(kind)? {
+                let missing = Error::not_found(parent, uid.as_str());
+                write.require_or_fail(Require::Exists(Key::new(parent.name, uid.clone())), missing);
+            }
+            (Checked::empty(&uid), Bytes::new(), true)
+        }
+    };
+    let paths = mask.paths(kind.fields);
+    if paths.is_empty() {
+        return rendered_one(cx, registered, &old, computed).await;
+    }
+
+    let mut new = old.updated(kind.fields, &mask, &input)?;
+    let (create_time, update_time) = times(&old, cx.now());
+    new.set_times(create_time, update_time);
+
+    let mut change = Change {
+        verb: Verb::Update,
+        uid,
+        old: Some(old.clone()),
+        new: Some(new),
+        private: private.clone(),
+        paths,
+        replaces_all: mask == Mask::All,
+        write,
+    };
+    let prepared = (registered.prepare)(cx, &mut change).await?;
+    let (body, computed) = prepared.ok_or_else(|| Error::internal("a change that leaves nothing"))?;
+    if change.write.is_empty() && change.private == private && is_same(&old, &body) {
+        return rendered_one(cx, registered, &old, computed).await;
+    }
+    change.write.put_bounded(kind, &change.uid, &body, computed, change.private)?;
+    cx.foresee(&change.write);
+    let reply = rendered_one(cx, registered, &body, computed).await?;
+    cx.record_method_event(&mut change.write, registered, Verb::Update, &change.uid, Some(&reply)).await?;
+    cx.commit(change.write).await?;
+    Ok(reply)
+}
+
+/// Reads the mask, which defaults to the fields of the body, and the fields of the body that are in the mask. The
+/// others are ignored, even when they are invalid.
+fn read(kind: &'static Kind, body: Map<String, Value>, mask: Option<String>) -> Result<Sent> {
+    let mut violations = Violations::default();
+    let mask = mask.map(|mask| {
+        Mask::parse(&mask, kind.fields).unwrap_or_else(|found| {
+            violations.append(found);
+            Mask::All
+        })
+    });
+    let mut input = fields::read(kind.fields, body, mask.as_ref());
+    violations.append(std::mem::take(&mut input.violations));
+    input.violations = violations;
+    let mask = mask.unwrap_or_else(|| Mask::Paths(std::mem::take(&mut input.paths)));
+    Ok(Sent { values: input.checked()?, mask })
+}
+
+/// Returns whether two bodies of one resource are equal but for the times that a write sets.
+pub fn is_same(old: &Value, new: &Value) -> bool {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
+    let is_set_by_writes = |name: &str| matches!(name, "createTime" | "updateTime");
+    let left = |body: &Map<String, Value>| body.keys().filter(|name| !is_set_by_writes(name)).count();
+    left(old) == left(new) && old.iter().all(|(name, value)| is_set_by_writes(name) || new.get(name) == Some(value))
+}
+
+/// Returns the times of a resource that is written again: created when it was, updated now and never before it was
+/// last.
+pub fn times(old: &Value, now: Timestamp) -> (Timestamp, Timestamp) {
+    let time = |name: &str| old.get(name).and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
+    let created = time("createTime").unwrap_or(now);
+    (created, time("updateTime").unwrap_or(created).max(now))
+}

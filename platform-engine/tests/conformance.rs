@@ -1,0 +1,10 @@
+//! The memory store passes the suite.
+
+use std::process::ExitCode;
+
+use platform_engine::store::{StoreError, conformance, memory::MemoryStore};
+
+fn main() -> ExitCode {
+    let suite = conformance::Suite::new(async |_directory| Ok::<_, StoreError>(MemoryStore::new()));
+    conformance::main(suite.without("reopen", "nothing outlives the process"))
+}
