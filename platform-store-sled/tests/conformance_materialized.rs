@@ -1,0 +1,9 @@
+//! Runs the conformance suite with lists that are materialized from their second record on, so that the same cases test
+//! materialized lists.
+use platform_core::store::conformance::{self, Suite};
+use platform_store_sled::SledStore;
+
+fn main() -> std::process::ExitCode {
+    let suite = Suite::new(async |directory| SledStore::builder().promote_above(1).open(directory));
+    conformance::main(suite.without("large", "large lists are materialized either way"))
+}
