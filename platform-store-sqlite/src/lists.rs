@@ -9,7 +9,7 @@
 //! - the lists of a filter value at all places are short while the value has at most `SHORT_LEN` records in the whole
 //!   kind. The list of [`Place::All`] with this value decides this, and must be examined before the others.
 //!
-//! Two lists are materialized whatever their length, unless they are empty: the roots without a filter, and all records
+//! Two lists are materialized regardless of length, unless they are empty: the roots without a filter, and all records
 //! of a kind without a filter (only its count). The roots with a filter value are materialized together with the list
 //! of all records with this value, because no index finds roots.
 
@@ -142,8 +142,8 @@ enum Slot {
         /// Whether the list differs from its row.
         changed: bool,
     },
-    /// Not materialized, with at most this many members. Puts of new records raise the bound, deletes do not lower it:
-    /// when it exceeds [`SHORT_LEN`], the members are counted.
+    /// Not materialized, with at most this many members. Puts of new records raise the bound and deletes do not lower
+    /// it; when it exceeds [`SHORT_LEN`], the members are counted.
     Short(u64),
 }
 

@@ -155,7 +155,7 @@ impl<'a> View<'a> {
         self.readers.cache.insert(row, self.snapshot.get(), entry);
     }
 
-    /// Returns the record with this key. That a record does not exist is not cached.
+    /// Returns the record with this key. The absence of a record is not cached.
     pub(crate) fn find(&self, kind: NameId, uid: &str) -> Result<Option<Arc<Loaded>>, StoreError> {
         let row = Row::At(kind, uid);
         if let Some(Entry::Record(record)) = self.cached(row) {
@@ -200,7 +200,7 @@ impl<'a> View<'a> {
         found.map(|found| found.map_err(record::missing)).collect()
     }
 
-    /// Returns the list, if it is materialized. That it is not is cached too.
+    /// Returns the list, if it is materialized. The absence of a list is cached too.
     pub(crate) fn list(&self, key: &ListKey) -> Result<Option<Arc<(ListKey, List)>>, StoreError> {
         match self.cached(Row::List(key)) {
             Some(Entry::List(list)) => return Ok(Some(list)),

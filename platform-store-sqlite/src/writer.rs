@@ -33,7 +33,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// The number of puts from which on no further commit is added to a group. Bounds the latency of its first commit.
+/// A group with this many puts gets no further commits, which limits the latency of its first one.
 const GROUP_RECORDS: usize = 2_000;
 /// The number of written records after which a checkpoint runs.
 const CHECKPOINT_RECORDS: usize = 4_000;
@@ -289,8 +289,8 @@ impl Writer {
         }
         if outcomes.iter().any(Result::is_ok) {
             let sequence = self.state.sequence;
-            // Lists and nodes are written once per group, with the last sequence. That is late enough for invalidation:
-            // the group becomes visible as a whole.
+            // Lists and nodes are written once per group and are invalidated with the sequence of its last commit. The
+            // group becomes visible as a whole, so no snapshot is between its commits.
             self.lists.flush(Transaction { connection: &self.connection, cache: &self.cache, sequence })?;
             self.state.save(&self.connection)?;
         }
@@ -299,8 +299,8 @@ impl Writer {
         Ok(outcomes)
     }
 
-    /// Registers the new names and flags of a group, in a transaction of its own that commits before any row uses them:
-    /// readers rely on it that every name in their snapshot is already published.
+    /// Registers the new names and flags of a group, in a transaction of its own, and publishes them before any row
+    /// uses them: readers assume that every name in their snapshot has been published.
     fn register_names(&self, group: &[Request]) -> Result<(), StoreError> {
         let mut changes = BTreeSet::new();
         let names = self.names.load();

@@ -3,7 +3,7 @@
 //! A list contains the records of a kind at a place, optionally only those with one filter value. While it is short, it
 //! is sorted for each query. It is materialized by the commit after which its uid has more than `promote_above`
 //! descendants in it: each of its orders then has an entry for each record, and one entry has its counters. It stays
-//! materialized until it is empty. Lists of roots and of all records of a kind are materialized whatever their length:
+//! materialized until it is empty. Lists of roots and of all records of a kind are materialized regardless of length:
 //! no index range contains just the roots, and totals of a whole kind need a counter.
 
 use std::collections::{HashMap, HashSet};
@@ -44,7 +44,7 @@ pub(crate) struct Membership {
     relation: Relation,
     /// The length of the list's uid, which the keys of its orders omit.
     prefix: usize,
-    /// Whether the list is materialized whatever its length.
+    /// Whether the list is materialized regardless of its length.
     pub(crate) always: bool,
 }
 
