@@ -239,7 +239,7 @@ impl Check {
         }
         if header.sequence < self.latest {
             let (last, latest) = (header.sequence, self.latest);
-            self.finding(format!("the last commit is {last} by the header, but there is data of commit {latest}"));
+            self.finding(format!("the header's last commit is {last}, but there is data of commit {latest}"));
         }
         Ok(())
     }

@@ -87,7 +87,7 @@ impl Writer {
         let len: u64 = group.iter().flat_map(|request| &request.commit.put).map(len).sum();
         let (log, available) = shared.directory.log_size_and_free_space().ok()?;
         let needed = self.keep_free_bytes.saturating_add(log / 16).saturating_add(2 * len);
-        let why = || format!("{available} bytes are free on the disk, but a commit needs {needed} free bytes");
+        let why = || format!("{available} bytes are free on the disk, but commits need {needed} free bytes");
         (available < needed).then(|| StoreError::Full(reason(why())))
     }
 
@@ -110,6 +110,7 @@ impl Writer {
         if let Some(error) = shared.refuses_commits() {
             return Err(error);
         }
+        // Planning only reads, so a panic leaves nothing torn; but the store is damaged, so accept no further commits.
         let plan = catch(|| Plan::make(&shared.db, &self.header, &self.lists, commit));
         let plan = plan.unwrap_or_else(|panic| {
             shared.stop::<()>(Err(panic.clone()), false);

@@ -110,7 +110,7 @@ pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic: Box<dyn Any + Send>| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
-        // Some of sled's messages contain whole pages of stored data.
+        // Truncated: some of sled's messages contain the whole content of the tree.
         format!("sled panicked: {}", text.chars().take(120).collect::<String>())
     })
 }

@@ -50,9 +50,9 @@ const SEAL_LEN: usize = 8;
 /// Appends an escaped part. Keys then sort by this part first and by the bytes after it second; a part sorts before
 /// longer parts that start with it.
 ///
-/// An escaped part never contains the byte 255. This avoids an endless loop in sled's reverse iteration: it seeks the
-/// predecessor of a key by decrementing the last byte and appending four bytes of 255, which assumes that no key is
-/// greater than that and still less than the original.
+/// An escaped part never contains the byte 255. This works around a bug in sled's reverse iteration, which seeks the
+/// predecessor of a key by decrementing the last byte and appending four bytes of 255. If a key is greater than that
+/// and still less than the original, the iteration loops until it panics.
 fn push_part(key: &mut Vec<u8>, part: &[u8]) {
     for byte in part {
         match byte {

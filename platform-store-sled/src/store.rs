@@ -134,6 +134,8 @@ impl SledStore {
             let (shared, jobs) = (shared.clone(), jobs.clone());
             thread::spawn(move || {
                 loop {
+                    // One idle thread waits in `recv` and holds the lock; the others wait for the lock. The temporary
+                    // guard is released at the end of this statement, before the job runs.
                     let job = jobs.lock().recv();
                     let Ok(job) = job else { return };
                     job(&shared);
@@ -237,6 +239,8 @@ impl fmt::Debug for SledStore {
 
 impl Drop for SledStore {
     fn drop(&mut self) {
+        // Closing the queues ends the threads when they have done everything that is queued. Afterwards this has the
+        // only reference to the shared state, so that dropping it closes sled.
         self.commits = None;
         self.reads = None;
         for thread in self.threads.drain(..) {

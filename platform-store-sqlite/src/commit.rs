@@ -73,6 +73,7 @@ impl Plan {
                 continue;
             }
             let old = record::find(connection, names.id(put.key.kind)?, &put.key.uid, Old::of)?;
+            // A record that is deleted and put in the same commit is replaced, and keeps its number.
             if let Some(old) = &old {
                 deleted.remove(&old.id);
             }
@@ -167,6 +168,7 @@ fn owner(connection: &Connection, (space, value): (NameId, &[u8])) -> Result<Opt
     let mut rows = select.query((space, value)).map_err(store_error)?;
     let Some(row) = rows.next().map_err(store_error)? else { return Ok(None) };
     let id = row.get(0).map_err(store_error)?;
+    // Rows of `owner` have no checksum: the record must confirm that it has the key.
     if record::at(connection, id, |stored| stored.keys.unique().any(|unique| unique == (space, value)))? {
         return Ok(Some(id));
     }

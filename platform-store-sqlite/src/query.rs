@@ -87,6 +87,7 @@ fn page(
     if let ([Scope::All], [], OrderBy::Uid | OrderBy::Sequence) = (&*query.scopes, &*query.filters, query.order.by) {
         return all::page(sources, query, budget);
     }
+    // Each combination of a scope and a value is a source of its own.
     let values =
         query.filters.iter().map(|filter| if let Filter::AnyOf { values, .. } = filter { values.len() } else { 1 });
     if query.scopes.len().saturating_mul(values.max().unwrap_or(1)) > budget.places {
@@ -117,6 +118,7 @@ fn page(
         std::mem::take(&mut first) || bytes <= query.bytes
     };
     records.truncate(records.iter().take_while(fits).count());
+    // Compare each record with the index entry that led to it, to detect damage that no checksum covers.
     for (record, (source, key)) in records.iter().zip(entries.keys()) {
         if record.kind != sources.kind || !source.has(key, &record.stored(), sources.order) {
             return Err(record::misplaced(record.id));

@@ -119,6 +119,7 @@ impl Builder {
     /// # Errors
     /// [`OpenError`], which states the cause and the remedy.
     pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore, OpenError> {
+        // Acquire the lock before anything is read: another store could still be writing the file.
         let path = &resolved(path.as_ref())?;
         let lock = lock(path)?;
         let connection = self.connect(path).map_err(|error| open_error(path, error))?;
@@ -156,6 +157,8 @@ impl Builder {
             let waiting = waiting.clone();
             let run = move || {
                 loop {
+                    // One idle thread waits in `recv` and holds the lock; the others wait for the lock. The temporary
+                    // guard is released at the end of this statement, before the read runs.
                     let next = waiting.lock().recv();
                     let Ok(read) = next else { return };
                     read();
@@ -272,6 +275,7 @@ fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
         let path = path.to_owned();
         return Err(if read_only { OpenError::ReadOnly { path } } else { OpenError::NoWal { path } });
     }
+    // Create the tables atomically, so that a crash leaves either an empty file or a complete store.
     connection.execute_batch("BEGIN IMMEDIATE").map_err(fail)?;
     // The first transaction has created the WAL file, which now exists until the store is closed. SQLite syncs its
     // name when it first syncs the WAL, but ignores an error.

@@ -22,8 +22,8 @@ pub(super) struct Lists {
     promote_above: u32,
     /// All materialized lists.
     materialized: HashMap<Vec<u8>, List>,
-    /// For some lists that are not materialized, the number of descendants of the list's uid in it (a cache). Too low
-    /// at most for a list that grew while `promote_above` was higher.
+    /// For some lists that are not materialized, the number of descendants of the list's uid in it (a cache). Exact,
+    /// except for a list that grew while `promote_above` was higher: for this it can be too low.
     short: HashMap<Vec<u8>, u32>,
 }
 

@@ -48,6 +48,7 @@ impl Plan {
         }
         let mut header = Header { sequence: header.sequence + 1, ..*header };
         let mut changes = Changes::new();
+        // A record that is deleted and put is one change, from its old state to the new one.
         for delete in &commit.delete {
             for (kind, uid) in deleted(db, delete)? {
                 let old = query::record(db, &kind, &uid)?;

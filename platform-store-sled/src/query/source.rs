@@ -115,9 +115,10 @@ impl Source {
         };
         let empty = || Self { entries: Entries::Sorted(Vec::new().into_iter()), descending };
         if let Some(after) = after {
-            let beyond = successor(prefix).is_some_and(|end| after >= end);
-            let short = after.as_slice() < prefix;
-            match (descending, beyond, short) {
+            // A position outside the range must not replace one of its bounds: the range would include other entries.
+            let is_past_end = successor(prefix).is_some_and(|end| after >= end);
+            let is_before_start = after.as_slice() < prefix;
+            match (descending, is_past_end, is_before_start) {
                 (false, true, _) | (true, _, true) => return empty(),
                 (false, false, false) => low = Bound::Excluded(after),
                 (true, false, false) => high = Bound::Excluded(after),

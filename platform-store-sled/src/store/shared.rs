@@ -55,9 +55,11 @@ impl Shared {
         let _gate = self.gate.write();
         let applied = catch(|| self.db.apply_batch(batch));
         if let Ok(Ok(())) = applied {
+            // While the gate is held, so that a read that yields it notices the change: see `View::step`.
             self.sequence.store(sequence, Ordering::Release);
             return Ok(());
         }
+        // Stop before the gate opens: the batch may be applied in part.
         Err(self.stop(applied, true))
     }
 

@@ -122,6 +122,8 @@ fn smallest_range<'q>(
     names: &Names,
     query: &'q Query,
 ) -> Result<Option<(Range<'q>, u64)>, StoreError> {
+    // Start with the whole kind, which always works, and take any smaller range that contains every match: the scopes,
+    // the values of a filter, or both combined.
     let mut best = (Range::Kind, sources.total(None)?.unwrap_or(0));
     let mut offer = |range, size| {
         if size < best.1 {
@@ -138,6 +140,7 @@ fn smallest_range<'q>(
             Filter::AnyOf { key, values } => {
                 let Some(key) = names.get(key) else { return Ok(None) };
                 let values = distinct(values);
+                // With `Scope::All`, the scopes do not narrow the values down.
                 if !is_all {
                     let wanted = Wanted::OneOf(key.id, values);
                     if let Some(size) = bound(sources, query, &wanted)? {

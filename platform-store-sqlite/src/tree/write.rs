@@ -112,7 +112,7 @@ pub(crate) fn remove(nodes: &mut impl NodesMut, mut root: u64, key: &[u8]) -> Re
     }
 }
 
-/// Whether a removal left entries in a node. An empty node is deleted by its parent.
+/// Whether a node still has entries after a removal. The caller deletes an empty node.
 #[derive(PartialEq)]
 enum Remaining {
     Entries,
