@@ -1,13 +1,8 @@
-//! Measures the store: `cargo run --release -p platform-store-sled --example sled_figures [RECORDS] [DIRECTORY]`.
+//! Benchmarks the store: `cargo run --release -p platform-store-sled --example sled_figures [RECORDS] [DIRECTORY]`.
 //!
-//! It loads records into one group, half of them a level deeper, and prints what pages, totals, gets and commits
-//! cost. Compare figures of one run only.
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    clippy::indexing_slicing,
-    reason = "it is an example, whose output this is"
-)]
+//! It loads records into one group, half of them a level deeper, and prints the cost of pages, totals, gets and
+//! commits. Compare only figures of the same run.
+#![allow(clippy::print_stdout, clippy::print_stderr, clippy::indexing_slicing, reason = "this is a benchmark program")]
 
 use std::{path::Path, time::Instant};
 
@@ -30,24 +25,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let start = Instant::now();
     for batch in 0..records / BATCH {
-        // A step that is coprime to the number, so that names do not come in order.
+        // The step is coprime to the number of records, so that each occurs once, but not in order.
         let put = (0..BATCH).map(|i| repo((batch * BATCH + i) * 7_919 % records)).collect();
         pollster::block_on(store.commit(Commit { put, ..Commit::default() }))?;
     }
     let seconds = start.elapsed().as_secs_f64();
-    println!("load {records}: {seconds:.1} s, {:.0} a second", records as f64 / seconds);
-    println!("on disk: {:.0} B a record; memory: {} MiB", size(&directory)? as f64 / records as f64, resident());
+    println!("load {records}: {seconds:.1} s, {:.0} per second", records as f64 / seconds);
+    println!("on disk: {:.0} B per record; memory: {} MiB", size(&directory)? as f64 / records as f64, resident());
 
     let red = vec![Filter::AnyOf { key: "color", values: vec![KeyValue::text("red")] }];
     for (name, scope) in [("children", Scope::Children(group())), ("subtree", Scope::Subtree(group()))] {
         for (order, by) in [("uid", OrderBy::Uid), ("name", OrderBy::Key("name")), ("sequence", OrderBy::Sequence)] {
             for descending in [false, true] {
                 for filters in [vec![], red.clone()] {
-                    let way = if descending { "descending" } else { "ascending" };
+                    let direction = if descending { "descending" } else { "ascending" };
                     let with = if filters.is_empty() { "" } else { ", one filter" };
                     let order_by = Order { by, descending };
                     let query = Query { order: order_by, filters, limit: 50, ..Query::new("Repo", scope.clone()) };
-                    pages(&store, &format!("{name} by {order}, {way}{with}"), query)?;
+                    pages(&store, &format!("{name} by {order}, {direction}{with}"), query)?;
                 }
             }
         }
@@ -94,7 +89,7 @@ fn repo(number: u64) -> Put {
     }
 }
 
-/// Prints what the first page, one at depth, and totals cost.
+/// Prints the cost of the first page, of a page in the middle, of a total and of a skip.
 fn pages(store: &SledStore, name: &str, query: Query) -> Result<(), Box<dyn std::error::Error>> {
     let total = pollster::block_on(store.list(&Query { count: true, ..query.clone() }))?.total.unwrap_or_default();
     let middle = Query { skip: total / 2, limit: 1, ..query.clone() };
@@ -119,7 +114,7 @@ fn gets(store: &SledStore, records: u64) -> Result<(), Box<dyn std::error::Error
     Ok(())
 }
 
-/// Prints how many durable commits of one record this many committers get done beside each other.
+/// Prints the rate of durable commits of one record each by concurrent committers.
 fn commits(store: &SledStore, committers: u64, each: u64) -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -136,7 +131,7 @@ fn commits(store: &SledStore, committers: u64, each: u64) -> Result<(), Box<dyn 
         }
     });
     let rate = (committers * each) as f64 / start.elapsed().as_secs_f64();
-    println!("{committers} committers: {rate:.0} commits a second");
+    println!("{committers} committers: {rate:.0} commits per second");
     Ok(())
 }
 
@@ -157,7 +152,7 @@ fn size(directory: &Path) -> std::io::Result<u64> {
     entries.iter().map(|entry| Ok(entry.metadata()?.len())).sum()
 }
 
-/// Returns the process's resident memory in MiB, where the system tells.
+/// Returns the process's resident memory in MiB; 0 if it is unknown.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,7 +1,7 @@
-//! The proof that a store is sound, from all there is in it.
+//! The consistency check of a whole store.
 //!
-//! Every value is unsealed, every entry that a record should have is looked up, and entries are counted: if all that
-//! should be are there, and there are no more than that, then there are none that should not be.
+//! It verifies the checksum of every value, looks up every entry that each record requires, and counts the entries of
+//! each space: if all required entries exist and the numbers are equal, there are no superfluous ones.
 
 use std::{collections::HashMap, fmt};
 
@@ -15,13 +15,13 @@ use crate::{
     store::{Halt, View},
 };
 
-/// Something that [`SledStore::check`](crate::SledStore::check) found wrong.
+/// An inconsistency that [`SledStore::check`](crate::SledStore::check) found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What is wrong.
+    /// A description of the inconsistency.
     pub what: String,
-    /// What to do about it.
+    /// The recommended remedy.
     pub advice: &'static str,
 }
 
@@ -33,61 +33,68 @@ impl fmt::Display for Finding {
 
 const RESTORE: &str = "stop the server, keep a copy of the store's directory, and restore a backup";
 
-/// The most findings that are told; what follows is more of the same.
-const MOST: usize = 100;
+/// The maximum number of findings that are reported; further ones are usually of the same kind.
+const MAX_FINDINGS: usize = 100;
 
+/// The state of a check.
 #[derive(Default)]
-struct Proof {
+struct Check {
     findings: Vec<Finding>,
-    /// How many entries each space has, and how many it should have.
+    /// The number of entries in each space.
     found: HashMap<u8, u64>,
+    /// The number of entries that each space should have.
     expected: HashMap<u8, u64>,
+    /// The sum of the checksums of records and epochs.
     digest: u64,
+    /// The highest sequence of a record or an epoch.
     latest: u64,
-    lists: HashMap<Vec<u8>, Kept>,
+    lists: HashMap<Vec<u8>, ListCounts>,
 }
 
-/// A list's counters as they are stored, and as they come out.
+/// A list with its stored counters, and with the counters that its records give.
 #[derive(Default)]
-struct Kept {
+struct ListCounts {
     stored: List,
     counted: List,
 }
 
-/// Goes through the store.
+/// Checks the store.
 pub(crate) fn check(view: &mut View<'_>) -> Result<Vec<Finding>, Halt> {
-    let mut proof = Proof::default();
+    let mut check = Check::default();
     for entry in view.db().scan_prefix([schema::LIST]) {
         view.step()?;
         let (key, stored) = entry.map_err(from_sled)?;
         if let Ok(stored) = schema::unseal(&key, &stored).and_then(|(payload, _)| List::decode(payload)) {
-            proof.lists.insert(key.to_vec(), Kept { counted: List { all: 0, direct: 0, ..stored.clone() }, stored });
+            check
+                .lists
+                .insert(key.to_vec(), ListCounts { counted: List { all: 0, direct: 0, ..stored.clone() }, stored });
         }
     }
     for entry in view.db().iter() {
         view.step()?;
         match entry.map_err(from_sled) {
-            Ok((key, stored)) => proof.entry(view, &key, &stored)?,
+            Ok((key, stored)) => check.entry(view, &key, &stored)?,
             Err(error) => {
-                // sled cannot go on behind a page that it cannot read.
-                proof.finding(format!("entries cannot be read: {error}"));
-                return Ok(proof.findings);
+                // sled cannot iterate past a page that it cannot read.
+                check.finding(format!("entries cannot be read: {error}"));
+                return Ok(check.findings);
             }
         }
     }
-    proof.lists();
-    proof.counts();
-    proof.header(view)?;
-    Ok(proof.findings)
+    check.lists();
+    check.counts();
+    check.header(view)?;
+    Ok(check.findings)
 }
 
-impl Proof {
+impl Check {
     fn finding(&mut self, what: String) {
-        if self.findings.len() < MOST {
+        if self.findings.len() < MAX_FINDINGS {
             self.findings.push(Finding { what, advice: RESTORE });
         }
     }
 
+    /// Checks one entry of the tree.
     fn entry(&mut self, view: &mut View<'_>, key: &[u8], stored: &[u8]) -> Result<(), Halt> {
         let space = key.first().copied().unwrap_or_default();
         *self.found.entry(space).or_default() += 1;
@@ -111,11 +118,11 @@ impl Proof {
             schema::LIST => {
                 self.expect(schema::LIST);
                 if !self.lists.contains_key(key) {
-                    self.finding(format!("the list \"{}\" cannot be read", key.escape_ascii()));
+                    self.finding(format!("the list \"{}\" is malformed", key.escape_ascii()));
                 }
             }
             schema::PIECE | schema::FILTER | schema::SEQUENCE | schema::UNIQUE | schema::ORDER => {}
-            _ => self.finding(format!("there is an entry \"{}\" that belongs to nothing", key.escape_ascii())),
+            _ => self.finding(format!("the entry \"{}\" is in an unknown space", key.escape_ascii())),
         }
         Ok(())
     }
@@ -128,7 +135,7 @@ impl Proof {
         self.expect(schema::RECORD);
         self.digest = self.digest.wrapping_add(seal);
         let Some((kind, uid)) = schema::split_record_key(key) else {
-            self.finding(format!("the key \"{}\" of a record cannot be read", key.escape_ascii()));
+            self.finding(format!("the key \"{}\" of a record is malformed", key.escape_ascii()));
             return Ok(());
         };
         let stored = match query::record(view.db(), &kind, &uid) {
@@ -151,7 +158,7 @@ impl Proof {
         }
     }
 
-    /// Looks up all that leads to a record.
+    /// Looks up every entry that leads to a record.
     fn indexes(&mut self, view: &mut View<'_>, kind: &str, uid: &Uid, row: &Row<'_>) -> Result<(), Halt> {
         self.latest = self.latest.max(row.revision);
         let mut expected = entries(kind, uid, row);
@@ -170,23 +177,25 @@ impl Proof {
             view.step()?;
             self.expect(key.first().copied().unwrap_or_default());
             let found = view.get(&key)?;
-            let sound = found.is_some_and(|found| schema::unseal(&key, &found).is_ok_and(|(found, _)| found == value));
-            if !sound {
-                self.finding(format!("{kind} {uid} is not found by \"{}\"", key.escape_ascii()));
+            let is_valid =
+                found.is_some_and(|found| schema::unseal(&key, &found).is_ok_and(|(found, _)| found == value));
+            if !is_valid {
+                self.finding(format!("{kind} {uid} lacks its entry \"{}\"", key.escape_ascii()));
             }
         }
         Ok(())
     }
 
+    /// Compares the counters of lists.
     fn lists(&mut self) {
         let wrong: Vec<_> = self
             .lists
             .iter()
             .filter(|(_, list)| list.stored != list.counted)
             .map(|(key, list)| {
-                let Kept { stored, counted } = list;
+                let ListCounts { stored, counted } = list;
                 format!(
-                    "the list \"{}\" says that it holds {} records and {} of them directly, and it holds {} and {}",
+                    "the list \"{}\" has counters of {} records and {} children, but has {} and {}",
                     key.escape_ascii(),
                     stored.all,
                     stored.direct,
@@ -200,6 +209,7 @@ impl Proof {
         }
     }
 
+    /// Compares the numbers of entries by space.
     fn counts(&mut self) {
         let mut spaces: Vec<u8> = self.found.keys().chain(self.expected.keys()).copied().collect();
         spaces.sort_unstable();
@@ -210,25 +220,26 @@ impl Proof {
             if found != expected {
                 let space = [space];
                 let space = space.escape_ascii();
-                self.finding(format!("{found} entries are in the space `{space}`, where {expected} belong"));
+                self.finding(format!("the space `{space}` has {found} entries instead of {expected}"));
             }
         }
     }
 
+    /// Checks the header against all records and epochs.
     fn header(&mut self, view: &View<'_>) -> Result<(), StoreError> {
         let key = schema::header_key();
         let stored = view.get(&key)?;
         let header = stored.and_then(|stored| Header::decode(schema::unseal(&key, &stored).ok()?.0));
         let Some((_, header)) = header else {
-            self.finding("the header cannot be read".to_owned());
+            self.finding("the header is malformed".to_owned());
             return Ok(());
         };
         if header.digest != self.digest {
-            self.finding("records or epochs are not as the last commit left them".to_owned());
+            self.finding("records or epochs are missing or outdated: the sum of their checksums is wrong".to_owned());
         }
         if header.sequence < self.latest {
             let (last, latest) = (header.sequence, self.latest);
-            self.finding(format!("the last commit is said to be {last}, and there is something of commit {latest}"));
+            self.finding(format!("the header's last commit is {last}, but there is data of commit {latest}"));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, in words that say what, why, and what to do.
+//! Errors, with messages that state the problem, its cause and the remedy.
 
 use std::{
     any::Any,
@@ -9,11 +9,11 @@ use std::{
 
 use platform_engine::store::{Cause, StoreError};
 
-/// Why a store could not be opened.
+/// The error of opening a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process, or another part of this one, has the store open.
+    /// The store is already open, in this process or in another.
     #[error(
         "cannot open the store at {path:?}: {owner} has it open; \
          stop that server, or give this one a directory of its own"
@@ -21,40 +21,39 @@ pub enum OpenError {
     InUse {
         /// The store's directory.
         path: PathBuf,
-        /// Who has it, such as `process 4711`, as far as it can be told.
+        /// The process that has the store open, such as `process 4711`, or `another process` if it is unknown.
         owner: String,
     },
-    /// The file system refused something.
-    #[error(
-        "cannot {action} {path:?}: {source}; the server needs a directory that it may write in, on a disk with room"
-    )]
+    /// A file operation failed.
+    #[error("cannot {action} {path:?}: {source}; the server needs a writable directory on a disk with free space")]
     File {
-        /// What was attempted, such as `open`.
+        /// The operation, such as `open`.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The directory holds something else.
-    #[error("{path:?} is no store: {reason}; give an empty or new directory, or the one that the store was made in")]
+    /// The directory contains something else.
+    #[error("{path:?} is not a store: {reason}; use a new or empty directory, or the directory of an existing store")]
     NotAStore {
         /// The directory.
         path: PathBuf,
-        /// What tells.
+        /// How it differs from a store.
         reason: &'static str,
     },
     /// The store was written by another version of this library.
     #[error(
-        "the store at {path:?} has layout {found}, and this version knows layout {known}; run the version that wrote it"
+        "the store at {path:?} has layout version {found}, but this version supports only {known}; \
+         use the version that wrote the store"
     )]
     Layout {
         /// The store's directory.
         path: PathBuf,
-        /// The store's layout.
+        /// The store's layout version.
         found: u32,
-        /// The layout that this version knows.
+        /// The layout version that this version supports.
         known: u32,
     },
     /// The store's files are damaged.
@@ -62,25 +61,25 @@ pub enum OpenError {
     Damaged {
         /// The store's directory.
         path: PathBuf,
-        /// What was found.
+        /// The damage.
         reason: String,
     },
-    /// The store opened, but without the last of what was acknowledged.
+    /// The store lacks the last acknowledged commits.
     #[error(
-        "the store at {path:?} is damaged: it ends at commit {found}, though commit {expected} was acknowledged; \
+        "the store at {path:?} is damaged: it ends at commit {found}, but commit {expected} was acknowledged; \
          keep a copy of the directory and restore a backup, or delete the file `mark` in it to accept the loss"
     )]
     RolledBack {
         /// The store's directory.
         path: PathBuf,
-        /// The last commit that the store knows of.
+        /// The last commit in the store.
         found: u64,
-        /// The last commit that was acknowledged, at least.
+        /// An acknowledged commit; later ones may have been acknowledged too.
         expected: u64,
     },
 }
 
-/// A cause in words, for errors that are our own.
+/// A cause that is a message only, for errors that originate in this crate.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Reason(pub(crate) String);
@@ -89,12 +88,12 @@ pub(crate) fn reason(text: impl Into<String>) -> Cause {
     Box::new(Reason(text.into()))
 }
 
-/// Returns the error of a stored value that is not what was written.
+/// Returns the error of stored data that differs from the data that was written.
 pub(crate) fn corrupt(text: impl Into<String>) -> StoreError {
     StoreError::Corrupt(reason(text))
 }
 
-/// Says of an error of sled's what a caller can do about it.
+/// Converts an error of sled.
 pub(crate) fn from_sled(error: sled::Error) -> StoreError {
     match error {
         sled::Error::Corruption { .. } => StoreError::Corrupt(Box::new(error)),
@@ -103,15 +102,15 @@ pub(crate) fn from_sled(error: sled::Error) -> StoreError {
     }
 }
 
-/// Calls into sled, and returns the message of a panic in it.
+/// Calls into sled and converts a panic to its message.
 ///
-/// sled 0.34 asserts what it expects of its files, so damaged ones panic. The caller must treat what the call may
-/// have left half done as broken; that is what makes it safe to go on after the panic.
+/// sled 0.34 panics on damaged files, because it asserts its expectations of them. After a panic the caller must treat
+/// everything that the call may have left half done as broken; only then is `AssertUnwindSafe` justified.
 pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic: Box<dyn Any + Send>| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
-        // Some of its messages have all that is stored in them.
+        // Truncated: some of sled's messages contain the whole content of the tree.
         format!("sled panicked: {}", text.chars().take(120).collect::<String>())
     })
 }

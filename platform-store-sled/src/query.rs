@@ -1,7 +1,8 @@
-//! How records are read: by key, and in pages of lists.
+//! Gets and lists.
 //!
-//! A list is read from sources, each in the list's order already: a range of an index, or a few records put in order
-//! on the spot. They are merged, so that a page of many scopes and values costs a seek for each and the page.
+//! A list is read from sources that are sorted in its order: ranges of indexes, and records of short lists, which are
+//! sorted in memory. The sources are merged, so that a page of many scopes and values costs one seek for each source
+//! plus the page.
 
 mod lookup;
 mod source;
@@ -45,7 +46,7 @@ pub(crate) fn get(view: &mut View<'_>, keys: &[Key], epochs: &[Epoch]) -> Result
     Ok(Read { records, epochs: self::epochs(view, epochs)? })
 }
 
-/// Returns a page.
+/// Returns a page of a list.
 pub(crate) fn list(view: &mut View<'_>, query: &Query) -> Result<Page, Halt> {
     let plan = Plan::of(view, query)?;
     let mut page = Page { epochs: epochs(view, &query.epochs)?, ..Page::default() };
@@ -58,8 +59,8 @@ pub(crate) fn list(view: &mut View<'_>, query: &Query) -> Result<Page, Halt> {
     let mut skip = query.skip;
     let (mut last, mut bytes): (Option<(Vec<u8>, Uid)>, usize) = (None, 0);
     let mut merge = plan.merge(view, query.order.by, query.order.descending, query.after.as_ref())?;
-    if plan.rest.is_empty() {
-        skip = merge.pass(view, skip)?;
+    if plan.residual.is_empty() {
+        skip = merge.skip(view, skip)?;
     }
     while let Some(mut entry) = merge.next(view)? {
         if !plan.passes(view, &mut entry)? {
@@ -79,36 +80,37 @@ pub(crate) fn list(view: &mut View<'_>, query: &Query) -> Result<Page, Halt> {
             break;
         };
         page.items.push(item);
-        // Without its record, which the page has a copy of.
+        // Without the stored record, so that its memory is freed.
         last = Some((entry.value, entry.uid));
     }
     Ok(page)
 }
 
-/// How a query is answered: by which of its filters records are found, and which are then looked at.
+/// How a query is answered: one filter drives the search in an index, the others are evaluated on the records found.
 struct Plan<'a> {
     kind: &'a str,
     scopes: &'a [Scope],
-    /// The filter by which records are found, with each of its values once: the one that fewest records pass.
+    /// The driving filter with its distinct values: the one that the fewest records pass.
     driver: Option<(KeyName, Vec<&'a KeyValue>)>,
-    rest: Vec<&'a Filter>,
+    /// The residual filters.
+    residual: Vec<&'a Filter>,
 }
 
 impl<'a> Plan<'a> {
     fn of(view: &mut View<'_>, query: &'a Query) -> Result<Self, Halt> {
-        let mut plan = Self { kind: query.kind, scopes: &query.scopes, driver: None, rest: Vec::new() };
+        let mut plan = Self { kind: query.kind, scopes: &query.scopes, driver: None, residual: Vec::new() };
         let candidates: Vec<_> =
             (0..).zip(&query.filters).filter(|(_, filter)| filter_values(filter).is_some()).collect();
         let mut best: Option<(u64, usize)> = None;
         for (index, filter) in &candidates {
             let Some((name, values)) = filter_values(filter) else { continue };
             let mut cost = 0_u64;
-            // With one candidate there is nothing to choose.
+            // With one candidate there is no choice, so save the cost of counting.
             if candidates.len() > 1 {
                 for (scope, value) in
                     query.scopes.iter().flat_map(|scope| values.iter().map(move |value| (scope, value)))
                 {
-                    let number = plan.count_roughly(view, scope, Some((name, value.as_bytes())))?;
+                    let number = plan.estimate(view, scope, Some((name, value.as_bytes())))?;
                     cost = cost.saturating_add(number);
                 }
             }
@@ -121,13 +123,13 @@ impl<'a> Plan<'a> {
             if Some(index) == best {
                 plan.driver = filter_values(filter);
             } else {
-                plan.rest.push(filter);
+                plan.residual.push(filter);
             }
         }
         Ok(plan)
     }
 
-    /// Returns each form of the driver that is one equality, or none.
+    /// Returns the driver as one equality for each of its values; without a driver, a single `None`.
     fn equalities(&self) -> Vec<Option<(&'a str, &'a [u8])>> {
         match &self.driver {
             None => vec![None],
@@ -135,11 +137,11 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns how many records match: from counters where there are some, else by going over the smallest range.
+    /// Returns the number of matching records, from counters if there are any, or else by scanning the smallest range.
     fn total(&self, view: &mut View<'_>) -> Result<u64, Halt> {
         let equalities = self.equalities();
         let mut total = 0;
-        if let ([filter], []) = (equalities.as_slice(), self.rest.as_slice()) {
+        if let ([filter], []) = (equalities.as_slice(), self.residual.as_slice()) {
             for scope in self.scopes {
                 total += self.count(view, scope, *filter)?;
             }
@@ -152,23 +154,25 @@ impl<'a> Plan<'a> {
         Ok(total)
     }
 
+    /// Returns the number of records in a scope that pass an equality.
     fn count(&self, view: &mut View<'_>, scope: &Scope, filter: Option<(&str, &[u8])>) -> Result<u64, Halt> {
         view.step()?;
         let list = match scope {
             Scope::Exact(uid) => return Ok(u64::from(self.exact(view, uid, filter)?.is_some())),
-            Scope::All => self.kept(view, Place::All, filter)?,
-            Scope::Roots => self.kept(view, Place::Roots, filter)?,
-            Scope::Subtree(uid) | Scope::Children(uid) => self.kept(view, Place::At(uid), filter)?,
+            Scope::All => self.materialized(view, Place::All, filter)?,
+            Scope::Roots => self.materialized(view, Place::Roots, filter)?,
+            Scope::Subtree(uid) | Scope::Children(uid) => self.materialized(view, Place::At(uid), filter)?,
         };
         match (scope, list) {
             (Scope::Children(_), Some(list)) => return Ok(list.direct),
             (_, Some(list)) => return Ok(list.all),
+            // These lists are always materialized, unless they are empty.
             (Scope::All, None) if filter.is_none() => return Ok(0),
             (Scope::Roots, None) => return Ok(0),
             _ => {}
         }
         let mut count = 0;
-        for mut source in self.base(view, scope, filter, false, None)? {
+        for mut source in self.ranges_by_uid(view, scope, filter, false, None)? {
             while let Some(entry) = source.next()? {
                 view.step()?;
                 count += u64::from(scope.contains(&entry.uid));
@@ -177,13 +181,13 @@ impl<'a> Plan<'a> {
         Ok(count)
     }
 
-    /// As [`Plan::count`], but where there is no counter, too much rather than a long search.
-    fn count_roughly(&self, view: &mut View<'_>, scope: &Scope, filter: Option<(&str, &[u8])>) -> Result<u64, Halt> {
+    /// Like [`Plan::count`], but returns a high number instead of scanning a whole kind.
+    fn estimate(&self, view: &mut View<'_>, scope: &Scope, filter: Option<(&str, &[u8])>) -> Result<u64, Halt> {
         if *scope == Scope::All { Ok(u64::from(u32::MAX)) } else { self.count(view, scope, filter) }
     }
 
-    /// Returns the list, if it is kept.
-    fn kept(
+    /// Returns the list, if it is materialized.
+    fn materialized(
         &self,
         view: &View<'_>,
         place: Place<'_>,
@@ -194,7 +198,8 @@ impl<'a> Plan<'a> {
         stored.map(|stored| List::decode(schema::unseal(&key, &stored)?.0)).transpose()
     }
 
-    /// Returns the record if it has the value, as an entry without a value.
+    /// Returns an entry for the record with this uid, if it exists and has the filter's value. The entry has no sort
+    /// value.
     fn exact(&self, view: &View<'_>, uid: &Uid, filter: Option<(&str, &[u8])>) -> Result<Option<Entry>, StoreError> {
         if let Some((name, value)) = filter {
             let key = schema::filter_key(self.kind, name, value, uid);
@@ -205,7 +210,7 @@ impl<'a> Plan<'a> {
         Ok(stored.map(|stored| Entry { value: Vec::new(), uid: uid.clone(), stored: Some(stored) }))
     }
 
-    /// Returns all records in the scopes that pass the driver, after the position.
+    /// Returns the records in the scopes that pass the driver, after the position, in order.
     fn merge(
         &self,
         view: &mut View<'_>,
@@ -214,30 +219,32 @@ impl<'a> Plan<'a> {
         after: Option<&Position>,
     ) -> Result<Merge, Halt> {
         let mut sources = Vec::new();
-        let mut few = Vec::new();
+        // Entries of short lists, to be sorted together.
+        let mut short = Vec::new();
         let equalities = self.equalities();
         for filter in &equalities {
             let filter = *filter;
             for scope in self.scopes {
                 view.step()?;
                 if let Scope::Exact(uid) = scope {
-                    few.extend(self.exact(view, uid, filter)?);
-                } else if let Some(ranges) = self.ranges(view, scope, filter, by, descending, after)? {
+                    short.extend(self.exact(view, uid, filter)?);
+                } else if let Some(ranges) = self.sorted_ranges(view, scope, filter, by, descending, after)? {
                     sources.extend(ranges);
                 } else {
-                    for mut source in self.base(view, scope, filter, false, None)? {
+                    for mut source in self.ranges_by_uid(view, scope, filter, false, None)? {
                         while let Some(entry) = source.next()? {
                             view.step()?;
                             if scope.contains(&entry.uid) {
-                                few.push(entry);
+                                short.push(entry);
                             }
                         }
                     }
                 }
             }
         }
-        let many = few.len() > 1024;
-        for entry in &mut few {
+        // With many entries, drop the records after use and read those of the page again, to bound the memory.
+        let many = short.len() > 1024;
+        for entry in &mut short {
             if by != OrderBy::Uid {
                 view.step()?;
                 entry.value = value(&self.stored(view, entry)?.row()?, by);
@@ -246,14 +253,14 @@ impl<'a> Plan<'a> {
                 entry.stored = None;
             }
         }
-        if !few.is_empty() {
-            sources.push(Source::sorted(few, descending, after));
+        if !short.is_empty() {
+            sources.push(Source::sorted(short, descending, after));
         }
         Ok(Merge::new(sources, equalities.len() <= 1))
     }
 
-    /// Returns ranges of an index that have a scope's records in order, if there are such.
-    fn ranges(
+    /// Returns the index ranges that contain a scope's records in the given order, if there are any.
+    fn sorted_ranges(
         &self,
         view: &View<'_>,
         scope: &Scope,
@@ -264,7 +271,7 @@ impl<'a> Plan<'a> {
     ) -> Result<Option<Vec<Source>>, Halt> {
         let (place, top) = match scope {
             Scope::Subtree(_) | Scope::All if by == OrderBy::Uid => {
-                return Ok(Some(self.base(view, scope, filter, descending, after)?));
+                return Ok(Some(self.ranges_by_uid(view, scope, filter, descending, after)?));
             }
             Scope::All if by == OrderBy::Sequence && filter.is_none() => {
                 let prefix = schema::kind_prefix(schema::SEQUENCE, self.kind);
@@ -274,14 +281,14 @@ impl<'a> Plan<'a> {
             Scope::Roots => (Place::Roots, ""),
             Scope::All | Scope::Exact(_) => return Ok(None),
         };
-        let Some(list) = self.kept(view, place, filter)? else {
-            // Lists of roots are kept unless they are empty.
+        let Some(list) = self.materialized(view, place, filter)? else {
+            // Lists of roots are materialized unless they are empty.
             return Ok((*scope == Scope::Roots).then(Vec::new));
         };
         let name = match by {
             OrderBy::Uid => BY_UID,
             OrderBy::Sequence => BY_SEQUENCE,
-            OrderBy::Key(name) if list.names.iter().any(|kept| kept == name) => name,
+            OrderBy::Key(name) if list.names.iter().any(|other| other == name) => name,
             OrderBy::Key(_) => return Ok(None),
         };
         let mut classes = vec![(Class::Direct, list.direct)];
@@ -293,8 +300,9 @@ impl<'a> Plan<'a> {
         Ok(Some(prefixes.map(|prefix| Source::order(view.db(), &prefix, top, descending, after)).collect()))
     }
 
-    /// Returns the ranges, by uid, in which a scope's records lie, and at times others further below.
-    fn base(
+    /// Returns the index ranges, by uid, that contain a scope's records. Those of [`Scope::Children`] and
+    /// [`Scope::Roots`] contain deeper records too, which the caller must filter out.
+    fn ranges_by_uid(
         &self,
         view: &View<'_>,
         scope: &Scope,
@@ -322,28 +330,31 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Returns the record of an entry.
+    /// Returns the record of an entry, which is read if it was not read before.
     fn stored<'e>(&self, view: &View<'_>, entry: &'e mut Entry) -> Result<&'e Stored, StoreError> {
         let stored = match entry.stored.take() {
             Some(stored) => stored,
             None => record(view.db(), self.kind, &entry.uid)?.ok_or_else(|| {
-                corrupt(format!("an index has {} {}, and there is no such record", self.kind, entry.uid))
+                corrupt(format!("an index entry points to {} {}, but there is no such record", self.kind, entry.uid))
             })?,
         };
         Ok(entry.stored.insert(stored))
     }
 
-    /// Tells whether a record passes the filters by which it was not found.
+    /// Returns whether a record passes the residual filters.
     fn passes(&self, view: &mut View<'_>, entry: &mut Entry) -> Result<bool, Halt> {
-        if self.rest.is_empty() {
+        if self.residual.is_empty() {
             return Ok(true);
         }
         view.step()?;
         let row = self.stored(view, entry)?.row()?;
-        Ok(self.rest.iter().all(|filter| filter.passes(&values(filter, &row))))
+        Ok(self.residual.iter().all(|filter| filter.passes(&values(filter, &row))))
     }
 
-    /// Returns an entry's record, after a look at whether it is the one that the index meant.
+    /// Returns an entry's record as an item.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if the record does not match the index entry that led to it.
     fn item(&self, view: &mut View<'_>, entry: &mut Entry, by: OrderBy) -> Result<Item, Halt> {
         view.step()?;
         let indexed = entry.value.clone();
@@ -364,14 +375,14 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Returns the name and values of a filter by which records can be found.
+/// Returns the name and distinct values of a filter that can drive a search; `None` for other filters.
 fn filter_values(filter: &Filter) -> Option<(KeyName, Vec<&KeyValue>)> {
     let Filter::AnyOf { key, values } = filter else { return None };
     let mut seen = HashSet::new();
     Some((key, values.iter().filter(|value| seen.insert(*value)).collect()))
 }
 
-/// Returns a record's values under the names that a filter looks at.
+/// Returns a record's values under the names that a filter examines.
 fn values(filter: &Filter, row: &Row<'_>) -> Vec<(KeyName, KeyValue)> {
     let names: &[KeyName] = match filter {
         Filter::AnyOf { key, .. } | Filter::NoneOf { key, .. } | Filter::Above { key, .. } => &[key],
@@ -381,7 +392,7 @@ fn values(filter: &Filter, row: &Row<'_>) -> Vec<(KeyName, KeyValue)> {
     row.filter.iter().filter_map(|(name, value)| Some((known(name)?, KeyValue::from_bytes(value)))).collect()
 }
 
-/// Returns the value by which a record is ordered.
+/// Returns the value that a record is sorted by.
 fn value(row: &Row<'_>, by: OrderBy) -> Vec<u8> {
     match by {
         OrderBy::Uid => Vec::new(),

@@ -1,19 +1,20 @@
-//! What lies where: one tree of sled's, in which the first byte of a key is the space that the entry belongs to.
+//! The layout of keys and values. All entries are in one sled tree; the first byte of a key is the entry's space.
 //!
 //! | Space | Key | Value |
 //! |---|---|---|
 //! | `h` | | the header: sequence, digest, next list |
-//! | `r` | kind, uid | a record, whole or as a note of how many pieces it is in |
+//! | `r` | kind, uid | a record, or the number of its pieces if it is large |
 //! | `p` | kind, uid, number | a piece of a large record |
-//! | `f` | kind, filter key, value, uid | nothing: the record has that value |
-//! | `s` | kind, sequence, uid | nothing: the record has that revision |
-//! | `u` | unique space, value | the key of the record that has it |
+//! | `f` | kind, filter key, value, uid | empty: the record has this value |
+//! | `s` | kind, sequence, uid | empty: the record has this revision |
+//! | `u` | unique space, value | the key of the record that owns it |
 //! | `e` | epoch | its value |
-//! | `l` | kind, place, filter | a list that is kept: its number, how many it holds, and its orders |
-//! | `o` | list, class, sort key, value, rest of the uid | nothing: the record's place in that order |
+//! | `l` | kind, place, filter | a materialized list: its number, counts and sort keys |
+//! | `o` | list, class, sort key, value, rest of the uid | empty: an entry of a materialized list's order |
 //!
-//! All in one tree, because only one tree is written atomically. Parts that others follow are escaped, so that
-//! bytewise order of keys is the order of what they stand for. Every value ends in a checksum of itself and its key.
+//! There is only one tree because sled writes batches atomically only within a tree. Parts of a key that are followed
+//! by others are escaped, so that keys sort bytewise like the tuples of their parts. Every value, even an empty one,
+//! ends with a checksum of itself and its key.
 
 mod record;
 
@@ -28,7 +29,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 pub(crate) use self::record::{Row, Stored};
 use crate::error::corrupt;
 
-/// The version of this layout; a store of another is refused.
+/// The version of this layout. A store with another version is not opened.
 pub(crate) const VERSION: u32 = 1;
 
 pub(crate) const HEADER: u8 = b'h';
@@ -41,14 +42,17 @@ pub(crate) const EPOCH: u8 = b'e';
 pub(crate) const LIST: u8 = b'l';
 pub(crate) const ORDER: u8 = b'o';
 
+/// The length of the checksum at the end of a value.
 const SEAL_LEN: usize = 8;
 
 // ---- keys ----
 
-/// Appends a part that others may follow: shorter sorts before longer, and no part's bytes run into the next's.
+/// Appends an escaped part. Keys then sort by this part first and by the bytes after it second; a part sorts before
+/// longer parts that start with it.
 ///
-/// No escaped part has a byte 255. Going backwards, sled seeks what precedes a key by lowering its last byte and
-/// appending four of 255, and runs in circles where a key is beyond that.
+/// An escaped part never contains the byte 255. This works around a bug in sled's reverse iteration, which seeks the
+/// predecessor of a key by decrementing the last byte and appending four bytes of 255. If a key is greater than that
+/// and still less than the original, the iteration loops until it panics.
 fn push_part(key: &mut Vec<u8>, part: &[u8]) {
     for byte in part {
         match byte {
@@ -61,7 +65,7 @@ fn push_part(key: &mut Vec<u8>, part: &[u8]) {
     key.extend([0, 0]);
 }
 
-/// Takes the first part off a key.
+/// Splits the first part off a key and unescapes it; `None` if the part is malformed.
 pub(crate) fn take_part(key: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut part = Vec::new();
     let mut rest = key;
@@ -97,7 +101,7 @@ pub(crate) fn header_key() -> Vec<u8> {
     vec![HEADER]
 }
 
-/// What the keys of a kind's records, or of its entries by sequence, begin with.
+/// Returns the common prefix of the keys of a kind's entries in the space of records or of sequences.
 pub(crate) fn kind_prefix(space: u8, kind: &str) -> Vec<u8> {
     key(space, &[kind.as_bytes()])
 }
@@ -110,7 +114,7 @@ pub(crate) fn piece_key(kind: &str, uid: &str, number: u32) -> Vec<u8> {
     followed_by(key(PIECE, &[kind.as_bytes(), uid.as_bytes()]), &number.to_be_bytes())
 }
 
-/// What the entries of the records with that value begin with; their uids follow.
+/// Returns the common prefix of the filter entries with a value; the uids of records follow.
 pub(crate) fn filter_prefix(kind: &str, name: &str, value: &[u8]) -> Vec<u8> {
     key(FILTER, &[kind.as_bytes(), name.as_bytes(), value])
 }
@@ -125,7 +129,7 @@ pub(crate) fn sequence_key(kind: &str, revision: u64, uid: &str) -> Vec<u8> {
     followed_by(key, uid.as_bytes())
 }
 
-/// A sequence as a position has it: 8 bytes.
+/// Returns a sequence as the value of a `Position`: 8 bytes.
 pub(crate) fn sequence_value(revision: u64) -> KeyValue {
     KeyValue::integer(i64::try_from(revision).unwrap_or(i64::MAX))
 }
@@ -146,18 +150,18 @@ pub(crate) fn split_record_key(key: &[u8]) -> Option<(String, Uid)> {
 
 // ---- lists ----
 
-/// The place that a list is of.
+/// The part of the hierarchy that a list covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
-    /// All records of the kind; only their number is kept.
+    /// All records of the kind. Such a list has a count, but no orders.
     All,
-    /// Those of one segment.
+    /// The records whose uid has one segment.
     Roots,
-    /// Those at or below a uid, and among them those directly below.
+    /// The record with this uid and its descendants, with its children distinguished.
     At(&'a str),
 }
 
-/// The key of a list's entry, by which it is also known in memory.
+/// Returns the key of a list's entry, which also identifies the list in memory.
 pub(crate) fn list_key(kind: &str, place: Place<'_>, filter: Option<(&str, &[u8])>) -> Vec<u8> {
     let (tag, uid): (&[u8], &str) = match place {
         Place::All => (b"a", ""),
@@ -176,7 +180,7 @@ pub(crate) fn list_key(kind: &str, place: Place<'_>, filter: Option<(&str, &[u8]
     }
 }
 
-/// What a list of a uid holds, read back from its key.
+/// The kind, uid and filter of a list with [`Place::At`], parsed from its key.
 #[derive(Debug)]
 pub(crate) struct ListAt {
     pub(crate) kind: String,
@@ -185,7 +189,7 @@ pub(crate) struct ListAt {
 }
 
 impl ListAt {
-    /// Reads the key of a list of a uid; `None` for other lists.
+    /// Parses the key of a list; `None` for lists at other places.
     pub(crate) fn parse(key: &[u8]) -> Option<Self> {
         let text = |part: Vec<u8>| String::from_utf8(part).ok();
         let (kind, rest) = take_part(key.strip_prefix(&[LIST])?)?;
@@ -198,8 +202,9 @@ impl ListAt {
         (tag == b"u").then_some(Self { kind: text(kind)?, uid: Uid::opaque(text(uid)?), filter })
     }
 
-    /// What the entries begin with from which this list can be made: of the filter, or the records themselves.
-    pub(crate) fn base(&self) -> Vec<u8> {
+    /// Returns the prefix of the index entries that this list can be built from: those of the filter value, or the
+    /// records themselves. The uids of records follow.
+    pub(crate) fn index_prefix(&self) -> Vec<u8> {
         match &self.filter {
             None => kind_prefix(RECORD, &self.kind),
             Some((name, value)) => filter_prefix(&self.kind, name, value),
@@ -207,17 +212,17 @@ impl ListAt {
     }
 }
 
-/// A list that is kept.
+/// A materialized list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct List {
-    /// Its number, which the keys of its orders begin with.
+    /// The number that prefixes the keys of its orders.
     pub(crate) id: u64,
-    /// How many it holds.
+    /// The number of records in the list.
     pub(crate) all: u64,
-    /// How many of them are directly below its uid; all, for the list of roots.
+    /// The number of children of the list's uid among them; in a list of roots, the number of all records.
     pub(crate) direct: u64,
-    /// The sort keys by which it is kept: those of the first record. Should a kind's change, the list keeps to its
-    /// own, and is sorted when it is asked for by others.
+    /// The sort keys that the list has orders for: those of its first record. If the sort keys of the kind change, the
+    /// list keeps its own, and a query by another key sorts the records itself.
     pub(crate) names: Arc<[String]>,
 }
 
@@ -237,26 +242,27 @@ impl List {
             std::iter::from_fn(name).collect()
         };
         let mut numbers = || Some((reader.u64()?, reader.u64()?, reader.u64()?));
-        let (id, all, direct) = numbers().ok_or_else(|| corrupt("a list's counters cannot be read"))?;
+        let (id, all, direct) = numbers().ok_or_else(|| corrupt("the counters of a list are malformed"))?;
         Ok(Self { id, all, direct, names: names(reader) })
     }
 }
 
-/// Which part of a list an order holds. Each record is in one of the two, so that both scopes can be read without
-/// either being kept twice.
+/// One of the two ranges of an order of a list. Each record is in exactly one of them: a query for children reads the
+/// range of [`Class::Direct`], a query for the subtree merges both, and no entry is stored twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// What is directly below the list's uid.
+    /// The children of the list's uid.
     Direct,
-    /// The uid itself, and what is further below.
+    /// The record with the list's uid, and descendants that are not children.
     Deep,
 }
 
-/// The names under which orders by uid and by sequence are kept. No key has such a name.
+/// The name of the order by uid. No sort key has this name.
 pub(crate) const BY_UID: &str = "";
+/// The name of the order by sequence. No sort key has this name.
 pub(crate) const BY_SEQUENCE: &str = "\0";
 
-/// What an order's entries begin with; an escaped value and the rest of a uid follow.
+/// Returns the common prefix of an order's entries; an escaped value and the rest of a uid follow.
 pub(crate) fn order_prefix(list: u64, class: Class, name: &str) -> Vec<u8> {
     let mut key = vec![ORDER];
     key.extend(list.to_be_bytes());
@@ -265,7 +271,7 @@ pub(crate) fn order_prefix(list: u64, class: Class, name: &str) -> Vec<u8> {
     key
 }
 
-/// The key of a record's place in an order: `rest` is its uid without the list's.
+/// Returns the key of a record's entry in an order; `rest` is its uid without the list's uid.
 pub(crate) fn order_key(prefix: &[u8], value: &[u8], rest: &str) -> Vec<u8> {
     let mut key = prefix.to_vec();
     push_part(&mut key, value);
@@ -274,15 +280,15 @@ pub(crate) fn order_key(prefix: &[u8], value: &[u8], rest: &str) -> Vec<u8> {
 
 // ---- the header ----
 
-/// What the whole store has one of.
+/// The global state of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Header {
-    /// The last commit's sequence.
+    /// The sequence of the last commit.
     pub(crate) sequence: u64,
-    /// The sum of the checksums of all records and epochs: it tells when one of them is not the latest, which its
-    /// own checksum cannot.
+    /// The sum of the checksums of all records and epochs. It detects lost writes: an old version of a value has a
+    /// valid checksum of its own, but makes the sum wrong.
     pub(crate) digest: u64,
-    /// The number of the next list that is kept.
+    /// The number for the next materialized list.
     pub(crate) next_list: u64,
 }
 
@@ -293,7 +299,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a header, and the version of the layout of which it is.
+    /// Decodes the layout version and the header.
     pub(crate) fn decode(payload: &[u8]) -> Option<(u32, Self)> {
         let mut reader = Reader(payload);
         let version = reader.u32()?;
@@ -303,22 +309,25 @@ impl Header {
 
 // ---- values ----
 
-/// Returns the checksum of a value, bound to the key that it is stored under.
+/// Returns the checksum of a value, which covers the key too: a value under another key is not valid.
 pub(crate) fn checksum(key: &[u8], payload: &[u8]) -> u64 {
     xxh3_64_with_seed(payload, xxh3_64(key))
 }
 
-/// Returns what is stored for a value under a key.
+/// Appends the checksum to a value, for storing it under the key.
 pub(crate) fn seal(key: &[u8], payload: &[u8]) -> Vec<u8> {
     followed_by(payload.to_vec(), &checksum(key, payload).to_le_bytes())
 }
 
-/// Returns the value and its checksum, if they are what was stored under the key.
+/// Splits a stored value into payload and checksum.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if the checksum does not match.
 pub(crate) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<(&'a [u8], u64), StoreError> {
     let parts = stored.split_last_chunk::<SEAL_LEN>();
     let parts = parts.map(|(payload, seal)| (payload, u64::from_le_bytes(*seal)));
-    let genuine = parts.filter(|(payload, seal)| checksum(key, payload) == *seal);
-    genuine.ok_or_else(|| corrupt(format!("the checksum of \"{}\" is wrong", key.escape_ascii())))
+    let valid = parts.filter(|(payload, seal)| checksum(key, payload) == *seal);
+    valid.ok_or_else(|| corrupt(format!("the checksum of \"{}\" is wrong", key.escape_ascii())))
 }
 
 fn push_bytes(bytes: &mut Vec<u8>, part: &[u8]) {
@@ -326,7 +335,7 @@ fn push_bytes(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend_from_slice(part);
 }
 
-/// Reads what was written one after the other; `None` when there is not enough.
+/// Reads consecutive values; returns `None` when the bytes are exhausted.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -360,7 +369,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    /// Returns all values of up to three of the bytes that are escaped and their neighbours.
+    /// Returns all values of up to three bytes out of the escaped bytes and their neighbors.
     fn values() -> Vec<Vec<u8>> {
         let bytes = [0, 1, 2, 0x61, 0xfd, 0xfe, 0xff];
         let mut values = vec![vec![]];
@@ -373,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_parts_come_back_and_sort_as_the_parts_do() {
+    fn escaped_parts_round_trip_and_sort_like_the_parts() {
         let escape = |part: &[u8], rest: &[u8]| {
             let mut key = Vec::new();
             push_part(&mut key, part);
@@ -392,14 +401,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_cut_short_is_not_read() {
+    fn a_truncated_part_is_not_parsed() {
         for key in [&b""[..], b"abc", b"abc\0", b"abc\0\x02", b"abc\xfe", b"abc\xff\0\0"] {
             assert_eq!(take_part(key), None, "{key:?}");
         }
     }
 
     #[test]
-    fn a_value_is_sealed_for_its_key_alone() {
+    fn a_sealed_value_is_valid_under_its_own_key_only() {
         let sealed = seal(b"key", b"value");
         assert_eq!(unseal(b"key", &sealed).unwrap().0, b"value");
         assert!(unseal(b"kez", &sealed).is_err());
@@ -408,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_a_list_tells_what_it_is_of() {
+    fn the_key_of_a_list_is_parsed_back() {
         let plain = ListAt::parse(&list_key("Repo", Place::At("a/b"), None)).unwrap();
         assert_eq!((plain.kind.as_str(), &*plain.uid, plain.filter), ("Repo", "a/b", None));
         let filtered = ListAt::parse(&list_key("Repo", Place::At("a"), Some(("color", b"\0red")))).unwrap();

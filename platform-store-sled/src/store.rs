@@ -1,4 +1,4 @@
-//! The store: how it is opened and closed, and how calls come by the state that they read or change.
+//! The store: opening and closing, and the dispatch of calls to the caller's thread or to threads of the store.
 
 mod directory;
 mod shared;
@@ -27,17 +27,20 @@ use crate::{
 
 /// A store in a directory, on sled 0.34.
 ///
-/// One process at a time has it open. Dropping it waits for what is under way and closes it. What it promises, and
-/// where it stops, stands at the head of this crate.
+/// Only one store at a time can have the directory open. Dropping it waits for pending calls and closes it. See the
+/// crate's documentation for guarantees and limits.
 pub struct SledStore {
-    /// Taken when the store is closed.
+    /// `None` after the store was closed.
     shared: Option<Arc<Shared>>,
+    /// The queue of the writer thread. Dropping it ends the thread.
     commits: Option<mpsc::Sender<Request>>,
+    /// The queue of the reader threads. Dropping it ends the threads.
     reads: Option<mpsc::Sender<Job>>,
+    /// The writer thread, and then the reader threads.
     threads: Vec<JoinHandle<()>>,
 }
 
-/// How a store is opened; made by [`SledStore::builder`].
+/// Options for opening a store; created by [`SledStore::builder`].
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Builder {
@@ -47,44 +50,47 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Sets how many bytes of pages sled keeps in memory; 256 MiB by default. It needs more besides: see the
-    /// crate's head.
+    /// Sets the capacity of sled's page cache in bytes; 256 MiB by default. sled needs more memory than that: see the
+    /// crate's documentation.
     pub const fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
         self
     }
 
-    /// Sets above how many records a list's orders and totals are kept with every write, and below which they are
-    /// made when asked for; 128 by default. It may change from one opening to the next.
+    /// Sets the number of records above which a list is materialized: its orders and totals are then maintained by
+    /// every commit, while those of shorter lists are computed by each query. 128 by default. Can differ from the value
+    /// of earlier openings.
     pub const fn promote_above(mut self, records: u32) -> Self {
         self.promote_above = records;
         self
     }
 
-    /// Sets how many bytes must stay free on the disk, besides a sixteenth of what the store has; 4 MiB by default.
-    /// Commits are refused before they take them, because sled does not open on a full disk.
+    /// Sets the number of bytes that commits must leave free on the disk, in addition to a sixteenth of the log; 4 MiB
+    /// by default. Commits that could use them fail, because sled cannot be opened on a full disk.
     pub const fn keep_free_bytes(mut self, bytes: u64) -> Self {
         self.keep_free_bytes = bytes;
         self
     }
 
-    /// Opens the store in this directory, and makes it if the directory is missing or empty.
+    /// Opens the store in a directory, or creates it if the directory is missing or empty.
     ///
-    /// Beside it, a file of its name and `.lock` is made, and locked; it may be left or deleted afterwards.
+    /// Creates and locks a file next to the directory, with the suffix `.lock`. The file can be left or deleted when
+    /// the store is closed.
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do about it.
+    /// [`OpenError`], which states the cause and the remedy.
     pub fn open(self, path: impl AsRef<Path>) -> Result<SledStore, OpenError> {
         let (directory, db) = Directory::open(path.as_ref(), self.cache_bytes)?;
         let path = directory.path().to_owned();
         let damaged = |error: StoreError| OpenError::Damaged { path: path.clone(), reason: error.to_string() };
         let header = catch(|| read_header(&db)).unwrap_or_else(|panic| Err(corrupt(panic))).map_err(damaged)?;
         let Some((version, header)) = header else {
-            return Err(OpenError::NotAStore { path, reason: "its tree has no header of ours" });
+            return Err(OpenError::NotAStore { path, reason: "its sled tree has no store header" });
         };
         if version != schema::VERSION {
             return Err(OpenError::Layout { path, found: version, known: schema::VERSION });
         }
+        // The mark is written after the log was synced, so the store must be at least as far.
         if let Some((sequence, digest)) = directory.read_mark() {
             if header.sequence < sequence {
                 return Err(OpenError::RolledBack { path, found: header.sequence, expected: sequence });
@@ -102,15 +108,15 @@ impl Builder {
 }
 
 impl SledStore {
-    /// Opens a store with the usual settings; see [`Builder::open`].
+    /// Opens a store with the default options; see [`Builder::open`].
     ///
     /// # Errors
-    /// As [`Builder::open`].
+    /// See [`Builder::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Self::builder().open(path)
     }
 
-    /// Returns the usual settings, to be changed.
+    /// Returns the default options.
     pub const fn builder() -> Builder {
         Builder { cache_bytes: 256 << 20, promote_above: 128, keep_free_bytes: 4 << 20 }
     }
@@ -128,6 +134,8 @@ impl SledStore {
             let (shared, jobs) = (shared.clone(), jobs.clone());
             thread::spawn(move || {
                 loop {
+                    // One idle thread waits in `recv` and holds the lock; the others wait for the lock. The temporary
+                    // guard is released at the end of this statement, before the job runs.
                     let job = jobs.lock().recv();
                     let Ok(job) = job else { return };
                     job(&shared);
@@ -137,29 +145,30 @@ impl SledStore {
         Self { shared: Some(shared), commits: Some(commits), reads: Some(reads), threads }
     }
 
-    /// Reads all there is and proves it: that every value is what was written, that records and indexes agree both
-    /// ways, that counters, unique keys and epochs are right, and that no record is an earlier one than the last.
+    /// Verifies checksums, indexes in both directions, counters, unique keys and epochs, and that no record or epoch is
+    /// an outdated version. Returns every inconsistency: an empty list if the store is valid.
     ///
-    /// An empty answer is a clean bill. It takes some hundred microseconds a record, blocks the calling thread, and
-    /// in the end keeps commits waiting if they do not pause by themselves.
+    /// Takes some hundred microseconds per record and blocks the calling thread. If commits keep changing the store
+    /// during the check, it finally makes them wait.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot be read far enough to tell, and when a write of its failed: then open it
-    /// again first.
+    /// [`StoreError`] if the store cannot be read far enough, or if a write failed before: then open the store again
+    /// first.
     pub fn check(&self) -> Result<Vec<Finding>, StoreError> {
         let shared = self.shared()?;
         if let Some(error) = shared.refuses_commits() {
             return Err(error);
         }
-        shared.read_patiently(check::check)
+        shared.read_to_completion(check::check)
     }
 
     fn shared(&self) -> Result<&Shared, StoreError> {
         self.shared.as_deref().ok_or_else(closed)
     }
 
-    /// Answers on the calling thread if that takes no longer than a page does, and on one of the store's own if it
-    /// does, or if the writer holds the gate: a caller on an asynchronous runtime must not wait for either.
+    /// Runs a read on the calling thread (`here`) if it is not longer than a usual page. Otherwise, or if the writer
+    /// holds the gate, runs it on one of the store's reader threads (`elsewhere`), because a caller on an asynchronous
+    /// runtime must not be blocked.
     async fn read<T: Send + 'static, J>(
         &self,
         here: impl Fn(&mut View<'_>) -> Result<T, Halt>,
@@ -168,14 +177,14 @@ impl SledStore {
     where
         J: Fn(&mut View<'_>) -> Result<T, Halt> + Send + 'static,
     {
-        if let Some(result) = self.shared()?.read_briefly(here) {
+        if let Some(result) = self.shared()?.try_read(here) {
             return result;
         }
         let (reply, answer) = oneshot::channel();
         let work = elsewhere();
         let job: Job = Box::new(move |shared| {
-            // Whoever asked may have gone away.
-            let _ = reply.send(shared.read_patiently(work));
+            // The send fails if the caller was canceled.
+            let _ = reply.send(shared.read_to_completion(work));
         });
         let sent = self.reads.as_ref().is_some_and(|reads| reads.send(job).is_ok());
         if !sent {
@@ -213,7 +222,7 @@ impl Store for SledStore {
     }
 
     fn health(&self) -> Result<(), StoreError> {
-        // The first of the threads is the one that writes.
+        // The first thread is the writer.
         if self.commits.is_none() || self.threads.first().is_none_or(JoinHandle::is_finished) {
             return Err(closed());
         }
@@ -230,20 +239,22 @@ impl fmt::Debug for SledStore {
 
 impl Drop for SledStore {
     fn drop(&mut self) {
+        // Closing the queues ends the threads when they have done everything that is queued. Afterwards this has the
+        // only reference to the shared state, so that dropping it closes sled.
         self.commits = None;
         self.reads = None;
         for thread in self.threads.drain(..) {
-            // A thread that panicked has nothing more to say.
+            // An error only means that the thread panicked.
             let _ = thread.join();
         }
-        // A failure to sync here loses nothing that was acknowledged.
+        // If this sync fails, no acknowledged commit is lost: the mark only falls behind.
         let Some(shared) = self.shared.take() else { return };
         let _ = shared.directory.sync_mark();
         if shared.is_stopped_by_panic() {
-            // What is left of sled waits for ever for a thread that panicked; the process is to be restarted.
+            // Dropping sled would wait forever for a thread that panicked. Leak it; the process has to be restarted.
             std::mem::forget(shared);
         } else {
-            // sled panics when its last sync fails, which loses nothing that was acknowledged either.
+            // sled panics if its last sync fails, which loses no acknowledged commit either.
             let _ = catch(|| drop(shared));
         }
     }
@@ -257,7 +268,7 @@ fn read_header(db: &sled::Db) -> Result<Option<(u32, Header)>, StoreError> {
     let key = schema::header_key();
     let Some(stored) = db.get(&key).map_err(from_sled)? else { return Ok(None) };
     let header = Header::decode(schema::unseal(&key, &stored)?.0);
-    header.map(Some).ok_or_else(|| corrupt("the header cannot be read"))
+    header.map(Some).ok_or_else(|| corrupt("the header is malformed"))
 }
 
 type Job = Box<dyn FnOnce(&Shared) + Send>;

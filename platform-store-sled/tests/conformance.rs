@@ -1,4 +1,4 @@
-//! The store keeps the contract of every store.
+//! Runs the conformance suite against the sled store.
 use platform_engine::store::conformance::{self, Suite};
 use platform_store_sled::SledStore;
 

@@ -1,4 +1,4 @@
-//! A process that is killed while it writes loses nothing that it acknowledged, and leaves nothing half done.
+//! A process that is killed while it writes loses no acknowledged commit and leaves no partial one.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -27,7 +27,7 @@ fn key(kind: &'static str, writer: u64, number: u64) -> Key {
     Key::new(kind, Uid::opaque(format!("top/{writer}-{number:06}")))
 }
 
-/// A commit writes two records, which stand or fall together.
+/// Returns a commit of two records, which must both exist or both be missing afterwards.
 fn commit(writer: u64, number: u64) -> Commit {
     let put = |kind| Put {
         key: key(kind, writer, number),
@@ -42,8 +42,8 @@ fn commit(writer: u64, number: u64) -> Commit {
     Commit { put: vec![put("Left"), put("Right")], ..Commit::default() }
 }
 
-/// The process that is killed: it opens the store, writes, and says what was acknowledged. It does nothing when the
-/// tests run.
+/// The process that the tests kill: it opens the store, writes, and prints the commits that were acknowledged. It does
+/// nothing in an ordinary test run.
 #[test]
 fn writer() {
     let Ok(path) = std::env::var(PATH) else { return };
@@ -80,7 +80,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
             for number in 0..=last {
                 let keys = [key("Left", writer, number), key("Right", writer, number)];
                 let records = pollster::block_on(store.get(&keys, &[])).unwrap().records;
-                assert_eq!(records[0].is_some(), records[1].is_some(), "half of {writer} {number}");
+                assert_eq!(records[0].is_some(), records[1].is_some(), "{writer} {number} is partial");
                 assert!(records[0].is_some() || number == last, "{writer} {number} was lost in cycle {cycle}");
             }
         }
@@ -90,11 +90,11 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
 }
 
 #[test]
-fn a_store_whose_making_was_cut_short_opens() {
+fn a_store_whose_creation_was_interrupted_opens() {
     let home = tempfile::tempdir().unwrap();
     for moment in 0..40 {
         let path = home.path().join(format!("store-{moment}"));
-        // Twice, so that an opening after the making is cut short too.
+        // Twice, so that opening an existing store is interrupted too.
         for _ in 0..2 {
             let mut child = start(&path);
             let began = Instant::now();
@@ -110,24 +110,24 @@ fn a_store_whose_making_was_cut_short_opens() {
     }
 }
 
-/// Runs the writer until it has been at it for so long, and returns what it said.
+/// Runs the writer, kills it `after` its first acknowledged commit, and returns all acknowledged commits.
 fn run_and_kill(path: &Path, after: Duration) -> Vec<(u64, u64)> {
     let mut child = start(path);
-    let mut said = Vec::new();
+    let mut acknowledged = Vec::new();
     let mut since: Option<Instant> = None;
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
         let mut words = line.split_whitespace();
         if words.next() == Some("acknowledged") {
             let mut number = || words.next().and_then(|word| word.parse().ok());
-            said.extend(number().zip(number()));
+            acknowledged.extend(number().zip(number()));
             if since.get_or_insert_with(Instant::now).elapsed() >= after {
                 child.kill().unwrap();
             }
         }
     }
     child.wait().unwrap();
-    said
+    acknowledged
 }
 
 fn start(path: &Path) -> Child {

@@ -1,4 +1,5 @@
-//! What goes wrong is said, nothing acknowledged is lost, and nothing panics.
+//! Damaged and foreign files, interrupted operations, full disks and two stores on one directory cause errors with
+//! advice; no acknowledged commit is lost, and nothing panics.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -42,8 +43,8 @@ fn total(store: &SledStore) -> Result<u64, StoreError> {
     pollster::block_on(store.list(&query)).map(|page| page.total.unwrap())
 }
 
-/// Makes a store of 300 records, enough for lists to be kept, and closes it.
-fn closed() -> (TempDir, std::path::PathBuf) {
+/// Creates a store of 300 records, enough for materialized lists, and closes it.
+fn closed_store() -> (TempDir, std::path::PathBuf) {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("store");
     let store = SledStore::open(&path).unwrap();
@@ -54,7 +55,7 @@ fn closed() -> (TempDir, std::path::PathBuf) {
     (home, path)
 }
 
-/// Changes what sled has in a closed store, which takes care to leave sound what it does not mean to spoil.
+/// Changes entries of a closed store through sled itself, so that sled's own structures stay valid.
 fn tamper(path: &Path, change: impl Fn(&sled::Db)) {
     for _ in 0..500 {
         if let Ok(db) = sled::open(path) {
@@ -62,10 +63,10 @@ fn tamper(path: &Path, change: impl Fn(&sled::Db)) {
             db.flush().unwrap();
             return;
         }
-        // The store that was dropped has not let go of its files yet.
+        // The dropped store has not released sled's lock yet.
         std::thread::yield_now();
     }
-    panic!("sled does not open");
+    panic!("cannot open sled");
 }
 
 fn entries(db: &sled::Db, space: &[u8]) -> Vec<(sled::IVec, sled::IVec)> {
@@ -78,23 +79,23 @@ fn findings(path: &Path) -> String {
 }
 
 #[test]
-fn a_second_opener_is_told_who_has_the_store() {
-    let (_home, path) = closed();
+fn opening_a_store_twice_fails_and_names_the_process() {
+    let (_home, path) = closed_store();
     let store = SledStore::open(&path).unwrap();
     let error = SledStore::open(&path).unwrap_err();
     assert!(matches!(&error, OpenError::InUse { .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains(&format!("process {} has it open", std::process::id())), "{text}");
     assert!(text.contains("stop that server"), "{text}");
-    assert_eq!(total(&store).unwrap(), 300, "the first goes on");
+    assert_eq!(total(&store).unwrap(), 300, "the first store is not affected");
     drop(store);
     SledStore::open(&path).unwrap();
 }
 
 #[cfg(unix)]
 #[test]
-fn a_second_opener_by_another_name_is_refused_too() {
-    let (home, path) = closed();
+fn opening_a_store_twice_by_another_path_fails() {
+    let (home, path) = closed_store();
     let link = home.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let _store = SledStore::open(&path).unwrap();
@@ -102,7 +103,7 @@ fn a_second_opener_by_another_name_is_refused_too() {
 }
 
 #[test]
-fn a_directory_of_something_else_is_left_alone() {
+fn a_directory_with_other_files_is_rejected_and_not_changed() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("precious.txt"), "data").unwrap();
     let error = SledStore::open(home.path()).unwrap_err();
@@ -111,12 +112,12 @@ fn a_directory_of_something_else_is_left_alone() {
 }
 
 #[test]
-fn a_database_of_another_program_is_refused() {
+fn a_sled_database_of_another_program_is_rejected() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("other");
     tamper(&path, |db| drop(db.insert("theirs", "data").unwrap()));
     let mut error = SledStore::open(&path).unwrap_err();
-    // Their handle may be on its way out.
+    // The other program's handle may not be closed yet.
     while matches!(error, OpenError::InUse { .. }) {
         error = SledStore::open(&path).unwrap_err();
     }
@@ -124,7 +125,7 @@ fn a_database_of_another_program_is_refused() {
 }
 
 #[test]
-fn a_file_in_the_directorys_place_is_an_error() {
+fn opening_a_file_instead_of_a_directory_fails() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("file");
     fs::write(&path, "data").unwrap();
@@ -134,7 +135,7 @@ fn a_file_in_the_directorys_place_is_an_error() {
 }
 
 #[test]
-fn a_creation_that_was_cut_short_is_begun_anew() {
+fn an_interrupted_creation_is_started_again() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("store");
     let unfinished = home.path().join("store.creating");
@@ -146,15 +147,15 @@ fn a_creation_that_was_cut_short_is_begun_anew() {
 }
 
 #[test]
-fn a_snapshot_that_was_cut_short_is_passed_over() {
-    let (_home, path) = closed();
+fn an_incomplete_snapshot_is_ignored() {
+    let (_home, path) = closed_store();
     fs::write(path.join("snap.7FFFFFFFFFFFFFFF.generating"), "torn").unwrap();
     assert_eq!(total(&SledStore::open(&path).unwrap()).unwrap(), 300);
 }
 
 #[test]
-fn a_store_that_lost_its_tail_does_not_open() {
-    let (home, path) = closed();
+fn a_store_that_lost_acknowledged_commits_does_not_open() {
+    let (home, path) = closed_store();
     let earlier = home.path().join("earlier");
     fs::rename(&path, &earlier).unwrap();
     copy(&earlier, &path);
@@ -183,8 +184,8 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_record_that_is_not_what_was_written_is_an_error_and_no_answer() {
-    let (_home, path) = closed();
+fn a_changed_record_is_reported_as_corrupt() {
+    let (_home, path) = closed_store();
     tamper(&path, |db| {
         let (key, value) = entries(db, b"r").swap_remove(7);
         let mut value = value.to_vec();
@@ -199,14 +200,14 @@ fn a_record_that_is_not_what_was_written_is_an_error_and_no_answer() {
     assert!(matches!(pollster::block_on(store.list(&query)), Err(StoreError::Corrupt(_))));
     let commit = Commit { put: vec![put(7)], ..Commit::default() };
     assert!(matches!(pollster::block_on(store.commit(commit)), Err(StoreError::Corrupt(_))));
-    assert!(write(&store, 400..401).is_ok(), "other commits go on");
+    assert!(write(&store, 400..401).is_ok(), "other commits succeed");
     drop(store);
     assert!(findings(&path).contains("the checksum of"));
 }
 
 #[test]
-fn a_record_under_anothers_key_is_an_error() {
-    let (_home, path) = closed();
+fn a_record_under_another_key_is_reported_as_corrupt() {
+    let (_home, path) = closed_store();
     tamper(&path, |db| {
         let records = entries(db, b"r");
         db.insert(&records[1].0, records[2].1.clone()).unwrap();
@@ -216,26 +217,26 @@ fn a_record_under_anothers_key_is_an_error() {
 }
 
 #[test]
-fn check_finds_a_record_without_its_place_in_an_index() {
+fn check_finds_a_record_without_its_index_entry() {
     for space in [b"f", b"s", b"o", b"l"] {
-        let (_home, path) = closed();
+        let (_home, path) = closed_store();
         tamper(&path, |db| drop(db.remove(&entries(db, space)[0].0).unwrap()));
         let findings = findings(&path);
-        assert!(findings.contains("is not found by") || findings.contains("is missing"), "{findings}");
+        assert!(findings.contains("lacks its entry") || findings.contains("is missing"), "{findings}");
         assert!(findings.contains("restore a backup"), "{findings}");
     }
 }
 
 #[test]
 fn check_finds_an_index_entry_without_its_record() {
-    let (_home, path) = closed();
+    let (_home, path) = closed_store();
     let store = SledStore::open(&path).unwrap();
     write(&store, 300..301).unwrap();
     drop(store);
     tamper(&path, |db| drop(db.remove(&entries(db, b"r").pop().unwrap().0).unwrap()));
     let findings = findings(&path);
-    assert!(findings.contains("301 entries are in the space `f`, where 300 belong"), "{findings}");
-    assert!(findings.contains("says that it holds 301 records"), "{findings}");
+    assert!(findings.contains("the space `f` has 301 entries instead of 300"), "{findings}");
+    assert!(findings.contains("has counters of 301 records"), "{findings}");
     let store = SledStore::open(&path).unwrap();
     let order = Order { by: OrderBy::Key("name"), descending: false };
     let query = Query { order, ..Query::new("Thing", Scope::Children(Uid::opaque("top"))) };
@@ -244,8 +245,8 @@ fn check_finds_an_index_entry_without_its_record() {
 }
 
 #[test]
-fn check_finds_a_record_that_is_not_its_latest() {
-    let (_home, path) = closed();
+fn check_finds_an_outdated_epoch() {
+    let (_home, path) = closed_store();
     let earlier = std::cell::RefCell::new(None);
     tamper(&path, |db| *earlier.borrow_mut() = Some(entries(db, b"e")));
     let store = SledStore::open(&path).unwrap();
@@ -256,19 +257,19 @@ fn check_finds_a_record_that_is_not_its_latest() {
     let store = SledStore::open(&path).unwrap();
     pollster::block_on(store.commit(raise())).unwrap();
     drop(store);
-    // An epoch as it was: its checksum is right, and no index leads to it.
+    // Restore an earlier version of the epoch: its checksum is valid, and no index refers to it.
     tamper(&path, |db| {
         for (key, value) in earlier.take().unwrap() {
             db.insert(key, value).unwrap();
         }
     });
     let findings = findings(&path);
-    assert!(findings.contains("are not as the last commit left them"), "{findings}");
+    assert!(findings.contains("are missing or outdated"), "{findings}");
 }
 
 #[test]
-fn a_disk_that_is_nearly_full_refuses_commits_and_goes_on_reading() {
-    let (_home, path) = closed();
+fn a_store_on_a_nearly_full_disk_rejects_commits_and_continues_to_serve_reads() {
+    let (_home, path) = closed_store();
     let store = SledStore::builder().keep_free_bytes(1 << 60).open(&path).unwrap();
     let error = write(&store, 300..301).unwrap_err();
     assert!(matches!(&error, StoreError::Full(_)), "{error}");
@@ -282,13 +283,13 @@ fn a_disk_that_is_nearly_full_refuses_commits_and_goes_on_reading() {
 }
 
 #[test]
-fn a_long_read_gives_way_to_commits_and_still_sees_one_state() {
+fn a_long_read_lets_commits_through_and_sees_one_snapshot() {
     let home = tempfile::tempdir().unwrap();
     let store = SledStore::open(home.path().join("store")).unwrap();
     for i in 0..4 {
         write(&store, i * 1000..i * 1000 + 1000).unwrap();
     }
-    // Every commit puts two records; a scan that saw half of one would count an odd number.
+    // Every commit puts two records; a scan that saw half of a commit would count an odd number.
     let two = |number: u64| Commit { put: vec![put(number), put(number + 5_000)], ..Commit::default() };
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {

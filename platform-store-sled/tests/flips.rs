@@ -1,5 +1,5 @@
-//! A bit that flips in a closed store's files is an error, is found, or has no effect: it never makes another value
-//! of one, and nothing panics or hangs.
+//! A flipped bit in the files of a closed store has no effect, causes an error or is found by the check. It never
+//! changes a value, and nothing panics or hangs.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -23,54 +23,54 @@ const FLIPS: u64 = 1_000;
 const GROUP: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
 #[test]
-fn a_flipped_bit_never_makes_another_value() {
+fn a_flipped_bit_never_changes_a_value() {
     let home = tempfile::tempdir().unwrap();
     let original = home.path().join("original");
     let expected = fill(&original);
     let files = files(&original);
     let log = files.iter().find(|(name, _)| name == Path::new("db")).unwrap();
-    quiet_about_sled();
+    silence_panics_of_sled();
     let mut random = Random(0x5eed);
     let mut outcomes = BTreeMap::<&str, u64>::new();
     for flip in 0..FLIPS {
         let copy = home.path().join(format!("flip-{flip}"));
-        // Most flips anywhere, some in the small files too.
+        // Most flips are in the log, some in the other files, which are small.
         let (file, bytes) = if flip % 5 == 0 { &files[(random.next() % files.len() as u64) as usize] } else { log };
         let bit = random.next() % (bytes.len() as u64 * 8);
         lay_out(&copy, &files, file, bit);
         let outcome = outcome(&copy, &expected);
-        assert_ne!(outcome, "another value", "bit {bit} of {file:?}");
+        assert_ne!(outcome, "changed value", "bit {bit} of {file:?}");
         *outcomes.entry(outcome).or_default() += 1;
         let _ = fs::remove_dir_all(&copy);
     }
     println!("{outcomes:?}");
-    assert!(outcomes.get("no effect").is_none_or(|count| *count < FLIPS), "some flips are noticed");
+    assert!(outcomes.get("no effect").is_none_or(|count| *count < FLIPS), "some flips are detected");
 }
 
-/// Says what the store made of its damage. Whatever that is, a commit comes to an end, and so does closing.
+/// Returns the effect of a flip. Whatever it is, a commit and the closing of the store must not hang.
 fn outcome(path: &Path, expected: &Contents) -> &'static str {
-    let Ok(store) = SledStore::open(path) else { return "refused at opening" };
-    let outcome = look(&store, expected);
+    let Ok(store) = SledStore::open(path) else { return "error at opening" };
+    let outcome = inspect(&store, expected);
     let commit = Commit { put: (0..50).map(|i| put(i * 7, 9)).collect(), ..Commit::default() };
     let committed = pollster::block_on(store.commit(commit));
     assert!(outcome != "no effect" || committed.is_ok());
     outcome
 }
 
-fn look(store: &SledStore, expected: &Contents) -> &'static str {
+fn inspect(store: &SledStore, expected: &Contents) -> &'static str {
     match store.check() {
-        Err(_) => return "check cannot go on",
+        Err(_) => return "error of the check",
         Ok(findings) if !findings.is_empty() => return "found by check",
         Ok(_) => {}
     }
     match read(store) {
         Err(_) => "error at reading",
         Ok(contents) if contents == *expected => "no effect",
-        Ok(_) => "another value",
+        Ok(_) => "changed value",
     }
 }
 
-/// All that can be read of the store.
+/// Everything that can be read from the store.
 #[derive(Debug, PartialEq)]
 struct Contents {
     records: Vec<Option<Record>>,
@@ -115,7 +115,7 @@ fn put(number: u64, round: u64) -> Put {
     }
 }
 
-/// Makes a store that has been written to in two openings, and closes it.
+/// Creates a store, opens it twice to write to it, and closes it.
 fn fill(path: &Path) -> Contents {
     let mut contents = None;
     for round in 0..2 {
@@ -158,8 +158,8 @@ fn lay_out(directory: &Path, files: &[(PathBuf, Vec<u8>)], flipped: &Path, bit: 
     }
 }
 
-/// Keeps the panics that are expected inside sled out of the test's output.
-fn quiet_about_sled() {
+/// Hides the messages of expected panics inside sled.
+fn silence_panics_of_sled() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         if !info.location().is_some_and(|location| location.file().contains("sled-0.34")) {
@@ -168,7 +168,7 @@ fn quiet_about_sled() {
     }));
 }
 
-/// The numbers of xorshift64, the same in every run.
+/// A deterministic xorshift64 generator.
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Lists stay exact when a kind's sort keys change under them.
+//! Lists stay exact when the sort keys of a kind change.
 
 use platform_engine::{
     store::{Commit, Key, KeyValue, Order, OrderBy, Put, Query, Scope, Store, model::Model},
@@ -21,7 +21,7 @@ fn put(number: i64, names: &[&'static str]) -> Put {
 }
 
 #[test]
-fn a_sort_key_that_came_later_or_went_away_is_exact() {
+fn lists_by_an_added_or_removed_sort_key_are_exact() {
     let home = tempfile::tempdir().unwrap();
     let store = SledStore::open(home.path()).unwrap();
     let mut model = Model::default();

@@ -1,11 +1,13 @@
-//! Measures a store of a given size: `cargo run --release -p platform-store-sqlite --example sqlite_figures -- 1000000`.
+//! Benchmarks a store of a given size:
+//! `cargo run --release -p platform-store-sqlite --example sqlite_figures -- 1000000`.
 //!
-//! All records are in one group, with bodies of about 300 bytes, three sort keys and a filter key that tells them
-//! apart. With `TIERS=1` in the environment each also has one of four values under a second filter key, so that each
-//! is in a second kept list; with `CHECK=1` the store is checked at the end, and with `KEEP=1` only loaded and kept.
-//! Times are medians in microseconds. An optional second argument names a directory for the file.
+//! All records are in one group and have bodies of about 300 bytes, three sort keys and a filter key with a distinct
+//! value each. Environment variables: with `TIERS=1`, each record also has one of four values under a second filter
+//! key, and is therefore in a second materialized list; with `CHECK=1`, the store is checked at the end; with `KEEP=1`,
+//! the store is only loaded, and not deleted. Times are medians in microseconds. The optional second argument is the
+//! directory for the file.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, reason = "a program that measures")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, reason = "this is a benchmark program")]
 
 use std::{
     hint::black_box,
@@ -43,7 +45,7 @@ fn main() {
     reads(&store, rows);
     gets(&store, &path, rows);
     report_memory("after reads");
-    beside_a_writer(&store, rows);
+    reads_during_writes(&store, rows);
     commits(directory.path());
     report_memory("at the end");
     if std::env::var_os("CHECK").is_some() {
@@ -52,7 +54,7 @@ fn main() {
     }
 }
 
-/// A number that looks random and is not.
+/// Returns a deterministic number that looks random.
 fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
@@ -95,12 +97,12 @@ fn load(store: &SqliteStore, rows: u64) {
     for batch in 0..rows.div_ceil(5_000) {
         commit(store, (batch * 5_000..rows.min((batch + 1) * 5_000)).map(put).collect());
     }
-    println!("load: {rows} rows in {:.1?}, of which {:.1} s of the processor", start.elapsed(), processor_seconds());
+    println!("load: {rows} rows in {:.1?}, CPU time {:.1} s", start.elapsed(), cpu_seconds());
     report_memory("after load");
 }
 
-/// Returns how long this process has had a processor.
-fn processor_seconds() -> f64 {
+/// Returns the CPU time of this process.
+fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let ticks = stat.split(' ').skip(13).take(2).filter_map(|ticks| ticks.parse::<f64>().ok());
     ticks.sum::<f64>() / 100.0
@@ -108,7 +110,7 @@ fn processor_seconds() -> f64 {
 
 fn report_sizes(path: &Path, rows: u64) {
     let len = |suffix: &str| std::fs::metadata(format!("{}{suffix}", path.display())).map_or(0, |file| file.len());
-    println!("file: {} bytes a row; log: {} MB", len("") / rows, len("-wal") >> 20);
+    println!("file: {} bytes per row; WAL: {} MB", len("") / rows, len("-wal") >> 20);
 }
 
 fn report_memory(when: &str) {
@@ -182,11 +184,11 @@ fn reads(store: &SqliteStore, rows: u64) {
 
 fn gets(store: &SqliteStore, path: &Path, rows: u64) {
     let keys: Vec<Key> = (0..2_000).map(|i| Key::new(KIND, uid(mix(i) % rows))).collect();
-    let hand = rusqlite::Connection::open(path).unwrap();
-    let kind: i64 = hand.query_row("SELECT id FROM name WHERE text = ?", [KIND], |row| row.get(0)).unwrap();
-    let by_hand = |round: usize| {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let kind: i64 = connection.query_row("SELECT id FROM name WHERE text = ?", [KIND], |row| row.get(0)).unwrap();
+    let by_sql = |round: usize| {
         let select = "SELECT revision, rendering, body, private FROM record WHERE kind = ? AND uid = ?";
-        let mut select = hand.prepare_cached(select).unwrap();
+        let mut select = connection.prepare_cached(select).unwrap();
         let read = |row: &rusqlite::Row<'_>| {
             let columns = (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?);
             Ok((columns, row.get::<_, Vec<u8>>(2)?, row.get::<_, Vec<u8>>(3)?))
@@ -198,11 +200,11 @@ fn gets(store: &SqliteStore, path: &Path, rows: u64) {
         drop(black_box(pollster::block_on(store.get(key, &[])).unwrap()));
     };
     for _ in 0..3 {
-        println!("get: by the store {:.2}, by hand {:.2}", median(4_000, by_store), median(4_000, by_hand));
+        println!("get: store {:.2}, plain SQL {:.2}", median(4_000, by_store), median(4_000, by_sql));
     }
 }
 
-fn beside_a_writer(store: &Arc<SqliteStore>, rows: u64) {
+fn reads_during_writes(store: &Arc<SqliteStore>, rows: u64) {
     let idle = median(2_000, |_| drop(black_box(list(store, &query()))));
     let stop = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..64_u64)
@@ -220,10 +222,10 @@ fn beside_a_writer(store: &Arc<SqliteStore>, rows: u64) {
     let busy = median(2_000, |_| drop(black_box(list(store, &query()))));
     stop.store(true, Ordering::Relaxed);
     writers.into_iter().for_each(|writer| writer.join().unwrap());
-    println!("list: idle {idle:.1}, beside 64 writers {busy:.1}: {:.2} times", busy / idle);
+    println!("list: idle {idle:.1}, with 64 writers {busy:.1} ({:.2} times)", busy / idle);
 }
 
-/// Durable commits of one new record each, into a store of 20,000.
+/// Measures durable commits of one new record each, in a store of 20,000 records.
 fn commits(directory: &Path) {
     for round in 0..3 {
         for (threads, group) in [(64, 1), (1, 256), (16, 256), (64, 256), (256, 256)] {
@@ -244,7 +246,7 @@ fn commits(directory: &Path) {
                 .collect();
             writers.into_iter().for_each(|writer| writer.join().unwrap());
             let rate = (threads * each) as f64 / start.elapsed().as_secs_f64();
-            println!("commits: {threads} committers, {group} at once at most: {rate:.0} a second");
+            println!("commits: {threads} committers, groups of at most {group}: {rate:.0} per second");
         }
     }
 }

@@ -1,23 +1,25 @@
-//! What was read of the file and had passed its checksum, kept so that it need not be read again.
+//! A cache of rows that were read from the file and passed their checksum, shared by all readers and consistent with
+//! their snapshots.
 //!
-//! A store is alone on its file, and has one writer: so this process knows of every change. Each row has one of
-//! 65,536 marks, by a hash of its key. The writer sets a row's mark to the sequence of the commit that changes it
-//! *before* that commit can be seen, and [`Cache::committed`] to the sequence of the last commit *after* it can.
+//! The store has its file exclusively and has one writer, so this process knows of every change. Each row has one of
+//! 65,536 stamps, selected by a hash of its key. The writer sets the stamp of a row to the sequence of the commit that
+//! changes it *before* the commit becomes visible, and sets [`Cache::committed`] to the sequence of the last commit
+//! *after* it has become visible.
 //!
-//! A reader sees the state after one commit: it knows that commit's sequence, `seen`, either from
-//! [`Cache::committed`] or from the transaction that it reads in. What it reads it keeps here, tagged with `seen`. An
-//! entry with the tag `t` is good for a reader that sees `s` if the row's mark, looked at after the entry was found,
-//! is at most `min(s, t)`:
+//! A reader sees a snapshot, the state after one commit, and identifies it by the commit's sequence, which it gets from
+//! [`Cache::committed`] or from its read transaction. It caches each row that it reads, tagged with its snapshot. An
+//! entry with the tag `t` is valid in the snapshot `s` if the row's stamp, loaded after the entry was found, is at most
+//! `min(s, t)`:
 //!
-//! - If `t` is before `s`: had a commit between the two changed the row, the mark would have its sequence or a later
-//!   one, since it was set before any reader could see `s`. So the row is now as it was at `t`.
-//! - If `t` is after `s`: had a commit between the two changed the row, the mark would have been set before some
-//!   reader saw `t` and kept the entry. So the row was at `s` as it is at `t`.
+//! - `t < s`: if a commit after `t` and up to `s` had changed the row, the stamp would be greater than `t`, because it
+//!   was set before any reader could have the snapshot `s`. So the row in `s` is as it was in `t`.
+//! - `t > s`: if a commit after `s` and up to `t` had changed the row, the stamp would be greater than `s`, because it
+//!   was set before a reader could have the snapshot `t` and insert the entry. So the row in `s` is as it is in `t`.
 //!
-//! So what is found here is as the reader's state has it, whoever kept it and however late; no lock is held, and
-//! nothing has to be thrown away when it changes. That a record is deleted, that the number of one is used again, or
-//! that two rows share a mark costs a reading of the file and no more; so does a commit that marked its rows and was
-//! then rolled back. A reader that finds all it needs asks the file nothing.
+//! So an entry that is returned matches the reader's snapshot, no matter which reader inserted it and how late. Readers
+//! and the writer share no lock, and the writer does not have to evict anything. Deleted records, reused row numbers,
+//! rows that share a stamp, and commits that were rolled back after they had set their stamps cause cache misses, but
+//! no wrong results. A call that finds every row in the cache does not access the file.
 
 use std::{
     fmt,
@@ -37,39 +39,40 @@ use crate::{
     schema::NameId,
 };
 
-/// How many marks there are: as many as 16 bits of a hash tell apart.
-const MARKS: usize = 1 << 16;
-/// What an entry takes beside what it holds, in bytes, about: its place in the cache and what allocations cost.
-const OVERHEAD: usize = 160;
-/// What an entry takes in all, in bytes, about; a guess that tables are made by.
-const USUAL: u64 = 800;
+/// The number of stamps (512 KiB). More stamps mean fewer rows that invalidate each other.
+const STAMPS: usize = 1 << 16;
+/// The approximate memory of an entry besides its content, in bytes: the cache's own tables and the allocator.
+const ENTRY_OVERHEAD: usize = 160;
+/// An estimate of the total memory of an average entry, in bytes, from which the cache sizes its tables.
+const AVERAGE_ENTRY: u64 = 800;
 
-/// Which row; each by the key that readers look for it with.
+/// Identifies a row by a key that readers look it up with. A record has two keys, which are cached and invalidated
+/// separately.
 #[derive(Debug, Clone, Copy, Hash)]
 pub(crate) enum Row<'a> {
-    /// A record by its number.
+    /// A record, by its number.
     Record(i64),
-    /// A record by its kind and uid.
+    /// A record, by its kind and uid.
     At(NameId, &'a str),
-    /// A node of an order.
+    /// A tree node.
     Node(u64),
     List(&'a ListKey),
     Epoch(&'a str),
 }
 
-/// A row that has passed its checksum, and all of its key.
+/// The content of a row that passed its checksum, with its full key.
 #[derive(Debug, Clone)]
 pub(crate) enum Entry {
     Record(Arc<Loaded>),
     Node(u64, Arc<[u8]>),
     List(Arc<(ListKey, List)>),
-    /// There is no such row: the list is not kept up.
+    /// The list has no row: it is not materialized.
     NoList(Arc<ListKey>),
     Epoch(Epoch, u64),
 }
 
 impl Entry {
-    /// Tells whether it is that row, and not another whose key has the same hash.
+    /// Returns whether this is the content of the row, and not of another row whose key has the same hash.
     fn is(&self, row: Row<'_>) -> bool {
         match (self, row) {
             (Self::Record(record), Row::Record(id)) => record.id == id,
@@ -82,7 +85,7 @@ impl Entry {
         }
     }
 
-    /// Returns how many bytes it takes, about.
+    /// Returns the approximate memory of the content, in bytes.
     fn len(&self) -> usize {
         match self {
             Self::Record(record) => size_of::<Loaded>() + record.uid.len() + record.len(),
@@ -94,10 +97,10 @@ impl Entry {
     }
 }
 
-/// An entry, and the sequence that its reader saw.
+/// An entry, tagged with the snapshot of the reader that inserted it.
 #[derive(Debug, Clone)]
 struct Tagged {
-    seen: u64,
+    snapshot: u64,
     entry: Entry,
 }
 
@@ -106,67 +109,69 @@ struct Weight;
 
 impl Weighter<u64, Tagged> for Weight {
     fn weight(&self, _: &u64, tagged: &Tagged) -> u64 {
-        (tagged.entry.len() + OVERHEAD) as u64
+        (tagged.entry.len() + ENTRY_OVERHEAD) as u64
     }
 }
 
-/// The rows that are kept, and the marks that tell whether they are still good. See the head of this module.
+/// The cached rows and the stamps that decide whether they are valid; see the module's documentation.
 pub(crate) struct Cache {
     hasher: DefaultHashBuilder,
     committed: AtomicU64,
-    /// For each mark the sequence of the last commit that changed one of its rows.
-    marks: Box<[AtomicU64]>,
-    /// By the hash of their rows' keys.
+    /// For each stamp, the sequence of the last commit that changed one of its rows. Empty if caching is disabled.
+    stamps: Box<[AtomicU64]>,
+    /// Entries by the hash of their rows' keys.
     entries: sync::Cache<u64, Tagged, Weight>,
 }
 
 impl Cache {
-    /// Returns an empty cache of at most so many bytes, of a store whose last commit has that sequence; of 0 bytes
-    /// it keeps nothing.
+    /// Returns an empty cache with a capacity in bytes, for a store whose last commit has the sequence `committed`. A
+    /// capacity of 0 disables caching.
     pub(crate) fn new(bytes: u64, committed: u64) -> Self {
-        let items = usize::try_from(bytes / USUAL).unwrap_or(usize::MAX);
+        let items = usize::try_from(bytes / AVERAGE_ENTRY).unwrap_or(usize::MAX);
         Self {
             hasher: DefaultHashBuilder::default(),
             committed: committed.into(),
-            marks: (0..if bytes == 0 { 0 } else { MARKS }).map(|_| AtomicU64::new(0)).collect(),
+            stamps: (0..if bytes == 0 { 0 } else { STAMPS }).map(|_| AtomicU64::new(0)).collect(),
             entries: sync::Cache::with_weighter(items, bytes, Weight),
         }
     }
 
-    /// Returns the sequence of the last commit that every reader sees.
+    /// Returns the sequence of the last commit that is visible to every reader.
     pub(crate) fn committed(&self) -> u64 {
         self.committed.load(Ordering::Acquire)
     }
 
-    /// Returns the row as the state with that sequence has it, if it is known.
-    pub(crate) fn get(&self, row: Row<'_>, seen: u64) -> Option<Entry> {
+    /// Returns the row as of a snapshot, if it is cached and valid.
+    pub(crate) fn get(&self, row: Row<'_>, snapshot: u64) -> Option<Entry> {
         let hash = self.hasher.hash_one(row);
-        let Tagged { seen: tag, entry } = self.entries.get(&hash)?;
-        let mark = self.mark_of(hash)?.load(Ordering::Acquire);
-        (mark <= seen.min(tag) && entry.is(row)).then_some(entry)
+        // Load the stamp after the entry. In the other order, a commit could set the stamp and a newer reader could
+        // insert the new row in between, and the old stamp would make the new row valid in this older snapshot.
+        let Tagged { snapshot: tag, entry } = self.entries.get(&hash)?;
+        let stamp = self.stamp_of(hash)?.load(Ordering::Acquire);
+        (stamp <= snapshot.min(tag) && entry.is(row)).then_some(entry)
     }
 
-    /// Keeps the row, which was read from the state with that sequence.
-    pub(crate) fn insert(&self, row: Row<'_>, seen: u64, entry: impl FnOnce() -> Entry) {
-        if !self.marks.is_empty() {
-            self.entries.insert(self.hasher.hash_one(row), Tagged { seen, entry: entry() });
+    /// Caches a row that was read from a snapshot.
+    pub(crate) fn insert(&self, row: Row<'_>, snapshot: u64, entry: impl FnOnce() -> Entry) {
+        if !self.stamps.is_empty() {
+            self.entries.insert(self.hasher.hash_one(row), Tagged { snapshot, entry: entry() });
         }
     }
 
-    /// Says that the commit with that sequence changes the row, before it can be seen.
-    pub(crate) fn mark(&self, row: Row<'_>, sequence: u64) {
-        if let Some(mark) = self.mark_of(self.hasher.hash_one(row)) {
-            mark.store(sequence, Ordering::Release);
+    /// Invalidates a row that the commit with this sequence changes. Must be called before the commit becomes visible.
+    pub(crate) fn invalidate(&self, row: Row<'_>, sequence: u64) {
+        if let Some(stamp) = self.stamp_of(self.hasher.hash_one(row)) {
+            stamp.store(sequence, Ordering::Release);
         }
     }
 
-    /// Says that every reader sees the commit with that sequence.
+    /// Publishes the sequence of a commit that has become visible to every reader.
     pub(crate) fn set_committed(&self, sequence: u64) {
         self.committed.store(sequence, Ordering::Release);
     }
 
-    fn mark_of(&self, hash: u64) -> Option<&AtomicU64> {
-        self.marks.get(hash as usize % MARKS)
+    fn stamp_of(&self, hash: u64) -> Option<&AtomicU64> {
+        self.stamps.get(hash as usize % STAMPS)
     }
 }
 
@@ -186,49 +191,49 @@ mod tests {
         move || Entry::Node(1, [byte].into())
     }
 
-    fn found(cache: &Cache, seen: u64) -> Option<u8> {
-        match cache.get(ROW, seen)? {
+    fn found(cache: &Cache, snapshot: u64) -> Option<u8> {
+        match cache.get(ROW, snapshot)? {
             Entry::Node(_, bytes) => bytes.first().copied(),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn an_entry_is_good_for_states_before_and_after_it_between_which_the_row_did_not_change() {
+    fn an_entry_is_valid_in_older_and_newer_snapshots_if_the_row_did_not_change_in_between() {
         let cache = Cache::new(1 << 20, 7);
-        cache.mark(ROW, 3);
+        cache.invalidate(ROW, 3);
         cache.insert(ROW, 5, node(5));
-        assert_eq!([3, 4, 5, 6, 7].map(|seen| found(&cache, seen)), [Some(5); 5]);
+        assert_eq!([3, 4, 5, 6, 7].map(|snapshot| found(&cache, snapshot)), [Some(5); 5]);
         assert_eq!(found(&cache, 2), None);
         assert_eq!(cache.committed(), 7);
     }
 
     #[test]
-    fn an_entry_is_refused_when_a_commit_has_changed_the_row_since() {
+    fn an_entry_is_invalid_after_a_commit_changed_the_row() {
         let cache = Cache::new(1 << 20, 7);
         cache.insert(ROW, 7, node(7));
         assert_eq!(found(&cache, 7), Some(7));
-        // Refused as soon as the commit may be seen, by readers of the state before it too.
-        cache.mark(ROW, 8);
-        assert_eq!([7, 8, 9].map(|seen| found(&cache, seen)), [None; 3]);
+        // From the invalidation on, there is a miss even in the snapshot before the commit.
+        cache.invalidate(ROW, 8);
+        assert_eq!([7, 8, 9].map(|snapshot| found(&cache, snapshot)), [None; 3]);
         cache.insert(ROW, 8, node(8));
-        assert_eq!([7, 8, 9].map(|seen| found(&cache, seen)), [None, Some(8), Some(8)]);
+        assert_eq!([7, 8, 9].map(|snapshot| found(&cache, snapshot)), [None, Some(8), Some(8)]);
     }
 
     #[test]
-    fn an_entry_that_a_slow_reader_keeps_late_is_refused() {
+    fn an_entry_that_a_slow_reader_inserts_late_is_invalid() {
         let cache = Cache::new(1 << 20, 7);
-        cache.mark(ROW, 8);
+        cache.invalidate(ROW, 8);
         cache.set_committed(8);
         cache.insert(ROW, 8, node(8));
         cache.insert(ROW, 7, node(7));
-        assert_eq!([6, 7, 8, 9].map(|seen| found(&cache, seen)), [None; 4]);
+        assert_eq!([6, 7, 8, 9].map(|snapshot| found(&cache, snapshot)), [None; 4]);
     }
 
     #[test]
-    fn a_commit_that_was_rolled_back_costs_misses_until_its_sequence_has_passed() {
+    fn a_rolled_back_commit_causes_misses_until_its_sequence_is_reached() {
         let cache = Cache::new(1 << 20, 7);
-        cache.mark(ROW, 9);
+        cache.invalidate(ROW, 9);
         cache.insert(ROW, 7, node(7));
         assert_eq!(found(&cache, 8), None);
         cache.insert(ROW, 9, node(9));
@@ -236,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn another_row_with_the_same_hash_is_not_taken_for_the_row() {
+    fn a_row_whose_key_has_the_same_hash_is_a_miss() {
         let cache = Cache::new(1 << 20, 7);
         cache.insert(ROW, 7, || Entry::Node(2, [2].into()));
         assert_eq!(found(&cache, 7), None);
@@ -245,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_no_bytes_keeps_nothing() {
+    fn a_cache_with_a_capacity_of_zero_is_disabled() {
         let cache = Cache::new(0, 7);
-        cache.mark(ROW, 1);
+        cache.invalidate(ROW, 1);
         cache.insert(ROW, 7, node(7));
         assert_eq!(found(&cache, 7), None);
     }

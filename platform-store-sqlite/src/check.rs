@@ -1,5 +1,8 @@
-//! Proofs that all that is stored agrees: each row with its checksum, each index with the records, each list with
-//! what it should hold, each count with what it counts.
+//! The consistency check: rows against checksums, indexes against records in both directions, lists against the
+//! records that belong to them, and counts against entries.
+//!
+//! It works from the tables alone, without the cache, and compares numbers of entries with the numbers that the records
+//! require: if every entry is valid and the numbers are equal, no entry is missing.
 
 mod lists;
 mod records;
@@ -11,13 +14,13 @@ use rusqlite::Connection;
 
 use crate::{error::store_error, schema::Names, writer::State};
 
-/// Something that does not agree, and what to do about it.
+/// An inconsistency that a check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What was found.
+    /// A description of the inconsistency.
     pub what: String,
-    /// What to do.
+    /// The recommended remedy.
     pub advice: &'static str,
 }
 
@@ -27,18 +30,18 @@ impl fmt::Display for Finding {
     }
 }
 
-/// After this many findings, no more are looked for.
-const MOST: usize = 100;
+/// The maximum number of findings that are reported.
+const MAX_FINDINGS: usize = 100;
 
-const RESTORE: &str = "stop the server and restore the file from a backup, since what it holds is not what was written";
+const RESTORE: &str = "stop the server and restore the file from a backup, because the file is damaged";
 
-/// What has been found so far.
+/// The findings so far.
 #[derive(Debug, Default)]
 struct Findings(Vec<Finding>);
 
 impl Findings {
     fn add(&mut self, what: impl Into<String>) {
-        if self.0.len() < MOST {
+        if self.0.len() < MAX_FINDINGS {
             self.0.push(Finding { what: what.into(), advice: RESTORE });
         }
     }
@@ -49,7 +52,7 @@ impl Findings {
         }
     }
 
-    /// Makes a finding of damage, and passes on other errors.
+    /// Converts [`StoreError::Corrupt`] to a finding and returns `None`; passes on other errors.
     fn catch<T>(&mut self, result: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
         match result {
             Ok(value) => Ok(Some(value)),
@@ -62,11 +65,11 @@ impl Findings {
     }
 }
 
-/// Proves everything, in one state of the file.
+/// Checks everything in one snapshot of the file.
 pub(crate) fn check(connection: &Connection) -> Result<Vec<Finding>, StoreError> {
     let mut findings = Findings::default();
-    let sound = check_file(connection, &mut findings);
-    findings.catch(sound)?;
+    let checked = check_file(connection, &mut findings);
+    findings.catch(checked)?;
     let state = findings.catch(State::load(connection))?.unwrap_or_default();
     if let Some(names) = findings.catch(Names::load(connection))? {
         let checked = records::check(connection, &names, state, &mut findings);
@@ -77,18 +80,18 @@ pub(crate) fn check(connection: &Connection) -> Result<Vec<Finding>, StoreError>
     Ok(findings.0)
 }
 
-/// Has SQLite prove its own structures, and its indexes against the tables.
+/// Runs SQLite's own check of its structures, and of its indexes against the tables.
 fn check_file(connection: &Connection, findings: &mut Findings) -> Result<(), StoreError> {
     let mut statement = connection.prepare("PRAGMA integrity_check").map_err(store_error)?;
     let mut rows = statement.query([]).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
         let line: String = row.get(0).map_err(store_error)?;
-        findings.expect(line == "ok", || format!("SQLite finds: {line}"));
+        findings.expect(line == "ok", || format!("SQLite reports: {line}"));
     }
     Ok(())
 }
 
-/// Returns the one number that the statement finds.
+/// Returns the number that the statement selects.
 fn number(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<u64, StoreError> {
     let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
     statement.query_row(params, |row| row.get::<_, i64>(0)).map(i64::cast_unsigned).map_err(store_error)

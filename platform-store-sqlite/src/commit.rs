@@ -1,4 +1,4 @@
-//! One commit: what stands against it, and what it changes.
+//! One commit: its validation, and its changes to the tables.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -8,13 +8,13 @@ use rusqlite::Connection;
 use crate::{
     cache::Row,
     error::{corrupt, store_error},
-    lists::{Change, FilterValue, Memory, Version},
+    lists::{Change, FilterValue, ListCache, Version},
     record::{self, Keys, Stored, columns},
-    schema::{Name, NameId, Names, Table, Traits, below, checksum},
+    schema::{Name, NameFlags, NameId, Names, Table, below, checksum},
     transaction::Transaction,
 };
 
-/// A record as it was before the commit.
+/// A record as it was before the commit, without its body.
 #[derive(Debug)]
 struct Old {
     id: i64,
@@ -36,19 +36,20 @@ impl Old {
     }
 }
 
-/// What a commit that nothing stands against does to records that are there.
+/// A valid commit's effect on existing records.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    /// The records to delete, by number, except those that a put replaces.
     deleted: BTreeMap<i64, Old>,
-    /// For each put, what it replaces.
+    /// For each put, the record that it replaces.
     replaced: Vec<Option<Old>>,
 }
 
 impl Plan {
-    /// Looks at a commit, and writes nothing.
+    /// Validates a commit. Only reads, so that a rejected commit leaves the transaction of its group intact.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] with what stands against it.
+    /// [`StoreError::Conflict`] if a requirement does not hold or a unique key is taken.
     pub(crate) fn make(connection: &Connection, names: &Names, commit: &Commit) -> Result<Self, StoreError> {
         for (index, require) in commit.require.iter().enumerate() {
             if !holds(connection, names, require)? {
@@ -59,7 +60,7 @@ impl Plan {
         for delete in &commit.delete {
             find_deleted(connection, names, delete, &mut deleted)?;
         }
-        // What must be absent, and is, need not be looked for again.
+        // Records whose absence was just verified as a requirement need no second lookup.
         let absent = commit.require.iter().filter_map(|require| match require {
             Require::Absent(key) => Some(key),
             _ => None,
@@ -72,6 +73,7 @@ impl Plan {
                 continue;
             }
             let old = record::find(connection, names.id(put.key.kind)?, &put.key.uid, Old::of)?;
+            // A record that is deleted and put in the same commit is replaced, and keeps its number.
             if let Some(old) = &old {
                 deleted.remove(&old.id);
             }
@@ -82,6 +84,8 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Rejects unique keys that another record has or that two puts of the commit share. Keys of records that the
+    /// commit deletes or replaces are free, so that two records can exchange theirs.
     fn check_unique(&self, connection: &Connection, names: &Names, puts: &[Put]) -> Result<(), StoreError> {
         if puts.iter().all(|put| put.unique.is_empty()) {
             return Ok(());
@@ -105,6 +109,7 @@ impl Plan {
     }
 }
 
+/// Returns whether a requirement holds. A name that is not registered has no records.
 fn holds(connection: &Connection, names: &Names, require: &Require) -> Result<bool, StoreError> {
     let revision = |kind: &str, uid: &str| match names.get(kind) {
         Some(kind) => record::find(connection, kind.id, uid, |stored| stored.revision),
@@ -132,7 +137,7 @@ fn holds(connection: &Connection, names: &Names, require: &Require) -> Result<bo
     })
 }
 
-/// Tells whether a record of the kind lies below the uid.
+/// Returns whether the uid has a descendant of the kind.
 pub(crate) fn has_below(connection: &Connection, kind: NameId, uid: &str) -> Result<bool, StoreError> {
     let (from, to) = below(uid);
     let select = "SELECT 1 FROM record WHERE kind = ? AND uid > ? AND uid < ? LIMIT 1";
@@ -140,7 +145,7 @@ pub(crate) fn has_below(connection: &Connection, kind: NameId, uid: &str) -> Res
     select.exists((kind, from, to)).map_err(store_error)
 }
 
-/// Returns the value of an epoch.
+/// Returns the value of an epoch: 0 if it was never raised.
 pub(crate) fn epoch(connection: &Connection, epoch: &str) -> Result<u64, StoreError> {
     let mut select = connection.prepare_cached("SELECT value, sum FROM epoch WHERE name = ?").map_err(store_error)?;
     let mut rows = select.query([epoch]).map_err(store_error)?;
@@ -149,26 +154,28 @@ pub(crate) fn epoch(connection: &Connection, epoch: &str) -> Result<u64, StoreEr
     if epoch_checksum(epoch, value) == sum {
         return Ok(value.cast_unsigned());
     }
-    Err(corrupt(format!("the row of epoch `{epoch}` does not pass its checksum")))
+    Err(corrupt(format!("the row of epoch `{epoch}` does not match its checksum")))
 }
 
 pub(crate) fn epoch_checksum(epoch: &str, value: i64) -> i64 {
     checksum(Table::Epoch, [epoch.as_bytes(), &value.to_le_bytes()])
 }
 
-/// Returns the record that a unique key belongs to.
+/// Returns the number of the record that owns a unique key.
 fn owner(connection: &Connection, (space, value): (NameId, &[u8])) -> Result<Option<i64>, StoreError> {
     let select = "SELECT record FROM owner WHERE space = ? AND value = ?";
     let mut select = connection.prepare_cached(select).map_err(store_error)?;
     let mut rows = select.query((space, value)).map_err(store_error)?;
     let Some(row) = rows.next().map_err(store_error)? else { return Ok(None) };
     let id = row.get(0).map_err(store_error)?;
+    // Rows of `owner` have no checksum: the record must confirm that it has the key.
     if record::at(connection, id, |stored| stored.keys.unique().any(|unique| unique == (space, value)))? {
         return Ok(Some(id));
     }
     Err(record::misplaced(id))
 }
 
+/// Adds the records that match a delete to `found`.
 fn find_deleted(
     connection: &Connection,
     names: &Names,
@@ -214,22 +221,23 @@ fn find_deleted(
     }
 }
 
-/// What a transaction writes through.
+/// The state that commits of a group change: tables, lists and counters.
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) transaction: Transaction<'a>,
     pub(crate) names: &'a Names,
-    pub(crate) memory: &'a mut Memory,
-    /// The sum of the checksums of all records and epochs: it tells when one of them is not the latest, which its
-    /// own checksum cannot.
+    pub(crate) lists: &'a mut ListCache,
+    /// The sum of the checksums of all records and epochs. It detects lost writes: an old version of a row has a valid
+    /// checksum of its own, but makes the sum wrong.
     pub(crate) digest: &'a mut i64,
     /// The number of the next record.
     pub(crate) next: &'a mut i64,
 }
 
 impl Target<'_> {
-    /// Carries out a commit, under the transaction's sequence.
+    /// Writes a commit, with the sequence of the transaction.
     pub(crate) fn apply(&mut self, commit: &Commit, plan: &Plan) -> Result<(), StoreError> {
+        // First release the unique keys of all changed records, because a put may take over the key of another one.
         for old in plan.deleted.values().chain(plan.replaced.iter().flatten()) {
             for (space, value) in Keys(&old.keys).unique() {
                 self.transaction.execute("DELETE FROM owner WHERE space = ? AND value = ?", (space, value))?;
@@ -238,7 +246,7 @@ impl Target<'_> {
         for old in plan.deleted.values() {
             self.delete(old)?;
         }
-        // Places rise with the uids, so that what one commit put is listed by sequence in the order of its uids.
+        // Number the puts in the order of their uids, which breaks ties in the order by sequence.
         let mut puts: Vec<_> = commit.put.iter().zip(&plan.replaced).collect();
         puts.sort_unstable_by_key(|(put, _)| (put.key.kind, &put.key.uid));
         for (place, (put, old)) in (0_i64..).zip(puts) {
@@ -256,12 +264,12 @@ impl Target<'_> {
         let Old { id, kind, uid, .. } = old;
         let queue = self.names.is_queue(*kind);
         let change = Change { kind: *kind, queue, uid, id: *id, old: Some(old.version()), new: None };
-        change.apply(self.transaction, self.memory)
+        change.apply(self.transaction, self.lists)
     }
 
     fn put(&mut self, put: &Put, old: Option<&Old>, place: i64) -> Result<(), StoreError> {
         let sequence = self.transaction.sequence;
-        let (Name { id: kind, traits }, uid) = (self.names.known(put.key.kind)?, &*put.key.uid);
+        let (Name { id: kind, flags }, uid) = (self.names.registered(put.key.kind)?, &*put.key.uid);
         let id = old.map_or(*self.next, |old| old.id);
         let keys = Keys::encode(put, self.names)?;
         let keys = Keys(&keys);
@@ -287,10 +295,11 @@ impl Target<'_> {
                 .execute("INSERT INTO owner (space, value, record) VALUES (?, ?, ?)", (space, value, id))?;
         }
         let new = Some(Version { revision: sequence, keys });
-        let queue = traits.has(Traits::QUEUE);
-        Change { kind, queue, uid, id, old: old.map(Old::version), new }.apply(self.transaction, self.memory)
+        let queue = flags.has(NameFlags::QUEUE);
+        Change { kind, queue, uid, id, old: old.map(Old::version), new }.apply(self.transaction, self.lists)
     }
 
+    /// Updates the index of filter values; only values that were added or removed are written.
     fn put_members(&mut self, new: &Stored<'_>, old: Option<&Old>) -> Result<(), StoreError> {
         let had: Vec<FilterValue<'_>> = old.into_iter().flat_map(|old| Keys(&old.keys).filter()).collect();
         for filter in had.iter().filter(|filter| !new.keys.has(**filter)) {
@@ -308,6 +317,7 @@ impl Target<'_> {
         self.transaction.execute(delete, (old.kind, key, value, &old.uid))
     }
 
+    /// Sets an epoch to the commit's sequence.
     fn raise(&mut self, epoch: &str) -> Result<(), StoreError> {
         let old = self::epoch(self.transaction.connection, epoch)?.cast_signed();
         if old != 0 {
@@ -320,7 +330,7 @@ impl Target<'_> {
         self.transaction.change(Row::Epoch(epoch), insert, (epoch, value, sum))
     }
 
-    /// Changes a record's row, which readers look for by its number and by its kind and uid.
+    /// Changes a record's row. Readers cache it under two keys, by number and by kind and uid; both are invalidated.
     fn change_record(
         &self,
         id: i64,
@@ -328,7 +338,7 @@ impl Target<'_> {
         sql: &'static str,
         params: impl rusqlite::Params,
     ) -> Result<(), StoreError> {
-        self.transaction.cache.mark(Row::At(kind, uid), self.transaction.sequence);
+        self.transaction.cache.invalidate(Row::At(kind, uid), self.transaction.sequence);
         self.transaction.change(Row::Record(id), sql, params)
     }
 }

@@ -1,15 +1,15 @@
-//! What can go wrong, in words that say what, why and what to do.
+//! Errors, with messages that state the problem, its cause and the remedy.
 
 use std::path::PathBuf;
 
 use platform_engine::store::{Cause, StoreError};
 use rusqlite::{Error, ErrorCode};
 
-/// Why a file could not be opened as a store.
+/// The error of opening a file as a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another store, in this process or in another, has the file open.
+    /// Another store has the file open, in this process or in another.
     #[error("{} is in use by another store: stop the other server, or choose another file", path.display())]
     InUse {
         /// The database file.
@@ -17,32 +17,32 @@ pub enum OpenError {
     },
     /// The file was written by a later version of this library.
     #[error(
-        "{} has layout {found}, and this version knows layouts up to {known}: run the version that wrote it, or a \
-         later one",
+        "{} has layout version {found}, but this version supports at most {known}: use the version that wrote the \
+         file, or a later one",
         path.display()
     )]
     Newer {
         /// The database file.
         path: PathBuf,
-        /// The file's layout.
+        /// The file's layout version.
         found: i32,
-        /// The newest layout that this version knows.
+        /// The newest layout version that this version supports.
         known: i32,
     },
-    /// The file has the mark of a store and a layout that no version has written.
+    /// The file is marked as a store, but its layout version was never used.
     #[error(
-        "{} has layout {found}, which no version of the platform has written (PRAGMA user_version): restore it from a \
-         backup; nothing was changed",
+        "{} has layout version {found} (PRAGMA user_version), which no version of the platform writes: restore it \
+         from a backup; the file was not changed",
         path.display()
     )]
     Unversioned {
         /// The database file.
         path: PathBuf,
-        /// The file's layout.
+        /// The file's layout version.
         found: i32,
     },
-    /// The file is a SQLite database, or some other file, but no store.
-    #[error("{} is not a store of the platform: choose another file; nothing was changed", path.display())]
+    /// The file is another SQLite database, or not a database.
+    #[error("{} is not a store of the platform: choose another file; the file was not changed", path.display())]
     NotAStore {
         /// The file.
         path: PathBuf,
@@ -53,41 +53,41 @@ pub enum OpenError {
         /// The database file.
         path: PathBuf,
     },
-    /// The file system does not let processes share memory, as network file systems do not.
-    #[error("{} cannot be kept in WAL mode: move it to a local file system", path.display())]
+    /// The file system does not support the shared memory of WAL mode; network file systems usually do not.
+    #[error("{} cannot be opened in WAL mode: move it to a local file system", path.display())]
     NoWal {
         /// The database file.
         path: PathBuf,
     },
     /// The file is damaged.
-    #[error("{} is damaged ({cause}): restore it from a backup; nothing was changed", path.display())]
+    #[error("{} is damaged ({cause}): restore it from a backup; the file was not changed", path.display())]
     Damaged {
         /// The database file.
         path: PathBuf,
-        /// What was found.
+        /// The damage.
         cause: Cause,
     },
-    /// Anything else: a missing directory, no room, an input or output error.
+    /// Any other error: a missing directory, a full disk, an I/O error.
     #[error("{} could not be opened: {cause}", path.display())]
     Other {
         /// The database file.
         path: PathBuf,
-        /// What the system said.
+        /// The underlying error.
         cause: Cause,
     },
 }
 
-/// Returns the error of something that is stored and is not what was written.
-pub(crate) fn corrupt(what: impl Into<String>) -> StoreError {
-    StoreError::Corrupt(format!("{}; run a check, and restore the file from a backup", what.into()).into())
+/// Returns the error of stored data that differs from the data that was written.
+pub(crate) fn corrupt(problem: impl Into<String>) -> StoreError {
+    StoreError::Corrupt(format!("{}; run a check, and restore the file from a backup", problem.into()).into())
 }
 
-/// Returns the error of a store that does not answer.
-pub(crate) fn unavailable(what: impl Into<String>) -> StoreError {
-    StoreError::Unavailable(what.into().into())
+/// Returns the error of a store that cannot answer.
+pub(crate) fn unavailable(problem: impl Into<String>) -> StoreError {
+    StoreError::Unavailable(problem.into().into())
 }
 
-/// Tells the caller of the store what SQLite said.
+/// Converts an error of SQLite.
 pub(crate) fn store_error(error: Error) -> StoreError {
     match kind(&error) {
         Kind::Full => StoreError::Full(Box::new(error)),
@@ -96,7 +96,7 @@ pub(crate) fn store_error(error: Error) -> StoreError {
     }
 }
 
-/// What an error of SQLite means to a store.
+/// The meaning of an error of SQLite for a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Full,
@@ -104,7 +104,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// `SQLITE_IOERR_SHMSIZE`: the index of the log cannot grow, which is want of room.
+/// `SQLITE_IOERR_SHMSIZE`: the WAL index cannot grow because the disk is full.
 const SHARED_MEMORY_SIZE: i32 = 4_874;
 
 pub(crate) fn kind(error: &Error) -> Kind {
@@ -115,7 +115,7 @@ pub(crate) fn kind(error: &Error) -> Kind {
             ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => Kind::Corrupt,
             _ => Kind::Other,
         },
-        // A value of another type than its column has: SQLite does not say so of what was written.
+        // A value does not have the type of its column, which is impossible for data that this crate wrote.
         Error::FromSqlConversionFailure(..)
         | Error::IntegralValueOutOfRange(..)
         | Error::Utf8Error(..)

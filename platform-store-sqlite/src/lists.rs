@@ -1,9 +1,17 @@
-//! Lists that are long enough to be kept: their counts and orders, changed in the commit that changes a record.
+//! Materialized lists: the counts and trees of long lists, maintained in the commit that changes a record.
 //!
-//! A list is of a kind and a place, and perhaps of one filter value. It is kept from the commit on in which it grows
-//! past [`LIST_LEN`], until it is empty; what is shorter is read from the indexes. So nothing is ever built that is
-//! longer than a short list, and what is not kept is certain to be short. The lists of one value are all short as
-//! long as the value has few members in the whole store, which the list of all of these tells.
+//! A list contains the records of a kind at a place, optionally only those with one filter value. It is materialized by
+//! the commit that makes it longer than [`SHORT_LEN`] and stays materialized until it is empty; shorter lists are read
+//! from the indexes. It follows that
+//!
+//! - building a list costs at most `SHORT_LEN + 1` records, and no commit ever has to build a long one;
+//! - a list without a row is certainly short (the reverse is false: a materialized list may have shrunk);
+//! - the lists of a filter value at all places are short while the value has at most `SHORT_LEN` records in the whole
+//!   kind. The list of [`Place::All`] with this value decides this, and must be examined before the others.
+//!
+//! Two lists are materialized regardless of length, unless they are empty: the roots without a filter, and all records
+//! of a kind without a filter (only its count). The roots with a filter value are materialized together with the list
+//! of all records with this value, because no index finds roots.
 
 use std::collections::HashMap;
 
@@ -16,27 +24,28 @@ use crate::{
     error::{corrupt, store_error},
     nodes::{EditedNodes, NodeCache},
     record::{self, Keys},
-    schema::{BY_SEQUENCE, BY_UID, LIST_LEN, NO_KEY, NameId, Part, Place, Table, below, checksum, order_key},
+    schema::{BY_SEQUENCE, BY_UID, NO_KEY, NameId, Part, Place, SHORT_LEN, Table, below, checksum, order_key},
     transaction::Transaction,
     tree::write::{insert, remove},
 };
 
-/// How many lists the writer remembers from one group to the next.
-const REMEMBERED: usize = 20_000;
+/// The number of cached lists above which the writer drops them all at the end of a group.
+const MAX_CACHED: usize = 20_000;
 
 /// A filter key and its value.
 pub(crate) type FilterValue<'a> = (NameId, &'a [u8]);
 
-/// A list that is kept.
+/// A materialized list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct List {
-    /// How many records it has in each part.
+    /// The number of records in [`Part::Direct`].
     pub(crate) direct: u64,
+    /// The number of records in [`Part::Deep`].
     pub(crate) deep: u64,
     pub(crate) orders: Vec<Roots>,
 }
 
-/// The two trees of one order of a list.
+/// The root nodes of the two trees of one order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Roots {
     pub(crate) order: NameId,
@@ -68,7 +77,7 @@ impl List {
     }
 }
 
-/// Which list.
+/// Identifies a list: the primary key of the `list` table.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ListKey {
     pub(crate) kind: NameId,
@@ -88,7 +97,7 @@ impl ListKey {
         checksum(Table::List, [numbers.as_flattened(), &self.place, &self.value, roots])
     }
 
-    /// Returns the list, if it is kept.
+    /// Reads the list; `None` if it is not materialized.
     pub(crate) fn load(&self, connection: &Connection) -> Result<Option<List>, StoreError> {
         let select = "SELECT sum, roots FROM list WHERE kind = ? AND place = ? AND key = ? AND value = ?";
         let mut select = connection.prepare_cached(select).map_err(store_error)?;
@@ -97,9 +106,10 @@ impl ListKey {
         let sum: i64 = row.get(0).map_err(store_error)?;
         let roots = row.get_ref(1).map_err(store_error)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
         let list = List::decode(roots).filter(|_| self.checksum(roots) == sum);
-        list.map(Some).ok_or_else(|| corrupt("the row of a list does not pass its checksum"))
+        list.map(Some).ok_or_else(|| corrupt("the row of a list does not match its checksum"))
     }
 
+    /// Writes the list's row, or deletes it if the list is empty.
     fn save(&self, list: &List, transaction: Transaction<'_>) -> Result<(), StoreError> {
         let key = (self.kind, &self.place, self.key, &self.value);
         if list.is_empty() {
@@ -117,52 +127,55 @@ impl ListKey {
     }
 }
 
-/// What the writer remembers of lists and of the nodes of their orders.
+/// The writer's write-back cache of lists and tree nodes. It outlives transactions, and is replaced by an empty one
+/// when a transaction is rolled back.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct ListCache {
     lists: HashMap<ListKey, Slot>,
     nodes: NodeCache,
 }
 
 #[derive(Debug)]
 enum Slot {
-    Kept {
+    Materialized {
         list: List,
+        /// Whether the list differs from its row.
         changed: bool,
     },
-    /// Not kept; it has at most that many members.
+    /// Not materialized, with at most this many members. Puts of new records raise the bound and deletes do not lower
+    /// it; when it exceeds [`SHORT_LEN`], the members are counted.
     Short(u64),
 }
 
-impl Memory {
-    /// Makes ready for a transaction.
+impl ListCache {
+    /// Prepares for a transaction.
     pub(crate) fn begin(&mut self, connection: &Connection) -> Result<(), StoreError> {
         self.nodes.begin(connection)
     }
 
-    /// Writes what was changed.
+    /// Writes changed lists and nodes to their tables, at the end of a group.
     pub(crate) fn flush(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
         for (key, slot) in &mut self.lists {
-            if let Slot::Kept { list, changed: changed @ true } = slot {
+            if let Slot::Materialized { list, changed: changed @ true } = slot {
                 key.save(list, transaction)?;
                 *changed = false;
             }
         }
-        if self.lists.len() > REMEMBERED {
+        if self.lists.len() > MAX_CACHED {
             self.lists = HashMap::new();
         }
         self.nodes.flush(transaction)
     }
 }
 
-/// One state of a record: what its place in lists depends on.
+/// The properties of a record, before or after a change, that decide its lists and its positions in them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Version<'a> {
     pub(crate) revision: u64,
     pub(crate) keys: Keys<'a>,
 }
 
-/// A record that is put, replaced or deleted.
+/// A record that a commit creates (`old` is `None`), replaces or deletes (`new` is `None`).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change<'a> {
     pub(crate) kind: NameId,
@@ -175,12 +188,15 @@ pub(crate) struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// Changes all lists that the record is in, or was, or is now. The tables have been changed already.
-    pub(crate) fn apply(self, transaction: Transaction<'_>, memory: &mut Memory) -> Result<(), StoreError> {
-        let mut upkeep = Upkeep { transaction, memory: &mut *memory };
-        // A new record with nothing below it is in no list of its own place: such a list would be empty.
+    /// Updates all lists that the record was in or is in now. The tables `record` and `member` must already be
+    /// changed, because a list that becomes long enough is built from them.
+    pub(crate) fn apply(self, transaction: Transaction<'_>, lists: &mut ListCache) -> Result<(), StoreError> {
+        let mut maintenance = Maintenance { transaction, cache: &mut *lists };
+        // The list at the uid of a new record without descendants would have one member, so it need not be examined.
+        // This saves a lookup for each filter value of each new leaf. If descendants are created later, they count
+        // the record when they build the list.
         let own = !self.queue && (self.old.is_some() || has_below(transaction.connection, self.kind, self.uid)?);
-        upkeep.change(self, None, own)?;
+        maintenance.change(self, None, own)?;
         let filters = |version: &Option<Version<'a>>| -> Vec<FilterValue<'a>> {
             version.iter().flat_map(|version| version.keys.filter()).collect()
         };
@@ -189,19 +205,22 @@ impl<'a> Change<'a> {
         for filter in is.iter().chain(left) {
             let old = self.old.filter(|_| was.contains(filter));
             let new = self.new.filter(|_| is.contains(filter));
-            upkeep.change(Change { old, new, ..self }, Some(*filter), own)?;
+            maintenance.change(Change { old, new, ..self }, Some(*filter), own)?;
         }
-        memory.nodes.trim(transaction)
+        lists.nodes.trim(transaction)
     }
 }
 
-struct Upkeep<'a> {
+/// The maintenance of lists within one transaction.
+struct Maintenance<'a> {
     transaction: Transaction<'a>,
-    memory: &'a mut Memory,
+    cache: &'a mut ListCache,
 }
 
-impl Upkeep<'_> {
+impl Maintenance<'_> {
+    /// Applies a change to the lists with this filter at all places; `own` includes the list at the record's own uid.
     fn change(&mut self, change: Change<'_>, filter: Option<FilterValue<'_>>, own: bool) -> Result<(), StoreError> {
+        // While few records of the kind have the filter value, the lists at all places are short.
         if !self.change_list(change, Place::All, filter)? {
             return Ok(());
         }
@@ -215,7 +234,8 @@ impl Upkeep<'_> {
         Ok(())
     }
 
-    /// Changes one list, and tells whether it is kept.
+    /// Applies a change to one list, which it materializes if the change makes it long enough. Returns whether the list
+    /// is materialized.
     fn change_list(
         &mut self,
         change: Change<'_>,
@@ -224,13 +244,15 @@ impl Upkeep<'_> {
     ) -> Result<bool, StoreError> {
         let key = ListKey::new(change.kind, place, filter);
         let is_new = change.old.is_none();
-        let Memory { lists, nodes } = &mut *self.memory;
+        let ListCache { lists, nodes } = &mut *self.cache;
         let at_most = match lists.get_mut(&key) {
-            Some(Slot::Kept { list, changed }) => {
+            Some(Slot::Materialized { list, changed }) => {
                 list.change(change, place, &mut EditedNodes { connection: self.transaction.connection, cache: nodes })?;
                 *changed = true;
                 if list.is_empty() {
-                    // At once, since nothing else will put a record into it that is alone at its place.
+                    // Drop the list now, not at the flush. A record that is created at this uid skips its own list on
+                    // the assumption that it does not exist (see `Change::apply`). A list that stayed here empty would
+                    // lack that record when its first descendant is added.
                     key.save(list, self.transaction)?;
                     lists.remove(&key);
                 }
@@ -238,64 +260,75 @@ impl Upkeep<'_> {
             }
             Some(Slot::Short(at_most)) => *at_most + u64::from(is_new),
             None => {
-                let kept = key.load(self.transaction.connection)?;
-                let is_always_kept = place == Place::Roots || place == Place::All && filter.is_none();
-                if let Some(list) = kept.or_else(|| is_always_kept.then(List::default)) {
-                    lists.insert(key, Slot::Kept { list, changed: false });
+                let stored = key.load(self.transaction.connection)?;
+                // The roots are reached here with a filter only if the list of all records with the value is
+                // materialized, and then the roots are too.
+                let is_always_materialized = place == Place::Roots || place == Place::All && filter.is_none();
+                if let Some(list) = stored.or_else(|| is_always_materialized.then(List::default)) {
+                    lists.insert(key, Slot::Materialized { list, changed: false });
                     return self.change_list(change, place, filter);
                 }
-                LIST_LEN + u64::from(is_new)
+                // Not materialized, so it had at most `SHORT_LEN` members; how many is not known.
+                SHORT_LEN + u64::from(is_new)
             }
         };
-        if at_most <= LIST_LEN {
+        if at_most <= SHORT_LEN {
             lists.insert(key, Slot::Short(at_most));
             return Ok(false);
         }
-        // The bound may be too high, since deletes do not lower it.
+        // The bound may be too high, because deletes do not lower it: count the members.
         let members = self.members(&key, place, change.queue)?;
-        if members.len() as u64 <= LIST_LEN {
-            self.memory.lists.insert(key, Slot::Short(members.len() as u64));
+        if members.len() as u64 <= SHORT_LEN {
+            self.cache.lists.insert(key, Slot::Short(members.len() as u64));
             return Ok(false);
         }
-        self.keep(key, place, &members, change)?;
+        self.materialize(key, place, &members, change)?;
         Ok(true)
     }
 
-    /// Makes a list of its members, which the tables have, the newest among them.
-    fn keep(&mut self, key: ListKey, place: Place<'_>, members: &[i64], newest: Change<'_>) -> Result<(), StoreError> {
+    /// Builds a list from its members in the tables, which include `newest`.
+    fn materialize(
+        &mut self,
+        key: ListKey,
+        place: Place<'_>,
+        members: &[i64],
+        newest: Change<'_>,
+    ) -> Result<(), StoreError> {
         let mut list = List::default();
         if place == Place::All {
-            // What was remembered of the value's lists is from before it had few members.
+            // Bounds of the value's lists at other places may be cached from an earlier time when the value had many
+            // records. While it had few, those lists were not examined, so the bounds may be too low now.
             let is_other = |other: &ListKey| (other.kind, other.key, &other.value) != (key.kind, key.key, &key.value);
-            self.memory.lists.retain(|other, _| is_other(other));
+            self.cache.lists.retain(|other, _| is_other(other));
         }
-        // Where the list of a value begins to be kept, so does that of the roots among its members.
+        // No index finds the roots with a filter value, so their list is built together with the list of all records
+        // with the value.
         let mut roots = List::default();
-        let mut nodes = EditedNodes { connection: self.transaction.connection, cache: &mut self.memory.nodes };
+        let mut nodes = EditedNodes { connection: self.transaction.connection, cache: &mut self.cache.nodes };
         for id in members {
             let copy = |r: record::Stored<'_>| (r.uid.to_owned(), r.revision, r.keys.0.to_vec());
             let (uid, revision, keys) = record::at(self.transaction.connection, *id, copy)?;
             let new = Some(Version { revision, keys: Keys(&keys) });
             let change = Change { uid: &uid, id: *id, old: None, new, ..newest };
             list.change(change, place, &mut nodes)?;
-            // The newest will be put into that list after this.
+            // The caller adds `newest` to the roots when it gets to that list.
             if place == Place::All && *id != newest.id {
                 roots.change(change, Place::Roots, &mut nodes)?;
             }
         }
         if !roots.is_empty() {
             let key = ListKey::new(key.kind, Place::Roots, key.filter());
-            self.memory.lists.insert(key, Slot::Kept { list: roots, changed: true });
+            self.cache.lists.insert(key, Slot::Materialized { list: roots, changed: true });
         }
-        self.memory.lists.insert(key, Slot::Kept { list, changed: true });
+        self.cache.lists.insert(key, Slot::Materialized { list, changed: true });
         Ok(())
     }
 
-    /// Returns the members of a list that is not kept: at most one more than a short list has, beside the record of
-    /// the place itself. Of a queue they are children.
+    /// Returns the members of a list that is not materialized. Reads at most `SHORT_LEN + 1` of them, not counting the
+    /// record with the list's uid: enough to decide whether the list is long. For a queue, only children are members.
     fn members(&self, key: &ListKey, place: Place<'_>, queue: bool) -> Result<Vec<i64>, StoreError> {
         let ListKey { kind, key: name, value, .. } = key;
-        let limit = LIST_LEN.cast_signed() + 1;
+        let limit = SHORT_LEN.cast_signed() + 1;
         match (place, key.filter()) {
             (Place::At(parent), None) if queue => {
                 let (from, to) = below(parent);
@@ -328,7 +361,7 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Returns those that lie directly below a uid: at most one more than a short list has.
+    /// Returns the records among the selected ones that are children of a uid: at most `SHORT_LEN + 1`.
     fn children(&self, parent: &str, select: &str, params: impl Params) -> Result<Vec<i64>, StoreError> {
         let mut select = self.transaction.connection.prepare_cached(select).map_err(store_error)?;
         let mut rows = select.query(params).map_err(store_error)?;
@@ -338,7 +371,7 @@ impl Upkeep<'_> {
             if uid::parent(uid) == Some(parent) {
                 ids.push(row.get(0).map_err(store_error)?);
             }
-            if ids.len() as u64 > LIST_LEN {
+            if ids.len() as u64 > SHORT_LEN {
                 break;
             }
         }
@@ -353,8 +386,10 @@ impl Upkeep<'_> {
 }
 
 impl List {
+    /// Applies a change to the counts and the trees. Does nothing if the record is not at this place.
     fn change(&mut self, change: Change<'_>, place: Place<'_>, nodes: &mut EditedNodes<'_>) -> Result<(), StoreError> {
         let Some((part, rest)) = place.part_of(change.uid) else { return Ok(()) };
+        // The first record decides which orders the list has; a sort key that a kind gets later is not added.
         if let (true, Some(new)) = (self.is_empty() && place != Place::All, change.new) {
             let others = [BY_UID].into_iter().chain(new.keys.sort().map(|(name, _)| name));
             let orders = [BY_SEQUENCE].into_iter().chain(others.filter(|_| !change.queue));
@@ -362,7 +397,7 @@ impl List {
         }
         let count = if part == Part::Direct { &mut self.direct } else { &mut self.deep };
         let after = (*count + u64::from(change.new.is_some())).checked_sub(u64::from(change.old.is_some()));
-        *count = after.ok_or_else(|| corrupt("the count of a list is less than its length"))?;
+        *count = after.ok_or_else(|| corrupt("the count of a list is too low"))?;
         let id = change.id.cast_unsigned();
         for Roots { order, direct, deep } in &mut self.orders {
             let key = |v: Version<'_>| order_key(v.keys.value(*order, v.revision).as_bytes(), rest);

@@ -1,4 +1,4 @@
-//! The rows of the `node` table: read by queries, and changed in memory by the writer.
+//! The rows of the `node` table: read by queries, and changed in a write-back cache by the writer.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,11 @@ use crate::{
     tree::{Node, Nodes, write::NodesMut},
 };
 
-/// How many nodes the writer has in memory, at most, beside those that one record changes; each has about a page.
-const REMEMBERED: usize = 2_000;
+/// The number of cached nodes above which the writer writes back and drops them all, after the change of a record.
+/// Each node takes about 4 KiB.
+const MAX_CACHED: usize = 2_000;
 
-/// The nodes that a connection sees.
+/// The nodes in a connection's snapshot of the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoredNodes<'c>(pub(crate) &'c Connection);
 
@@ -25,11 +26,11 @@ impl Nodes for StoredNodes<'_> {
         let mut select = self.0.prepare_cached("SELECT sum, bytes FROM node WHERE id = ?").map_err(store_error)?;
         let mut rows = select.query([id.cast_signed()]).map_err(store_error)?;
         let row = rows.next().map_err(store_error)?;
-        let row = row.ok_or_else(|| corrupt(format!("node {id} of an order does not exist")))?;
+        let row = row.ok_or_else(|| corrupt(format!("tree node {id} does not exist")))?;
         let sum: i64 = row.get(0).map_err(store_error)?;
         let bytes = row.get_ref(1).map_err(store_error)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
         if sum != node_checksum(id, bytes) {
-            return Err(corrupt(format!("node {id} of an order does not pass its checksum")));
+            return Err(corrupt(format!("tree node {id} does not match its checksum")));
         }
         Ok(use_node(Node(bytes)))
     }
@@ -39,10 +40,12 @@ fn node_checksum(id: u64, bytes: &[u8]) -> i64 {
     checksum(Table::Node, [&id.to_le_bytes(), bytes])
 }
 
-/// Nodes in the writer's memory.
+/// The writer's write-back cache of nodes. It outlives the transaction that filled it; if a transaction is rolled
+/// back, the whole cache is discarded.
 #[derive(Debug, Default)]
 pub(crate) struct NodeCache {
     nodes: HashMap<u64, Cached>,
+    /// Nodes to delete from the table at the next flush.
     deleted: Vec<u64>,
     /// The number of the next node; 0 before the first transaction.
     next: u64,
@@ -51,11 +54,12 @@ pub(crate) struct NodeCache {
 #[derive(Debug)]
 struct Cached {
     bytes: Vec<u8>,
+    /// Whether the bytes differ from the row (a dirty entry).
     changed: bool,
 }
 
 impl NodeCache {
-    /// Makes ready for a transaction.
+    /// Prepares for a transaction: reads the highest number of a node, if it is not known yet.
     pub(crate) fn begin(&mut self, connection: &Connection) -> Result<(), StoreError> {
         if self.next == 0 {
             let last = connection.query_row("SELECT max(id) FROM node", [], |row| row.get::<_, Option<i64>>(0));
@@ -64,21 +68,22 @@ impl NodeCache {
         Ok(())
     }
 
-    /// Writes what was changed and forgets it, if it is much.
+    /// Writes back and drops all nodes if there are more than [`MAX_CACHED`].
     pub(crate) fn trim(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
-        if self.nodes.len() > REMEMBERED {
+        if self.nodes.len() > MAX_CACHED {
             self.flush(transaction)?;
             self.nodes.clear();
         }
         Ok(())
     }
 
-    /// Writes what was changed.
+    /// Writes deleted and changed nodes to the table.
     pub(crate) fn flush(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
         for id in self.deleted.drain(..) {
             transaction.change(Row::Node(id), "DELETE FROM node WHERE id = ?", [id.cast_signed()])?;
         }
         let insert = "INSERT OR REPLACE INTO node (id, sum, bytes) VALUES (?, ?, ?)";
+        // In the order of their numbers, so that neighboring rows are written together.
         let mut changed: Vec<_> = self.nodes.iter_mut().filter(|(_, node)| node.changed).collect();
         changed.sort_unstable_by_key(|(id, _)| **id);
         for (id, node) in changed {
@@ -90,7 +95,7 @@ impl NodeCache {
     }
 }
 
-/// The nodes that the writer changes.
+/// The nodes as the writer sees and changes them: its cache over its connection.
 #[derive(Debug)]
 pub(crate) struct EditedNodes<'a> {
     pub(crate) connection: &'a Connection,
@@ -103,7 +108,7 @@ impl NodesMut for EditedNodes<'_> {
             let bytes = StoredNodes(self.connection).read(id, |node| node.0.to_vec())?;
             self.cache.nodes.insert(id, Cached { bytes, changed: false });
         }
-        let node = self.cache.nodes.get_mut(&id).ok_or_else(|| corrupt("a node is lost"))?;
+        let node = self.cache.nodes.get_mut(&id).ok_or_else(|| corrupt("a cached tree node is lost"))?;
         node.changed = true;
         Ok(&mut node.bytes)
     }
@@ -121,7 +126,7 @@ impl NodesMut for EditedNodes<'_> {
     }
 }
 
-/// Tells how many nodes there are.
+/// Returns the number of rows of `node`.
 pub(crate) fn count(connection: &Connection) -> Result<u64, StoreError> {
     let count = connection.query_row("SELECT count(*) FROM node", [], |row| row.get::<_, i64>(0)).optional();
     Ok(count.map_err(store_error)?.unwrap_or(0).cast_unsigned())

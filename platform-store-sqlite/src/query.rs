@@ -1,4 +1,7 @@
-//! Reads: every question is answered from one snapshot of the file.
+//! Gets and lists, each answered from one snapshot.
+//!
+//! A list is answered in one of three ways: `all` (all records of a kind, from SQLite's own indexes), `source` and
+//! `merge` (sorted sources, in which a page and a total are found by rank), or `scan` (every candidate is examined).
 
 mod all;
 mod merge;
@@ -17,32 +20,31 @@ use self::{
 use crate::{
     readers::View,
     record::{self, Keys, Loaded, Stored},
-    schema::{BY_UID, NameId, Names, Traits, order_key},
+    schema::{BY_UID, NameFlags, NameId, Names, order_key},
 };
 
-/// What a read may cost the thread that it is called on.
+/// The maximum cost of a read on the caller's thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
-    /// The most candidates to look at.
+    /// The maximum number of candidates to examine.
     candidates: u64,
-    /// The most records to return.
+    /// The maximum number of records to return.
     records: u64,
-    /// The most places to look at.
+    /// The maximum number of combinations of a scope and a filter value.
     places: usize,
 }
 
 impl Budget {
-    /// As much as a page takes.
+    /// The cost of a usual page.
     pub(crate) const PAGE: Self = Self { candidates: 1_000, records: 1_000, places: 256 };
-    /// Whatever it takes.
-    pub(crate) const ANY: Self = Self { candidates: u64::MAX, records: u64::MAX, places: usize::MAX };
+    pub(crate) const UNLIMITED: Self = Self { candidates: u64::MAX, records: u64::MAX, places: usize::MAX };
 }
 
-/// Says that a read would have cost more than its budget.
+/// The read was abandoned because it would exceed its budget.
 #[derive(Debug)]
-pub(crate) struct Unfinished;
+pub(crate) struct OverBudget;
 
-/// Answers a get.
+/// Returns the records of the keys and the values of the epochs.
 pub(crate) fn get(view: &View<'_>, names: &Names, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
     let record = |key: &Key| {
         let Some(kind) = names.get(key.kind) else { return Ok(None) };
@@ -56,23 +58,23 @@ fn epochs(view: &View<'_>, epochs: &[Epoch]) -> Result<Vec<u64>, StoreError> {
     epochs.iter().map(|epoch| view.epoch(epoch)).collect()
 }
 
-/// Answers a list, if that does not cost more than the budget.
+/// Returns a page of a list, unless it would exceed the budget.
 pub(crate) fn list(
     view: &View<'_>,
     names: &Names,
     query: &Query,
     budget: Budget,
-) -> Result<Result<Page, Unfinished>, StoreError> {
+) -> Result<Result<Page, OverBudget>, StoreError> {
     let page = match names.get(query.kind) {
         Some(kind) => {
-            // By a key that nothing has a value of, all are equal.
+            // Under a key that no record has, all values are equal, and ties are broken by uid.
             let order = names.order(query.order.by).unwrap_or(BY_UID);
-            let queue = kind.traits.has(Traits::QUEUE);
+            let queue = kind.flags.has(NameFlags::QUEUE);
             page(Sources { view, kind: kind.id, queue, order }, names, query, budget)?
         }
         None => Ok(Page { total: query.count.then_some(0), ..Page::default() }),
     };
-    let Ok(page) = page else { return Ok(Err(Unfinished)) };
+    let Ok(page) = page else { return Ok(Err(OverBudget)) };
     Ok(Ok(Page { epochs: epochs(view, &query.epochs)?, ..page }))
 }
 
@@ -81,39 +83,42 @@ fn page(
     names: &Names,
     query: &Query,
     budget: Budget,
-) -> Result<Result<Page, Unfinished>, StoreError> {
+) -> Result<Result<Page, OverBudget>, StoreError> {
     if let ([Scope::All], [], OrderBy::Uid | OrderBy::Sequence) = (&*query.scopes, &*query.filters, query.order.by) {
         return all::page(sources, query, budget);
     }
+    // Each combination of a scope and a value is a source of its own.
     let values =
         query.filters.iter().map(|filter| if let Filter::AnyOf { values, .. } = filter { values.len() } else { 1 });
     if query.scopes.len().saturating_mul(values.max().unwrap_or(1)) > budget.places {
-        return Ok(Err(Unfinished));
+        return Ok(Err(OverBudget));
     }
-    let found = match kept(sources, names, query)? {
+    let found = match sorted_sources(sources, names, query)? {
         Some(found) => found,
         None => match scan(sources, names, query, budget.candidates)? {
             Ok(rows) => vec![Source::Sorted(rows)],
-            Err(unfinished) => return Ok(Err(unfinished)),
+            Err(over) => return Ok(Err(over)),
         },
     };
     let merge = Merge::new(sources.view, found, query.order.descending);
     let after = query.after.as_ref().map(|after| order_key(after.value.as_bytes(), &after.uid));
-    let begin = merge.begin(after.as_deref().map(|key| Point { top: "", key }), query.skip)?;
+    let begin = merge.begin(after.as_deref().map(|key| Point { prefix: "", key }), query.skip)?;
     let total = merge.count();
     let left = total - begin.iter().sum::<u64>();
     let most = left.min(query.limit as u64);
     if most > budget.records {
-        return Ok(Err(Unfinished));
+        return Ok(Err(OverBudget));
     }
     let entries = merge.page(begin, most)?;
     let mut records = sources.view.records(entries.ids(), query.bytes)?;
+    // The first record is returned whatever its length.
     let (mut bytes, mut first) = (0_usize, true);
     let fits = |record: &&Arc<Loaded>| {
         bytes = bytes.saturating_add(record.stored().body.len());
         std::mem::take(&mut first) || bytes <= query.bytes
     };
     records.truncate(records.iter().take_while(fits).count());
+    // Compare each record with the index entry that led to it, to detect damage that no checksum covers.
     for (record, (source, key)) in records.iter().zip(entries.keys()) {
         if record.kind != sources.kind || !source.has(key, &record.stored(), sources.order) {
             return Err(record::misplaced(record.id));
@@ -133,15 +138,17 @@ fn position(stored: &Stored<'_>, order: NameId) -> Position {
     Position { value, uid: platform_engine::uid::Uid::opaque(stored.uid) }
 }
 
-/// Returns the sources of a query that lists are kept for: any scopes, and no filter or one [`Filter::AnyOf`].
-fn kept(sources: Sources<'_>, names: &Names, query: &Query) -> Result<Option<Vec<Source>>, StoreError> {
+/// Returns sorted sources for a query with any scopes and no filter or one [`Filter::AnyOf`]; `None` for other queries,
+/// and for scopes and orders that have no sorted source. No record is in two of the sources, so that ranks and counts
+/// can be added up.
+fn sorted_sources(sources: Sources<'_>, names: &Names, query: &Query) -> Result<Option<Vec<Source>>, StoreError> {
     let wanted = match &*query.filters {
         [] => Wanted::All,
         [Filter::AnyOf { key, values }] => {
             let Some(key) = names.get(key) else { return Ok(Some(Vec::new())) };
             let values = distinct(values);
-            if values.len() > 1 && key.traits.has(Traits::SEVERAL) {
-                // A record may be in two of the lists.
+            if values.len() > 1 && key.flags.has(NameFlags::MULTI_VALUED) {
+                // A record may be in the lists of two values, and would be counted twice.
                 return Ok(None);
             }
             Wanted::OneOf(key.id, values)
@@ -157,11 +164,11 @@ fn kept(sources: Sources<'_>, names: &Names, query: &Query) -> Result<Option<Vec
     Ok(Some(found))
 }
 
-/// Filters by the numbers of their keys.
+/// A filter with the numbers of its keys.
 #[derive(Debug)]
 struct Compiled<'a> {
     filter: &'a Filter,
-    /// The numbers of its keys that any record has.
+    /// The numbers of its registered keys; no record has values under others.
     keys: Vec<NameId>,
 }
 
@@ -180,7 +187,7 @@ impl<'a> Compiled<'a> {
         filters.iter().map(compile).collect()
     }
 
-    /// As [`Filter::passes`] has it.
+    /// Returns whether a record with these keys passes; agrees with [`Filter::passes`].
     fn passes(&self, keys: Keys<'_>) -> bool {
         let mut values = keys.filter().filter(|(key, _)| self.keys.contains(key)).map(|(_, value)| value);
         match self.filter {

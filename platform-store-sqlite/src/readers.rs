@@ -1,4 +1,4 @@
-//! Reads: each call sees one state of the store, from what is kept of it or from the file.
+//! Reads: a pool of connections, and the view of one snapshot that a call reads from the cache and from the file.
 
 use std::{
     cell::{Cell, OnceCell},
@@ -24,14 +24,14 @@ use crate::{
     writer::State,
 };
 
-/// How many connections are kept open for reading.
-const IDLE: usize = 32;
+/// The maximum number of idle connections in the pool.
+const MAX_IDLE: usize = 32;
 
-/// Connections that read, and what they keep of what they read.
+/// A pool of reading connections, and the cache that they share.
 #[derive(Debug)]
 pub(crate) struct Readers {
     pub(crate) path: PathBuf,
-    /// How much memory each connection takes for pages, in KiB.
+    /// The page cache of each connection, in KiB.
     pub(crate) page_cache: u32,
     pub(crate) names: Arc<ArcSwap<Names>>,
     pub(crate) cache: Arc<Cache>,
@@ -39,27 +39,29 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    /// Calls the function with one state of the store, and the names that are in use there; a second time when the
-    /// first has come to nothing because a commit came between.
+    /// Calls the function with a snapshot of the store and the names registered there. May call it several times, and
+    /// returns the result of the last call: the function must have no side effects.
     pub(crate) fn read<T>(&self, read: impl Fn(&View<'_>, &Names) -> Result<T, StoreError>) -> Result<T, StoreError> {
         loop {
             let names = self.names.load();
             let view = View::new(self);
             let result = match read(&view, &names) {
-                Err(_) if view.has_moved.take() => read(&view, &names),
+                // The view now has a transaction, so the second attempt cannot become stale.
+                Err(_) if view.is_stale.take() => read(&view, &names),
                 result => result,
             };
             if let Some(connection) = view.connection.into_inner() {
                 self.end(connection)?;
             }
-            // A name is known before anything that uses it is there: so what was read had no other names.
+            // Names are published before a commit that uses them. So if no names were added in the meantime, the
+            // snapshot has no others. Otherwise the read may have missed records under a new name: retry.
             if Arc::ptr_eq(&names, &self.names.load()) {
                 return result;
             }
         }
     }
 
-    /// Calls the function with one state of the file, and nothing that is kept.
+    /// Calls the function with a snapshot of the file, bypassing the cache.
     pub(crate) fn read_file<T>(&self, read: impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let connection = self.begin()?;
         let result = read(&connection);
@@ -77,7 +79,7 @@ impl Readers {
     fn end(&self, connection: Connection) -> Result<(), StoreError> {
         execute(&connection, "COMMIT")?;
         let mut idle = self.idle.lock();
-        if idle.len() < IDLE {
+        if idle.len() < MAX_IDLE {
             idle.push(connection);
         }
         Ok(())
@@ -87,15 +89,15 @@ impl Readers {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.path, flags)?;
         connection.set_prepared_statement_cache_capacity(64);
-        keep_plans(&connection)?;
+        enable_stable_plans(&connection)?;
         connection.pragma_update(None, "cache_size", -i64::from(self.page_cache))?;
         Ok(connection)
     }
 }
 
-/// Has statements keep the plan that they were prepared with. Otherwise SQLite, as it is built here, prepares a statement
-/// with a range anew for each value that it is given, which takes several times as long as to run it.
-pub(crate) fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
+/// Enables SQLite's query planner stability guarantee (QPSG). Without it, SQLite as built here prepares a statement
+/// with a range again for each bound value, which takes several times as long as running it.
+pub(crate) fn enable_stable_plans(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
@@ -104,72 +106,80 @@ fn execute(connection: &Connection, sql: &str) -> Result<(), StoreError> {
     done.map(drop).map_err(store_error)
 }
 
-/// One state of the store: that after the last commit when the view was made, or when it first had to ask the file.
+/// A snapshot of the store: initially the state after the last commit when the view was created.
 ///
-/// The file is asked when something is not kept. If its state is then another than that of what was found before,
-/// what was read so far is of no use: [`View::connection`] fails, and [`Readers::read`] begins again, with the state
-/// of the file.
+/// The view reads from the cache until it misses, and only then begins a transaction on the file. If the file has
+/// changed since the view was created, rows that were already read belong to another snapshot than those that would
+/// follow: then [`View::connection`] fails, and [`Readers::read`] starts over with the snapshot of the transaction.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     readers: &'a Readers,
-    /// The sequence of the state's last commit.
-    seen: Cell<u64>,
-    /// In a transaction, once there is one.
+    /// The sequence of the last commit in the snapshot.
+    snapshot: Cell<u64>,
+    /// A connection in a read transaction, after the first cache miss.
     connection: OnceCell<Connection>,
-    has_moved: Cell<bool>,
+    /// Whether the transaction's snapshot differs from the one of the rows read before it.
+    is_stale: Cell<bool>,
 }
 
 impl<'a> View<'a> {
     fn new(readers: &'a Readers) -> Self {
-        let seen = Cell::new(readers.cache.committed());
-        Self { readers, seen, connection: OnceCell::new(), has_moved: Cell::new(false) }
+        let snapshot = Cell::new(readers.cache.committed());
+        Self { readers, snapshot, connection: OnceCell::new(), is_stale: Cell::new(false) }
     }
 
-    /// Returns the file in this state, for what is not kept.
+    /// Returns a connection that sees this snapshot, for rows that are not cached.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`], with `is_stale` set, if a commit has changed the file since the view was created.
     pub(crate) fn connection(&self) -> Result<&Connection, StoreError> {
         if let Some(connection) = self.connection.get() {
             return Ok(connection);
         }
         let connection = self.readers.begin()?;
-        // The first row that is read decides which state the transaction sees.
+        // `BEGIN` is deferred: the first read of the transaction fixes its snapshot.
         let found = State::load(&connection)?.sequence;
         let connection = self.connection.get_or_init(|| connection);
-        if self.seen.replace(found) == found {
+        if self.snapshot.replace(found) == found {
             return Ok(connection);
         }
-        self.has_moved.set(true);
-        Err(unavailable("a commit came between"))
+        self.is_stale.set(true);
+        Err(unavailable("a commit changed the store during a read"))
     }
 
-    fn kept(&self, row: Row<'_>) -> Option<Entry> {
-        self.readers.cache.get(row, self.seen.get())
+    fn cached(&self, row: Row<'_>) -> Option<Entry> {
+        self.readers.cache.get(row, self.snapshot.get())
     }
 
-    fn keep(&self, row: Row<'_>, entry: impl FnOnce() -> Entry) {
-        self.readers.cache.insert(row, self.seen.get(), entry);
+    fn cache(&self, row: Row<'_>, entry: impl FnOnce() -> Entry) {
+        self.readers.cache.insert(row, self.snapshot.get(), entry);
     }
 
-    /// Returns the record with that key.
+    /// Returns the record with this key. The absence of a record is not cached.
     pub(crate) fn find(&self, kind: NameId, uid: &str) -> Result<Option<Arc<Loaded>>, StoreError> {
         let row = Row::At(kind, uid);
-        if let Some(Entry::Record(record)) = self.kept(row) {
+        if let Some(Entry::Record(record)) = self.cached(row) {
             return Ok(Some(record));
         }
         let found = record::find(self.connection()?, kind, uid, |stored| Arc::new(stored.to_loaded()))?;
         if let Some(record) = &found {
-            self.keep(row, || Entry::Record(record.clone()));
+            self.cache(row, || Entry::Record(record.clone()));
         }
         Ok(found)
     }
 
-    /// Returns the records with those numbers, which an index has, in their order; those alone, at least one, whose
-    /// bodies have not many more bytes than that when they must be read from the file.
+    /// Returns the records with these numbers, in this order. Stops early, but not before the first record, when the
+    /// bodies that had to be read from the file exceed `bytes`: the result is then a prefix whose bodies exceed
+    /// `bytes` in total, and at least as long as the page that the caller will cut from it.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if there is no record with one of the numbers.
     pub(crate) fn records(&self, ids: impl Iterator<Item = i64>, bytes: usize) -> Result<Vec<Arc<Loaded>>, StoreError> {
-        let kept = |id| match self.kept(Row::Record(id)) {
+        let cached = |id| match self.cached(Row::Record(id)) {
             Some(Entry::Record(record)) => Ok(record),
             _ => Err(id),
         };
-        let found: Vec<Result<_, i64>> = ids.map(kept).collect();
+        let found: Vec<Result<_, i64>> = ids.map(cached).collect();
         let missing: Vec<i64> = found.iter().filter_map(|found| found.as_ref().err().copied()).collect();
         let mut read = Vec::with_capacity(missing.len());
         let mut left = Some(bytes);
@@ -177,48 +187,49 @@ impl<'a> View<'a> {
             record::each(self.connection()?, &missing, |stored| {
                 left = left.and_then(|left| left.checked_sub(stored.body.len()));
                 let record = Arc::new(stored.to_loaded());
-                self.keep(Row::Record(record.id), || Entry::Record(record.clone()));
+                self.cache(Row::Record(record.id), || Entry::Record(record.clone()));
                 read.push(record);
                 left.map_or(ControlFlow::Break(()), |_| ControlFlow::Continue(()))
             })?;
         }
         let mut read = read.into_iter();
-        // Without the last that was read, what comes before it fits; so what was not read does not.
+        // Merge cached and read records. If reading stopped early (`left` is `None`), end at the first record that was
+        // not read: the page cannot reach it, because the bodies read before it alone exceed `bytes`.
         let found = found.into_iter().map(|found| found.or_else(|id| read.next().ok_or(id)));
         let found = found.take_while(|found| found.is_ok() || left.is_some());
         found.map(|found| found.map_err(record::missing)).collect()
     }
 
-    /// Returns the list, if it is one that is kept up.
+    /// Returns the list, if it is materialized. The absence of a list is cached too.
     pub(crate) fn list(&self, key: &ListKey) -> Result<Option<Arc<(ListKey, List)>>, StoreError> {
-        match self.kept(Row::List(key)) {
+        match self.cached(Row::List(key)) {
             Some(Entry::List(list)) => return Ok(Some(list)),
             Some(Entry::NoList(_)) => return Ok(None),
             _ => {}
         }
         let list = key.load(self.connection()?)?.map(|list| Arc::new((key.clone(), list)));
-        self.keep(Row::List(key), || list.clone().map_or_else(|| Entry::NoList(key.clone().into()), Entry::List));
+        self.cache(Row::List(key), || list.clone().map_or_else(|| Entry::NoList(key.clone().into()), Entry::List));
         Ok(list)
     }
 
     /// Returns the value of an epoch.
     pub(crate) fn epoch(&self, epoch: &Epoch) -> Result<u64, StoreError> {
-        if let Some(Entry::Epoch(_, value)) = self.kept(Row::Epoch(epoch)) {
+        if let Some(Entry::Epoch(_, value)) = self.cached(Row::Epoch(epoch)) {
             return Ok(value);
         }
         let value = commit::epoch(self.connection()?, epoch)?;
-        self.keep(Row::Epoch(epoch), || Entry::Epoch(epoch.clone(), value));
+        self.cache(Row::Epoch(epoch), || Entry::Epoch(epoch.clone(), value));
         Ok(value)
     }
 }
 
 impl Nodes for View<'_> {
     fn read<T>(&self, id: u64, use_node: impl FnOnce(Node<'_>) -> T) -> Result<T, StoreError> {
-        if let Some(Entry::Node(_, bytes)) = self.kept(Row::Node(id)) {
+        if let Some(Entry::Node(_, bytes)) = self.cached(Row::Node(id)) {
             return Ok(use_node(Node(&bytes)));
         }
         StoredNodes(self.connection()?).read(id, |node| {
-            self.keep(Row::Node(id), || Entry::Node(id, node.0.into()));
+            self.cache(Row::Node(id), || Entry::Node(id, node.0.into()));
             use_node(node)
         })
     }

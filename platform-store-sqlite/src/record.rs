@@ -1,4 +1,4 @@
-//! Records as rows: how their keys are written, and that what is read is what was written.
+//! The rows of the `record` table: encoding, decoding and verification of checksums.
 
 use std::{ops::ControlFlow, sync::LazyLock};
 
@@ -12,7 +12,7 @@ use crate::{
     schema::{BY_SEQUENCE, BY_UID, NameId, Names, Table, checksum},
 };
 
-/// The columns of a record, in the order in which [`Stored::read`] takes them.
+/// The columns of a record, in the order that [`Stored::read`] expects.
 macro_rules! columns {
     () => {
         "record.id, record.kind, record.uid, record.revision, record.rendering, record.sum, record.keys, record.body, \
@@ -21,7 +21,7 @@ macro_rules! columns {
 }
 pub(crate) use columns;
 
-/// A record's row, borrowed from the statement that found it.
+/// A record's row, borrowed from the statement that selected it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stored<'a> {
     pub(crate) id: i64,
@@ -39,7 +39,7 @@ impl<'a> Stored<'a> {
     /// Reads a row of [`columns!`].
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] when it does not pass its checksum.
+    /// [`StoreError::Corrupt`] if it does not match its checksum.
     pub(crate) fn read(row: &'a Row<'_>) -> Result<Self, StoreError> {
         let read = || -> rusqlite::Result<Self> {
             Ok(Self {
@@ -56,12 +56,12 @@ impl<'a> Stored<'a> {
         };
         let stored = read().map_err(|error| match error {
             rusqlite::Error::SqliteFailure(..) => store_error(error),
-            other => corrupt(format!("a record has a column of a wrong type: {other}")),
+            other => corrupt(format!("a record has a column of the wrong type: {other}")),
         })?;
         if stored.checksum() == stored.sum {
             return Ok(stored);
         }
-        Err(corrupt(format!("record {} (`{}`) does not pass its checksum", stored.id, stored.uid)))
+        Err(corrupt(format!("record {} (`{}`) does not match its checksum", stored.id, stored.uid)))
     }
 
     pub(crate) fn checksum(&self) -> i64 {
@@ -71,12 +71,12 @@ impl<'a> Stored<'a> {
         checksum(Table::Record, [&id, &kind, uid, &revision, &rendering, self.keys.0, self.body, self.private])
     }
 
-    /// Returns the record's value in an order.
+    /// Returns the value that the record is sorted by in an order.
     pub(crate) fn value(&self, order: NameId) -> Value<'a> {
         self.keys.value(order, self.revision)
     }
 
-    /// Returns the record with bytes of its own.
+    /// Copies the record.
     pub(crate) fn to_loaded(self) -> Loaded {
         let Self { id, kind, revision, rendering, sum, keys, body, private, .. } = self;
         let bytes = Bytes::from([keys.0, body, private].concat());
@@ -85,7 +85,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// A record that was read, and passed its checksum. What it hands out shares its bytes.
+/// A copied record whose checksum was valid. Items and records made from it share its bytes.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) id: i64,
@@ -101,7 +101,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Returns how many bytes its keys, body and private part have.
+    /// Returns the length of its keys, body and private part together, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -125,7 +125,7 @@ impl Loaded {
     }
 }
 
-/// Calls the function with each row that the statement finds.
+/// Calls the function with each record that the statement selects.
 pub(crate) fn for_each(
     statement: &mut CachedStatement<'_>,
     params: impl Params,
@@ -138,7 +138,7 @@ pub(crate) fn for_each(
     Ok(())
 }
 
-/// Calls the function with the record of a key, and returns what it returned; `None` when there is no such record.
+/// Calls the function with the record of a key and returns its result; `None` if there is no such record.
 pub(crate) fn find<T>(
     connection: &Connection,
     kind: NameId,
@@ -153,7 +153,7 @@ pub(crate) fn find<T>(
     if stored.kind == kind && stored.uid == uid { Ok(Some(use_record(stored))) } else { Err(misplaced(stored.id)) }
 }
 
-/// Finds records by their numbers, which indexes have.
+/// Looks up records by the numbers that index entries contain.
 pub(crate) struct Finder<'c>(CachedStatement<'c>);
 
 impl<'c> Finder<'c> {
@@ -162,7 +162,10 @@ impl<'c> Finder<'c> {
         connection.prepare_cached(select).map(Self).map_err(store_error)
     }
 
-    /// Calls the function with the record of that number.
+    /// Calls the function with the record that has this number.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if there is no such record.
     pub(crate) fn at<T>(&mut self, id: i64, use_record: impl FnOnce(Stored<'_>) -> T) -> Result<T, StoreError> {
         let mut rows = self.0.query([id]).map_err(store_error)?;
         match rows.next().map_err(store_error)? {
@@ -172,17 +175,19 @@ impl<'c> Finder<'c> {
     }
 }
 
-/// How many records one statement finds by their numbers.
+/// The number of records that one statement looks up by number.
 const BATCH: usize = 64;
 
-/// The statement that does: its parameters are a table, which is read in order.
+/// Selects up to [`BATCH`] records. The parameters form a table, which `CROSS JOIN` makes the outer loop, so that
+/// records come in the order of the parameters.
 static SELECT_BATCH: LazyLock<String> = LazyLock::new(|| {
     let ids = ["(?)"; BATCH].join(", ");
     let columns = columns!();
     format!("SELECT {columns} FROM (VALUES {ids}) AS wanted CROSS JOIN record ON record.id = wanted.column1")
 });
 
-/// Calls the function with the record of each number, in their order, until it breaks off.
+/// Calls the function with the record of each number, in the order of the numbers, until it returns
+/// [`ControlFlow::Break`].
 pub(crate) fn each(
     connection: &Connection,
     ids: &[i64],
@@ -190,6 +195,7 @@ pub(crate) fn each(
 ) -> Result<(), StoreError> {
     let mut select = connection.prepare_cached(&SELECT_BATCH).map_err(store_error)?;
     for ids in ids.chunks(BATCH) {
+        // Unused parameters are NULL, which joins with nothing.
         let wanted = ids.iter().copied().map(Some).chain(std::iter::repeat(None)).take(BATCH);
         let mut rows = select.query(params_from_iter(wanted)).map_err(store_error)?;
         for id in ids {
@@ -204,10 +210,10 @@ pub(crate) fn each(
 }
 
 pub(crate) fn missing(id: i64) -> StoreError {
-    corrupt(format!("an index has record {id}, which does not exist"))
+    corrupt(format!("an index entry points to record {id}, which does not exist"))
 }
 
-/// Calls the function with the record of that number, which an index has.
+/// Calls the function with the record that an index entry points to; fails like [`Finder::at`].
 pub(crate) fn at<T>(
     connection: &Connection,
     id: i64,
@@ -217,17 +223,17 @@ pub(crate) fn at<T>(
 }
 
 pub(crate) fn misplaced(id: i64) -> StoreError {
-    corrupt(format!("an index has record {id} in a place where it does not belong"))
+    corrupt(format!("an index entry points to record {id}, which does not match the entry"))
 }
 
 // ---- keys ----
 
-/// A record's keys as a row has them: the sort keys, then the filter keys, each of these once and sorted, then the
-/// unique keys.
+/// A record's encoded keys, the `keys` column: the sort keys in the order of the put, then the filter keys and the
+/// unique keys, both sorted and without duplicates.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keys<'a>(pub(crate) &'a [u8]);
 
-/// A record's value in an order.
+/// The value that a record is sorted by.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Value<'a> {
     Sequence([u8; 8]),
@@ -243,9 +249,9 @@ impl Value<'_> {
     }
 }
 
-/// The value of a sequence, as [`platform_engine::store::Position::value`] has it.
+/// Returns a sequence as the value of a [`platform_engine::store::Position`].
 pub(crate) fn sequence_value(revision: u64) -> [u8; 8] {
-    // As `KeyValue::integer` writes it.
+    // The encoding of `KeyValue::integer`: with the sign bit flipped, two's complement sorts as unsigned.
     (revision.cast_signed() ^ i64::MIN).to_be_bytes()
 }
 
@@ -273,15 +279,15 @@ impl<'a> Keys<'a> {
     }
 
     pub(crate) fn sort(self) -> Section<'a> {
-        Section::begin(self.0)
+        Section::parse(self.0)
     }
 
     pub(crate) fn filter(self) -> Section<'a> {
-        Section::begin(self.sort().behind())
+        Section::parse(self.sort().remainder())
     }
 
     pub(crate) fn unique(self) -> Section<'a> {
-        Section::begin(self.filter().behind())
+        Section::parse(self.filter().remainder())
     }
 
     pub(crate) fn value(self, order: NameId, revision: u64) -> Value<'a> {
@@ -297,7 +303,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// Names and values of one sort, one after the other.
+/// Iterates over the names and values of one section of [`Keys`]. Ends early if the bytes are malformed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Section<'a> {
     left: u64,
@@ -305,11 +311,12 @@ pub(crate) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    fn begin(bytes: &'a [u8]) -> Self {
+    fn parse(bytes: &'a [u8]) -> Self {
         take_number(bytes).map_or(Self { left: 0, bytes: &[] }, |(left, bytes)| Self { left, bytes })
     }
 
-    fn behind(mut self) -> &'a [u8] {
+    /// Returns the bytes after this section.
+    fn remainder(mut self) -> &'a [u8] {
         while self.next().is_some() {}
         self.bytes
     }
@@ -327,7 +334,8 @@ impl<'a> Iterator for Section<'a> {
     }
 }
 
-/// Writes a number, 7 bits to a byte, the lowest first; all but the last byte have the high bit.
+/// Appends a number as a varint (LEB128): 7 bits per byte, the lowest first; all bytes except the last have the high
+/// bit set.
 fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number > 0x7f {
         bytes.push(number as u8 | 0x80);

@@ -1,8 +1,9 @@
-//! What the file holds: its tables, and how keys and values are written in them.
+//! The file's tables, and the encoding of keys and values in them.
 //!
-//! A record is a row of `record`; `member` finds records by filter value and `owner` by unique key. These alone
-//! answer for lists of up to [`LIST_LEN`] records. A list that has grown longer has a row in `list`, with its counts
-//! and the roots of its orders, whose nodes are the rows of `node` (see [`crate::tree`]).
+//! A record is a row of `record`; `member` maps filter values to records and `owner` maps unique keys to records.
+//! Lists of up to [`SHORT_LEN`] records are read from these tables. A longer list is materialized: it has a row in
+//! `list` with its counts and the roots of its trees, one pair for each order, whose nodes are the rows of `node` (see
+//! [`crate::tree`]).
 
 use std::collections::HashMap;
 
@@ -12,15 +13,18 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::error::{corrupt, store_error};
 
-/// The mark of a store's file, in `PRAGMA application_id`.
+/// Identifies a file as a store, in `PRAGMA application_id`.
 pub(crate) const APPLICATION_ID: i32 = 0x706c_6174;
-/// The layout that this version writes, in `PRAGMA user_version`.
+/// The layout version that this code reads and writes, in `PRAGMA user_version`.
 pub(crate) const VERSION: i32 = 1;
 
-/// The longest list that is read from the indexes and sorted anew each time.
-pub(crate) const LIST_LEN: u64 = 128;
+/// The length up to which a list is read from the indexes and sorted for each query; longer lists are materialized.
+pub(crate) const SHORT_LEN: u64 = 128;
 
-/// All tables. Text and bytes compare bytewise: SQLite's default collation is BINARY.
+/// Creates all tables. Text and blobs compare bytewise: SQLite's default collation is BINARY.
+///
+/// `record.place` is the record's position among the puts of its commit, ordered by uid, so that (revision, place) is
+/// the order by sequence. `name.several` has the bits of [`NameFlags`].
 pub(crate) const TABLES: &str = "
 CREATE TABLE state (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -31,7 +35,7 @@ CREATE TABLE state (
 CREATE TABLE name (
     id INTEGER PRIMARY KEY,
     text TEXT NOT NULL UNIQUE,
-    several INTEGER NOT NULL, -- and what else is known of the name: see Traits
+    several INTEGER NOT NULL,
     sum INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE record (
@@ -85,7 +89,8 @@ CREATE TABLE node (
 
 // ---- checksums ----
 
-/// The tables whose rows carry a checksum; the rows of the others are proved against a record's.
+/// The tables whose rows have a checksum; rows of `member` and `owner` are compared with the record instead. The
+/// discriminant seeds the checksum, so that a row of one table is not valid in another: never renumber the variants.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Table {
     State,
@@ -96,7 +101,7 @@ pub(crate) enum Table {
     Node,
 }
 
-/// Returns the checksum of a row's columns, its key among them, as the `sum` column has it.
+/// Returns the value of the `sum` column: the checksum of the row's other columns, including its key.
 pub(crate) fn checksum<const N: usize>(table: Table, columns: [&[u8]; N]) -> i64 {
     let sum = columns.into_iter().fold(table as u64, |sum, column| xxh3_64_with_seed(column, sum));
     sum.cast_signed()
@@ -104,37 +109,37 @@ pub(crate) fn checksum<const N: usize>(table: Table, columns: [&[u8]; N]) -> i64
 
 // ---- names ----
 
-/// The number of a kind, a key or a space.
+/// The number of a kind, an index key or a space of unique keys.
 pub(crate) type NameId = i64;
 
-/// In place of a filter key: the list has no filter.
+/// Used as the filter key of a list without a filter.
 pub(crate) const NO_KEY: NameId = 0;
-/// The number under which a list keeps its order by uid.
+/// Identifies the order by uid.
 pub(crate) const BY_UID: NameId = 1;
-/// The number under which a list keeps its order by sequence.
+/// Identifies the order by sequence.
 pub(crate) const BY_SEQUENCE: NameId = 2;
-/// The first number that a name can have.
+/// The number of the first registered name; lower numbers are reserved.
 const FIRST_NAME: NameId = 16;
 
-/// The numbers of the names of kinds, keys and spaces, of which there are few.
+/// The registered names of kinds, keys and spaces. There are few, so all of them are held in memory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names(HashMap<Box<str>, Name>);
 
-/// What is known of a name.
+/// A registered name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Name {
     pub(crate) id: NameId,
-    pub(crate) traits: Traits,
+    pub(crate) flags: NameFlags,
 }
 
-/// What is known of a name beyond its number; it only grows.
+/// Flags of a name. Flags are set and never cleared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Traits(u8);
+pub(crate) struct NameFlags(u8);
 
-impl Traits {
-    /// Some record once had several values under this filter key.
-    pub(crate) const SEVERAL: Self = Self(1);
-    /// The kind is a queue: of places, the lists of children alone are kept, and by sequence.
+impl NameFlags {
+    /// At some time, a record had several values under this filter key.
+    pub(crate) const MULTI_VALUED: Self = Self(1);
+    /// The kind is a queue: only its lists of children and of roots are materialized, and only by sequence.
     pub(crate) const QUEUE: Self = Self(2);
 
     pub(crate) fn has(self, other: Self) -> bool {
@@ -148,12 +153,12 @@ impl Names {
         let mut rows = select.query([]).map_err(store_error)?;
         let mut names = Self::default();
         while let Some(row) = rows.next().map_err(store_error)? {
-            let read = || Ok((row.get(0)?, row.get::<_, Box<str>>(1)?, Traits(row.get(2)?), row.get::<_, i64>(3)?));
-            let (id, text, traits, sum) = read().map_err(store_error)?;
-            if Self::checksum(id, &text, traits) != sum {
-                return Err(corrupt(format!("the row of name {id} does not pass its checksum")));
+            let read = || Ok((row.get(0)?, row.get::<_, Box<str>>(1)?, NameFlags(row.get(2)?), row.get::<_, i64>(3)?));
+            let (id, text, flags, sum) = read().map_err(store_error)?;
+            if Self::checksum(id, &text, flags) != sum {
+                return Err(corrupt(format!("the row of name {id} does not match its checksum")));
             }
-            names.0.insert(text, Name { id, traits });
+            names.0.insert(text, Name { id, flags });
         }
         Ok(names)
     }
@@ -162,42 +167,45 @@ impl Names {
         self.0.get(name).copied()
     }
 
-    /// Tells whether some name has that number.
+    /// Returns whether a name with this number is registered.
     pub(crate) fn has_id(&self, id: NameId) -> bool {
         self.0.values().any(|name| name.id == id)
     }
 
-    /// Returns what is known of a name that is certain to be known.
-    pub(crate) fn known(&self, name: &str) -> Result<Name, StoreError> {
+    /// Returns a name that a caller has registered.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if the name is not registered.
+    pub(crate) fn registered(&self, name: &str) -> Result<Name, StoreError> {
         self.get(name).ok_or_else(|| corrupt(format!("`{name}` has no number")))
     }
 
-    /// Returns the number of a name that is certain to be known.
+    /// Returns the number of a name that a caller has registered; fails like [`Names::registered`].
     pub(crate) fn id(&self, name: &str) -> Result<NameId, StoreError> {
-        self.known(name).map(|name| name.id)
+        self.registered(name).map(|name| name.id)
     }
 
-    /// Tells whether that is the number of a kind that is a queue.
+    /// Returns whether the number belongs to a kind that is a queue.
     pub(crate) fn is_queue(&self, kind: NameId) -> bool {
-        self.0.values().any(|name| name.id == kind && name.traits.has(Traits::QUEUE))
+        self.0.values().any(|name| name.id == kind && name.flags.has(NameFlags::QUEUE))
     }
 
-    /// Makes the name known, with these traits, in memory and in the file.
-    pub(crate) fn learn(&mut self, connection: &Connection, text: &str, traits: Traits) -> Result<(), StoreError> {
+    /// Registers a name with these flags, or adds the flags to a registered name, in memory and in the file.
+    pub(crate) fn register(&mut self, connection: &Connection, text: &str, flags: NameFlags) -> Result<(), StoreError> {
         let next = self.0.values().map(|name| name.id + 1).max().unwrap_or(FIRST_NAME);
-        let name = self.0.entry(text.into()).or_insert(Name { id: next, traits });
-        name.traits.0 |= traits.0;
-        let sum = Self::checksum(name.id, text, name.traits);
+        let name = self.0.entry(text.into()).or_insert(Name { id: next, flags });
+        name.flags.0 |= flags.0;
+        let sum = Self::checksum(name.id, text, name.flags);
         let insert = "INSERT OR REPLACE INTO name (id, text, several, sum) VALUES (?, ?, ?, ?)";
-        connection.execute(insert, (name.id, text, name.traits.0, sum)).map_err(store_error)?;
+        connection.execute(insert, (name.id, text, name.flags.0, sum)).map_err(store_error)?;
         Ok(())
     }
 
-    fn checksum(id: NameId, text: &str, traits: Traits) -> i64 {
-        checksum(Table::Name, [&id.to_le_bytes(), text.as_bytes(), &[traits.0]])
+    fn checksum(id: NameId, text: &str, flags: NameFlags) -> i64 {
+        checksum(Table::Name, [&id.to_le_bytes(), text.as_bytes(), &[flags.0]])
     }
 
-    /// Returns the number under which a list keeps this order; `None` for a key that no record has.
+    /// Returns the number of an order; `None` for a key that no record has.
     pub(crate) fn order(&self, by: OrderBy) -> Option<NameId> {
         match by {
             OrderBy::Uid => Some(BY_UID),
@@ -207,10 +215,10 @@ impl Names {
     }
 }
 
-// ---- keys of orders ----
+// ---- keys of tree entries ----
 
-/// Appends a value so that what follows it cannot change its order: a zero byte is followed by 255, and two zero
-/// bytes end the value.
+/// Appends a value so that bytes appended after it cannot change its order: a zero byte becomes 0, 255, and two zero
+/// bytes terminate the value.
 pub(crate) fn push_escaped(key: &mut Vec<u8>, value: &[u8]) {
     for byte in value {
         key.push(*byte);
@@ -221,7 +229,8 @@ pub(crate) fn push_escaped(key: &mut Vec<u8>, value: &[u8]) {
     key.extend([0, 0]);
 }
 
-/// Returns the key of a record in an order: its value, and its uid or what a list keeps of it.
+/// Returns the key of a record in an order: its escaped value, followed by `rest`, which is its uid without the prefix
+/// that all uids of the list share.
 pub(crate) fn order_key(value: &[u8], rest: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(value.len() + rest.len() + 8);
     push_escaped(&mut key, value);
@@ -229,11 +238,12 @@ pub(crate) fn order_key(value: &[u8], rest: &str) -> Vec<u8> {
     key
 }
 
-/// Tells whether [`order_key`] makes this key of these.
+/// Returns whether `key` equals [`order_key`] of these arguments, without allocating in the usual case.
 pub(crate) fn is_order_key(key: &[u8], value: &[u8], rest: &str) -> bool {
     let Some((escaped, tail)) = key.len().checked_sub(rest.len()).and_then(|at| key.split_at_checked(at)) else {
         return false;
     };
+    // Rare: a value with zero bytes is escaped.
     if value.contains(&0) {
         return key == order_key(value, rest);
     }
@@ -242,14 +252,14 @@ pub(crate) fn is_order_key(key: &[u8], value: &[u8], rest: &str) -> bool {
 
 // ---- places ----
 
-/// The place that a list is of, as the `place` column has it.
+/// The part of the hierarchy that a list covers, encoded in the `place` column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
-    /// All records of the kind: their number alone is kept.
+    /// All records of the kind. Such a list has a count, but no orders.
     All,
-    /// Those of one segment.
+    /// The records whose uid has one segment.
     Roots,
-    /// Those at or below a uid.
+    /// The record with this uid and its descendants.
     At(&'a str),
 }
 
@@ -271,8 +281,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Returns which part of the place the uid is in, and what the orders there keep of it; `None` when it is
-    /// elsewhere.
+    /// Returns the part of the list that the uid belongs to, and the suffix of the uid that the keys there contain;
+    /// `None` if the uid is not in this place.
     pub(crate) fn part_of(self, uid: &str) -> Option<(Part, &str)> {
         match self {
             Self::All => Some((Part::Direct, uid)),
@@ -289,19 +299,19 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Which part of a list an order holds. Each record is in one of the two, so that subtree and children can both be
-/// read without either being kept twice.
+/// One of the two trees of an order of a list. Each record is in exactly one of them: a query for children reads the
+/// tree of [`Part::Direct`], a query for the subtree merges both, and no entry is stored twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// What is directly below the list's uid.
+    /// The children of the list's uid; in lists of roots and of all records, every record.
     Direct,
-    /// The uid itself, and what is further below.
+    /// The record with the list's uid, and descendants that are not children.
     Deep,
 }
 
-/// Returns the bounds of the uids below a uid: not less than the first, and less than the second.
+/// Returns the bounds of the descendants of a uid, for `uid > from AND uid < to`.
 pub(crate) fn below(uid: &str) -> (String, String) {
-    // `0` is what follows `/`.
+    // `0` is the byte after `/`.
     (format!("{uid}/"), format!("{uid}0"))
 }
 
@@ -310,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_orders_sort_as_their_values_and_then_their_uids() {
+    fn order_keys_sort_by_value_and_then_by_uid() {
         let sorted: [(&[u8], &str); 8] = [
             (b"", ""),
             (b"", "z"),
@@ -326,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_told_by_segments() {
+    fn part_of_compares_uids_by_segment() {
         let part = |uid| Place::At("ab").part_of(uid);
         assert_eq!(part("ab"), Some((Part::Deep, "")));
         assert_eq!(part("ab/c"), Some((Part::Direct, "/c")));

@@ -1,4 +1,4 @@
-//! The store: a file, a thread that writes to it, and connections that read it.
+//! The store: a file, a thread that writes to it, and connections that read it; opening and closing.
 
 use std::{
     fmt,
@@ -26,38 +26,40 @@ use crate::{
     writer::{Health, Request, State, Writer},
 };
 
-/// A store in one SQLite file. What it guarantees stands at the head of this crate's documentation.
+/// A store in one SQLite file; see the crate's documentation for its guarantees and limits.
+///
+/// Dropping it waits for pending commits and reads, and closes the file.
 pub struct SqliteStore {
     readers: Arc<Readers>,
-    /// Where commits wait; dropped first, which ends the writer.
+    /// The queue of commits. Dropping it ends the writer's thread.
     commits: Option<mpsc::Sender<Request>>,
     writer: Option<JoinHandle<Writer>>,
     health: Arc<Health>,
-    /// Where long reads wait.
+    /// The queue of long reads. Dropping it ends their threads.
     long_reads: Option<mpsc::Sender<LongRead>>,
     long_readers: Vec<JoinHandle<()>>,
-    /// Kept until everything else is closed.
+    /// The locked file; released after everything else is closed.
     lock: Option<File>,
 }
 
 type LongRead = Box<dyn FnOnce() + Send>;
 
-/// How many long reads go on at once.
+/// The number of threads for long reads.
 const LONG_READERS: usize = 2;
 
-/// How much a commit is worth when the power fails.
+/// The durability of commits (`PRAGMA synchronous`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Synchronous {
-    /// What was acknowledged survives a power cut; the default.
+    /// Acknowledged commits survive a power cut. The default.
     #[default]
     Full,
-    /// What was acknowledged survives the end of the process, but a power cut may take the last commits away, whole
-    /// ones and in order.
+    /// Acknowledged commits survive the end of the process. A power cut may lose the most recent commits; those that
+    /// survive are complete, and no earlier commit is missing.
     Normal,
 }
 
-/// How a store is opened; made by [`SqliteStore::builder`].
+/// Options for opening a store; created by [`SqliteStore::builder`].
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Builder {
@@ -70,53 +72,54 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Sets how much a commit is worth when the power fails; [`Synchronous::Full`] by default.
+    /// Sets the durability of commits (`PRAGMA synchronous`); [`Synchronous::Full`] by default.
     pub const fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = synchronous;
         self
     }
 
-    /// Limits the file to this many pages of 4 KiB: a commit that needs more is refused as if the disk were full.
-    /// By default the disk alone limits it.
+    /// Limits the file to this many pages of 4 KiB. A commit that needs more fails as if the disk were full. Unlimited
+    /// by default.
     pub const fn max_pages(mut self, pages: u32) -> Self {
         self.max_pages = Some(pages);
         self
     }
 
-    /// Sets how many commits are synced to disk at once, at most; 256 by default, and at least 1.
+    /// Sets the maximum number of commits that share one sync to disk (group commit); 256 by default, at least 1.
     pub const fn group_commits(mut self, commits: usize) -> Self {
         self.group_commits = commits;
         self
     }
 
-    /// Sets how much memory each reading connection takes for pages, in KiB; 2,048 by default. There are as many such
-    /// connections as there were calls at one time, of which 32 are kept.
+    /// Sets the page cache of each reading connection, in KiB; 2,048 by default. Concurrent reads use one connection
+    /// each; up to 32 idle connections stay in the pool.
     pub const fn reader_cache(mut self, kibibytes: u32) -> Self {
         self.reader_cache = kibibytes;
         self
     }
 
-    /// Sets how much memory the writer takes for pages, in KiB; 16,384 by default.
+    /// Sets the page cache of the writing connection, in KiB; 16,384 by default.
     pub const fn writer_cache(mut self, kibibytes: u32) -> Self {
         self.writer_cache = kibibytes;
         self
     }
 
-    /// Sets how much memory is taken for what was read and may be read again, in bytes and about: records, parts of
-    /// orders and epochs, decoded and with their checksums passed. 16,777,216 by default; with 0, each call reads the
-    /// file.
+    /// Sets the approximate capacity, in bytes, of the cache that all reads share; 16,777,216 by default. It holds
+    /// records, tree nodes, lists and epochs, decoded and with verified checksums. With 0, each call reads the file.
     pub const fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
         self
     }
 
-    /// Opens the file, and makes it when it is not there.
+    /// Opens the file, or creates it if it does not exist.
     ///
-    /// A file named like it with `-lock` behind is made beside it and kept locked; `-wal` and `-shm` are SQLite's.
+    /// Creates and locks a second file with the suffix `-lock`. SQLite itself uses files with the suffixes `-wal` and
+    /// `-shm`.
     ///
     /// # Errors
-    /// [`OpenError`] says why, and what to do.
+    /// [`OpenError`], which states the cause and the remedy.
     pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore, OpenError> {
+        // Acquire the lock before anything is read: another store could still be writing the file.
         let path = &resolved(path.as_ref())?;
         let lock = lock(path)?;
         let connection = self.connect(path).map_err(|error| open_error(path, error))?;
@@ -154,6 +157,8 @@ impl Builder {
             let waiting = waiting.clone();
             let run = move || {
                 loop {
+                    // One idle thread waits in `recv` and holds the lock; the others wait for the lock. The temporary
+                    // guard is released at the end of this statement, before the read runs.
                     let next = waiting.lock().recv();
                     let Ok(read) = next else { return };
                     read();
@@ -170,14 +175,15 @@ impl Builder {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
         connection.set_prepared_statement_cache_capacity(64);
-        readers::keep_plans(&connection)?;
+        readers::enable_stable_plans(&connection)?;
         connection.pragma_update(
             None,
             "synchronous",
             if self.synchronous == Synchronous::Full { "FULL" } else { "NORMAL" },
         )?;
         connection.pragma_update(None, "cache_size", -i64::from(self.writer_cache))?;
-        // The writer moves the log itself, between groups; this is for one commit that is very large.
+        // The writer runs checkpoints itself, between groups. The automatic checkpoint is only for a single commit that
+        // is very large.
         connection.pragma_update(None, "wal_autocheckpoint", 100_000)?;
         if let Some(pages) = self.max_pages {
             connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
@@ -186,10 +192,11 @@ impl Builder {
     }
 }
 
-/// Returns the path without links in it, so that all paths to a file lead to one lock.
+/// Returns the path without symbolic links, so that all paths to a file share one lock. Creates the file if it does not
+/// exist, because a missing file has no canonical path.
 fn resolved(path: &Path) -> Result<PathBuf, OpenError> {
     if !path.exists() {
-        // Empty, as SQLite would make it; a link may lead to where it is to be.
+        // SQLite treats an empty file as a new database. The path may be a dangling link, which this follows.
         owner_only(OpenOptions::new().create(true).truncate(false).write(true)).open(path).map_err(refused(path))?;
         let path = path.canonicalize().map_err(refused(path))?;
         sync_directory(&path)?;
@@ -198,20 +205,20 @@ fn resolved(path: &Path) -> Result<PathBuf, OpenError> {
     path.canonicalize().map_err(refused(path))
 }
 
-/// Lets what is created be read and written by its owner alone. SQLite gives its log and index the file's mode.
+/// Restricts access to a created file to its owner. SQLite gives the WAL and its index the mode of the database file.
 #[cfg(unix)]
 fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
     use std::os::unix::fs::OpenOptionsExt;
     options.mode(0o600)
 }
 
-/// Elsewhere permissions are the directory's.
+/// On other systems, files inherit the permissions of the directory.
 #[cfg(not(unix))]
 fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
-/// Takes the lock that one store at a time has on a file.
+/// Acquires the lock that makes a store exclusive.
 fn lock(path: &Path) -> Result<File, OpenError> {
     let mut name = path.as_os_str().to_owned();
     name.push("-lock");
@@ -224,10 +231,10 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Makes the names of the store's files survive a power cut. SQLite ignores errors of its own syncs of directories, and
-/// the system does not report an error again, so that this comes before them.
+/// Makes the names of the store's files durable. SQLite syncs the directory too, but ignores errors, and the system
+/// reports an error only once: so this sync has to come before the one of SQLite.
 fn sync_directory(path: &Path) -> Result<(), OpenError> {
-    // Elsewhere directories cannot be opened as files.
+    // On other systems, a directory cannot be opened as a file.
     match path.parent() {
         Some(directory) if cfg!(unix) => {
             File::open(directory).and_then(|directory| directory.sync_all()).map_err(refused(path))
@@ -236,6 +243,7 @@ fn sync_directory(path: &Path) -> Result<(), OpenError> {
     }
 }
 
+/// Converts an error of the file system.
 fn refused(path: &Path) -> impl Fn(io::Error) -> OpenError {
     move |error| match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
@@ -245,7 +253,7 @@ fn refused(path: &Path) -> impl Fn(io::Error) -> OpenError {
     }
 }
 
-/// Makes the tables of a new file, and makes sure of what a standing file is.
+/// Creates the tables of a new file, or verifies that an existing file is a store with a supported layout.
 fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
     let fail = |error| open_error(path, error);
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(fail);
@@ -262,14 +270,15 @@ fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
     }
     let mode = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)).map_err(fail)?;
     if mode != "wal" {
-        // A file that may not be written stays in the mode that it is in.
+        // SQLite does not change the journal mode of a read-only file.
         let read_only = connection.is_readonly("main").map_err(fail)?;
         let path = path.to_owned();
         return Err(if read_only { OpenError::ReadOnly { path } } else { OpenError::NoWal { path } });
     }
+    // Create the tables atomically, so that a crash leaves either an empty file or a complete store.
     connection.execute_batch("BEGIN IMMEDIATE").map_err(fail)?;
-    // The log's file is there from now on until the store is closed. SQLite syncs its name too, when it first syncs the
-    // log, and ignores an error of that.
+    // The first transaction has created the WAL file, which now exists until the store is closed. SQLite syncs its
+    // name when it first syncs the WAL, but ignores an error.
     sync_directory(path)?;
     if is_new {
         connection.execute_batch(TABLES).map_err(fail)?;
@@ -292,15 +301,15 @@ fn open_error(path: &Path, error: rusqlite::Error) -> OpenError {
 }
 
 impl SqliteStore {
-    /// Opens a store with the usual settings; see [`Builder::open`].
+    /// Opens a store with the default options; see [`Builder::open`].
     ///
     /// # Errors
-    /// As [`Builder::open`].
+    /// See [`Builder::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Self::builder().open(path)
     }
 
-    /// Returns the usual settings, to be changed.
+    /// Returns the default options.
     pub const fn builder() -> Builder {
         Builder {
             synchronous: Synchronous::Full,
@@ -312,13 +321,14 @@ impl SqliteStore {
         }
     }
 
-    /// Proves all that is stored against all else, and returns what does not agree: nothing, for a sound store.
+    /// Verifies checksums, indexes, lists and counters, and returns every inconsistency: an empty list if the store is
+    /// valid.
     ///
-    /// Looks at every row of the file, which takes seconds for each million of records, on the calling thread;
-    /// reads and commits go on beside it.
+    /// Reads every row of the file on the calling thread, which takes seconds per million records. Reads and commits
+    /// can run concurrently.
     ///
     /// # Errors
-    /// As [`Store::get`]; what is damaged is a finding, and no error.
+    /// See [`Store::get`], except that damage is returned as a finding, not as an error.
     pub fn check(&self) -> Result<Vec<Finding>, StoreError> {
         self.readers.read_file(check::check)
     }
@@ -331,12 +341,14 @@ impl fmt::Debug for SqliteStore {
 }
 
 impl Drop for SqliteStore {
-    /// Waits for what has begun, and leaves all in the one file.
+    /// Waits for pending calls, and moves the WAL to the file, so that a closed store is a single file.
     fn drop(&mut self) {
+        // Closing the queues ends the threads when they have done everything that is queued.
         drop((self.commits.take(), self.long_reads.take()));
         self.long_readers.drain(..).for_each(|thread| drop(thread.join()));
         let writer = self.writer.take().map(JoinHandle::join);
-        // The last connection to be closed moves the log to the file, which one that reads cannot.
+        // The last connection that is closed runs the final checkpoint. A read-only connection cannot, so the
+        // writer's must be the last. The lock is released after it.
         self.readers.idle.lock().clear();
         drop(writer);
         drop(self.lock.take());
@@ -359,12 +371,13 @@ impl Store for SqliteStore {
             return Ok(page);
         }
         let query = query.clone();
-        let list = move |readers: &Readers| readers.read(|view, names| query::list(view, names, &query, Budget::ANY));
-        self.read_long(list).await?.map_err(|_| unavailable("a read was not finished"))
+        let list =
+            move |readers: &Readers| readers.read(|view, names| query::list(view, names, &query, Budget::UNLIMITED));
+        self.read_long(list).await?.map_err(|_| unavailable("a read was interrupted"))
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
-        let stopped = || unavailable("the thread that writes has stopped: reopen the store");
+        let stopped = || unavailable("the writer thread has stopped: reopen the store");
         let (reply, outcome) = oneshot::channel();
         let commits = self.commits.as_ref().ok_or_else(stopped)?;
         commits.send(Request { commit, reply }).map_err(|_| stopped())?;
@@ -373,22 +386,23 @@ impl Store for SqliteStore {
 
     fn health(&self) -> Result<(), StoreError> {
         if self.writer.as_ref().is_none_or(JoinHandle::is_finished) {
-            return Err(unavailable("the thread that writes has stopped: reopen the store"));
+            return Err(unavailable("the writer thread has stopped: reopen the store"));
         }
         self.health.check()
     }
 }
 
 impl SqliteStore {
-    /// Has a read done on a thread of its own kind.
+    /// Runs a read on one of the threads for long reads, because it would block the caller's thread for too long.
     async fn read_long<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Readers) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let stopped = || unavailable("the threads that read have stopped: reopen the store");
+        let stopped = || unavailable("the reader threads have stopped: reopen the store");
         let (reply, outcome) = oneshot::channel();
         let readers = self.readers.clone();
         let run = move || {
+            // Skip the read if the caller has been canceled in the meantime.
             if !reply.is_canceled() {
                 drop(reply.send(read(&readers)));
             }

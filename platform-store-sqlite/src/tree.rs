@@ -1,8 +1,14 @@
-//! Orders with ranks: trees of sorted entries in which every branch says how many entries are below it.
+//! Counted B+trees (order-statistic trees): sorted entries, where every branch stores the number of entries below each
+//! child.
 //!
-//! SQLite's own indexes can seek, but neither count nor skip without walking. Here both are a descent: the rank of
-//! a key is the sum of what lies left of its path, and the entry at a rank is found the same way. A node is a row
-//! of the `node` table, of about a page; an order is known by the number of its root, and 0 is the empty one.
+//! SQLite's own indexes can seek, but to count or to skip they walk every entry. Here both take one descent: the rank
+//! of a key is the sum of the counts to the left of its path, and the entry at a rank is found the same way. A node is
+//! a row of the `node` table and has about the size of a page. A tree is identified by the number of its root node; 0
+//! is the empty tree.
+//!
+//! Invariants, which [`verify`] verifies in part: keys ascend strictly, no node is empty, no two parents share a node,
+//! and each count equals the number of leaf entries below. All leaves have the same depth: nodes split upwards, and
+//! only a root loses a level.
 
 pub(crate) mod write;
 
@@ -10,19 +16,20 @@ use platform_engine::store::StoreError;
 
 use crate::error::corrupt;
 
-/// Above this many bytes a node is split in two.
-const NODE_LEN: usize = 3_900;
-/// A node is not split below this many entries, so that branches branch however long the keys are.
-const LEAST_ENTRIES: usize = 4;
-/// Numbers in nodes have 40 bits: enough for 10^12 records.
+/// The size in bytes above which a node is split. With its other columns, a row of this size fits a page of 4 KiB.
+const MAX_NODE_LEN: usize = 3_900;
+/// The number of entries below which a node is not split whatever its size, so that the tree keeps its fan-out with
+/// keys of any length.
+const MIN_ENTRIES: usize = 4;
+/// The length in bytes of a number in a node: 40 bits are enough for 10^12 records.
 const NUMBER_LEN: usize = 5;
 
 const LEAF: u8 = 0;
 const BRANCH: u8 = 1;
 
-/// Where nodes are read from.
+/// Read access to nodes.
 pub(crate) trait Nodes {
-    /// Calls the function with the bytes of the node with that number, once they have passed their checksum.
+    /// Calls the function with a node whose checksum is valid.
     fn read<T>(&self, id: u64, use_node: impl FnOnce(Node<'_>) -> T) -> Result<T, StoreError>;
 }
 
@@ -30,16 +37,18 @@ pub(crate) trait Nodes {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node<'a>(pub(crate) &'a [u8]);
 
-/// What a node holds: for a leaf a key and its record; for a branch a child, and a key that no key below it is less
-/// than. The key of a branch's first child is not looked at: what is less than all goes there.
+/// An entry of a node: in a leaf, a key and its record; in a branch, a child and a lower bound of the keys below it.
+///
+/// The key of a branch's first child is ignored: a key that is less than all bounds belongs to the first child. So a
+/// first child needs no new bound when a smaller key is inserted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry<'a> {
     pub(crate) key: &'a [u8],
-    /// The record's number, or the child's.
+    /// The number of the record, or of the child node.
     pub(crate) target: u64,
-    /// How many records it stands for: 1 in a leaf.
+    /// The number of leaf entries below; 1 in a leaf.
     pub(crate) count: u64,
-    /// Where in the node it begins and ends.
+    /// The range of its bytes in the node.
     start: usize,
     end: usize,
 }
@@ -57,7 +66,7 @@ impl<'a> Node<'a> {
         self.entries().map(|entry| entry.count).sum()
     }
 
-    /// Returns the child under which the key belongs, its place among the children, and the records before it.
+    /// Returns the child that the key belongs to, its index, and the number of leaf entries in the children before it.
     fn child_for(self, key: &[u8]) -> Option<(usize, Entry<'a>, u64)> {
         let mut found: Option<(usize, Entry<'a>, u64)> = None;
         for (index, entry) in self.entries().enumerate() {
@@ -71,7 +80,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The entries of a node, in their order.
+/// Iterates over the entries of a node in ascending order. Ends early if the bytes are malformed.
 #[derive(Debug, Clone)]
 pub(crate) struct Entries<'a> {
     bytes: &'a [u8],
@@ -103,7 +112,7 @@ fn parse_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_le_bytes(wide), rest))
 }
 
-/// Returns how many entries of the order are less than the key, or not greater than it.
+/// Returns the number of entries that are less than the key, or, if `inclusive`, not greater than it.
 pub(crate) fn rank(nodes: &impl Nodes, root: u64, key: &[u8], inclusive: bool) -> Result<u64, StoreError> {
     let (mut id, mut rank) = (root, 0);
     while id != 0 {
@@ -118,7 +127,7 @@ pub(crate) fn rank(nodes: &impl Nodes, root: u64, key: &[u8], inclusive: bool) -
     Ok(rank)
 }
 
-/// Hands the entries from a rank on to the function, at most that many, in ascending order.
+/// Calls the function with up to `most` entries from the rank `from` on, in ascending order.
 pub(crate) fn slice(
     nodes: &impl Nodes,
     root: u64,
@@ -150,11 +159,12 @@ pub(crate) fn slice(
     children.into_iter().try_for_each(|(child, from, most)| slice(nodes, child, from, most, take))
 }
 
-/// Walks the whole order, and returns how many entries it has.
+/// Walks the whole tree and returns its number of entries. `visit` gets each node before its entries, and is
+/// responsible for verifying the keys and that no node is used twice.
 ///
 /// # Errors
-/// What was found to be wrong: keys out of order, or counts that do not agree with what they count.
-pub(crate) fn prove(
+/// [`StoreError::Corrupt`] if a node is empty or malformed, or if a count is wrong; and any error of `visit`.
+pub(crate) fn verify(
     nodes: &impl Nodes,
     id: u64,
     visit: &mut impl FnMut(Visit<'_>) -> Result<(), StoreError>,
@@ -162,17 +172,17 @@ pub(crate) fn prove(
     visit(Visit::Node(id))?;
     let (is_leaf, entries) = nodes.read(id, |node| {
         let entries: Vec<_> = node.entries().map(|e| (e.key.to_vec(), e.target, e.count)).collect();
-        let whole = node.entries().last().is_some_and(|last| last.end == node.0.len());
-        (node.is_leaf(), if whole { entries } else { Vec::new() })
+        let is_complete = node.entries().last().is_some_and(|last| last.end == node.0.len());
+        (node.is_leaf(), if is_complete { entries } else { Vec::new() })
     })?;
     if entries.is_empty() {
-        return Err(corrupt(format!("node {id} is empty or cannot be read to its end")));
+        return Err(corrupt(format!("node {id} is empty or malformed")));
     }
     let mut total = 0;
     for (key, target, count) in entries {
         if is_leaf {
             visit(Visit::Entry(&key, target))?;
-        } else if prove(nodes, target, visit)? != count {
+        } else if verify(nodes, target, visit)? != count {
             return Err(corrupt(format!("node {id} has a wrong count for node {target}")));
         }
         total += count;
@@ -180,9 +190,10 @@ pub(crate) fn prove(
     Ok(total)
 }
 
-/// What a walk comes by.
+/// A step of a walk over a tree.
 pub(crate) enum Visit<'a> {
+    /// The number of a node.
     Node(u64),
-    /// A key, and its record.
+    /// A key and the number of its record.
     Entry(&'a [u8], u64),
 }

@@ -1,7 +1,14 @@
-//! The one thread that writes: it takes the commits that are waiting, and does them in one transaction.
+//! The writer thread: group commit. It takes the commits that are queued and writes them in one transaction, with one
+//! sync for the whole group.
 //!
-//! However many wait, the file is synced once. Each commit is looked at before anything of it is written, so that
-//! one that is refused does not spoil the others; when writing itself fails, each is tried again alone.
+//! Each commit is validated before any of it is written, so that a rejected commit does not affect the others of its
+//! group. If writing fails, the group is rolled back and each of its commits is retried in a transaction of its own.
+//!
+//! The order of steps around a transaction matters to readers, who take no lock:
+//!
+//! 1. New names are registered in a transaction of their own and published, before any row uses their numbers.
+//! 2. Within the transaction, cached rows are invalidated before they are changed.
+//! 3. After `COMMIT`, the sequence is published by [`Cache::set_committed`], and then the commits are acknowledged.
 
 use std::{
     collections::BTreeSet,
@@ -21,21 +28,22 @@ use crate::{
     cache::Cache,
     commit::{Plan, Target},
     error::{corrupt, store_error, unavailable},
-    lists::Memory,
-    schema::{Names, Table, Traits, checksum},
+    lists::ListCache,
+    schema::{NameFlags, Names, Table, checksum},
     transaction::Transaction,
 };
 
-/// No group has more records to write, unless one commit has.
+/// A group with this many puts gets no further commits, which limits the latency of its first one.
 const GROUP_RECORDS: usize = 2_000;
-/// After this many records, what the log has is moved to the file.
+/// The number of written records after which a checkpoint runs.
 const CHECKPOINT_RECORDS: usize = 4_000;
-/// A log of more pages is emptied even if readers must be waited for.
-const LONGEST_LOG: i64 = 100_000;
-/// After this long without a commit, what the log has is moved to the file.
-const IDLE: Duration = Duration::from_millis(500);
+/// The number of pages in the WAL above which a checkpoint waits for readers, so that the WAL can restart from its
+/// beginning: otherwise it grows while there is always some reader.
+const MAX_WAL_PAGES: i64 = 100_000;
+/// The time without a commit after which a checkpoint runs.
+const IDLE_CHECKPOINT: Duration = Duration::from_millis(500);
 
-/// A commit that is waiting, and where to say how it went.
+/// A queued commit and the channel for its result.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) commit: Commit,
@@ -43,41 +51,40 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    fn answer(self, outcome: Result<Committed, StoreError>) {
-        // Nobody may be waiting any more: then nobody is told.
+    fn reply(self, outcome: Result<Committed, StoreError>) {
+        // The send fails if the caller was canceled; the commit is done nevertheless.
         drop(self.reply.send(outcome));
     }
 }
 
-/// What the writer works on.
+/// The state of the writer thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     connection: Connection,
-    /// What is known to readers; replaced before a commit that uses a new name is.
+    /// The registered names, shared with readers. New names are published before a commit that uses them.
     names: Arc<ArcSwap<Names>>,
-    /// What readers keep, which is told of each change.
+    /// The readers' cache, in which the writer invalidates the rows that it changes.
     cache: Arc<Cache>,
     group_commits: usize,
-    memory: Memory,
+    lists: ListCache,
     state: State,
     /// The number of the next record.
     next: i64,
-    /// Why nothing is written any more.
+    /// Why the store refuses to write, after an error that left the file in an unknown state.
     failure: Option<String>,
-    /// What the last commits met, for whoever asks.
     health: Arc<Health>,
-    /// How many records were written since the last checkpoint.
-    unmoved: usize,
+    /// The number of records written since the last checkpoint.
+    since_checkpoint: usize,
 }
 
-/// What is wrong with writing, if anything is; shared with whoever asks.
+/// The current fault of the writer, if any; shared with [`Store::health`](platform_engine::store::Store::health).
 #[derive(Debug, Default)]
 pub(crate) struct Health(ArcSwapOption<Fault>);
 
 #[derive(Debug)]
 struct Fault {
     why: String,
-    /// Whether room is all that is missing.
+    /// Whether the disk is full, which a later commit can disprove. Other faults are permanent.
     full: bool,
 }
 
@@ -86,8 +93,8 @@ impl Health {
         self.0.store(Some(Arc::new(Fault { why, full })));
     }
 
-    /// Forgets that there was no room, because there was.
-    fn written(&self) {
+    /// Clears the fault of a full disk, after a commit has succeeded.
+    fn clear_full(&self) {
         if self.0.load().as_ref().is_some_and(|fault| fault.full) {
             self.0.store(None);
         }
@@ -105,7 +112,7 @@ impl Health {
 /// The row of the `state` table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// The last commit's sequence.
+    /// The sequence of the last commit.
     pub(crate) sequence: u64,
     /// See [`Target::digest`].
     pub(crate) digest: i64,
@@ -117,11 +124,11 @@ impl State {
         let load = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
         let row = connection.prepare_cached(select).and_then(|mut select| select.query_row([], load));
         let (sequence, digest, sum): (i64, i64, i64) = row.map_err(|error| match error {
-            rusqlite::Error::QueryReturnedNoRows => corrupt("the row of the store's state is missing"),
+            rusqlite::Error::QueryReturnedNoRows => corrupt("the `state` row is missing"),
             other => store_error(other),
         })?;
         let state = Self { sequence: sequence.cast_unsigned(), digest };
-        if state.checksum() == sum { Ok(state) } else { Err(corrupt("the store's state does not pass its checksum")) }
+        if state.checksum() == sum { Ok(state) } else { Err(corrupt("the `state` row does not match its checksum")) }
     }
 
     pub(crate) fn save(self, connection: &Connection) -> Result<(), StoreError> {
@@ -146,14 +153,26 @@ impl Writer {
     ) -> Result<Self, StoreError> {
         let last = connection.query_row("SELECT max(id) FROM record", [], |row| row.get::<_, Option<i64>>(0));
         let next = 1 + last.map_err(store_error)?.unwrap_or(0);
-        let memory = Memory::default();
-        Ok(Self { connection, names, cache, group_commits, memory, state, next, failure: None, health, unmoved: 0 })
+        let lists = ListCache::default();
+        Ok(Self {
+            connection,
+            names,
+            cache,
+            group_commits,
+            lists,
+            state,
+            next,
+            failure: None,
+            health,
+            since_checkpoint: 0,
+        })
     }
 
-    /// Does commits until no more can come, and returns what is then to be closed.
+    /// Writes commits until the queue is closed, and returns the writer, so that the caller decides when its connection
+    /// is closed.
     pub(crate) fn run(mut self, requests: &Receiver<Request>) -> Self {
         loop {
-            let first = match requests.recv_timeout(IDLE) {
+            let first = match requests.recv_timeout(IDLE_CHECKPOINT) {
                 Ok(first) => first,
                 Err(RecvTimeoutError::Disconnected) => return self,
                 Err(RecvTimeoutError::Timeout) => {
@@ -169,65 +188,70 @@ impl Writer {
                 records += next.commit.put.len();
                 group.push(next);
             }
-            self.answer(group);
-            self.unmoved += records;
-            if self.unmoved > CHECKPOINT_RECORDS {
+            self.commit_group(group);
+            self.since_checkpoint += records;
+            if self.since_checkpoint > CHECKPOINT_RECORDS {
                 self.checkpoint();
             }
         }
     }
 
-    fn answer(&mut self, group: Vec<Request>) {
+    /// Writes a group and sends the results. If the transaction fails, retries each commit alone, so that one that is
+    /// too large for the disk does not fail the others.
+    fn commit_group(&mut self, group: Vec<Request>) {
         if let Some(failure) = &self.failure {
-            group.into_iter().for_each(|request| request.answer(Err(unavailable(failure.clone()))));
+            group.into_iter().for_each(|request| request.reply(Err(unavailable(failure.clone()))));
             return;
         }
         match self.transact(&group) {
             Ok(outcomes) => {
                 if outcomes.iter().any(Result::is_ok) {
-                    self.health.written();
+                    self.health.clear_full();
                 }
-                group.into_iter().zip(outcomes).for_each(|(request, outcome)| request.answer(outcome));
+                group.into_iter().zip(outcomes).for_each(|(request, outcome)| request.reply(outcome));
             }
             Err(error) if group.len() == 1 => {
-                self.note(&error);
+                self.record_failure(&error);
                 let mut error = Some(error);
-                let take =
-                    |request: Request| request.answer(Err(error.take().unwrap_or_else(|| unavailable("failed"))));
+                let take = |request: Request| request.reply(Err(error.take().unwrap_or_else(|| unavailable("failed"))));
                 group.into_iter().for_each(take);
             }
             Err(error) => {
-                self.note(&error);
-                group.into_iter().for_each(|request| self.answer(vec![request]));
+                self.record_failure(&error);
+                group.into_iter().for_each(|request| self.commit_group(vec![request]));
             }
         }
     }
 
-    /// Writes no more after an error that leaves open what the file holds.
-    fn note(&mut self, error: &StoreError) {
+    /// Records a failed write in the health, and stops all writing unless the state of the file is still known: a full
+    /// disk and a lock that was not granted leave the file unchanged, but after a failed write or sync its content is
+    /// unknown, and a repeated sync may report success for data that was lost.
+    fn record_failure(&mut self, error: &StoreError) {
         if let StoreError::Full(cause) = error {
-            self.health.set(format!("there is no room ({cause})"), true);
+            self.health.set(format!("the disk is full ({cause})"), true);
         }
         let StoreError::Unavailable(cause) = error else { return };
         let code = cause.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error_code);
         if let Some(code) = code
             && !matches!(code, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
         {
-            let failure = format!("writing failed ({cause}), and stopped: reopen the store");
+            let failure = format!("a write failed ({cause}), and the store accepts no more: reopen the store");
             self.health.set(failure.clone(), false);
             self.failure = Some(failure);
         }
     }
 
-    /// Does the commits in one transaction, and returns how each went; on an error, none was done.
+    /// Writes a group in one transaction and returns the result of each commit. On an error, nothing was written.
     fn transact(&mut self, group: &[Request]) -> Result<Vec<Result<Committed, StoreError>>, StoreError> {
-        self.learn(group)?;
+        self.register_names(group)?;
         let before = self.state;
         let outcomes = self.try_transact(group);
         if outcomes.is_err() {
             self.state = before;
-            self.memory = Memory::default();
-            // Where the transaction has ended by itself, this fails, and need not succeed.
+            // The cached lists and nodes have changes that the table does not get. (`next` may stay: numbers of records
+            // can have gaps.)
+            self.lists = ListCache::default();
+            // Some errors make SQLite roll back by itself; then this fails, which is harmless.
             drop(self.connection.execute_batch("ROLLBACK"));
         }
         outcomes
@@ -238,12 +262,13 @@ impl Writer {
             connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(store_error)
         };
         execute(&self.connection, "BEGIN IMMEDIATE")?;
-        self.memory.begin(&self.connection)?;
+        self.lists.begin(&self.connection)?;
         let names = self.names.load();
         let mut outcomes = Vec::with_capacity(group.len());
         for Request { commit, .. } in group {
             let plan = match Plan::make(&self.connection, &names, commit) {
                 Ok(plan) => plan,
+                // A failed read fails the whole group; conflicts and damaged records fail one commit.
                 Err(error @ StoreError::Unavailable(_)) => return Err(error),
                 Err(error) => {
                     outcomes.push(Err(error));
@@ -255,7 +280,7 @@ impl Writer {
             let mut target = Target {
                 transaction: Transaction { connection: &self.connection, cache: &self.cache, sequence },
                 names: &names,
-                memory: &mut self.memory,
+                lists: &mut self.lists,
                 digest: &mut self.state.digest,
                 next: &mut self.next,
             };
@@ -264,7 +289,9 @@ impl Writer {
         }
         if outcomes.iter().any(Result::is_ok) {
             let sequence = self.state.sequence;
-            self.memory.flush(Transaction { connection: &self.connection, cache: &self.cache, sequence })?;
+            // Lists and nodes are written once per group and are invalidated with the sequence of its last commit. The
+            // group becomes visible as a whole, so no snapshot is between its commits.
+            self.lists.flush(Transaction { connection: &self.connection, cache: &self.cache, sequence })?;
             self.state.save(&self.connection)?;
         }
         execute(&self.connection, "COMMIT")?;
@@ -272,9 +299,10 @@ impl Writer {
         Ok(outcomes)
     }
 
-    /// Gives numbers to names that have none, in a transaction of its own, before anything uses them.
-    fn learn(&self, group: &[Request]) -> Result<(), StoreError> {
-        let mut news = BTreeSet::new();
+    /// Registers the new names and flags of a group, in a transaction of its own, and publishes them before any row
+    /// uses them: readers assume that every name in their snapshot has been published.
+    fn register_names(&self, group: &[Request]) -> Result<(), StoreError> {
+        let mut changes = BTreeSet::new();
         let names = self.names.load();
         for put in group.iter().flat_map(|request| &request.commit.put) {
             let filters = put.filter.iter().map(|(name, value)| (*name, value));
@@ -284,8 +312,8 @@ impl Writer {
             for (name, _) in filters.clone() {
                 let several = previous.contains(&name);
                 previous.push(name);
-                if several && names.get(name).is_none_or(|name| !name.traits.has(Traits::SEVERAL)) {
-                    news.insert((name, Traits::SEVERAL));
+                if several && names.get(name).is_none_or(|name| !name.flags.has(NameFlags::MULTI_VALUED)) {
+                    changes.insert((name, NameFlags::MULTI_VALUED));
                 }
             }
             for (name, value) in filters.chain(unique).chain(sort) {
@@ -293,34 +321,34 @@ impl Writer {
                     return Err(unavailable(format!("a value of `{name}` is longer than {} bytes", KeyValue::MAX_LEN)));
                 }
                 if names.get(name).is_none() {
-                    news.insert((name, Traits::default()));
+                    changes.insert((name, NameFlags::default()));
                 }
             }
             if names.get(put.key.kind).is_none() {
-                // A kind that was none from the start has other lists, and keeps to them.
-                news.insert((put.key.kind, if put.queue { Traits::QUEUE } else { Traits::default() }));
+                // Only when the kind is new: an existing kind has the lists of its flag and cannot change it.
+                changes.insert((put.key.kind, if put.queue { NameFlags::QUEUE } else { NameFlags::default() }));
             }
         }
-        if news.is_empty() {
+        if changes.is_empty() {
             return Ok(());
         }
         let mut names = Names::clone(&names);
         let transaction = self.connection.unchecked_transaction().map_err(store_error)?;
-        news.into_iter().try_for_each(|(name, traits)| names.learn(&transaction, name, traits))?;
+        changes.into_iter().try_for_each(|(name, flags)| names.register(&transaction, name, flags))?;
         transaction.commit().map_err(store_error)?;
         self.names.store(Arc::new(names));
         Ok(())
     }
 
-    /// Moves what the log has to the file, as far as readers let it.
+    /// Runs a checkpoint: moves pages from the WAL to the file, except those that readers still need in the WAL.
     fn checkpoint(&mut self) {
-        if self.unmoved == 0 || self.failure.is_some() {
+        if self.since_checkpoint == 0 || self.failure.is_some() {
             return;
         }
-        self.unmoved = 0;
+        self.since_checkpoint = 0;
         let pages = |mode| self.connection.query_row(mode, [], |row| row.get::<_, i64>(1));
-        // What cannot be moved now can be the next time; until then the log has it.
-        if pages("PRAGMA wal_checkpoint(PASSIVE)").is_ok_and(|pages| pages > LONGEST_LOG) {
+        // Errors are ignored: pages that are not moved stay in the WAL until the next checkpoint.
+        if pages("PRAGMA wal_checkpoint(PASSIVE)").is_ok_and(|pages| pages > MAX_WAL_PAGES) {
             drop(pages("PRAGMA wal_checkpoint(RESTART)"));
         }
     }

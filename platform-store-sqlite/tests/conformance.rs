@@ -1,4 +1,4 @@
-//! The store passes the whole suite.
+//! Runs the conformance suite against the SQLite store.
 
 use platform_engine::store::conformance::{self, Suite};
 use platform_store_sqlite::SqliteStore;

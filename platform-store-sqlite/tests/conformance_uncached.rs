@@ -1,4 +1,4 @@
-//! The store passes the whole suite when it keeps nothing of what it reads.
+//! Runs the conformance suite against the SQLite store without its cache.
 
 use platform_engine::store::conformance::{self, Suite};
 use platform_store_sqlite::SqliteStore;

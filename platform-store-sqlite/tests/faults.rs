@@ -1,4 +1,4 @@
-//! Disks that are full, files that are not what they should be, and two stores on one file.
+//! Full disks, damaged and foreign files, permissions, and two stores on one file.
 
 #![allow(
     clippy::unwrap_used,
@@ -37,7 +37,7 @@ fn total(store: &SqliteStore) -> u64 {
     block_on(store.list(&query)).unwrap().total.unwrap()
 }
 
-/// Puts records until the store is full, and returns how many it took.
+/// Puts records until the store is full, and returns the number of the record that failed.
 fn fill(store: &SqliteStore, from: usize) -> usize {
     for number in from.. {
         match block_on(store.commit(put(number, 2_000))) {
@@ -46,11 +46,11 @@ fn fill(store: &SqliteStore, from: usize) -> usize {
             Err(other) => panic!("{other}"),
         }
     }
-    unreachable!("some number is too many")
+    unreachable!("the store is never full")
 }
 
 #[test]
-fn a_full_store_refuses_to_write_and_goes_on_reading() {
+fn a_full_store_rejects_commits_and_continues_to_serve_reads() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("platform.db");
     let store = SqliteStore::builder().max_pages(300).open(&path).unwrap();
@@ -59,10 +59,10 @@ fn a_full_store_refuses_to_write_and_goes_on_reading() {
     assert!(taken > 100);
     assert_eq!(total(&store), taken as u64);
     assert!(matches!(store.health(), Err(StoreError::Full(_))));
-    // What needs no room goes on, and makes room.
+    // Deletes need no further pages, and free some.
     let delete = (0..taken / 2).map(|i| platform_engine::store::Delete::Key(put(i, 0).put[0].key.clone()));
     block_on(store.commit(Commit { delete: delete.collect(), ..Commit::default() })).unwrap();
-    assert!(store.health().is_ok(), "the last commit found room");
+    assert!(store.health().is_ok(), "the last commit succeeded");
     block_on(store.commit(put(0, 2_000))).unwrap();
     assert_eq!(store.check().unwrap(), []);
     drop(store);
@@ -72,7 +72,7 @@ fn a_full_store_refuses_to_write_and_goes_on_reading() {
     assert_eq!(store.check().unwrap(), []);
 }
 
-/// One that is too large for what is left does not take the others of its group with it.
+/// Commits small records concurrently, so that they form groups.
 fn fill_in_a_group(store: &SqliteStore) {
     std::thread::scope(|scope| {
         let small: Vec<_> = (0..8).map(|i| scope.spawn(move || block_on(store.commit(put(90_000 + i, 10))))).collect();
@@ -81,7 +81,7 @@ fn fill_in_a_group(store: &SqliteStore) {
 }
 
 #[test]
-fn one_commit_that_is_too_large_does_not_spoil_those_beside_it() {
+fn a_commit_that_is_too_large_does_not_fail_the_others_of_its_group() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::builder().max_pages(400).open(directory.path().join("platform.db")).unwrap();
     block_on(store.commit(put(0, 10))).unwrap();
@@ -99,8 +99,8 @@ fn one_commit_that_is_too_large_does_not_spoil_those_beside_it() {
 }
 
 #[test]
-fn a_disk_that_is_full_is_no_damage() {
-    // A small disk of its own needs rights that a test may not have.
+fn a_full_disk_does_not_damage_the_store() {
+    // Mounting a small disk needs privileges that the test may not have; then it is skipped.
     let directory = tempfile::tempdir().unwrap();
     let mount = |program: &str, arguments: &[&str]| {
         let status = std::process::Command::new(program).args(arguments).arg(directory.path()).output();
@@ -118,9 +118,9 @@ fn a_disk_that_is_full_is_no_damage() {
         assert_eq!(total(&store), taken as u64);
         assert!(matches!(store.health(), Err(StoreError::Full(_))));
         fs::remove_file(&ballast).unwrap();
-        block_on(store.commit(Commit::default())).expect("a commit of nothing finds out that there is room");
+        block_on(store.commit(Commit::default())).expect("an empty commit detects the free space");
         assert!(store.health().is_ok());
-        block_on(store.commit(put(taken, 2_000))).expect("there is room again");
+        block_on(store.commit(put(taken, 2_000))).expect("the disk has free space again");
         assert_eq!(store.check().unwrap(), []);
         drop(store);
         assert_eq!(total(&SqliteStore::open(&path).unwrap()), taken as u64 + 1);
@@ -130,7 +130,7 @@ fn a_disk_that_is_full_is_no_damage() {
 }
 
 #[test]
-fn a_second_store_on_one_file_is_refused() {
+fn opening_a_second_store_on_one_file_fails() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("platform.db");
     let first = SqliteStore::open(&path).unwrap();
@@ -148,14 +148,14 @@ fn a_second_store_on_one_file_is_refused() {
 }
 
 fn refused(path: &Path) -> OpenError {
-    SqliteStore::open(path).expect_err("the file is refused")
+    SqliteStore::open(path).expect_err("opening fails")
 }
 
 #[test]
-fn what_is_no_store_is_refused_and_left_as_it_was() {
+fn a_file_that_is_not_a_store_is_rejected_and_not_changed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notes.txt");
-    let text = "not a database, but some text that is long enough to be looked at. ".repeat(100);
+    let text = "not a database, but some text that is long enough to be examined. ".repeat(100);
     fs::write(&path, &text).unwrap();
     assert!(matches!(refused(&path), OpenError::NotAStore { .. }));
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
@@ -170,9 +170,9 @@ fn what_is_no_store_is_refused_and_left_as_it_was() {
     assert!(matches!(refused(&directory.path().join("missing/platform.db")), OpenError::Other { .. }));
 }
 
-/// Each change of one number keeps SQLite's file sound, so that only our own checksums can notice it.
+/// Each change of a number leaves the file valid for SQLite, so that only the store's own checksums can detect it.
 #[test]
-fn a_changed_row_is_noticed_when_the_store_is_opened_or_checked() {
+fn a_changed_row_is_detected_when_the_store_is_opened_or_checked() {
     for change in [
         "UPDATE state SET sequence = sequence + 1",
         "UPDATE state SET digest = digest + 1",
@@ -188,7 +188,7 @@ fn a_changed_row_is_noticed_when_the_store_is_opened_or_checked() {
         drop(store);
         let rows = rusqlite::Connection::open(&path).unwrap().execute(change, []).unwrap();
         assert!(rows > 0, "{change}");
-        // Some changes are noticed when the store is opened.
+        // Some changes are detected when the store is opened.
         if let Ok(store) = SqliteStore::open(&path) {
             assert_ne!(store.check().unwrap(), [], "{change}");
         }
@@ -196,7 +196,7 @@ fn a_changed_row_is_noticed_when_the_store_is_opened_or_checked() {
 }
 
 #[test]
-fn a_file_of_a_later_version_is_refused() {
+fn a_file_with_a_later_layout_version_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("platform.db");
     drop(SqliteStore::open(&path).unwrap());
@@ -205,7 +205,7 @@ fn a_file_of_a_later_version_is_refused() {
 }
 
 #[test]
-fn a_file_with_the_mark_of_a_store_and_no_version_is_refused_and_left_as_it_was() {
+fn a_store_with_an_invalid_layout_version_is_rejected_and_not_changed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("platform.db");
     drop(SqliteStore::open(&path).unwrap());
@@ -221,7 +221,7 @@ fn a_file_with_the_mark_of_a_store_and_no_version_is_refused_and_left_as_it_was(
 
 #[cfg(unix)]
 #[test]
-fn the_files_of_a_store_are_their_owners_alone() {
+fn the_files_of_a_store_are_accessible_to_their_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("platform.db")).unwrap();
@@ -235,20 +235,20 @@ fn the_files_of_a_store_are_their_owners_alone() {
 }
 
 #[test]
-fn a_file_that_may_not_be_written_is_refused() {
+fn a_read_only_file_is_rejected() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("platform.db");
     drop(SqliteStore::open(&path).unwrap());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
-    // Who may do anything may write this file too.
+    // Root can write the file in spite of its mode.
     if fs::OpenOptions::new().write(true).open(&path).is_err() {
         assert!(matches!(refused(&path), OpenError::ReadOnly { .. }));
     }
 }
 
 #[test]
-fn a_truncated_file_is_an_error_and_no_panic() {
+fn a_truncated_file_causes_errors_and_does_not_panic() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("platform.db");
     let store = SqliteStore::open(&path).unwrap();

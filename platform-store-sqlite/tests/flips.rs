@@ -1,5 +1,5 @@
-//! A bit that is flipped in a closed store's file gives the true bytes, an error, or a finding of the check, and
-//! never another value.
+//! A flipped bit in the file of a closed store has no effect, causes an error or is found by the check, and never
+//! changes a value.
 
 #![allow(
     clippy::unwrap_used,
@@ -58,7 +58,7 @@ fn fill(path: &Path) {
     assert_eq!(store.check().unwrap(), []);
 }
 
-/// All that the file has: what gets return, and lists in several orders and with several filters.
+/// The contents of a store: the results of a get, and of lists in several orders and with several filters.
 #[derive(Debug, PartialEq)]
 struct Contents {
     read: Result<Read, String>,
@@ -90,7 +90,7 @@ fn contents(store: &SqliteStore) -> Contents {
     Contents { read, lists: queries.map(list).into() }
 }
 
-/// Tells what came of a flip, after it made sure that no value is another than it was.
+/// Returns the effect of a flip, after asserting that no value has changed.
 fn outcome(path: &Path, truth: &Contents) -> &'static str {
     let Ok(store) = open(path) else { return "refused" };
     let found = contents(&store);
@@ -98,23 +98,23 @@ fn outcome(path: &Path, truth: &Contents) -> &'static str {
     if found == *truth {
         return if checked.is_ok_and(|findings| findings.is_empty()) { "harmless" } else { "only found by the check" };
     }
-    assert!(checked.map_or(true, |findings| !findings.is_empty()), "the check finds nothing");
+    assert!(checked.map_or(true, |findings| !findings.is_empty()), "the check found nothing");
     let true_read = truth.read.as_ref().unwrap();
     if let Ok(read) = &found.read {
         let wrong = |(found, truth): (&Option<_>, &Option<_>)| found.is_some() && found != truth;
-        assert!(!read.records.iter().zip(&true_read.records).any(wrong), "a get returns another value");
+        assert!(!read.records.iter().zip(&true_read.records).any(wrong), "a get returned a changed value");
         assert!(read.epochs.iter().zip(&true_read.epochs).all(|(found, truth)| found == truth || *found == 0));
     }
     for (page, truth) in found.lists.iter().zip(&truth.lists) {
         let (Ok(page), Ok(truth)) = (page, truth) else { continue };
-        assert!(page.items.iter().all(|item| truth.items.contains(item)), "a list returns another value");
+        assert!(page.items.iter().all(|item| truth.items.contains(item)), "a list returned a changed value");
     }
     let errors = found.lists.iter().filter(|list| list.is_err()).count() + usize::from(found.read.is_err());
-    if errors > 0 { "an error" } else { "missing, and found by the check" }
+    if errors > 0 { "an error" } else { "missing data that the check found" }
 }
 
 #[test]
-fn no_flipped_bit_of_a_closed_file_gives_another_value() {
+fn a_flipped_bit_in_a_closed_file_never_changes_a_value() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("whole.db");
     fill(&path);

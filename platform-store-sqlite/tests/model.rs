@@ -1,4 +1,4 @@
-//! Random commits, held against the model; and after them the check finds nothing.
+//! Random commits and queries give the same results as the in-memory model, and the check finds nothing.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "these are tests")]
 
@@ -15,7 +15,7 @@ use pollster::block_on;
 const OPERATIONS: usize = 10_000;
 const COLORS: [&str; 5] = ["red", "green", "blue", "white", "rare"];
 
-/// A generator of numbers that are the same in each run.
+/// A deterministic generator of random numbers.
 struct Random(u64);
 
 impl Random {
@@ -58,7 +58,7 @@ impl Random {
         }
     }
 
-    /// Returns a commit of many puts at first, and of more and more deletes.
+    /// Returns a commit with mostly puts if `growing`, otherwise with mostly deletes.
     fn commit(&mut self, growing: bool) -> Commit {
         let mut put: Vec<Put> = (0..self.below(if growing { 12 } else { 3 })).map(|_| self.put()).collect();
         put.sort_by(|left, right| left.key.cmp(&right.key));
@@ -106,17 +106,17 @@ fn agree(store: &SqliteStore, model: &Model, query: &Query) {
 }
 
 #[test]
-fn random_commits_leave_what_the_model_says_and_the_check_finds_nothing() {
+fn random_commits_agree_with_the_model() {
     random_commits(16 << 20);
 }
 
 #[test]
-fn random_commits_leave_what_the_model_says_when_little_of_what_is_read_is_kept() {
+fn random_commits_agree_with_the_model_with_a_small_cache() {
     random_commits(100_000);
 }
 
 #[test]
-fn random_commits_leave_what_the_model_says_when_nothing_is_kept() {
+fn random_commits_agree_with_the_model_without_a_cache() {
     random_commits(0);
 }
 
@@ -131,7 +131,7 @@ fn random_commits(cache_bytes: u64) {
         if done > OPERATIONS {
             break;
         }
-        // Lists grow past the length from which on they are kept, shrink to nothing, and grow again.
+        // Lists grow until they are materialized, shrink until they are empty, and grow again.
         let commit = random.commit(round / 300 % 2 == 0);
         done += commit.put.len() + commit.delete.len();
         match block_on(store.commit(commit.clone())) {
@@ -160,7 +160,7 @@ fn random_commits(cache_bytes: u64) {
 }
 
 #[test]
-fn the_check_finds_nothing_after_commits_of_many_threads() {
+fn the_check_finds_nothing_after_concurrent_commits() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("platform.db");
     let store = SqliteStore::builder().synchronous(Synchronous::Normal).open(&path).unwrap();

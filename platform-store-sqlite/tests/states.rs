@@ -1,5 +1,5 @@
-//! Beside a writer that changes, deletes and creates the same few records again and again, each answer is as one
-//! state has it: all of it, and no state that is older than what the caller knows of.
+//! While a writer changes, deletes and creates the same few records again and again, each result is consistent with one
+//! snapshot, which is not older than the last commit that the caller knows of.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "these are tests")]
 
@@ -18,11 +18,11 @@ use platform_store_sqlite::{SqliteStore, Synchronous};
 use pollster::block_on;
 
 const COMMITS: usize = 1_500;
-/// Enough for a list that is kept, beside those that change.
-const STANDING: usize = 150;
-/// How many pairs change; the two of a pair change together.
+/// The number of records that do not change: enough for a materialized list.
+const UNCHANGED: usize = 150;
+/// The number of pairs of records that change; the two of a pair change together.
 const PAIRS: usize = 6;
-/// Raised by each commit: so it tells which state an answer is of.
+/// An epoch that each commit raises, so that its value identifies the snapshot of a result.
 const STATE: &str = "state";
 
 struct Random(u64);
@@ -34,12 +34,12 @@ impl Random {
     }
 }
 
-/// What a record has: a name, a color, and a body.
+/// A record's name, color and body.
 type Value = (String, &'static str, String);
-/// The records after one commit, by their uids.
+/// The records after a commit, by uid.
 type State = BTreeMap<String, Value>;
 
-/// Returns the uids of a pair: one directly below the group and one deeper, in two places of the list.
+/// Returns the uids of a pair: a child of the group and a deeper descendant, which are in different trees of a list.
 fn pair(number: usize) -> [String; 2] {
     [format!("group/{number}"), format!("group/folder/{number}")]
 }
@@ -61,7 +61,7 @@ fn put(uid: &str, (name, color, body): &Value) -> Put {
     }
 }
 
-/// Returns the commits, of which the first has the sequence 1, and the state after each; before them is nothing.
+/// Returns the commits, whose sequences start at 1, and the states by sequence; state 0 is empty.
 fn history() -> (Vec<Commit>, Vec<State>) {
     let mut random = Random(11);
     let (mut commits, mut states) = (Vec::new(), vec![State::new()]);
@@ -79,9 +79,9 @@ fn history() -> (Vec<Commit>, Vec<State>) {
             }
         }
         if number == 0 {
-            for standing in 0..STANDING {
-                let uid = format!("group/standing{standing:03}");
-                state.insert(uid.clone(), (format!("name {:02}", standing % 40), "red", "stands".to_owned()));
+            for number in 0..UNCHANGED {
+                let uid = format!("group/unchanged{number:03}");
+                state.insert(uid.clone(), (format!("name {:02}", number % 40), "red", "unchanged".to_owned()));
                 commit.put.push(put(&uid, &state[&uid]));
             }
         }
@@ -91,7 +91,7 @@ fn history() -> (Vec<Commit>, Vec<State>) {
     (commits, states)
 }
 
-/// Gets pairs, and returns which state they are of.
+/// Gets random pairs, compares them with their state, and returns the number of the state.
 fn get(store: &SqliteStore, states: &[State], random: &mut Random) -> usize {
     let uids: Vec<String> = (0..=random.below(3)).flat_map(|_| pair(random.below(PAIRS))).collect();
     let keys: Vec<Key> = uids.iter().map(|uid| key(uid)).collect();
@@ -104,7 +104,7 @@ fn get(store: &SqliteStore, states: &[State], random: &mut Random) -> usize {
     at
 }
 
-/// Lists a page, and returns which state it is of.
+/// Lists a random page, compares it with its state, and returns the number of the state.
 fn list(store: &SqliteStore, states: &[State], random: &mut Random) -> usize {
     let (scope, top) = [
         (Scope::Subtree(Uid::opaque("group")), "group/"),
@@ -136,7 +136,7 @@ fn list(store: &SqliteStore, states: &[State], random: &mut Random) -> usize {
     at
 }
 
-fn each_answer_is_of_one_state(cache_bytes: u64) {
+fn test_consistency_of_reads(cache_bytes: u64) {
     let directory = tempfile::tempdir().unwrap();
     let builder = SqliteStore::builder().synchronous(Synchronous::Normal).cache_bytes(cache_bytes);
     let store = builder.open(directory.path().join("platform.db")).unwrap();
@@ -146,9 +146,9 @@ fn each_answer_is_of_one_state(cache_bytes: u64) {
         let (mut random, mut before) = (Random(seed), 0);
         while before < COMMITS {
             let known = before.max(done.load(Ordering::SeqCst) as usize);
-            let ask = if random.below(2) == 0 { get } else { list };
-            before = ask(&store, &states, &mut random);
-            assert!(before >= known, "the state {before} is older than {known}");
+            let read = if random.below(2) == 0 { get } else { list };
+            before = read(&store, &states, &mut random);
+            assert!(before >= known, "state {before} is older than state {known}");
         }
     };
     thread::scope(|scope| {
@@ -156,7 +156,7 @@ fn each_answer_is_of_one_state(cache_bytes: u64) {
         let mut random = Random(5);
         let mut waiting = commits.into_iter().peekable();
         while waiting.peek().is_some() {
-            // Some wait together, and become one transaction.
+            // Commits that are queued together share a transaction.
             let group = waiting.by_ref().take(1 + random.below(3)).map(|commit| store.commit(commit));
             let last = block_on(join_all(group)).pop().unwrap().unwrap();
             done.store(last.sequence, Ordering::SeqCst);
@@ -166,16 +166,16 @@ fn each_answer_is_of_one_state(cache_bytes: u64) {
 }
 
 #[test]
-fn each_answer_is_of_one_state_when_all_that_is_read_is_kept() {
-    each_answer_is_of_one_state(16 << 20);
+fn each_read_sees_one_snapshot() {
+    test_consistency_of_reads(16 << 20);
 }
 
 #[test]
-fn each_answer_is_of_one_state_when_little_of_what_is_read_is_kept() {
-    each_answer_is_of_one_state(40_000);
+fn each_read_sees_one_snapshot_with_a_small_cache() {
+    test_consistency_of_reads(40_000);
 }
 
 #[test]
-fn each_answer_is_of_one_state_when_nothing_is_kept() {
-    each_answer_is_of_one_state(0);
+fn each_read_sees_one_snapshot_without_a_cache() {
+    test_consistency_of_reads(0);
 }

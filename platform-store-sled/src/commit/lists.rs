@@ -1,9 +1,10 @@
-//! The lists that are kept: for which places and filters orders and counters are written with every record.
+//! Materialized lists: their orders and counters, maintained in the commit that changes a record.
 //!
-//! A list is all records of a kind at a place, or those of them with one filter value. While it is short, it is made
-//! when asked for. Once more than a number of records are below its uid, it is kept: every order of it has an entry
-//! a record, and one entry has its counters. It stays so until the last of its records is gone. Lists of roots are
-//! always kept, because nothing short leads to them.
+//! A list contains the records of a kind at a place, optionally only those with one filter value. While it is short, it
+//! is sorted for each query. It is materialized by the commit after which its uid has more than `promote_above`
+//! descendants in it: each of its orders then has an entry for each record, and one entry has its counters. It stays
+//! materialized until it is empty. Lists of roots and of all records of a kind are materialized regardless of length:
+//! no index range contains just the roots, and totals of a whole kind need a counter.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,50 +17,52 @@ use crate::{
     schema::{self, BY_SEQUENCE, BY_UID, Class, List, ListAt, Place, Row},
 };
 
-/// What the writer knows of lists.
+/// The writer's state of lists, by their keys.
 pub(super) struct Lists {
     promote_above: u32,
-    /// All that are kept.
-    kept: HashMap<Vec<u8>, List>,
-    /// How many records are below the uid of some of those that are not.
+    /// All materialized lists.
+    materialized: HashMap<Vec<u8>, List>,
+    /// For some lists that are not materialized, the number of descendants of the list's uid in it (a cache). Exact,
+    /// except for a list that grew while `promote_above` was higher: for this it can be too low.
     short: HashMap<Vec<u8>, u32>,
 }
 
-/// How many short lists are remembered; our choice, for some megabytes.
-const REMEMBERED: usize = 32_768;
+/// The number of cached short lists above which all are dropped; our choice, for some megabytes.
+const MAX_SHORT: usize = 32_768;
 
-/// What a commit makes of lists: `None` is no longer kept.
+/// The changes of a commit to [`Lists`]; `None` removes the entry.
 #[derive(Default)]
-pub(super) struct Touched {
-    kept: Vec<(Vec<u8>, Option<List>)>,
+pub(super) struct ListUpdates {
+    materialized: Vec<(Vec<u8>, Option<List>)>,
     short: Vec<(Vec<u8>, Option<u32>)>,
 }
 
-/// A record's place in a list.
+/// A record's membership in a list.
 #[derive(Debug)]
 pub(crate) struct Membership {
     pub(crate) list: Vec<u8>,
     relation: Relation,
-    /// How much of the record's uid is the list's.
+    /// The length of the list's uid, which the keys of its orders omit.
     prefix: usize,
-    /// Whether the list is kept even if it is short.
+    /// Whether the list is materialized regardless of its length.
     pub(crate) always: bool,
 }
 
+/// The position of a record relative to the uid of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Relation {
-    /// It is but counted.
+    /// The list has a counter only.
     Counted,
-    /// It is the list's uid.
+    /// The record has the list's uid.
     Top,
-    /// It is directly below that.
+    /// The record is a child, or a root in a list of roots.
     Direct,
-    /// It is further below.
+    /// The record is a deeper descendant.
     Deep,
 }
 
 impl Membership {
-    /// Returns all lists that a record belongs to, kept or not.
+    /// Returns the record's memberships in all lists, materialized or not.
     pub(crate) fn all(kind: &str, uid: &Uid, row: &Row<'_>) -> Vec<Self> {
         let list = |place, filter, relation, prefix| {
             let always = matches!(place, Place::All | Place::Roots);
@@ -78,7 +81,7 @@ impl Membership {
         all
     }
 
-    /// Adds the record to the list's counters, or takes it off.
+    /// Adds the record to the list's counters, or subtracts it.
     pub(crate) fn count(&self, list: &mut List, by: Step) {
         let step = |count: &mut u64| match by {
             Step::Up => *count += 1,
@@ -94,7 +97,7 @@ impl Membership {
         matches!(self.relation, Relation::Direct | Relation::Deep)
     }
 
-    /// Returns the keys of the record's entries in the orders of the list.
+    /// Returns the keys of the record's entries in the list's orders.
     pub(crate) fn orders(&self, list: &List, uid: &Uid, row: &Row<'_>) -> Vec<Vec<u8>> {
         let class = match self.relation {
             Relation::Counted => return Vec::new(),
@@ -107,22 +110,22 @@ impl Membership {
         let mut orders: Vec<_> = list.names.iter().map(|name| order(name, row.sort_value(name))).collect();
         orders.push(order(BY_SEQUENCE, sequence.as_bytes()));
         if class == Class::Direct {
-            // What is at any depth has its order by uid from the records themselves.
+            // Children need an order by uid; a whole subtree is a range of the records or of the filter's entries.
             orders.push(order(BY_UID, &[]));
         }
         orders
     }
 }
 
-/// Which way a counter goes.
+/// The direction of a change: removal (`Down`) or addition (`Up`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Up,
     Down,
 }
 
-/// A record that a commit takes off a list or adds to it.
-struct Entrance<'a> {
+/// The removal of a record from a list, or the addition of one. A replaced record has one of each.
+struct ListChange<'a> {
     membership: Membership,
     step: Step,
     uid: &'a Uid,
@@ -130,28 +133,28 @@ struct Entrance<'a> {
 }
 
 impl Lists {
-    /// Reads which lists are kept.
+    /// Loads all materialized lists.
     pub(super) fn load(db: &sled::Db, promote_above: u32) -> Result<Self, StoreError> {
-        let mut kept = HashMap::new();
+        let mut materialized = HashMap::new();
         for entry in db.scan_prefix([schema::LIST]) {
             let (key, stored) = entry.map_err(from_sled)?;
-            kept.insert(key.to_vec(), List::decode(schema::unseal(&key, &stored)?.0)?);
+            materialized.insert(key.to_vec(), List::decode(schema::unseal(&key, &stored)?.0)?);
         }
-        Ok(Self { promote_above, kept, short: HashMap::new() })
+        Ok(Self { promote_above, materialized, short: HashMap::new() })
     }
 
-    /// Takes note of what a commit did.
-    pub(super) fn adopt(&mut self, touched: Touched) {
-        for (key, list) in touched.kept {
+    /// Applies the changes of a commit, after its batch was applied.
+    pub(super) fn adopt(&mut self, updates: ListUpdates) {
+        for (key, list) in updates.materialized {
             match list {
-                Some(list) => self.kept.insert(key, list),
-                None => self.kept.remove(&key),
+                Some(list) => self.materialized.insert(key, list),
+                None => self.materialized.remove(&key),
             };
         }
-        if self.short.len() > REMEMBERED {
+        if self.short.len() > MAX_SHORT {
             self.short.clear();
         }
-        for (key, count) in touched.short {
+        for (key, count) in updates.short {
             match count {
                 Some(count) => self.short.insert(key, count),
                 None => self.short.remove(&key),
@@ -159,93 +162,102 @@ impl Lists {
         }
     }
 
-    /// Works out what the changes mean for the lists.
+    /// Adds the writes that the changed records cause in lists, and returns the changes of the writer's state. `self`
+    /// does not change until the batch was applied: see [`Lists::adopt`].
     pub(super) fn plan(
         &self,
         db: &sled::Db,
         changes: &Changes,
         next_list: &mut u64,
         writes: &mut Writes,
-    ) -> Result<Touched, StoreError> {
-        let mut entrances: HashMap<Vec<u8>, Vec<Entrance<'_>>> = HashMap::new();
+    ) -> Result<ListUpdates, StoreError> {
+        let mut list_changes: HashMap<Vec<u8>, Vec<ListChange<'_>>> = HashMap::new();
         for ((kind, uid), change) in changes {
             let old = change.old.as_ref().map(|old| old.row()).transpose()?;
             let new = change.new.as_deref().and_then(Row::parse);
             for (row, step) in [(old, Step::Down), (new, Step::Up)] {
                 for membership in row.iter().flat_map(|row| Membership::all(kind, uid, row)) {
                     let Some(row) = row else { continue };
-                    let entrance = |membership| Entrance { membership, step, uid, row };
-                    match entrances.get_mut(&membership.list) {
-                        Some(of_list) => of_list.push(entrance(membership)),
+                    let list_change = |membership| ListChange { membership, step, uid, row };
+                    match list_changes.get_mut(&membership.list) {
+                        Some(of_list) => of_list.push(list_change(membership)),
                         None => {
-                            entrances.insert(membership.list.clone(), vec![entrance(membership)]);
+                            list_changes.insert(membership.list.clone(), vec![list_change(membership)]);
                         }
                     }
                 }
             }
         }
-        let mut touched = Touched::default();
-        for (key, entrances) in entrances {
-            let kept = self.kept.get(&key);
-            let before = match kept {
+        let mut updates = ListUpdates::default();
+        for (key, list_changes) in list_changes {
+            let stored = self.materialized.get(&key);
+            let before = match stored {
                 Some(list) => Some(list.clone()),
-                None if entrances.iter().any(|entrance| entrance.membership.always) => new_list(next_list, &entrances),
-                None => self.promote(db, &key, &entrances, next_list, writes, &mut touched)?,
+                None if list_changes.iter().any(|list_change| list_change.membership.always) => {
+                    new_list(next_list, &list_changes)
+                }
+                None => self.promote(db, &key, &list_changes, next_list, writes, &mut updates)?,
             };
             let Some(mut after) = before else { continue };
+            // Removals first, so that an entry that a replaced record keeps ends up as set, and is not written at all.
             for step in [Step::Down, Step::Up] {
-                for entrance in entrances.iter().filter(|entrance| entrance.step == step) {
-                    entrance.membership.count(&mut after, step);
-                    for order in entrance.membership.orders(&after, entrance.uid, &entrance.row) {
+                for list_change in list_changes.iter().filter(|list_change| list_change.step == step) {
+                    list_change.membership.count(&mut after, step);
+                    for order in list_change.membership.orders(&after, list_change.uid, &list_change.row) {
                         match step {
                             Step::Up => writes.set(order, Vec::new()),
-                            // What leaves a list that is new was never written to it.
-                            Step::Down if kept.is_some() => writes.remove(order, Vec::new()),
+                            // A list that this commit materializes has no entries to remove.
+                            Step::Down if stored.is_some() => writes.remove(order, Vec::new()),
                             Step::Down => {}
                         }
                     }
                 }
             }
-            if after.all == 0 && kept.is_some() {
+            if after.all == 0 && stored.is_some() {
                 writes.remove(key.clone(), Vec::new());
-            } else if after.all > 0 && Some(&after) != kept {
+            } else if after.all > 0 && Some(&after) != stored {
                 writes.set(key.clone(), after.encode());
             }
-            touched.kept.push((key, (after.all > 0).then_some(after)));
+            updates.materialized.push((key, (after.all > 0).then_some(after)));
         }
-        Ok(touched)
+        Ok(updates)
     }
 
-    /// Returns the list as it is before the commit, if the commit makes it long enough to be kept; the orders of
-    /// those that stay in it are written.
+    /// Materializes a list if the commit makes it long enough. Writes the entries of the members that the commit does
+    /// not change, and returns the list with the counters from before the commit, to which the caller applies the
+    /// commit's changes.
     fn promote(
         &self,
         db: &sled::Db,
         key: &[u8],
-        entrances: &[Entrance<'_>],
+        list_changes: &[ListChange<'_>],
         next_list: &mut u64,
         writes: &mut Writes,
-        touched: &mut Touched,
+        updates: &mut ListUpdates,
     ) -> Result<Option<List>, StoreError> {
         let count = |step| {
-            let below = |entrance: &&Entrance<'_>| entrance.step == step && entrance.membership.is_below();
-            u32::try_from(entrances.iter().filter(below).count()).unwrap_or(u32::MAX)
+            let below = |list_change: &&ListChange<'_>| list_change.step == step && list_change.membership.is_below();
+            u32::try_from(list_changes.iter().filter(below).count()).unwrap_or(u32::MAX)
         };
-        let (comes, goes) = (count(Step::Up), count(Step::Down));
-        let Some(at) = ListAt::parse(key).filter(|_| comes != goes) else { return Ok(None) };
+        let (added, removed) = (count(Step::Up), count(Step::Down));
+        let Some(at) = ListAt::parse(key).filter(|_| added != removed) else { return Ok(None) };
+        // Counting stops just above the limit: then any addition promotes the list, whatever its exact length.
         let before = match self.short.get(key) {
             Some(before) => *before,
             None => query::count_below(db, &at, self.promote_above)?,
         };
-        let after = before.saturating_add(comes).saturating_sub(goes);
+        let after = before.saturating_add(added).saturating_sub(removed);
         if after <= self.promote_above {
-            touched.short.push((key.to_vec(), (after > 0).then_some(after)));
+            updates.short.push((key.to_vec(), (after > 0).then_some(after)));
             return Ok(None);
         }
-        touched.short.push((key.to_vec(), None));
-        let Some(mut list) = new_list(next_list, entrances) else { return Ok(None) };
-        let leaving: HashSet<&Uid> =
-            entrances.iter().filter(|entrance| entrance.step == Step::Down).map(|entrance| entrance.uid).collect();
+        updates.short.push((key.to_vec(), None));
+        let Some(mut list) = new_list(next_list, list_changes) else { return Ok(None) };
+        let leaving: HashSet<&Uid> = list_changes
+            .iter()
+            .filter(|list_change| list_change.step == Step::Down)
+            .map(|list_change| list_change.uid)
+            .collect();
         for uid in query::members(db, &at)? {
             let Some(stored) = query::record(db, &at.kind, &uid)? else { continue };
             let row = stored.row()?;
@@ -265,9 +277,9 @@ impl Lists {
     }
 }
 
-/// Returns an empty list with the next number, for records such as are added to it.
-fn new_list(next: &mut u64, entrances: &[Entrance<'_>]) -> Option<List> {
-    let added = entrances.iter().find(|entrance| entrance.step == Step::Up)?;
+/// Returns an empty list with the next number and with the sort keys of an added record; `None` if none is added.
+fn new_list(next: &mut u64, list_changes: &[ListChange<'_>]) -> Option<List> {
+    let added = list_changes.iter().find(|list_change| list_change.step == Step::Up)?;
     let names = added.row.sort.iter().map(|(name, _)| name.to_owned()).collect();
     let id = *next;
     *next += 1;

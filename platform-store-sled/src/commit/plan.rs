@@ -1,4 +1,4 @@
-//! What a commit comes to: whether it may happen, and the entries that it writes.
+//! Validates a commit and computes the entries that it writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use platform_engine::{
 };
 
 use super::{
-    lists::{Lists, Touched},
+    lists::{ListUpdates, Lists},
     read,
 };
 use crate::{
@@ -17,15 +17,15 @@ use crate::{
     schema::{self, Header, Row, Stored},
 };
 
-/// A commit that may happen, ready to be applied.
+/// A valid commit, ready to be applied.
 pub(super) struct Plan {
     pub(super) header: Header,
     pub(super) batch: sled::Batch,
-    /// What becomes of the lists that the writer knows.
-    pub(super) lists: Touched,
+    /// The changes of the writer's state of lists.
+    pub(super) lists: ListUpdates,
 }
 
-/// A record before and after.
+/// A record before and after a commit; `new` is encoded.
 #[derive(Default)]
 pub(super) struct Change {
     pub(super) old: Option<Stored>,
@@ -36,7 +36,10 @@ pub(super) struct Change {
 pub(super) type Changes = BTreeMap<(String, Uid), Change>;
 
 impl Plan {
-    /// Works out a commit against the store as it stands. Nothing is written.
+    /// Validates a commit and plans its writes. Nothing is written.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if a requirement does not hold or a unique key is taken.
     pub(super) fn make(db: &sled::Db, header: &Header, lists: &Lists, commit: &Commit) -> Result<Self, StoreError> {
         for (index, require) in commit.require.iter().enumerate() {
             if !holds(db, require)? {
@@ -45,6 +48,7 @@ impl Plan {
         }
         let mut header = Header { sequence: header.sequence + 1, ..*header };
         let mut changes = Changes::new();
+        // A record that is deleted and put is one change, from its old state to the new one.
         for delete in &commit.delete {
             for (kind, uid) in deleted(db, delete)? {
                 let old = query::record(db, &kind, &uid)?;
@@ -61,6 +65,8 @@ impl Plan {
         }
         check_unique(db, &commit.put, &changes)?;
 
+        // All removals come before all insertions: an index entry that one record removes and another sets, such as a
+        // unique key that changes its owner, must be set in the end.
         let mut writes = Writes::default();
         let mut digest = Digest(header.digest);
         for ((kind, uid), change) in &changes {
@@ -90,7 +96,7 @@ impl Plan {
     }
 }
 
-/// The sum that the header keeps.
+/// The sum of the checksums of all records and epochs; see [`Header::digest`].
 struct Digest(u64);
 
 impl Digest {
@@ -103,6 +109,7 @@ impl Digest {
     }
 }
 
+/// Returns whether a requirement holds.
 fn holds(db: &sled::Db, require: &Require) -> Result<bool, StoreError> {
     let record = |key: &Key| query::record(db, key.kind, &key.uid);
     Ok(match require {
@@ -128,6 +135,7 @@ fn holds(db: &sled::Db, require: &Require) -> Result<bool, StoreError> {
     })
 }
 
+/// Iterates over the keys of the descendants of a uid.
 fn below(
     db: &sled::Db,
     kind: KindName,
@@ -136,10 +144,11 @@ fn below(
     let prefix = schema::record_key(kind, &format!("{uid}/"));
     Ok(db.scan_prefix(prefix).keys().map(|key| {
         let key = key.map_err(from_sled)?;
-        schema::split_record_key(&key).ok_or_else(|| corrupt("the key of a record cannot be read"))
+        schema::split_record_key(&key).ok_or_else(|| corrupt("the key of a record is malformed"))
     }))
 }
 
+/// Returns the keys of the records that match a delete; with [`Delete::Key`], whether or not the record exists.
 fn deleted(db: &sled::Db, delete: &Delete) -> Result<Vec<(String, Uid)>, StoreError> {
     match delete {
         Delete::Key(key) => Ok(vec![(key.kind.to_owned(), key.uid.clone())]),
@@ -163,21 +172,22 @@ fn deleted(db: &sled::Db, delete: &Delete) -> Result<Vec<(String, Uid)>, StoreEr
     }
 }
 
-/// Sees to it that each unique key that is put will have one owner when all is done.
+/// Rejects unique keys that two puts share, or whose owner is not changed by the commit. Keys of records that the
+/// commit deletes or replaces are free, so that two records can exchange theirs.
 fn check_unique(db: &sled::Db, puts: &[Put], changes: &Changes) -> Result<(), StoreError> {
     let mut taken: HashMap<&UniqueKey, usize> = HashMap::new();
     for (put, record) in puts.iter().enumerate() {
         for (unique, key) in record.unique.iter().enumerate() {
             let by_another_put = *taken.entry(key).or_insert(put) != put;
             let owner = read(db, &schema::unique_key(key.space, key.value.as_bytes()))?;
-            let stays = match owner {
+            let is_taken = match owner {
                 None => false,
                 Some(owner) => {
                     let owner = schema::split_record_key(&owner);
-                    !changes.contains_key(&owner.ok_or_else(|| corrupt("a unique key's owner cannot be read"))?)
+                    !changes.contains_key(&owner.ok_or_else(|| corrupt("the owner of a unique key is malformed"))?)
                 }
             };
-            if by_another_put || stays {
+            if by_another_put || is_taken {
                 return Err(StoreError::Conflict(Conflict::Unique { put, unique }));
             }
         }
@@ -185,23 +195,23 @@ fn check_unique(db: &sled::Db, puts: &[Put], changes: &Changes) -> Result<(), St
     Ok(())
 }
 
-/// What is removed and what is set, by key. What is removed first and then set to the same is not touched.
+/// The entries to remove and to set, by key. An entry that is removed and then set to the same value is not written.
 #[derive(Default)]
 pub(super) struct Writes(BTreeMap<Vec<u8>, Write>);
 
 struct Write {
-    /// What is there, where that may be what is written.
+    /// The current value, if it was given to [`Writes::remove`].
     old: Option<Vec<u8>>,
     new: Option<Vec<u8>>,
 }
 
 impl Writes {
-    /// Removes an entry that has this value.
+    /// Removes an entry whose current value is `value`. Must come before a [`Writes::set`] of the same key.
     pub(super) fn remove(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.0.insert(key, Write { old: Some(value), new: None });
     }
 
-    /// Writes an entry.
+    /// Sets an entry.
     pub(super) fn set(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.0.entry(key).or_insert(Write { old: None, new: None }).new = Some(value);
     }
@@ -221,8 +231,9 @@ impl Writes {
         batch
     }
 
+    /// Removes a record and the entries that lead to it, except those of lists.
     fn remove_record(&mut self, kind: &str, uid: &Uid, old: &Stored) -> Result<(), StoreError> {
-        // No value is empty, so a record and its pieces are written even if they stay the same.
+        // The empty value differs from every new value, so a replaced record is always written.
         self.remove(schema::record_key(kind, uid), Vec::new());
         for number in 0..old.pieces {
             self.remove(schema::piece_key(kind, uid, number), Vec::new());
@@ -233,9 +244,9 @@ impl Writes {
         Ok(())
     }
 
-    /// Writes a record, and returns its checksum.
+    /// Writes a record and the entries that lead to it, except those of lists; returns the record's checksum.
     fn insert_record(&mut self, kind: &str, uid: &Uid, new: &[u8]) -> Result<u64, StoreError> {
-        let row = Row::parse(new).ok_or_else(|| corrupt("a record cannot be written"))?;
+        let row = Row::parse(new).ok_or_else(|| corrupt("a new record is malformed"))?;
         for (key, value) in entries(kind, uid, &row) {
             self.set(key, value);
         }
@@ -250,7 +261,7 @@ impl Writes {
     }
 }
 
-/// Returns the entries that lead to a record, lists aside.
+/// Returns the entries that lead to a record by filter value, sequence and unique key; those of lists are not included.
 pub(crate) fn entries(kind: &str, uid: &Uid, row: &Row<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let filters = row.filters().into_iter();
     let mut entries: Vec<_> =

@@ -1,4 +1,4 @@
-//! Reads of single entries and of short ranges, which the writer needs too.
+//! Reads of single entries and of short ranges, used by readers and by the writer.
 
 use platform_engine::{store::StoreError, uid::Uid};
 
@@ -7,23 +7,23 @@ use crate::{
     schema::{self, ListAt, Stored},
 };
 
-/// Returns the value of an epoch.
+/// Returns the value of an epoch: 0 if it was never raised.
 pub(crate) fn epoch(db: &sled::Db, name: &str) -> Result<u64, StoreError> {
     let key = schema::epoch_key(name);
     let Some(stored) = db.get(&key).map_err(from_sled)? else { return Ok(0) };
     let value = schema::unseal(&key, &stored)?.0.try_into().map(u64::from_le_bytes);
-    value.map_err(|_| corrupt("an epoch cannot be read"))
+    value.map_err(|_| corrupt("an epoch is malformed"))
 }
 
-/// Returns a record as it is stored.
+/// Returns a stored record.
 pub(crate) fn record(db: &sled::Db, kind: &str, uid: &str) -> Result<Option<Stored>, StoreError> {
     let stored = db.get(schema::record_key(kind, uid)).map_err(from_sled)?;
     stored.map(|stored| Stored::read(kind, uid, stored, |key| db.get(key).map_err(from_sled))).transpose()
 }
 
-/// Returns how many records are below a list's uid, and counts no further than one above the limit.
+/// Returns the number of descendants of a list's uid in the list; stops counting at `limit + 1`.
 pub(crate) fn count_below(db: &sled::Db, at: &ListAt, limit: u32) -> Result<u32, StoreError> {
-    let mut prefix = at.base();
+    let mut prefix = at.index_prefix();
     prefix.extend_from_slice(format!("{}/", at.uid).as_bytes());
     let mut count = 0;
     for key in db.scan_prefix(prefix).keys() {
@@ -38,7 +38,7 @@ pub(crate) fn count_below(db: &sled::Db, at: &ListAt, limit: u32) -> Result<u32,
 
 /// Returns the uids of a list's records.
 pub(crate) fn members(db: &sled::Db, at: &ListAt) -> Result<Vec<Uid>, StoreError> {
-    let base = at.base();
+    let base = at.index_prefix();
     let mut uids = Vec::new();
     let top = [base.as_slice(), at.uid.as_bytes()].concat();
     if db.contains_key(&top).map_err(from_sled)? {
@@ -50,9 +50,9 @@ pub(crate) fn members(db: &sled::Db, at: &ListAt) -> Result<Vec<Uid>, StoreError
     Ok(uids)
 }
 
-/// Returns the uid that begins with `top` and ends with what stands in a key from that place on.
+/// Returns the uid that consists of `top` and the bytes of a key from the offset `from` on.
 pub(crate) fn rest_as_uid(key: &[u8], from: usize, top: &str) -> Result<Uid, StoreError> {
     let rest = key.get(from..).and_then(|rest| std::str::from_utf8(rest).ok());
-    let rest = rest.ok_or_else(|| corrupt("the uid in a key cannot be read"))?;
+    let rest = rest.ok_or_else(|| corrupt("the uid in a key is malformed"))?;
     Ok(Uid::opaque(if top.is_empty() { rest.to_owned() } else { format!("{top}{rest}") }))
 }

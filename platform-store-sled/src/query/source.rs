@@ -1,5 +1,4 @@
-//! Where a list's entries come from: ranges of indexes and small lists in memory, each in the list's order, and the
-//! merge of them.
+//! The sources of a list, which are ranges of indexes and entries sorted in memory, and their merge.
 
 use std::{cmp::Ordering, collections::BinaryHeap, ops::Bound};
 
@@ -16,22 +15,24 @@ use crate::{
     store::{Halt, View},
 };
 
-/// A record's place in a list.
+/// A record's entry in a list.
 #[derive(Debug)]
 pub(crate) struct Entry {
+    /// The value that the list is sorted by.
     pub(crate) value: Vec<u8>,
     pub(crate) uid: Uid,
-    /// The record, where it was read on the way.
+    /// The record, if it has already been read.
     pub(crate) stored: Option<Stored>,
 }
 
 impl Entry {
+    /// Returns the position of the entry in the list's order.
     fn place(&self) -> (&[u8], &str) {
         (&self.value, &self.uid)
     }
 }
 
-/// Entries in a list's order.
+/// A sorted sequence of entries.
 pub(super) struct Source {
     entries: Entries,
     descending: bool,
@@ -42,16 +43,16 @@ enum Entries {
     Range { range: Box<sled::Iter>, shape: Shape, db: sled::Db },
 }
 
-/// What an index's keys are made of after their prefix, which is so long.
+/// The layout of an index's keys after their prefix, which has the length `prefix`.
 enum Shape {
-    /// The uid; for the records themselves, the value is one.
+    /// The uid. In the space of records, the value is a record, and `records_of` is its kind.
     Uid { prefix: usize, records_of: Option<String> },
-    /// An escaped value, and the uid after the list's.
+    /// An escaped value, followed by the uid without the list's uid, which is `top`.
     Order { prefix: usize, top: String },
 }
 
 impl Source {
-    /// Puts entries in order, each once, and drops those up to the position.
+    /// Sorts entries, and removes duplicates and those up to the position.
     pub(super) fn sorted(mut entries: Vec<Entry>, descending: bool, after: Option<&Position>) -> Self {
         entries.sort_unstable_by(|left, right| compare(left.place(), right.place(), descending));
         entries.dedup_by(|right, left| right.place() == left.place());
@@ -62,7 +63,7 @@ impl Source {
         Self { entries: Entries::Sorted(entries.into_iter()), descending }
     }
 
-    /// Reads the records, or the entries of a filter, whose uids begin so.
+    /// Reads the records, or the entries of a filter value, whose uids start with `begin`.
     pub(super) fn by_uid(
         db: &sled::Db,
         kind: &str,
@@ -82,18 +83,20 @@ impl Source {
         Self::order(db, prefix, "", descending, after)
     }
 
-    /// Reads an order of the list of a uid, or of the roots if that is empty.
+    /// Reads an order of the list of the uid `top`, or of the list of roots if `top` is empty.
     pub(super) fn order(db: &sled::Db, prefix: &[u8], top: &str, descending: bool, after: Option<&Position>) -> Self {
         let after = after.map(|after| {
-            // The position may be elsewhere: then it is before or behind all uids of this list with its value.
+            // The position can be outside this list: then it is, among equal values, before or after all of its uids.
             match after.uid.strip_prefix(top) {
                 Some(rest) => schema::order_key(prefix, after.value.as_bytes(), rest),
                 None => {
                     let mut key = schema::order_key(prefix, after.value.as_bytes(), "");
-                    // No byte of a uid is 255. Without it, the key is that of the top, which must not be passed over.
                     if *after.uid > *top {
+                        // After all: 255 does not occur in a uid.
                         key.push(0xff);
                     } else {
+                        // Before all: the whole key would be the entry of the record `top`, which an exclusive bound
+                        // would omit. Without its last byte it is less.
                         key.pop();
                     }
                     key
@@ -112,9 +115,10 @@ impl Source {
         };
         let empty = || Self { entries: Entries::Sorted(Vec::new().into_iter()), descending };
         if let Some(after) = after {
-            let beyond = successor(prefix).is_some_and(|end| after >= end);
-            let short = after.as_slice() < prefix;
-            match (descending, beyond, short) {
+            // A position outside the range must not replace one of its bounds: the range would include other entries.
+            let is_past_end = successor(prefix).is_some_and(|end| after >= end);
+            let is_before_start = after.as_slice() < prefix;
+            match (descending, is_past_end, is_before_start) {
                 (false, true, _) | (true, _, true) => return empty(),
                 (false, false, false) => low = Bound::Excluded(after),
                 (true, false, false) => high = Bound::Excluded(after),
@@ -125,8 +129,8 @@ impl Source {
         Self { entries: Entries::Range { range, shape, db: db.clone() }, descending }
     }
 
-    /// Passes over the next entry without a look at it; `false` when there is none.
-    fn pass(&mut self) -> Result<bool, StoreError> {
+    /// Skips the next entry without decoding it; returns `false` at the end.
+    fn skip(&mut self) -> Result<bool, StoreError> {
         match &mut self.entries {
             Entries::Sorted(entries) => Ok(entries.next().is_some()),
             Entries::Range { range, .. } => {
@@ -150,7 +154,7 @@ impl Source {
 
 impl Shape {
     fn entry(&self, db: &sled::Db, (key, stored): (IVec, IVec)) -> Result<Entry, StoreError> {
-        let unreadable = || corrupt(format!("the key \"{}\" cannot be read", key.escape_ascii()));
+        let unreadable = || corrupt(format!("the key \"{}\" is malformed", key.escape_ascii()));
         if let Self::Uid { prefix, records_of: Some(kind) } = self {
             let uid = rest_as_uid(&key, *prefix, "")?;
             let stored = Stored::read(kind, &uid, stored, |key| db.get(key).map_err(from_sled))?;
@@ -169,7 +173,7 @@ impl Shape {
     }
 }
 
-/// Returns the least key that is greater than all that begin so.
+/// Returns the least key that is greater than all keys with this prefix; `None` if there is none.
 fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -185,14 +189,15 @@ fn compare(left: (&[u8], &str), right: (&[u8], &str), descending: bool) -> Order
     if descending { right.cmp(&left) } else { left.cmp(&right) }
 }
 
-/// Several sources as one, in which no record comes twice.
+/// A k-way merge of sources that returns no record twice.
 pub(super) struct Merge {
     sources: Vec<Source>,
-    /// The next of each source, the next of all on top.
+    /// The next entry of each source; the next of all is on top.
     heads: BinaryHeap<Head>,
     started: bool,
-    /// The place of the one before, where a record may be in several sources.
+    /// The position of the last returned entry, for removing duplicates.
     last: Option<(Vec<u8>, Uid)>,
+    /// Whether the sources are disjoint.
     distinct: bool,
 }
 
@@ -204,7 +209,7 @@ struct Head {
 
 impl Ord for Head {
     fn cmp(&self, other: &Self) -> Ordering {
-        // The heap's greatest is the list's first.
+        // Reversed: `BinaryHeap` is a max-heap, and the first entry in the list's order has to be on top.
         compare(other.entry.place(), self.entry.place(), self.descending)
     }
 }
@@ -224,15 +229,15 @@ impl PartialEq for Head {
 impl Eq for Head {}
 
 impl Merge {
-    /// Merges sources that have no record in common, or some.
+    /// Merges sources, which are disjoint if `distinct`.
     pub(super) fn new(sources: Vec<Source>, distinct: bool) -> Self {
         Self { sources, heads: BinaryHeap::new(), started: false, last: None, distinct }
     }
 
-    /// Passes over up to so many entries, and returns how many are still to be passed over by [`Merge::next`].
-    pub(super) fn pass(&mut self, view: &mut View<'_>, mut count: u64) -> Result<u64, Halt> {
+    /// Skips up to `count` entries cheaply, and returns how many the caller still has to skip by [`Merge::next`].
+    pub(super) fn skip(&mut self, view: &mut View<'_>, mut count: u64) -> Result<u64, Halt> {
         if let [only] = self.sources.as_mut_slice() {
-            while count > 0 && only.pass()? {
+            while count > 0 && only.skip()? {
                 view.step()?;
                 count -= 1;
             }
@@ -257,9 +262,9 @@ impl Merge {
             if self.distinct {
                 return Ok(Some(entry));
             }
-            // A record that has two of the values wanted is in the list of each.
-            let again = self.last.as_ref().is_some_and(|(value, uid)| entry.place() == (value, uid));
-            if !again {
+            // A record with two of the filter's values comes from the source of each, one directly after the other.
+            let is_duplicate = self.last.as_ref().is_some_and(|(value, uid)| entry.place() == (value, uid));
+            if !is_duplicate {
                 self.last = Some((entry.value.clone(), entry.uid.clone()));
                 return Ok(Some(entry));
             }
@@ -267,6 +272,7 @@ impl Merge {
         Ok(None)
     }
 
+    /// Puts the next entry of a source on the heap.
     fn advance(&mut self, view: &mut View<'_>, index: usize) -> Result<(), Halt> {
         view.step()?;
         let Some(source) = self.sources.get_mut(index) else { return Ok(()) };

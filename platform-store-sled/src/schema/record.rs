@@ -1,4 +1,4 @@
-//! The bytes of a record: what a list or a filter must know of it, its body, and its private part.
+//! The encoding of a record: its revision, keys, body and private part, split into pieces if it is large.
 
 use platform_engine::store::{KeyValue, Put, StoreError};
 use sled::IVec;
@@ -7,24 +7,25 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{Reader, SEAL_LEN, followed_by, piece_key, push_bytes, record_key, unseal};
 use crate::error::corrupt;
 
-/// The longest value. sled moves pages of more than 128 KiB to files of their own, which it never syncs; a page of
-/// its has some twenty values.
+/// The maximum length of a value; longer records are split. sled moves pages of more than 128 KiB to separate files
+/// that it never syncs; with some twenty values in a page, this length keeps pages well below that.
 const PIECE_LEN: usize = 3 * 1024;
 
 /// A record as it is stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     bytes: Bytes,
-    /// The checksum of what is under its key.
+    /// The checksum of the value under the record's key.
     pub(crate) seal: u64,
-    /// How many pieces it is in, besides what is under its key.
+    /// The number of its pieces; 0 if the record is stored whole under its key.
     pub(crate) pieces: u32,
 }
 
 #[derive(Debug, Clone)]
 enum Bytes {
-    /// What sled returned, of which the first byte and the checksum are not the record's.
+    /// The stored value: a tag byte, the record, and the checksum.
     Inline(IVec),
+    /// The record, joined from its pieces.
     Joined(Vec<u8>),
 }
 
@@ -32,7 +33,10 @@ const WHOLE: u8 = 0;
 const IN_PIECES: u8 = 1;
 
 impl Stored {
-    /// Reads what is stored under a record's key; `piece` returns the value under a piece's.
+    /// Decodes the value under a record's key; `piece` returns the value under the key of a piece.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if a checksum does not match or a piece is missing.
     pub(crate) fn read(
         kind: &str,
         uid: &str,
@@ -41,7 +45,7 @@ impl Stored {
     ) -> Result<Self, StoreError> {
         let key = record_key(kind, uid);
         let (payload, seal) = unseal(&key, &stored)?;
-        let broken = || corrupt(format!("the record {kind} {uid} cannot be put together"));
+        let broken = || corrupt(format!("the record {kind} {uid} cannot be assembled"));
         match payload.split_first().ok_or_else(broken)? {
             (&WHOLE, _) => Ok(Self { bytes: Bytes::Inline(stored), seal, pieces: 0 }),
             (&IN_PIECES, rest) => {
@@ -53,6 +57,7 @@ impl Stored {
                     let stored = piece(&key)?.ok_or_else(broken)?;
                     joined.extend_from_slice(unseal(&key, &stored)?.0);
                 }
+                // The seals of pieces do not show that all pieces are of the same version of the record.
                 if xxh3_64(&joined) != hash {
                     return Err(broken());
                 }
@@ -68,10 +73,10 @@ impl Stored {
             Bytes::Inline(stored) => stored.get(1..stored.len().saturating_sub(SEAL_LEN)).unwrap_or_default(),
             Bytes::Joined(joined) => joined,
         };
-        Row::parse(payload).ok_or_else(|| corrupt("a record cannot be read"))
+        Row::parse(payload).ok_or_else(|| corrupt("a record is malformed"))
     }
 
-    /// Returns what is to be written for a record: the value under its key, and its pieces.
+    /// Splits an encoded record into the value under its key and the pieces to store.
     pub(crate) fn split(payload: &[u8]) -> (Vec<u8>, Vec<&[u8]>) {
         if payload.len() <= PIECE_LEN {
             return (followed_by(vec![WHOLE], payload), Vec::new());
@@ -97,7 +102,7 @@ pub(crate) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Returns the bytes of a record as it is put by the commit with that sequence.
+    /// Encodes a record that the commit with this sequence puts.
     pub(crate) fn encode(put: &Put, revision: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(put.body.len() + put.private.len() + 256);
         bytes.extend(revision.to_le_bytes());
@@ -126,12 +131,12 @@ impl<'a> Row<'a> {
         })
     }
 
-    /// Returns the value that it is ordered by under this name: empty, when it has none.
+    /// Returns the record's value under a sort key; empty if it has none.
     pub(crate) fn sort_value(&self, name: &str) -> &'a [u8] {
         self.sort.iter().find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
     }
 
-    /// Returns its filter values, each once.
+    /// Returns the record's filter keys and values, sorted and without duplicates.
     pub(crate) fn filters(&self) -> Vec<(&'a str, &'a [u8])> {
         let mut filters: Vec<_> = self.filter.iter().collect();
         filters.sort_unstable();
@@ -140,12 +145,12 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Names and values, one after the other.
+/// Encoded names and values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entries<'a>(&'a [u8]);
 
 impl<'a> Entries<'a> {
-    /// Returns the names and values in order.
+    /// Iterates over the names and values in stored order. Ends early if the bytes are malformed.
     pub(crate) fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         let mut reader = Reader(self.0);
         std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! The store's directory: made whole or not at all, held by one store at a time, and with a mark in it of how far
-//! the store got.
+//! The store's directory: created atomically, locked by one store at a time, with a mark that records the last synced
+//! commit.
 
 use std::{
     ffi::OsString,
@@ -15,26 +15,27 @@ use crate::{
     schema::{self, Header},
 };
 
-/// A store's directory, held against others until this is dropped.
+/// A store's directory, locked until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    /// sled's log, opened once more: sled hands its writes to the system but does not see to it that they last.
+    /// A second handle to sled's log, for syncing it: sled writes, but does not sync.
     log: File,
     mark: File,
-    /// Held open and thereby locked.
+    /// The locked file.
     lock: File,
 }
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Closing would do, but for a process that is just being started by this one and still has the file.
+        // Unlock explicitly: closing the file is not enough while a child process that is just being started still has
+        // the inherited handle.
         let _ = self.lock.unlock();
     }
 }
 
 impl Directory {
-    /// Locks the directory, makes the store in it if there is none, and opens it.
+    /// Locks the directory, creates a store in it if there is none, and opens sled.
     pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<(Self, sled::Db), OpenError> {
         let path = &absolute(path)?;
         let lock = lock(path)?;
@@ -42,11 +43,11 @@ impl Directory {
             create(path, cache_bytes)?;
         }
         if !path.join("conf").is_file() || !path.join("db").is_file() {
-            return Err(OpenError::NotAStore { path: path.clone(), reason: "it has other files than a store's" });
+            return Err(OpenError::NotAStore { path: path.clone(), reason: "it does not have the files of a store" });
         }
-        remove_half_made_snapshots(path)?;
+        remove_incomplete_snapshots(path)?;
         let db = open_sled(path, cache_bytes)?;
-        // sled has renamed a snapshot into place.
+        // sled has renamed a snapshot without syncing the directory.
         sync(path)?;
         let file = |name, options: &mut OpenOptions| {
             let path = path.join(name);
@@ -61,21 +62,20 @@ impl Directory {
         &self.path
     }
 
-    /// Returns when all that sled has written to its log will outlast a power cut.
+    /// Makes everything that sled has written to its log durable.
     pub(crate) fn sync_log(&self) -> io::Result<()> {
         self.log.sync_data()
     }
 
-    /// Returns how many bytes the log has, and how many there is room for besides.
-    pub(crate) fn room(&self) -> io::Result<(u64, u64)> {
+    /// Returns the size of the log and the free space on its disk, in bytes.
+    pub(crate) fn log_size_and_free_space(&self) -> io::Result<(u64, u64)> {
         Ok((self.log.metadata()?.len(), fs4::available_space(&self.path)?))
     }
 
-    /// Notes how far the store got, after that has been synced.
+    /// Records the last commit in the mark. Must be called after the log was synced.
     ///
-    /// A damaged tail of sled's log looks to sled like a write that a crash cut short, and it goes on without. The
-    /// mark tells. It is not synced with each commit, so that after a power cut it may lag behind but never be
-    /// ahead.
+    /// sled takes a damaged tail of its log for a write that a crash cut short, and drops it silently; the mark detects
+    /// this. It is not synced with each commit, so after a power cut it may be behind the log, but never ahead of it.
     pub(crate) fn write_mark(&self, header: Header) -> io::Result<()> {
         let mut mark = &self.mark;
         mark.seek(SeekFrom::Start(0))?;
@@ -86,7 +86,7 @@ impl Directory {
         self.mark.sync_all()
     }
 
-    /// Returns the sequence and digest of the mark, `None` when there is none that can be read.
+    /// Returns the sequence and digest of the mark; `None` if there is no valid one. (A crash can tear it.)
     pub(crate) fn read_mark(&self) -> Option<(u64, u64)> {
         let mut bytes = Vec::new();
         let mut mark = &self.mark;
@@ -102,23 +102,24 @@ fn encode_mark(header: Header) -> Vec<u8> {
     schema::seal(b"mark", &payload)
 }
 
-/// Returns the path under which every opener knows the directory, so that they meet at one lock.
+/// Returns the canonical path of the directory, so that all paths to it share one lock. Creates the parent directory,
+/// because a missing directory has no canonical path.
 fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
     if let Ok(path) = fs::canonicalize(path) {
         return Ok(path);
     }
     let path = std::path::absolute(path).map_err(refused("find", path))?;
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(OpenError::NotAStore { path, reason: "a store's directory needs a name" });
+        return Err(OpenError::NotAStore { path, reason: "the path does not end with a name" });
     };
     fs::create_dir_all(parent).map_err(refused("create", parent))?;
     Ok(fs::canonicalize(parent).map_err(refused("find", parent))?.join(name))
 }
 
-/// Takes the lock beside the directory. sled has one of its own in it, but takes it too late: after it has created
-/// its files, and it says no more than that it could not have it.
+/// Acquires the lock file next to the directory. sled has a lock of its own, but acquires it only after it has created
+/// its files, and does not report the owner.
 fn lock(path: &Path) -> Result<File, OpenError> {
-    let lock = beside(path, ".lock");
+    let lock = with_suffix(path, ".lock");
     let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&lock);
     let mut file = file.map_err(refused("lock", &lock))?;
     match file.try_lock() {
@@ -136,7 +137,7 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     Ok(file)
 }
 
-/// What a store holds is its owner's alone.
+/// Restricts access to the directory to its owner.
 #[cfg(unix)]
 fn owner_only() -> fs::DirBuilder {
     use std::os::unix::fs::DirBuilderExt;
@@ -145,7 +146,7 @@ fn owner_only() -> fs::DirBuilder {
     builder
 }
 
-/// Elsewhere permissions are those of the directory above.
+/// On other systems, the directory inherits the permissions of its parent.
 #[cfg(not(unix))]
 fn owner_only() -> fs::DirBuilder {
     fs::DirBuilder::new()
@@ -159,12 +160,12 @@ fn is_missing_or_empty(path: &Path) -> Result<bool, OpenError> {
     }
 }
 
-/// Makes a store beside the directory and moves it there when nothing of it can be lost any more.
+/// Creates a store in a temporary directory and renames it when it is completely durable.
 ///
-/// sled writes `conf` in two steps and syncs nothing of what it creates, and it never opens a directory again in
-/// which it was interrupted.
+/// A creation in place would not survive a crash: sled writes `conf` in two steps, syncs none of the files that it
+/// creates, and cannot open a directory in which it was interrupted.
 fn create(path: &Path, cache_bytes: u64) -> Result<(), OpenError> {
-    let unfinished = beside(path, ".creating");
+    let unfinished = with_suffix(path, ".creating");
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished).map_err(refused("remove", &unfinished))?;
     }
@@ -172,7 +173,7 @@ fn create(path: &Path, cache_bytes: u64) -> Result<(), OpenError> {
     let db = open_sled(&unfinished, cache_bytes)?;
     let header = Header::default();
     let key = schema::header_key();
-    // sled panics when it cannot sync its log while it is closed.
+    // sled panics if it cannot sync its log when it is closed.
     let written = catch(|| {
         let flushed = db.insert(&key, schema::seal(&key, &header.encode())).and_then(|_| db.flush());
         drop(db);
@@ -190,6 +191,7 @@ fn create(path: &Path, cache_bytes: u64) -> Result<(), OpenError> {
     let mark = unfinished.join("mark");
     fs::write(&mark, encode_mark(header)).map_err(refused("write", &mark))?;
     sync_all(&unfinished)?;
+    // The directory is empty: see `is_missing_or_empty`.
     if path.exists() {
         fs::remove_dir(path).map_err(refused("remove", path))?;
     }
@@ -197,7 +199,8 @@ fn create(path: &Path, cache_bytes: u64) -> Result<(), OpenError> {
     path.parent().map_or(Ok(()), sync)
 }
 
-/// Opens sled, which may have to wait until a store that this process just dropped has let go of its files.
+/// Opens sled. Retries for up to 3 seconds, because a store that this process has just dropped may not have released
+/// sled's lock yet.
 fn open_sled(path: &Path, cache_bytes: u64) -> Result<sled::Db, OpenError> {
     let mut attempts = 0;
     loop {
@@ -218,9 +221,9 @@ fn open_sled(path: &Path, cache_bytes: u64) -> Result<sled::Db, OpenError> {
     }
 }
 
-/// Removes what a crash left of a snapshot in the making, which sled would take for the latest and refuse. The one
-/// before it is still there.
-fn remove_half_made_snapshots(path: &Path) -> Result<(), OpenError> {
+/// Removes incomplete snapshots that a crash left. sled would take such a file for the latest snapshot and fail to
+/// open; the previous snapshot still exists.
+fn remove_incomplete_snapshots(path: &Path) -> Result<(), OpenError> {
     for entry in fs::read_dir(path).map_err(refused("read", path))? {
         let file = entry.map_err(refused("read", path))?.path();
         let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -240,19 +243,20 @@ fn sync_all(path: &Path) -> Result<(), OpenError> {
 }
 
 fn sync(path: &Path) -> Result<(), OpenError> {
-    // Elsewhere directories cannot be opened as files, and are not lost either.
+    // On other systems, a directory cannot be opened as a file, and its names need no sync.
     if path.is_dir() && !cfg!(unix) {
         return Ok(());
     }
     File::open(path).and_then(|file| file.sync_all()).map_err(refused("sync", path))
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     PathBuf::from(name)
 }
 
+/// Converts an error of the file system.
 fn refused(action: &'static str, path: &Path) -> impl Fn(io::Error) -> OpenError {
     move |source| OpenError::File { action, path: path.to_owned(), source }
 }

@@ -1,4 +1,7 @@
-//! The state that calls read and the writer changes, and the gate between them.
+//! The state that readers and the writer share, and the gate that separates them.
+//!
+//! Lock order: the gate first, then `stopped` or `full`, which are held for a moment only. No thread waits for the gate
+//! while it holds one of the others.
 
 use std::{
     io,
@@ -16,27 +19,28 @@ use crate::{
     schema::Header,
 };
 
-/// What the store's threads and callers have in common. sled comes first and is dropped first, the lock last.
+/// The state shared by the store's threads and callers. Fields are dropped in this order: sled before the directory,
+/// which holds the lock.
 pub(crate) struct Shared {
     pub(crate) db: sled::Db,
-    /// Held for reading while one state is read, and for writing while a commit is applied. sled has no snapshots,
-    /// and a reader that goes from entry to entry would see half of a batch.
+    /// Held for reading during a read, and for writing while a batch is applied. sled has no snapshots: a reader that
+    /// goes from entry to entry would see half of a batch.
     gate: RwLock<()>,
-    /// Of the last commit that was applied.
+    /// The sequence of the last commit that was applied. Changes only while the gate is held for writing.
     sequence: AtomicU64,
     stopped: RwLock<Option<Stop>>,
-    /// Why the last commit found no room, if it did not.
+    /// Why the last group was rejected for lack of disk space, if it was.
     full: RwLock<Option<String>>,
     pub(crate) directory: Directory,
 }
 
-/// Why the store does no more than it must.
+/// Why the store accepts no more commits until it is opened again.
 #[derive(Debug, Clone)]
 struct Stop {
     why: String,
     full: bool,
     by_panic: bool,
-    /// What is in memory may be half a commit.
+    /// Whether sled may have applied half of a batch in memory. Then reads fail too.
     torn: bool,
 }
 
@@ -46,27 +50,30 @@ impl Shared {
         Self { db, gate, sequence: AtomicU64::new(sequence), stopped, full, directory }
     }
 
-    /// Applies a commit's writes, so that readers see all or none.
+    /// Applies a commit's batch. Readers see either all of it or nothing.
     pub(crate) fn apply(&self, batch: sled::Batch, sequence: u64) -> Result<(), StoreError> {
         let _gate = self.gate.write();
         let applied = catch(|| self.db.apply_batch(batch));
         if let Ok(Ok(())) = applied {
+            // While the gate is held, so that a read that yields it notices the change: see `View::step`.
             self.sequence.store(sequence, Ordering::Release);
             return Ok(());
         }
+        // Stop before the gate opens: the batch may be applied in part.
         Err(self.stop(applied, true))
     }
 
-    /// Returns when all that was applied outlasts a power cut.
+    /// Makes all applied commits durable, and then records that in the mark.
     pub(crate) fn sync(&self, header: Header) -> Result<(), StoreError> {
         let flushed = catch(|| self.db.flush());
         let Ok(Ok(_)) = flushed else { return Err(self.stop(flushed, false)) };
         let synced = self.directory.sync_log().and_then(|()| self.directory.write_mark(header));
-        // After a failed fsync nobody knows what was written, and a second one would lie.
+        // After a failed fsync it is unknown which data is on disk, and a second fsync can succeed without writing the
+        // lost data: so stop.
         synced.map_err(|error| self.stop::<()>(Ok(Err(sled::Error::Io(error))), false))
     }
 
-    /// Refuses commits from now on, and reads too when what is in memory is torn.
+    /// Stops the store after a failed write: rejects commits from now on, and, if `torn`, reads too.
     pub(crate) fn stop<T>(&self, failed: Result<Result<T, sled::Error>, String>, torn: bool) -> StoreError {
         let (why, full, by_panic) = match failed {
             Ok(Err(sled::Error::Io(error))) => (error.to_string(), error.kind() == io::ErrorKind::StorageFull, false),
@@ -74,13 +81,13 @@ impl Shared {
             Ok(Ok(_)) => (String::new(), false, false),
             Err(panic) => (panic, false, true),
         };
-        let why = format!("a write failed, and it is not known how much of it is on disk ({why}); restart the server");
+        let why = format!("a write failed, and it is unknown how much of it is on disk ({why}); restart the server");
         let error = StoreError::Unavailable(reason(why.clone()));
         *self.stopped.write() = Some(Stop { why, full, by_panic, torn });
         error
     }
 
-    /// Returns why nothing is written any more, if that is so. Nothing of a commit so refused was written.
+    /// Returns the error for further commits if the store is stopped. Nothing of a commit rejected with it was written.
     pub(crate) fn refuses_commits(&self) -> Option<StoreError> {
         self.stopped.read().as_ref().map(|stop| {
             let why = reason(stop.why.clone());
@@ -88,15 +95,15 @@ impl Shared {
         })
     }
 
-    /// Remembers whether the last commit found room.
+    /// Records whether the last group was rejected for lack of disk space.
     pub(crate) fn set_full(&self, why: Option<String>) {
         *self.full.write() = why;
     }
 
-    /// Returns what is wrong with writing, if anything is.
+    /// Returns the error that a commit would probably get.
     pub(crate) fn health(&self) -> Result<(), StoreError> {
         if let Some(stop) = self.stopped.read().as_ref() {
-            // Also when room was what was missing: it takes another opening of the store to go on.
+            // Not `Full`, even if the disk was full: free space does not help, the store must be opened again.
             return Err(StoreError::Unavailable(reason(stop.why.clone())));
         }
         match self.full.read().as_ref() {
@@ -114,30 +121,32 @@ impl Shared {
         stopped.as_ref().filter(|stop| stop.torn).map(|stop| StoreError::Unavailable(reason(stop.why.clone())))
     }
 
-    /// Answers within about a page's time, or returns `None`.
-    pub(super) fn read_briefly<T>(
-        &self,
-        work: impl Fn(&mut View<'_>) -> Result<T, Halt>,
-    ) -> Option<Result<T, StoreError>> {
+    /// Reads on the caller's thread; returns `None` if the writer holds the gate for more than 1 ms or if the read is
+    /// longer than a usual page.
+    pub(super) fn try_read<T>(&self, work: impl Fn(&mut View<'_>) -> Result<T, Halt>) -> Option<Result<T, StoreError>> {
         let gate = self.gate.try_read_for(Duration::from_millis(1))?;
-        match self.read(gate, Pace::Brief, work) {
+        match self.read(gate, Pace::Bounded, work) {
             Ok(answer) => Some(Ok(answer)),
             Err(Halt::Failed(error)) => Some(Err(error)),
-            Err(Halt::Long | Halt::Changed) => None,
+            Err(Halt::TooLong | Halt::Changed) => None,
         }
     }
 
-    /// Answers, however long that takes. The first attempts let commits through now and then, and begin again when
-    /// one of them changed the store; the last one keeps them waiting.
-    pub(super) fn read_patiently<T>(&self, work: impl Fn(&mut View<'_>) -> Result<T, Halt>) -> Result<T, StoreError> {
-        for pace in [Pace::Yielding, Pace::Yielding, Pace::Yielding, Pace::Steady] {
+    /// Reads, however long it takes. The first three attempts regularly let commits through and are abandoned if one
+    /// of them changed the store; the last attempt makes commits wait.
+    pub(super) fn read_to_completion<T>(
+        &self,
+        work: impl Fn(&mut View<'_>) -> Result<T, Halt>,
+    ) -> Result<T, StoreError> {
+        for pace in [Pace::Yielding, Pace::Yielding, Pace::Yielding, Pace::Blocking] {
             match self.read(self.gate.read(), pace, &work) {
                 Ok(answer) => return Ok(answer),
                 Err(Halt::Failed(error)) => return Err(error),
-                Err(Halt::Long | Halt::Changed) => {}
+                Err(Halt::TooLong | Halt::Changed) => {}
             }
         }
-        Err(StoreError::Unavailable(reason("a read was interrupted though nothing could interrupt it")))
+        // A read with `Pace::Blocking` cannot be interrupted.
+        Err(StoreError::Unavailable(reason("a read was interrupted unexpectedly")))
     }
 
     fn read<'a, T>(
@@ -158,14 +167,14 @@ impl Shared {
     }
 }
 
-/// Why a read did not come to its end.
+/// Why a read ended without a result.
 #[derive(Debug)]
 pub(crate) enum Halt {
-    /// It takes longer than its thread has time for.
-    Long,
-    /// The store changed while the read let a commit through.
+    /// It is too long for the caller's thread.
+    TooLong,
+    /// A commit changed the store while the read let it through.
     Changed,
-    /// It cannot be answered.
+    /// An error.
     Failed(StoreError),
 }
 
@@ -175,21 +184,21 @@ impl From<StoreError> for Halt {
     }
 }
 
-/// How much a read may ask of others.
+/// How a read behaves after each [`STEPS`] entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// It ends before it is long.
-    Brief,
-    /// It lets commits through.
+    /// It is abandoned.
+    Bounded,
+    /// It lets waiting commits through, and is abandoned if there were any.
     Yielding,
-    /// It keeps commits waiting.
-    Steady,
+    /// It continues; commits wait.
+    Blocking,
 }
 
-/// How many entries are read in a millisecond or two.
-const STRETCH: u32 = 1024;
+/// The number of entries that a read examines in a millisecond or two.
+const STEPS: u32 = 1024;
 
-/// One state of the store, between two commits.
+/// A consistent state of the store between two commits, guarded by the gate.
 pub(crate) struct View<'a> {
     shared: &'a Shared,
     gate: RwLockReadGuard<'a, ()>,
@@ -203,21 +212,26 @@ impl View<'_> {
         &self.shared.db
     }
 
-    /// Returns what is stored under the key.
+    /// Returns the stored value of a key, including its checksum.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<IVec>, StoreError> {
         self.shared.db.get(key).map_err(from_sled)
     }
 
-    /// Counts an entry that was read, and sees to it that nobody waits too long for this read.
+    /// Counts an examined entry. Must be called for each, so that a long read neither blocks its thread nor the writer
+    /// for long.
+    ///
+    /// # Errors
+    /// [`Halt::TooLong`] or [`Halt::Changed`] if the read has to be abandoned.
     pub(crate) fn step(&mut self) -> Result<(), Halt> {
         self.steps += 1;
-        if self.steps < STRETCH {
+        if self.steps < STEPS {
             return Ok(());
         }
         self.steps = 0;
         match self.pace {
-            Pace::Steady => return Ok(()),
-            Pace::Brief => return Err(Halt::Long),
+            Pace::Blocking => return Ok(()),
+            Pace::Bounded => return Err(Halt::TooLong),
+            // Releases the gate to a waiting writer and acquires it again.
             Pace::Yielding => RwLockReadGuard::bump(&mut self.gate),
         }
         let unchanged = self.shared.sequence.load(Ordering::Acquire) == self.sequence;

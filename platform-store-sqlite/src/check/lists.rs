@@ -1,5 +1,5 @@
-//! Lists that are kept against the records: each entry is of a record that belongs there, none is missing, and
-//! every list that should be kept is.
+//! Checks materialized lists against the records: every entry belongs to a record of the list, no entry is missing, and
+//! every list that has to be materialized is.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,62 +12,64 @@ use crate::{
     lists::{FilterValue, List, ListKey},
     nodes::StoredNodes,
     record::{self, Stored},
-    schema::{LIST_LEN, NameId, Names, Part, Place, below, order_key},
-    tree::{Visit, prove},
+    schema::{NameId, Names, Part, Place, SHORT_LEN, below, order_key},
+    tree::{Visit, verify},
 };
 
 pub(super) fn check(connection: &Connection, names: &Names, findings: &mut Findings) -> Result<(), StoreError> {
-    let mut check = Check { connection, names, findings, nodes: HashSet::new(), kept: HashSet::new() };
+    let mut check = Check { connection, names, findings, nodes: HashSet::new(), materialized: HashSet::new() };
     for_each_row(connection, "SELECT kind, place, key, value, roots, sum FROM list", |row| {
         let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?));
         let (kind, place, key, value, roots, sum): (_, _, _, _, Vec<u8>, i64) = read().map_err(store_error)?;
         let key = ListKey { kind, place, key, value };
         match List::decode(&roots).filter(|_| key.checksum(&roots) == sum) {
             Some(list) => check.list(&key, &list)?,
-            None => check.findings.add("the row of a list does not pass its checksum"),
+            None => check.findings.add("the row of a list does not match its checksum"),
         }
-        check.kept.insert(key);
+        check.materialized.insert(key);
         Ok(())
     })?;
+    // Nodes that no tree reaches are leaked.
     let count = crate::nodes::count(connection)?;
     let used = check.nodes.len() as u64;
     check.findings.expect(count == used, || format!("{used} of {count} nodes are in use"));
-    check.all_are_kept()
+    check.no_list_is_missing()
 }
 
 struct Check<'a> {
     connection: &'a Connection,
     names: &'a Names,
     findings: &'a mut Findings,
-    /// The nodes that have been come by.
+    /// The nodes that were visited.
     nodes: HashSet<u64>,
-    kept: HashSet<ListKey>,
+    materialized: HashSet<ListKey>,
 }
 
 impl Check<'_> {
     fn list(&mut self, key: &ListKey, list: &List) -> Result<(), StoreError> {
         let name = || format!("list {} {} of kind {}", key.place.escape_ascii(), key.value.escape_ascii(), key.kind);
         let Some(place) = Place::decode(&key.place) else {
-            self.findings.add(format!("{} is of no place", name()));
+            self.findings.add(format!("{} has an invalid place", name()));
             return Ok(());
         };
         let length = self.length(key, place)?;
         let counted = list.direct + list.deep;
-        self.findings.expect(counted == length, || format!("{} has {length} records and counts {counted}", name()));
+        self.findings
+            .expect(counted == length, || format!("{} has {length} records, but a count of {counted}", name()));
         for roots in &list.orders {
             for (part, root, count) in [(Part::Direct, roots.direct, list.direct), (Part::Deep, roots.deep, list.deep)]
             {
                 let result = self.tree(key, place, part, (roots.order, root));
                 let found = self.findings.catch(result)?;
                 self.findings.expect(found.is_none_or(|found| found == count), || {
-                    format!("an order of {} has a wrong length", name())
+                    format!("a tree of {} has a wrong length", name())
                 });
             }
         }
         Ok(())
     }
 
-    /// Proves one tree, and returns how many entries it has.
+    /// Checks one tree and returns its number of entries.
     fn tree(
         &mut self,
         key: &ListKey,
@@ -80,7 +82,7 @@ impl Check<'_> {
         }
         let mut previous: Option<Vec<u8>> = None;
         let Self { connection, nodes, .. } = self;
-        prove(&StoredNodes(connection), root, &mut |visit| {
+        verify(&StoredNodes(connection), root, &mut |visit| {
             let (entry, id) = match visit {
                 Visit::Node(id) if nodes.insert(id) => return Ok(()),
                 Visit::Node(id) => return Err(corrupt(format!("node {id} is used twice"))),
@@ -95,7 +97,7 @@ impl Check<'_> {
         })
     }
 
-    /// Returns how many records the tables have for a list.
+    /// Returns the number of records in the tables that belong to a list.
     fn length(&self, key: &ListKey, place: Place<'_>) -> Result<u64, StoreError> {
         let Self { connection, .. } = self;
         let (kind, filter) = (key.kind, (key.key, &key.value));
@@ -140,30 +142,31 @@ impl Check<'_> {
         }
     }
 
-    /// Looks for lists that should be kept and are not.
-    fn all_are_kept(&mut self) -> Result<(), StoreError> {
+    /// Reports lists that have to be materialized and are not. For a filter value, that is only the case if more than
+    /// `SHORT_LEN` records of the kind have it.
+    fn no_list_is_missing(&mut self) -> Result<(), StoreError> {
         let mut kinds = Vec::new();
         for_each_row(self.connection, "SELECT DISTINCT kind FROM record", |row| {
             kinds.push(row.get(0).map_err(store_error)?);
             Ok(())
         })?;
         for kind in kinds {
-            self.are_kept(kind, None)?;
+            self.none_is_missing_with(kind, None)?;
         }
         let mut values: Vec<(NameId, NameId, Vec<u8>)> = Vec::new();
-        let select = format!("SELECT kind, key, value FROM member GROUP BY 1, 2, 3 HAVING count(*) > {LIST_LEN}");
+        let select = format!("SELECT kind, key, value FROM member GROUP BY 1, 2, 3 HAVING count(*) > {SHORT_LEN}");
         for_each_row(self.connection, &select, |row| {
             let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
             values.push(read().map_err(store_error)?);
             Ok(())
         })?;
         for (kind, key, value) in values {
-            self.are_kept(kind, Some((key, &value)))?;
+            self.none_is_missing_with(kind, Some((key, &value)))?;
         }
         Ok(())
     }
 
-    fn are_kept(&mut self, kind: NameId, filter: Option<FilterValue<'_>>) -> Result<(), StoreError> {
+    fn none_is_missing_with(&mut self, kind: NameId, filter: Option<FilterValue<'_>>) -> Result<(), StoreError> {
         let mut lengths: HashMap<String, u64> = HashMap::new();
         let levels = if self.names.is_queue(kind) { 1 } else { usize::MAX };
         let mut has_roots = false;
@@ -193,16 +196,16 @@ impl Check<'_> {
             let uid = row.get_ref(0).map_err(store_error)?.as_str().map_err(|error| corrupt(error.to_string()))?;
             count(uid);
         }
-        let long = lengths.iter().filter(|(_, length)| **length > LIST_LEN).map(|(uid, _)| Place::At(uid));
+        let long = lengths.iter().filter(|(_, length)| **length > SHORT_LEN).map(|(uid, _)| Place::At(uid));
         for place in long.chain([Place::All]).chain(has_roots.then_some(Place::Roots)) {
-            let is_kept = self.kept.contains(&ListKey::new(kind, place, filter));
-            self.findings.expect(is_kept, || format!("the list of kind {kind} at {place:?} is not kept"));
+            let exists = self.materialized.contains(&ListKey::new(kind, place, filter));
+            self.findings.expect(exists, || format!("the list of kind {kind} at {place:?} is missing"));
         }
         Ok(())
     }
 }
 
-/// Returns how many of the uids that a statement finds lie directly below one.
+/// Returns how many of the uids that a statement selects are children of `parent`.
 fn children(connection: &Connection, parent: &str, uids: &str, params: impl Params) -> Result<u64, StoreError> {
     let mut select = connection.prepare(uids).map_err(store_error)?;
     let is_child = |row: &Row<'_>| Ok(uid::parent(row.get_ref(0)?.as_str()?) == Some(parent));
@@ -211,7 +214,7 @@ fn children(connection: &Connection, parent: &str, uids: &str, params: impl Para
     Ok(found.into_iter().filter(|is_child| *is_child).count() as u64)
 }
 
-/// Tells whether the record belongs to the list, and there under this key.
+/// Returns whether the record belongs to this part of the list, with the key of this entry.
 fn belongs(stored: &Stored<'_>, key: &ListKey, place: Place<'_>, part: Part, order: NameId, entry: &[u8]) -> bool {
     let value = stored.value(order);
     let is_member = stored.kind == key.kind && key.filter().is_none_or(|filter| stored.keys.has(filter));

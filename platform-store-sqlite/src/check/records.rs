@@ -1,4 +1,5 @@
-//! Records and epochs against their checksums and the digest of all; members and owners against records.
+//! Checks records and epochs against their checksums and the digest, and the tables `member` and `owner` against
+//! records.
 
 use platform_engine::store::StoreError;
 use rusqlite::{Connection, Row};
@@ -34,12 +35,12 @@ pub(super) fn check(
         let name: String = row.get(0).map_err(store_error)?;
         let (value, sum): (i64, i64) = (row.get(1).map_err(store_error)?, row.get(2).map_err(store_error)?);
         digest = digest.wrapping_add(sum);
-        let is_sound = epoch_checksum(&name, value) == sum && value.cast_unsigned() <= state.sequence;
-        findings.expect(is_sound, || format!("the row of epoch `{name}` does not pass its checksum"));
+        let is_valid = epoch_checksum(&name, value) == sum && value.cast_unsigned() <= state.sequence;
+        findings.expect(is_valid, || format!("the row of epoch `{name}` does not match its checksum"));
         Ok(())
     })?;
     findings.expect(digest == state.digest, || {
-        "the records and epochs are not the latest, or not all: their checksums do not add up".to_owned()
+        "records or epochs are missing or outdated: the sum of their checksums is wrong".to_owned()
     });
     check_sequence(connection, findings)?;
     check_members(connection, findings, members)?;
@@ -66,7 +67,7 @@ fn check_members(connection: &Connection, findings: &mut Findings, expected: u64
         let uid = row.get_ref(3).map_err(store_error)?.as_str().map_err(|error| corrupt(error.to_string()))?;
         let belongs = |r: Stored<'_>| r.kind == kind && r.uid == uid && r.keys.has((key, value));
         if findings.catch(record::at(connection, id, belongs))? == Some(false) {
-            findings.add(format!("the index of filter values has record {id} where it does not belong"));
+            findings.add(format!("the index of filter values has a wrong entry for record {id}"));
         }
         Ok(())
     })?;
@@ -82,12 +83,12 @@ fn check_owners(connection: &Connection, findings: &mut Findings, expected: u64)
         let value = row.get_ref(1).map_err(store_error)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
         let belongs = |r: Stored<'_>| r.keys.unique().any(|unique| unique == (space, value));
         if findings.catch(record::at(connection, id, belongs))? == Some(false) {
-            findings.add(format!("a unique key belongs to record {id}, which does not have it"));
+            findings.add(format!("the index of unique keys has a wrong entry for record {id}"));
         }
         Ok(())
     })?;
     let count = number(connection, "SELECT count(*) FROM owner", [])?;
-    findings.expect(count == expected, || format!("{count} of {expected} unique keys have an owner"));
+    findings.expect(count == expected, || format!("the index of unique keys has {count} of {expected} entries"));
     Ok(())
 }
 

@@ -1,33 +1,34 @@
-//! All records of a kind, by uid or by sequence, from the table's own indexes.
+//! [`Scope::All`](platform_engine::store::Scope::All) without filters, by uid or by sequence: read from the indexes of
+//! the `record` table.
 
 use platform_engine::store::{Page, Position, Query, StoreError};
 use rusqlite::{Connection, Params, types::Value};
 
-use super::{Budget, Unfinished, position, source::Sources};
+use super::{Budget, OverBudget, position, source::Sources};
 use crate::{
     error::store_error,
     record::{Stored, columns, sequence_value},
     schema::{BY_SEQUENCE, NameId},
 };
 
-/// Returns the page; a `skip` costs its length.
+/// Returns the page. The cost of a `skip` grows with its length.
 pub(super) fn page(
     sources: Sources<'_>,
     query: &Query,
     budget: Budget,
-) -> Result<Result<Page, Unfinished>, StoreError> {
+) -> Result<Result<Page, OverBudget>, StoreError> {
     let Sources { view, kind, order, .. } = sources;
     let total = sources.total(None)?.unwrap_or(0);
     let limit = total.min(query.limit as u64);
     if limit > budget.records || query.skip.min(total) > budget.candidates {
-        return Ok(Err(Unfinished));
+        return Ok(Err(OverBudget));
     }
     let mut page = Page { total: query.count.then_some(total), ..Page::default() };
     if limit == 0 {
         return Ok(Ok(page));
     }
     let connection = view.connection()?;
-    // One more, to see whether anything follows.
+    // One more than the page, to learn whether there is a next page.
     let (limit, skip) = (limit.cast_signed() + 1, query.skip.min(total).cast_signed());
     let fill = Fill { order, most: limit.cast_unsigned() - 1, bytes: query.bytes, page: &mut page };
     let descending = query.order.descending;
@@ -56,7 +57,7 @@ pub(super) fn page(
         };
         let bound = match &query.after {
             Some(after) => Value::Text(after.uid.to_string()),
-            // To SQLite, every text is less than any blob, and no uid is empty.
+            // In SQLite, every text is less than any blob. No uid is empty.
             None if descending => Value::Blob(Vec::new()),
             None => Value::Text(String::new()),
         };
@@ -65,7 +66,7 @@ pub(super) fn page(
     Ok(Ok(page))
 }
 
-/// A page that is filled until what follows does not fit.
+/// A page that is being filled, and its limits.
 struct Fill<'a> {
     order: NameId,
     most: u64,
@@ -93,7 +94,7 @@ impl Fill<'_> {
     }
 }
 
-/// Returns the revision and the place in its commit that a page begins behind.
+/// Returns the exclusive bound of a page by sequence: a revision and a place in its commit.
 fn bound_by_sequence(
     connection: &Connection,
     kind: NameId,
@@ -103,22 +104,24 @@ fn bound_by_sequence(
     let Some(after) = after else { return Ok(if descending { (i64::MAX, i64::MAX) } else { (-1, -1) }) };
     let mut value = [0; 8];
     value.iter_mut().zip(after.value.as_bytes()).for_each(|(to, from)| *to = *from);
-    // The function is its own inverse.
+    // `sequence_value` is its own inverse, because it flips one bit.
     let revision = u64::from_be_bytes(sequence_value(u64::from_be_bytes(value))).cast_signed();
     let place = |sql: &str| {
         let mut select = connection.prepare_cached(sql)?;
         select.query_row((kind, revision, &*after.uid), |row| row.get::<_, Option<i64>>(0))
     };
-    let standing = "SELECT max(place) FROM record INDEXED BY record_uid WHERE kind = ? AND revision = ? AND uid = ?";
-    // Where the record of the position is gone, its neighbours in its commit tell its place.
-    let beside = if descending {
+    let of_uid = "SELECT max(place) FROM record INDEXED BY record_uid WHERE kind = ? AND revision = ? AND uid = ?";
+    // If the record was deleted or replaced since the last page, derive its place from its neighbors in the commit:
+    // places ascend with uids.
+    let of_neighbor = if descending {
         "SELECT max(place) + 1 FROM record INDEXED BY record_sequence WHERE kind = ? AND revision = ? AND uid < ?"
     } else {
         "SELECT min(place) - 1 FROM record INDEXED BY record_sequence WHERE kind = ? AND revision = ? AND uid > ?"
     };
-    let found = match place(standing).map_err(store_error)? {
+    let found = match place(of_uid).map_err(store_error)? {
         Some(place) => Some(place),
-        None => place(beside).map_err(store_error)?,
+        None => place(of_neighbor).map_err(store_error)?,
     };
+    // Without a neighbor on the far side, every remaining record of the commit is before the position.
     Ok((revision, found.unwrap_or(if descending { -1 } else { i64::MAX })))
 }

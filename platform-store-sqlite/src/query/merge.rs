@@ -1,4 +1,7 @@
-//! A page of the merge of several sorted sequences, found without walking to it.
+//! The merge of several sorted sources, in which a page after any `skip` is found by rank, without walking to it.
+//!
+//! A position in the merge is a vector of *places*: for each source, the number of its records before the position, in
+//! the direction of the query. To skip `n` records is to find places whose sum is `n` larger.
 
 use std::{cmp::Ordering, collections::VecDeque};
 
@@ -7,7 +10,7 @@ use platform_engine::store::StoreError;
 use super::source::{Entry, Point, Source};
 use crate::readers::View;
 
-/// Sequences that are read as one, in one direction.
+/// Disjoint sorted sources that are read as one, in one direction.
 #[derive(Debug)]
 pub(super) struct Merge<'a> {
     view: &'a View<'a>,
@@ -18,7 +21,7 @@ pub(super) struct Merge<'a> {
 /// The entries of a page, each with its source.
 #[derive(Debug)]
 pub(super) struct Entries<'a> {
-    /// The keys of all of them.
+    /// The concatenated keys of the entries.
     keys: Vec<u8>,
     entries: Vec<(&'a Source, Entry)>,
 }
@@ -28,7 +31,7 @@ impl<'a> Entries<'a> {
         self.entries.iter().map(|(_, entry)| entry.id)
     }
 
-    /// Returns each source, and the key that its entry has there.
+    /// Returns the source and the key of each entry.
     pub(super) fn keys(&self) -> impl Iterator<Item = (&'a Source, &[u8])> {
         self.entries.iter().map(|(source, entry)| (*source, entry.key(&self.keys)))
     }
@@ -48,8 +51,7 @@ impl<'a> Merge<'a> {
         self.sources.iter().map(Source::count).sum()
     }
 
-    /// Returns for each source how many of its records come before the place to begin at: that many records behind
-    /// the point.
+    /// Returns the places where a page begins: after the point, if any, and after `skip` further records.
     pub(super) fn begin(&self, after: Option<Point<'_>>, skip: u64) -> Result<Vec<u64>, StoreError> {
         let first = match after {
             None => vec![0; self.sources.len()],
@@ -68,7 +70,12 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Narrows the range in which the places must be, by the middle of what is left of the source that has most.
+    /// Returns the places that are `skip` records after the places `first`.
+    ///
+    /// A multiway selection by bisection. Invariant: `low <= result <= high` for each source. Each round takes the
+    /// median of the largest remaining range as the pivot, determines its rank in every source, and moves either `low`
+    /// or `high` there. It halves the largest range, so there are O(sources · log records) rounds, each with one
+    /// descent per source.
     fn select(&self, first: &[u64], mut high: Vec<u64>, skip: u64) -> Result<Vec<u64>, StoreError> {
         let mut low = first.to_vec();
         while distance(first, &low) < skip {
@@ -76,7 +83,7 @@ impl<'a> Merge<'a> {
             let widest = self.sources.iter().zip(ranges).enumerate().max_by_key(|(_, (_, (_, len)))| *len);
             let Some((index, (source, (from, len)))) = widest else { break };
             let key = source.key(self.view, self.rank(source, from + len / 2))?;
-            let pivot = Point { top: source.top(), key: &key };
+            let pivot = Point { prefix: source.prefix(), key: &key };
             let mut before = self.each(|source| self.before(source, pivot, false))?;
             if distance(first, &before) >= skip {
                 high = before;
@@ -84,7 +91,7 @@ impl<'a> Merge<'a> {
                     return Ok(high);
                 }
             } else {
-                // The pivot itself is passed by too.
+                // The pivot is among the skipped records too.
                 before.iter_mut().skip(index).take(1).for_each(|place| *place += 1);
                 low = before;
             }
@@ -92,12 +99,13 @@ impl<'a> Merge<'a> {
         Ok(low)
     }
 
+    /// Calls the function with each source and collects the places.
     fn each(&self, place: impl Fn(&Source) -> Result<u64, StoreError>) -> Result<Vec<u64>, StoreError> {
         self.sources.iter().map(place).collect()
     }
 
-    /// Returns how many records of the source come before the point in this direction, the point's own included or
-    /// not.
+    /// Returns the number of records of the source before the point, in the direction of the query; `inclusive` counts
+    /// a record at the point.
     fn before(&self, source: &Source, point: Point<'_>, inclusive: bool) -> Result<u64, StoreError> {
         if self.descending {
             Ok(source.count().saturating_sub(source.rank(self.view, point, !inclusive)?))
@@ -106,14 +114,14 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Returns the ascending rank of a place.
+    /// Converts a place to a rank in ascending order.
     fn rank(&self, source: &Source, place: u64) -> u64 {
         if self.descending { source.count().saturating_sub(1).saturating_sub(place) } else { place }
     }
 
-    /// Returns the records from the places on, at most that many.
+    /// Returns up to `most` entries from the places on.
     pub(super) fn page(&self, places: Vec<u64>, most: u64) -> Result<Entries<'_>, StoreError> {
-        // Each source is read a share of the page at a time.
+        // Read each source in batches of about its share of the page.
         let share = most.min(most / (self.sources.len() as u64).max(1) + 4);
         let head = |(source, place)| Head { source, place, ready: VecDeque::new() };
         let mut heads: Vec<_> = self.sources.iter().zip(places).map(head).collect();
@@ -126,7 +134,7 @@ impl<'a> Merge<'a> {
             }
             for (index, head) in heads.iter().enumerate() {
                 let Some(entry) = head.ready.front() else { continue };
-                let point = Point { top: head.source.top(), key: entry.key(&keys) };
+                let point = Point { prefix: head.source.prefix(), key: entry.key(&keys) };
                 if best.is_none_or(|(best, _)| point.order(best) == first) {
                     best = Some((point, index));
                 }
@@ -141,7 +149,7 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// What has been read of a source and not yet handed on.
+/// The entries of a source that were read and not yet merged.
 struct Head<'a> {
     source: &'a Source,
     place: u64,
@@ -149,6 +157,7 @@ struct Head<'a> {
 }
 
 impl Head<'_> {
+    /// Reads the next batch of the source if no entries are ready.
     fn fill(&mut self, merge: &Merge<'_>, share: u64, keys: &mut Vec<u8>) -> Result<(), StoreError> {
         let left = self.source.count().saturating_sub(self.place);
         if !self.ready.is_empty() || left == 0 {
@@ -166,7 +175,7 @@ impl Head<'_> {
     }
 }
 
-/// Returns how many records lie between two lists of places.
+/// Returns the number of records between two vectors of places.
 fn distance(from: &[u64], to: &[u64]) -> u64 {
     from.iter().zip(to).map(|(from, to)| to.saturating_sub(*from)).sum()
 }

@@ -1,22 +1,22 @@
-//! Queries that no list is kept for: all candidates of the smallest range are looked at.
+//! Queries without sorted sources: every candidate of the smallest index range is examined.
 
 use std::collections::HashSet;
 
 use platform_engine::store::{Filter, Query, Scope, StoreError};
 
 use super::{
-    Compiled, Unfinished,
+    Compiled, OverBudget,
     source::{Keyed, Sources, Wanted, distinct},
 };
 use crate::{
     error::store_error,
     record::{self, Finder, Stored, columns},
-    schema::{BY_SEQUENCE, LIST_LEN, NameId, Names, order_key},
+    schema::{BY_SEQUENCE, NameId, Names, SHORT_LEN, order_key},
 };
 
-/// Where candidates are taken from.
+/// A set of candidates that contains every match.
 enum Range<'a> {
-    /// What is wanted of the scopes.
+    /// The records of the scopes, optionally with one of some values.
     Scopes(Wanted<'a>),
     /// All records of the kind.
     Kind,
@@ -26,23 +26,24 @@ enum Range<'a> {
     Above(NameId, &'a [u8]),
 }
 
-/// Returns all records that match; nothing when there are more than that many candidates.
+/// Returns all matching records, unsorted, unless there are more than `most` candidates.
 pub(super) fn scan(
     sources: Sources<'_>,
     names: &Names,
     query: &Query,
     most: u64,
-) -> Result<Result<Vec<Keyed>, Unfinished>, StoreError> {
-    let Some((range, size)) = smallest(sources, names, query)? else { return Ok(Ok(Vec::new())) };
+) -> Result<Result<Vec<Keyed>, OverBudget>, StoreError> {
+    let Some((range, size)) = smallest_range(sources, names, query)? else { return Ok(Ok(Vec::new())) };
     if size > most {
-        return Ok(Err(Unfinished));
+        return Ok(Err(OverBudget));
     }
     let filters = Compiled::of(&query.filters, names);
     let (mut rows, mut seen) = (Vec::new(), HashSet::new());
-    let mut look = |stored: Stored<'_>| {
+    let mut examine = |stored: Stored<'_>| {
         let is_candidate = stored.kind == sources.kind;
         let in_scope = || query.scopes.iter().any(|scope| contains(scope, stored.uid));
         let passes = || filters.iter().all(|filter| filter.passes(stored.keys));
+        // A candidate with several values comes up once for each.
         if is_candidate && in_scope() && passes() && seen.insert(stored.id) {
             rows.push((order_key(stored.value(sources.order).as_bytes(), stored.uid), stored.id));
         }
@@ -51,22 +52,22 @@ pub(super) fn scan(
     let connection = sources.view.connection()?;
     match range {
         Range::Scopes(wanted) => {
-            // Any order will do to take candidates from; this one every list has.
+            // Candidates can be read in any order. The order by sequence exists in every list.
             let sources = Sources { order: BY_SEQUENCE, ..sources };
             let mut finder = Finder::new(connection)?;
             for scope in &query.scopes {
-                let Some(ways) = sources.ways(scope, &wanted)? else { continue };
-                if let Some(few) = &ways.few {
-                    sources.for_each_few(scope, few, &mut look)?;
+                let Some(plan) = sources.plan(scope, &wanted)? else { continue };
+                if let Some(short) = &plan.short {
+                    sources.for_each_short(scope, short, &mut examine)?;
                 }
                 let mut lists = Vec::new();
-                sources.push_lists(scope, &ways, &mut lists);
+                sources.push_lists(scope, &plan, &mut lists);
                 for list in lists {
                     for from in (0..list.count()).step_by(1_000) {
                         let mut ids = Vec::new();
                         list.slice(sources.view, from, 1_000, &mut Vec::new(), |entry| ids.push(entry.id))?;
                         for id in ids {
-                            finder.at(id, &mut look)??;
+                            finder.at(id, &mut examine)??;
                         }
                     }
                 }
@@ -75,7 +76,7 @@ pub(super) fn scan(
         Range::Kind => {
             let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ?");
             let mut select = connection.prepare_cached(select).map_err(store_error)?;
-            record::for_each(&mut select, [sources.kind], &mut look)?;
+            record::for_each(&mut select, [sources.kind], &mut examine)?;
         }
         Range::Values(key, values) => {
             let select = concat!(
@@ -86,7 +87,7 @@ pub(super) fn scan(
             );
             let mut select = connection.prepare_cached(select).map_err(store_error)?;
             for value in values {
-                record::for_each(&mut select, (sources.kind, key, value), &mut look)?;
+                record::for_each(&mut select, (sources.kind, key, value), &mut examine)?;
             }
         }
         Range::Above(key, value) => {
@@ -97,13 +98,13 @@ pub(super) fn scan(
                  WHERE member.kind = ? AND member.key = ? AND member.value > ?"
             );
             let mut select = connection.prepare_cached(select).map_err(store_error)?;
-            record::for_each(&mut select, (sources.kind, key, value), &mut look)?;
+            record::for_each(&mut select, (sources.kind, key, value), &mut examine)?;
         }
     }
     Ok(Ok(rows))
 }
 
-/// As [`Scope::contains`] has it.
+/// Returns whether the uid is in the scope; agrees with [`Scope::contains`], which needs a `Uid`.
 fn contains(scope: &Scope, uid: &str) -> bool {
     let below = |top: &str| uid.strip_prefix(top).filter(|rest| rest.starts_with('/'));
     match scope {
@@ -115,8 +116,14 @@ fn contains(scope: &Scope, uid: &str) -> bool {
     }
 }
 
-/// Returns the range with the fewest candidates, and their number or a bound of it; `None` when nothing can match.
-fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result<Option<(Range<'q>, u64)>, StoreError> {
+/// Returns the range with the fewest candidates, and an upper bound of their number; `None` if no record can match.
+fn smallest_range<'q>(
+    sources: Sources<'_>,
+    names: &Names,
+    query: &'q Query,
+) -> Result<Option<(Range<'q>, u64)>, StoreError> {
+    // Start with the whole kind, which always works, and take any smaller range that contains every match: the scopes,
+    // the values of a filter, or both combined.
     let mut best = (Range::Kind, sources.total(None)?.unwrap_or(0));
     let mut offer = |range, size| {
         if size < best.1 {
@@ -133,6 +140,7 @@ fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result
             Filter::AnyOf { key, values } => {
                 let Some(key) = names.get(key) else { return Ok(None) };
                 let values = distinct(values);
+                // With `Scope::All`, the scopes do not narrow the values down.
                 if !is_all {
                     let wanted = Wanted::OneOf(key.id, values);
                     if let Some(size) = bound(sources, query, &wanted)? {
@@ -141,7 +149,7 @@ fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result
                 } else {
                     let mut size = 0;
                     for value in &values {
-                        size += sources.total(Some((key.id, value)))?.unwrap_or(LIST_LEN);
+                        size += sources.total(Some((key.id, value)))?.unwrap_or(SHORT_LEN);
                     }
                     offer(Range::Values(key.id, values), size);
                 }
@@ -151,6 +159,7 @@ fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result
                 let select = "SELECT count(*) FROM (SELECT 1 FROM member WHERE kind = ? AND key = ? AND value > ? \
                               LIMIT ?)";
                 let mut select = sources.view.connection()?.prepare_cached(select).map_err(store_error)?;
+                // Count no further than the best bound so far; this offer changes nothing and returns it.
                 let limit = offer(Range::Kind, u64::MAX).cast_signed();
                 let count = select.query_row((sources.kind, key.id, value.as_bytes(), limit), |row| row.get(0));
                 let count: i64 = count.map_err(store_error)?;
@@ -162,7 +171,8 @@ fn smallest<'q>(sources: Sources<'_>, names: &Names, query: &'q Query) -> Result
     Ok(Some(best))
 }
 
-/// Returns how many records the scopes have at most; `None` when one of them finds no candidates.
+/// Returns an upper bound of the number of records in the scopes; `None` if the records of one of them cannot be found
+/// by its scope.
 fn bound(sources: Sources<'_>, query: &Query, wanted: &Wanted<'_>) -> Result<Option<u64>, StoreError> {
     let mut size = 0;
     for scope in &query.scopes {

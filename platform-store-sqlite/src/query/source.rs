@@ -1,4 +1,8 @@
-//! Where the records of a list come from: a sorted sequence for each place and filter value.
+//! The sources of a list: for each place and filter value, either the trees of a materialized list, or the records of a
+//! short list, which are read from the indexes and sorted.
+//!
+//! A tree's keys omit the prefix that all uids of the list share (the list's uid). Comparing keys of different lists
+//! therefore needs the prefix of each: see [`Point`].
 
 use std::{
     cmp::Ordering,
@@ -20,34 +24,34 @@ use crate::{
     lists::{FilterValue, List, ListKey},
     readers::View,
     record::{self, Stored, columns},
-    schema::{LIST_LEN, NameId, Place, below, is_order_key, order_key},
+    schema::{NameId, Place, SHORT_LEN, below, is_order_key, order_key},
     tree,
 };
 
-/// A position in an order: the key that a list has for it, and what that list's keys leave out.
+/// A position in an order, comparable between lists.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Point<'a> {
-    /// What all uids of the list begin with.
-    pub(super) top: &'a str,
-    /// The value, escaped and ended, and the rest of the uid.
+    /// The prefix of uids that the list's keys omit.
+    pub(super) prefix: &'a str,
+    /// The key: the value, escaped and terminated, and the rest of the uid.
     pub(super) key: &'a [u8],
 }
 
 impl<'a> Point<'a> {
-    /// Tells which of two comes first: by value, then by uid.
+    /// Compares by value, then by uid.
     pub(super) fn order(self, other: Point<'_>) -> Ordering {
-        if self.top == other.top {
+        if self.prefix == other.prefix {
             return self.key.cmp(other.key);
         }
         let ((value, rest), (other_value, other_rest)) = (self.parts(), other.parts());
-        let uid = self.top.as_bytes().iter().chain(rest);
-        value.cmp(other_value).then_with(|| uid.cmp(other.top.as_bytes().iter().chain(other_rest)))
+        let uid = self.prefix.as_bytes().iter().chain(rest);
+        value.cmp(other_value).then_with(|| uid.cmp(other.prefix.as_bytes().iter().chain(other_rest)))
     }
 
-    /// Returns the value with its end mark, and the rest of the uid.
+    /// Splits the key into the value with its terminator, and the rest of the uid.
     fn parts(self) -> (&'a [u8], &'a [u8]) {
         let mut at = 0;
-        // Two zeros end the value; a zero in it is followed by 255.
+        // Two zeros terminate the value; a zero within the value is followed by 255.
         while let Some(pair) = self.key.get(at..at + 2) {
             if pair == [0, 0] {
                 return self.key.split_at_checked(at + 2).unwrap_or_default();
@@ -58,22 +62,22 @@ impl<'a> Point<'a> {
     }
 }
 
-/// A sorted sequence of records.
+/// A sorted sequence of records, in ascending order.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// One part of a list that is kept.
-    Kept { root: u64, count: u64, top: String },
-    /// Few records, or what a scan found, sorted here.
+    /// One tree of a materialized list.
+    Tree { root: u64, count: u64, prefix: String },
+    /// Records of short lists, or the result of a scan, sorted in memory.
     Sorted(Vec<Keyed>),
 }
 
-/// A record's key in an order, with all of its uid, and its number.
+/// A record's key in an order, with its whole uid, and the number of the record.
 pub(super) type Keyed = (Vec<u8>, i64);
 
-/// A record's place in a source.
+/// An entry of a source. Its key is in a buffer that many entries share.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Where its key is among those that were read with it.
+    /// The range of the key in the buffer.
     key: Range<usize>,
     pub(super) id: i64,
 }
@@ -93,34 +97,35 @@ impl Entry {
 impl Source {
     pub(super) fn count(&self) -> u64 {
         match self {
-            Self::Kept { count, .. } => *count,
+            Self::Tree { count, .. } => *count,
             Self::Sorted(rows) => rows.len() as u64,
         }
     }
 
-    /// Returns what its keys leave out of the uids.
-    pub(super) fn top(&self) -> &str {
+    /// Returns the prefix of uids that its keys omit.
+    pub(super) fn prefix(&self) -> &str {
         match self {
-            Self::Kept { top, .. } => top,
+            Self::Tree { prefix, .. } => prefix,
             Self::Sorted(_) => "",
         }
     }
 
-    /// Returns how many records come before the point, or not after it.
+    /// Returns the number of records before the point, or, if `inclusive`, not after it. Ascending.
     pub(super) fn rank(&self, view: &View<'_>, point: Point<'_>, inclusive: bool) -> Result<u64, StoreError> {
         match self {
             Self::Sorted(rows) => {
                 let last = if inclusive { Ordering::Equal } else { Ordering::Less };
-                Ok(rows.partition_point(|(key, _)| Point { top: "", key }.order(point) <= last) as u64)
+                Ok(rows.partition_point(|(key, _)| Point { prefix: "", key }.order(point) <= last) as u64)
             }
-            Self::Kept { root, top, .. } if top == point.top => tree::rank(view, *root, point.key, inclusive),
-            Self::Kept { root, top, .. } => {
+            Self::Tree { root, prefix, .. } if prefix == point.prefix => tree::rank(view, *root, point.key, inclusive),
+            Self::Tree { root, prefix, .. } => {
                 let (value, rest) = point.parts();
-                let (uid, top) = ([point.top.as_bytes(), rest].concat(), top.as_bytes());
-                // What is at or below the top sorts by the rest of its uid; other uids come before or after all.
-                let (rest, inclusive) = match uid.strip_prefix(top) {
+                let (uid, prefix) = ([point.prefix.as_bytes(), rest].concat(), prefix.as_bytes());
+                // Translate the point into a key of this tree. A uid without the tree's prefix is, among equal values,
+                // before or after all uids of the tree. 255 does not occur in UTF-8, so it is greater than any rest.
+                let (rest, inclusive) = match uid.strip_prefix(prefix) {
                     Some(rest) => (rest, inclusive),
-                    None if *uid < *top => (&[][..], false),
+                    None if *uid < *prefix => (&[][..], false),
                     None => (&[u8::MAX][..], false),
                 };
                 tree::rank(view, *root, &[value, rest].concat(), inclusive)
@@ -128,7 +133,7 @@ impl Source {
         }
     }
 
-    /// Hands on the records from a rank on, in ascending order; their keys are appended to `keys`.
+    /// Calls the function with up to `most` entries from a rank on, in ascending order; appends their keys to `keys`.
     pub(super) fn slice(
         &self,
         view: &View<'_>,
@@ -144,47 +149,48 @@ impl Source {
                 rows.iter().for_each(|(key, id)| take(Entry::new(keys, key, *id)));
                 Ok(())
             }
-            Self::Kept { root, .. } => {
+            Self::Tree { root, .. } => {
                 let take = &mut |key: &[u8], id: u64| take(Entry::new(keys, key, id.cast_signed()));
                 tree::slice(view, *root, from, most, take)
             }
         }
     }
 
-    /// Returns the key of the record at a rank.
+    /// Returns the key of the entry at a rank.
     pub(super) fn key(&self, view: &View<'_>, rank: u64) -> Result<Vec<u8>, StoreError> {
         let mut keys = Vec::new();
         let mut found = false;
         self.slice(view, rank, 1, &mut keys, |_| found = true)?;
-        if found { Ok(keys) } else { Err(corrupt("an order has fewer entries than it says")) }
+        if found { Ok(keys) } else { Err(corrupt("a tree has fewer entries than its count")) }
     }
 
-    /// Tells whether the record belongs where an entry of this source has that key.
+    /// Returns whether an entry of this source with this key belongs to the record. Detects damaged indexes.
     pub(super) fn has(&self, key: &[u8], stored: &Stored<'_>, order: NameId) -> bool {
-        let rest = stored.uid.strip_prefix(self.top());
+        let rest = stored.uid.strip_prefix(self.prefix());
         rest.is_some_and(|rest| is_order_key(key, stored.value(order).as_bytes(), rest))
     }
 }
 
-/// Which records of a scope: all, or those with one of these values under a key, which are sorted and each there once.
+/// The filter on the records of a scope.
 #[derive(Debug, Clone)]
 pub(super) enum Wanted<'a> {
     All,
+    /// Records with one of the values under a key. The values are sorted and distinct.
     OneOf(NameId, Vec<&'a [u8]>),
 }
 
-/// How the records of a scope are found.
+/// How to find the records of a scope.
 #[derive(Debug)]
-pub(super) struct Ways<'a> {
-    /// By lists that are kept.
+pub(super) struct ScopePlan<'a> {
+    /// The materialized lists to read.
     lists: Vec<Arc<(ListKey, List)>>,
-    /// Whether those deeper down are meant too.
+    /// Whether to read [`Part::Deep`](crate::schema::Part::Deep) of the lists too.
     with_deep: bool,
-    /// These are few, and are read.
-    pub(super) few: Option<Wanted<'a>>,
+    /// The records without a materialized list, which are few and are read from the indexes.
+    pub(super) short: Option<Wanted<'a>>,
 }
 
-/// What a source is of: a kind and an order.
+/// Finds the sources of one query, which has a kind and an order.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sources<'a> {
     pub(super) view: &'a View<'a>,
@@ -195,56 +201,56 @@ pub(super) struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    /// Finds out how a scope's records are found; `None` for [`Scope::All`], of which no order is kept, and for a
-    /// [`Scope::Subtree`] of a queue.
-    pub(super) fn ways<'w>(self, scope: &Scope, wanted: &Wanted<'w>) -> Result<Option<Ways<'w>>, StoreError> {
+    /// Plans how to find a scope's records. Returns `None` for [`Scope::All`] and for a [`Scope::Subtree`] of a queue,
+    /// which have no orders.
+    pub(super) fn plan<'w>(self, scope: &Scope, wanted: &Wanted<'w>) -> Result<Option<ScopePlan<'w>>, StoreError> {
         let (place, with_deep) = match scope {
             Scope::Exact(_) => {
-                return Ok(Some(Ways { lists: Vec::new(), with_deep: false, few: Some(wanted.clone()) }));
+                return Ok(Some(ScopePlan { lists: Vec::new(), with_deep: false, short: Some(wanted.clone()) }));
             }
             Scope::Children(uid) => (Place::At(uid), false),
             Scope::Roots => (Place::Roots, false),
             Scope::Subtree(uid) if !self.queue => (Place::At(uid), true),
             Scope::Subtree(_) | Scope::All => return Ok(None),
         };
-        let mut ways = Ways { lists: Vec::new(), with_deep, few: None };
+        let mut plan = ScopePlan { lists: Vec::new(), with_deep, short: None };
         let list = |filter| self.view.list(&ListKey::new(self.kind, place, filter));
         match wanted {
             Wanted::All => match list(None)? {
-                Some(list) => ways.lists.push(list),
-                // The roots are always kept, if there are any.
-                None => ways.few = (place != Place::Roots).then_some(Wanted::All),
+                Some(list) => plan.lists.push(list),
+                // The list of roots is materialized unless it is empty.
+                None => plan.short = (place != Place::Roots).then_some(Wanted::All),
             },
             Wanted::OneOf(key, values) => {
-                let mut few = Vec::new();
+                let mut short = Vec::new();
                 for value in values {
                     match list(Some((*key, value)))? {
-                        Some(list) => ways.lists.push(list),
-                        // Of a value that many records have, the roots are kept, if there are any.
+                        Some(list) => plan.lists.push(list),
+                        // If many records have the value, the list of roots is materialized unless it is empty.
                         None if place == Place::Roots && self.total(Some((*key, value)))?.is_some() => {}
-                        None => few.push(*value),
+                        None => short.push(*value),
                     }
                 }
-                ways.few = (!few.is_empty()).then_some(Wanted::OneOf(*key, few));
+                plan.short = (!short.is_empty()).then_some(Wanted::OneOf(*key, short));
             }
         }
-        Ok(Some(ways))
+        Ok(Some(plan))
     }
 
-    /// Appends the sources of a scope's records; `false` when there are none in this order.
+    /// Appends the sources of a scope's records; returns `false` if there are none in this order.
     pub(super) fn push(
         self,
         scope: &Scope,
         wanted: &Wanted<'_>,
         sources: &mut Vec<Source>,
     ) -> Result<bool, StoreError> {
-        let Some(ways) = self.ways(scope, wanted)? else { return Ok(false) };
-        if !self.push_lists(scope, &ways, sources) {
+        let Some(plan) = self.plan(scope, wanted)? else { return Ok(false) };
+        if !self.push_lists(scope, &plan, sources) {
             return Ok(false);
         }
-        if let Some(few) = &ways.few {
+        if let Some(short) = &plan.short {
             let mut rows = Vec::new();
-            self.for_each_few(scope, few, |stored| {
+            self.for_each_short(scope, short, |stored| {
                 rows.push((order_key(stored.value(self.order).as_bytes(), stored.uid), stored.id));
                 Ok(())
             })?;
@@ -253,50 +259,50 @@ impl Sources<'_> {
         Ok(true)
     }
 
-    /// Appends the lists that are kept; `false` when one has not this order.
-    pub(super) fn push_lists(self, scope: &Scope, ways: &Ways<'_>, sources: &mut Vec<Source>) -> bool {
-        let top = if let Scope::Subtree(uid) | Scope::Children(uid) = scope { uid } else { "" };
-        for list in &ways.lists {
+    /// Appends the trees of materialized lists; returns `false` if one of the lists does not have this order.
+    pub(super) fn push_lists(self, scope: &Scope, plan: &ScopePlan<'_>, sources: &mut Vec<Source>) -> bool {
+        let prefix = if let Scope::Subtree(uid) | Scope::Children(uid) = scope { uid } else { "" };
+        for list in &plan.lists {
             let list = &list.1;
             let Some(roots) = list.orders.iter().find(|roots| roots.order == self.order) else { return false };
-            for (root, count, wanted) in [(roots.direct, list.direct, true), (roots.deep, list.deep, ways.with_deep)] {
+            for (root, count, wanted) in [(roots.direct, list.direct, true), (roots.deep, list.deep, plan.with_deep)] {
                 if wanted && count > 0 {
-                    sources.push(Source::Kept { root, count, top: top.to_owned() });
+                    sources.push(Source::Tree { root, count, prefix: prefix.to_owned() });
                 }
             }
         }
         true
     }
 
-    /// Returns how many records a scope has at most; `None` where [`Sources::ways`] has none.
+    /// Returns an upper bound of the number of records in a scope; `None` if [`Sources::plan`] returns `None`.
     pub(super) fn bound(self, scope: &Scope, wanted: &Wanted<'_>) -> Result<Option<u64>, StoreError> {
-        let Some(ways) = self.ways(scope, wanted)? else { return Ok(None) };
-        let kept: u64 =
-            ways.lists.iter().map(|list| list.1.direct + if ways.with_deep { list.1.deep } else { 0 }).sum();
-        let few = match &ways.few {
+        let Some(plan) = self.plan(scope, wanted)? else { return Ok(None) };
+        let long: u64 =
+            plan.lists.iter().map(|list| list.1.direct + if plan.with_deep { list.1.deep } else { 0 }).sum();
+        let short = match &plan.short {
             None => 0,
-            Some(Wanted::All) => LIST_LEN,
+            Some(Wanted::All) => SHORT_LEN,
             Some(Wanted::OneOf(key, values)) => {
-                // What the scope names is not below itself.
-                let mut few = 1;
+                // The range below contains descendants only; the 1 is for the record with the scope's own uid.
+                let mut short = 1;
                 if let Some((_, from, to)) = short_range(scope) {
-                    let take = &mut |count: i64| few += count.cast_unsigned();
+                    let take = &mut |count: i64| short += count.cast_unsigned();
                     Members { kind: self.kind, key: *key, values, from, to }.each(self.view, &COUNT_MEMBERS, take)?;
                 }
-                few
+                short
             }
         };
-        Ok(Some(kept + few))
+        Ok(Some(long + short))
     }
 
-    /// Calls the function with each record of a scope that no list is kept for.
-    pub(super) fn for_each_few(
+    /// Calls the function with each record of a scope that has no materialized list.
+    pub(super) fn for_each_short(
         self,
         scope: &Scope,
-        few: &Wanted<'_>,
+        short: &Wanted<'_>,
         mut use_record: impl FnMut(Stored<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let is_wanted = |stored: &Stored<'_>| match few {
+        let is_wanted = |stored: &Stored<'_>| match short {
             Wanted::All => true,
             Wanted::OneOf(key, values) => {
                 let mut of_key = stored.keys.filter().filter(|(name, _)| name == key);
@@ -308,6 +314,7 @@ impl Sources<'_> {
             return found.map_or(Ok(()), |record| use_record(record.stored()));
         }
         let Some((top, from, to)) = short_range(scope) else { return Ok(()) };
+        // The range can contain deeper records than the scope, so the hierarchy is checked here.
         let mut take = |stored: Stored<'_>| {
             if stored.kind != self.kind || !is_wanted(&stored) {
                 return Err(record::misplaced(stored.id));
@@ -319,7 +326,7 @@ impl Sources<'_> {
             };
             if in_scope { use_record(stored) } else { Ok(()) }
         };
-        match few {
+        match short {
             Wanted::All => {
                 let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid > ? AND uid < ?");
                 let mut select = self.view.connection()?.prepare_cached(select).map_err(store_error)?;
@@ -332,6 +339,7 @@ impl Sources<'_> {
                 self.view.records(ids.into_iter(), usize::MAX)?.iter().try_for_each(|record| take(record.stored()))?;
             }
         }
+        // A subtree includes the record with the scope's uid, which the range does not.
         if let Scope::Subtree(_) = scope {
             let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid = ?");
             let mut select = self.view.connection()?.prepare_cached(select).map_err(store_error)?;
@@ -346,8 +354,8 @@ impl Sources<'_> {
         Ok(())
     }
 
-    /// Returns how many records of the kind there are, or how many have the filter value; `None` when these are few
-    /// and not counted.
+    /// Returns the number of records of the kind, or of those with the filter value; `None` if there is no count of
+    /// these, because there are at most [`SHORT_LEN`].
     pub(super) fn total(self, filter: Option<FilterValue<'_>>) -> Result<Option<u64>, StoreError> {
         let list = self.view.list(&ListKey::new(self.kind, Place::All, filter))?;
         Ok(match (list, filter) {
@@ -358,8 +366,7 @@ impl Sources<'_> {
     }
 }
 
-/// Returns below which uid, and between which two, the indexes have the records of a short list; `None` where they are
-/// not looked for by a range.
+/// Returns the uid of a scope and the exclusive bounds of the uids below it; `None` for scopes that are not ranges.
 fn short_range(scope: &Scope) -> Option<(&str, String, Value)> {
     match scope {
         Scope::Exact(_) | Scope::All => None,
@@ -367,12 +374,12 @@ fn short_range(scope: &Scope) -> Option<(&str, String, Value)> {
             let (from, to) = below(uid);
             Some((uid, from, Value::Text(to)))
         }
-        // To SQLite, every text is less than any blob.
+        // All uids: in SQLite, every text is less than any blob.
         Scope::Roots => Some(("", String::new(), Value::Blob(Vec::new()))),
     }
 }
 
-/// The rows of `member` that have one of the values, and a uid in a range.
+/// The rows of `member` with one of the values and with a uid in a range; the bounds are exclusive.
 struct Members<'a> {
     kind: NameId,
     key: NameId,
@@ -381,27 +388,28 @@ struct Members<'a> {
     to: Value,
 }
 
-/// How many values one statement looks for, if it is for more than one.
+/// The number of values that one statement looks up, if there is more than one.
 const BATCH: usize = 64;
 
-/// A statement for one value and one for [`BATCH`], whose parameters are a table.
+/// A statement for one value and a statement for [`BATCH`] values. The values are the parameters of a table, which
+/// `CROSS JOIN` makes the outer loop; unused parameters are NULL, which joins with nothing.
 type PerValues = LazyLock<[String; 2]>;
 
 static COUNT_MEMBERS: PerValues = LazyLock::new(|| per_values("count(*)"));
 static SELECT_MEMBERS: PerValues = LazyLock::new(|| per_values("member.record"));
 
-fn per_values(what: &str) -> [String; 2] {
+fn per_values(column: &str) -> [String; 2] {
     [1, BATCH].map(|values| {
         let values = vec!["(?)"; values].join(", ");
         format!(
-            "SELECT {what} FROM (VALUES {values}) AS wanted CROSS JOIN member ON member.value = wanted.column1 \
+            "SELECT {column} FROM (VALUES {values}) AS wanted CROSS JOIN member ON member.value = wanted.column1 \
              WHERE member.kind = ? AND member.key = ? AND member.uid > ? AND member.uid < ?"
         )
     })
 }
 
 impl Members<'_> {
-    /// Calls the function with the number in each row that the statement finds.
+    /// Calls the function with the number in each row that the statement returns.
     fn each(&self, view: &View<'_>, [one, many]: &[String; 2], take: &mut impl FnMut(i64)) -> Result<(), StoreError> {
         let (select, len) = if self.values.len() == 1 { (one, 1) } else { (many, BATCH) };
         let mut select = view.connection()?.prepare_cached(select).map_err(store_error)?;
@@ -418,22 +426,22 @@ impl Members<'_> {
     }
 }
 
-/// Adds records that are sorted here to the source that holds such, so that many small places are one source.
+/// Adds records to the source that is sorted in memory, so that any number of short lists is one source.
 pub(super) fn push_sorted(sources: &mut Vec<Source>, rows: Vec<Keyed>) {
     if rows.is_empty() {
         return;
     }
-    let standing = sources.iter_mut().find_map(|source| match source {
-        Source::Sorted(standing) => Some(standing),
-        Source::Kept { .. } => None,
+    let existing = sources.iter_mut().find_map(|source| match source {
+        Source::Sorted(existing) => Some(existing),
+        Source::Tree { .. } => None,
     });
-    match standing {
-        Some(standing) => standing.extend(rows),
+    match existing {
+        Some(existing) => existing.extend(rows),
         None => sources.push(Source::Sorted(rows)),
     }
 }
 
-/// The values of a filter, each once.
+/// Returns the values of a filter, sorted and without duplicates.
 pub(super) fn distinct(values: &[KeyValue]) -> Vec<&[u8]> {
     let mut values: Vec<&[u8]> = values.iter().map(KeyValue::as_bytes).collect();
     values.sort_unstable();

@@ -1,30 +1,36 @@
-//! Changes to orders.
+//! Insertion into and removal from counted trees.
+//!
+//! Both descend to a leaf and adjust the counts on the way back. Every count on the path changes, so every operation
+//! rewrites the nodes of its path; [`NodesMut`] buffers them, because the commits of a group share most of the path.
 
 use std::ops::Range;
 
 use platform_engine::store::StoreError;
 
-use super::{BRANCH, LEAF, LEAST_ENTRIES, NODE_LEN, NUMBER_LEN, Node};
+use super::{BRANCH, LEAF, MAX_NODE_LEN, MIN_ENTRIES, NUMBER_LEN, Node};
 use crate::error::corrupt;
 
-/// Where nodes are changed. What is changed is kept in memory until the end of the transaction, so that a node that
-/// a group of commits comes by again and again is written once.
+/// Write access to nodes. Changed nodes are buffered until the end of the transaction, so that a node that many commits
+/// of a group change is written once.
 pub(crate) trait NodesMut {
-    /// Returns the bytes of a node, which the caller may change.
+    /// Returns the bytes of a node for changing; the node is written even if the caller does not change it.
     fn edit(&mut self, id: u64) -> Result<&mut Vec<u8>, StoreError>;
     /// Adds a node and returns its number.
     fn add(&mut self, bytes: Vec<u8>) -> u64;
     fn delete(&mut self, id: u64);
 }
 
-/// A node that was split off another, to be its right neighbour.
+/// A node that was split off, to become the right neighbor of the node it came from.
 struct Split {
     key: Vec<u8>,
     id: u64,
     count: u64,
 }
 
-/// Adds an entry to the order, and returns its root.
+/// Inserts an entry and returns the tree's root, which is a new one if the tree was empty or became deeper.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if the tree already has the key.
 pub(crate) fn insert(nodes: &mut impl NodesMut, root: u64, key: &[u8], record: u64) -> Result<u64, StoreError> {
     if root == 0 {
         let mut leaf = vec![LEAF];
@@ -32,6 +38,7 @@ pub(crate) fn insert(nodes: &mut impl NodesMut, root: u64, key: &[u8], record: u
         return Ok(nodes.add(leaf));
     }
     let Some(split) = insert_below(nodes, root, key, record)? else { return Ok(root) };
+    // The root was split: a new root has both halves as its children. Its first key is never compared.
     let left = Node(nodes.edit(root)?).count();
     let mut branch = vec![BRANCH];
     let end = put_entry(&mut branch, 1..1, &[], root, Some(left));
@@ -45,7 +52,7 @@ fn insert_below(nodes: &mut impl NodesMut, id: u64, key: &[u8], record: u64) -> 
     if node.is_leaf() {
         let next = node.entries().find(|entry| entry.key >= key);
         if next.is_some_and(|entry| entry.key == key) {
-            return Err(corrupt("an order has the entry already"));
+            return Err(corrupt("a tree already has an entry with this key"));
         }
         let at = next.map_or(bytes.len(), |entry| entry.start);
         put_entry(bytes, at..at, key, record, None);
@@ -54,6 +61,8 @@ fn insert_below(nodes: &mut impl NodesMut, id: u64, key: &[u8], record: u64) -> 
     let (_, child, _) = node.child_for(key).ok_or_else(no_children)?;
     let (child_key, target, count, place) = (child.key.to_vec(), child.target, child.count, child.start..child.end);
     let new = insert_below(nodes, target, key, record)?;
+    // `place` is still valid: the recursion changes descendants only. The inserted entry is counted in one of the two
+    // nodes if the child was split.
     let bytes = nodes.edit(id)?;
     let moved = new.as_ref().map_or(0, |split| split.count);
     let end = put_entry(bytes, place, &child_key, target, Some(count + 1 - moved));
@@ -62,13 +71,14 @@ fn insert_below(nodes: &mut impl NodesMut, id: u64, key: &[u8], record: u64) -> 
     split(nodes, id, end)
 }
 
-/// Splits the node if it has become too long; `last` is where something was added to it.
+/// Splits the node if it has become too long. `last` is the offset of the entry that was added.
 fn split(nodes: &mut impl NodesMut, id: u64, last: usize) -> Result<Option<Split>, StoreError> {
     let bytes = nodes.edit(id)?;
-    if bytes.len() <= NODE_LEN || Node(bytes).entries().count() < LEAST_ENTRIES {
+    if bytes.len() <= MAX_NODE_LEN || Node(bytes).entries().count() < MIN_ENTRIES {
         return Ok(None);
     }
-    // What is added at the end tends to be followed by more: leave the full node as it is, and begin another.
+    // An entry at the end is usually followed by further ones (times, sequences). Splitting in the middle would leave
+    // every node half full; so leave this node full and start a new one.
     let at_end = Node(bytes).entries().last().is_some_and(|entry| entry.start == last);
     let target = if at_end { last } else { bytes.len() / 2 };
     let middle = Node(bytes).entries().skip(1).find(|entry| entry.end > target);
@@ -79,16 +89,19 @@ fn split(nodes: &mut impl NodesMut, id: u64, last: usize) -> Result<Option<Split
     Ok(Some(Split { key, id: nodes.add(right), count }))
 }
 
-/// Removes an entry from the order, and returns its root.
+/// Removes an entry and returns the tree's root: 0 if the tree is now empty.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if the tree does not have the key.
 pub(crate) fn remove(nodes: &mut impl NodesMut, mut root: u64, key: &[u8]) -> Result<u64, StoreError> {
     if root == 0 {
         return Err(missing());
     }
-    if remove_below(nodes, root, key)? == Left::Nothing {
+    if remove_below(nodes, root, key)? == Remaining::Nothing {
         nodes.delete(root);
         return Ok(0);
     }
-    // A root with one child is one too many.
+    // A branch with one child is useless as the root: the child takes its place.
     loop {
         let node = Node(nodes.edit(root)?);
         let mut entries = node.entries();
@@ -99,41 +112,45 @@ pub(crate) fn remove(nodes: &mut impl NodesMut, mut root: u64, key: &[u8]) -> Re
     }
 }
 
-/// What a removal left in a node.
+/// Whether a node still has entries after a removal. The caller deletes an empty node.
 #[derive(PartialEq)]
-enum Left {
+enum Remaining {
     Entries,
     Nothing,
 }
 
-fn left_in(bytes: &[u8]) -> Left {
-    if bytes.len() == 1 { Left::Nothing } else { Left::Entries }
+fn remaining_in(bytes: &[u8]) -> Remaining {
+    // The tag alone is one byte.
+    if bytes.len() == 1 { Remaining::Nothing } else { Remaining::Entries }
 }
 
-fn remove_below(nodes: &mut impl NodesMut, id: u64, key: &[u8]) -> Result<Left, StoreError> {
+fn remove_below(nodes: &mut impl NodesMut, id: u64, key: &[u8]) -> Result<Remaining, StoreError> {
     let bytes = nodes.edit(id)?;
     let node = Node(bytes);
     if node.is_leaf() {
         let place = node.entries().find(|entry| entry.key == key).map(|entry| entry.start..entry.end);
         bytes.drain(place.ok_or_else(missing)?);
-        return Ok(left_in(bytes));
+        return Ok(remaining_in(bytes));
     }
     let (index, child, _) = node.child_for(key).ok_or_else(no_children)?;
     let (child_key, target, count, place) = (child.key.to_vec(), child.target, child.count, child.start..child.end);
-    if remove_below(nodes, target, key)? == Left::Nothing {
+    if remove_below(nodes, target, key)? == Remaining::Nothing {
         nodes.delete(target);
+        // If this was the first child, its successor becomes the first, and its key is ignored from now on.
         let bytes = nodes.edit(id)?;
         bytes.drain(place);
-        return Ok(left_in(bytes));
+        return Ok(remaining_in(bytes));
     }
     put_entry(nodes.edit(id)?, place, &child_key, target, Some(count - 1));
-    if nodes.edit(target)?.len() < NODE_LEN / 4 {
+    // Merging only small nodes, and only up to three quarters of a node, keeps a node from being merged and split
+    // again and again.
+    if nodes.edit(target)?.len() < MAX_NODE_LEN / 4 {
         merge(nodes, id, index)?;
     }
-    Ok(Left::Entries)
+    Ok(Remaining::Entries)
 }
 
-/// Joins the child at that place with a neighbour, if one node has room for both.
+/// Merges the child with this index with a neighbor, if both together are well below the size of a split.
 fn merge(nodes: &mut impl NodesMut, id: u64, index: usize) -> Result<(), StoreError> {
     let bytes = nodes.edit(id)?;
     let children = Node(bytes).entries().count();
@@ -143,12 +160,13 @@ fn merge(nodes: &mut impl NodesMut, id: u64, index: usize) -> Result<(), StoreEr
     let (left_id, right_id, count) = (left.target, right.target, left.count + right.count);
     let (left_key, right_key, place) = (left.key.to_vec(), right.key.to_vec(), left.start..right.end);
     let mut tail = nodes.edit(right_id)?.clone();
-    if nodes.edit(left_id)?.len() + tail.len() > NODE_LEN * 3 / 4 {
+    if nodes.edit(left_id)?.len() + tail.len() > MAX_NODE_LEN * 3 / 4 {
         return Ok(());
     }
     let head = Node(&tail).entries().next().map(|entry| (entry.start..entry.end, entry.target, entry.count));
     if let (false, Some((place, target, count))) = (Node(&tail).is_leaf(), head) {
-        // The key of a first child was not looked at, but that of a later one is.
+        // The right node's first child is no longer a first child, so its key is compared from now on: replace it with
+        // the bound that the parent had for the right node.
         put_entry(&mut tail, place, &right_key, target, Some(count));
     }
     nodes.edit(left_id)?.extend(tail.drain(1..));
@@ -157,10 +175,10 @@ fn merge(nodes: &mut impl NodesMut, id: u64, index: usize) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Writes an entry in place of what is there, and returns where it ends; a branch's has a count.
+/// Replaces the bytes in `place` with an entry and returns its end. Entries of branches have a count.
 fn put_entry(bytes: &mut Vec<u8>, place: Range<usize>, key: &[u8], target: u64, count: Option<u64>) -> usize {
     let number = |number: u64| number.to_le_bytes().into_iter().take(NUMBER_LEN);
-    // A key is two values of limited length: `KeyValue::MAX_LEN`, escaped, and a uid.
+    // Never saturates: a key is a value of at most `KeyValue::MAX_LEN` bytes, escaped, and a uid.
     let len = u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes();
     let end = place.start + len.len() + key.len() + NUMBER_LEN + count.map_or(0, |_| NUMBER_LEN);
     let entry = len.into_iter().chain(key.iter().copied()).chain(number(target));
@@ -169,11 +187,11 @@ fn put_entry(bytes: &mut Vec<u8>, place: Range<usize>, key: &[u8], target: u64, 
 }
 
 fn no_children() -> StoreError {
-    corrupt("a branch of an order has no children")
+    corrupt("a branch of a tree has no children")
 }
 
 fn missing() -> StoreError {
-    corrupt("an order lacks the entry of a record")
+    corrupt("a tree lacks the entry of a record")
 }
 
 #[cfg(test)]
@@ -181,7 +199,7 @@ mod tests {
     use std::collections::{BTreeMap, HashMap};
 
     use super::{
-        super::{Nodes, Visit, prove, rank, slice},
+        super::{Nodes, Visit, rank, slice, verify},
         *,
     };
 
@@ -214,7 +232,7 @@ mod tests {
             visited += usize::from(matches!(visit, Visit::Node(_)));
             Ok(())
         };
-        let total = if root == 0 { 0 } else { prove(nodes, root, &mut count).unwrap() };
+        let total = if root == 0 { 0 } else { verify(nodes, root, &mut count).unwrap() };
         assert_eq!((total as usize, visited), (model.len(), nodes.0.len()));
         let all: Vec<_> = model.iter().collect();
         for from in [0, 1, all.len() / 3, all.len() / 2, all.len().saturating_sub(2), all.len()] {
@@ -230,13 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn an_order_agrees_with_a_sorted_map_as_it_grows_and_shrinks() {
+    fn a_tree_agrees_with_a_sorted_map_while_it_grows_and_shrinks() {
         let (mut nodes, mut root, mut model) = (Memory::default(), 0, BTreeMap::new());
         let mut random = 1_u64;
         for round in 0..40_000_u64 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let number = random >> 40;
-            // First growing, then shrinking; keys of very different lengths.
+            // The tree grows at first and shrinks later; the lengths of keys differ greatly.
             let growing = number % 10 < if round < 20_000 { 7 } else { 2 };
             let mut key = (number % 4_000).to_be_bytes().to_vec();
             key.resize(
@@ -260,12 +278,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_at_the_end_fills_its_nodes() {
+    fn ascending_insertions_fill_the_nodes() {
         let (mut nodes, mut root) = (Memory::default(), 0);
         for number in 0..10_000_u64 {
             root = insert(&mut nodes, root, &number.to_be_bytes(), number).unwrap();
         }
         let bytes: usize = nodes.0.values().map(Vec::len).sum();
-        assert!(bytes > nodes.0.len() * NODE_LEN * 9 / 10);
+        assert!(bytes > nodes.0.len() * MAX_NODE_LEN * 9 / 10);
     }
 }

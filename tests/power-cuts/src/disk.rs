@@ -1,4 +1,4 @@
-//! A disk with a volatile cache: what is durable, and what is not yet.
+//! A simulated disk with a volatile write cache, which distinguishes durable data from pending operations.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,30 +12,32 @@ use bytes::Bytes;
 
 use crate::trace::{Action, Operation};
 
-/// The size of what a disk writes whole or not at all, in bytes.
+/// The unit that a disk writes atomically, in bytes.
 const SECTOR: usize = 512;
 
-/// A directory, its files, and what of them would outlast a power cut.
+/// A directory with its files, and the part of them that is durable.
 #[derive(Debug)]
 pub struct Disk {
-    /// Number 0 is the directory itself.
+    /// Files and directories. Number 0 is the root directory. Removed ones stay, because they may survive a power cut.
     nodes: Vec<Node>,
+    /// The file that each inode number belongs to at this point of the trace.
     inodes: HashMap<u64, usize>,
 }
 
 #[derive(Debug)]
 enum Node {
     File {
-        /// As of the last sync.
+        /// The content as of the last sync.
         durable: Vec<u8>,
-        /// Since then.
+        /// The operations since then.
         pending: Vec<Change>,
     },
     Directory {
+        /// The current names.
         names: BTreeMap<String, usize>,
-        /// As of the last sync.
+        /// The names as of the last sync.
         durable: BTreeMap<String, usize>,
-        /// Since then.
+        /// The operations since then.
         pending: Vec<Naming>,
     },
 }
@@ -46,7 +48,7 @@ enum Change {
     Truncate(u64),
 }
 
-/// A change of the names in one directory, which file systems make as a whole and in order.
+/// A change of the names in one directory. File systems apply such changes atomically and in order.
 #[derive(Debug, Clone)]
 enum Naming {
     Set(String, usize),
@@ -67,21 +69,21 @@ impl Naming {
     }
 }
 
-/// What becomes of operations that were not synced when the power fails.
+/// The fate of pending operations in a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// All are lost.
     Dropped,
-    /// All are on the disk.
+    /// All survive.
     Kept,
-    /// Of each file the first so many are on the disk, the next is torn.
+    /// For each file, a random prefix survives, and the operation after it is torn.
     InOrder,
-    /// Any of them are on the disk, whole or torn.
+    /// A random subset survives; some of these are torn.
     AnyOrder,
 }
 
 impl Fate {
-    /// All of them.
+    /// All fates.
     pub const ALL: [Self; 4] = [Self::Dropped, Self::Kept, Self::InOrder, Self::AnyOrder];
 }
 
@@ -93,10 +95,10 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// Does an operation.
+    /// Applies an operation.
     ///
     /// # Errors
-    /// When the operation does not fit those before it.
+    /// If the operation contradicts the earlier ones.
     pub fn apply(&mut self, operation: &Operation) -> Result<()> {
         let Operation { inode, path, action, .. } = operation;
         match action {
@@ -114,7 +116,7 @@ impl Disk {
             Action::Truncate(length) => self.change(*inode, Change::Truncate(*length)),
             Action::Rename(to) => {
                 let node = self.find(path)?;
-                ensure!(split(path).0 == split(to).0, "`{path}` is moved to another directory: `{to}`");
+                ensure!(split(path).0 == split(to).0, "moving `{path}` to another directory, `{to}`, is not supported");
                 self.rename(path, |name| Naming::Rename(name, split(to).1.to_owned(), node))
             }
             Action::Link(to) => {
@@ -133,7 +135,9 @@ impl Disk {
 
     fn find(&self, path: &str) -> Result<usize> {
         path.split('/').filter(|name| !name.is_empty()).try_fold(0, |node, name| match self.nodes.get(node) {
-            Some(Node::Directory { names, .. }) => names.get(name).copied().with_context(|| format!("no `{path}`")),
+            Some(Node::Directory { names, .. }) => {
+                names.get(name).copied().with_context(|| format!("`{path}` does not exist"))
+            }
             _ => bail!("`{path}` is not in a directory"),
         })
     }
@@ -152,16 +156,16 @@ impl Disk {
 
     fn change(&mut self, inode: u64, change: Change) -> Result<()> {
         let node = self.inodes.get(&inode).and_then(|node| self.nodes.get_mut(*node));
-        let Some(Node::File { pending, .. }) = node else { bail!("a file that was not created is written") };
+        let Some(Node::File { pending, .. }) = node else { bail!("a write to a file that was not created") };
         pending.push(change);
         Ok(())
     }
 
-    /// After a sync that failed, what was not durable never will be: the system does not try to write it again.
+    /// Makes pending operations durable, or, if the sync failed, drops them: the system does not retry failed writes.
     fn sync(&mut self, inode: u64, path: &str, succeeded: bool) -> Result<()> {
         let node = match self.find(path) {
             Ok(node) if matches!(self.nodes.get(node), Some(Node::Directory { .. })) => node,
-            _ => *self.inodes.get(&inode).with_context(|| format!("no `{path}` to sync"))?,
+            _ => *self.inodes.get(&inode).with_context(|| format!("a sync of `{path}`, which does not exist"))?,
         };
         match self.nodes.get_mut(node).context("no such file")? {
             Node::File { durable, pending } => {
@@ -176,10 +180,10 @@ impl Disk {
         Ok(())
     }
 
-    /// Builds the directory as it may be found after a power cut, in an empty directory.
+    /// Builds, in the empty directory `to`, the directory as it can be found after a power cut.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn after_cut(&self, fate: Fate, rng: &mut fastrand::Rng, to: &Path) -> Result<()> {
         self.build(0, fate, rng, to)
     }
@@ -197,7 +201,7 @@ impl Disk {
             }
             Node::Directory { durable, pending, .. } => {
                 let mut names = durable.clone();
-                // A journal has metadata in order.
+                // Journaling file systems keep the order of metadata operations.
                 let fate = if fate == Fate::AnyOrder { Fate::InOrder } else { fate };
                 survivors(pending, fate, rng, |naming, torn, _| {
                     if !torn {
@@ -216,7 +220,7 @@ impl Disk {
     }
 }
 
-/// Returns the fate of the files in a directory. Names and contents need not survive together.
+/// Returns a fate for a file in a directory. Names and contents do not have to survive together.
 fn fate_of(directory: Fate, rng: &mut fastrand::Rng) -> Fate {
     match directory {
         Fate::InOrder => *rng.choice(&Fate::ALL).unwrap_or(&directory),
@@ -224,7 +228,7 @@ fn fate_of(directory: Fate, rng: &mut fastrand::Rng) -> Fate {
     }
 }
 
-/// Calls with each pending operation that is on the disk, and whether it is torn.
+/// Calls the function with each pending operation that survives, and whether it is torn.
 fn survivors<T>(
     pending: &[T],
     fate: Fate,
@@ -235,9 +239,9 @@ fn survivors<T>(
         Fate::Dropped => {}
         Fate::Kept => pending.iter().for_each(|operation| survivor(operation, false, rng)),
         Fate::InOrder => {
-            let whole = rng.usize(..=pending.len());
-            for (index, operation) in pending.iter().enumerate().take(whole + 1) {
-                survivor(operation, index == whole, rng);
+            let complete = rng.usize(..=pending.len());
+            for (index, operation) in pending.iter().enumerate().take(complete + 1) {
+                survivor(operation, index == complete, rng);
             }
         }
         Fate::AnyOrder => {
@@ -259,7 +263,7 @@ impl Change {
         }
     }
 
-    /// Writes some of the sectors. A change of the length is not torn.
+    /// Writes a random subset of the sectors. A torn change of the length has no effect.
     fn apply_torn(&self, content: &mut Vec<u8>, rng: &mut fastrand::Rng) {
         let Self::Write(offset, bytes) = self else { return };
         let (mut offset, mut rest) = (*offset as usize, &bytes[..]);
@@ -279,11 +283,12 @@ fn write_at(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     if content.len() < end {
         content.resize(end, 0);
     }
-    if let Some(place) = content.get_mut(offset..end) {
-        place.copy_from_slice(bytes);
+    if let Some(range) = content.get_mut(offset..end) {
+        range.copy_from_slice(bytes);
     }
 }
 
+/// Splits a path into its directory and its name.
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }

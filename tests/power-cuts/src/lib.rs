@@ -1,11 +1,11 @@
-//! Power cuts and failed syncs.
+//! Simulation of power cuts and failed syncs.
 //!
-//! A program writes to a directory while a recorder writes down every operation on its files ([`Trace`]). A power cut
-//! is then any point of that trace: what was synced is on the [`Disk`], and of the rest anything may be there, by whole
-//! writes, by sectors, or not at all. For many cuts the directory is built as it could have been found afterwards, and
-//! checked against what the program had acknowledged by then.
+//! A program writes to a directory while a recorder records every operation on its files ([`Trace`]). A power cut is a
+//! point in the trace: data that was synced before it is on the [`Disk`], and of all other operations any part may be
+//! there, whole, by sectors, or not at all. For many cuts, the tests build a directory as it could be found afterwards,
+//! and compare it with the writes that the program had acknowledged before the cut.
 //!
-//! The model is stricter than common file systems: syncing a file does not make its name durable, only syncing its
+//! The model is stricter than common file systems: syncing a file does not make its name durable; only syncing its
 //! directory does.
 
 use std::{path::Path, process::Command};
@@ -20,19 +20,20 @@ pub use disk::{Disk, Fate};
 pub use trace::{Action, Operation, Trace};
 pub use workload::{Acknowledged, Ran, Subject, verify, work};
 
-/// A program that ran under the recorder, and what it did.
+/// A recorded run of the workload.
 #[derive(Debug)]
 pub struct Recording {
-    /// What it did to its files.
+    /// The operations on its files.
     pub trace: Trace,
-    /// What it acknowledged, and how it ended.
+    /// The writes that it acknowledged, and the errors that it got.
     pub ran: Ran,
 }
 
-/// Runs the workload of a subject in an empty directory under the recorder, and lets the sync with this number fail.
+/// Runs the workload of a subject in an empty directory under the recorder; the sync with the number `failing_sync`
+/// fails, counted from 1.
 ///
 /// # Errors
-/// When the workload cannot be run, or the trace cannot be read.
+/// If the workload fails, or the trace cannot be read.
 #[cfg(recorder)]
 pub fn run(workload: &Path, subject: Subject, failing_sync: Option<u64>) -> Result<Recording> {
     let home = tempfile::tempdir()?;
@@ -48,6 +49,7 @@ pub fn run(workload: &Path, subject: Subject, failing_sync: Option<u64>) -> Resu
     let output = command.output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "the workload failed: {}: {stderr}", output.status);
-    let ran = serde_json::from_slice(&output.stdout).with_context(|| format!("the workload's report: {stderr}"))?;
+    let ran = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("cannot read the workload's report: {stderr}"))?;
     Ok(Recording { trace: Trace::read(&trace)?, ran })
 }

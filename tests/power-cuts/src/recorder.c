@@ -1,19 +1,19 @@
 /*
- * Records what a program does to the files of one directory, in the order in which it is done, and makes a chosen
- * sync fail. It is preloaded by LD_PRELOAD and knows nothing of the program.
+ * Records the operations of a program on the files of one directory, in the order of execution, and makes a chosen
+ * sync fail. It is preloaded by LD_PRELOAD and does not depend on the program.
  *
  * RECORD_DIR    the directory, absolute and without symbolic links
  * RECORD_TRACE  the file that records are appended to
- * RECORD_FAIL   the number of the sync that fails with EIO, counted from 1; without it none fails
+ * RECORD_FAIL   the number of the sync that fails with EIO, counted from 1; without it, none fails
  *
  * A record is: operation (1 byte), inode, offset and length (8 bytes each, native order), length of the path
  * (4 bytes), the path relative to the directory, and data: the bytes of a write, the second path of a rename or link.
  *
- * A seccomp filter traps the system calls that change files, so that libraries which do not call the C library's
- * functions are seen too. The handler of SIGSYS repeats the call and writes the record. One lock is held from before
- * the call until its record is written: the trace is a serial order, and the record of an operation is complete
- * before the program learns that the operation is done. Changes through shared memory maps are not seen; SQLite's WAL
- * index is the only such file, and SQLite makes it again when it opens a store.
+ * A seccomp filter traps the system calls that change files, so that calls that bypass the C library's functions are
+ * recorded too. The handler of SIGSYS repeats the call and writes the record. One lock is held from before the call
+ * until its record is written: so the trace is a serial order, and the record of an operation is complete before the
+ * program learns that the operation has been done. Changes through shared memory mappings are not recorded; SQLite's
+ * WAL index is the only such file, and SQLite rebuilds it when it opens a store.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -62,10 +62,10 @@ static size_t dir_len;
 static int trace = -1;
 static long fail_at, syncs;
 
-/* A call whose sixth argument is this, which the kernel ignores in all calls that are trapped, passes the filter. */
+/* A call with this sixth argument passes the filter. The kernel ignores the argument in all calls that are trapped. */
 #define PASS 0x7265636f72646572L
 
-/* Makes a system call that is not trapped. Returns its result, or -errno. */
+/* Makes a system call without trapping it. Returns its result, or -errno. */
 static long pass(long number, long a, long b, long c, long d, long e) {
     long result = syscall(number, a, b, c, d, e, PASS);
     return result == -1 ? -errno : result;
@@ -90,7 +90,8 @@ static void record(enum operation operation, uint64_t inode, uint64_t offset, ui
     if (pass(SYS_writev, trace, (long)parts, 3, 0, 0) != total) fail("recorder: cannot write the trace\n");
 }
 
-/* Writes the path relative to the directory, and returns whether it lies there. "" is the directory itself. */
+/* Writes the path relative to the directory to `out`, and returns whether it is in the directory. "" is the directory
+ * itself. */
 static int within(const char *path, char *out) {
     if (strncmp(path, dir, dir_len) || (path[dir_len] && path[dir_len] != '/')) return 0;
     snprintf(out, PATH_MAX, "%s", path[dir_len] ? path + dir_len + 1 : "");
@@ -99,7 +100,8 @@ static int within(const char *path, char *out) {
     return 1;
 }
 
-static int named(int at, const char *path, char *out) {
+/* Like within(), for a path that is relative to the open directory `at`. */
+static int resolve(int at, const char *path, char *out) {
     char full[2 * PATH_MAX], link[64], base[PATH_MAX];
     if (!path) return 0;
     if (path[0] == '/') return within(path, out);
@@ -112,8 +114,9 @@ static int named(int at, const char *path, char *out) {
     return within(full, out);
 }
 
-/* Writes the path of an open file or directory, and returns whether it lies in the directory and has a name. */
-static int opened(int fd, char *out, struct stat *status) {
+/* Writes the relative path of an open file or directory to `out`, and returns whether it is in the directory and has
+ * not been unlinked. */
+static int resolve_fd(int fd, char *out, struct stat *status) {
     char link[64], path[PATH_MAX];
     if (fd == trace || fstat(fd, status) || (!S_ISREG(status->st_mode) && !S_ISDIR(status->st_mode))) return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -123,14 +126,16 @@ static int opened(int fd, char *out, struct stat *status) {
     return status->st_nlink > 0 && within(path, out);
 }
 
+/* Returns the offset at which write() will write. */
 static uint64_t position(int fd, const struct stat *status) {
     return fcntl(fd, F_GETFL) & O_APPEND ? (uint64_t)status->st_size : (uint64_t)lseek(fd, 0, SEEK_CUR);
 }
 
+/* Opens a file, and records whether that created or truncated it. */
 static long create(long number, int at, const char *path, long flags, long mode, int openat_form) {
     char name[PATH_MAX];
     struct stat before, after;
-    int watched = flags & (O_CREAT | O_TRUNC) && named(at, path, name);
+    int watched = flags & (O_CREAT | O_TRUNC) && resolve(at, path, name);
     int existed = watched && !fstatat(at, path, &before, 0);
     long fd = openat_form ? pass(number, at, (long)path, flags, mode, 0) : pass(number, (long)path, flags, mode, 0, 0);
     if (!watched || fd < 0 || fstat((int)fd, &after)) return fd;
@@ -139,8 +144,8 @@ static long create(long number, int at, const char *path, long flags, long mode,
     return fd;
 }
 
-/* Records what was done to one name, or of one name to another. */
-static long names(enum operation operation, long done, int known, const char *name, const char *other) {
+/* Records a successful operation on one name or two, and returns its result. */
+static long record_names(enum operation operation, long done, int known, const char *name, const char *other) {
     if (known && done == 0) record(operation, 0, 0, other ? strlen(other) : 0, name, other);
     return done;
 }
@@ -148,14 +153,14 @@ static long names(enum operation operation, long done, int known, const char *na
 static long two_names(enum operation operation, long number, const long *a, int from_at, const char *from, int to_at,
                       const char *to) {
     char old[PATH_MAX], new[PATH_MAX];
-    int old_known = named(from_at, from, old), new_known = named(to_at, to, new);
+    int old_known = resolve(from_at, from, old), new_known = resolve(to_at, to, new);
     long done = pass(number, a[0], a[1], a[2], a[3], a[4]);
     if (done == 0 && old_known != new_known) fail("recorder: a file was moved into or out of the directory\n");
-    return names(operation, done, old_known && new_known, old, new);
+    return record_names(operation, done, old_known && new_known, old, new);
 }
 
-/* Makes the call that was trapped, and records what it did. */
-static long done(long number, const long *a) {
+/* Makes the call that was trapped, and records its effect. */
+static long execute(long number, const long *a) {
     char name[PATH_MAX];
     struct stat status;
     int fd = (int)a[0];
@@ -163,7 +168,7 @@ static long done(long number, const long *a) {
     case SYS_openat: return create(number, fd, (const char *)a[1], a[2], a[3], 1);
     case SYS_write:
     case SYS_pwrite64: {
-        if (fd <= 2 || !opened(fd, name, &status)) break;
+        if (fd <= 2 || !resolve_fd(fd, name, &status)) break;
         uint64_t at = number == SYS_write ? position(fd, &status) : (uint64_t)a[3];
         long written = pass(number, a[0], a[1], a[2], a[3], 0);
         if (written > 0) record(WRITE, status.st_ino, at, (uint64_t)written, name, (const void *)a[1]);
@@ -175,12 +180,12 @@ static long done(long number, const long *a) {
     case SYS_copy_file_range:
     case SYS_sendfile: {
         int to = number == SYS_copy_file_range ? (int)a[2] : fd;
-        if (to > 2 && opened(to, name, &status)) fail("recorder: a call that writes is not supported\n");
+        if (to > 2 && resolve_fd(to, name, &status)) fail("recorder: unsupported system call that writes to a file\n");
         break;
     }
     case SYS_ftruncate:
     case SYS_fallocate: {
-        if (!opened(fd, name, &status)) break;
+        if (!resolve_fd(fd, name, &status)) break;
         long changed = pass(number, a[0], a[1], a[2], a[3], 0);
         if (!changed && !fstat(fd, &status))
             record(TRUNCATE, status.st_ino, 0, (uint64_t)status.st_size, name, NULL);
@@ -188,7 +193,7 @@ static long done(long number, const long *a) {
     }
     case SYS_fsync:
     case SYS_fdatasync: {
-        if (!opened(fd, name, &status)) break;
+        if (!resolve_fd(fd, name, &status)) break;
         long synced = ++syncs == fail_at ? -EIO : pass(number, a[0], 0, 0, 0, 0);
         record(synced ? SYNC_FAILED : SYNC, status.st_ino, 0, 0, name, NULL);
         return synced;
@@ -197,13 +202,13 @@ static long done(long number, const long *a) {
     case SYS_renameat2: return two_names(RENAME, number, a, fd, (const char *)a[1], (int)a[2], (const char *)a[3]);
     case SYS_linkat: return two_names(LINK, number, a, fd, (const char *)a[1], (int)a[2], (const char *)a[3]);
     case SYS_unlinkat: {
-        int known = named(fd, (const char *)a[1], name);
+        int known = resolve(fd, (const char *)a[1], name);
         enum operation operation = a[2] & AT_REMOVEDIR ? RMDIR : UNLINK;
-        return names(operation, pass(number, a[0], a[1], a[2], 0, 0), known, name, NULL);
+        return record_names(operation, pass(number, a[0], a[1], a[2], 0, 0), known, name, NULL);
     }
     case SYS_mkdirat: {
-        int known = named(fd, (const char *)a[1], name);
-        return names(MKDIR, pass(number, a[0], a[1], a[2], 0, 0), known, name, NULL);
+        int known = resolve(fd, (const char *)a[1], name);
+        return record_names(MKDIR, pass(number, a[0], a[1], a[2], 0, 0), known, name, NULL);
     }
 #ifdef SYS_open
     case SYS_open: return create(number, AT_FDCWD, (const char *)a[0], a[1], a[2], 0);
@@ -211,12 +216,12 @@ static long done(long number, const long *a) {
     case SYS_link: return two_names(LINK, number, a, AT_FDCWD, (const char *)a[0], AT_FDCWD, (const char *)a[1]);
     case SYS_unlink:
     case SYS_rmdir: {
-        int known = named(AT_FDCWD, (const char *)a[0], name);
-        return names(number == SYS_unlink ? UNLINK : RMDIR, pass(number, a[0], 0, 0, 0, 0), known, name, NULL);
+        int known = resolve(AT_FDCWD, (const char *)a[0], name);
+        return record_names(number == SYS_unlink ? UNLINK : RMDIR, pass(number, a[0], 0, 0, 0, 0), known, name, NULL);
     }
     case SYS_mkdir: {
-        int known = named(AT_FDCWD, (const char *)a[0], name);
-        return names(MKDIR, pass(number, a[0], a[1], 0, 0, 0), known, name, NULL);
+        int known = resolve(AT_FDCWD, (const char *)a[0], name);
+        return record_names(MKDIR, pass(number, a[0], a[1], 0, 0, 0), known, name, NULL);
     }
 #endif
     }
@@ -229,7 +234,7 @@ static void trapped(int signal, siginfo_t *info, void *context) {
     const long arguments[5] = REGISTERS(at);
     int saved = errno;
     pthread_mutex_lock(&lock);
-    long result = done(info->si_syscall, arguments);
+    long result = execute(info->si_syscall, arguments);
     pthread_mutex_unlock(&lock);
     errno = saved;
     RESULT(at) = result;
@@ -269,9 +274,9 @@ __attribute__((constructor)) static void begin(void) {
     RETURN(SECCOMP_RET_ALLOW);
     RETURN(SECCOMP_RET_TRAP);
     struct sock_fprog program = {(unsigned short)(next - filter), filter};
-    /* PASS leads to the last but one instruction. */
+    /* The jump for PASS leads to the second to last instruction, RET_ALLOW. */
     filter[4].jt = COUNT + 1;
     if (sigaction(SIGSYS, &action, NULL) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
-        fail("recorder: the system does not let system calls be trapped\n");
+        fail("recorder: the system does not allow trapping system calls\n");
 }

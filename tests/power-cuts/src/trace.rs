@@ -1,11 +1,11 @@
-//! What the recorder wrote.
+//! The trace that the recorder writes; see `recorder.c` for its format.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, bail};
 use bytes::{Buf as _, Bytes};
 
-/// The operations of a program on the files of a directory, in the order in which they were done.
+/// The operations of a program on the files of a directory, in the order of execution.
 #[derive(Debug)]
 pub struct Trace {
     /// The operations.
@@ -15,17 +15,17 @@ pub struct Trace {
 /// One operation.
 #[derive(Debug, Clone)]
 pub struct Operation {
-    /// How many bytes the trace had when the operation was recorded.
+    /// The length of the trace in bytes after the operation was recorded.
     pub end: u64,
-    /// The number of the file, which is used again when a file is removed; 0 for what is done to names.
+    /// The inode number of the file, which can be reused after the file is removed; 0 for operations on names.
     pub inode: u64,
-    /// The file's name when it was done, relative to the directory; empty for the directory itself.
+    /// The path of the file at that time, relative to the directory; empty for the directory itself.
     pub path: String,
-    /// What was done.
+    /// The action.
     pub action: Action,
 }
 
-/// What an operation does.
+/// The action of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Creates an empty file.
@@ -34,13 +34,13 @@ pub enum Action {
     Write(u64, Bytes),
     /// Sets the length.
     Truncate(u64),
-    /// Makes what was done to a file, or to the names in a directory, outlast a power cut.
+    /// Makes a file's content, or the names in a directory, durable.
     Sync,
-    /// Would have done so, and reported an error.
+    /// A sync that reported an error.
     SyncFailed,
-    /// Gives a file another name, and takes that from the file that has it.
+    /// Renames a file to this path, and replaces a file that has it.
     Rename(String),
-    /// Gives a file a second name.
+    /// Gives a file this second path.
     Link(String),
     /// Removes a file's name.
     Unlink,
@@ -54,7 +54,7 @@ impl Trace {
     /// Reads a trace.
     ///
     /// # Errors
-    /// When the file cannot be read or is not a trace.
+    /// If the file cannot be read or is not a trace.
     pub fn read(path: &Path) -> Result<Self> {
         let mut bytes = Bytes::from(fs::read(path)?);
         let total = bytes.len();
@@ -63,8 +63,8 @@ impl Trace {
             let (code, inode, offset) = (bytes.try_get_u8()?, bytes.try_get_u64_ne()?, bytes.try_get_u64_ne()?);
             let (length, path_length) = (bytes.try_get_u64_ne()?, bytes.try_get_u32_ne()?);
             let mut take = |length: usize| {
-                let whole = bytes.len() >= length;
-                whole.then(|| bytes.split_to(length)).context("the trace ends within an operation")
+                let is_complete = bytes.len() >= length;
+                is_complete.then(|| bytes.split_to(length)).context("the trace ends within an operation")
             };
             let path = String::from_utf8(take(path_length as usize)?.into())?;
             let mut data = || take(usize::try_from(length)?);
@@ -87,13 +87,13 @@ impl Trace {
         Ok(Self { operations })
     }
 
-    /// Returns how many syncs were done, failed ones included.
+    /// Returns the number of syncs, including failed ones.
     pub fn syncs(&self) -> usize {
         let is_sync = |action: &Action| matches!(action, Action::Sync | Action::SyncFailed);
         self.operations.iter().filter(|operation| is_sync(&operation.action)).count()
     }
 
-    /// Returns the trace of a program that had not done these syncs.
+    /// Removes the successful syncs of the paths that `of` selects, as if the program had not called them.
     pub fn without_syncs(mut self, of: impl Fn(&str) -> bool) -> Self {
         self.operations.retain(|operation| operation.action != Action::Sync || !of(&operation.path));
         self

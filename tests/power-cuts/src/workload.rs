@@ -1,4 +1,4 @@
-//! What is written under the recorder, and how it is found again.
+//! The workload that runs under the recorder, and the verification of a directory after a power cut.
 
 use std::{
     collections::BTreeMap,
@@ -27,13 +27,13 @@ use platform_store_sled::SledStore;
 use platform_store_sqlite::{SqliteStore, Synchronous};
 use serde::{Deserialize, Serialize};
 
-/// What is written to.
+/// The store, or the files, under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
     /// The SQLite store.
     Sqlite,
-    /// The SQLite store with `synchronous=NORMAL`, which does not promise that a commit survives a power cut.
+    /// The SQLite store with `synchronous=NORMAL`, which does not guarantee that a commit survives a power cut.
     SqliteNormal,
     /// The sled store.
     Sled,
@@ -47,39 +47,41 @@ impl fmt::Display for Subject {
     }
 }
 
-/// What a workload acknowledged, and the errors that it met.
+/// The results of a workload.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Ran {
-    /// What was acknowledged, in the order of commits.
+    /// The acknowledged writes, in the order of commits.
     pub acknowledged: Vec<Acknowledged>,
-    /// The errors that were reported.
+    /// The errors that writes returned.
     pub errors: Vec<String>,
 }
 
-/// A write that was acknowledged.
+/// An acknowledged write.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Acknowledged {
-    /// How many bytes the trace had when the write was acknowledged: a cut at or after it must keep the write.
+    /// The length of the trace in bytes when the write was acknowledged. The write must survive every cut at or after
+    /// this point.
     pub at: u64,
-    /// The commit's sequence; of the data directory, the number of the write.
+    /// The sequence of the commit; for the data directory, the number of the write.
     pub sequence: u64,
-    /// The contents of what was written, by name; none for a delete.
+    /// The written contents, by name; `None` for a delete.
     pub wrote: Contents,
 }
 
 type Contents = BTreeMap<String, Option<String>>;
 
-/// How many threads commit at the same time, and how often each.
+/// The number of threads that commit concurrently.
 const THREADS: usize = 4;
+/// The number of commits of each thread.
 const COMMITS: usize = 12;
-/// How many records a thread writes again and again. With the number of commits, it makes SQLite move its log to the
-/// file while commits go on, and begin the log from the start.
+/// The number of records that a thread writes again and again. Together with the number of commits, it is large enough
+/// that SQLite runs checkpoints between commits and restarts its WAL from the beginning.
 const RECORDS: usize = 100;
 const KIND: &str = "Thing";
 
 /// Writes to a subject in this directory; `trace` is the file that the recorder writes.
 ///
-/// Every write that returns an error is followed by others, as a server goes on too.
+/// After a failed write it continues with the next one, as a server does.
 pub fn work(subject: Subject, directory: &Path, trace: &Path) -> Ran {
     let ran = Mutex::new(Ran::default());
     let done = match subject {
@@ -111,6 +113,7 @@ fn open(subject: Subject, directory: &Path) -> Result<Box<dyn Store>> {
     })
 }
 
+/// Writes the commits of one thread. Commits alternate between many short records and a few long ones with a delete.
 fn write(store: &dyn Store, round: usize, thread: usize, trace: &Path, ran: &Mutex<Ran>) {
     let mut rng = fastrand::Rng::with_seed((round * THREADS + thread) as u64);
     for number in 0..COMMITS {
@@ -155,15 +158,16 @@ fn commit(wrote: &Contents) -> Commit {
 }
 
 impl Ran {
+    /// Records an acknowledged write together with the current length of the trace.
     fn acknowledge(&mut self, trace: &Path, sequence: u64, wrote: Contents) {
         match fs::metadata(trace) {
             Ok(trace) => self.acknowledged.push(Acknowledged { at: trace.len(), sequence, wrote }),
-            Err(error) => self.errors.push(format!("no trace: {error}")),
+            Err(error) => self.errors.push(format!("cannot read the trace: {error}")),
         }
     }
 }
 
-/// Makes the files of a data directory, and rotates the keys.
+/// Creates the files of a data directory and rotates the keys.
 fn rotate(directory: &Path, trace: &Path, ran: &Mutex<Ran>) -> Result<()> {
     let directory = &directory.join("data");
     let (clock, entropy) = (Arc::new(Ticks::default()), Seeded(Mutex::new(fastrand::Rng::with_seed(1))));
@@ -189,7 +193,7 @@ fn ids(keys: &Keys) -> String {
     ids.iter().map(|key| format!("{} ", key.id())).collect()
 }
 
-/// A clock that moves an hour each time it is read.
+/// A clock that advances an hour with each reading.
 #[derive(Debug, Default)]
 struct Ticks(AtomicI64);
 
@@ -208,13 +212,13 @@ impl Entropy for Seeded {
     }
 }
 
-/// Checks the directory that a power cut left: it has the state after some write, and after none before the last that
-/// was acknowledged by then; the store is sound and takes further writes.
+/// Verifies the directory that a power cut left: it has the state after some write, no earlier than the last write that
+/// was acknowledged before the cut, and a store passes its check and accepts further writes.
 ///
-/// `cut` is the end of the last operation before the cut.
+/// `cut` is the [`end`](crate::Operation::end) of the last operation before the cut.
 ///
 /// # Errors
-/// What is wrong.
+/// A description of the first violation.
 pub fn verify(subject: Subject, directory: &Path, ran: &Ran, cut: u64) -> Result<()> {
     let acknowledged = ran.acknowledged.iter().filter(|write| write.at <= cut).map(|write| write.sequence).max();
     let acknowledged = acknowledged.unwrap_or(0);
@@ -234,15 +238,15 @@ fn verify_store<S: Store, F: std::fmt::Display, E: std::error::Error + Send + Sy
     ran: &Ran,
     acknowledged: u64,
 ) -> Result<()> {
-    let sound = || -> Result<()> {
+    let run_check = || -> Result<()> {
         let findings = check(store)?;
-        ensure!(findings.is_empty(), "check finds: {}", findings.iter().map(F::to_string).collect::<String>());
+        ensure!(findings.is_empty(), "the check found: {}", findings.iter().map(F::to_string).collect::<String>());
         Ok(())
     };
-    sound()?;
+    run_check()?;
     let page = pollster::block_on(store.list(&Query::new(KIND, Scope::All)))?;
     let reached = page.items.iter().map(|item| item.revision).max().unwrap_or(0);
-    ensure!(reached >= acknowledged, "commit {acknowledged} was acknowledged, and the store is at {reached}");
+    ensure!(reached >= acknowledged, "commit {acknowledged} was acknowledged, but the store is at {reached}");
     let body = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let found: BTreeMap<_, _> = page.items.iter().map(|item| (item.uid.to_string(), body(&item.body))).collect();
     let mut expected = BTreeMap::new();
@@ -256,10 +260,11 @@ fn verify_store<S: Store, F: std::fmt::Display, E: std::error::Error + Send + Sy
     }
     ensure!(found == expected, "the store is not in the state after commit {reached}");
     let wrote = Contents::from([("top/after".to_owned(), Some("{}".to_owned()))]);
-    pollster::block_on(store.commit(commit(&wrote))).context("the first write after the cut")?;
-    sound()
+    pollster::block_on(store.commit(commit(&wrote))).context("the first write after the cut failed")?;
+    run_check()
 }
 
+/// Verifies that each file has the content of its last acknowledged write or of a later one.
 fn verify_files(directory: &Path, ran: &Ran, acknowledged: u64) -> Result<()> {
     let directory = directory.join("data");
     let keys = Keys::read(&directory)?.map(|keys| ids(&keys));
@@ -273,10 +278,10 @@ fn verify_files(directory: &Path, ran: &Ran, acknowledged: u64) -> Result<()> {
         let needed = writes().rfind(|write| write.sequence <= acknowledged);
         let is_found = |write: &&Acknowledged| write.wrote.get(name) == Some(&found);
         match needed {
-            None => ensure!(found.is_none() || writes().any(|write| is_found(&write)), "{name} is from nowhere"),
+            None => ensure!(found.is_none() || writes().any(|write| is_found(&write)), "{name} was never written so"),
             Some(needed) => ensure!(
                 writes().filter(|write| write.sequence >= needed.sequence).any(|write| is_found(&write)),
-                "{name} was acknowledged as {:?} and is {found:?}",
+                "{name} was acknowledged as {:?}, but is {found:?}",
                 needed.wrote
             ),
         }

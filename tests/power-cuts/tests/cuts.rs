@@ -1,13 +1,13 @@
-//! After a power cut at any moment every acknowledged write is found, and a sync that fails is not passed over.
+//! Acknowledged writes survive power cuts at any moment, and a failed sync is not acknowledged as a success.
 //!
 //! ```text
 //! cargo test -p power-cuts                                       1,000 cuts of each subject
-//! POWER_CUTS=100000 cargo test --release -p power-cuts -- sled   as many as wanted
-//! POWER_SEED=7 cargo test -p power-cuts                          the same random choices again
+//! POWER_CUTS=100000 cargo test --release -p power-cuts -- sled   another number of cuts
+//! POWER_SEED=7 cargo test -p power-cuts                          reproducible random choices
 //! ```
 //!
-//! A seed repeats the choices, and not how threads take turns in the workload. A directory in which something is
-//! wrong is kept and named.
+//! A seed makes the choices of cuts reproducible, but not the scheduling of the workload's threads. The directory of a
+//! failure is not deleted, and its path is printed.
 
 #![cfg(recorder)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how tests fail")]
@@ -24,9 +24,9 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
-/// Cuts the power at many moments, and returns the first thing that is wrong afterwards.
+/// Simulates many power cuts and returns the first violation.
 ///
-/// One half of the cuts is just before a sync, where most can be lost, and the other half anywhere.
+/// Half of the cuts are just before a sync, where the most data is pending, and the others at random moments.
 fn cut(subject: Subject, recording: &Recording) -> Result<(), String> {
     let seed = number("POWER_SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -54,8 +54,8 @@ fn cut(subject: Subject, recording: &Recording) -> Result<(), String> {
         disk.after_cut(fate, &mut rng, home.path()).unwrap();
         if let Err(error) = verify(subject, home.path(), &recording.ran, end) {
             home.disable_cleanup(true);
-            let place = home.path().display();
-            return Err(format!("POWER_SEED={seed}, before operation {moment}, {fate:?}, {place}: {error:#}"));
+            let path = home.path().display();
+            return Err(format!("POWER_SEED={seed}, before operation {moment}, {fate:?}, {path}: {error:#}"));
         }
     }
     Ok(())
@@ -69,21 +69,21 @@ fn survives_power_cuts(subject: Subject) {
 }
 
 #[test]
-fn sqlite_keeps_acknowledged_commits_over_power_cuts() {
+fn acknowledged_commits_of_sqlite_survive_power_cuts() {
     survives_power_cuts(Subject::Sqlite);
 }
 
 #[test]
-fn sled_keeps_acknowledged_commits_over_power_cuts() {
+fn acknowledged_commits_of_sled_survive_power_cuts() {
     survives_power_cuts(Subject::Sled);
 }
 
 #[test]
-fn the_data_directory_keeps_acknowledged_files_over_power_cuts() {
+fn acknowledged_files_of_the_data_directory_survive_power_cuts() {
     survives_power_cuts(Subject::DataDirectory);
 }
 
-/// Lets each sync fail once, and loses what it was to make durable.
+/// Runs the workload once for each of its syncs, and makes this sync fail and lose the data that was pending.
 fn reports_failed_syncs(subject: Subject) {
     let syncs = record(subject, None).trace.syncs() as u64;
     for failing in 1..=syncs {
@@ -100,21 +100,22 @@ fn reports_failed_syncs(subject: Subject) {
 }
 
 #[test]
-fn sqlite_acknowledges_nothing_that_a_failed_sync_lost() {
+fn sqlite_does_not_acknowledge_commits_that_a_failed_sync_lost() {
     reports_failed_syncs(Subject::Sqlite);
 }
 
 #[test]
-fn sled_acknowledges_nothing_that_a_failed_sync_lost() {
+fn sled_does_not_acknowledge_commits_that_a_failed_sync_lost() {
     reports_failed_syncs(Subject::Sled);
 }
 
 #[test]
-fn the_data_directory_acknowledges_nothing_that_a_failed_sync_lost() {
+fn the_data_directory_does_not_acknowledge_files_that_a_failed_sync_lost() {
     reports_failed_syncs(Subject::DataDirectory);
 }
 
-/// The tests above can fail: these are programs that promise too much.
+// The following tests show that those above can detect lost writes: their programs omit a sync.
+
 #[test]
 fn sqlite_without_a_sync_for_each_commit_loses_acknowledged_commits() {
     let recording = record(Subject::SqliteNormal, None);
@@ -127,7 +128,7 @@ fn cut_without_syncs(subject: Subject, of: impl Fn(&str) -> bool) -> Result<(), 
 }
 
 #[test]
-fn sled_without_our_sync_of_its_log_loses_acknowledged_commits() {
+fn sled_without_the_additional_sync_of_its_log_loses_acknowledged_commits() {
     cut_without_syncs(Subject::Sled, |path| path == "store/db").unwrap_err();
 }
 

@@ -1,6 +1,6 @@
-//! Writes to a store, or to the files of a data directory, and reports what was acknowledged as JSON.
+//! Writes to a store, or to the files of a data directory, and prints the acknowledged writes as JSON.
 //!
-//! `workload SUBJECT DIRECTORY TRACE`, run under the recorder by the tests of power cuts.
+//! Usage: `workload SUBJECT DIRECTORY TRACE`. The tests run it under the recorder.
 
 use std::{env, io::stdout, path::Path};
 
