@@ -102,7 +102,7 @@ impl Shared {
     pub(crate) async fn run(&self, subscription: &Uid, wakeup: &Notify) -> Next {
         // Acquired before the lease, so that a subscription that must wait for a permit here can be delivered by
         // another dispatcher.
-        let batch = self.healthy.take(subscription.root(), None).await;
+        let permit = self.healthy.acquire(subscription.root(), None).await;
         let done = match self.lease(subscription).await {
             Ok(Ok(lease)) => {
                 let acknowledged = Acknowledged::default();
@@ -309,12 +309,12 @@ impl Lane<'_> {
     /// Waits for another event for as long as the acknowledged events may wait; returns whether one arrived.
     async fn wait_for_more(&self) -> bool {
         let may_wait = !self.is_troubled() && !self.shared.stopping.load(Ordering::SeqCst);
-        let came =
+        let arrived =
             may_wait && tokio::time::timeout(self.acknowledged.time_left(), self.wakeup.notified()).await.is_ok();
-        if came {
+        if arrived {
             tokio::time::sleep(BATCH_DELAY).await;
         }
-        came
+        arrived
     }
 
     /// Makes the oldest events dead letters because the backlog is over a limit.
@@ -365,11 +365,11 @@ impl Lane<'_> {
         match &outcome {
             Outcome::Delivered(_) => {}
             Outcome::Retry(failure, at) => {
-                tracing::info!(%subscription, event, error = failure.error, %at, "a delivery failed and will be retried");
+                tracing::info!(%subscription, event, error = failure.error, %at, "a delivery failed; retrying later");
             }
             Outcome::Pause(failure) => {
                 metrics::paused();
-                tracing::warn!(%subscription, error = failure.error, "a subscription is paused: its sink responded with 410 Gone");
+                tracing::warn!(%subscription, error = failure.error, "a subscription is paused: its sink is gone");
             }
             Outcome::Dead(reason, failure) => {
                 let error = failure.as_ref().map(|failure| failure.error.as_str());

@@ -19,7 +19,8 @@
 //!
 //! Guarantees (`docs/api.md`, Events):
 //!
-//! - **In order.** The next event of a subscription is not attempted before the current one is acknowledged or given up.
+//! - **In order.** The next event of a subscription is not attempted before the current one is acknowledged or given
+//!   up.
 //! - **At least once.** Acknowledged events are deleted in batches, within 50 ms or after the current attempt. A crash
 //!   before the deletion sends them again, with the same id.
 //! - **Isolation.** A slow or dead sink does not delay any other: each subscription has its own lane, and lanes whose
@@ -29,8 +30,8 @@
 //!   [`Options::sweep`].
 //! - **Bounded memory.** A lane that is not running takes a uid and a time. At most [`Options::lanes`] run at once, and
 //!   at most [`Options::troubled_lanes`] for sinks that are slow or failing.
-//! - **One dispatcher at a time.** A lane runs under a lease of its subscription, so any number of dispatchers can share
-//!   the work over one store.
+//! - **One dispatcher at a time.** A lane runs under a lease of its subscription, so any number of dispatchers can
+//!   share the work over one store.
 //!
 //! Metrics go to the process's recorder of the crate `metrics`; [`metrics::describe`] lists them.
 

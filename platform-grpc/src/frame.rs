@@ -17,7 +17,7 @@ pub(crate) async fn read<B>(body: B, limits: &Limits) -> Result<Bytes>
 where
     B: Body<Error: Into<BoxError>>,
 {
-    let incomplete = || Error::invalid_field("message", "was not sent to its end");
+    let incomplete = || Error::invalid_field("message", "is incomplete");
     let bytes = read_body(body, limits.body.saturating_add(PREFIX), limits.body_time).await;
     let bytes = bytes.map_err(|unread| match unread {
         // The same code as over REST. Clients would retry RESOURCE_EXHAUSTED, only to be rejected again.

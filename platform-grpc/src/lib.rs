@@ -1,8 +1,8 @@
 //! gRPC for [`platform_core`]: one tower service over the kind tables, driven by the descriptors of the contract.
 //!
-//! [`Grpc`] serves every method of the `.proto` files in `proto/` that belongs to a kind of the platform, in the packages
-//! of `v2` and of `v2beta1`, with the same verbs, access rules and errors as REST. It shares a port with REST by
-//! [`or_else_http`](Grpc::or_else_http):
+//! [`Grpc`] serves every method of the `.proto` files in `proto/` that belongs to a kind of the platform, in the
+//! packages of `v2` and of `v2beta1`, with the same verbs, access rules and errors as REST.
+//! [`or_else_http`](Grpc::or_else_http) serves REST on the same port:
 //!
 //! ```no_run
 //! # use std::{future::pending, sync::Arc};

@@ -206,8 +206,8 @@ impl Inner {
         let limit = self.limits.request_time;
         // A client deadline beyond the server's limit does not extend that limit.
         let time = deadline::of(request.headers()).map_or(limit, |time| time.min(limit));
-        // Unwind safe: no panic leaves the platform's state, which is guarded by locks, half changed: every write is one commit.
-        // The future is large: boxed, it is not moved into each of the wrapping futures.
+        // Unwind safe: the platform's state is guarded by locks, and no panic leaves it half changed, since every write
+        // is one commit. Boxed, since the future is large and would be moved into each of the futures that wrap it.
         let handled = AssertUnwindSafe(Box::pin(self.handle(method, &origin, request))).catch_unwind();
         let error = match tokio::time::timeout(time, handled).await {
             Ok(Ok(Ok(response))) => return response,

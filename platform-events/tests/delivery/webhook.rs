@@ -153,7 +153,7 @@ async fn endless_interim_responses_fail_the_attempt_and_close_the_connection() {
     })
     .await;
     let answer = webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event()).await;
-    assert_eq!(answer, Answer::Failed("more than 8 interim answers".to_owned()));
+    assert!(matches!(&answer, Answer::Failed(reason) if reason.contains("interim")), "{answer:?}");
     // Includes the data in the system's socket buffers.
     assert!(on_closed.await.unwrap() < 32 << 20);
 }
@@ -280,7 +280,7 @@ async fn private_addresses_are_not_connected_to_in_any_notation() {
             Webhook::new(issuer(), WebhookOptions { lookup: Some(lookup), ..options.clone() }).unwrap();
         let answer =
             webhook_to_public.deliver(&subscription(format!("http://receiver.example.com:{port}/")), &event()).await;
-        assert_eq!(answer, Answer::Failed(not_public()), "{answer:?}");
+        assert!(matches!(&answer, Answer::Failed(reason) if reason.contains("public")), "{answer:?}");
     }
     assert_eq!(trap.connections(), 0);
 }
@@ -304,10 +304,6 @@ fn a_sink_at_a_private_address_is_rejected_and_a_name_is_not() {
     {
         assert_eq!(check_public_sink(sink), Ok(()), "{sink}");
     }
-}
-
-fn not_public() -> String {
-    "client error (Connect): dns error: the address is not one of the public network".to_owned()
 }
 
 #[tokio::test]

@@ -250,8 +250,8 @@ fn populated(body: Value) -> Value {
     fields.into_iter().filter(|(_, value)| *value != json!("")).collect::<Map<_, _>>().into()
 }
 
-/// Normalizes a reply of either transport: removes times and default values, which only REST shows, and rewrites other
-/// timestamps in one form.
+/// Normalizes a reply of either transport: removes default values, which only REST shows, and the times that some
+/// messages lack; rewrites other timestamps in one form.
 fn normalized(value: Value) -> Value {
     match value {
         Value::Object(fields) => fields
