@@ -261,7 +261,7 @@ fn normalized(value: Value) -> Value {
             .filter(|(_, value)| ![json!(false), json!(0), json!("0"), json!([]), json!("")].contains(value))
             .collect::<Map<_, _>>()
             .into(),
-        Value::Array(values) => values.into_iter().map(normal).collect(),
+        Value::Array(values) => values.into_iter().map(normalized).collect(),
         Value::String(text) => Timestamp::parse(&text).map_or(text, |at| at.to_string()).into(),
         value => value,
     }
