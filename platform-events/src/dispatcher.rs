@@ -1,4 +1,4 @@
-//! The dispatcher: which lanes have work, and when.
+//! The dispatcher: schedules lanes that have work.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -29,30 +29,31 @@ use crate::{
     sink::Sink,
 };
 
-/// How a dispatcher works.
+/// Options of a dispatcher.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Its name in leases. Of two dispatchers over one store each has its own; one that comes back after a crash with
-    /// the name that it had need not wait for the end of its leases.
+    /// Its name in leases. Dispatchers over one store need distinct names. A dispatcher that restarts after a crash
+    /// under the same name does not have to wait for its leases to expire.
     pub name: String,
-    /// How failures are put up with.
+    /// The retry policy.
     pub policy: Policy,
-    /// How long one try may take, the lookup of the name included.
+    /// The timeout of one attempt, including the DNS lookup.
     pub timeout: Duration,
-    /// How many subscriptions are delivered to at once. An organization, and a sink's host, gets one more lane only while
-    /// it has fewer than are free: alone it has at most half of them, and some are always left for others.
+    /// The number of subscriptions that are delivered to concurrently. An organization, or the host of a sink, gets
+    /// another lane only while it has fewer than are free: alone it has at most half of the lanes, and some are always
+    /// left for others.
     pub lanes: usize,
-    /// How many besides, of those whose sinks are slow or failing; shared in the same way.
+    /// The number of additional lanes for subscriptions whose sinks are slow or failing, shared by the same rule.
     pub troubled_lanes: usize,
-    /// How long a lease is. Longer than `timeout`.
+    /// The duration of a lease. Must be longer than `timeout`.
     pub lease: Duration,
-    /// How often it is looked for what another process recorded, and what was left by one that ended: events, and data
-    /// that no event refers to any more.
+    /// The interval at which the store is searched for events recorded by another process, for work left by a process
+    /// that ended, and for event data that no event refers to any more.
     pub sweep: Duration,
 }
 
 impl Default for Options {
-    /// 10 seconds for a try, 1,024 lanes and 256 troubled ones, leases of 30 seconds, a look every 10.
+    /// Attempts of up to 10 seconds, 1,024 lanes and 256 for troubled sinks, leases of 30 seconds, a sweep every 10.
     fn default() -> Self {
         Self {
             name: "dispatcher".to_owned(),
@@ -66,31 +67,31 @@ impl Default for Options {
     }
 }
 
-/// Delivers what waits in a platform's outbox.
+/// Delivers the pending events of a platform's outbox.
 #[derive(Debug)]
 pub struct Dispatcher {
     shared: Arc<Shared>,
 }
 
 impl Dispatcher {
-    /// Makes a dispatcher that hands events to this sink.
+    /// Creates a dispatcher that delivers events to this sink.
     pub fn new(platform: Arc<Platform>, sink: Arc<dyn Sink>, options: Options) -> Self {
         Self { shared: Arc::new(Shared::new(platform, sink, options)) }
     }
 
-    /// Delivers until `stop` is ready; then lets what is being tried come to its end, for as long as a try may take,
-    /// and lets go of its leases. Must be called within a tokio runtime.
+    /// Delivers until `stop` is ready. Then waits for attempts in progress, for at most the timeout of an attempt, and
+    /// releases its leases. Must be called within a tokio runtime.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let shared = self.shared;
         let mut watch = Outbox::of(&shared.platform).watch();
-        let (found, mut swept) = mpsc::channel(256);
-        // After the watch has begun, so that nothing falls in between.
+        let (pending, mut subscriptions) = mpsc::channel(256);
+        // Started after the watch, so that no event falls between the two.
         let mut sweeper = JoinSet::new();
-        sweeper.spawn(sweep(Arc::clone(&shared), found));
+        sweeper.spawn(sweep(Arc::clone(&shared), pending));
         let mut lanes = Lanes {
             shared,
             working: JoinSet::new(),
-            names: HashMap::new(),
+            subscriptions: HashMap::new(),
             states: HashMap::new(),
             timers: BTreeSet::new(),
         };
@@ -100,84 +101,85 @@ impl Dispatcher {
             tokio::select! {
                 () = &mut stop => break,
                 fresh = watch.next() => match fresh {
-                    Some(fresh) => fresh.into_iter().for_each(|subscription| lanes.poke(subscription)),
+                    Some(fresh) => fresh.into_iter().for_each(|subscription| lanes.notify(subscription)),
                     None => break,
                 },
-                Some(subscription) = swept.recv() => lanes.poke(subscription),
-                Some(ended) = lanes.working.join_next_with_id() => lanes.ended(ended),
-                () = sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => lanes.wake(),
+                Some(subscription) = subscriptions.recv() => lanes.notify(subscription),
+                Some(ended) = lanes.working.join_next_with_id() => lanes.on_ended(ended),
+                () = sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => lanes.wake_due(),
             }
         }
         lanes.stop().await;
     }
 }
 
-/// The lanes that are at work or have a time to be woken at; of all others nothing is kept.
+/// The lanes that are running or scheduled. Nothing is stored for any other lane.
 struct Lanes {
     shared: Arc<Shared>,
     working: JoinSet<(Uid, Next)>,
-    /// Whose lane a task is.
-    names: HashMap<Id, Uid>,
+    /// The subscription whose lane a task runs.
+    subscriptions: HashMap<Id, Uid>,
     states: HashMap<Uid, State>,
     timers: BTreeSet<(Instant, Uid)>,
 }
 
 #[derive(Debug, Clone)]
 enum State {
-    /// At work; `again` when something came meanwhile, of which it is told.
-    Working { again: bool, news: Arc<Notify> },
-    /// Waiting for a time, since another.
+    /// Running. When an event arrives during the run, `again` is set and `wakeup` notified.
+    Working { again: bool, wakeup: Arc<Notify> },
+    /// Scheduled for `until`.
     Sleeping { since: Instant, until: Instant },
 }
 
-/// How often a lane that waits looks at what comes: whether it was resumed, or too much waits.
-const LOOK: Duration = Duration::from_secs(1);
+/// The minimum time that a scheduled lane sleeps. A new event wakes it early, but not before this time has passed, to
+/// check whether the subscription was resumed and whether its backlog is over the limits.
+const WAKE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Lanes {
-    /// Says that there is something for a subscription.
-    fn poke(&mut self, subscription: Uid) {
+    /// Schedules the lane of a subscription that has something new.
+    fn notify(&mut self, subscription: Uid) {
         match self.states.get_mut(&subscription) {
-            Some(State::Working { again, news }) => {
+            Some(State::Working { again, wakeup }) => {
                 *again = true;
-                news.notify_one();
+                wakeup.notify_one();
             }
             Some(State::Sleeping { since, until }) => {
-                let look = *since + LOOK;
-                if look < *until {
+                let earliest = *since + WAKE_INTERVAL;
+                if earliest < *until {
                     self.timers.remove(&(*until, subscription.clone()));
-                    *until = look;
-                    self.timers.insert((look, subscription));
+                    *until = earliest;
+                    self.timers.insert((earliest, subscription));
                 }
             }
-            None => self.begin(subscription),
+            None => self.start(subscription),
         }
     }
 
-    fn begin(&mut self, subscription: Uid) {
+    fn start(&mut self, subscription: Uid) {
         let (shared, uid) = (Arc::clone(&self.shared), subscription.clone());
-        let news = Arc::new(Notify::new());
-        let told = Arc::clone(&news);
+        let wakeup = Arc::new(Notify::new());
+        let lane_wakeup = Arc::clone(&wakeup);
         let task = self.working.spawn(async move {
-            let next = shared.run(&uid, &told).await;
+            let next = shared.run(&uid, &lane_wakeup).await;
             (uid, next)
         });
-        self.names.insert(task.id(), subscription.clone());
-        self.states.insert(subscription, State::Working { again: false, news });
+        self.subscriptions.insert(task.id(), subscription.clone());
+        self.states.insert(subscription, State::Working { again: false, wakeup });
         metrics::working(self.working.len());
     }
 
-    /// Begins the lanes whose times have come.
-    fn wake(&mut self) {
+    /// Starts the lanes that are due.
+    fn wake_due(&mut self) {
         let now = Instant::now();
         while let Some((at, _)) = self.timers.first()
             && *at <= now
             && let Some((_, subscription)) = self.timers.pop_first()
         {
-            self.begin(subscription);
+            self.start(subscription);
         }
     }
 
-    fn ended(&mut self, ended: Result<(Id, (Uid, Next)), JoinError>) {
+    fn on_ended(&mut self, ended: Result<(Id, (Uid, Next)), JoinError>) {
         let (id, next) = match ended {
             Ok((id, (_, next))) => (id, next),
             Err(error) => {
@@ -186,10 +188,10 @@ impl Lanes {
             }
         };
         metrics::working(self.working.len());
-        let Some(subscription) = self.names.remove(&id) else { return };
+        let Some(subscription) = self.subscriptions.remove(&id) else { return };
         let again = matches!(self.states.remove(&subscription), Some(State::Working { again: true, .. }));
         match next {
-            Next::Idle if again => self.begin(subscription),
+            Next::Idle if again => self.start(subscription),
             Next::Idle => {}
             Next::At(at) => {
                 let now = Instant::now();
@@ -216,21 +218,21 @@ impl Lanes {
     }
 }
 
-/// How many records of shared data are looked at in one sweep, so that any number of them keeps a store busy for a
-/// moment only; the next sweep goes on from there.
-const BODIES: usize = 1000;
+/// The maximum number of shared event bodies that one sweep looks at, so that a sweep keeps the store busy only briefly
+/// however many there are. The next sweep continues from there.
+const BODIES_PER_SWEEP: usize = 1000;
 
-/// Looks over and over for which subscriptions something waits, and for shared data that nothing refers to.
-async fn sweep(shared: Arc<Shared>, found: mpsc::Sender<Uid>) {
+/// Periodically finds subscriptions with pending events, and deletes shared event data without references.
+async fn sweep(shared: Arc<Shared>, pending: mpsc::Sender<Uid>) {
     let mut body = None;
     loop {
-        if let Err(error) = sweep_once(&shared, &found).await {
-            tracing::warn!(%error, "the outbox cannot be read");
+        if let Err(error) = sweep_once(&shared, &pending).await {
+            tracing::warn!(%error, "cannot read the outbox");
         }
-        body = match Outbox::of(&shared.platform).sweep(body.as_ref(), BODIES).await {
+        body = match Outbox::of(&shared.platform).sweep(body.as_ref(), BODIES_PER_SWEEP).await {
             Ok(last) => last,
             Err(error) => {
-                tracing::warn!(%error, "data of events that is no longer needed cannot be deleted");
+                tracing::warn!(%error, "cannot delete unreferenced event data");
                 None
             }
         };
@@ -238,7 +240,7 @@ async fn sweep(shared: Arc<Shared>, found: mpsc::Sender<Uid>) {
     }
 }
 
-async fn sweep_once(shared: &Shared, found: &mpsc::Sender<Uid>) -> Result<()> {
+async fn sweep_once(shared: &Shared, pending: &mpsc::Sender<Uid>) -> Result<()> {
     let platform = &shared.platform;
     let now = shared.now();
     shared.leases.lock().retain(|_, lease| lease.stands(now, 0));
@@ -250,11 +252,11 @@ async fn sweep_once(shared: &Shared, found: &mpsc::Sender<Uid>) -> Result<()> {
     metrics::pending(page.total.unwrap_or_default(), now.millis().saturating_sub(since.millis()));
     let mut last = None;
     loop {
-        let some = Outbox::of(platform).subscriptions(last.as_ref(), 100).await?;
-        let Some(end) = some.last().cloned() else { return Ok(()) };
-        for subscription in some {
-            // The dispatcher has ended when nobody takes them.
-            let _ = found.send(subscription).await;
+        let page = Outbox::of(&platform).subscriptions(last.as_ref(), 100).await?;
+        let Some(end) = page.last().cloned() else { return Ok(()) };
+        for subscription in page {
+            // A send fails only when the dispatcher has stopped.
+            let _ = pending.send(subscription).await;
         }
         last = Some(end);
     }

@@ -1,4 +1,7 @@
-//! A lane: the events of one subscription, one after another.
+//! A lane: delivers the events of one subscription, in order.
+//!
+//! An event is settled when its outcome is committed: deleted after an acknowledgement, made a dead letter, or
+//! scheduled for a retry. Acknowledged events are settled in batches.
 
 use std::{
     collections::HashMap,
@@ -28,55 +31,55 @@ use crate::{
     backlogs::Backlogs,
     dispatcher::Options,
     metrics,
+    permits::{Permit, Permits, Target},
     policy::millis,
     sink::{Answer, Sink},
-    turns::{Target, Turn as Permit, Turns},
 };
 
-/// The most events that are read at once, and settled by one commit.
-const PAGE: usize = 100;
-/// After how long what was acknowledged is settled: so that little of it is sent again after a crash, and that a steady
-/// trickle is not settled one by one, beside the commits that it comes from.
-const SETTLE_AFTER: Duration = Duration::from_millis(50);
-/// How long a lane that has just delivered waits for what comes with the next event, so that they are read at once.
-const GATHER: Duration = Duration::from_millis(2);
-/// A sink that takes longer is slow.
-const SLOW: Duration = Duration::from_secs(1);
-/// How long to wait when a lease is lost, or the store does not answer.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The maximum number of events that are read at once and settled in one commit.
+const MAX_BATCH: usize = 100;
+/// How long acknowledged events may wait to be settled. Short enough that few are sent again after a crash; long enough
+/// that a steady trickle is settled in batches, not with one commit each in addition to the commits of the changes.
+const SETTLE_DELAY: Duration = Duration::from_millis(50);
+/// How long a lane that has just delivered waits after a new event for more, so that they are read together.
+const BATCH_DELAY: Duration = Duration::from_millis(2);
+/// A sink whose response takes longer than this is slow.
+const SLOW_THRESHOLD: Duration = Duration::from_secs(1);
+/// How long to wait after a lease is lost or the store fails.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// What all lanes share.
+/// The state shared by all lanes.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) platform: Arc<Platform>,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) options: Options,
-    /// The turns of lanes whose sinks are well.
-    well: Turns,
-    /// Those of lanes whose sinks are slow or failing.
-    troubled: Turns,
-    /// The leases of lanes that are not at work, which are good for a while.
+    /// Permits for lanes whose sinks are healthy.
+    healthy: Permits,
+    /// Permits for lanes whose sinks are slow or failing.
+    troubled: Permits,
+    /// Leases that are still valid, of lanes that are not running.
     pub(crate) leases: Mutex<HashMap<Uid, Lease>>,
-    /// How many bytes wait.
+    /// The bytes of pending events.
     backlogs: Mutex<Backlogs>,
-    /// Whether lanes shall end.
+    /// Whether lanes should stop.
     pub(crate) stopping: AtomicBool,
 }
 
-/// When a lane has work again.
+/// When a lane has to run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// When something new comes.
+    /// When a new event arrives.
     Idle,
-    /// At this time, whatever comes.
+    /// At this time, even if no event arrives.
     At(Timestamp),
 }
 
 impl Shared {
     pub(crate) fn new(platform: Arc<Platform>, sink: Arc<dyn Sink>, options: Options) -> Self {
         Self {
-            well: Turns::new(options.lanes),
-            troubled: Turns::new(options.troubled_lanes),
+            healthy: Permits::new(options.lanes),
+            troubled: Permits::new(options.troubled_lanes),
             leases: Mutex::default(),
             backlogs: Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -90,36 +93,39 @@ impl Shared {
         self.platform.now()
     }
 
-    /// How long a lease must stand before a try begins.
+    /// Returns how much longer a lease must be valid for an attempt to start, in milliseconds.
     fn margin(&self) -> i64 {
         millis(self.options.timeout).saturating_add(1000)
     }
 
-    /// Delivers what waits for a subscription, until nothing does or it has to wait itself; `news` tells that more came.
-    pub(crate) async fn run(&self, subscription: &Uid, news: &Notify) -> Next {
-        // Before the lease, so that what has to wait for a turn here can have one at another dispatcher.
-        let turn = self.well.take(subscription.root(), None).await;
+    /// Delivers the pending events of a subscription until there are none or the next attempt is due later. `wakeup`
+    /// notifies of new events.
+    pub(crate) async fn run(&self, subscription: &Uid, wakeup: &Notify) -> Next {
+        // Acquired before the lease, so that a subscription that must wait for a permit here can be delivered by
+        // another dispatcher.
+        let permit = self.healthy.acquire(subscription.root(), None).await;
         let done = match self.lease(subscription).await {
             Ok(Ok(lease)) => {
                 let acknowledged = Acknowledged::default();
-                Lane { shared: self, news, lease, slow: false, page: 8, acknowledged }.run(turn).await
+                Lane { shared: self, wakeup, lease, slow: false, page: 8, acknowledged }.run(permit).await
             }
             Ok(Err(next)) => return next,
             Err(error) => Err(error),
         };
         done.unwrap_or_else(|error| {
-            tracing::warn!(%subscription, %error, "events cannot be read or settled");
-            Next::At(self.now().plus_millis(millis(PAUSE)))
+            tracing::warn!(%subscription, %error, "cannot read or settle events");
+            Next::At(self.now().plus_millis(millis(RETRY_DELAY)))
         })
     }
 
-    /// Takes the lease of a subscription, unless it is still held.
+    /// Returns a cached lease that is still valid, or acquires one.
     async fn lease(&self, subscription: &Uid) -> Result<std::result::Result<Lease, Next>> {
-        let kept = self.leases.lock().remove(subscription);
-        if let Some(lease) = kept.filter(|lease| lease.stands(self.now(), self.margin())) {
-            // One that waits may have been resumed meanwhile.
-            let waits = lease.status.failures > 0 || lease.status.mode == Mode::Paused;
-            if !waits || Outbox::of(&self.platform).holds(&lease).await? {
+        let cached = self.leases.lock().remove(subscription);
+        if let Some(lease) = cached.filter(|lease| lease.stands(self.now(), self.margin())) {
+            // A subscription that is paused or waiting for a retry may have been resumed or changed in the meantime, so
+            // check the store.
+            let is_waiting = lease.status.failures > 0 || lease.status.mode == Mode::Paused;
+            if !is_waiting || Outbox::of(&self.platform).holds(&lease).await? {
                 return Ok(Ok(lease));
             }
         }
@@ -129,93 +135,94 @@ impl Shared {
         let Options { name, lease, .. } = &self.options;
         Ok(match Outbox::of(&self.platform).take(subscription, name, millis(*lease)).await? {
             Settled::Held(lease) => Ok(lease),
-            Settled::Elsewhere(until) => Err(Next::At(until.max(self.now()).plus_millis(millis(PAUSE) / 4))),
+            Settled::Elsewhere(until) => Err(Next::At(until.max(self.now()).plus_millis(millis(RETRY_DELAY) / 4))),
             Settled::Gone => Err(Next::Idle),
         })
     }
 }
 
-/// A lane at work.
+/// A running lane.
 struct Lane<'a> {
     shared: &'a Shared,
-    news: &'a Notify,
+    wakeup: &'a Notify,
     lease: Lease,
-    /// Whether the sink was slow when it was last asked.
+    /// Whether the sink was slow at the last attempt.
     slow: bool,
-    /// How many events to read.
+    /// The number of events to read in the next batch.
     page: usize,
     acknowledged: Acknowledged,
 }
 
-/// What was acknowledged and is not settled yet.
+/// Events that are acknowledged and not yet settled.
 #[derive(Default)]
 struct Acknowledged {
     outcomes: Vec<(PendingEvent, Outcome)>,
-    /// When the first of them was.
+    /// When the first of them was acknowledged.
     since: Option<Instant>,
-    /// Behind what to read on: the last that was read, as long as all that was read before it was acknowledged.
+    /// The position after which to read on: that of the last event read, provided that all events before it are
+    /// acknowledged.
     last: Option<Position>,
 }
 
 impl Acknowledged {
-    /// How long they may still wait.
-    fn left(&self) -> Duration {
-        self.since.map_or(SETTLE_AFTER, |since| SETTLE_AFTER.saturating_sub(since.elapsed()))
+    /// Returns how much longer they may wait.
+    fn time_left(&self) -> Duration {
+        self.since.map_or(SETTLE_DELAY, |since| SETTLE_DELAY.saturating_sub(since.elapsed()))
     }
 
     fn is_due(&self) -> bool {
-        self.outcomes.len() >= PAGE || self.left().is_zero()
+        self.outcomes.len() >= MAX_BATCH || self.time_left().is_zero()
     }
 }
 
-/// How a lane's turn ended.
-enum Turn {
-    /// There may be more.
-    Over,
-    /// The lease is another's.
-    Lost,
-    /// Nothing waits, or not now.
+/// The result of a batch.
+enum Batch {
+    /// There may be more events.
+    More,
+    /// Another dispatcher holds the lease.
+    LeaseLost,
+    /// There are no events, or none that is due.
     Done(Next),
 }
 
 impl Lane<'_> {
-    async fn run(mut self, turn: Permit) -> Result<Next> {
-        let (mut first, target) = (Some(turn), Target::of(&self.lease.subscription.sink));
+    async fn run(mut self, permit: Permit) -> Result<Next> {
+        let (mut first, target) = (Some(permit), Target::of(&self.lease.subscription.sink));
         while !self.shared.stopping.load(Ordering::SeqCst) {
-            // What a lane holds in memory, it holds while it has a turn.
-            let turns = if self.is_troubled() { &self.shared.troubled } else { &self.shared.well };
+            // A lane holds events in memory only while it has a permit.
+            let permits = if self.is_troubled() { &self.shared.troubled } else { &self.shared.healthy };
             let unused = first.take().filter(|_| !self.is_troubled());
-            let permit = match unused.and_then(|turn| turn.reaching(&target)) {
-                Some(turn) => turn,
-                None => turns.take(self.lease.subscription.uid.root(), Some(&target)).await,
+            let permit = match unused.and_then(|permit| permit.assign_target(&target)) {
+                Some(permit) => permit,
+                None => permits.acquire(self.lease.subscription.uid.root(), Some(&target)).await,
             };
-            let mut turn = self.turn().await?;
-            // What is not settled does not wait for another turn, which may come after the lease.
-            while matches!(turn, Turn::Over) && !self.acknowledged.outcomes.is_empty() {
-                turn = self.turn().await?;
+            let mut batch = self.deliver_batch().await?;
+            // Unsettled events must not wait for another permit, which may arrive after the lease has expired.
+            while matches!(batch, Batch::More) && !self.acknowledged.outcomes.is_empty() {
+                batch = self.deliver_batch().await?;
             }
             drop(permit);
-            match turn {
-                Turn::Over => {}
-                Turn::Lost => return Ok(self.lost()),
-                Turn::Done(next) => return Ok(self.end(next)),
+            match batch {
+                Batch::More => {}
+                Batch::LeaseLost => return Ok(self.lease_lost()),
+                Batch::Done(next) => return Ok(self.finish(next)),
             }
         }
         if !self.acknowledged.outcomes.is_empty()
-            && let Turn::Lost = self.settle_acknowledged().await?
+            && let Batch::LeaseLost = self.settle_acknowledged().await?
         {
-            return Ok(self.lost());
+            return Ok(self.lease_lost());
         }
-        Ok(self.end(Next::Idle))
+        Ok(self.finish(Next::Idle))
     }
 
-    fn lost(&self) -> Next {
-        self.shared.backlogs.lock().forget(&self.lease.subscription.uid);
-        Next::At(self.shared.now().plus_millis(millis(PAUSE)))
+    fn lease_lost(&self) -> Next {
+        self.shared.backlogs.lock().remove(&self.lease.subscription.uid);
+        Next::At(self.shared.now().plus_millis(millis(RETRY_DELAY)))
     }
 
-    /// Keeps the lease for the next run, or to let go of it at the end.
-    fn end(self, next: Next) -> Next {
+    /// Caches the lease for the next run. At shutdown it is released.
+    fn finish(self, next: Next) -> Next {
         self.shared.leases.lock().insert(self.lease.subscription.uid.clone(), self.lease);
         next
     }
@@ -224,8 +231,8 @@ impl Lane<'_> {
         self.slow || self.lease.status.failures > 0
     }
 
-    /// Delivers a page of what waits.
-    async fn turn(&mut self) -> Result<Turn> {
+    /// Delivers a batch of pending events.
+    async fn deliver_batch(&mut self) -> Result<Batch> {
         let limit = if self.is_troubled() { 1 } else { self.page };
         let outbox = Outbox::of(&self.shared.platform);
         let subscription = &self.lease.subscription.uid;
@@ -233,62 +240,62 @@ impl Lane<'_> {
         let unsettled = self.acknowledged.outcomes.len();
         let surplus = waiting.total.saturating_sub(unsettled as u64).saturating_sub(self.shared.options.policy.backlog);
         let excess = self.excess(&waiting).await?;
-        if unsettled > 0 && (surplus > 0 || excess > 0 || waiting.events.is_empty() && !self.has_news().await) {
-            let turn = self.settle_acknowledged().await;
+        if unsettled > 0 && (surplus > 0 || excess > 0 || waiting.events.is_empty() && !self.wait_for_more().await) {
+            let batch = self.settle_acknowledged().await;
             self.acknowledged.last = None;
-            return turn;
+            return batch;
         }
         if surplus > 0 {
-            let most = usize::try_from(surplus).unwrap_or(PAGE).min(PAGE);
-            let oldest = outbox.peek(subscription, None, most).await?.events;
-            return self.overflow(oldest).await;
+            let max = usize::try_from(surplus).unwrap_or(MAX_BATCH).min(MAX_BATCH);
+            let oldest = outbox.peek(subscription, None, max).await?.events;
+            return self.give_up_oldest(oldest).await;
         }
         if excess > 0 {
-            let mut oldest = outbox.peek(subscription, None, PAGE).await?.events;
+            let mut oldest = outbox.peek(subscription, None, MAX_BATCH).await?.events;
             let mut bytes = 0_u64;
             let is_needed = |pending: &&PendingEvent| {
                 let before = bytes;
                 bytes = bytes.saturating_add(pending.event.weight());
                 before < excess
             };
-            // The last that came is delivered, however long it is.
-            let most = usize::try_from(waiting.total.saturating_sub(1)).unwrap_or(usize::MAX);
-            oldest.truncate(oldest.iter().take_while(is_needed).count().min(most));
+            // The newest event is delivered, however large it is.
+            let max = usize::try_from(waiting.total.saturating_sub(1)).unwrap_or(usize::MAX);
+            oldest.truncate(oldest.iter().take_while(is_needed).count().min(max));
             if !oldest.is_empty() {
-                return self.overflow(oldest).await;
+                return self.give_up_oldest(oldest).await;
             }
         }
         if waiting.events.is_empty() {
-            return Ok(if unsettled > 0 { Turn::Over } else { Turn::Done(Next::Idle) });
+            return Ok(if unsettled > 0 { Batch::More } else { Batch::Done(Next::Idle) });
         }
         let status = &self.lease.status;
         if status.mode == Mode::Paused {
-            return Ok(Turn::Done(Next::Idle));
+            return Ok(Batch::Done(Next::Idle));
         }
         if let Some(at) = status.next_attempt_time.filter(|at| *at > self.shared.now()) {
-            return Ok(Turn::Done(Next::At(at)));
+            return Ok(Batch::Done(Next::At(at)));
         }
         let is_full = waiting.events.len() == self.page;
         if is_full {
-            self.page = PAGE.min(self.page * 2);
+            self.page = MAX_BATCH.min(self.page * 2);
         }
         self.acknowledged.last = waiting.last;
-        let turn = self.deliver(waiting.events).await?;
-        // Only where nothing more waits is there something to wait for.
+        let batch = self.deliver(waiting.events).await?;
+        // A full batch is settled at once: more events are already pending, so there is nothing to wait for.
         let settles = (is_full || self.acknowledged.is_due()) && !self.acknowledged.outcomes.is_empty();
-        if settles { self.settle_acknowledged().await } else { Ok(turn) }
+        if settles { self.settle_acknowledged().await } else { Ok(batch) }
     }
 
-    /// Counts what waits, and returns how many bytes of it are to be given up.
+    /// Counts the pending bytes, and returns how many must be given up.
     async fn excess(&self, waiting: &Waiting) -> Result<u64> {
         let (shared, subscription) = (self.shared, &self.lease.subscription.uid);
         if waiting.total == 0 {
-            shared.backlogs.lock().forget(subscription);
+            shared.backlogs.lock().remove(subscription);
             return Ok(0);
         }
         let unsettled = self.acknowledged.outcomes.iter().map(|(pending, _)| pending);
         if (unsettled.len() + waiting.events.len()) as u64 == waiting.total {
-            // All of it was read already.
+            // All pending events are in memory.
             let weights = unsettled.chain(&waiting.events).map(|pending| pending.event.weight());
             let through = waiting.last.clone().or_else(|| self.acknowledged.last.clone());
             shared.backlogs.lock().set(subscription, weights.fold(0, u64::saturating_add), through);
@@ -300,45 +307,46 @@ impl Lane<'_> {
         Ok(shared.backlogs.lock().excess(subscription, &shared.options.policy))
     }
 
-    /// Waits for more to come, as long as what was acknowledged may wait; tells whether it did.
-    async fn has_news(&self) -> bool {
+    /// Waits for another event for as long as the acknowledged events may wait; returns whether one arrived.
+    async fn wait_for_more(&self) -> bool {
         let may_wait = !self.is_troubled() && !self.shared.stopping.load(Ordering::SeqCst);
-        let came = may_wait && tokio::time::timeout(self.acknowledged.left(), self.news.notified()).await.is_ok();
-        if came {
-            tokio::time::sleep(GATHER).await;
+        let arrived =
+            may_wait && tokio::time::timeout(self.acknowledged.time_left(), self.wakeup.notified()).await.is_ok();
+        if arrived {
+            tokio::time::sleep(BATCH_DELAY).await;
         }
-        came
+        arrived
     }
 
-    /// Gives up the oldest of too many.
-    async fn overflow(&mut self, oldest: Vec<PendingEvent>) -> Result<Turn> {
+    /// Makes the oldest events dead letters because the backlog is over a limit.
+    async fn give_up_oldest(&mut self, oldest: Vec<PendingEvent>) -> Result<Batch> {
         let dead: Vec<_> =
             oldest.into_iter().map(|event| (event, Outcome::Dead(DeadReason::BacklogFull, None))).collect();
         let (subscription, count) = (&self.lease.subscription.uid, dead.len());
-        tracing::warn!(%subscription, count, "too many events wait: the oldest are dead letters");
+        tracing::warn!(%subscription, count, "the backlog is over its limit: the oldest events become dead letters");
         self.settle(dead).await
     }
 
-    /// Hands events over in their order, until one fails.
-    async fn deliver(&mut self, events: Vec<PendingEvent>) -> Result<Turn> {
+    /// Delivers events in order, until one fails.
+    async fn deliver(&mut self, events: Vec<PendingEvent>) -> Result<Batch> {
         for pending in events {
-            let stands = self.lease.stands(self.shared.now(), self.shared.margin());
-            if (self.acknowledged.is_due() || !stands)
-                && let Turn::Lost = self.settle_acknowledged().await?
+            let lease_suffices = self.lease.stands(self.shared.now(), self.shared.margin());
+            if (self.acknowledged.is_due() || !lease_suffices)
+                && let Batch::LeaseLost = self.settle_acknowledged().await?
             {
-                return Ok(Turn::Lost);
+                return Ok(Batch::LeaseLost);
             }
             let answer = self.attempt(&pending.event).await;
             if !matches!(answer, Answer::Status(200..=299)) {
-                // What came before it has changed how its failure is looked at.
+                // Settle first: the acknowledgements change the delivery status by which this failure is judged.
                 if !self.acknowledged.outcomes.is_empty()
-                    && let Turn::Lost = self.settle_acknowledged().await?
+                    && let Batch::LeaseLost = self.settle_acknowledged().await?
                 {
-                    return Ok(Turn::Lost);
+                    return Ok(Batch::LeaseLost);
                 }
-                // It is read again, with what is behind it.
+                // The event must be read again, together with those after it.
                 self.acknowledged.last = None;
-                return self.failed(pending, answer).await;
+                return self.handle_failure(pending, answer).await;
             }
             metrics::acknowledged(&pending.event, self.shared.now());
             let outcome = self.outcome(&pending.event, answer);
@@ -349,16 +357,16 @@ impl Lane<'_> {
                 return self.settle_acknowledged().await;
             }
         }
-        Ok(Turn::Over)
+        Ok(Batch::More)
     }
 
-    async fn failed(&mut self, pending: PendingEvent, answer: Answer) -> Result<Turn> {
+    async fn handle_failure(&mut self, pending: PendingEvent, answer: Answer) -> Result<Batch> {
         let outcome = self.outcome(&pending.event, answer);
         let (subscription, event) = (&self.lease.subscription.uid, &pending.event.id);
         match &outcome {
             Outcome::Delivered(_) => {}
             Outcome::Retry(failure, at) => {
-                tracing::info!(%subscription, event, error = failure.error, %at, "a delivery failed and is tried again");
+                tracing::info!(%subscription, event, error = failure.error, %at, "a delivery failed; retrying later");
             }
             Outcome::Pause(failure) => {
                 metrics::paused();
@@ -366,7 +374,7 @@ impl Lane<'_> {
             }
             Outcome::Dead(reason, failure) => {
                 let error = failure.as_ref().map(|failure| failure.error.as_str());
-                tracing::warn!(%subscription, event, ?reason, error, "an event is given up");
+                tracing::warn!(%subscription, event, ?reason, error, "an event becomes a dead letter");
             }
         }
         self.settle(vec![(pending, outcome)]).await
@@ -377,14 +385,14 @@ impl Lane<'_> {
     }
 
     async fn attempt(&mut self, event: &Event) -> Answer {
-        let begun = Instant::now();
-        let handed = AssertUnwindSafe(self.shared.sink.deliver(&self.lease.subscription, event)).catch_unwind();
-        let answer = match tokio::time::timeout(self.shared.options.timeout, handed).await {
+        let start = Instant::now();
+        let delivery = AssertUnwindSafe(self.shared.sink.deliver(&self.lease.subscription, event)).catch_unwind();
+        let answer = match tokio::time::timeout(self.shared.options.timeout, delivery).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Answer::Failed("the sink panicked".to_owned()),
-            Err(_) => Answer::Failed("the answer took too long".to_owned()),
+            Err(_) => Answer::Failed("the sink did not respond in time".to_owned()),
         };
-        self.slow = begun.elapsed() > SLOW;
+        self.slow = start.elapsed() > SLOW_THRESHOLD;
         let class = match answer {
             Answer::Status(200..=299) => "2xx",
             Answer::Status(300..=399) => "3xx",
@@ -392,32 +400,33 @@ impl Lane<'_> {
             Answer::Status(500..) => "5xx",
             Answer::Status(_) | Answer::Failed(_) => "none",
         };
-        metrics::attempted(class, begun.elapsed());
+        metrics::attempted(class, start.elapsed());
         answer
     }
 
-    /// Settles what was acknowledged, and prolongs the lease even if that is nothing.
-    async fn settle_acknowledged(&mut self) -> Result<Turn> {
+    /// Settles acknowledged events, and renews the lease even when there are none.
+    async fn settle_acknowledged(&mut self) -> Result<Batch> {
         self.acknowledged.since = None;
         let outcomes = std::mem::take(&mut self.acknowledged.outcomes);
         self.settle(outcomes).await
     }
 
-    async fn settle(&mut self, outcomes: Vec<(PendingEvent, Outcome)>) -> Result<Turn> {
-        let reasons: Vec<_> = outcomes.iter().filter_map(|(_, outcome)| reason(outcome)).collect();
-        let gone = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Delivered(_) | Outcome::Dead(..)));
-        let gone = gone.map(|(pending, _)| pending.event.weight()).fold(0, u64::saturating_add);
+    async fn settle(&mut self, outcomes: Vec<(PendingEvent, Outcome)>) -> Result<Batch> {
+        let reasons: Vec<_> = outcomes.iter().filter_map(|(_, outcome)| dead_reason(outcome)).collect();
+        let removed =
+            outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Delivered(_) | Outcome::Dead(..)));
+        let removed = removed.map(|(pending, _)| pending.event.weight()).fold(0, u64::saturating_add);
         let lease = millis(self.shared.options.lease);
         if !Outbox::of(&self.shared.platform).settle(&mut self.lease, outcomes, lease).await? {
-            return Ok(Turn::Lost);
+            return Ok(Batch::LeaseLost);
         }
-        self.shared.backlogs.lock().settled(&self.lease.subscription.uid, gone);
+        self.shared.backlogs.lock().subtract(&self.lease.subscription.uid, removed);
         reasons.into_iter().for_each(metrics::dead);
-        Ok(Turn::Over)
+        Ok(Batch::More)
     }
 }
 
-fn reason(outcome: &Outcome) -> Option<DeadReason> {
+fn dead_reason(outcome: &Outcome) -> Option<DeadReason> {
     match outcome {
         Outcome::Dead(reason, _) => Some(*reason),
         _ => None,

@@ -1,8 +1,8 @@
-//! Delivers what the platform recorded: each subscription's events in their order, at least once, whatever fails.
+//! Delivers the events that the platform records: those of each subscription in order and at least once.
 //!
-//! `platform-core` writes an event in the commit of its change and sends nothing anywhere. A [`Dispatcher`] hands what
-//! waits to a [`Sink`]: the [`Webhook`] posts it to the subscription's URL as a CloudEvent with a token of the
-//! installation's issuer, an embedder's own does what it likes.
+//! `platform-core` writes an event in the commit of its change and does not send it. A [`Dispatcher`] passes pending
+//! events to a [`Sink`]. The [`Webhook`] sink posts them to the subscription's URL as CloudEvents, with a token of the
+//! installation's issuer; embedders may implement their own.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -17,28 +17,31 @@
 //! # }
 //! ```
 //!
-//! What it promises (`docs/api.md`, Events):
+//! Guarantees (`docs/api.md`, Events):
 //!
-//! - **In order.** The next event of a subscription is not tried before this one is acknowledged or given up.
-//! - **At least once.** What was acknowledged is deleted within 50 ms, or after the try at hand, in one commit for many;
-//!   a crash in between sends it again, with the same id.
-//! - **One slow or dead sink delays no other.** Each subscription is a lane of its own; lanes whose sink is slow or
-//!   failing take their turns among themselves.
-//! - **Once.** Large data that several subscriptions share is stored once, and deleted after the last of them; what a
-//!   crash or a deleted subscription leaves of it, a dispatcher deletes when it begins and at each [`Options::sweep`].
-//! - **Bounded.** Lanes that are not at work keep a uid and a time. [`Options::lanes`] work at once.
-//! - **One at a time.** A lane works under a lease of its subscription, so that any number of dispatchers share the
-//!   work over one store.
+//! - **In order.** The next event of a subscription is not attempted before the current one is acknowledged or given
+//!   up.
+//! - **At least once.** Acknowledged events are deleted in batches, within 50 ms or after the current attempt. A crash
+//!   before the deletion sends them again, with the same id.
+//! - **Isolation.** A slow or dead sink does not delay any other: each subscription has its own lane, and lanes whose
+//!   sinks are slow or failing share a separate limit.
+//! - **Shared data.** Large data of an event for several subscriptions is stored once, and deleted after the last
+//!   delivery. Data left by a crash or a deleted subscription is deleted when a dispatcher starts and at each
+//!   [`Options::sweep`].
+//! - **Bounded memory.** A lane that is not running takes a uid and a time. At most [`Options::lanes`] run at once, and
+//!   at most [`Options::troubled_lanes`] for sinks that are slow or failing.
+//! - **One dispatcher at a time.** A lane runs under a lease of its subscription, so any number of dispatchers can
+//!   share the work over one store.
 //!
-//! Metrics go to whatever recorder the process has (the crate `metrics`): [`metrics::describe`] names them.
+//! Metrics go to the process's recorder of the crate `metrics`; [`metrics::describe`] lists them.
 
 mod backlogs;
 mod dispatcher;
 mod lane;
 
+mod permits;
 pub mod policy;
 mod sink;
-mod turns;
 mod webhook;
 
 pub mod metrics;

@@ -1,4 +1,4 @@
-//! What is counted, for whatever recorder of the crate `metrics` the process has.
+//! Metrics, for the process's recorder of the crate `metrics`.
 
 use std::time::Duration;
 
@@ -14,16 +14,19 @@ const PENDING: &str = "platform_events_pending";
 const OLDEST: &str = "platform_events_oldest_pending_seconds";
 const WORKING: &str = "platform_events_lanes_working";
 
-/// Tells the recorder what each metric is. To be called once, after it was installed.
+/// Registers the descriptions of all metrics. Call this once, after installing the recorder.
 pub fn describe() {
-    describe_counter!(ATTEMPTS, "Tries to deliver an event, by the class of the answer: 2xx to 5xx, or none");
-    describe_histogram!(ATTEMPT_TIME, Unit::Seconds, "How long a try took");
-    describe_histogram!(LAG, Unit::Seconds, "From the change to the acknowledgement of its event");
-    describe_counter!(DEAD, "Events that were given up, by the reason");
-    describe_counter!(PAUSED, "Subscriptions that were paused by a 410");
-    describe_gauge!(PENDING, "Events that wait");
-    describe_gauge!(OLDEST, Unit::Seconds, "How long the oldest event that waits has waited");
-    describe_gauge!(WORKING, "Subscriptions that are being delivered to");
+    describe_counter!(
+        ATTEMPTS,
+        "Attempts to deliver an event, by the class of the response status: 2xx to 5xx, or none"
+    );
+    describe_histogram!(ATTEMPT_TIME, Unit::Seconds, "Duration of an attempt");
+    describe_histogram!(LAG, Unit::Seconds, "Time from a change to the acknowledgement of its event");
+    describe_counter!(DEAD, "Events that became dead letters, by reason");
+    describe_counter!(PAUSED, "Subscriptions paused by a 410 response");
+    describe_gauge!(PENDING, "Pending events");
+    describe_gauge!(OLDEST, Unit::Seconds, "Age of the oldest pending event");
+    describe_gauge!(WORKING, "Subscriptions with a running delivery");
 }
 
 pub(crate) fn attempted(class: &'static str, took: Duration) {

@@ -1,4 +1,4 @@
-//! What an operator sees of the outbox, of all organisations, and does about it.
+//! An operator's view of the outbox, across all organizations: backlogs, dead letters, and redelivery.
 
 use platform_core::{
     error::{Error, Result},
@@ -12,25 +12,25 @@ use platform_core::{
 };
 use serde::Serialize;
 
-/// What waits for a subscription.
+/// The pending events of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Backlog {
     /// The subscription's uid.
     pub subscription: Uid,
-    /// Where its events go.
+    /// The URL that its events are sent to.
     pub sink: String,
-    /// How many wait.
+    /// The number of pending events.
     pub waiting: u64,
-    /// The id and type of the first.
+    /// The id and type of the oldest.
     pub first: Option<[String; 2]>,
-    /// When the first was recorded.
+    /// The time at which the oldest was recorded.
     pub since: Option<Timestamp>,
-    /// How its deliveries stand; none before the first try.
+    /// The delivery status; None before the first attempt.
     pub status: Option<DeliveryStatus>,
 }
 
-/// Returns what waits, a subscription each in the order of their uids, from behind one on; at most so many.
+/// Returns the backlogs of at most `limit` subscriptions with pending events, ordered by uid, starting after `after`.
 ///
 /// # Errors
 /// Those of the store.
@@ -41,7 +41,7 @@ pub async fn pending(platform: &Platform, after: Option<&Uid>, limit: usize) -> 
         let keys = [Subscription::KIND, DeliveryStatus::KIND].map(|kind| Key::new(kind.name, subscription.clone()));
         let mut records = platform.store().get(&keys, &[]).await?.records.into_iter();
         let (known, status) = (records.next().flatten(), records.next().flatten());
-        let known: Option<Subscription> = known.map(|record| read(&record.body)).transpose()?;
+        let known: Option<Subscription> = known.map(|record| parse(&record.body)).transpose()?;
         let first = waiting.events.into_iter().next();
         all.push(Backlog {
             subscription,
@@ -49,31 +49,31 @@ pub async fn pending(platform: &Platform, after: Option<&Uid>, limit: usize) -> 
             waiting: waiting.total,
             since: first.as_ref().and_then(|first| first.create_time),
             first: first.map(|first| [first.event.id, first.event.ty]),
-            status: status.map(|record| read(&record.body)).transpose()?,
+            status: status.map(|record| parse(&record.body)).transpose()?,
         });
     }
     Ok(all)
 }
 
-/// The most bytes of the dead letters that are returned at once, if they are several.
+/// The maximum total size of the dead letters returned at once, in bytes. A single larger one is returned alone.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// Returns dead letters in the order of their uids, from behind one on; at most so many, and no more than 4 MiB of them.
-/// After the last there are none.
+/// Returns at most `limit` dead letters, ordered by uid, starting after `after`, and no more than 4 MiB of them. An
+/// empty result means that there are no more.
 ///
 /// # Errors
 /// Those of the store.
 pub async fn dead(platform: &Platform, after: Option<&Uid>, limit: usize) -> Result<Vec<DeadLetter>> {
     let after = after.map(|uid| Position { value: KeyValue::default(), uid: uid.clone() });
     let query = Query { after, limit, bytes: PAGE_BYTES, ..Query::new(DeadLetter::KIND.name, Scope::All) };
-    platform.store().list(&query).await?.items.iter().map(|item| read(&item.body)).collect()
+    platform.store().list(&query).await?.items.iter().map(|item| parse(&item.body)).collect()
 }
 
-/// Puts every dead letter at or below a uid, which may be a subscription's or a group's, behind what waits; without
-/// one, every dead letter there is. Returns how many.
+/// Queues dead letters for delivery again, after the pending events. Takes those at or below a uid, which may be of a
+/// subscription or of a group; without one, all of them. Returns how many.
 ///
 /// # Errors
-/// Those of the store; what was put back before stays so.
+/// Those of the store. Dead letters that were queued before the error remain queued.
 pub async fn redeliver(platform: &Platform, below: Option<&Uid>) -> Result<u64> {
     let (mut count, mut last) = (0, None);
     loop {
@@ -86,6 +86,6 @@ pub async fn redeliver(platform: &Platform, below: Option<&Uid>) -> Result<u64> 
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T> {
+fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T> {
     serde_json::from_slice(body).map_err(Error::internal)
 }

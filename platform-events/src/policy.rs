@@ -1,4 +1,5 @@
-//! What an answer means: when an event is tried again, and when it is given up. Pure but for the chance in a delay.
+//! The retry policy: maps the result of an attempt to retry, pause or dead letter. Pure except for the jitter of
+//! delays.
 
 use std::time::Duration;
 
@@ -12,28 +13,30 @@ use platform_core::{
 
 use crate::sink::Answer;
 
-/// How failures are put up with (`docs/api.md`, Events).
+/// The retry policy (`docs/api.md`, Events).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// The first delay is between this and twice this; each further one twice as long.
+    /// The first delay is between this and twice this. Each further delay is twice as long.
     pub min_delay: Duration,
-    /// Until they are between this and twice this.
+    /// The longest delays are between this and twice this.
     pub max_delay: Duration,
-    /// How long an event is tried, from when it was recorded, or the sink began to fail if that was later.
+    /// How long an event is retried, counted from when it was recorded or, if that was later, from when the sink began
+    /// to fail.
     pub give_up_after: Duration,
-    /// How often an event is tried that the sink refuses by a 4xx other than 408, 425 and 429.
+    /// The maximum number of attempts for an event that the sink rejects with a 4xx status other than 408, 425 and 429.
     pub refusals: i32,
-    /// How many events may wait for a subscription.
+    /// The maximum number of pending events of a subscription.
     pub backlog: u64,
-    /// How many bytes of them ([`Event::weight`]).
+    /// The maximum size of a subscription's pending events, in bytes ([`Event::weight`]).
     pub backlog_bytes: u64,
-    /// How many bytes of events may wait for all subscriptions of an organization, wherever in it they are. Of those
-    /// that have more than an equal part of them, the oldest are given up.
+    /// The maximum size of the pending events of all subscriptions in an organization, at any depth, in bytes.
+    /// Subscriptions that exceed an equal share give up their oldest events.
     pub organization_bytes: u64,
 }
 
 impl Default for Policy {
-    /// Half a second to half an hour, three days, 5 tries, 10,000 events and 64 MiB, 1 GiB for an organization.
+    /// Delays from half a second to half an hour, retries for three days, 5 attempts of rejected events, 10,000 events
+    /// and 64 MiB per subscription, 1 GiB per organization.
     fn default() -> Self {
         Self {
             min_delay: Duration::from_millis(500),
@@ -48,11 +51,11 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Tells what an answer means for an event of this lease.
+    /// Returns the outcome for an event of this lease, given the result of the attempt.
     pub(crate) fn outcome(&self, lease: &Lease, event: &Event, answer: Answer, now: Timestamp) -> Outcome {
         let failure = match answer {
             Answer::Status(status @ 200..=299) => return Outcome::Delivered(status),
-            Answer::Status(status) => Failure { status, error: format!("the answer's status was {status}") },
+            Answer::Status(status) => Failure { status, error: format!("the sink responded with status {status}") },
             Answer::Failed(error) => Failure { status: 0, error },
         };
         let refused = matches!(failure.status, 400..=499) && !matches!(failure.status, 408 | 425 | 429);
@@ -62,7 +65,7 @@ impl Policy {
         if refused && lease.attempts(event) + 1 >= self.refusals {
             return Outcome::Dead(DeadReason::Rejected, Some(failure));
         }
-        // What waited while nobody delivered is not given up at its first try.
+        // An event that became old while no dispatcher was running is not given up at its first attempt.
         let since = lease.status.failing_since.map(|since| event.time.unwrap_or(since).max(since));
         if since.is_some_and(|since| now >= since.plus_millis(millis(self.give_up_after))) {
             return Outcome::Dead(DeadReason::Expired, Some(failure));
@@ -70,7 +73,7 @@ impl Policy {
         Outcome::Retry(failure, now.plus_millis(millis(self.delay(lease.status.failures))))
     }
 
-    /// Returns how long to wait after so many failures before this one.
+    /// Returns the delay after a failure that follows `failures` others.
     fn delay(&self, failures: i32) -> Duration {
         let delays = ExponentialBuilder::new()
             .with_factor(2.0)
@@ -78,7 +81,7 @@ impl Policy {
             .with_max_delay(self.max_delay)
             .without_max_times()
             .with_jitter();
-        // By then they no longer grow.
+        // The delays have reached the maximum long before 64 failures.
         let nth = usize::try_from(failures).unwrap_or_default().min(64);
         delays.build().nth(nth).unwrap_or(self.max_delay)
     }
@@ -93,14 +96,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bounds_of_what_waits_are_as_documented() {
+    fn the_default_limits_are_as_documented() {
         let policy = Policy::default();
         assert_eq!((policy.backlog, policy.backlog_bytes, policy.organization_bytes), (10_000, 64 << 20, 1 << 30));
         assert_eq!((policy.refusals, policy.give_up_after.as_secs()), (5, 3 * 86_400));
     }
 
     #[test]
-    fn delays_double_with_chance_in_them_until_they_are_as_long_as_they_get() {
+    fn delays_double_with_jitter_up_to_the_maximum() {
         let policy = Policy::default();
         for (failures, from) in [(0, 500), (1, 1000), (5, 16_000), (11, 1_024_000), (12, 1_800_000), (9999, 1_800_000)]
         {
@@ -110,6 +113,6 @@ mod tests {
             }
         }
         let some: std::collections::HashSet<_> = (0..20).map(|_| policy.delay(3)).collect();
-        assert!(some.len() > 1, "there is chance in them");
+        assert!(some.len() > 1, "delays have jitter");
     }
 }

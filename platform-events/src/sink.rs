@@ -1,26 +1,27 @@
-//! Where events go.
+//! The destination of events.
 
 use std::fmt::Debug;
 
 use async_trait::async_trait;
 use platform_core::{event::Event, resources::events::Subscription};
 
-/// Takes events. A dispatcher calls it for one event of a subscription at a time, and for many subscriptions at once.
+/// Receives events. A dispatcher calls it for one event of a subscription at a time, and for many subscriptions
+/// concurrently.
 #[async_trait]
 pub trait Sink: Debug + Send + Sync + 'static {
-    /// Hands an event over and returns what came of it.
+    /// Delivers an event and returns the result.
     ///
-    /// It may be called again with the same event, after a crash too: [`Event::id`] tells. It is dropped when it takes
-    /// longer than [`Options::timeout`](crate::Options::timeout).
+    /// May be called again with the same event, even after a crash: [`Event::id`] identifies duplicates. The future is
+    /// dropped when it takes longer than [`Options::timeout`](crate::Options::timeout).
     async fn deliver(&self, subscription: &Subscription, event: &Event) -> Answer;
 }
 
-/// What came of handing over an event.
+/// The result of delivering an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// An HTTP status: 2xx acknowledges. A sink that knows no HTTP says 200, 400 for what it will never take, 410 for
-    /// no more of these, and 503 for later.
+    /// An HTTP status; 2xx acknowledges the event. A sink that does not use HTTP returns 200 to acknowledge, 400 for an
+    /// event that it will never accept, 410 to receive no more events, and 503 to be called again later.
     Status(u16),
-    /// There was no answer, for this reason.
+    /// There was no response, for this reason.
     Failed(String),
 }

@@ -1,4 +1,4 @@
-//! Webhooks: CloudEvents 1.0 in HTTP's binary mode, each with a token that vouches for it.
+//! Webhooks: CloudEvents 1.0 in HTTP binary mode, each with a token that vouches for the event.
 
 use std::{fmt, fmt::Write, sync::Arc, time::Duration};
 
@@ -20,42 +20,43 @@ use sha2::{Digest, Sha256};
 
 use crate::sink::{Answer, Sink};
 
-/// The most bytes of an answer that are read, so that its connection can be used again; what is longer is cut off.
-/// Our choice.
-const MAX_ANSWER: usize = 64 * 1024;
+/// The maximum size of a response body that is read so that its connection can be reused, in bytes. A longer body is
+/// cut off. Our choice.
+const MAX_RESPONSE_BODY: usize = 64 * 1024;
 
-/// How long to wait for the end of an answer whose status is known. Our choice.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// How long to wait for the end of a response body. Our choice.
+const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The most characters of a failure's reason that are kept.
+/// The maximum length of the stored reason of a failure, in characters.
 const MAX_REASON: usize = 200;
 
-/// How webhooks are called.
+/// Options of webhooks.
 #[derive(Debug, Clone)]
 pub struct WebhookOptions {
-    /// Whether `http` sinks are posted to.
+    /// Whether to post to `http` sinks.
     pub allow_http: bool,
-    /// Whether sinks at addresses that are not of the public network are connected to.
+    /// Whether to connect to sinks at addresses that are not publicly routable.
     pub allow_private: bool,
-    /// The certificate authorities to trust.
+    /// The trusted certificate authorities.
     pub roots: RootCertStore,
-    /// Who looks up names; tests put their own in its place.
+    /// The resolver of names; None for the system's. Tests substitute their own.
     pub lookup: Option<Arc<dyn reach::Lookup>>,
 }
 
 impl Default for WebhookOptions {
-    /// Neither `http` nor private addresses; Mozilla's authorities; the system's resolver.
+    /// Neither `http` nor private addresses, Mozilla's certificate authorities, and the system's resolver.
     fn default() -> Self {
         Self { allow_http: false, allow_private: false, roots: reach::mozilla(), lookup: None }
     }
 }
 
-/// Refuses the URL of a sink whose host is an address that is not of the public network. For
-/// [`SinkPolicy::check`](platform_core::resources::events::SinkPolicy::check) where [`WebhookOptions::allow_private`] is not
-/// set: a webhook would never connect to it. A name passes, wherever it leads; that is decided by each connection.
+/// Rejects the URL of a sink whose host is an address that is not publicly routable. Meant for
+/// [`SinkPolicy::check`](platform_core::resources::events::SinkPolicy::check) when [`WebhookOptions::allow_private`] is
+/// not set, since a webhook would never connect to such a sink. Accepts any host name: each connection checks the
+/// address that the name resolves to.
 ///
 /// # Errors
-/// The rule that it breaks, as a phrase.
+/// The violated rule, as a phrase.
 pub fn check_public_sink(url: &str) -> Result<(), String> {
     let url: Uri = url.parse().map_err(|_| "must be a URL such as https://receiver.example.com/events")?;
     reach::check_host(url.host().unwrap_or_default())
@@ -64,8 +65,8 @@ pub fn check_public_sink(url: &str) -> Result<(), String> {
 
 /// Posts events to the URLs of their subscriptions.
 ///
-/// No redirect is followed and no proxy asked. Unless the options say otherwise, only addresses of the public network
-/// are connected to, which is decided by each connection's own address after its name was looked up.
+/// Does not follow redirects and does not use a proxy. Unless the options allow private addresses, it connects only to
+/// publicly routable addresses, which is checked for each connection after the DNS lookup.
 pub struct Webhook {
     issuer: Arc<Issuer>,
     client: HttpClient<Full<Bytes>>,
@@ -73,10 +74,10 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Makes a sink whose tokens are of this issuer.
+    /// Creates a sink that signs its tokens with this issuer.
     ///
     /// # Errors
-    /// When the cryptographic library supports no common version of TLS.
+    /// When the cryptographic library does not support any common version of TLS.
     pub fn new(issuer: Arc<Issuer>, options: WebhookOptions) -> Result<Self, rustls::Error> {
         let resolver = match &options.lookup {
             Some(lookup) => Resolver::with(Arc::clone(lookup), !options.allow_private),
@@ -90,16 +91,16 @@ impl Webhook {
         let request = self.request(subscription, event)?;
         let answer = self.client.request(request).await.map_err(|error| causes(&error))?;
         let status = answer.status().as_u16();
-        // What it says beside its status is of no interest; an end within bounds lets the connection be used again.
-        let rest = Limited::new(answer.into_body(), MAX_ANSWER).collect();
-        drop(tokio::time::timeout(ANSWER_TIME, rest).await);
+        // The body is irrelevant. It is read, within bounds, only so that the connection can be reused.
+        let rest = Limited::new(answer.into_body(), MAX_RESPONSE_BODY).collect();
+        drop(tokio::time::timeout(RESPONSE_BODY_TIMEOUT, rest).await);
         Ok(status)
     }
 
     fn request(&self, subscription: &Subscription, event: &Event) -> Result<Request<Full<Bytes>>, String> {
-        let url: Uri = subscription.sink.parse().map_err(|_| "the sink is no URL")?;
+        let url: Uri = subscription.sink.parse().map_err(|_| "the sink is not a valid URL")?;
         if url.scheme_str() != Some("https") && !self.options.allow_http {
-            return Err("the sink is no https URL".to_owned());
+            return Err("the sink must be an https URL".to_owned());
         }
         if !self.options.allow_private {
             reach::check_host(url.host().unwrap_or_default()).map_err(|error| error.to_string())?;
@@ -119,7 +120,7 @@ impl Webhook {
         add(CONTENT_TYPE.as_str(), "application/json");
         add(USER_AGENT.as_str(), concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")));
         let time = event.time.unwrap_or(Timestamp::EPOCH).to_string();
-        let own = [
+        let context = [
             ("specversion", "1.0"),
             ("id", &event.id),
             ("type", &event.ty),
@@ -129,9 +130,9 @@ impl Webhook {
             ("group", &event.group),
             ("audience", event.audience.name()),
         ];
-        let further = event.extensions.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        for (name, value) in own.into_iter().chain(further) {
-            add(&format!("ce-{name}"), &escaped(value));
+        let extensions = event.extensions.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in context.into_iter().chain(extensions) {
+            add(&format!("ce-{name}"), &percent_encoded(value));
         }
         request.body(Full::new(body)).map_err(|error| error.to_string())
     }
@@ -153,15 +154,15 @@ impl fmt::Debug for Webhook {
     }
 }
 
-/// Returns an attribute as a header has it: everything but printable ASCII, and space, quote and percent, as percent
-/// and hex (CloudEvents HTTP binding, section 3.1.3.2).
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
+/// Percent-encodes an attribute for use in a header: all bytes except printable ASCII, and space, double quote and
+/// percent (CloudEvents HTTP binding, section 3.1.3.2).
+fn percent_encoded(text: &str) -> String {
+    let mut percent_encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            b'!'..=b'~' if !matches!(byte, b'"' | b'%') => escaped.push(char::from(byte)),
-            _ => drop(write!(escaped, "%{byte:02X}")),
+            b'!'..=b'~' if !matches!(byte, b'"' | b'%') => percent_encoded.push(char::from(byte)),
+            _ => drop(write!(percent_encoded, "%{byte:02X}")),
         }
     }
-    escaped
+    percent_encoded
 }

@@ -1,4 +1,4 @@
-//! Messages as bytes: tonic frames them, and what they mean is for others, of the server and of clients.
+//! A tonic codec that passes messages through as bytes, for servers and clients that encode them by other means.
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::{
@@ -6,10 +6,10 @@ use tonic::{
     codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
-/// How many bytes of a reply there is room for at first. Replies that are longer have the room made that they need.
+/// The initial capacity of a reply's buffer, in bytes. It grows for longer replies.
 const BUFFER: usize = 1 << 10;
 
-/// A codec of tonic's that passes bytes on in both directions, for who encodes messages by other means.
+/// A tonic codec that passes bytes through in both directions. tonic still adds and removes the frame prefix.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AsBytes;
 

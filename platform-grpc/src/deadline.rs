@@ -1,15 +1,15 @@
-//! Deadlines, as clients send them: `grpc-timeout`, at most eight digits and a unit.
+//! Parses the deadline of a client from `grpc-timeout`: at most eight digits and a unit.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 
-/// Returns how long a client waits. None when it does not say, or not in a form that gRPC has.
+/// Returns the client's timeout; None when the header is missing or malformed.
 pub(crate) fn of(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let sound = (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number: u64 = digits.parse().ok().filter(|_| sound)?;
+    let is_valid = (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number: u64 = digits.parse().ok().filter(|_| is_valid)?;
     match unit {
         "H" => Some(Duration::from_secs(number * 60 * 60)),
         "M" => Some(Duration::from_secs(number * 60)),
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_is_digits_and_a_unit() {
+    fn a_timeout_is_digits_followed_by_a_unit() {
         for (text, millis) in [
             ("1S", Some(1_000)),
             ("250m", Some(250)),

@@ -1,4 +1,4 @@
-//! From protobuf to JSON: requests, through a message that its descriptor describes.
+//! Decodes requests from protobuf to JSON, by way of a dynamic message.
 
 use bytes::Bytes;
 use platform_core::error::{Error, Result};
@@ -7,24 +7,25 @@ use prost_reflect::{
 };
 use serde_json::{Map, Value};
 
-/// Reads a request. Fields that are not known are ignored.
+/// Decodes a request. Ignores unknown fields.
 ///
 /// # Errors
-/// INVALID_ARGUMENT for bytes that are no such message.
+/// INVALID_ARGUMENT when the bytes are not such a message.
 pub(crate) fn message(descriptor: &MessageDescriptor, bytes: Bytes) -> Result<DynamicMessage> {
-    DynamicMessage::decode(descriptor.clone(), bytes)
-        .map_err(|error| Error::invalid_field("message", format!("is no {}", descriptor.name())).because(error))
+    DynamicMessage::decode(descriptor.clone(), bytes).map_err(|error| {
+        Error::invalid_field("message", format!("must be a valid {}", descriptor.name())).because(error)
+    })
 }
 
-/// The most elements of all repeated fields of a request together, in whatever messages they are: each takes two bytes
-/// on the wire and some hundred in memory. No field may have as many. Our choice.
+/// The maximum number of elements in all repeated fields of a request together, at any depth. An element can take as
+/// little as two bytes on the wire but takes about a hundred in memory. No field allows this many. Our choice.
 const MAX_ELEMENTS: usize = 32 << 10;
 
-/// How deep messages are searched for elements, which is as deep as they are decoded.
+/// The depth to which messages are searched for elements: the recursion limit of the decoder.
 const MAX_DEPTH: usize = 100;
 
-/// Checks how many elements a request has, before memory is taken for them. Accepts what is malformed, which
-/// [`message`] refuses.
+/// Checks the number of elements of a request before any memory is allocated for them. Accepts malformed bytes, which
+/// [`message`] rejects.
 ///
 /// # Errors
 /// INVALID_ARGUMENT for more than [`MAX_ELEMENTS`].
@@ -38,8 +39,8 @@ pub(crate) fn check_elements(descriptor: &MessageDescriptor, bytes: &[u8]) -> Re
     }
 }
 
-/// Adds the elements of a message, and of the messages in it, to a count. None when it is malformed; the field by which
-/// there are too many.
+/// Adds the elements of a message and of the messages in it to `count`. Returns None when the bytes are malformed, and
+/// the field that exceeds the maximum as the inner error.
 fn count_elements(
     descriptor: &MessageDescriptor,
     mut bytes: &[u8],
@@ -48,7 +49,7 @@ fn count_elements(
 ) -> Option<std::result::Result<(), FieldDescriptor>> {
     let depth = depth.checked_sub(1)?;
     while !bytes.is_empty() {
-        // A field's number and wire type; of these, a variable-length integer, as lengths are.
+        // Reads the tag, which holds the field number and the wire type. A tag is a varint, as a length delimiter is.
         let key = prost::decode_length_delimiter(&mut bytes).ok()?;
         let (number, wire_type) = (u32::try_from(key >> 3).ok()?, key & 7);
         let length = match wire_type {
@@ -56,7 +57,8 @@ fn count_elements(
             1 => 8,
             2 => prost::decode_length_delimiter(&mut bytes).ok()?,
             5 => 4,
-            // The beginning and the end of a group, which the decoder passes over.
+            // The start or the end of a group. The decoder skips groups, but the fields inside one are counted all the
+            // same.
             3 | 4 => 0,
             _ => return None,
         };
@@ -64,7 +66,7 @@ fn count_elements(
         bytes = rest;
         let Some(field) = descriptor.get_field(number) else { continue };
         if field.is_list() || field.is_map() {
-            // Packed numbers take a byte each, at least.
+            // Packed values take at least one byte each.
             let is_packed = wire_type == 2 && !matches!(field.kind(), Kind::Message(_) | Kind::String | Kind::Bytes);
             *count += if is_packed { value.len() } else { 1 };
             if *count > MAX_ELEMENTS {
@@ -80,10 +82,10 @@ fn count_elements(
     Some(Ok(()))
 }
 
-/// Returns a message as JSON: the fields that are populated (`docs/api.md`, gRPC).
+/// Converts a message to JSON, with the populated fields only (`docs/api.md`, gRPC).
 ///
 /// # Errors
-/// INVALID_ARGUMENT for what proto3 JSON cannot write, such as a time after the year 9999.
+/// INVALID_ARGUMENT for values that proto3 JSON cannot represent, such as a timestamp after the year 9999.
 pub(crate) fn object(mut message: DynamicMessage) -> Result<Map<String, Value>> {
     let mask = take_mask(&mut message)?;
     let options = SerializeOptions::new().skip_default_fields(true);
@@ -96,28 +98,28 @@ pub(crate) fn object(mut message: DynamicMessage) -> Result<Map<String, Value>> 
     Ok(object)
 }
 
-/// Returns a text field.
+/// Returns a string field; empty when it is not set.
 pub(crate) fn text(message: &DynamicMessage, name: &str) -> String {
     let field = message.get_field_by_name(name);
     field.as_deref().and_then(Field::as_str).unwrap_or_default().to_owned()
 }
 
-/// Takes a field that is a message; an empty one where it is not set.
+/// Takes a message field; an empty message when it is not set.
 pub(crate) fn take(message: &mut DynamicMessage, field: &FieldDescriptor) -> Result<DynamicMessage> {
     match message.take_field(field) {
         Some(Field::Message(inner)) => Ok(inner),
         _ => match Field::default_value_for_field(field) {
             Field::Message(inner) => Ok(inner),
-            _ => Err(Error::internal(format!("`{}` is no message", field.full_name()))),
+            _ => Err(Error::internal(format!("the field `{}` is not a message", field.full_name()))),
         },
     }
 }
 
-/// Takes a message's field mask, with its name in JSON; none when it has no paths. What its paths are is for the
-/// platform to judge: proto3 JSON would refuse those that are not in snake_case.
+/// Takes the field mask of a message, with its JSON name; None when it has no paths. The platform validates the paths:
+/// proto3 JSON would reject those that are not in snake_case.
 ///
 /// # Errors
-/// INVALID_ARGUMENT for a path with a comma, which separates paths in JSON.
+/// INVALID_ARGUMENT for a path that contains a comma, which separates paths in JSON.
 pub(crate) fn take_mask(message: &mut DynamicMessage) -> Result<Option<(String, String)>> {
     let is_mask = |field: &FieldDescriptor| {
         let kind = field.kind();
@@ -129,7 +131,7 @@ pub(crate) fn take_mask(message: &mut DynamicMessage) -> Result<Option<(String, 
     let paths = paths.as_deref().and_then(Field::as_list).unwrap_or_default();
     let paths: Vec<_> = paths.iter().filter_map(Field::as_str).collect();
     if let Some(path) = paths.iter().find(|path| path.contains(',')) {
-        return Err(Error::invalid_field("update_mask", format!("`{path}` is no field of this resource")));
+        return Err(Error::invalid_field("update_mask", format!("unknown field `{path}`")));
     }
     Ok((!paths.is_empty()).then(|| (field.json_name().to_owned(), paths.join(","))))
 }
@@ -143,7 +145,7 @@ mod tests {
         contract::descriptors().unwrap().get_message_by_name(&format!("chainguard.platform.{name}")).unwrap()
     }
 
-    /// Returns a field of a message as it is on the wire.
+    /// Encodes a length-delimited field.
     fn field(number: u8, value: &[u8]) -> Vec<u8> {
         let mut bytes = vec![number << 3 | 2];
         prost::encode_length_delimiter(value.len(), &mut bytes).unwrap();
@@ -151,10 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_a_bounded_number_of_elements_wherever_they_are() {
+    fn the_number_of_elements_of_a_request_is_bounded_at_any_depth() {
         let update = request("registry.v2.UpdateRepoRequest");
         let aliases = |count: usize| field(1, &field(7, b"").repeat(count));
-        // Users of the accounts of an overlay.
+        // Users of the accounts of a repo's custom overlay.
         let users = |count: usize| field(1, &field(10, &field(4, &field(2, b"").repeat(count))));
         for several in [&aliases as &dyn Fn(usize) -> Vec<u8>, &users] {
             check_elements(&update, &several(MAX_ELEMENTS)).unwrap();
@@ -165,7 +167,7 @@ mod tests {
         assert!(check_elements(&update, &both).is_err());
         let batch = request("iam.v2.BatchCreateRoleBindingsRequest");
         assert!(check_elements(&batch, &field(2, b"").repeat(MAX_ELEMENTS + 1)).is_err());
-        // An empty group of an unknown field hides nothing.
+        // An empty group of an unknown field does not hide the elements after it.
         assert!(check_elements(&update, &[vec![0x7b, 0x7c], aliases(MAX_ELEMENTS + 1)].concat()).is_err());
         // Packed enum values.
         let role = request("iam.v2.CreateRoleRequest");
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_or_nested_too_deep_is_left_to_the_decoder() {
+    fn malformed_or_too_deeply_nested_bytes_are_rejected_by_the_decoder() {
         let update = request("registry.v2.UpdateRepoRequest");
         for bytes in [&[0x80][..], &[10, 5, 1], &[11], &[0xff; 20], &[9, 1, 2], &field(1, &[0x3a])] {
             check_elements(&update, bytes).unwrap();

@@ -1,8 +1,8 @@
-//! From JSON to protobuf: what is stored is written as it is read, without a tree between.
+//! Encodes stored JSON as protobuf in one pass, without an intermediate tree.
 //!
-//! A [`Plan`] is worked out once from a message's descriptor. It writes what proto3 JSON means, in the order of the
-//! fields' numbers, so that the bytes are those that any other encoder makes. What a message has no field for is passed
-//! over: REST shows it and protobuf does not (`docs/api.md`, gRPC).
+//! A [`Plan`] is built once from a message's descriptor. It implements the proto3 JSON mapping and writes fields in the
+//! order of their numbers, so that the bytes equal those of any other encoder. Skips JSON names without a field in the
+//! message: REST shows them and protobuf does not (`docs/api.md`, gRPC).
 
 use std::sync::Arc;
 
@@ -14,35 +14,35 @@ mod write;
 
 pub(crate) use write::Writer;
 
-/// How deep messages may lie in each other. Those of the contract lie five deep.
-const DEPTH: usize = 16;
+/// The maximum nesting depth of messages. The contract uses five levels.
+const MAX_DEPTH: usize = 16;
 
-/// How a message is written.
+/// How a message is encoded.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    fields: Vec<Planned>,
+    fields: Vec<FieldPlan>,
 }
 
-/// How a field is written.
+/// How a field is encoded.
 #[derive(Debug, Clone)]
-struct Planned {
+struct FieldPlan {
     /// The name in camelCase.
     name: Box<str>,
     number: u32,
-    /// Whether it is written when it has its default.
+    /// Whether a default value is written (explicit presence).
     presence: bool,
     shape: Shape,
 }
 
 #[derive(Debug, Clone)]
 enum Shape {
-    One(Scalar),
-    /// Each element with a key of its own.
-    Each(Scalar),
-    /// All elements behind one key.
+    Singular(Scalar),
+    /// Each element has its own key.
+    Repeated(Scalar),
+    /// One key precedes all elements.
     Packed(Scalar),
-    /// Keys and values, which are the fields 1 and 2 of their entries.
-    Map(Box<(Planned, Planned)>),
+    /// The plans of the key and the value, which are the fields 1 and 2 of each entry.
+    Map(Box<(FieldPlan, FieldPlan)>),
 }
 
 #[derive(Debug, Clone)]
@@ -52,41 +52,41 @@ enum Scalar {
     Bool,
     Int32,
     Int64,
-    /// Names and numbers, in the order of the names.
+    /// Names with their numbers, sorted by name.
     Enum(Arc<[(Box<str>, i32)]>),
     Timestamp,
     Duration,
     Message(Arc<Plan>),
 }
 
-/// A message that cannot be written: a type that the contract does not use.
+/// Error for a message that cannot be encoded because it uses a type that the contract does not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the field `{0}`: {1}")]
 pub struct BadField(String, &'static str);
 
 impl Plan {
-    /// Works out how a message is written.
+    /// Builds the plan of a message.
     pub(crate) fn of(message: &MessageDescriptor) -> Result<Arc<Self>, BadField> {
         Self::at(message, 0)
     }
 
     fn at(message: &MessageDescriptor, depth: usize) -> Result<Arc<Self>, BadField> {
-        let mut fields = message.fields().map(|field| Planned::of(&field, depth)).collect::<Result<Vec<_>, _>>()?;
+        let mut fields = message.fields().map(|field| FieldPlan::of(&field, depth)).collect::<Result<Vec<_>, _>>()?;
         fields.sort_by_key(|field| field.number);
         Ok(Arc::new(Self { fields }))
     }
 
-    /// Writes JSON as a message.
+    /// Encodes JSON as a message.
     ///
     /// # Errors
-    /// When it is no JSON object, or a field has a value that its type has not.
+    /// When the JSON is not an object, or a value does not match the type of its field.
     pub(crate) fn encode(&self, json: &[u8]) -> serde_json::Result<Vec<u8>> {
         let mut writer = Writer::with_capacity(json.len());
         self.append(json, &mut writer)?;
         Ok(writer.into_bytes())
     }
 
-    /// Writes JSON behind what is written, without key and length.
+    /// Appends JSON as a message to the writer, without a key and a length.
     ///
     /// # Errors
     /// As [`Plan::encode`].
@@ -96,7 +96,7 @@ impl Plan {
         json.end()
     }
 
-    /// Writes a JSON value as a message.
+    /// Encodes a JSON value as a message.
     ///
     /// # Errors
     /// As [`Plan::encode`].
@@ -107,7 +107,7 @@ impl Plan {
     }
 }
 
-impl Planned {
+impl FieldPlan {
     fn of(field: &FieldDescriptor, depth: usize) -> Result<Self, BadField> {
         let shape = if let (true, Kind::Message(entry)) = (field.is_map(), field.kind()) {
             let (key, value) = (entry.map_entry_key_field(), entry.map_entry_value_field());
@@ -116,8 +116,8 @@ impl Planned {
             let scalar = Scalar::of(field, depth)?;
             match field.cardinality() {
                 Cardinality::Repeated if field.is_packed() => Shape::Packed(scalar),
-                Cardinality::Repeated => Shape::Each(scalar),
-                _ => Shape::One(scalar),
+                Cardinality::Repeated => Shape::Repeated(scalar),
+                _ => Shape::Singular(scalar),
             }
         };
         let presence = field.supports_presence();
@@ -142,16 +142,16 @@ impl Scalar {
             Kind::Message(message) => match message.full_name() {
                 "google.protobuf.Timestamp" => Self::Timestamp,
                 "google.protobuf.Duration" => Self::Duration,
-                _ if depth == DEPTH => return Err(bad("messages lie too deep in each other")),
+                _ if depth == MAX_DEPTH => return Err(bad("messages are nested too deeply")),
                 _ => Self::Message(Plan::at(&message, depth + 1)?),
             },
-            _ => return Err(bad("has a type that is not known here")),
+            _ => return Err(bad("has an unsupported type")),
         })
     }
 }
 
-/// Returns a name of a `.proto` file in camelCase, as REST writes it: by the name alone, whatever the file says of its
-/// JSON (`docs/api.md`, gRPC).
+/// Converts a `.proto` field name to camelCase, as REST writes it. Uses the name alone and ignores the file's
+/// `json_name` (`docs/api.md`, gRPC).
 pub(crate) fn camel(snake: &str) -> String {
     let mut camel = String::with_capacity(snake.len());
     let mut upper = false;

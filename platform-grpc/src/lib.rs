@@ -1,8 +1,8 @@
 //! gRPC for [`platform_core`]: one tower service over the kind tables, driven by the descriptors of the contract.
 //!
-//! [`Grpc`] answers every method of the `.proto` files in `proto/` that a kind of the platform has, in the packages of
-//! `v2` and of `v2beta1`, with the same verbs, the same access and the same errors as REST. It stands
-//! [beside](Grpc::beside) REST on one port:
+//! [`Grpc`] serves every method of the `.proto` files in `proto/` that belongs to a kind of the platform, in the
+//! packages of `v2` and of `v2beta1`, with the same verbs, access rules and errors as REST.
+//! [`or_else_http`](Grpc::or_else_http) serves REST on the same port:
 //!
 //! ```no_run
 //! # use std::{future::pending, sync::Arc};
@@ -15,20 +15,21 @@
 //! let rest = Rest::new(Arc::clone(&platform), Arc::clone(&authenticator), limits.clone())?;
 //! let grpc = Grpc::new(platform, authenticator, limits.clone())?;
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
-//! serve(listener, Layers::default().around(grpc.beside(rest)), &limits, pending()).await?;
+//! serve(listener, Layers::default().around(grpc.or_else_http(rest)), &limits, pending()).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Requests become JSON through messages that descriptors describe, and what is stored as JSON is written as protobuf
-//! without a tree between. This crate alone knows protobuf; it knows no kind by name and no token format. The `.proto`
-//! files are a contract: tests compare them with the kind tables, and with what was on the wire before.
+//! Requests are decoded to JSON by way of dynamic messages; stored JSON is encoded as protobuf in one pass, without an
+//! intermediate tree. This is the only crate that knows protobuf. It does not know any kind by name, nor any token
+//! format. The `.proto` files are a contract: tests compare them with the kind tables, and with all names and numbers
+//! that were ever on the wire.
 
 mod service;
 
-mod beside;
 mod methods;
-mod standard;
+mod multiplex;
+mod reflection_health;
 mod tokens;
 
 mod codec;
@@ -36,13 +37,13 @@ mod deadline;
 mod decode;
 mod encode;
 mod frame;
-mod kept;
+mod response_cache;
 pub mod status;
 
 pub mod contract;
 
-pub use beside::Beside;
 pub use codec::AsBytes;
 pub use encode::BadField;
 pub use methods::BadContract;
+pub use multiplex::Multiplexed;
 pub use service::Grpc;

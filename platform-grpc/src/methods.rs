@@ -1,4 +1,4 @@
-//! Which RPC is which method of which kind: worked out once, from the descriptors and the kind tables.
+//! Maps each RPC to a method of a kind, once at startup, from the descriptors and the kind tables.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,50 +17,50 @@ use crate::{
     tokens::TokenMethod,
 };
 
-/// Descriptors that do not say what a server must know.
+/// Error for descriptors that lack something the server needs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadContract {
-    /// They are no descriptors.
+    /// The descriptor set cannot be decoded.
     #[error(transparent)]
     Descriptors(#[from] DescriptorError),
-    /// A message has a type that cannot be written.
+    /// A message has a field type that cannot be encoded.
     #[error(transparent)]
     Field(#[from] BadField),
-    /// A method's messages have not what its name promises.
+    /// A method's messages lack a field that its name requires.
     #[error("the method `{0}` has no {1}")]
     Method(String, &'static str),
-    /// What clients ask for descriptors cannot be told.
-    #[error("reflection")]
+    /// The reflection service cannot be built.
+    #[error("cannot build the reflection service")]
     Reflection(#[source] tonic_reflection::server::Error),
 }
 
-/// A method, and how its messages are read and written.
+/// An RPC: its operation, and how its messages are decoded and encoded.
 #[derive(Debug)]
 pub(crate) struct Method {
-    pub(crate) what: What,
+    pub(crate) operation: Operation,
     pub(crate) domain: &'static str,
     pub(crate) input: MessageDescriptor,
     pub(crate) output: Arc<Plan>,
 }
 
-/// What a method does.
+/// The operation of an RPC.
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum Operation {
     List(Registered, Page),
     Get(Registered),
-    /// With the request's field that is the resource.
+    /// With the request field that holds the resource.
     Create(Registered, FieldDescriptor),
-    /// Likewise.
+    /// With the request field that holds the resource.
     Update(Registered, FieldDescriptor),
     Delete(Registered),
     Action(&'static kind::Kind, &'static Action),
     Token(TokenMethod),
 }
 
-impl What {
-    /// Tells whether calls change nothing, so that they can be refused once they are answered.
-    pub(crate) fn reads(&self) -> bool {
+impl Operation {
+    /// Returns whether calls change nothing, so that a reply may be rejected after the call has run.
+    pub(crate) fn is_read_only(&self) -> bool {
         match self {
             Self::List(..) | Self::Get(_) => true,
             Self::Create(..) | Self::Update(..) | Self::Delete(_) => false,
@@ -70,72 +70,72 @@ impl What {
     }
 }
 
-/// Returns all methods by their paths, such as `/chainguard.platform.ping.v2.PingService/Ping`. Those that the
-/// descriptors have and no kind are not there.
+/// Returns all methods by path, such as `/chainguard.platform.ping.v2.PingService/Ping`. Omits RPCs that belong to no
+/// registered kind.
 pub(crate) fn all(pool: &DescriptorPool, kinds: &[Registered]) -> Result<HashMap<String, Method>, BadContract> {
     let mut methods = HashMap::new();
     for service in pool.services() {
         for method in service.methods() {
-            let Some((domain, what)) = what(&service, &method, kinds)? else { continue };
+            let Some((domain, operation)) = find_operation(&service, &method, kinds)? else { continue };
             let path = format!("/{}/{}", service.full_name(), method.name());
             let output = Plan::of(&method.output())?;
-            methods.insert(path, Method { what, domain, input: method.input(), output });
+            methods.insert(path, Method { operation, domain, input: method.input(), output });
         }
     }
     Ok(methods)
 }
 
-fn what(
+fn find_operation(
     service: &ServiceDescriptor,
     method: &MethodDescriptor,
     kinds: &[Registered],
-) -> Result<Option<(&'static str, What)>, BadContract> {
+) -> Result<Option<(&'static str, Operation)>, BadContract> {
     if let Some(token) = TokenMethod::find(service.full_name(), method.name()) {
-        return Ok(Some((Domain::IAM.0, What::Token(token))));
+        return Ok(Some((Domain::IAM.0, Operation::Token(token))));
     }
     let Some(domain) = domain_of(service.package_name()) else { return Ok(None) };
     for registered in kinds.iter().filter(|one| one.kind.domain.0 == domain && one.kind.service == service.name()) {
         let kind = registered.kind;
         if let Some(action) = kind.actions.iter().find(|action| action.name == method.name()) {
-            return Ok(Some((kind.domain.0, What::Action(kind, action))));
+            return Ok(Some((kind.domain.0, Operation::Action(kind, action))));
         }
         if let Some(found) = kind.methods.iter().find(|found| kind.rpc(found.verb) == method.name()) {
-            return Ok(Some((kind.domain.0, standard(found.verb, *registered, method)?)));
+            return Ok(Some((kind.domain.0, standard_operation(found.verb, *registered, method)?)));
         }
     }
     Ok(None)
 }
 
-fn standard(verb: Verb, registered: Registered, method: &MethodDescriptor) -> Result<What, BadContract> {
+fn standard_operation(verb: Verb, registered: Registered, method: &MethodDescriptor) -> Result<Operation, BadContract> {
     let resource = || {
         let is_it = |field: &FieldDescriptor| field.kind().as_message() == Some(&method.output());
         let missing = || BadContract::Method(method.full_name().to_owned(), "field that is the resource");
         method.input().fields().find(is_it).ok_or_else(missing)
     };
     Ok(match verb {
-        Verb::List => What::List(registered, Page::of(method)?),
-        Verb::Get => What::Get(registered),
-        Verb::Create => What::Create(registered, resource()?),
-        Verb::Update => What::Update(registered, resource()?),
-        Verb::Delete => What::Delete(registered),
+        Verb::List => Operation::List(registered, Page::of(method)?),
+        Verb::Get => Operation::Get(registered),
+        Verb::Create => Operation::Create(registered, resource()?),
+        Verb::Update => Operation::Update(registered, resource()?),
+        Verb::Delete => Operation::Delete(registered),
     })
 }
 
-/// Returns the domain of a package such as `chainguard.platform.iam.v2`, for all versions that mean the same.
+/// Returns the domain of a package such as `chainguard.platform.iam.v2`, for each of the equivalent versions.
 fn domain_of(package: &str) -> Option<&str> {
     let (domain, version) = package.strip_prefix(PACKAGE)?.strip_prefix('.')?.split_once('.')?;
     VERSIONS.contains(&version).then_some(domain)
 }
 
-/// How a page of a list is written.
+/// How a page of a list is encoded.
 #[derive(Debug)]
 pub(crate) struct Page {
     items: u32,
     item: Arc<Plan>,
     next_page_token: u32,
     total_count: u32,
-    /// Whether a total of none is written.
-    counts_none: bool,
+    /// Whether a total of 0 is written.
+    writes_zero_total: bool,
     skipped: u32,
 }
 
@@ -151,16 +151,16 @@ impl Page {
             items: items.number(),
             item: Plan::of(&item)?,
             next_page_token: field("next_page_token", "page token")?.number(),
-            counts_none: total_count.supports_presence(),
+            writes_zero_total: total_count.supports_presence(),
             total_count: total_count.number(),
-            skipped: field("skipped", "number of what was skipped")?.number(),
+            skipped: field("skipped", "number of skipped resources")?.number(),
         })
     }
 
-    /// Writes a page, whose resources are JSON.
+    /// Encodes a page, whose resources are JSON.
     ///
     /// # Errors
-    /// When a resource is none of this message.
+    /// When a resource does not match the message.
     pub(crate) fn encode(&self, page: &ListReply) -> serde_json::Result<Vec<u8>> {
         let bodies: usize = page.items.iter().map(|item| item.len()).sum();
         let mut writer = Writer::with_capacity(bodies + 256);
@@ -178,7 +178,7 @@ impl Page {
             writer.delimited(token.as_bytes());
         }
         let counts = [
-            (self.total_count, page.total_count, self.counts_none || page.total_count > 0),
+            (self.total_count, page.total_count, self.writes_zero_total || page.total_count > 0),
             (self.skipped, page.skipped, page.skipped > 0),
         ];
         for (number, count, is_written) in counts {

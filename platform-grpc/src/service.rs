@@ -1,4 +1,4 @@
-//! The service: from a call to the platform and back.
+//! The gRPC service: routes a call, runs it on the platform and encodes the reply.
 
 use std::{
     collections::HashMap,
@@ -34,21 +34,21 @@ use tonic_web::GrpcWebLayer;
 use tower::{Layer, Service};
 
 use crate::{
-    beside::Beside,
     codec::AsBytes,
     contract, deadline, decode, frame,
-    kept::Kept,
-    methods::{self, BadContract, Method, What},
-    standard::Standard,
+    methods::{self, BadContract, Method, Operation},
+    multiplex::Multiplexed,
+    reflection_health::ReflectionHealth,
+    response_cache::ResponseCache,
     status::Statuses,
     tokens::TokenMethod,
 };
 
-/// The gRPC API of a platform, as one tower service. Clones are handles of one and the same.
+/// The gRPC API of a platform, as one tower service. Cloning is cheap: clones share all state.
 ///
-/// It answers every method of the contract that a kind of the platform has, gRPC-Web, reflection and health. Put it
-/// [beside](Grpc::beside) what answers everything else on the port. Calls are routed first, then authenticated, then
-/// read; whatever goes wrong, panics included, is a status with the details that REST shows. It runs within a tokio
+/// Serves every method of the contract that belongs to a kind of the platform, plus gRPC-Web, reflection and health.
+/// Use [`or_else_http`](Grpc::or_else_http) to serve REST on the same port. Each call is routed, then authenticated,
+/// then read. Every failure, a panic included, becomes a status with the same details as over REST. Requires a tokio
 /// runtime, for its timers.
 #[derive(Debug, Clone)]
 pub struct Grpc(Arc<Inner>);
@@ -60,19 +60,19 @@ struct Inner {
     tokens: Option<Arc<dyn TokenService>>,
     methods: Arc<HashMap<String, Method>>,
     statuses: Arc<Statuses>,
-    standard: Standard,
-    kept: Arc<Kept>,
+    reflection_health: ReflectionHealth,
+    responses: Arc<ResponseCache>,
     limits: Limits,
     token_limits: Limits,
     shares: Arc<Shares>,
 }
 
 impl Grpc {
-    /// Finds the methods of the contract that the platform's kinds have. Kinds that the contract does not know are
-    /// served by REST alone.
+    /// Creates the service with the methods of the contract that belong to the platform's kinds. Kinds that the
+    /// contract does not contain are served by REST only.
     ///
     /// # Errors
-    /// None with the contract as it is compiled in, as a test shows.
+    /// Never with the contract that is compiled in, as a test proves.
     pub fn new(
         platform: Arc<Platform>,
         authenticator: Arc<dyn Authenticator>,
@@ -82,38 +82,48 @@ impl Grpc {
         let details = DescriptorPool::decode(tonic_types::pb::FILE_DESCRIPTOR_SET)?;
         let methods = Arc::new(methods::all(&pool, platform.registered())?);
         let statuses = Arc::new(Statuses::new(&platform.settings().service_domain, &[&pool, &details])?);
-        let standard = Standard::new(&methods)?;
+        let reflection_health = ReflectionHealth::new(&methods)?;
         let (shares, token_limits) = (Shares::new(&limits), limits.of_tokens());
-        let (tokens, kept) = (None, Arc::default());
-        let inner =
-            Inner { platform, authenticator, tokens, methods, statuses, standard, kept, limits, token_limits, shares };
+        let (tokens, responses) = (None, Arc::default());
+        let inner = Inner {
+            platform,
+            authenticator,
+            tokens,
+            methods,
+            statuses,
+            reflection_health,
+            responses,
+            limits,
+            token_limits,
+            shares,
+        };
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Answers the token services too.
+    /// Also serves the token services.
     #[must_use]
     pub fn with_tokens(mut self, tokens: Arc<dyn TokenService>) -> Self {
         Arc::make_mut(&mut self.0).tokens = Some(tokens);
         self
     }
 
-    /// Puts what answers everything that is not gRPC beside this, on one port.
-    pub fn beside<S>(self, other: S) -> Beside<S> {
-        Beside::new(self, other)
+    /// Serves gRPC and HTTP on one port: every request that is not gRPC goes to `http`.
+    pub fn or_else_http<S>(self, http: S) -> Multiplexed<S> {
+        Multiplexed::new(self, http)
     }
 
-    /// Sets the state that the health service reports, which is serving at first. Calls are answered either way.
+    /// Sets the state that the health service reports; it is serving at first. Calls are answered in either state.
     pub async fn set_serving(&self, serving: bool) {
-        self.0.standard.set_serving(serving).await;
+        self.0.reflection_health.set_serving(serving).await;
     }
 
-    /// Says from now on that nothing is served, and ends the streams by which clients watch that. What was called is
-    /// still answered.
+    /// Reports every service as not serving from now on, and ends the streams of clients that watch the health. Calls
+    /// in progress are still answered.
     pub async fn drain(&self) {
-        self.0.standard.drain().await;
+        self.0.reflection_health.drain().await;
     }
 
-    /// Returns the paths of all methods that are served, in order.
+    /// Returns the paths of all methods that are served, sorted.
     pub fn paths(&self) -> Vec<&str> {
         let mut paths: Vec<_> = self.0.methods.keys().map(String::as_str).collect();
         paths.sort_unstable();
@@ -140,25 +150,25 @@ where
             if request.method() != Verb::POST {
                 let counted = Origin::of(request.extensions(), &inner.shares).open();
                 return Box::pin(async move {
-                    Ok(counted.map_or_else(|error| inner.refuse(&error), |()| inner.other_method()))
+                    Ok(counted.map_or_else(|error| inner.error_response(&error), |()| inner.method_not_allowed()))
                 });
             }
-            return Box::pin(GrpcWebLayer::new().layer(Unframed(inner)).call(request));
+            return Box::pin(GrpcWebLayer::new().layer(GrpcWebService(inner)).call(request));
         }
         if request.version() < Version::HTTP_2 {
-            let error = Error::new(Code::Unimplemented, "gRPC takes HTTP/2; on HTTP/1.1 there is gRPC-Web");
+            let error = Error::new(Code::Unimplemented, "gRPC requires HTTP/2; use gRPC-Web over HTTP/1.1");
             let origin = Origin::of(request.extensions(), &inner.shares);
-            return Box::pin(async move { Ok(inner.refuse(&origin.refused(error))) });
+            return Box::pin(async move { Ok(inner.error_response(&origin.refused(error))) });
         }
-        Box::pin(async move { Ok(inner.answer(request).await) })
+        Box::pin(async move { Ok(inner.respond(request).await) })
     }
 }
 
-/// The service behind gRPC-Web.
+/// The inner service of gRPC-Web: the layer translates a request to plain gRPC and calls this.
 #[derive(Debug, Clone)]
-struct Unframed(Arc<Inner>);
+struct GrpcWebService(Arc<Inner>);
 
-impl Service<Request<Body>> for Unframed {
+impl Service<Request<Body>> for GrpcWebService {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
@@ -169,36 +179,36 @@ impl Service<Request<Body>> for Unframed {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let inner = Arc::clone(&self.0);
-        Box::pin(async move { Ok(inner.answer(request).await) })
+        Box::pin(async move { Ok(inner.respond(request).await) })
     }
 }
 
 impl Inner {
-    async fn answer<B>(&self, request: Request<B>) -> Response<Body>
+    async fn respond<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
     {
         let origin = Origin::of(request.extensions(), &self.shares);
         if let Err(error) = origin.admit() {
-            return self.refuse(&error);
+            return self.error_response(&error);
         }
         let path = request.uri().path();
         let Some(method) = self.methods.get(path) else {
-            let answered = match self.standard.find(path) {
-                Some(service) => service.answer(request, &origin, &self.limits).await,
-                None => Err(origin.refused(Error::new(Code::Unimplemented, "There is no such method"))),
+            let response = match self.reflection_health.find(path) {
+                Some(endpoint) => endpoint.respond(request, &origin, &self.limits).await,
+                None => Err(origin.refused(Error::new(Code::Unimplemented, "Unknown method"))),
             };
-            return answered.unwrap_or_else(|error| self.refuse(&error));
+            return response.unwrap_or_else(|error| self.error_response(&error));
         };
         if request.method() != Verb::POST {
-            let error = Error::new(Code::Unimplemented, "gRPC calls are POST").of_domain(method.domain);
-            return self.refuse(&origin.refused(error));
+            let error = Error::new(Code::Unimplemented, "gRPC calls must use POST").of_domain(method.domain);
+            return self.error_response(&origin.refused(error));
         }
         let limit = self.limits.request_time;
-        // A deadline of the client beyond the limit does not extend it.
+        // A client deadline beyond the server's limit does not extend that limit.
         let time = deadline::of(request.headers()).map_or(limit, |time| time.min(limit));
-        // The platform's state is behind locks that no panic leaves half changed: every write is one commit. What is
-        // to be done is large, and is in a box so that it need not be moved into each of what stands around it.
+        // Unwind safe: the platform's state is guarded by locks, and no panic leaves it half changed, since every write
+        // is one commit. Boxed, since the future is large and would be moved into each of the futures that wrap it.
         let handled = AssertUnwindSafe(Box::pin(self.handle(method, &origin, request))).catch_unwind();
         let error = match tokio::time::timeout(time, handled).await {
             Ok(Ok(Ok(response))) => return response,
@@ -211,106 +221,106 @@ impl Inner {
                 Error::new(Code::DeadlineExceeded, "The request took too long")
             }
         };
-        self.refuse(&error.of_domain(method.domain))
+        self.error_response(&error.of_domain(method.domain))
     }
 
     async fn handle<B>(&self, method: &Method, origin: &Origin, request: Request<B>) -> Result<Response<Body>>
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
     {
-        let who = self.who(method, origin, request.headers()).await?;
-        let limits = if matches!(method.what, What::Token(_)) { &self.token_limits } else { &self.limits };
+        let principal = self.authenticate(method, origin, request.headers()).await?;
+        let limits = if matches!(method.operation, Operation::Token(_)) { &self.token_limits } else { &self.limits };
         let (head, body) = request.into_parts();
         let message = frame::read(origin.metered(body), limits).await?;
         let request = Request::from_parts(head, Full::new(message));
         let mut grpc = tonic::server::Grpc::new(AsBytes).max_decoding_message_size(limits.body);
-        Ok(grpc.unary(Call { inner: self, method, origin, who }, request).await)
+        Ok(grpc.unary(Call { inner: self, method, origin, principal }, request).await)
     }
 
-    /// Authenticates the caller before the message is read. The token service verifies the credential of a token
-    /// method; here it is refused when it is missing or malformed.
-    async fn who(&self, method: &Method, origin: &Origin, headers: &HeaderMap) -> Result<Who> {
+    /// Authenticates the caller before the message is read. For a token method, rejects a missing or malformed
+    /// credential; the token service verifies it later.
+    async fn authenticate(&self, method: &Method, origin: &Origin, headers: &HeaderMap) -> Result<Principal> {
         let token = bearer(headers).map_err(|error| origin.refused(error))?;
-        if matches!(method.what, What::Token(_)) {
+        if matches!(method.operation, Operation::Token(_)) {
             origin.token_path()?;
         }
-        let open = match &method.what {
-            What::Token(TokenMethod::HeadlessSession) => return Ok(Who::Credential(None)),
-            What::Token(what) => {
+        let open = match &method.operation {
+            Operation::Token(TokenMethod::HeadlessSession) => return Ok(Principal::Credential(None)),
+            Operation::Token(token_method) => {
                 let token = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
                 if let Some(service) = self.tokens.as_deref() {
-                    service.check_form(token, what.credential())?;
+                    service.check_form(token, token_method.credential())?;
                 }
-                return Ok(Who::Credential(Some(token.to_owned())));
+                return Ok(Principal::Credential(Some(token.to_owned())));
             }
-            What::Action(_, action) => matches!(action.needs, Needs::Nothing),
-            What::List(registered, _) => registered.kind.method(kind::Verb::List).is_some_and(|list| list.open),
-            What::Get(_) | What::Create(..) | What::Update(..) | What::Delete(_) => false,
+            Operation::Action(_, action) => matches!(action.needs, Needs::Nothing),
+            Operation::List(registered, _) => registered.kind.method(kind::Verb::List).is_some_and(|list| list.open),
+            Operation::Get(_) | Operation::Create(..) | Operation::Update(..) | Operation::Delete(_) => false,
         };
         if open {
-            return origin.open().map(|()| Who::Anybody);
+            return origin.open().map(|()| Principal::Anonymous);
         }
-        origin.authenticate(&*self.authenticator, token).await.map(Who::Caller)
+        origin.authenticate(&*self.authenticator, token).await.map(Principal::Caller)
     }
 
-    /// Answers a call in protobuf.
-    async fn reply(&self, method: &Method, who: Who, bytes: Bytes) -> Result<Bytes> {
+    /// Runs a call and returns its reply as protobuf.
+    async fn reply(&self, method: &Method, principal: Principal, bytes: Bytes) -> Result<Bytes> {
         let Self { platform, .. } = self;
         decode::check_elements(&method.input, &bytes)?;
         let mut message = decode::message(&method.input, bytes)?;
-        let (caller, credential) = match who {
-            Who::Anybody => (None, None),
-            Who::Caller(caller) => (Some(caller), None),
-            Who::Credential(credential) => (None, credential),
+        let (caller, credential) = match principal {
+            Principal::Anonymous => (None, None),
+            Principal::Caller(caller) => (Some(caller), None),
+            Principal::Credential(credential) => (None, credential),
         };
-        // Where anybody may call, nobody's rights are asked for.
-        let caller_or_nobody = || caller.clone().unwrap_or_else(|| Caller::new(Uid::default()));
-        let resource = match &method.what {
-            What::List(registered, page) => {
+        // Methods open to anonymous callers do not check the caller's grants.
+        let caller_or_anonymous = || caller.clone().unwrap_or_else(|| Caller::new(Uid::default()));
+        let resource = match &method.operation {
+            Operation::List(registered, page) => {
                 let request = ListRequest::from_json(registered.kind, decode::object(message)?)?;
-                let reply = platform.list_erased(&caller_or_nobody(), registered, &request).await?;
-                return encoded(page.encode(&reply));
+                let reply = platform.list_erased(&caller_or_anonymous(), registered, &request).await?;
+                return into_bytes(page.encode(&reply));
             }
-            What::Get(registered) => {
+            Operation::Get(registered) => {
                 let uid = decode::text(&message, "uid");
-                platform.get_erased(&caller_or_nobody(), registered, &uid).await?
+                platform.get_erased(&caller_or_anonymous(), registered, &uid).await?
             }
-            What::Create(registered, field) => {
+            Operation::Create(registered, field) => {
                 let parent = decode::text(&message, "parent");
                 let body = decode::object(decode::take(&mut message, field)?)?;
-                platform.create_erased(&caller_or_nobody(), registered, &parent, &body).await?
+                platform.create_erased(&caller_or_anonymous(), registered, &parent, &body).await?
             }
-            What::Update(registered, field) => {
+            Operation::Update(registered, field) => {
                 let mask = decode::take_mask(&mut message)?.map(|(_, mask)| mask);
                 let resource = decode::take(&mut message, field)?;
                 let uid = decode::text(&resource, "uid");
                 let body = decode::object(resource)?;
-                platform.update_erased(&caller_or_nobody(), registered, &uid, &body, mask.as_deref()).await?
+                platform.update_erased(&caller_or_anonymous(), registered, &uid, &body, mask.as_deref()).await?
             }
-            What::Delete(registered) => {
+            Operation::Delete(registered) => {
                 let uid = decode::text(&message, "uid");
-                platform.delete_erased(&caller_or_nobody(), registered, &uid).await?;
+                platform.delete_erased(&caller_or_anonymous(), registered, &uid).await?;
                 return Ok(Bytes::new());
             }
-            What::Action(kind, action) => {
+            Operation::Action(kind, action) => {
                 let request = decode::object(message)?;
                 match platform.run_rendered(caller.as_ref(), kind, action, &request).await? {
-                    Answer::Rendered(rendered) => return self.kept.get(action.name, &rendered, &method.output),
-                    Answer::Value(value) => return encoded(method.output.encode_value(&value)),
+                    Answer::Rendered(rendered) => return self.responses.get(action.name, &rendered, &method.output),
+                    Answer::Value(value) => return into_bytes(method.output.encode_value(&value)),
                 }
             }
-            What::Token(token) => {
+            Operation::Token(token) => {
                 let none = || Error::new(Code::Unimplemented, "This server has no token service");
                 let service = self.tokens.as_deref().ok_or_else(none)?;
-                let reply = token.answer(service, credential.as_deref(), decode::object(message)?).await?;
-                return encoded(method.output.encode_value(&reply));
+                let reply = token.call(service, credential.as_deref(), decode::object(message)?).await?;
+                return into_bytes(method.output.encode_value(&reply));
             }
         };
-        encoded(method.output.encode(&resource))
+        into_bytes(method.output.encode(&resource))
     }
 
-    /// Refuses a method that gRPC-Web does not have, as REST does.
-    fn other_method(&self) -> Response<Body> {
+    /// Rejects an HTTP method that gRPC-Web does not use, as REST does.
+    fn method_not_allowed(&self) -> Response<Body> {
         let error = Error::new(Code::Unimplemented, "This path does not have this method");
         let body = serde_json::to_vec(&error.status(&self.platform.settings().service_domain)).unwrap_or_default();
         let mut response = Response::new(Body::new(Full::from(body)));
@@ -320,32 +330,32 @@ impl Inner {
         response
     }
 
-    fn refuse(&self, error: &Error) -> Response<Body> {
+    fn error_response(&self, error: &Error) -> Response<Body> {
         self.statuses.of(error).into_http()
     }
 }
 
-fn encoded(bytes: serde_json::Result<Vec<u8>>) -> Result<Bytes> {
+fn into_bytes(bytes: serde_json::Result<Vec<u8>>) -> Result<Bytes> {
     bytes.map(Bytes::from).map_err(Error::internal)
 }
 
-/// Who calls.
+/// The result of authentication.
 #[derive(Debug, Default)]
-enum Who {
-    /// It does not matter.
+enum Principal {
+    /// The method is open: the caller does not matter.
     #[default]
-    Anybody,
+    Anonymous,
     Caller(Caller),
-    /// Whoever this token proves, which is for the token service to see.
+    /// A credential that the token service will verify.
     Credential(Option<String>),
 }
 
-/// A call whose caller is known.
+/// A call whose caller is authenticated.
 struct Call<'a> {
     inner: &'a Inner,
     method: &'a Method,
     origin: &'a Origin,
-    who: Who,
+    principal: Principal,
 }
 
 impl<'a> UnaryService<Bytes> for Call<'a> {
@@ -353,12 +363,13 @@ impl<'a> UnaryService<Bytes> for Call<'a> {
     type Future = BoxFuture<'a, Result<tonic::Response<Bytes>, Status>>;
 
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
-        let Self { inner, method, origin, ref mut who } = *self;
-        let who = std::mem::take(who);
+        let Self { inner, method, origin, ref mut principal } = *self;
+        let principal = std::mem::take(principal);
         Box::pin(async move {
-            let reply = inner.reply(method, who, request.into_inner()).await;
-            // Of what was only read, nothing is lost when it cannot be kept until it is taken.
-            let reply = reply.and_then(|reply| match method.what.reads() {
+            let reply = inner.reply(method, principal, request.into_inner()).await;
+            // A read changes nothing, so its reply may be rejected when the budget of replies is used up. The reply of
+            // a write must not be: the caller could not know that the write was committed.
+            let reply = reply.and_then(|reply| match method.operation.is_read_only() {
                 true => origin.reply(reply.len()).map(|()| reply),
                 false => Ok(reply),
             });

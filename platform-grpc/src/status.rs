@@ -1,4 +1,4 @@
-//! Statuses: the one place that knows which belongs to which code, and how errors go over the wire.
+//! Maps errors to gRPC statuses: the one place that knows which status belongs to which code.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,13 +11,14 @@ use tonic_types::pb;
 
 use crate::encode::Plan;
 
-/// The most bytes of an error's details. They travel as a header, of which common clients take 8 KiB (our choice).
-const MOST: usize = 4 << 10;
+/// The maximum size of an error's details, in bytes. They travel in a header, and common clients accept 8 KiB of
+/// headers (our choice).
+const MAX_DETAILS: usize = 4 << 10;
 
-/// The most bytes of an error's message.
-const MESSAGE: usize = 1 << 10;
+/// The maximum size of an error's message, in bytes.
+const MAX_MESSAGE: usize = 1 << 10;
 
-/// Returns gRPC's name for a code. The numbers are the same.
+/// Returns the gRPC code of an error code. Both have the same number.
 pub const fn of(code: error::Code) -> Code {
     match code {
         error::Code::Cancelled => Code::Cancelled,
@@ -39,16 +40,16 @@ pub const fn of(code: error::Code) -> Code {
     }
 }
 
-/// Writes errors as they go over the wire.
+/// Encodes errors as statuses.
 #[derive(Debug)]
 pub(crate) struct Statuses {
     service_domain: String,
-    /// How each type of detail is written, by its URL.
+    /// The encoding plan of each type of detail, by type URL.
     details: HashMap<String, Arc<Plan>>,
 }
 
 impl Statuses {
-    /// Learns the types of details from descriptors.
+    /// Builds the plans of the types of details in the descriptors.
     pub(crate) fn new(service_domain: &str, pools: &[&DescriptorPool]) -> Result<Self, crate::BadContract> {
         let mut details = HashMap::new();
         for message in pools.iter().flat_map(|pool| pool.all_messages()) {
@@ -60,16 +61,16 @@ impl Statuses {
         Ok(Self { service_domain: service_domain.to_owned(), details })
     }
 
-    /// Returns an error as its status, with the details that REST shows; of a request that is wrong in very many
-    /// places, as many violations as there is room for. Faults of ours are logged with their causes.
+    /// Returns an error as a status with the same details as over REST. Drops violations when there are too many to
+    /// fit. Logs internal errors with their causes.
     pub(crate) fn of(&self, error: &Error) -> Status {
         platform_http::log_fault(error);
         let mut status = error.status(&self.service_domain);
         let code = of(error.code());
-        cut(&mut status.message);
+        truncate_text(&mut status.message);
         let mut message =
             pb::Status { code: status.code, message: status.message.clone(), details: self.any(&status.details) };
-        while message.encoded_len() > MOST && halve(&mut status.details) {
+        while message.encoded_len() > MAX_DETAILS && shrink(&mut status.details) {
             message.details = self.any(&status.details);
         }
         Status::with_details(code, status.message, message.encode_to_vec().into())
@@ -79,7 +80,7 @@ impl Statuses {
         details.iter().filter_map(|detail| self.detail(detail)).collect()
     }
 
-    /// Returns a detail; none for a type that no descriptor tells of.
+    /// Encodes a detail; None when no descriptor contains its type.
     fn detail(&self, detail: &Value) -> Option<prost_types::Any> {
         let type_url = detail.get("@type")?.as_str()?;
         let value = self.details.get(type_url)?.encode_value(detail).ok()?;
@@ -87,16 +88,16 @@ impl Statuses {
     }
 }
 
-/// Cuts a text that is too long at the end of a character.
-fn cut(text: &mut String) {
-    if text.len() > MESSAGE {
-        let end = (0..=MESSAGE).rev().find(|end| text.is_char_boundary(*end));
+/// Truncates a text that is too long, at a character boundary.
+fn truncate_text(text: &mut String) {
+    if text.len() > MAX_MESSAGE {
+        let end = (0..=MAX_MESSAGE).rev().find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or_default());
     }
 }
 
-/// Takes away half of the violations, or the last detail; tells whether there was anything to take.
-fn halve(details: &mut Vec<Value>) -> bool {
+/// Removes half of the violations, or the last detail. Returns whether there was anything to remove.
+fn shrink(details: &mut Vec<Value>) -> bool {
     for violations in details.iter_mut().filter_map(|detail| detail.get_mut("fieldViolations")?.as_array_mut()) {
         if violations.len() > 1 {
             violations.truncate(violations.len() / 2);

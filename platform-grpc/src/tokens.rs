@@ -1,4 +1,4 @@
-//! The contract's token services, which are no kinds (`docs/api.md`, Token exchange).
+//! The token services of the contract, which are not kinds (`docs/api.md`, Token exchange).
 
 use platform_core::{
     error::{Code, Error, Result},
@@ -19,7 +19,7 @@ pub(crate) enum TokenMethod {
 }
 
 impl TokenMethod {
-    /// Finds a method by its names in the contract.
+    /// Returns the method with these names in the contract.
     pub(crate) fn find(service: &str, method: &str) -> Option<Self> {
         match (service, method) {
             ("chainguard.platform.oidc.SecurityTokenService", "Exchange") => Some(Self::Exchange),
@@ -32,7 +32,7 @@ impl TokenMethod {
         }
     }
 
-    /// Returns what its credential is used for.
+    /// Returns the type of credential that the method requires.
     pub(crate) const fn credential(self) -> CredentialOf {
         match self {
             Self::Refresh => CredentialOf::Refresh,
@@ -40,26 +40,26 @@ impl TokenMethod {
         }
     }
 
-    /// Answers a request. None where there is nothing to say.
+    /// Runs the method and returns its reply; empty for methods without one.
     ///
     /// # Errors
-    /// UNAUTHENTICATED without a credential, UNIMPLEMENTED for sign-ins without a browser, and those of the service.
-    pub(crate) async fn answer(
+    /// UNAUTHENTICATED without a credential, UNIMPLEMENTED for headless sessions, and the errors of the service.
+    pub(crate) async fn call(
         self,
         service: &dyn TokenService,
         credential: Option<&str>,
         request: Map<String, Value>,
     ) -> Result<Value> {
         if self == Self::HeadlessSession {
-            let why = "There is no page to sign in at, so there are no sign-ins without a browser to wait for";
-            return Err(Error::new(Code::Unimplemented, why));
+            let message = "Browser sign-in is not supported, so headless sessions are not available";
+            return Err(Error::new(Code::Unimplemented, message));
         }
         let credential = credential.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
         match self {
-            Self::Exchange => written(&service.exchange(credential, &Exchange::read(request)?).await?),
-            Self::Refresh => written(&service.refresh(credential, &Refresh::read(request)?).await?),
-            Self::Register => written(&service.register(credential, &Register::read(request)?).await?),
-            Self::Validate => Ok(as_messages(written(&service.who_am_i(credential).await?)?)),
+            Self::Exchange => to_value(&service.exchange(credential, &Exchange::read(request)?).await?),
+            Self::Refresh => to_value(&service.refresh(credential, &Refresh::read(request)?).await?),
+            Self::Register => to_value(&service.register(credential, &Register::read(request)?).await?),
+            Self::Validate => Ok(names_as_messages(to_value(&service.who_am_i(credential).await?)?)),
             Self::Delete | Self::HeadlessSession => {
                 let id = request.get("id").and_then(Value::as_str).unwrap_or_default();
                 service.unregister(credential, id).await?;
@@ -69,18 +69,19 @@ impl TokenMethod {
     }
 }
 
-fn written(reply: &impl Serialize) -> Result<Value> {
+fn to_value(reply: &impl Serialize) -> Result<Value> {
     serde_json::to_value(reply).map_err(Error::internal)
 }
 
-/// Puts what is held at a group into the contract's form, in which group and role are messages and not names.
-fn as_messages(mut who: Value) -> Value {
-    for held in who.get_mut("capabilities").and_then(Value::as_array_mut).into_iter().flatten() {
+/// Converts the capabilities of the caller to the contract's form, in which a group and a role are messages instead of
+/// names.
+fn names_as_messages(mut identity: Value) -> Value {
+    for grant in identity.get_mut("capabilities").and_then(Value::as_array_mut).into_iter().flatten() {
         for (name, key) in [("group", "id"), ("role", "name")] {
-            if let Some(value) = held.get_mut(name) {
+            if let Some(value) = grant.get_mut(name) {
                 *value = json!({ key: value.take() });
             }
         }
     }
-    who
+    identity
 }

@@ -1,5 +1,5 @@
-//! The log under a flood of bad requests, whose subscriber is the process's only one; so this test has a process of its
-//! own.
+//! Tests the log under a flood of bad requests. The test has a process of its own, because its subscriber is the
+//! process's only one.
 
 #![allow(
     clippy::unwrap_used,
@@ -51,8 +51,8 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-/// Returns requests of REST that are wrong in one way or another, none of them with a token that proves anything.
-fn of_rest() -> Vec<Request<Full<Bytes>>> {
+/// Returns REST requests that are invalid in one way or another, none of them with a valid token.
+fn rest_requests() -> Vec<Request<Full<Bytes>>> {
     let paths = [
         "/".to_owned(),
         "/nosuch".to_owned(),
@@ -88,7 +88,7 @@ fn of_rest() -> Vec<Request<Full<Bytes>>> {
     for (number, path) in paths.iter().enumerate() {
         for method in methods {
             for headers in headers {
-                // Every body meets every path and method, though not with all headers.
+                // Each path gets every second body, so that every body is sent with all methods and headers.
                 for body in bodies.iter().skip(number % 2).step_by(2) {
                     let mut request = Request::builder().method(Method::from_bytes(method.as_bytes()).unwrap());
                     for (name, value) in headers {
@@ -102,8 +102,8 @@ fn of_rest() -> Vec<Request<Full<Bytes>>> {
     requests
 }
 
-/// Returns the same of gRPC and gRPC-Web.
-fn of_grpc(grpc: &Grpc) -> Vec<Request<Full<Bytes>>> {
+/// Returns the same for gRPC and gRPC-Web.
+fn grpc_requests(grpc: &Grpc) -> Vec<Request<Full<Bytes>>> {
     let more = ["/nosuch.Service/Nosuch", "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Nosuch"];
     let paths = grpc.paths().into_iter().filter(|path| !path.contains("v2beta1")).chain(more);
     let bodies =
@@ -129,7 +129,7 @@ fn of_grpc(grpc: &Grpc) -> Vec<Request<Full<Bytes>>> {
     requests
 }
 
-/// Sends what is not HTTP, and reads until the server closes.
+/// Sends bytes that are not HTTP, and reads until the server closes the connection.
 async fn send_bytes(address: SocketAddr) {
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     for bytes in [
@@ -153,7 +153,7 @@ async fn send_bytes(address: SocketAddr) {
 }
 
 #[tokio::test]
-async fn a_flood_of_bad_requests_without_a_token_leaves_neither_warnings_nor_errors() {
+async fn a_flood_of_bad_requests_without_a_token_logs_no_warnings_and_no_errors() {
     let log = Log::default();
     tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).init();
     let limits = Limits { head_time: Duration::from_millis(200), ..Limits::default() };
@@ -161,9 +161,9 @@ async fn a_flood_of_bad_requests_without_a_token_leaves_neither_warnings_nor_err
     let grpc = Grpc::new(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone()).unwrap();
     let grpc = grpc.with_tokens(tokens.clone());
     let rest = Rest::new(platform, Arc::new(UidIsToken), limits.clone()).unwrap().with_tokens(tokens);
-    let service = Layers::default().around(grpc.clone().beside(rest.clone()));
+    let service = Layers::default().around(grpc.clone().or_else_http(rest.clone()));
 
-    let requests: Vec<_> = of_rest().into_iter().chain(of_grpc(&grpc)).collect();
+    let requests: Vec<_> = rest_requests().into_iter().chain(grpc_requests(&grpc)).collect();
     let (sent, mut refused) = (requests.len(), 0);
     for request in requests {
         let response = service.clone().oneshot(request).await.unwrap();
@@ -175,14 +175,14 @@ async fn a_flood_of_bad_requests_without_a_token_leaves_neither_warnings_nor_err
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let service = Layers::default().around(grpc.beside(rest));
+    let service = Layers::default().around(grpc.or_else_http(rest));
     tokio::spawn(async move { serve(listener, service, &limits, std::future::pending()).await });
     send_bytes(address).await;
 
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     let bad: Vec<_> = log.lines().filter(|line| !line.contains(" INFO ")).take(10).collect();
     assert!(bad.is_empty(), "{bad:#?}");
-    // One line each, and of what is not a request none.
+    // One line per request, and none for bytes that are not a request.
     assert_eq!(log.lines().count(), sent);
     assert!(log.lines().all(|line| line.len() < 2_000));
 }

@@ -1,9 +1,9 @@
-//! Advisory documents: YAML, schema 2, one document a package.
+//! Reads advisory documents: YAML, schema 2, one document per package.
 //!
-//! Every entry of a document becomes one advisory, known again by the package and its id. The documents are what was
-//! published after review, so that their events count as approved; an advisory is as old as its first event and
-//! was last changed at its latest. Where all of its detections by scanners agree upon a component, it is the
-//! advisory's. What documents do not say stays empty.
+//! Each entry of a document becomes one advisory, identified by the package and its id. The documents were published
+//! after review, so their events count as approved. The create and update times of an advisory are those of its first
+//! and its latest event. A component becomes that of the advisory if all detections by scanners name the same. Values
+//! that a document does not contain stay empty.
 
 use std::collections::HashSet;
 
@@ -21,10 +21,11 @@ use serde::Deserialize;
 
 use crate::{Parsed, Placed, Refusal, yaml};
 
-/// Returns the advisories of a document, of a distribution's packages, such as `wolfi`; it may be empty.
+/// Reads the advisories of a document. `namespace` is the distribution of the package, such as `wolfi`; it may be
+/// empty.
 ///
-/// An advisory that breaks a rule is refused by itself, with every rule that it breaks; what is no document of the
-/// schema is refused as a whole. Keys that are not known are ignored, as later versions of the schema may have more.
+/// An advisory that violates rules is rejected by itself, with every violated rule. A document that does not match the
+/// schema is rejected as a whole. Unknown keys are ignored, since later versions of the schema may have more.
 pub fn document(bytes: &[u8], namespace: &str) -> Parsed<Advisory> {
     let document: Document = match yaml::read(bytes) {
         Ok(document) => document,
@@ -34,7 +35,7 @@ pub fn document(bytes: &[u8], namespace: &str) -> Parsed<Advisory> {
     if version.split('.').next() != Some("2") {
         return Parsed::refused(Refusal::new(
             "schema-version",
-            format!("must be 2 or 2.x, and is `{}`", start(version)),
+            format!("must be 2 or 2.x, not `{}`", shortened(version)),
         ));
     }
     if document.package.name.is_empty() {
@@ -84,11 +85,11 @@ struct Event {
     #[serde(default)]
     timestamp: String,
     #[serde(rename = "type", default)]
-    what: String,
+    ty: String,
     data: Option<Data>,
 }
 
-/// What there is to any of the events.
+/// The union of the data of all event types.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 struct Data {
@@ -99,7 +100,7 @@ struct Data {
     data: Option<DetectionData>,
 }
 
-/// What there is to any of the detections.
+/// The union of the data of all detection types.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct DetectionData {
@@ -122,7 +123,7 @@ struct DetectionData {
     scanner: String,
 }
 
-/// The rules that something breaks.
+/// Collects violated rules.
 #[derive(Default)]
 struct Rules(Vec<Refusal>);
 
@@ -151,7 +152,7 @@ impl Entry {
             events,
             ..Advisory::default()
         };
-        let of = |field: fn(&ScanV1) -> &String| agreed(&advisory.events, field);
+        let of = |field: fn(&ScanV1) -> &String| common_value(&advisory.events, field);
         let (name, location, kind) =
             (of(|scan| &scan.component), of(|scan| &scan.component_location), of(|scan| &scan.component_type));
         (advisory.component_name, advisory.component_location, advisory.component_type) = (name, location, kind);
@@ -159,9 +160,10 @@ impl Entry {
     }
 }
 
-/// Returns what all detections by scanners have in a field; nothing when they differ, or when it is longer than lists
-/// can filter by, as the location of a component that is in a hundred places: the events have it all the same.
-fn agreed(events: &[AdvisoryEvent], field: fn(&ScanV1) -> &String) -> String {
+/// Returns the value of a field if all detections by scanners agree on it; empty when they differ, or when the value is
+/// too long to filter lists by, such as the location of a component that occurs in a hundred places. The events contain
+/// the value in either case.
+fn common_value(events: &[AdvisoryEvent], field: fn(&ScanV1) -> &String) -> String {
     let scans = events.iter().filter_map(|event| event.detection.as_ref()?.scanv1.as_ref());
     let mut values = scans.map(field);
     match values.next() {
@@ -188,7 +190,7 @@ impl Event {
         let only_note = || Some(Note { note: note.clone() });
         let mut event =
             AdvisoryEvent { create_time, review_state: ReviewState::ReviewStateApproved, ..AdvisoryEvent::default() };
-        match self.what.as_str() {
+        match self.ty.as_str() {
             "detection" => event.detection = Some(detection(data, place, rules)),
             "true-positive-determination" => event.true_positive_determination = only_note(),
             "fixed" => {
@@ -199,7 +201,7 @@ impl Event {
             }
             "false-positive-determination" => {
                 let reason = false_positive(&data.form).unwrap_or_else(|| {
-                    rules.add(place, "data.type", format!("there is no reason `{}`", start(&data.form)));
+                    rules.add(place, "data.type", format!("unknown reason `{}`", shortened(&data.form)));
                     FalsePositiveType::TypeUnspecified
                 });
                 event.false_positive_determination = Some(FalsePositiveDetermination { reason, note });
@@ -208,7 +210,7 @@ impl Event {
             "fix-not-planned" => event.fix_not_planned = only_note(),
             "pending-upstream-fix" => event.pending_upstream_fix = only_note(),
             "" => rules.add(place, "type", "is required"),
-            other => rules.add(place, "type", format!("there is no event `{}`", start(other))),
+            other => rules.add(place, "type", format!("unknown event type `{}`", shortened(other))),
         }
         event
     }
@@ -235,7 +237,7 @@ fn detection(data: Data, place: &str, rules: &mut Rules) -> Detection {
             });
         }
         "" => rules.add(place, "data.type", "is required"),
-        other => rules.add(place, "data.type", format!("there is no detection `{}`", start(other))),
+        other => rules.add(place, "data.type", format!("unknown detection type `{}`", shortened(other))),
     }
     detection
 }
@@ -255,7 +257,7 @@ fn false_positive(name: &str) -> Option<FalsePositiveType> {
     })
 }
 
-/// Returns as much of a text as an error shows.
-fn start(text: &str) -> String {
+/// Shortens a text for an error message.
+fn shortened(text: &str) -> String {
     text.chars().take(60).collect()
 }

@@ -1,4 +1,4 @@
-//! Artifacts of language ecosystems as NDJSON, a format of our own: one JSON object a line, one artifact each, with
+//! Reads artifacts of language ecosystems as NDJSON, in our own format: each line is a JSON object of one artifact with
 //! all of its versions.
 //!
 //! ```json
@@ -6,9 +6,9 @@
 //!  "versions":[{"version":"2.32.5","createTime":"2025-08-18T20:46:00Z","sizeBytes":64738}]}
 //! ```
 //!
-//! `ecosystem` (`java`, `python`, or the API's name for it) and `name` are required, and of a version `version`; all
-//! else may be left out. Newest version, count and times follow from the versions. A key that is not of the format is
-//! refused, since it would be a mistake.
+//! `ecosystem` (`java`, `python`, or the API's name for it), `name` and the `version` of each version are required;
+//! everything else is optional. The newest version, the number of versions and the times are derived from the versions.
+//! An unknown key is rejected, since it is a mistake.
 
 use std::{collections::HashSet, fmt};
 
@@ -23,13 +23,13 @@ use serde::{
 
 use crate::{Refusal, osv::without_place};
 
-/// Returns the artifact that a line is of, and its versions.
+/// Reads an artifact and its versions from a line.
 ///
 /// # Errors
-/// Every rule that it breaks.
+/// Every violated rule.
 pub fn line(bytes: &[u8]) -> Result<(Artifact, Vec<ArtifactVersion>), Vec<Refusal>> {
     let line: Line = serde_json::from_slice(bytes).map_err(|error| {
-        let rule = format!("is not the JSON that is expected: {}", without_place(&error));
+        let rule = format!("must be an artifact in JSON: {}", without_place(&error));
         vec![Refusal::new(format!("column {}", error.column()), rule)]
     })?;
     let mut refused = Vec::new();
@@ -107,7 +107,7 @@ struct Version {
     size_bytes: i64,
 }
 
-/// Reads a number, or a text of its digits, as proto3 JSON allows for 64 bits.
+/// Deserializes a number or a string of digits, as proto3 JSON allows for 64-bit integers.
 fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
     struct Whole;
 
@@ -115,7 +115,7 @@ fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Er
         type Value = i64;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a whole number of 64 bits")
+            f.write_str("a 64-bit integer")
         }
 
         fn visit_i64<E: de::Error>(self, number: i64) -> Result<i64, E> {

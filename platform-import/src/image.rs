@@ -1,9 +1,9 @@
-//! OCI image layouts: which images there are, for which machines, how large, and what is installed in them.
+//! Reads OCI image layouts: images, their platforms, sizes, and installed packages.
 //!
-//! Every index and every image manifest that can be reached becomes an image, since a tag may name any of them. All
-//! blobs that are read are held to the digest and the size that lead to them, and so are layers, which are not
-//! unpacked. Bills of materials are found where builders put them: as a layer of the image's own manifest, in a
-//! manifest whose subject is the image, or in an attestation that refers to it.
+//! Every reachable index and image manifest becomes an image, since a tag may name any of them. All blobs that are read
+//! are checked against the digest and the size in their descriptor. So are layers, which are not unpacked. Software
+//! bills of materials (SBOMs) are found where builders put them: as a layer of the image's own manifest, in a manifest
+//! whose subject is the image, or in an attestation that refers to it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,15 +18,15 @@ mod spdx;
 pub use blobs::{Blobs, Directory};
 pub use spdx::sbom;
 
-/// How deep indexes may lie in indexes. Our choice.
+/// The maximum nesting depth of indexes. Our choice.
 const MAX_DEPTH: usize = 8;
 
-/// The most manifests and indexes of a layout. Our choice.
+/// The maximum number of manifests and indexes in a layout. Our choice.
 const MAX_MANIFESTS: usize = 10_000;
 
-/// Returns the images of a layout, of whose files none larger than `largest` is read into memory.
+/// Reads the images of a layout. Files larger than `largest` bytes are not read into memory.
 ///
-/// What is refused is named by its digest. An index is refused with any image in it; a bill of materials by itself.
+/// Refusals are named by digest. An index is rejected when any image in it is; an SBOM is rejected by itself.
 pub fn layout(blobs: &dyn Blobs, largest: u64) -> Parsed<Image> {
     let mut layout = Layout { blobs, largest, nodes: HashMap::new(), order: Vec::new(), parsed: Parsed::default() };
     if let Err(refusal) = layout.read() {
@@ -36,36 +36,36 @@ pub fn layout(blobs: &dyn Blobs, largest: u64) -> Parsed<Image> {
     layout.images()
 }
 
-/// Returns the descriptors of an index's manifests.
+/// Reads the descriptors of an index's manifests.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem with the index.
 pub fn index(bytes: &[u8]) -> Result<Vec<Descriptor>, Refusal> {
-    let index = ImageIndex::from_reader(bytes).map_err(|error| unexpected("index", &error))?;
+    let index = ImageIndex::from_reader(bytes).map_err(|error| invalid("image index", &error))?;
     match index.schema_version() {
         2 => Ok(index.manifests().clone()),
-        other => Err(Refusal::new("schemaVersion", format!("must be 2, and is {other}"))),
+        other => Err(Refusal::new("schemaVersion", format!("must be 2, not {other}"))),
     }
 }
 
-/// Returns a manifest.
+/// Reads a manifest.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem with the manifest.
 pub fn manifest(bytes: &[u8]) -> Result<ImageManifest, Refusal> {
-    let manifest = ImageManifest::from_reader(bytes).map_err(|error| unexpected("manifest", &error))?;
+    let manifest = ImageManifest::from_reader(bytes).map_err(|error| invalid("image manifest", &error))?;
     match manifest.schema_version() {
         2 => Ok(manifest),
-        other => Err(Refusal::new("schemaVersion", format!("must be 2, and is {other}"))),
+        other => Err(Refusal::new("schemaVersion", format!("must be 2, not {other}"))),
     }
 }
 
-/// Returns the machine that an image's configuration is for, such as `amd64` or `arm/v7`.
+/// Reads the architecture from an image's configuration, such as `amd64` or `arm/v7`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem with the configuration.
 pub fn architecture(config: &[u8]) -> Result<String, Refusal> {
-    let config = ImageConfiguration::from_reader(config).map_err(|error| unexpected("configuration", &error))?;
+    let config = ImageConfiguration::from_reader(config).map_err(|error| invalid("image configuration", &error))?;
     let architecture = config.architecture().to_string();
     Ok(match config.variant() {
         Some(variant) if architecture == "arm" && !variant.is_empty() => format!("{architecture}/{variant}"),
@@ -73,27 +73,27 @@ pub fn architecture(config: &[u8]) -> Result<String, Refusal> {
     })
 }
 
-fn unexpected(what: &str, error: &oci_spec::OciSpecError) -> Refusal {
+fn invalid(what: &str, error: &oci_spec::OciSpecError) -> Refusal {
     let rule = match error {
         oci_spec::OciSpecError::SerDe(error) => without_place(error),
         other => other.to_string(),
     };
-    Refusal::whole(format!("is not the {what} that is expected: {rule}"))
+    Refusal::whole(format!("must be a valid {what}: {rule}"))
 }
 
-/// What a digest turned out to be.
+/// The content of a digest.
 enum Node {
     Index(Vec<String>),
     Image {
         platform: ImagePlatform,
         layers: Vec<Descriptor>,
     },
-    /// Something about an image, and its digest.
-    About {
+    /// A manifest about an image, such as an SBOM, with the image's digest.
+    Referrer {
         subject: String,
         layers: Vec<Descriptor>,
     },
-    /// Something that is no image and about none.
+    /// Neither an image nor about one.
     Other,
     Refused,
 }
@@ -102,7 +102,7 @@ struct Layout<'a> {
     blobs: &'a dyn Blobs,
     largest: u64,
     nodes: HashMap<String, Node>,
-    /// The digests, each after what it refers to.
+    /// The digests in post-order: children before parents.
     order: Vec<String>,
     parsed: Parsed<Image>,
 }
@@ -111,10 +111,10 @@ impl Layout<'_> {
     fn read(&mut self) -> Result<(), Refusal> {
         let marker = self.blobs.file("oci-layout", self.largest).map_err(|refusal| refusal.within("oci-layout"))?;
         let marker = OciLayout::from_reader(marker.as_slice());
-        let marker = marker.map_err(|error| unexpected("marker of a layout", &error).within("oci-layout"))?;
+        let marker = marker.map_err(|error| invalid("image layout marker", &error).within("oci-layout"))?;
         let version = marker.image_layout_version();
         if !version.starts_with("1.") {
-            let rule = format!("must be 1.x, and is `{}`", version.chars().take(60).collect::<String>());
+            let rule = format!("must be 1.x, not `{}`", version.chars().take(60).collect::<String>());
             return Err(Refusal::new("imageLayoutVersion", rule).within("oci-layout"));
         }
         let top = self.blobs.file("index.json", self.largest).and_then(|bytes| index(&bytes));
@@ -124,7 +124,8 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Reads what a descriptor refers to, once, and all that this refers to. Returns whether it could be read.
+    /// Reads the content of a descriptor and everything that it refers to, each digest once. Returns whether it could
+    /// be read.
     fn visit(&mut self, descriptor: &Descriptor, depth: usize) -> bool {
         let digest = descriptor.digest().to_string();
         if let Some(node) = self.nodes.get(&digest) {
@@ -134,18 +135,18 @@ impl Layout<'_> {
             self.parsed.refused.push(refusal.within(&digest));
             Node::Refused
         });
-        let read = !matches!(node, Node::Refused);
+        let is_valid = !matches!(node, Node::Refused);
         self.nodes.insert(digest.clone(), node);
         self.order.push(digest);
-        read
+        is_valid
     }
 
     fn node(&mut self, descriptor: &Descriptor, depth: usize) -> Result<Node, Refusal> {
         if depth > MAX_DEPTH {
-            return Err(Refusal::whole(format!("lies in more than {MAX_DEPTH} indexes")));
+            return Err(Refusal::whole(format!("is nested in more than {MAX_DEPTH} indexes")));
         }
         if self.nodes.len() >= MAX_MANIFESTS {
-            return Err(Refusal::whole(format!("is more than the {MAX_MANIFESTS} manifests that a layout may have")));
+            return Err(Refusal::whole(format!("exceeds the maximum of {MAX_MANIFESTS} manifests in a layout")));
         }
         match descriptor.media_type() {
             MediaType::ImageIndex => self.index_node(descriptor, depth),
@@ -169,7 +170,7 @@ impl Layout<'_> {
             }
         }
         match refused {
-            Some(digest) => Err(Refusal::whole(format!("has {digest}, which is refused"))),
+            Some(digest) => Err(Refusal::whole(format!("contains {digest}, which was rejected"))),
             None => Ok(Node::Index(children.iter().map(|child| child.digest().to_string()).collect())),
         }
     }
@@ -178,7 +179,7 @@ impl Layout<'_> {
         let manifest = manifest(&blobs::read(self.blobs, descriptor, self.largest)?)?;
         let layers = manifest.layers().clone();
         if let Some(subject) = subject(descriptor, &manifest) {
-            return Ok(Node::About { subject, layers });
+            return Ok(Node::Referrer { subject, layers });
         }
         if !is_image(&manifest) {
             return Ok(Node::Other);
@@ -191,21 +192,21 @@ impl Layout<'_> {
             blobs::verify(self.blobs, layer).map_err(|refusal| refusal.within(&format!("layers[{index}]")))?;
             size = size.saturating_add(layer.size());
         }
-        let size = i64::try_from(size).map_err(|_| Refusal::whole("is larger than can be"))?;
+        let size = i64::try_from(size).map_err(|_| Refusal::whole("must be less than 2^63 bytes in total"))?;
         let digest = descriptor.digest().to_string();
         Ok(Node::Image { platform: ImagePlatform { architecture, digest, size, packages: Vec::new() }, layers })
     }
 
-    /// Reads the bills of materials of all images, and gives each image what it has.
+    /// Reads the SBOMs of all images and adds the packages to the images.
     fn find_sboms(&mut self) {
         let mut found: HashMap<String, Vec<ImagePackage>> = HashMap::new();
         for digest in &self.order {
             let (image, layers) = match self.nodes.get(digest) {
                 Some(Node::Image { layers, .. }) => (digest, layers),
-                Some(Node::About { subject, layers }) => (subject, layers),
+                Some(Node::Referrer { subject, layers }) => (subject, layers),
                 _ => continue,
             };
-            for (index, layer) in layers.iter().enumerate().filter(|(_, layer)| spdx::may_be(layer)) {
+            for (index, layer) in layers.iter().enumerate().filter(|(_, layer)| spdx::is_sbom(layer)) {
                 let read = blobs::read(self.blobs, layer, self.largest).and_then(|bytes| sbom(&bytes));
                 match read {
                     Ok(packages) => found.entry(image.clone()).or_default().extend(packages),
@@ -235,7 +236,7 @@ impl Layout<'_> {
                 Some(Node::Image { platform, .. }) => (false, vec![platform.clone()]),
                 _ => continue,
             };
-            // An index of signatures or charts alone is no image.
+            // An index that contains only signatures or charts is not an image.
             if !platforms.is_empty() {
                 let image = Image { digest: digest.clone(), index: is_index, platforms, ..Image::default() };
                 self.parsed.resources.push(Placed { place: digest.clone(), resource: image });
@@ -244,7 +245,7 @@ impl Layout<'_> {
         self.parsed
     }
 
-    /// Adds the images of an index, those of indexes in it included, each once and in their order.
+    /// Adds the images of an index, including those of nested indexes, each once and in order.
     fn platforms<'s>(&'s self, digest: &'s str, seen: &mut HashSet<&'s str>, platforms: &mut Vec<ImagePlatform>) {
         if !seen.insert(digest) {
             return;
@@ -259,11 +260,11 @@ impl Layout<'_> {
     }
 }
 
-/// Returns the digest of the image that a manifest is about, if it is about one.
+/// Returns the digest of the image that a manifest is about, if any.
 fn subject(descriptor: &Descriptor, manifest: &ImageManifest) -> Option<String> {
     let annotation = |name: &str| descriptor.annotations().as_ref()?.get(name);
     let named = || {
-        // Signing tools tag what is about an image with its digest.
+        // Signing tools put the image's digest into the tag of the signature.
         let name = annotation("org.opencontainers.image.ref.name")?;
         let name = name.rsplit(':').next()?;
         let hex = name.strip_prefix("sha256-")?.split_once('.')?.0;
@@ -273,7 +274,7 @@ fn subject(descriptor: &Descriptor, manifest: &ImageManifest) -> Option<String> 
     subject.or_else(|| annotation("vnd.docker.reference.digest").cloned()).or_else(named)
 }
 
-/// Tells whether a manifest is of an image that runs, and not of anything else that registries keep.
+/// Returns whether a manifest is of a runnable image, and not of another artifact in a registry.
 fn is_image(manifest: &ImageManifest) -> bool {
     let config = match manifest.config().media_type() {
         MediaType::ImageConfig => true,

@@ -1,10 +1,10 @@
-//! Reads public data into [`platform_core`]: what `platform-server import` is made of, and open to embedders.
+//! Imports public data into [`platform_core`]. `platform-server import` uses this crate; embedders can too.
 //!
-//! Each format has a function that takes bytes and returns what they say, as the platform's own structs, beside what
-//! of them is refused and why: [`advisories::document`], [`osv::json`] and [`osv::yaml`], [`artifacts::line`],
-//! [`image::layout`] with [`image::sbom`]. They know no file, no store and no network, and do not panic whatever they
-//! are given. [`source`] opens files, folders and archives with bounds on all that they could blow up to; [`run`]
-//! brings both together, and hands what was read in lots to a [`Sink`].
+//! Each format has a function that takes bytes and returns resources as the platform's own structs, together with the
+//! rejected parts and the reasons: [`advisories::document`], [`osv::json`] and [`osv::yaml`], [`artifacts::line`],
+//! [`image::layout`] with [`image::sbom`]. These functions do not access files, a store or the network, and do not
+//! panic on any input. [`source`] opens files, folders and archives, with limits on everything that could expand.
+//! [`run`] combines the two and passes the resources to a [`Sink`] in batches.
 //!
 //! ```
 //! let document = b"
@@ -35,4 +35,4 @@ pub mod source;
 mod run;
 
 pub use parsed::{Parsed, Placed, Refusal};
-pub use run::{Done, Lot, Options, Sink, Summary, Watcher, What, run};
+pub use run::{Batch, Dataset, Done, Options, Sink, Summary, Watcher, run};

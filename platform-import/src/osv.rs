@@ -1,7 +1,7 @@
-//! Vulnerability records in the OSV format, in JSON or YAML.
+//! Reads vulnerability records in the OSV format, from JSON or YAML.
 //!
-//! Of a record, what the platform shows is read: id and aliases, summary, details, references, severities and times.
-//! All else is ignored, as the format asks of its readers.
+//! Reads the parts of a record that the platform shows: id and aliases, summary, details, references, severities and
+//! times. Ignores everything else, as the format requires of its readers.
 
 use platform_core::{
     resources::{
@@ -14,18 +14,18 @@ use serde::Deserialize;
 
 use crate::{Parsed, Refusal, yaml};
 
-/// Returns the vulnerability that a JSON record is of, or every rule that it breaks.
+/// Reads a vulnerability from a JSON record. Reports every violated rule.
 pub fn json(bytes: &[u8]) -> Parsed<VulnerabilityMetadata> {
     match serde_json::from_slice(bytes) {
         Ok(record) => read(record),
         Err(error) => {
             let place = format!("line {} column {}", error.line(), error.column());
-            Parsed::refused(Refusal::new(place, format!("is not the JSON that is expected: {}", without_place(&error))))
+            Parsed::refused(Refusal::new(place, format!("must be an OSV record in JSON: {}", without_place(&error))))
         }
     }
 }
 
-/// Returns the vulnerability that a YAML record is of, or every rule that it breaks.
+/// Reads a vulnerability from a YAML record. Reports every violated rule.
 pub fn yaml(bytes: &[u8]) -> Parsed<VulnerabilityMetadata> {
     match yaml::read(bytes) {
         Ok(record) => read(record),
@@ -33,7 +33,7 @@ pub fn yaml(bytes: &[u8]) -> Parsed<VulnerabilityMetadata> {
     }
 }
 
-/// Returns what serde_json says, which ends with the place that is told already.
+/// Returns the message of a serde_json error without the place at its end, which is reported separately.
 pub(crate) fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
@@ -57,7 +57,7 @@ struct Record {
 #[derive(Deserialize)]
 struct Link {
     #[serde(rename = "type", default)]
-    what: String,
+    ty: String,
     url: String,
 }
 
@@ -79,7 +79,7 @@ fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
         refused.push(Refusal::new("id", "is required"));
     }
     let mut time = |field: &str, text: Option<String>| match Timestamp::parse(text.as_deref()?) {
-        // Some databases write the first moment of year 1 for a time that is not known.
+        // Some databases write the first moment of year 1 for an unknown time.
         Ok(Timestamp::MIN) => None,
         Ok(at) => Some(at),
         Err(rule) => {
@@ -91,7 +91,7 @@ fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
     if !refused.is_empty() {
         return Parsed { resources: Vec::new(), refused };
     }
-    // A record has severities for all that is affected, or for each of it.
+    // A record has severities either for everything affected, or for each affected package.
     let of_affected =
         || record.affected.unwrap_or_default().into_iter().filter_map(|affected| affected.severity).flatten();
     let scores = match record.severity {
@@ -110,7 +110,7 @@ fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
         id: record.id,
         summary: record.summary.unwrap_or_default(),
         details: record.details.unwrap_or_default(),
-        references: references.map(|link| Reference { what: reference(&link.what), url: link.url }).collect(),
+        references: references.map(|link| Reference { what: reference(&link.ty), url: link.url }).collect(),
         severities,
         aliases: record.aliases.unwrap_or_default(),
         create_time,

@@ -1,53 +1,53 @@
-//! What reading comes to: resources and refusals, each with its place.
+//! The result of reading a document: resources and refusals, each with its place.
 
 use std::fmt;
 
-/// What bytes of a format say.
+/// The result of reading a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed<R> {
-    /// What can be written, in the order of the document.
+    /// The valid resources, in the order of the document.
     pub resources: Vec<Placed<R>>,
-    /// What cannot, and why.
+    /// The rejected parts, with reasons.
     pub refused: Vec<Refusal>,
 }
 
-/// A resource and where in its document it stands.
+/// A resource and its place in the document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed<R> {
-    /// Such as `advisories[3]`; empty for the whole document.
+    /// A path such as `advisories[3]`; empty for the whole document.
     pub place: String,
     /// The resource. Its uid is not set yet.
     pub resource: R,
 }
 
-/// Something that is refused.
+/// A rejected part of a document, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Where: a field's path, or a line and a column; empty for the whole document.
+    /// The path of a field, or a line and a column; empty for the whole document.
     pub place: String,
-    /// The rule that it breaks.
+    /// The violated rule.
     pub rule: String,
 }
 
 impl Refusal {
-    /// Returns a refusal of what is at a place.
+    /// Creates a refusal of the part at a place.
     pub fn new(place: impl Into<String>, rule: impl Into<String>) -> Self {
         Self { place: place.into(), rule: rule.into() }
     }
 
-    /// Returns a refusal of the whole document.
+    /// Creates a refusal of a whole document.
     pub fn whole(rule: impl Into<String>) -> Self {
         Self::new("", rule)
     }
 
-    /// Returns the same of a part: its place goes below another, such as a file.
+    /// Prefixes the place with an outer place, such as a file.
     #[must_use]
     pub(crate) fn within(self, place: &str) -> Self {
         Self { place: joined(place, &self.place), ..self }
     }
 }
 
-/// One line: what documents and files call themselves is written without control characters.
+/// Writes one line, with control characters escaped, since places and values come from the input.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.place.is_empty() {
@@ -57,7 +57,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Text for terminals and logs.
+/// Text with control characters escaped, for terminals and logs.
 struct Plain<'a>(&'a str);
 
 impl fmt::Display for Plain<'_> {
@@ -69,7 +69,7 @@ impl fmt::Display for Plain<'_> {
     }
 }
 
-/// Puts a place within another.
+/// Joins two places.
 pub(crate) fn joined(outer: &str, inner: &str) -> String {
     match (outer.is_empty(), inner.is_empty()) {
         (true, _) => inner.to_owned(),
@@ -85,12 +85,12 @@ impl<R> Default for Parsed<R> {
 }
 
 impl<R> Parsed<R> {
-    /// Returns a document of which nothing can be written.
+    /// Returns the result of a document without any valid resource.
     pub(crate) fn refused(refusal: Refusal) -> Self {
         Self { resources: Vec::new(), refused: vec![refusal] }
     }
 
-    /// Returns a document that is one resource.
+    /// Returns the result of a document that is one resource.
     pub(crate) fn one(resource: R) -> Self {
         Self { resources: vec![Placed { place: String::new(), resource }], refused: Vec::new() }
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_one_line_whatever_names_hold() {
+    fn a_refusal_is_one_line_even_with_control_characters() {
         let refusal = Refusal::new("a\u{1b}[31m\n.yaml", "unknown type `\r`").within("x");
         assert_eq!(refusal.to_string(), r"x: a\u{1b}[31m\n.yaml: unknown type `\r`");
     }

@@ -1,7 +1,7 @@
-//! An import: reads on a thread of its own, hands over lots, and keeps count.
+//! Runs an import: reads on a separate thread, passes batches to a sink and counts the results.
 //!
-//! At most a few lots are in memory at once, however much there is to read. What is written is told apart from what
-//! stood already, so that an import that was interrupted is begun again from the start.
+//! Only a few batches are in memory at once, however large the input is. Existing resources are recognized, so an
+//! interrupted import can simply be run again from the start.
 
 use std::{
     collections::HashSet,
@@ -32,98 +32,97 @@ use crate::{
     source::{Flow, Found, Limits, documents, lines, size},
 };
 
-/// The most resources of a lot; a document or line is not split.
-const LOT: usize = 500;
+/// The number of resources at which a batch is complete. Documents and lines are not split.
+const BATCH_RESOURCES: usize = 500;
 
-/// The most bytes that a lot was read from, but for its last document.
-const LOT_BYTES: usize = 1 << 20;
+/// The number of input bytes at which a batch is complete.
+const BATCH_BYTES: usize = 1 << 20;
 
-/// How many lots wait to be written.
-const WAITING: usize = 2;
+/// The number of batches that may wait to be written.
+const MAX_WAITING: usize = 2;
 
-/// What to import.
+/// Options of an import.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Which data, and where it goes.
-    pub what: What,
+    /// The format of the data, and its destination.
+    pub dataset: Dataset,
     /// Files, folders and archives; for artifacts, `-` is the standard input.
     pub paths: Vec<PathBuf>,
-    /// Bounds on what is read.
+    /// Limits on reading.
     pub limits: Limits,
 }
 
-/// The data that can be imported.
+/// The data that can be imported, with its destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum Dataset {
     /// Advisory documents.
     Advisories {
-        /// The uid of the group that they go to.
+        /// The uid of the group that receives them.
         group: String,
-        /// The distribution that the packages are of; may be empty.
+        /// The distribution of the packages; may be empty.
         namespace: String,
     },
     /// OSV records.
     Osv,
     /// OCI image layouts.
     Images {
-        /// The uid of the repo that they go to.
+        /// The uid of the repo that receives them.
         repo: String,
     },
     /// Artifacts and their versions.
     Artifacts,
 }
 
-/// Writes resources: to a store, or to a server.
+/// Writes resources, to a store or to a server.
 pub trait Sink {
-    /// Why nothing more can be written.
+    /// The error that ends the import.
     type Error;
 
-    /// Creates or replaces resources below a parent, as [`Platform::put`](platform_core::platform::Platform::put)
-    /// does.
+    /// Creates or replaces resources below a parent, as [`Platform::put`](platform_core::platform::Platform::put) does.
     ///
     /// # Errors
-    /// When the import cannot go on.
+    /// When the import cannot continue.
     fn put<R: Imported>(&mut self, parent: &str, resources: Vec<R>) -> Result<Done, Self::Error>;
 }
 
-/// What became of resources.
+/// The result of writing resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Done {
-    /// How many were not there before.
+    /// The number of new resources.
     pub created: u64,
-    /// How many differed from what was there and were replaced.
+    /// The number of resources that differed from the stored ones and replaced them.
     pub updated: u64,
-    /// How many were there already.
+    /// The number of resources that equaled the stored ones.
     pub unchanged: u64,
-    /// Those that were not written: the place of each among those that were given, from 0, and the rules it breaks.
+    /// The resources that were rejected: the index of each, from 0, and the violated rules.
     pub refused: Vec<(usize, String)>,
 }
 
-/// Is told how an import goes.
+/// Receives the progress of an import.
 pub trait Watcher {
-    /// Something was refused, and the rest goes on.
+    /// A part of the input was rejected. The import continues.
     fn refused(&mut self, refusal: &Refusal);
 
-    /// A lot was written. `read` of `size` bytes are read, as they are on disk; the size is 0 where it is not known.
+    /// A batch was written. `read` of `size` bytes on disk have been read; `size` is 0 when unknown.
     fn progress(&mut self, summary: &Summary, read: u64, size: u64);
 }
 
-/// What came of an import.
+/// The result of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// How many documents, lines or layouts were read.
+    /// The number of documents, lines or layouts read.
     pub documents: u64,
-    /// How many files were left alone, since they are no documents by their names, or links.
+    /// The number of ignored files: links, and files whose name is not that of a document.
     pub ignored: u64,
-    /// How many refusals there were.
+    /// The number of refusals.
     pub refused: u64,
-    /// What became of the resources of each kind, by its plural; without the refused ones.
+    /// The results for each kind, by its plural, without the refused resources.
     pub kinds: Vec<(&'static str, Done)>,
 }
 
-/// What was read and not yet written.
+/// Resources that have been read and not yet written.
 #[derive(Debug, Default)]
-pub struct Lot {
+pub struct Batch {
     advisories: Vec<Placed<Advisory>>,
     vulnerabilities: Vec<Placed<VulnerabilityMetadata>>,
     images: Vec<Placed<Image>>,
@@ -135,23 +134,23 @@ pub struct Lot {
     bytes: usize,
 }
 
-/// Imports everything, and tells `watcher` as it goes.
+/// Imports everything and reports the progress to `watcher`.
 ///
-/// Of the same advisory or vulnerability in several documents the first is written and the others are refused; of the
-/// same artifact in several lines, the last is what stays.
+/// If several documents contain the same advisory or vulnerability, the first is written and the others are rejected.
+/// If several lines contain the same artifact, the last one wins.
 ///
 /// # Errors
-/// That of the sink. What was written before stays.
+/// That of the sink. Resources written before the error remain.
 pub fn run<S: Sink>(options: &Options, sink: &mut S, watcher: &mut dyn Watcher) -> Result<Summary, S::Error> {
     let read = &AtomicU64::new(0);
     let size = options.paths.iter().map(|path| size(path)).sum();
-    let (lots, waiting) = sync_channel(WAITING);
+    let (batches, received) = sync_channel(MAX_WAITING);
     thread::scope(|scope| {
-        scope.spawn(move || Reader { options, lots, lot: Lot::default(), seen: HashSet::new() }.read_all(read));
+        scope.spawn(move || Reader { options, batches, batch: Batch::default(), seen: HashSet::new() }.read_all(read));
         let mut summary = Summary::default();
-        // A reader whose lots are not awaited any more stops.
-        for lot in waiting {
-            summary.write(lot, &options.what, sink, watcher)?;
+        // Returning early drops the receiver, which stops the reader.
+        for batch in received {
+            summary.write(batch, &options.dataset, sink, watcher)?;
             watcher.progress(&summary, read.load(Ordering::Relaxed), size);
         }
         Ok(summary)
@@ -161,27 +160,27 @@ pub fn run<S: Sink>(options: &Options, sink: &mut S, watcher: &mut dyn Watcher) 
 impl Summary {
     fn write<S: Sink>(
         &mut self,
-        lot: Lot,
-        what: &What,
+        batch: Batch,
+        dataset: &Dataset,
         sink: &mut S,
         watcher: &mut dyn Watcher,
     ) -> Result<(), S::Error> {
-        self.documents += lot.documents;
-        self.ignored += lot.ignored;
-        for refusal in lot.refused {
+        self.documents += batch.documents;
+        self.ignored += batch.ignored;
+        for refusal in batch.refused {
             self.refuse(&refusal, watcher);
         }
-        let parent = match what {
-            What::Advisories { group, .. } => group,
-            What::Images { repo } => repo,
-            What::Osv | What::Artifacts => "",
+        let parent = match dataset {
+            Dataset::Advisories { group, .. } => group,
+            Dataset::Images { repo } => repo,
+            Dataset::Osv | Dataset::Artifacts => "",
         };
-        self.put(parent, lot.advisories, sink, watcher)?;
-        self.put(parent, lot.vulnerabilities, sink, watcher)?;
-        self.put(parent, lot.images, sink, watcher)?;
-        // An artifact shows when its versions are there.
-        self.put(parent, lot.versions, sink, watcher)?;
-        self.put(parent, lot.artifacts, sink, watcher)
+        self.put(parent, batch.advisories, sink, watcher)?;
+        self.put(parent, batch.vulnerabilities, sink, watcher)?;
+        self.put(parent, batch.images, sink, watcher)?;
+        // Versions first: an artifact must not be visible before its versions.
+        self.put(parent, batch.versions, sink, watcher)?;
+        self.put(parent, batch.artifacts, sink, watcher)
     }
 
     fn put<R: Imported, S: Sink>(
@@ -222,9 +221,9 @@ impl Summary {
 
 struct Reader<'a> {
     options: &'a Options,
-    lots: SyncSender<Lot>,
-    lot: Lot,
-    /// Hashes of what was read: what would otherwise be written twice, at each import.
+    batches: SyncSender<Batch>,
+    batch: Batch,
+    /// Hashes of the uids read so far. Without this check, a duplicate would be rewritten at every import.
     seen: HashSet<[u8; 16]>,
 }
 
@@ -233,17 +232,21 @@ impl Reader<'_> {
         let options = self.options;
         for path in &options.paths {
             let limits = &options.limits;
-            let flow = match &options.what {
-                What::Advisories { namespace, .. } => documents(path, limits, read, is_yaml, &mut |found| {
-                    self.document(found, |_, bytes| advisories::document(bytes, namespace), |lot| &mut lot.advisories)
+            let flow = match &options.dataset {
+                Dataset::Advisories { namespace, .. } => documents(path, limits, read, is_yaml, &mut |found| {
+                    self.document(
+                        found,
+                        |_, bytes| advisories::document(bytes, namespace),
+                        |batch| &mut batch.advisories,
+                    )
                 }),
-                What::Osv => documents(path, limits, read, is_json_or_yaml, &mut |found| {
+                Dataset::Osv => documents(path, limits, read, is_json_or_yaml, &mut |found| {
                     let parse =
                         |place: &str, bytes: &[u8]| if is_yaml(place) { osv::yaml(bytes) } else { osv::json(bytes) };
-                    self.document(found, parse, |lot| &mut lot.vulnerabilities)
+                    self.document(found, parse, |batch| &mut batch.vulnerabilities)
                 }),
-                What::Images { .. } => self.layout(path),
-                What::Artifacts => {
+                Dataset::Images { .. } => self.layout(path),
+                Dataset::Artifacts => {
                     let file = path.display().to_string();
                     lines(path, limits, read, &mut |number, line| self.line(&format!("{file}:{number}"), line))
                 }
@@ -252,30 +255,30 @@ impl Reader<'_> {
                 return;
             }
         }
-        // Nobody may be waiting any more.
-        let _ = self.lots.send(self.lot);
+        // A send fails only when the receiver has stopped, and then no one needs the rest.
+        let _ = self.batches.send(self.batch);
     }
 
     fn document<R: Imported>(
         &mut self,
         found: Found<'_>,
         parse: impl Fn(&str, &[u8]) -> Parsed<R>,
-        list: fn(&mut Lot) -> &mut Vec<Placed<R>>,
+        list: fn(&mut Batch) -> &mut Vec<Placed<R>>,
     ) -> Flow {
         match found {
-            Found::Ignored => self.lot.ignored += 1,
-            Found::Refused(refusal) => self.lot.refused.push(refusal),
+            Found::Ignored => self.batch.ignored += 1,
+            Found::Refused(refusal) => self.batch.refused.push(refusal),
             Found::Document { place, bytes } => {
-                self.lot.documents += 1;
-                self.lot.bytes += bytes.len();
+                self.batch.documents += 1;
+                self.batch.bytes += bytes.len();
                 let parsed = parse(place, bytes);
-                self.lot.refused.extend(parsed.refused.into_iter().map(|refusal| refusal.within(place)));
+                self.batch.refused.extend(parsed.refused.into_iter().map(|refusal| refusal.within(place)));
                 for Placed { place: within, resource } in parsed.resources {
                     let place = joined(place, &within);
                     if self.is_new(&resource) {
-                        list(&mut self.lot).push(Placed { place, resource });
+                        list(&mut self.batch).push(Placed { place, resource });
                     } else {
-                        self.lot.refused.push(Refusal::new(place, "was given before, by another document"));
+                        self.batch.refused.push(Refusal::new(place, "duplicates a resource of an earlier document"));
                     }
                 }
             }
@@ -293,43 +296,43 @@ impl Reader<'_> {
     fn layout(&mut self, path: &std::path::Path) -> Flow {
         let place = path.display().to_string();
         let parsed = image::layout(&Directory(path.to_owned()), self.options.limits.document);
-        self.lot.documents += 1;
-        self.lot.refused.extend(parsed.refused.into_iter().map(|refusal| refusal.within(&place)));
+        self.batch.documents += 1;
+        self.batch.refused.extend(parsed.refused.into_iter().map(|refusal| refusal.within(&place)));
         let images = parsed.resources.into_iter();
-        self.lot.images.extend(images.map(|image| Placed { place: joined(&place, &image.place), ..image }));
+        self.batch.images.extend(images.map(|image| Placed { place: joined(&place, &image.place), ..image }));
         self.send_full()
     }
 
     fn line(&mut self, place: &str, line: Result<&[u8], Refusal>) -> Flow {
         match line.map_err(|refusal| vec![refusal]).and_then(|line| {
-            self.lot.documents += 1;
-            self.lot.bytes += line.len();
+            self.batch.documents += 1;
+            self.batch.bytes += line.len();
             artifacts::line(line)
         }) {
             Ok((artifact, versions)) => {
                 let versions = versions.into_iter().enumerate();
-                self.lot.versions.extend(
+                self.batch.versions.extend(
                     versions.map(|(index, resource)| Placed { place: format!("{place}: versions[{index}]"), resource }),
                 );
-                self.lot.artifacts.push(Placed { place: place.to_owned(), resource: artifact });
+                self.batch.artifacts.push(Placed { place: place.to_owned(), resource: artifact });
             }
-            Err(refused) => self.lot.refused.extend(refused.into_iter().map(|refusal| refusal.within(place))),
+            Err(refused) => self.batch.refused.extend(refused.into_iter().map(|refusal| refusal.within(place))),
         }
         self.send_full()
     }
 
-    /// Hands the lot over when it is full.
+    /// Sends the batch when it is complete.
     fn send_full(&mut self) -> Flow {
-        let lot = &self.lot;
-        let resources = lot.advisories.len()
-            + lot.vulnerabilities.len()
-            + lot.images.len()
-            + lot.artifacts.len()
-            + lot.versions.len();
-        if resources + lot.refused.len() < LOT && lot.bytes < LOT_BYTES {
+        let batch = &self.batch;
+        let resources = batch.advisories.len()
+            + batch.vulnerabilities.len()
+            + batch.images.len()
+            + batch.artifacts.len()
+            + batch.versions.len();
+        if resources + batch.refused.len() < BATCH_RESOURCES && batch.bytes < BATCH_BYTES {
             return Flow::Continue(());
         }
-        match self.lots.send(std::mem::take(&mut self.lot)) {
+        match self.batches.send(std::mem::take(&mut self.batch)) {
             Ok(()) => Flow::Continue(()),
             Err(_) => Flow::Break(()),
         }

@@ -1,7 +1,7 @@
-//! Files, folders, archives and lines, with bounds on all that they could blow up to.
+//! Reads files, folders, archives and lines, with limits on everything that could expand.
 //!
-//! Nothing is ever written or unpacked to disk: an archive's entries are read one after the other in memory. Links in
-//! folders and archives are not followed, and what is no document by its name is left alone.
+//! Never writes or unpacks to disk: the entries of an archive are read one after the other in memory. Does not follow
+//! links in folders or archives, and ignores files whose name is not that of a document.
 
 use std::{
     fs::File,
@@ -20,20 +20,20 @@ mod lines;
 
 pub use lines::{Visit, lines};
 
-/// How deep a folder may lie. Our choice.
+/// The maximum depth of a folder. Our choice.
 const MAX_DEPTH: usize = 64;
 
-/// The largest window that a zstd frame may ask for, as a power of two: 128 MiB, which is what its tools allow.
+/// The maximum window of a zstd frame, as a power of two: 128 MiB, the default limit of the zstd tools.
 const ZSTD_WINDOW: u32 = 27;
 
-/// Bounds on what is read.
+/// Limits on reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// The most bytes of a document, of an archive's entry, or of a line. 16 MiB.
+    /// The maximum size of a document, an archive entry or a line, in bytes. 16 MiB.
     pub document: u64,
-    /// The most bytes that an archive or a compressed file unpacks to. 4 GiB.
+    /// The maximum decompressed size of an archive or a compressed file, in bytes. 4 GiB.
     pub archive: u64,
-    /// The most entries of an archive. 1,000,000.
+    /// The maximum number of entries of an archive. 1,000,000.
     pub entries: u64,
 }
 
@@ -43,27 +43,27 @@ impl Default for Limits {
     }
 }
 
-/// Something that was come upon.
+/// Something found in a source.
 #[derive(Debug)]
 pub enum Found<'a> {
     /// A document.
     Document {
-        /// The file, and its name in an archive.
+        /// The file, followed by the entry's name if it is an archive.
         place: &'a str,
-        /// What is in it.
+        /// The content.
         bytes: &'a [u8],
     },
-    /// A file that is no document by its name, or a link: left alone.
+    /// A link, or a file whose name is not that of a document.
     Ignored,
-    /// What cannot be read, and why.
+    /// Something that cannot be read.
     Refused(Refusal),
 }
 
-/// Says whether to go on.
+/// Whether to continue.
 pub type Flow = ControlFlow<()>;
 
 /// Visits the documents of a file, an archive or a folder, in the order of their names or of the archive. `wanted`
-/// tells documents by their names. `read` counts the bytes that were read from disk, for a progress bar.
+/// decides by name whether a file is a document. `read` counts the bytes read from disk, for a progress bar.
 pub fn documents(
     path: &Path,
     limits: &Limits,
@@ -74,16 +74,17 @@ pub fn documents(
     let place = path.display().to_string();
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => folder(path, limits, read, wanted, visit),
-        Ok(_) if archive::is_one(&place) => archive::documents(path, limits, read, wanted, visit),
+        Ok(_) if archive::is_archive(&place) => archive::documents(path, limits, read, wanted, visit),
         Ok(_) if wanted(&place) => document(path, limits, read, visit),
-        Ok(_) => {
-            visit(Found::Refused(Refusal::new(place, "is neither a document of this kind nor an archive, by its name")))
-        }
+        Ok(_) => visit(Found::Refused(Refusal::new(
+            place,
+            "has an unsupported name: neither a document of this format nor an archive",
+        ))),
         Err(error) => visit(Found::Refused(Refusal::new(place, unreadable(&error)))),
     }
 }
 
-/// Returns how many bytes these files and folders have on disk.
+/// Returns the size on disk of a file or of all files in a folder, in bytes.
 pub fn size(path: &Path) -> u64 {
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => {
@@ -144,24 +145,24 @@ fn document(path: &Path, limits: &Limits, read: &AtomicU64, visit: &mut dyn FnMu
     }
 }
 
-/// Opens a file, unpacked by what its name ends with, as at most so many bytes.
-fn unpacked<'a>(path: &Path, limits: &Limits, read: &'a AtomicU64) -> io::Result<Box<dyn Read + 'a>> {
+/// Opens a file and decompresses it according to its extension, with a limit on the decompressed size.
+fn decompressed<'a>(path: &Path, limits: &Limits, read: &'a AtomicU64) -> io::Result<Box<dyn Read + 'a>> {
     let file = Counted { file: File::open(path)?, read };
     let name = path.to_string_lossy().to_ascii_lowercase();
     let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
     Ok(if ends(&[".zst", ".tzst"]) {
         let mut decoder = zstd::Decoder::new(file)?;
         decoder.window_log_max(ZSTD_WINDOW)?;
-        Box::new(Bounded { inner: decoder, left: limits.archive, most: limits.archive })
+        Box::new(Bounded { inner: decoder, left: limits.archive, max: limits.archive })
     } else if ends(&[".gz", ".tgz"]) {
         let decoder = flate2::bufread::MultiGzDecoder::new(BufReader::new(file));
-        Box::new(Bounded { inner: decoder, left: limits.archive, most: limits.archive })
+        Box::new(Bounded { inner: decoder, left: limits.archive, max: limits.archive })
     } else {
         Box::new(BufReader::new(file))
     })
 }
 
-/// Counts what is read of a file.
+/// Counts the bytes read from a file.
 struct Counted<'a> {
     file: File,
     read: &'a AtomicU64,
@@ -175,18 +176,18 @@ impl Read for Counted<'_> {
     }
 }
 
-/// Fails at what is more than it may be.
+/// Fails when more than the maximum is read.
 struct Bounded<R> {
     inner: R,
     left: u64,
-    most: u64,
+    max: u64,
 }
 
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(buffer)?;
         self.left = self.left.checked_sub(length as u64).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::FileTooLarge, format!("unpacks to more than {} bytes", self.most))
+            io::Error::new(io::ErrorKind::FileTooLarge, format!("unpacks to more than {} bytes", self.max))
         })?;
         Ok(length)
     }
@@ -200,6 +201,6 @@ fn unreadable(error: &io::Error) -> String {
     }
 }
 
-fn too_large(most: u64) -> String {
-    format!("is larger than {most} bytes")
+fn too_large(max: u64) -> String {
+    format!("is larger than {max} bytes")
 }

@@ -1,35 +1,35 @@
-//! YAML, with bounds.
+//! Reads YAML, with limits.
 //!
-//! serde-saphyr is the maintained reader of YAML for serde that parses straight into types, without a tree between,
-//! and that counts while it parses: depth, nodes, anchors, and what aliases are expanded to. serde_yaml is given up,
-//! and its forks have its C-derived parser and a fixed bound for aliases alone.
+//! serde-saphyr is a maintained YAML reader for serde that parses directly into types, without an intermediate tree,
+//! and enforces limits while it parses: depth, nodes, anchors, and the expansion of aliases. serde_yaml is
+//! unmaintained; its forks keep its C-derived parser and have only a fixed limit on aliases.
 
 use serde::de::DeserializeOwned;
 use serde_saphyr::{DuplicateKeyPolicy, Options};
 
 use crate::Refusal;
 
-/// The most nodes of a document. Our choice: real documents have some thousands.
+/// The maximum number of nodes in a document. Our choice: real documents have some thousands.
 const MAX_NODES: usize = 1_000_000;
 
-/// The most events of the parser that aliases repeat.
+/// The maximum number of parser events replayed by aliases.
 const MAX_REPEATED: usize = 50_000;
 
-/// How deep a document may nest; no format here goes below 12.
+/// The maximum nesting depth of a document. The formats here need at most 12.
 const MAX_DEPTH: usize = 32;
 
-/// How often anchors may be repeated. No format here has a use for it.
+/// The maximum number of anchors and of aliases. The formats here need none.
 const MAX_ALIASES: usize = 1_000;
 
-/// Reads one document. Keys that are given twice are refused, those that the type does not have are ignored.
+/// Reads one document. Rejects duplicate keys and ignores unknown ones.
 ///
 /// # Errors
-/// What is wrong, and in which line and column.
+/// The problem, with its line and column.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     serde_saphyr::from_slice_with_options(bytes, options()).map_err(|error| {
         let place = error.location().map(|at| format!("line {} column {}", at.line(), at.column()));
         let rule = error.without_snippet().to_string();
-        Refusal::new(place.unwrap_or_default(), format!("is not the YAML that is expected: {}", one_line(&rule)))
+        Refusal::new(place.unwrap_or_default(), format!("must be YAML of the expected schema: {}", one_line(&rule)))
     })
 }
 
@@ -49,7 +49,7 @@ fn options() -> Options {
     options
 }
 
-/// Returns the first line, and not more of it than a person reads.
+/// Returns the first line, shortened to a readable length.
 fn one_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().chars().take(300).collect()
 }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn text_stays_as_it_is_written_whatever_it_looks_like() {
+    fn a_scalar_read_as_text_is_not_converted() {
         for text in ["1.20", "2", "true", "0x10", "1e3", "2026-01-02", "~x", "'1.20'", "\"1.20\""] {
             let document: Document = read(format!("name: {text}").as_bytes()).unwrap();
             assert_eq!(document.name, text.trim_matches(['\'', '"']), "{text}");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_is_refused_with_its_place() {
+    fn an_invalid_document_is_rejected_with_its_place() {
         for (text, place) in [
             ("", ""),
             ("name: a\nname: b", "line 2"),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_refused_at_once() {
+    fn expansion_bombs_are_rejected() {
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {
             let repeated = vec![format!("*a{}", level - 1); 10].join(", ");
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// Reads whatever there is.
+    /// Accepts any value.
     #[derive(Debug)]
     struct Anything;
 

@@ -1,4 +1,4 @@
-//! What each format says, and what is refused of it.
+//! Tests of each format: valid documents and rejected ones.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -67,7 +67,7 @@ fn at(text: &str) -> Option<Timestamp> {
 }
 
 #[test]
-fn a_document_is_read_with_all_that_it_says() {
+fn a_document_is_read_completely() {
     let [first, second, third] = &read(EVERYTHING)[..] else { panic!() };
     assert_eq!((first.artifact_name.as_str(), first.package_namespace.as_str()), ("openssl", "wolfi"));
     assert_eq!((first.create_time, first.update_time), (at("2026-01-01T00:00:00Z"), at("2026-02-01T00:00:00Z")));
@@ -100,7 +100,7 @@ fn a_document_is_read_with_all_that_it_says() {
 }
 
 #[test]
-fn a_component_is_the_advisorys_only_when_all_scans_agree_upon_it() {
+fn an_advisory_has_a_component_only_when_all_scans_agree_on_it() {
     let scan = |name: &str, location: &str| {
         format!(
             "      - {{timestamp: 2026-01-01T00:00:00Z, type: detection, data: {{type: scan/v1, data: \
@@ -112,7 +112,7 @@ fn a_component_is_the_advisorys_only_when_all_scans_agree_upon_it() {
     };
     let advisory = &read(&document(scan("x", "/a") + &scan("x", "/b")))[0];
     assert_eq!((advisory.component_name.as_str(), advisory.component_location.as_str()), ("x", ""));
-    // One that no list could filter by is left to the events.
+    // A value that is too long to filter lists by remains in the events only.
     let long = format!("/{}", "a".repeat(1024));
     let advisory = &read(&document(scan("x", &long)))[0];
     assert_eq!((advisory.component_name.as_str(), advisory.component_location.as_str()), ("x", ""));
@@ -120,7 +120,7 @@ fn a_component_is_the_advisorys_only_when_all_scans_agree_upon_it() {
 }
 
 #[test]
-fn what_breaks_a_rule_is_refused_with_its_place_and_the_rest_is_read() {
+fn an_invalid_advisory_is_rejected_with_its_place_and_the_rest_is_read() {
     for (entry, refused) in [
         ("{id: ''}", "advisories[0].id: is required"),
         ("{id: good}", "advisories[1].id: is given twice"),
@@ -135,7 +135,7 @@ fn what_breaks_a_rule_is_refused_with_its_place_and_the_rest_is_read() {
         ("{id: a, events: [{timestamp: 2026-01-01T00:00:00Z}]}", "advisories[0].events[0].type: is required"),
         (
             "{id: a, events: [{timestamp: 2026-01-01T00:00:00Z, type: solved}]}",
-            "advisories[0].events[0].type: there is no event `solved`",
+            "advisories[0].events[0].type: unknown event type `solved`",
         ),
         (
             "{id: a, events: [{timestamp: 2026-01-01T00:00:00Z, type: fixed}]}",
@@ -143,11 +143,11 @@ fn what_breaks_a_rule_is_refused_with_its_place_and_the_rest_is_read() {
         ),
         (
             "{id: a, events: [{timestamp: 2026-01-01T00:00:00Z, type: detection, data: {type: guess}}]}",
-            "advisories[0].events[0].data.type: there is no detection `guess`",
+            "advisories[0].events[0].data.type: unknown detection type `guess`",
         ),
         (
             "{id: a, events: [{timestamp: 2026-01-01T00:00:00Z, type: false-positive-determination, data: {type: why}}]}",
-            "advisories[0].events[0].data.type: there is no reason `why`",
+            "advisories[0].events[0].data.type: unknown reason `why`",
         ),
     ] {
         let document =
@@ -159,11 +159,11 @@ fn what_breaks_a_rule_is_refused_with_its_place_and_the_rest_is_read() {
 }
 
 #[test]
-fn what_is_no_document_of_the_schema_is_refused_whole() {
+fn a_document_that_does_not_match_the_schema_is_rejected_as_a_whole() {
     for (document, refused) in [
-        ("", "is not the YAML"),
-        ("schema-version: 1.2\npackage: {name: a}", "schema-version: must be 2 or 2.x, and is `1.2`"),
-        ("schema-version: 20\npackage: {name: a}", "schema-version: must be 2 or 2.x, and is `20`"),
+        ("", "must be YAML"),
+        ("schema-version: 1.2\npackage: {name: a}", "schema-version: must be 2 or 2.x, not `1.2`"),
+        ("schema-version: 20\npackage: {name: a}", "schema-version: must be 2 or 2.x, not `20`"),
         ("package: {name: a}", "schema-version"),
         ("schema-version: 2", "package"),
         ("schema-version: 2\npackage: {name: ''}", "package.name: is required"),
@@ -179,7 +179,7 @@ fn what_is_no_document_of_the_schema_is_refused_whole() {
 }
 
 #[test]
-fn a_record_is_read_alike_in_json_and_yaml() {
+fn a_record_is_read_the_same_from_json_and_yaml() {
     let json = r#"{"schema_version": "1.7.0", "id": "GO-2026-0001", "modified": "0001-01-01T00:00:00Z",
         "published": "2026-01-02T03:04:05.678901Z", "aliases": ["CVE-2026-1"], "summary": "s", "details": "d\nd",
         "severity": [{"type": "CVSS_V3", "score": "CVSS:3.1/AV:N"}, {"type": "Ubuntu", "score": "low"}],
@@ -213,7 +213,7 @@ references:
 }
 
 #[test]
-fn severities_of_what_is_affected_count_where_the_record_has_none() {
+fn severities_of_affected_packages_are_used_when_the_record_has_none() {
     let score = r#"{"type": "CVSS_V4", "score": "CVSS:4.0/AV:N"}"#;
     let json = format!(r#"{{"id": "a", "affected": [{{"severity": [{score}]}}, {{}}, {{"severity": [{score}]}}]}}"#);
     let read = osv::json(json.as_bytes());
@@ -221,7 +221,7 @@ fn severities_of_what_is_affected_count_where_the_record_has_none() {
 }
 
 #[test]
-fn records_that_break_rules_are_refused_with_all_of_them() {
+fn invalid_records_are_rejected_with_all_violated_rules() {
     for (record, refused) in [
         ("{}", "id: is required"),
         (r#"{"id": "a", "published": "x", "modified": "y"}"#, "published: must be an RFC 3339 timestamp"),
@@ -230,7 +230,7 @@ fn records_that_break_rules_are_refused_with_all_of_them() {
         (r#"{"id": "a", "aliases": "b"}"#, "line 1 column"),
         (r#"{"id": "a"} {}"#, "line 1 column"),
         ("[", "line 1 column"),
-        ("", "is not the JSON"),
+        ("", "must be an OSV record"),
     ] {
         let read = osv::json(record.as_bytes());
         assert!(read.resources.is_empty(), "{record}");
@@ -241,7 +241,7 @@ fn records_that_break_rules_are_refused_with_all_of_them() {
 }
 
 #[test]
-fn a_line_is_an_artifact_whose_newest_version_follows_from_the_order_of_its_ecosystem() {
+fn the_newest_version_of_an_artifact_is_found_by_the_order_of_its_ecosystem() {
     let line = br#"{"ecosystem": "python", "name": "requests", "description": "old", "cudaVersions": ["12.8"], "remediated": true,
         "versions": [
             {"version": "2.9.0", "createTime": "2015-01-01T00:00:00Z"},
@@ -262,7 +262,7 @@ fn a_line_is_an_artifact_whose_newest_version_follows_from_the_order_of_its_ecos
 }
 
 #[test]
-fn lines_that_break_rules_are_refused_with_all_of_them() {
+fn invalid_lines_are_rejected_with_all_violated_rules() {
     for (line, refused) in [
         (r#"{"ecosystem": "rust", "name": ""}"#, "ecosystem: must be java or python|name: is required"),
         (r#"{"ecosystem": "java", "name": "a", "colour": 1}"#, "colour"),
@@ -288,7 +288,7 @@ fn lines_that_break_rules_are_refused_with_all_of_them() {
 }
 
 #[test]
-fn a_bill_of_materials_names_what_is_installed_and_where_it_came_from() {
+fn an_sbom_lists_the_installed_packages_and_their_origins() {
     let package = |url: &str| {
         format!(
             r#"{{"name": "n", "versionInfo": "9", "externalRefs": [{{"referenceType": "purl", "referenceLocator": "{url}"}}]}}"#
@@ -312,7 +312,7 @@ fn a_bill_of_materials_names_what_is_installed_and_where_it_came_from() {
     for (bytes, refused) in [
         ("{}", "spdxVersion"),
         (r#"{"spdxVersion": "SPDX-3.0"}"#, "spdxVersion: must be SPDX-2.x"),
-        ("[]", "is not the bill of materials"),
+        ("[]", "must be an SPDX 2 document"),
     ] {
         let refusal = image::sbom(bytes.as_bytes()).unwrap_err().to_string();
         assert!(refusal.contains(refused), "{bytes}: {refusal}");

@@ -1,4 +1,4 @@
-//! Whatever bytes there are, no format panics.
+//! Property tests: no format panics on any input.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ const SEEDS: &[&str] = &[
     r#"{"architecture":"arm","variant":"v7","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}"#,
 ];
 
-/// Gives bytes to every format.
+/// Reads the bytes in every format.
 fn read(bytes: &[u8]) {
     let _ = platform_import::advisories::document(bytes, "");
     let _ = platform_import::osv::json(bytes);
@@ -31,17 +31,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn no_bytes_cause_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         read(&bytes);
     }
 
     #[test]
-    fn any_text_of_the_formats_own_characters(text in "[ \n\\-:{}\\[\\],&*'\"a-c0-9|>#!~.]{0,120}") {
+    fn no_text_of_the_formats_own_characters_causes_a_panic(text in "[ \n\\-:{}\\[\\],&*'\"a-c0-9|>#!~.]{0,120}") {
         read(text.as_bytes());
     }
 
     #[test]
-    fn documents_with_bytes_changed_left_out_and_put_in(
+    fn no_changed_removed_or_inserted_bytes_cause_a_panic(
         seed in 0..SEEDS.len(),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), 0..3_u8, any::<u8>()), 1..12),
     ) {

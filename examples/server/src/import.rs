@@ -13,7 +13,7 @@ use platform_core::{
     kind::Resource,
     resources::{registry::Image, vulnerabilities::Advisory},
 };
-use platform_import::{Options, Refusal, Sink, Summary, Watcher, What};
+use platform_import::{Dataset, Options, Refusal, Sink, Summary, Watcher};
 
 use crate::{
     cli::{Import, ImportKind, Remove},
@@ -40,16 +40,16 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
         None => {
             let otherwise = format!("import into it with --api {}", known_url(config));
             let mut direct = Direct::open(config, Installation::open_to_import, &otherwise)?;
-            let what = what(import.kind, || Ok(direct.organisation().to_owned()))?;
-            carry_out(&Options { what, paths, limits }, &mut direct)?
+            let dataset = dataset(import.kind, || Ok(direct.organisation().to_owned()))?;
+            carry_out(&Options { dataset, paths, limits }, &mut direct)?
         }
         Some(url) => {
             let mut remote = Remote::new(url, &bearer(config, options.token.as_ref())?);
-            let what = what(import.kind, || {
+            let dataset = dataset(import.kind, || {
                 let advice = "it says which organisation was there first; or name a group with --group";
                 Ok(Installation::open_existing(config).context(advice)?.bootstrap.organization.to_string())
             })?;
-            carry_out(&Options { what, paths, limits }, &mut remote)?
+            carry_out(&Options { dataset, paths, limits }, &mut remote)?
         }
     };
     tell(&summary)?;
@@ -73,15 +73,15 @@ pub(crate) fn remove(config: &Config, remove: &Remove) -> Result<ExitCode> {
 }
 
 /// Returns what to import, into `organisation` where nothing else is said.
-fn what(kind: ImportKind, organisation: impl FnOnce() -> Result<String>) -> Result<What> {
+fn dataset(kind: ImportKind, organisation: impl FnOnce() -> Result<String>) -> Result<Dataset> {
     Ok(match kind {
         ImportKind::Advisories { group, namespace, .. } => {
             let group = group.map_or_else(organisation, |group| Ok(group.to_string()))?;
-            What::Advisories { group, namespace }
+            Dataset::Advisories { group, namespace }
         }
-        ImportKind::Osv { .. } => What::Osv,
-        ImportKind::Image { repo, .. } => What::Images { repo: repo.to_string() },
-        ImportKind::Artifacts { .. } => What::Artifacts,
+        ImportKind::Osv { .. } => Dataset::Osv,
+        ImportKind::Image { repo, .. } => Dataset::Images { repo: repo.to_string() },
+        ImportKind::Artifacts { .. } => Dataset::Artifacts,
     })
 }
 

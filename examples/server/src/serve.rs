@@ -91,7 +91,7 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     // Health costs nothing and has no bound of requests: behind a proxy that is not trusted, all clients have one address,
     // and a flood of theirs must not make a load balancer take the server for dead.
     let routes = open.merge(health.routes()).merge(operator).route_service("/import/{kind}", import);
-    let service = layers.around(grpc.clone().beside(routes.fallback_service(rest)));
+    let service = layers.around(grpc.clone().or_else_http(routes.fallback_service(rest)));
     let listener = socket.listen(BACKLOG).map_err(|error| cannot_listen(address, &error))?;
     let failed = Arc::new(OnceLock::new());
     let stopped = {

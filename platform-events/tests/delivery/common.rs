@@ -1,4 +1,4 @@
-//! A platform with an organisation, a clock that follows tokio's, and a sink that answers as a test says.
+//! Shared test support: a platform with an organization, a clock that follows tokio's, and a scripted sink.
 
 use std::{
     collections::HashMap,
@@ -38,7 +38,7 @@ use tokio::{
     time::Instant,
 };
 
-/// The time by tokio's clock, which stands still or leaps in tests that pause it.
+/// A clock that follows tokio's, so that tests can pause and advance it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokioClock(Instant);
 
@@ -98,7 +98,7 @@ impl World {
         self.platform.create(&self.operator, group, &subscription).await.unwrap().uid
     }
 
-    /// Creates repos in a group one after another, and returns their uids.
+    /// Creates repos in a group one after another; returns their uids.
     pub(crate) async fn repos(&self, group: &Uid, count: usize) -> Vec<String> {
         let mut uids = Vec::new();
         for _ in 0..count {
@@ -109,7 +109,7 @@ impl World {
         uids
     }
 
-    /// Changes a repo so that its event is long, and returns the aliases that it has then.
+    /// Updates a repo so that its event is large; returns its new aliases.
     pub(crate) async fn grow(&self, repo: &str) -> Vec<String> {
         let serial = self.serial.fetch_add(1, Ordering::SeqCst);
         let aliases: Vec<_> = (0..100).map(|n| format!("{serial:08}{n:03}{}:latest", "a".repeat(50))).collect();
@@ -118,7 +118,7 @@ impl World {
         aliases
     }
 
-    /// Returns how many records of a kind there are.
+    /// Returns the number of records of a kind.
     pub(crate) async fn count(&self, kind: &'static str) -> u64 {
         let all = Query { count: true, limit: 1, ..Query::new(kind, Scope::All) };
         self.platform.store().list(&all).await.unwrap().total.unwrap()
@@ -138,7 +138,7 @@ impl World {
         self.platform.list(&self.operator, &request).await.unwrap().resources
     }
 
-    /// Begins to deliver.
+    /// Starts a dispatcher.
     pub(crate) fn deliver(&self, sink: &Arc<Scripted>, change: impl FnOnce(&mut Options)) -> Delivering {
         self.deliver_to(Arc::clone(sink) as Arc<dyn Sink>, change)
     }
@@ -153,7 +153,7 @@ impl World {
     }
 }
 
-/// A dispatcher at work, which ends without a word when this is dropped, as in a crash.
+/// A running dispatcher. Dropping it aborts the task, as in a crash.
 pub(crate) struct Delivering {
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
@@ -172,20 +172,20 @@ impl Drop for Delivering {
     }
 }
 
-/// What a test says of a try: whose sink, the event, and which try of it this is, from 1.
+/// Scripts the response to an attempt, given the sink, the event, and the number of the attempt at this event, from 1.
 type Script = dyn Fn(&str, &Event, usize) -> (Duration, Answer) + Send + Sync;
 
-/// A sink that answers by a script, and remembers what it was handed.
+/// A sink that responds according to a script and records the events that it receives.
 pub(crate) struct Scripted {
     script: Box<Script>,
     tries: Mutex<HashMap<(String, String), usize>>,
-    /// Of each sink, what it acknowledged: the subject and the id.
+    /// The subjects and ids of the events that each sink acknowledged.
     pub(crate) taken: Mutex<HashMap<String, Vec<(String, String)>>>,
-    /// Of each sink, when it was tried.
+    /// The times of the attempts at each sink.
     pub(crate) times: Mutex<HashMap<String, Vec<Instant>>>,
-    at_once: Mutex<HashMap<String, usize>>,
-    /// How many tries of all sinks are under way.
-    pub(crate) busy: AtomicUsize,
+    concurrent: Mutex<HashMap<String, usize>>,
+    /// The number of attempts in progress, of all sinks.
+    pub(crate) in_progress: AtomicUsize,
     more: Notify,
 }
 
@@ -202,15 +202,15 @@ impl Scripted {
             tries: Mutex::default(),
             taken: Mutex::default(),
             times: Mutex::default(),
-            at_once: Mutex::default(),
-            busy: AtomicUsize::default(),
+            concurrent: Mutex::default(),
+            in_progress: AtomicUsize::default(),
             more: Notify::new(),
         })
     }
 
-    /// A sink that takes everything at once.
-    pub(crate) fn good() -> Arc<Self> {
-        Self::new(|_, _, _| at_once(200))
+    /// Creates a sink that accepts every event at once.
+    pub(crate) fn accepting() -> Arc<Self> {
+        Self::new(|_, _, _| respond(200))
     }
 
     pub(crate) fn taken(&self, sink: &str) -> Vec<String> {
@@ -221,8 +221,8 @@ impl Scripted {
         self.times.lock().get(sink).map_or(0, Vec::len)
     }
 
-    /// Waits until a sink has acknowledged so many.
-    pub(crate) async fn has(&self, sink: &str, count: usize) {
+    /// Waits until a sink has acknowledged `count` events.
+    pub(crate) async fn wait_for(&self, sink: &str, count: usize) {
         loop {
             let more = self.more.notified();
             if self.taken(sink).len() >= count {
@@ -233,7 +233,7 @@ impl Scripted {
     }
 }
 
-pub(crate) fn at_once(status: u16) -> (Duration, Answer) {
+pub(crate) fn respond(status: u16) -> (Duration, Answer) {
     (Duration::ZERO, Answer::Status(status))
 }
 
@@ -242,21 +242,21 @@ impl Sink for Scripted {
     async fn deliver(&self, subscription: &Subscription, event: &Event) -> Answer {
         let sink = subscription.sink.clone();
         self.times.lock().entry(sink.clone()).or_default().push(Instant::now());
-        self.busy.fetch_add(1, Ordering::SeqCst);
+        self.in_progress.fetch_add(1, Ordering::SeqCst);
         let running = {
-            let mut at_once = self.at_once.lock();
-            let running = at_once.entry(sink.clone()).or_default();
+            let mut concurrent = self.concurrent.lock();
+            let running = concurrent.entry(sink.clone()).or_default();
             *running += 1;
             *running
         };
-        assert_eq!(running, 1, "{sink} is handed one event at a time");
+        assert_eq!(running, 1, "{sink} receives one event at a time");
         let attempt = {
             let mut tries = self.tries.lock();
             let attempt = tries.entry((sink.clone(), event.id.clone())).or_default();
             *attempt += 1;
             *attempt
         };
-        let _over = Over(self, &sink);
+        let _attempt_guard = AttemptGuard(self, &sink);
         let (takes, answer) = (self.script)(&sink, event, attempt);
         if !takes.is_zero() {
             tokio::time::sleep(takes).await;
@@ -269,28 +269,28 @@ impl Sink for Scripted {
     }
 }
 
-/// Counts a try that ended, or was given up.
-struct Over<'a>(&'a Scripted, &'a str);
+/// Ends an attempt when dropped, also when the dispatcher cancels it.
+struct AttemptGuard<'a>(&'a Scripted, &'a str);
 
-impl Drop for Over<'_> {
+impl Drop for AttemptGuard<'_> {
     fn drop(&mut self) {
-        *self.0.at_once.lock().get_mut(self.1).unwrap() -= 1;
-        self.0.busy.fetch_sub(1, Ordering::SeqCst);
+        *self.0.concurrent.lock().get_mut(self.1).unwrap() -= 1;
+        self.0.in_progress.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Scripted {
-    /// A sink that takes a while for each; no two of whatever names may be handed an event of one subscription at once.
-    pub(crate) fn named(_name: &str) -> Arc<Self> {
+    /// Creates a sink that takes a while for each event.
+    pub(crate) fn slow() -> Arc<Self> {
         Self::new(|_, _, _| (Duration::from_millis(300), Answer::Status(200)))
     }
 
-    /// How many were acknowledged by all sinks.
+    /// Returns the number of events acknowledged by all sinks.
     pub(crate) fn count(&self) -> usize {
         self.taken.lock().values().map(Vec::len).sum()
     }
 
-    /// Their ids.
+    /// Returns the ids of the events acknowledged by all sinks.
     pub(crate) fn ids(&self) -> Vec<String> {
         self.taken.lock().values().flatten().map(|(_, id)| id.clone()).collect()
     }

@@ -1,4 +1,5 @@
-//! Delivery, by a dispatcher to sinks that answer as tests say: in simulated time, over HTTP on loopback, and at length.
+//! Tests of delivery by a dispatcher to scripted sinks: in simulated time, over several stores, and over HTTP on
+//! loopback.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,8 +10,8 @@
 )]
 
 mod common;
+mod dispatchers;
 mod receiver;
-mod shared;
 mod simulated;
 mod stores;
 mod webhook;

@@ -1,4 +1,4 @@
-//! A receiver on loopback that remembers what it was sent, and a webhook that reaches it.
+//! An HTTP receiver on loopback that records its requests, and a webhook that may connect to it.
 
 use std::{
     convert::Infallible,
@@ -20,8 +20,8 @@ use platform_http::{SystemClock, SystemEntropy};
 use platform_oidc::{Algorithm, Issuer, Keys};
 use tokio::{net::TcpListener, task::JoinHandle};
 
-/// How many requests are remembered.
-const KEPT: usize = 100;
+/// The maximum number of recorded requests.
+const MAX_REMEMBERED: usize = 100;
 
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
@@ -29,7 +29,7 @@ pub(crate) struct Receiver {
     task: JoinHandle<()>,
 }
 
-/// What a body is answered with.
+/// Returns the status of the response to a body.
 type Answer = dyn Fn(&[u8]) -> u16 + Send + Sync;
 
 struct State {
@@ -39,8 +39,8 @@ struct State {
 }
 
 impl Receiver {
-    /// Listens at a free port, and answers each body with this status.
-    pub(crate) async fn begin(answer: impl Fn(&[u8]) -> u16 + Send + Sync + 'static) -> Self {
+    /// Listens on a free port and responds to each body with the status that `answer` returns.
+    pub(crate) async fn start(answer: impl Fn(&[u8]) -> u16 + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let answer = Box::new(answer);
@@ -50,7 +50,7 @@ impl Receiver {
             while let Ok((stream, _)) = listener.accept().await {
                 shared.connections.fetch_add(1, Ordering::SeqCst);
                 let shared = Arc::clone(&shared);
-                let service = service_fn(move |request| answer_one(Arc::clone(&shared), request));
+                let service = service_fn(move |request| respond(Arc::clone(&shared), request));
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
         });
@@ -61,7 +61,7 @@ impl Receiver {
         format!("http://{}/", self.address)
     }
 
-    /// Returns what was sent since this was last asked.
+    /// Returns the requests since the last call.
     pub(crate) fn requests(&self) -> Vec<(Parts, Bytes)> {
         std::mem::take(&mut *self.state.requests.lock())
     }
@@ -77,26 +77,26 @@ impl Drop for Receiver {
     }
 }
 
-async fn answer_one(state: Arc<State>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn respond(state: Arc<State>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let mut response = Response::new(Full::default());
     *response.status_mut() = (state.answer)(&body).try_into().unwrap();
     let mut requests = state.requests.lock();
-    if requests.len() < KEPT {
+    if requests.len() < MAX_REMEMBERED {
         requests.push((head, body));
     }
     Ok(response)
 }
 
-/// Returns an issuer with keys of its own.
+/// Creates an issuer with new keys.
 pub(crate) fn issuer() -> Arc<Issuer> {
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let keys = Keys::generate(Algorithm::Rs256, &*clock, &*entropy).unwrap();
     Arc::new(Issuer::new("http://issuer.test", Arc::new(keys), clock, entropy).unwrap())
 }
 
-/// A webhook that may go to loopback.
+/// Creates a webhook that may connect to loopback addresses.
 pub(crate) fn webhook(issuer: Arc<Issuer>) -> Webhook {
     let options = WebhookOptions { allow_http: true, allow_private: true, ..WebhookOptions::default() };
     Webhook::new(issuer, options).unwrap()

@@ -1,4 +1,4 @@
-//! Retries, dead letters, pauses, caps and fairness, over days of tokio's paused clock.
+//! Tests of retries, dead letters, pauses, limits and fairness, over days of tokio's paused clock.
 
 use std::time::Duration;
 
@@ -7,41 +7,41 @@ use platform_core::resources::events::{DeadReason, Mode};
 use platform_events::Answer;
 use tokio::time::Instant;
 
-use crate::common::{Scripted, World, at_once};
+use crate::common::{Scripted, World, respond};
 
 const A: &str = "https://a.test/";
 const B: &str = "https://b.test/";
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[tokio::test(start_paused = true)]
-async fn what_waited_and_what_comes_is_delivered_in_order_and_leaves_nothing_behind() {
+async fn pending_and_new_events_are_delivered_in_order_and_deleted() {
     let world = World::new().await;
     let subscription = world.subscribe(&world.org, A).await;
     let mut expected = world.repos(&world.org, 250).await;
-    let sink = Scripted::good();
+    let sink = Scripted::accepting();
     let delivering = world.deliver(&sink, |_| {});
-    sink.has(A, 250).await;
+    sink.wait_for(A, 250).await;
     expected.extend(world.repos(&world.org, 10).await);
-    sink.has(A, 260).await;
+    sink.wait_for(A, 260).await;
     delivering.stop().await;
     assert_eq!(sink.taken(A), expected);
     assert_eq!(world.waiting(&subscription).await, 0);
     let status = world.status(&subscription).await;
-    assert_eq!((status.delivered, status.dead, status.holder.as_str()), (260, 0, ""), "the lease was let go");
+    assert_eq!((status.delivered, status.dead, status.holder.as_str()), (260, 0, ""), "the lease was released");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trickle_is_delivered_at_once_and_settled_together() {
+async fn a_trickle_of_events_is_delivered_at_once_and_settled_in_a_batch() {
     let world = World::new().await;
     let subscription = world.subscribe(&world.org, A).await;
-    let sink = Scripted::good();
+    let sink = Scripted::accepting();
     let delivering = world.deliver(&sink, |_| {});
     for number in 1..=4 {
         let created = Instant::now();
         world.repos(&world.org, 1).await;
-        sink.has(A, number).await;
+        sink.wait_for(A, number).await;
         assert!(created.elapsed() < Duration::from_millis(5), "{:?}", created.elapsed());
-        assert_eq!(world.waiting(&subscription).await, number as u64, "settled one by one");
+        assert_eq!(world.waiting(&subscription).await, number as u64, "nothing is settled yet");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -50,40 +50,40 @@ async fn a_trickle_is_delivered_at_once_and_settled_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_event_is_tried_again_ever_later_while_what_follows_waits() {
+async fn a_failing_event_is_retried_with_backoff_and_blocks_later_events() {
     let world = World::new().await;
     world.subscribe(&world.org, A).await;
     let expected = world.repos(&world.org, 3).await;
-    // Down for an hour: no answer, then a refusal that passes, then 5xx.
-    let begun = Instant::now();
+    // Down for an hour: first no response, then retryable and other failures, then 5xx.
+    let start = Instant::now();
     let sink = Scripted::new(move |_, _, attempt| match attempt {
-        _ if begun.elapsed() > Duration::from_secs(3600) => at_once(204),
+        _ if start.elapsed() > Duration::from_secs(3600) => respond(204),
         1 => (Duration::ZERO, Answer::Failed("connection refused".to_owned())),
-        2 => at_once(408),
-        3 => at_once(425),
-        4 => at_once(429),
-        5 => at_once(301),
-        _ => at_once(503),
+        2 => respond(408),
+        3 => respond(425),
+        4 => respond(429),
+        5 => respond(301),
+        _ => respond(503),
     });
     let _delivering = world.deliver(&sink, |_| {});
-    sink.has(A, 3).await;
+    sink.wait_for(A, 3).await;
     assert_eq!(sink.taken(A), expected);
     let times = sink.times.lock()[A].clone();
     let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!((8..20).contains(&gaps.len()), "{gaps:?}");
     for (n, gap) in gaps[..gaps.len() - 2].iter().enumerate() {
-        let least = Duration::from_millis(500 << n).min(Duration::from_secs(1800));
-        assert!(*gap >= least && *gap <= least * 2 + Duration::from_millis(1200), "{n}: {gap:?}");
+        let min = Duration::from_millis(500 << n).min(Duration::from_secs(1800));
+        assert!(*gap >= min && *gap <= min * 2 + Duration::from_millis(1200), "{n}: {gap:?}");
     }
     assert!(gaps[gaps.len() - 2..].iter().all(|gap| *gap < Duration::from_millis(100)), "{gaps:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_three_days_an_event_is_given_up_and_the_next_has_its_own_time() {
+async fn an_event_is_given_up_after_three_days_and_the_next_one_has_its_own_deadline() {
     let world = World::new().await;
     let subscription = world.subscribe(&world.org, A).await;
     let first = world.repos(&world.org, 1).await;
-    let sink = Scripted::new(|_, _, _| at_once(500));
+    let sink = Scripted::new(|_, _, _| respond(500));
     let _delivering = world.deliver(&sink, |_| {});
     tokio::time::sleep(2 * DAY).await;
     world.repos(&world.org, 1).await;
@@ -101,29 +101,29 @@ async fn after_three_days_an_event_is_given_up_and_the_next_has_its_own_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waited_while_nobody_delivered_is_not_given_up_at_its_first_failure() {
+async fn an_old_event_is_not_given_up_at_its_first_failure() {
     let world = World::new().await;
     world.subscribe(&world.org, A).await;
     world.repos(&world.org, 1).await;
     tokio::time::sleep(4 * DAY).await;
-    let sink = Scripted::new(|_, _, attempt| at_once(if attempt < 3 { 503 } else { 200 }));
+    let sink = Scripted::new(|_, _, attempt| respond(if attempt < 3 { 503 } else { 200 }));
     let _delivering = world.deliver(&sink, |_| {});
-    sink.has(A, 1).await;
+    sink.wait_for(A, 1).await;
     assert_eq!(world.dead().await.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_event_is_tried_five_times_and_holds_up_what_follows_no_longer() {
+async fn a_rejected_event_is_attempted_five_times_and_then_unblocks_later_events() {
     let world = World::new().await;
     world.subscribe(&world.org, A).await;
     let repos = world.repos(&world.org, 20).await;
     let poison = repos[7].clone();
     let is_poison = poison.clone();
-    let sink = Scripted::new(move |_, event, _| at_once(if event.subject == is_poison { 400 } else { 200 }));
-    let begun = Instant::now();
+    let sink = Scripted::new(move |_, event, _| respond(if event.subject == is_poison { 400 } else { 200 }));
+    let start = Instant::now();
     let _delivering = world.deliver(&sink, |_| {});
-    sink.has(A, 19).await;
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    sink.wait_for(A, 19).await;
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     let expected: Vec<_> = repos.into_iter().filter(|repo| *repo != poison).collect();
     assert_eq!((sink.taken(A), sink.tries(A)), (expected, 19 + 5));
     let dead = world.dead().await;
@@ -132,11 +132,11 @@ async fn a_refused_event_is_tried_five_times_and_holds_up_what_follows_no_longer
 }
 
 #[tokio::test(start_paused = true)]
-async fn gone_pauses_a_subscription_until_it_is_resumed() {
+async fn a_410_response_pauses_a_subscription_until_it_is_resumed() {
     let world = World::new().await;
     let subscription = world.subscribe(&world.org, A).await;
     let mut expected = world.repos(&world.org, 1).await;
-    let sink = Scripted::new(|_, _, attempt| at_once(if attempt == 1 { 410 } else { 200 }));
+    let sink = Scripted::new(|_, _, attempt| respond(if attempt == 1 { 410 } else { 200 }));
     let _delivering = world.deliver(&sink, |_| {});
     tokio::time::sleep(5 * DAY).await;
     expected.extend(world.repos(&world.org, 1).await);
@@ -144,20 +144,20 @@ async fn gone_pauses_a_subscription_until_it_is_resumed() {
     assert_eq!(sink.tries(A), 1);
     assert_eq!((world.status(&subscription).await.mode, world.waiting(&subscription).await), (Mode::Paused, 2));
     assert!(Outbox::of(&world.platform).resume(&subscription).await.unwrap());
-    sink.has(A, 1).await;
-    // The second met its 410 then.
+    sink.wait_for(A, 1).await;
+    // The second event's first attempt was then answered with 410.
     tokio::time::sleep(DAY).await;
     assert!(Outbox::of(&world.platform).resume(&subscription).await.unwrap());
-    sink.has(A, 2).await;
+    sink.wait_for(A, 2).await;
     assert_eq!(sink.taken(A), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_too_many_that_wait_the_oldest_become_dead_letters() {
+async fn the_oldest_events_become_dead_letters_when_a_backlog_has_too_many() {
     let world = World::new().await;
     let subscription = world.subscribe(&world.org, A).await;
-    let begun = Instant::now();
-    let sink = Scripted::new(move |_, _, _| at_once(if begun.elapsed() < DAY { 503 } else { 200 }));
+    let start = Instant::now();
+    let sink = Scripted::new(move |_, _, _| respond(if start.elapsed() < DAY { 503 } else { 200 }));
     let _delivering = world.deliver(&sink, |options| options.policy.backlog = 50);
     let repos = world.repos(&world.org, 120).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -165,22 +165,22 @@ async fn of_too_many_that_wait_the_oldest_become_dead_letters() {
     let dead = world.dead().await;
     assert!(dead.len() == 70 && dead.iter().all(|dead| dead.reason == DeadReason::BacklogFull), "{}", dead.len());
     assert_eq!(world.status(&subscription).await.overflowed, 70);
-    sink.has(A, 50).await;
+    sink.wait_for(A, 50).await;
     assert_eq!(sink.taken(A), repos[70..]);
     for (n, letter) in dead.iter().enumerate() {
         assert!(Outbox::of(&world.platform).redeliver(&letter.uid).await.unwrap());
-        sink.has(A, 50 + n + 1).await;
+        sink.wait_for(A, 50 + n + 1).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!((world.dead().await.len(), world.waiting(&subscription).await), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_too_many_bytes_that_wait_the_oldest_become_dead_letters() {
+async fn the_oldest_events_become_dead_letters_when_a_backlog_is_too_large() {
     let world = World::new().await;
     let subscription = world.subscribe(&world.org, A).await;
-    let begun = Instant::now();
-    let sink = Scripted::new(move |_, _, _| at_once(if begun.elapsed() < DAY { 503 } else { 200 }));
+    let start = Instant::now();
+    let sink = Scripted::new(move |_, _, _| respond(if start.elapsed() < DAY { 503 } else { 200 }));
     let repos = world.repos(&world.org, 120).await;
     let (all, _) = Outbox::of(&world.platform).weigh(&subscription, None).await.unwrap();
     let one = all / 120;
@@ -194,13 +194,13 @@ async fn of_too_many_bytes_that_wait_the_oldest_become_dead_letters() {
     let more = world.repos(&world.org, 30).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(Outbox::of(&world.platform).weigh(&subscription, None).await.unwrap().0 <= one * 50 + one / 2);
-    sink.has(A, 40).await;
+    sink.wait_for(A, 40).await;
     let (taken, all) = (sink.taken(A), [repos, more].concat());
-    assert_eq!(taken, all[all.len() - taken.len()..], "the latest are delivered, in their order");
+    assert_eq!(taken, all[all.len() - taken.len()..], "the newest events are delivered in order");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_organization_s_subscriptions_share_its_bytes_at_all_levels() {
+async fn the_subscriptions_of_an_organization_share_its_backlog_limit_at_all_levels() {
     let world = World::new().await;
     let group = world.group().await;
     let quiet = world.organization().await;
@@ -210,7 +210,7 @@ async fn an_organization_s_subscriptions_share_its_bytes_at_all_levels() {
         subscriptions.push(world.subscribe(at, &format!("https://dead{n}.test/")).await);
     }
     let other = world.subscribe(&quiet, B).await;
-    let sink = Scripted::new(|_, _, _| at_once(503));
+    let sink = Scripted::new(|_, _, _| respond(503));
     let bound = 100 * 1024;
     let _delivering = world.deliver(&sink, |options| options.policy.organization_bytes = bound);
     world.repos(&group, 60).await;
@@ -219,15 +219,15 @@ async fn an_organization_s_subscriptions_share_its_bytes_at_all_levels() {
     let mut bytes = 0;
     for subscription in &subscriptions {
         let own = Outbox::of(&world.platform).weigh(subscription, None).await.unwrap().0;
-        assert!(own > bound / 8, "each keeps its part: {own}");
+        assert!(own > bound / 8, "each keeps its share: {own}");
         bytes += own;
     }
     assert!(bytes <= bound, "{bytes}");
-    assert_eq!(world.waiting(&other).await, 50, "another organization has its own");
+    assert_eq!(world.waiting(&other).await, 50, "another organization has its own limit");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_or_dead_sink_delays_no_other() {
+async fn a_slow_or_dead_sink_does_not_delay_others() {
     let world = World::new().await;
     let mut groups = Vec::new();
     for n in 0..40 {
@@ -240,36 +240,36 @@ async fn a_slow_or_dead_sink_delays_no_other() {
     let group = world.group().await;
     world.subscribe(&group, B).await;
     let sink = Scripted::new(|sink, _, _| match sink {
-        B => at_once(200),
+        B => respond(200),
         _ if sink.contains("slow") => (Duration::from_secs(8), Answer::Status(200)),
         _ => (Duration::from_secs(60), Answer::Status(200)),
     });
-    // Fewer troubled lanes than there are bad sinks, and as many others as all of them need for a first try.
+    // Fewer troubled lanes than there are bad sinks, and enough other lanes for the first attempts of all of them.
     let _delivering = world.deliver(&sink, |options| (options.lanes, options.troubled_lanes) = (90, 4));
     for _ in 0..50 {
-        let begun = Instant::now();
+        let start = Instant::now();
         let count = sink.taken(B).len() + 1;
         world.repos(&group, 1).await;
-        sink.has(B, count).await;
-        assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
+        sink.wait_for(B, count).await;
+        assert!(start.elapsed() < Duration::from_millis(50), "{:?}", start.elapsed());
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    assert!(sink.taken.lock().keys().any(|sink| sink.contains("slow")), "slow ones get their turns too");
+    assert!(sink.taken.lock().keys().any(|sink| sink.contains("slow")), "slow sinks are served too");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_panics_is_tried_again() {
+async fn an_event_is_retried_after_the_sink_panics() {
     let world = World::new().await;
     world.subscribe(&world.org, A).await;
     let expected = world.repos(&world.org, 2).await;
-    let sink = Scripted::new(|_, _, attempt| if attempt == 1 { panic!("by the test") } else { at_once(200) });
+    let sink = Scripted::new(|_, _, attempt| if attempt == 1 { panic!("intended by the test") } else { respond(200) });
     let _delivering = world.deliver(&sink, |_| {});
-    sink.has(A, 2).await;
+    sink.wait_for(A, 2).await;
     assert_eq!(sink.taken(A), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_slow_host_of_many_organizations_delays_no_other() {
+async fn one_slow_host_of_many_organizations_does_not_delay_others() {
     let world = World::new().await;
     let quiet = world.organization().await;
     world.subscribe(&quiet, B).await;
@@ -282,18 +282,18 @@ async fn one_slow_host_of_many_organizations_delays_no_other() {
     }
     // Just fast enough not to count as slow.
     let sink = Scripted::new(|sink, _, _| match sink {
-        B => at_once(200),
+        B => respond(200),
         _ => (Duration::from_millis(900), Answer::Status(200)),
     });
     let _delivering = world.deliver(&sink, |options| (options.lanes, options.troubled_lanes) = (32, 8));
     tokio::time::sleep(Duration::from_millis(450)).await;
-    let busy = || sink.busy.load(std::sync::atomic::Ordering::SeqCst);
+    let busy = || sink.in_progress.load(std::sync::atomic::Ordering::SeqCst);
     assert_eq!(busy(), 16, "one host has half of the lanes");
     for count in 1..=20 {
-        let begun = Instant::now();
+        let start = Instant::now();
         world.repos(&quiet, 1).await;
-        sink.has(B, count).await;
-        assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
+        sink.wait_for(B, count).await;
+        assert!(start.elapsed() < Duration::from_millis(50), "{:?}", start.elapsed());
         for organization in &organizations {
             world.repos(organization, 1).await;
         }
@@ -303,11 +303,11 @@ async fn one_slow_host_of_many_organizations_delays_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_organization_with_more_slow_sinks_than_lanes_delays_no_other() {
+async fn an_organization_with_more_slow_sinks_than_lanes_does_not_delay_others() {
     let world = World::new().await;
     let quiet = world.organization().await;
     world.subscribe(&quiet, B).await;
-    // As many as a group may have, in as many groups as it takes.
+    // The maximum number of subscriptions of a group, in several groups.
     for group in 0..3 {
         let group = match group {
             0 => world.org.clone(),
@@ -318,20 +318,20 @@ async fn an_organization_with_more_slow_sinks_than_lanes_delays_no_other() {
         }
         world.repos(&group, 3).await;
     }
-    // Good, and just fast enough not to count as slow.
+    // Healthy, and just fast enough not to count as slow.
     let sink = Scripted::new(|sink, _, _| match sink {
-        B => at_once(200),
+        B => respond(200),
         _ => (Duration::from_millis(900), Answer::Status(200)),
     });
     let _delivering = world.deliver(&sink, |options| (options.lanes, options.troubled_lanes) = (64, 16));
     tokio::time::sleep(Duration::from_millis(450)).await;
-    let busy = || sink.busy.load(std::sync::atomic::Ordering::SeqCst);
+    let busy = || sink.in_progress.load(std::sync::atomic::Ordering::SeqCst);
     assert_eq!(busy(), 32, "one organization has half of the lanes");
     for count in 1..=20 {
-        let begun = Instant::now();
+        let start = Instant::now();
         world.repos(&quiet, 1).await;
-        sink.has(B, count).await;
-        assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
+        sink.wait_for(B, count).await;
+        assert!(start.elapsed() < Duration::from_millis(50), "{:?}", start.elapsed());
         world.repos(&world.org, 2).await;
         tokio::time::sleep(Duration::from_millis(700)).await;
         assert!(busy() <= 32, "{}", busy());

@@ -1,4 +1,4 @@
-//! Recording beside concurrent changes of who subscribes, on every store.
+//! Tests of recording events during concurrent changes of subscriptions, on every store.
 
 use std::{
     collections::BTreeSet,
@@ -19,7 +19,7 @@ use platform_core::{
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
-use crate::common::{Scripted, World, at_once};
+use crate::common::{Scripted, World, respond};
 
 fn stores(dir: &std::path::Path) -> Vec<Arc<dyn Store>> {
     vec![
@@ -35,7 +35,7 @@ async fn revision(store: &dyn Store, kind: &'static str, uid: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscription_that_comes_between_changes_hears_exactly_those_that_are_committed_after_it() {
+async fn a_new_subscription_receives_exactly_the_changes_committed_after_it() {
     let dir = tempfile::tempdir().unwrap();
     for store in stores(dir.path()) {
         let world = Arc::new(World::over(Arc::clone(&store)).await);
@@ -50,8 +50,8 @@ async fn a_subscription_that_comes_between_changes_hears_exactly_those_that_are_
             tokio::time::sleep(Duration::from_millis(2)).await;
             subscriptions.push(world.subscribe(&world.org, "https://a.test/").await);
         }
-        let gone = subscriptions.remove(0);
-        world.platform.delete::<Subscription>(&world.operator, &gone).await.unwrap();
+        let deleted = subscriptions.remove(0);
+        world.platform.delete::<Subscription>(&world.operator, &deleted).await.unwrap();
         let mut repos = Vec::new();
         for writer in writers {
             repos.extend(writer.await.unwrap());
@@ -66,23 +66,24 @@ async fn a_subscription_that_comes_between_changes_hears_exactly_those_that_are_
                 }
             }
             let waiting = Outbox::of(&world.platform).waiting(subscription, None, 10_000).await.unwrap().events;
-            let told = waiting.into_iter().map(|pending| pending.event);
-            let told: Vec<_> = told.filter(|event| event.ty.contains("repo")).map(|event| event.subject).collect();
+            let received = waiting.into_iter().map(|pending| pending.event);
+            let received: Vec<_> =
+                received.filter(|event| event.ty.contains("repo")).map(|event| event.subject).collect();
             let expected: Vec<_> = expected.into_iter().map(|(_, repo)| repo).collect();
-            assert_eq!(told, expected, "{store:?}: each once, in the order of the commits");
+            assert_eq!(received, expected, "{store:?}: each once, in commit order");
         }
-        let below = Query { count: true, ..Query::new("PendingEvent", Scope::Children(gone)) };
-        assert_eq!(store.list(&below).await.unwrap().total, Some(0), "nothing waits for what is gone");
+        let below = Query { count: true, ..Query::new("PendingEvent", Scope::Children(deleted)) };
+        assert_eq!(store.list(&below).await.unwrap().total, Some(0), "a deleted subscription has no pending events");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_committed_while_it_is_delivered_comes_in_the_order_of_the_commits_and_leaves_nothing() {
+async fn events_committed_during_delivery_arrive_in_commit_order_and_are_deleted() {
     let dir = tempfile::tempdir().unwrap();
     for store in stores(dir.path()) {
         let world = Arc::new(World::over(Arc::clone(&store)).await);
         let subscription = world.subscribe(&world.org, "https://a.test/").await;
-        let sink = Scripted::good();
+        let sink = Scripted::accepting();
         let delivering = world.deliver(&sink, |_| {});
         let writers: Vec<_> = (0..4)
             .map(|_| {
@@ -96,7 +97,7 @@ async fn what_is_committed_while_it_is_delivered_comes_in_the_order_of_the_commi
                 expected.push((revision(&*store, Repo::KIND.name, &repo).await, repo));
             }
         }
-        sink.has("https://a.test/", 200).await;
+        sink.wait_for("https://a.test/", 200).await;
         delivering.stop().await;
         expected.sort();
         let expected: Vec<_> = expected.into_iter().map(|(_, repo)| repo).collect();
@@ -106,7 +107,7 @@ async fn what_is_committed_while_it_is_delivered_comes_in_the_order_of_the_commi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn data_that_several_sinks_get_is_there_for_each_and_leaves_nothing() {
+async fn shared_data_is_available_to_each_sink_and_deleted_after_the_last() {
     let dir = tempfile::tempdir().unwrap();
     for store in stores(dir.path()) {
         let world = Arc::new(World::over(Arc::clone(&store)).await);
@@ -115,13 +116,13 @@ async fn data_that_several_sinks_get_is_there_for_each_and_leaves_nothing() {
         for sink in good.iter().map(String::as_str).chain(["https://bad.test/"]) {
             world.subscribe(&world.org, sink).await;
         }
-        // One sink refuses each event once, so that all become dead letters.
-        let whole = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&whole);
+        // One sink rejects each event once, so that all of them become dead letters.
+        let complete = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&complete);
         let sink = Scripted::new(move |sink, event, attempt| {
-            let is_whole = event.body::<Repo>().is_some_and(|repo| repo.aliases.len() == 100);
-            counted.fetch_add(usize::from(is_whole), Ordering::SeqCst);
-            at_once(if sink.contains("bad") && attempt == 1 { 400 } else { 200 })
+            let is_complete = event.body::<Repo>().is_some_and(|repo| repo.aliases.len() == 100);
+            counted.fetch_add(usize::from(is_complete), Ordering::SeqCst);
+            respond(if sink.contains("bad") && attempt == 1 { 400 } else { 200 })
         });
         let delivering = world.deliver(&sink, |options| options.policy.refusals = 1);
         let writers: Vec<_> = repos
@@ -140,8 +141,8 @@ async fn data_that_several_sinks_get_is_there_for_each_and_leaves_nothing() {
             assert_eq!(lost_bodies(&*store).await.unwrap(), [], "{store:?}");
         }
         for (n, name) in good.iter().enumerate() {
-            // With the subscriptions that came after it.
-            sink.has(name, 40 + 4 - n).await;
+            // Includes the events of the subscriptions created after it.
+            sink.wait_for(name, 40 + 4 - n).await;
         }
         while world.dead().await.len() < 40 {
             assert_eq!(lost_bodies(&*store).await.unwrap(), [], "{store:?}");
@@ -153,9 +154,9 @@ async fn data_that_several_sinks_get_is_there_for_each_and_leaves_nothing() {
         for letter in world.dead().await {
             assert!(Outbox::of(&world.platform).redeliver(&letter.uid).await.unwrap());
         }
-        sink.has("https://bad.test/", 40).await;
+        sink.wait_for("https://bad.test/", 40).await;
         delivering.stop().await;
-        assert_eq!(whole.load(Ordering::SeqCst), 4 * 40 + 2 * 40, "{store:?}");
+        assert_eq!(complete.load(Ordering::SeqCst), 4 * 40 + 2 * 40, "{store:?}");
         assert_eq!((world.count("DeadLetter").await, world.count("EventBody").await), (0, 0), "{store:?}");
     }
 }

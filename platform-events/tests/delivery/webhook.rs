@@ -1,18 +1,21 @@
-//! Webhooks over HTTP on loopback: what a receiver sees, and that a hostile one does no harm.
+//! Tests of webhooks over HTTP on loopback: what receivers get, and that hostile ones cause no harm.
 
 use std::{
     io,
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use async_trait::async_trait;
-use platform_core::outbox::Outbox;
-use platform_core::{event::Event, resources::events::Subscription, uid::Uid};
+use platform_core::{
+    event::Event,
+    resources::events::{DeliveryStatus, Subscription},
+    uid::Uid,
+};
 use platform_events::{Answer, Sink, Webhook, WebhookOptions, check_public_sink};
 use platform_http::SystemClock;
 use platform_oidc::{Algorithm, Verifier, VerifierOptions, jwks::KeySet, jws::Jws, reach::Lookup};
@@ -47,8 +50,8 @@ fn event() -> Event {
 }
 
 #[tokio::test]
-async fn a_receiver_gets_a_cloudevent_and_a_token_that_vouches_for_it_and_opens_nothing_here() {
-    let receiver = Receiver::begin(|_| 200).await;
+async fn a_receiver_gets_a_cloudevent_with_a_token_that_this_platform_does_not_accept() {
+    let receiver = Receiver::start(|_| 200).await;
     let issuer = issuer();
     let answer = webhook(Arc::clone(&issuer)).deliver(&subscription(receiver.url()), &event()).await;
     assert_eq!(answer, Answer::Status(200));
@@ -68,7 +71,7 @@ async fn a_receiver_gets_a_cloudevent_and_a_token_that_vouches_for_it_and_opens_
     let token = header("authorization").strip_prefix("Bearer ").unwrap();
     let jws = Jws::parse(token).unwrap();
     let keys = KeySet::parse(issuer.jwks().as_bytes()).unwrap();
-    let key = keys.find(jws.kid.as_deref(), jws.algorithm).expect("the discovery document leads to the key");
+    let key = keys.find(jws.kid.as_deref(), jws.algorithm).expect("the key set contains the key");
     assert_eq!(key.algorithm(), Algorithm::Es256);
     jws.verify(key).unwrap();
     let claims: Value = serde_json::from_slice(&jws.payload).unwrap();
@@ -88,8 +91,8 @@ async fn a_receiver_gets_a_cloudevent_and_a_token_that_vouches_for_it_and_opens_
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_answer_and_is_not_followed() {
-    let trap = Receiver::begin(|_| 200).await;
+async fn a_redirect_is_not_followed() {
+    let trap = Receiver::start(|_| 200).await;
     let target = trap.url();
     let reply = format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {target}\r\ncontent-length: 0\r\n\r\n");
     let sink = raw(move |mut stream| {
@@ -105,34 +108,39 @@ async fn a_redirect_is_an_answer_and_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_huge_or_endless_reply_is_cut_off() {
-    let sent = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&sent);
+async fn the_body_of_a_huge_response_is_cut_off() {
+    let (closed, on_closed) = tokio::sync::oneshot::channel();
+    let closed = Arc::new(Mutex::new(Some(closed)));
     let sink = raw(move |mut stream| {
-        let counted = Arc::clone(&counted);
+        let closed = Arc::clone(&closed);
         async move {
             let _ = stream.read(&mut [0; 4096]).await;
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n").await;
             let chunk = vec![b'x'; 64 * 1024];
+            let mut sent = 0;
             while stream.write_all(&chunk).await.is_ok() {
-                counted.fetch_add(chunk.len(), Ordering::SeqCst);
+                sent += chunk.len();
             }
+            closed.lock().unwrap().take().unwrap().send(sent).unwrap();
         }
     })
     .await;
-    let answer = webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event()).await;
-    assert_eq!(answer, Answer::Status(200), "what counts is the status");
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    // What was on its way in the system's buffers counts too.
-    assert!(sent.load(Ordering::SeqCst) < 16 << 20, "{}", sent.load(Ordering::SeqCst));
+    let webhook = webhook(issuer());
+    let answer = webhook.deliver(&subscription(format!("http://{sink}/")), &event()).await;
+    assert_eq!(answer, Answer::Status(200), "the status alone decides");
+    // The webhook closes the connection while it is still in use. The sum includes the data in the system's socket
+    // buffers.
+    let sent = on_closed.await.unwrap();
+    assert!(sent < 16 << 20, "{sent}");
+    drop(webhook);
 }
 
 #[tokio::test]
-async fn a_sink_that_sends_endless_interim_answers_has_failed_and_its_connection_ends() {
-    let (ended, end) = tokio::sync::oneshot::channel();
-    let ended = Arc::new(std::sync::Mutex::new(Some(ended)));
+async fn endless_interim_responses_fail_the_attempt_and_close_the_connection() {
+    let (closed, on_closed) = tokio::sync::oneshot::channel();
+    let closed = Arc::new(Mutex::new(Some(closed)));
     let sink = raw(move |mut stream| {
-        let ended = Arc::clone(&ended);
+        let closed = Arc::clone(&closed);
         async move {
             let _ = stream.read(&mut [0; 4096]).await;
             let many = "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
@@ -140,19 +148,18 @@ async fn a_sink_that_sends_endless_interim_answers_has_failed_and_its_connection
             while stream.write_all(many.as_bytes()).await.is_ok() {
                 sent += many.len();
             }
-            let ended = ended.lock().unwrap().take();
-            ended.unwrap().send(sent).unwrap();
+            closed.lock().unwrap().take().unwrap().send(sent).unwrap();
         }
     })
     .await;
     let answer = webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event()).await;
-    assert_eq!(answer, Answer::Failed("more than 8 interim answers".to_owned()));
-    // What was on its way in the system's buffers counts too.
-    assert!(end.await.unwrap() < 32 << 20);
+    assert!(matches!(&answer, Answer::Failed(reason) if reason.contains("interim")), "{answer:?}");
+    // Includes the data in the system's socket buffers.
+    assert!(on_closed.await.unwrap() < 32 << 20);
 }
 
 #[tokio::test]
-async fn an_answer_whose_head_is_huge_is_none() {
+async fn a_response_with_a_huge_head_fails_the_attempt() {
     let sink = raw(|mut stream| async move {
         let _ = stream.read(&mut [0; 4096]).await;
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n").await;
@@ -168,63 +175,75 @@ async fn an_answer_whose_head_is_huge_is_none() {
 }
 
 #[tokio::test]
-async fn a_sink_that_never_answers_is_given_up_in_time_and_one_that_never_ends_is_acknowledged() {
+async fn an_attempt_at_a_silent_sink_fails_after_the_timeout() {
     let silent = raw(|mut stream| async move {
         let _ = stream.read(&mut [0; 4096]).await;
         std::future::pending::<()>().await;
     })
     .await;
-    let endless = raw(|mut stream| async move {
-        let _ = stream.read(&mut [0; 4096]).await;
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await;
-        while stream.write_all(b"1\r\nx\r\n").await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+    let world = World::new().await;
+    let silent = world.subscribe(&world.org, &format!("http://{silent}/")).await;
+    world.repos(&world.org, 1).await;
+    let sink = Arc::new(webhook(issuer()));
+    // Short, since nothing but the timeout can end the attempt.
+    let _delivering = world.deliver_to(sink, |options| options.timeout = Duration::from_millis(200));
+    let status = loop {
+        let status = world.platform.get::<DeliveryStatus>(&world.operator, &silent).await;
+        match status.ok().filter(|status| status.failures > 0) {
+            Some(status) => break status,
+            None => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    };
+    assert_eq!(status.error, "the sink did not respond in time");
+    assert_eq!(world.waiting(&silent).await, 1);
+}
+
+#[tokio::test]
+async fn an_endless_response_is_acknowledged_without_waiting_for_its_end() {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&connections);
+    let endless = raw(move |mut stream| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async move {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await;
+            while stream.write_all(b"1\r\nx\r\n").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
         }
     })
     .await;
     let world = World::new().await;
-    let (a, b) = (world.group().await, world.group().await);
-    let silent = world.subscribe(&a, &format!("http://{silent}/")).await;
-    let endless = world.subscribe(&b, &format!("http://{endless}/")).await;
-    world.repos(&a, 1).await;
-    world.repos(&b, 1).await;
-    let begun = Instant::now();
+    let endless = world.subscribe(&world.org, &format!("http://{endless}/")).await;
+    world.repos(&world.org, 1).await;
     let sink = Arc::new(webhook(issuer()));
-    let _delivering = world.deliver_to(sink, |options| options.timeout = Duration::from_secs(3));
+    // The timeout of the attempt cannot be what ends the wait for the body: it is far beyond that of any test run.
+    let _delivering = world.deliver_to(sink, |options| {
+        (options.timeout, options.lease) = (Duration::from_secs(3600), Duration::from_secs(7200));
+    });
     while world.waiting(&endless).await > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
-    while Outbox::of(&world.platform).subscriptions(None, 10).await.unwrap() != [silent.clone()]
-        || world
-            .platform
-            .get::<platform_core::resources::events::DeliveryStatus>(&world.operator, &silent)
-            .await
-            .is_ok_and(|status| status.failures == 0)
-    {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(world.status(&silent).await.error, "the answer took too long");
-    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    assert_eq!(connections.load(Ordering::SeqCst), 1, "acknowledged at the first attempt");
 }
 
-/// A resolver that says what it was told to.
+/// A resolver that returns fixed addresses.
 #[derive(Debug)]
-struct Says(Vec<SocketAddr>);
+struct FixedAddresses(Vec<SocketAddr>);
 
 #[async_trait]
-impl Lookup for Says {
+impl Lookup for FixedAddresses {
     async fn lookup(&self, _: &str) -> io::Result<Vec<SocketAddr>> {
         Ok(self.0.clone())
     }
 }
 
 #[tokio::test]
-async fn a_sink_that_leads_inward_is_not_connected_to_however_it_is_written() {
-    let trap = Receiver::begin(|_| 200).await;
+async fn private_addresses_are_not_connected_to_in_any_notation() {
+    let trap = Receiver::start(|_| 200).await;
     let port = trap.address.port();
     let options = WebhookOptions { allow_http: true, ..WebhookOptions::default() };
-    let careful = Webhook::new(issuer(), options.clone()).unwrap();
+    let webhook_to_public = Webhook::new(issuer(), options.clone()).unwrap();
     for host in [
         "127.0.0.1",
         "127.1",
@@ -251,21 +270,23 @@ async fn a_sink_that_leads_inward_is_not_connected_to_however_it_is_written() {
         "[fd00::1]",
         "100.64.0.1",
     ] {
-        let answer = careful.deliver(&subscription(format!("http://{host}:{port}/")), &event()).await;
+        let answer = webhook_to_public.deliver(&subscription(format!("http://{host}:{port}/")), &event()).await;
         assert!(matches!(answer, Answer::Failed(_)), "{host}: {answer:?}");
     }
-    // A name that stands for a public address and, as of now, for one inside.
+    // A name with a private address, alone or together with a public one, as in DNS rebinding.
     for addresses in [vec![trap.address], vec!["93.184.216.34:80".parse().unwrap(), trap.address]] {
-        let lookup: Arc<dyn Lookup> = Arc::new(Says(addresses));
-        let turned = Webhook::new(issuer(), WebhookOptions { lookup: Some(lookup), ..options.clone() }).unwrap();
-        let answer = turned.deliver(&subscription(format!("http://receiver.example.com:{port}/")), &event()).await;
-        assert_eq!(answer, Answer::Failed(not_public()), "{answer:?}");
+        let lookup: Arc<dyn Lookup> = Arc::new(FixedAddresses(addresses));
+        let webhook_to_public =
+            Webhook::new(issuer(), WebhookOptions { lookup: Some(lookup), ..options.clone() }).unwrap();
+        let answer =
+            webhook_to_public.deliver(&subscription(format!("http://receiver.example.com:{port}/")), &event()).await;
+        assert!(matches!(&answer, Answer::Failed(reason) if reason.contains("public")), "{answer:?}");
     }
     assert_eq!(trap.connections(), 0);
 }
 
 #[test]
-fn a_sink_at_an_address_that_is_never_connected_to_is_refused_and_a_name_is_not() {
+fn a_sink_at_a_private_address_is_rejected_and_a_name_is_not() {
     for sink in [
         "https://127.0.0.1/",
         "https://10.1.2.3:8443/x?y",
@@ -285,19 +306,15 @@ fn a_sink_at_an_address_that_is_never_connected_to_is_refused_and_a_name_is_not(
     }
 }
 
-fn not_public() -> String {
-    "client error (Connect): dns error: the address is not one of the public network".to_owned()
-}
-
 #[tokio::test]
-async fn http_is_not_spoken_unless_the_operator_allows_it() {
-    let receiver = Receiver::begin(|_| 200).await;
+async fn plain_http_is_rejected_unless_allowed() {
+    let receiver = Receiver::start(|_| 200).await;
     let options = WebhookOptions { allow_private: true, ..WebhookOptions::default() };
     let answer = Webhook::new(issuer(), options).unwrap().deliver(&subscription(receiver.url()), &event()).await;
-    assert_eq!((answer, receiver.connections()), (Answer::Failed("the sink is no https URL".to_owned()), 0));
+    assert_eq!((answer, receiver.connections()), (Answer::Failed("the sink must be an https URL".to_owned()), 0));
 }
 
-/// Serves each connection by hand.
+/// Serves each connection with a function.
 async fn raw<F: Future<Output = ()> + Send>(serve: impl Fn(TcpStream) -> F + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! JSON, read value by value and written as it comes.
+//! Deserializers that read JSON value by value and write each value as protobuf at once.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use serde::{
     de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor},
 };
 
-use super::{Plan, Planned, Scalar, Shape, Writer};
+use super::{FieldPlan, Plan, Scalar, Shape, Writer};
 
-/// Reads an object and writes it as a message, without key and length.
+/// Reads an object and writes it as a message, without a key and a length.
 pub(super) struct Message<'a> {
     pub(super) plan: &'a Plan,
     pub(super) writer: &'a mut Writer,
@@ -51,14 +51,14 @@ impl<'de> Visitor<'de> for Message<'_> {
     }
 }
 
-/// Reads a name and finds its field, which is mostly the one behind the last.
+/// Reads a name and finds its field, usually the one after the previous field.
 struct Name<'a> {
     plan: &'a Plan,
     next: usize,
 }
 
 impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
-    type Value = Option<(usize, &'a Planned)>;
+    type Value = Option<(usize, &'a FieldPlan)>;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
         json.deserialize_str(self)
@@ -66,7 +66,7 @@ impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
 }
 
 impl<'a> Visitor<'_> for Name<'a> {
-    type Value = Option<(usize, &'a Planned)>;
+    type Value = Option<(usize, &'a FieldPlan)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a name")
@@ -81,47 +81,47 @@ impl<'a> Visitor<'_> for Name<'a> {
 
 /// Reads a value and writes it as a field.
 struct Value<'a> {
-    field: &'a Planned,
-    kind: Written<'a>,
+    field: &'a FieldPlan,
+    form: Form<'a>,
     writer: &'a mut Writer,
 }
 
-/// How a value is written.
+/// The form in which a value is written.
 #[derive(Clone, Copy)]
-enum Written<'a> {
-    /// With its key; one that is the default only where that can be told from none.
-    Single(&'a Scalar),
-    /// With its key, always.
+enum Form<'a> {
+    /// With its key. A default value is written only if the field has explicit presence.
+    Singular(&'a Scalar),
+    /// With its key, even when it is the default value.
     Element(&'a Scalar),
     /// Without a key.
-    Bare(&'a Scalar),
-    /// As [`Value::field`] has it.
-    Whole,
+    Packed(&'a Scalar),
+    /// A list or a map, which writes its own keys according to the shape of [`Value::field`].
+    Composite,
 }
 
 impl<'a> Value<'a> {
-    fn of(field: &'a Planned, writer: &'a mut Writer) -> Self {
-        let kind = match &field.shape {
-            Shape::One(scalar) => Written::Single(scalar),
-            _ => Written::Whole,
+    fn of(field: &'a FieldPlan, writer: &'a mut Writer) -> Self {
+        let form = match &field.shape {
+            Shape::Singular(scalar) => Form::Singular(scalar),
+            _ => Form::Composite,
         };
-        Self { field, kind, writer }
+        Self { field, form, writer }
     }
 
     fn scalar<E: Error>(&self, found: Unexpected<'_>) -> Result<&'a Scalar, E> {
-        match self.kind {
-            Written::Single(scalar) | Written::Element(scalar) | Written::Bare(scalar) => Ok(scalar),
-            Written::Whole => Err(E::invalid_type(found, self)),
+        match self.form {
+            Form::Singular(scalar) | Form::Element(scalar) | Form::Packed(scalar) => Ok(scalar),
+            Form::Composite => Err(E::invalid_type(found, self)),
         }
     }
 
-    /// Tells whether a value is written.
+    /// Returns whether the value is written.
     fn is_written(&self, is_default: bool) -> bool {
-        !is_default || self.field.presence || !matches!(self.kind, Written::Single(_))
+        !is_default || self.field.presence || !matches!(self.form, Form::Singular(_))
     }
 
     fn key(&mut self, wire: WireType) {
-        if !matches!(self.kind, Written::Bare(_)) {
+        if !matches!(self.form, Form::Packed(_)) {
             self.writer.key(self.field.number, wire);
         }
     }
@@ -142,7 +142,7 @@ impl<'a> Value<'a> {
         Ok(())
     }
 
-    /// Writes a time or a duration.
+    /// Writes a timestamp or a duration.
     fn seconds<E>(mut self, seconds: i64, nanos: i32) -> Result<(), E> {
         self.key(WireType::LengthDelimited);
         let start = self.writer.length();
@@ -235,17 +235,17 @@ impl<'de> Visitor<'de> for Value<'_> {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut elements: A) -> Result<(), A::Error> {
         let Self { field, ref mut writer, .. } = self;
         match &field.shape {
-            Shape::Each(scalar) => {
-                let kind = Written::Element(scalar);
-                while elements.next_element_seed(Value { field, kind, writer })?.is_some() {}
+            Shape::Repeated(scalar) => {
+                let form = Form::Element(scalar);
+                while elements.next_element_seed(Value { field, form, writer })?.is_some() {}
                 Ok(())
             }
             Shape::Packed(scalar) => {
                 let before = writer.len();
                 writer.key(field.number, WireType::LengthDelimited);
                 let start = writer.length();
-                let kind = Written::Bare(scalar);
-                while elements.next_element_seed(Value { field, kind, writer })?.is_some() {}
+                let form = Form::Packed(scalar);
+                while elements.next_element_seed(Value { field, form, writer })?.is_some() {}
                 match writer.len() == start {
                     true => writer.truncate(before),
                     false => writer.end_length(start),
@@ -257,15 +257,15 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<(), A::Error> {
-        match (self.kind, &self.field.shape) {
-            (Written::Single(Scalar::Message(plan)) | Written::Element(Scalar::Message(plan)), _) => {
+        match (self.form, &self.field.shape) {
+            (Form::Singular(Scalar::Message(plan)) | Form::Element(Scalar::Message(plan)), _) => {
                 self.key(WireType::LengthDelimited);
                 let start = self.writer.length();
                 Message { plan, writer: self.writer }.visit_map(entries)?;
                 self.writer.end_length(start);
                 Ok(())
             }
-            (Written::Whole, Shape::Map(entry)) => {
+            (Form::Composite, Shape::Map(entry)) => {
                 let (key, value) = &**entry;
                 while let Some(name) = entries.next_key::<String>()? {
                     self.writer.key(self.field.number, WireType::LengthDelimited);
@@ -281,7 +281,7 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 }
 
-/// Reads seconds with `s`, such as `-1.5s`, into whole seconds and what is left of one, both of one sign.
+/// Parses seconds followed by `s`, such as `-1.5s`, into whole seconds and nanoseconds of the same sign.
 fn duration(text: &str) -> Option<(i64, i32)> {
     let text = text.strip_suffix('s')?;
     let (sign, text) = text.strip_prefix('-').map_or((1, text), |text| (-1, text));
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_read_into_seconds_and_nanoseconds_of_one_sign() {
+    fn a_duration_is_parsed_into_seconds_and_nanoseconds_of_the_same_sign() {
         for (text, read) in [
             ("3600s", Some((3600, 0))),
             ("1.5s", Some((1, 500_000_000))),

@@ -1,5 +1,5 @@
-//! Both directions of the bridge, over every message of the contract with random values, beside a library that does
-//! the same through trees.
+//! Property tests of encoding and decoding: every message of the contract with random values, compared with
+//! `prost-reflect`, which does the same by way of a tree.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use crate::{contract, decode};
 
 const CASES: u32 = 48;
 
-/// Every message that a method takes or gives, or that lies in such a one.
+/// Returns every message that a method takes or returns, and every message nested in one.
 fn messages() -> Vec<MessageDescriptor> {
     fn add(message: MessageDescriptor, names: &mut BTreeSet<String>, found: &mut Vec<MessageDescriptor>) {
         if message.package_name().starts_with("google.protobuf") || !names.insert(message.full_name().to_owned()) {
@@ -47,7 +47,7 @@ fn messages() -> Vec<MessageDescriptor> {
     found
 }
 
-/// Makes JSON as REST writes it, with its names in any order.
+/// Generates JSON as REST writes it, with the names in random order.
 fn any_message(message: &MessageDescriptor) -> BoxedStrategy<Value> {
     let alone = |field: &FieldDescriptor| field.containing_oneof().is_none_or(|oneof| oneof.is_synthetic());
     let entry = |field: &FieldDescriptor| {
@@ -68,7 +68,7 @@ fn any_message(message: &MessageDescriptor) -> BoxedStrategy<Value> {
 fn any_field(field: &FieldDescriptor) -> BoxedStrategy<Value> {
     match field.kind() {
         Kind::Message(entry) if field.is_map() => {
-            // With more than one, the order of what the other side writes is by chance.
+            // At most one entry: `prost-reflect` writes several in random order.
             let (key, value) =
                 (any_value(&entry.map_entry_key_field().kind()), any_field(&entry.map_entry_value_field()));
             let map = |entry: Option<(Value, Value)>| {
@@ -107,11 +107,11 @@ fn any_value(kind: &Kind) -> BoxedStrategy<Value> {
             }
             _ => any_message(message),
         },
-        other => panic!("{other:?} is not of the contract"),
+        other => panic!("the contract does not use {other:?}"),
     }
 }
 
-/// Returns the JSON without what is as if it were not there, and times in one form.
+/// Returns the JSON without values that equal an unset field, and with timestamps in one form.
 fn normal(message: &MessageDescriptor, value: &Value) -> Value {
     let object = value.as_object().unwrap();
     let fields = message.fields().filter_map(|field| {
@@ -157,7 +157,7 @@ fn normal_value(kind: &Kind, value: &Value) -> Value {
 }
 
 #[test]
-fn every_message_comes_back_as_it_went_and_its_bytes_are_those_that_any_encoder_makes() {
+fn every_message_round_trips_and_its_bytes_equal_those_of_prost_reflect() {
     let messages = messages();
     assert!(messages.len() > 150, "{}", messages.len());
     for message in messages {
@@ -165,7 +165,7 @@ fn every_message_comes_back_as_it_went_and_its_bytes_are_those_that_any_encoder_
             message.fields().any(|field| field.kind().as_message().is_some_and(|kind| kind.name() == "FieldMask"));
         let plan = if has_mask { None } else { Some(Plan::of(&message).unwrap()) };
         let test = |json: Value| {
-            // The one field whose file gives it another name in JSON than REST does.
+            // The one field whose `json_name` in the file differs from the name that REST uses.
             let theirs = json.to_string().replace("\"syncConfig\":", "\"sync_config\":");
             let mut theirs_json = serde_json::Deserializer::from_str(&theirs);
             let expected = DynamicMessage::deserialize(message.clone(), &mut theirs_json).unwrap().encode_to_vec();
@@ -190,7 +190,7 @@ fn plan(name: &str) -> (MessageDescriptor, std::sync::Arc<Plan>) {
 }
 
 #[test]
-fn maps_of_any_size_and_messages_of_any_length_are_written_whole() {
+fn large_maps_and_long_messages_are_encoded_completely() {
     let (message, plan) = plan("chainguard.platform.registry.v2.Repo");
     let long = "x".repeat(20_000);
     let json = json!({
@@ -203,14 +203,14 @@ fn maps_of_any_size_and_messages_of_any_length_are_written_whole() {
 }
 
 #[test]
-fn what_a_message_has_no_field_for_is_passed_over_and_what_is_null_is_not_there() {
+fn unknown_names_and_nulls_are_skipped() {
     let (_, plan) = plan("chainguard.platform.registry.v2.Tag");
     let json = json!({ "createTime": "2026-01-02T03:04:05.678Z", "name": null, "extra": { "name": ["x"] }, "deprecated": true });
     assert_eq!(plan.encode_value(&json).unwrap(), [5 << 3, 1]);
 }
 
 #[test]
-fn a_value_of_another_type_is_an_error_and_never_a_guess() {
+fn a_value_of_another_type_is_rejected_and_never_converted() {
     let (_, repo) = plan("chainguard.platform.registry.v2.Repo");
     let (_, size) = plan("chainguard.platform.registry.v2.Size");
     for (plan, json) in [

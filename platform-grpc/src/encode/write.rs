@@ -1,23 +1,23 @@
-//! Protobuf's wire format, as far as the contract needs it.
+//! The subset of protobuf's wire format that the contract needs.
 
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
-/// Bytes of messages in the making.
+/// A buffer of messages under construction.
 ///
-/// A message's fields may be written in any order and are put into that of their numbers when it ends. Nothing is
-/// allocated for a message but room for its bytes.
+/// The fields of a message may be written in any order; closing the message sorts them by number. Nothing is allocated
+/// per message except space for its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
-    /// The number of each field of the messages that are open, and where it begins.
-    begun: Vec<(u32, usize)>,
+    /// The field numbers of all open messages, each with the offset at which the field starts.
+    starts: Vec<(u32, usize)>,
     sorted: Vec<u8>,
 }
 
-/// A message that is open.
+/// An open message: its first index in `starts`, and the offset at which its fields start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Open {
-    begun: usize,
+    starts: usize,
     start: usize,
 }
 
@@ -30,18 +30,18 @@ impl Writer {
         self.bytes
     }
 
-    /// Begins a message, behind its key and length where it has them.
+    /// Opens a message. Its key and length, if it has them, must be written before.
     pub(crate) fn open(&self) -> Open {
-        Open { begun: self.begun.len(), start: self.bytes.len() }
+        Open { starts: self.starts.len(), start: self.bytes.len() }
     }
 
-    /// Ends a message, whose fields are then in the order of their numbers.
+    /// Closes a message and sorts its fields by number.
     pub(crate) fn close(&mut self, open: Open) {
-        let Self { bytes, begun, sorted } = self;
-        let fields = begun.get_mut(open.begun..).unwrap_or_default();
+        let Self { bytes, starts, sorted } = self;
+        let fields = starts.get_mut(open.starts..).unwrap_or_default();
         if !fields.is_sorted_by_key(|(number, _)| *number) {
             let mut end = bytes.len();
-            // From where each field begins, and back, to how long it is.
+            // Replaces the start of each field by its length, from the last field to the first.
             for (_, start) in fields.iter_mut().rev() {
                 let length = end - *start;
                 end = *start;
@@ -61,12 +61,12 @@ impl Writer {
             bytes.truncate(open.start);
             bytes.extend_from_slice(sorted);
         }
-        begun.truncate(open.begun);
+        starts.truncate(open.starts);
     }
 
-    /// Begins a field of the message that was opened last.
+    /// Starts a field of the message that was opened last.
     pub(crate) fn field(&mut self, number: u32) {
-        self.begun.push((number, self.bytes.len()));
+        self.starts.push((number, self.bytes.len()));
     }
 
     pub(crate) fn key(&mut self, number: u32, wire: WireType) {
@@ -77,19 +77,20 @@ impl Writer {
         encode_varint(value, &mut self.bytes);
     }
 
-    /// Writes a length and bytes.
+    /// Writes a length and the bytes.
     pub(crate) fn delimited(&mut self, bytes: &[u8]) {
         self.varint(bytes.len() as u64);
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Leaves room for a length of one byte; returns where what it is of begins.
+    /// Reserves one byte for a length, and returns the offset at which the content starts.
     pub(crate) fn length(&mut self) -> usize {
         self.bytes.push(0);
         self.bytes.len()
     }
 
-    /// Writes the length of all from here, and moves it where the length takes more than a byte.
+    /// Writes the length of the content that starts at `start`, and moves the content when the length needs more than
+    /// the one reserved byte.
     pub(crate) fn end_length(&mut self, start: usize) {
         let length = self.bytes.len().saturating_sub(start);
         let more = encoded_len_varint(length as u64).saturating_sub(1);
@@ -101,12 +102,12 @@ impl Writer {
         encode_varint(length as u64, &mut place);
     }
 
-    /// Returns how many bytes there are.
+    /// Returns the number of bytes written.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes back what was written from here.
+    /// Discards everything after the first `length` bytes.
     pub(crate) fn truncate(&mut self, length: usize) {
         self.bytes.truncate(length);
     }

@@ -1,4 +1,5 @@
-//! What gRPC has of its own: deadlines, limits, health, reflection, gRPC-Web, and a stop that waits for nobody.
+//! Tests of gRPC's own features: deadlines, limits, health, reflection, gRPC-Web, and a shutdown that does not wait for
+//! streams.
 
 use std::time::Duration;
 
@@ -17,16 +18,16 @@ use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_reflection::pb::{v1, v1alpha};
 
-use crate::support::{Both, OPERATOR, ORG};
+use crate::support::{OPERATOR, ORG, TestServer};
 
 const GROUPS: &str = "chainguard.platform.iam.v2.GroupsService";
 
 #[tokio::test]
-async fn a_call_ends_at_its_deadline_and_at_the_servers() {
-    let both = Both::with(Limits { request_time: Duration::from_millis(300), ..Limits::default() }).await;
+async fn a_call_ends_at_its_deadline_or_at_that_of_the_server() {
+    let server = TestServer::with(Limits { request_time: Duration::from_millis(300), ..Limits::default() }).await;
     for timeout in ["20m", "1H"] {
-        // Clients of gRPC end a call by themselves, so this is one of HTTP.
-        let request = http::Request::post(format!("http://{}/{GROUPS}/ListGroups", both.address))
+        // A gRPC client would end the call by itself, so the test uses a plain HTTP client.
+        let request = http::Request::post(format!("http://{}/{GROUPS}/ListGroups", server.address))
             .header("content-type", "application/grpc")
             .header("authorization", "stall")
             .header("grpc-timeout", timeout)
@@ -37,46 +38,46 @@ async fn a_call_ends_at_its_deadline_and_at_the_servers() {
     }
 }
 
-/// Returns a client of HTTP/2 and no more.
+/// Returns an HTTP client that speaks HTTP/2 only.
 fn http2() -> Client<HttpConnector, Full<Bytes>> {
     Client::builder(TokioExecutor::new()).http2_only(true).build_http()
 }
 
 #[tokio::test]
-async fn a_call_that_its_client_gives_up_holds_nothing() {
-    let both = Both::with(Limits { streams: 2, ..Limits::default() }).await;
+async fn a_canceled_call_releases_its_resources() {
+    let server = TestServer::with(Limits { streams: 2, ..Limits::default() }).await;
     let stall = [("authorization", "stall")];
     for _ in 0..10 {
-        let call = both.call_as(&stall, "iam.v2.GroupsService/ListGroups", json!({}));
+        let call = server.call_as(&stall, "iam.v2.GroupsService/ListGroups", json!({}));
         assert!(tokio::time::timeout(Duration::from_millis(20), call).await.is_err());
     }
-    both.call("iam.v2.GroupsService/ListGroups", json!({})).await.unwrap();
+    server.call("iam.v2.GroupsService/ListGroups", json!({})).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_panic_is_a_fault_that_tells_nothing_and_ends_one_call() {
-    let both = Both::new().await;
+async fn a_panic_ends_one_call_with_an_internal_error_that_reveals_nothing() {
+    let server = TestServer::new().await;
     let panic = [("authorization", "panic")];
-    let status = both.call_as(&panic, "iam.v2.GroupsService/ListGroups", json!({})).await.unwrap_err();
+    let status = server.call_as(&panic, "iam.v2.GroupsService/ListGroups", json!({})).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Internal, "Internal error"));
-    both.call("iam.v2.GroupsService/ListGroups", json!({})).await.unwrap();
+    server.call("iam.v2.GroupsService/ListGroups", json!({})).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_large_is_refused_as_over_rest() {
-    let both = Both::with(Limits { body: 10_000, ..Limits::default() }).await;
+async fn a_message_that_is_too_large_is_rejected_as_over_rest() {
+    let server = TestServer::with(Limits { body: 10_000, ..Limits::default() }).await;
     let request = json!({ "parent": ORG, "repo": { "name": "x", "description": "x".repeat(10_000) } });
-    let status = both.call("registry.v2.ReposService/CreateRepo", request.clone()).await.unwrap_err();
+    let status = server.call("registry.v2.ReposService/CreateRepo", request.clone()).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert_eq!(status.message(), "Invalid argument: message: is larger than 10000 bytes");
 }
 
 #[tokio::test]
-async fn one_port_has_rest_over_both_versions_of_http() {
-    let both = Both::new().await;
-    let (status, groups) = both.rest("GET", "/iam/v2/groups", Value::Null).await;
+async fn rest_is_served_over_http_1_and_http_2_on_the_same_port() {
+    let server = TestServer::new().await;
+    let (status, groups) = server.rest("GET", "/iam/v2/groups", Value::Null).await;
     assert_eq!((status, &groups["totalCount"]), (200, &json!("1")));
-    let request = http::Request::get(format!("http://{}/iam/v2/groups", both.address))
+    let request = http::Request::get(format!("http://{}/iam/v2/groups", server.address))
         .header("authorization", OPERATOR)
         .body(Full::default())
         .unwrap();
@@ -87,12 +88,12 @@ async fn one_port_has_rest_over_both_versions_of_http() {
 }
 
 #[tokio::test]
-async fn grpc_web_is_answered_over_http_1() {
-    let both = Both::new().await;
+async fn grpc_web_is_served_over_http_1() {
+    let server = TestServer::new().await;
     let frame = |message: &[u8]| [&[0, 0, 0, 0, message.len() as u8], message].concat();
     let call = async |content_type: &str, body: Vec<u8>| {
         let request =
-            http::Request::post(format!("http://{}/chainguard.platform.ping.v2.PingService/Ping", both.address));
+            http::Request::post(format!("http://{}/chainguard.platform.ping.v2.PingService/Ping", server.address));
         let request = request.header("content-type", content_type).header("accept", content_type);
         let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
         let response = client.request(request.body(Full::from(body)).unwrap()).await.unwrap();
@@ -107,15 +108,15 @@ async fn grpc_web_is_answered_over_http_1() {
     let (status, _, body) = call("application/grpc-web-text", STANDARD.encode(frame(&[])).into()).await;
     assert_eq!(status, 200);
     assert!(body.starts_with(STANDARD.encode(frame(&pong)).trim_end_matches('=').get(..12).unwrap().as_bytes()));
-    // Without trailers there is no gRPC on HTTP/1.1; the refusal is all in the head.
+    // gRPC needs trailers and so HTTP/2. On HTTP/1.1 the error is in the response head.
     let (status, _, body) = call("application/grpc", frame(&[])).await;
     assert_eq!((status, body.len()), (200, 0));
 }
 
 #[tokio::test]
-async fn health_is_told_of_each_service_and_a_watch_ends_when_the_server_stops() {
-    let both = Both::new().await;
-    let mut health = HealthClient::new(both.channel.clone());
+async fn health_reports_each_service_and_a_watch_ends_when_the_server_stops() {
+    let server = TestServer::new().await;
+    let mut health = HealthClient::new(server.channel.clone());
     for service in ["", GROUPS, "chainguard.platform.iam.v2beta1.GroupsService"] {
         let request = HealthCheckRequest { service: service.to_owned() };
         assert_eq!(health.check(request).await.unwrap().into_inner().status, 1, "{service}");
@@ -126,7 +127,7 @@ async fn health_is_told_of_each_service_and_a_watch_ends_when_the_server_stops()
     let mut watch = health.watch(request).await.unwrap().into_inner();
     assert_eq!(watch.message().await.unwrap().unwrap().status, 1);
     drop(health);
-    let done = both.stop();
+    let done = server.stop();
     let last = loop {
         match watch.message().await {
             Ok(Some(now)) => assert_eq!(now.status, 2),
@@ -135,18 +136,18 @@ async fn health_is_told_of_each_service_and_a_watch_ends_when_the_server_stops()
     };
     assert_eq!(last.unwrap_err().code(), Code::Unavailable);
     let stopped = tokio::time::timeout(Duration::from_secs(5), done).await;
-    stopped.expect("the watch holds the server up").unwrap().unwrap();
+    stopped.expect("the watch delays the shutdown").unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn health_says_what_its_server_is_told_to_say_and_calls_are_answered_either_way() {
-    let both = Both::new().await;
-    let mut health = HealthClient::new(both.channel.clone());
+async fn health_reports_the_configured_state_and_calls_are_answered_in_either_state() {
+    let server = TestServer::new().await;
+    let mut health = HealthClient::new(server.channel.clone());
     let request = HealthCheckRequest { service: GROUPS.to_owned() };
     let mut watch = health.watch(request.clone()).await.unwrap().into_inner();
     assert_eq!(watch.message().await.unwrap().unwrap().status, 1);
     for (serving, status) in [(false, 2), (true, 1)] {
-        both.grpc.set_serving(serving).await;
+        server.grpc.set_serving(serving).await;
         assert_eq!(watch.message().await.unwrap().unwrap().status, status);
         for service in ["", GROUPS, "grpc.health.v1.Health"] {
             let request = HealthCheckRequest { service: service.to_owned() };
@@ -156,13 +157,13 @@ async fn health_says_what_its_server_is_told_to_say_and_calls_are_answered_eithe
 }
 
 #[tokio::test]
-async fn reflection_tells_of_the_services_and_of_the_options_in_their_files() {
-    let both = Both::new().await;
+async fn reflection_lists_the_services_and_includes_the_options_of_their_files() {
+    let server = TestServer::new().await;
     let request = v1::ServerReflectionRequest {
         host: String::new(),
         message_request: Some(v1::server_reflection_request::MessageRequest::ListServices(String::new())),
     };
-    let mut client = v1::server_reflection_client::ServerReflectionClient::new(both.channel.clone());
+    let mut client = v1::server_reflection_client::ServerReflectionClient::new(server.channel.clone());
     let mut replies = client.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
     let reply = replies.message().await.unwrap().unwrap().message_response.unwrap();
     let v1::server_reflection_response::MessageResponse::ListServicesResponse(listed) = reply else {
@@ -183,7 +184,7 @@ async fn reflection_tells_of_the_services_and_of_the_options_in_their_files() {
         host: String::new(),
         message_request: Some(v1alpha::server_reflection_request::MessageRequest::FileContainingSymbol(symbol)),
     };
-    let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(both.channel.clone());
+    let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(server.channel.clone());
     let mut replies = client.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
     let reply = replies.message().await.unwrap().unwrap().message_response.unwrap();
     let v1alpha::server_reflection_response::MessageResponse::FileDescriptorResponse(files) = reply else {

@@ -1,5 +1,5 @@
-//! Random requests, sound and not, to platforms that begin the same: one for each store and transport. Each must answer
-//! as the others do, and hold the same in the end.
+//! Sends random requests, valid and invalid, to identical platforms: one for each combination of store and transport.
+//! All must give the same replies, and have the same resources in the end.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 use serde_json::{Map, Value, json};
 
-use crate::support::{Both, OPERATOR, ORG, as_rest};
+use crate::support::{OPERATOR, ORG, TestServer, as_rest};
 
-/// The built-in role of those who may look.
+/// The built-in viewer role.
 const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
-/// How many requests, unless the environment's `DIFFERENTIAL_REQUESTS` says otherwise.
+/// The number of requests, unless the environment variable `DIFFERENTIAL_REQUESTS` sets it.
 const REQUESTS: u64 = 300;
 
-/// A request, for either.
+/// A request, for either transport.
 #[derive(Debug)]
 struct Request {
     method: &'static str,
@@ -27,7 +27,7 @@ struct Request {
     body: Value,
 }
 
-/// What there is to ask for.
+/// The known resources, from which requests are generated.
 struct World {
     random: Rng,
     repos: Vec<String>,
@@ -39,7 +39,7 @@ struct World {
 
 impl World {
     fn one_of(&mut self, known: fn(&Self) -> &Vec<String>) -> String {
-        // A path without a uid would be another path.
+        // Never empty: without a uid, the REST path would be a different one.
         let unknown = ["nonsense", &format!("{ORG}/0123456789abcdef"), &"0".repeat(40), ORG];
         let known = (self.random.u8(..10) > 0).then(|| self.random.choice(known(self).clone())).flatten();
         known.unwrap_or_else(|| self.random.choice(unknown).unwrap().to_owned())
@@ -56,8 +56,8 @@ impl World {
         }
     }
 
-    /// Some of these fields.
-    fn some(&mut self, fields: Value) -> Map<String, Value> {
+    /// Returns a random subset of the fields.
+    fn some_of(&mut self, fields: Value) -> Map<String, Value> {
         let fields = fields.as_object().unwrap().clone();
         fields.into_iter().filter(|_| self.random.u8(..8) > 0).collect()
     }
@@ -66,13 +66,13 @@ impl World {
         self.random.choice(["a.*", "b", "c+", "["]).unwrap()
     }
 
-    /// Fields in the order of their numbers, since violations come in the order of what was sent.
+    /// Fields in the order of their numbers, since violations are reported in the order in which fields were sent.
     fn repo(&mut self) -> Value {
         let name = self.name();
         let tier = self.random.choice(["CATALOG_TIER_BASE", "CATALOG_TIER_AI"]);
         let bundle = self.random.choice(["base", "base", "base", "ai", "ai", "fips", "fips", "nonsense"]);
         let alias = self.random.choice(["nginx:1", "nginx:2", "nginx:3", "nginx:4", "no alias"]).unwrap();
-        // Some twice, some more than a list may have, some more than one answer tells of.
+        // Some lists contain duplicates, more aliases than a repo may have, or more violations than one reply reports.
         let aliases: Vec<_> = match self.random.u8(..16) {
             0 => vec![alias.to_owned(); 2],
             1 => (0..100).map(|at| format!("{alias}{at}")).collect(),
@@ -84,7 +84,7 @@ impl World {
         let fields = json!({
             "name": name, "description": description, "catalogTier": tier, "bundles": [bundle], "aliases": aliases,
         });
-        self.some(fields).into()
+        self.some_of(fields).into()
     }
 
     fn request(&mut self) -> Request {
@@ -125,7 +125,7 @@ impl World {
                 Request { method: "iam.v2.GroupsService/CreateGroup", message, verb: "POST", path, body }
             }
             7 => {
-                // Without the organisation, there would be nobody left who may do anything.
+                // Never the organization: deleting it would leave no caller with any grants.
                 let uid = self.one_of(|world| &world.groups);
                 let uid = if uid == ORG { format!("{ORG}/{}", "f".repeat(16)) } else { uid };
                 let path = format!("/iam/v2/groups/{uid}");
@@ -137,16 +137,16 @@ impl World {
                 let (parent, name) = (self.one_of(|world| &world.groups), self.name());
                 let pattern = self.pattern();
                 let claims = json!({ "issuer": "https://a.example", "subject": "s", "audiencePattern": pattern });
-                let claims = self.some(claims);
+                let claims = self.some_of(claims);
                 let forms = json!({ "name": name, "description": "x", "claimMatch": claims });
-                let body: Value = self.some(forms).into();
+                let body: Value = self.some_of(forms).into();
                 let path = format!("/iam/v2/identities/{parent}");
                 let message = json!({ "parent": parent, "identity": body });
                 Request { method: "iam.v2.IdentitiesService/CreateIdentity", message, verb: "POST", path, body }
             }
             10 => {
                 let (parent, identity) = (self.one_of(|world| &world.groups), self.one_of(|world| &world.identities));
-                let body: Value = self.some(json!({ "identityUid": identity, "roleUid": VIEWER })).into();
+                let body: Value = self.some_of(json!({ "identityUid": identity, "roleUid": VIEWER })).into();
                 let path = format!("/iam/v2/roleBindings/{parent}");
                 let message = json!({ "parent": parent, "roleBinding": body });
                 Request { method: "iam.v2.RoleBindingsService/CreateRoleBinding", message, verb: "POST", path, body }
@@ -171,15 +171,15 @@ impl World {
         match self.random.u8(..3) {
             0 => {
                 let (uid, body) = (self.one_of(|world| &world.groups), json!({ "name": name, "description": "x" }));
-                let (body, masks) = (self.some(body).into(), ["", "name", "description", "*", "verified", "nosuch"]);
+                let (body, masks) = (self.some_of(body).into(), ["", "name", "description", "*", "verified", "nosuch"]);
                 self.update("iam.v2.GroupsService/UpdateGroup", "iam/v2/groups", "group", &uid, body, &masks)
             }
             1 => {
                 let uid = self.one_of(|world| &world.identities);
                 let pattern = self.pattern();
                 let claims = json!({ "issuer": "https://b.example", "subject": "t", "audiencePattern": pattern });
-                let claims = self.some(claims);
-                let body = self.some(json!({ "name": name, "description": "", "claimMatch": claims })).into();
+                let claims = self.some_of(claims);
+                let body = self.some_of(json!({ "name": name, "description": "", "claimMatch": claims })).into();
                 let masks =
                     ["", "name", "claimMatch", "claimMatch.subject", "name,claimMatch.issuer", "*", "kind.more"];
                 self.update(
@@ -193,7 +193,7 @@ impl World {
             }
             _ => {
                 let (uid, identity) = (self.one_of(|world| &world.bindings), self.one_of(|world| &world.identities));
-                let body = self.some(json!({ "identityUid": identity, "roleUid": VIEWER })).into();
+                let body = self.some_of(json!({ "identityUid": identity, "roleUid": VIEWER })).into();
                 let masks = ["", "roleUid", "identityUid", "*", "role"];
                 let method = "iam.v2.RoleBindingsService/UpdateRoleBinding";
                 self.update(method, "iam/v2/roleBindings", "roleBinding", &uid, body, &masks)
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// Returns an update with one of the masks; an empty one is none.
+    /// Returns an update with one of the masks; an empty string means no mask.
     fn update(
         &mut self,
         method: &'static str,
@@ -214,7 +214,7 @@ impl World {
         let mask = self.random.choice(masks).copied().unwrap();
         let query = if mask.is_empty() { String::new() } else { format!("?updateMask={mask}") };
         let path = format!("/{plural}/{uid}{query}");
-        // What is empty is not populated, and so over gRPC without a mask it is not there.
+        // An empty value counts as not populated. Over gRPC without a mask, it does not arrive.
         let body = if mask.is_empty() { populated(resource.clone()) } else { resource.clone() };
         resource["uid"] = uid.into();
         let mut message = json!({ field: resource });
@@ -224,8 +224,8 @@ impl World {
         Request { method, message, verb: "PATCH", path, body }
     }
 
-    /// Remembers what a request made.
-    fn learn(&mut self, request: &Request, reply: &Value) {
+    /// Remembers the resource that a request created.
+    fn remember(&mut self, request: &Request, reply: &Value) {
         let Some(uid) = reply["uid"].as_str().map(str::to_owned) else { return };
         let known = match request.method {
             "registry.v2.ReposService/CreateRepo" => &mut self.repos,
@@ -234,7 +234,7 @@ impl World {
             "iam.v2.RoleBindingsService/CreateRoleBinding" => &mut self.bindings,
             _ => return,
         };
-        // Another platform has told of it already.
+        // The reply of another platform has already added it.
         if known.last() == Some(&uid) {
             return;
         }
@@ -250,27 +250,27 @@ fn populated(body: Value) -> Value {
     fields.into_iter().filter(|(_, value)| *value != json!("")).collect::<Map<_, _>>().into()
 }
 
-/// Returns a reply of either without what only one shows: defaults, times in their several forms, and what a message has
-/// no field for.
-fn normal(value: Value) -> Value {
+/// Normalizes a reply of either transport: removes default values, which only REST shows, and the times that some
+/// messages lack; rewrites other timestamps in one form.
+fn normalized(value: Value) -> Value {
     match value {
         Value::Object(fields) => fields
             .into_iter()
             .filter(|(name, _)| !["createTime", "updateTime"].contains(&name.as_str()))
-            .map(|(name, value)| (name, normal(value)))
+            .map(|(name, value)| (name, normalized(value)))
             .filter(|(_, value)| ![json!(false), json!(0), json!("0"), json!([]), json!("")].contains(value))
             .collect::<Map<_, _>>()
             .into(),
-        Value::Array(values) => values.into_iter().map(normal).collect(),
+        Value::Array(values) => values.into_iter().map(normalized).collect(),
         Value::String(text) => Timestamp::parse(&text).map_or(text, |at| at.to_string()).into(),
         value => value,
     }
 }
 
-/// The platforms, all of which began the same.
+/// The platforms, which all start out identical.
 struct Platforms {
-    by_rest: Vec<Both>,
-    by_grpc: Vec<Both>,
+    by_rest: Vec<TestServer>,
+    by_grpc: Vec<TestServer>,
     _directory: tempfile::TempDir,
 }
 
@@ -280,9 +280,9 @@ impl Platforms {
         let (mut by_rest, mut by_grpc) = (Vec::new(), Vec::new());
         for (transport, platforms) in [("rest", &mut by_rest), ("grpc", &mut by_grpc)] {
             let path = |store: &str| directory.path().join(format!("{store}-{transport}"));
-            platforms.push(Both::new().await);
-            platforms.push(Both::over(Arc::new(SqliteStore::open(path("sqlite")).unwrap())).await);
-            platforms.push(Both::over(Arc::new(SledStore::open(path("sled")).unwrap())).await);
+            platforms.push(TestServer::new().await);
+            platforms.push(TestServer::over(Arc::new(SqliteStore::open(path("sqlite")).unwrap())).await);
+            platforms.push(TestServer::over(Arc::new(SledStore::open(path("sled")).unwrap())).await);
         }
         Self { by_rest, by_grpc, _directory: directory }
     }
@@ -292,14 +292,15 @@ fn count(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Returns a page's reply without its token, which is another on each platform, and whether there was one.
+/// Returns a reply normalized and without its page token, which differs between platforms, and whether there was a
+/// token.
 fn without_token(mut reply: Value) -> (bool, Value) {
     let has_token = reply.as_object_mut().is_some_and(|reply| reply.remove("nextPageToken").is_some());
-    (has_token, normal(reply))
+    (has_token, normalized(reply))
 }
 
 #[tokio::test]
-async fn all_stores_and_both_transports_say_the_same_to_the_same_requests() {
+async fn all_stores_and_both_transports_give_the_same_replies() {
     let platforms = Platforms::new().await;
     let mut world = World {
         random: Rng::with_seed(count("DIFFERENTIAL_SEED").unwrap_or(7)),
@@ -310,10 +311,10 @@ async fn all_stores_and_both_transports_say_the_same_to_the_same_requests() {
         tokens: vec![OPERATOR.to_owned()],
     };
     let requests = count("DIFFERENTIAL_REQUESTS").unwrap_or(REQUESTS);
-    let (mut done, mut refused) = (0, 0);
+    let (mut accepted, mut rejected) = (0, 0);
     for _ in 0..requests {
         let request = world.request();
-        // Mostly the operator, who may; sometimes somebody who may do nothing.
+        // The caller is mostly the operator, and sometimes an identity without any grants.
         let at = if world.random.u8(..8) == 0 { world.random.usize(..world.tokens.len()) } else { 0 };
         let token = world.tokens[at].clone();
         let mut answers = Vec::new();
@@ -325,20 +326,20 @@ async fn all_stores_and_both_transports_say_the_same_to_the_same_requests() {
         for platform in &platforms.by_grpc {
             let reply = platform.call_as(&[("authorization", &token)], request.method, request.message.clone()).await;
             if let Ok(reply) = &reply {
-                world.learn(&request, reply);
+                world.remember(&request, reply);
             }
             answers.push(reply.map(without_token).map_err(|error| as_rest(&error)));
         }
         let first = &answers[0];
         assert!(answers.iter().all(|answer| answer == first), "{request:?}: {answers:#?}");
         match first {
-            Ok(_) => done += 1,
-            Err(_) => refused += 1,
+            Ok(_) => accepted += 1,
+            Err(_) => rejected += 1,
         }
     }
-    assert!(done > requests / 4 && refused > requests / 4, "{done} done, {refused} refused");
+    assert!(accepted > requests / 4 && rejected > requests / 4, "{accepted} accepted, {rejected} rejected");
 
-    let mut held = Vec::new();
+    let mut states = Vec::new();
     for platform in platforms.by_rest.iter().chain(&platforms.by_grpc) {
         let mut all = Vec::new();
         for list in ["registry/v2/repos", "iam/v2/groups", "iam/v2/identities", "iam/v2/roleBindings"] {
@@ -346,7 +347,7 @@ async fn all_stores_and_both_transports_say_the_same_to_the_same_requests() {
             assert_eq!(status, 200, "{reply}");
             all.push(without_token(reply));
         }
-        held.push(all);
+        states.push(all);
     }
-    assert!(held.iter().all(|all| *all == held[0]));
+    assert!(states.iter().all(|all| *all == states[0]));
 }

@@ -1,5 +1,5 @@
-//! Calls over real connections. Rules of the API are tested in core and over REST: what is here is that gRPC says the
-//! same, and what it has of its own.
+//! Tests of calls over real connections. The rules of the API are tested in core and over REST; these tests check that
+//! gRPC behaves the same, and the features that only gRPC has.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ mod support;
 
 mod resources;
 
-mod refusals;
+mod errors;
 
 mod differential;
 

@@ -1,10 +1,10 @@
-//! Resources: the same over both.
+//! Tests that both transports read and write the same resources.
 
 use serde_json::{Value, json};
 
-use crate::support::{Both, ORG};
+use crate::support::{ORG, TestServer};
 
-/// Takes out what REST shows and gRPC does not: what is not in the message, and defaults.
+/// Removes fields that only REST shows: those that the message lacks, and default values.
 fn without(mut body: Value, names: &[&str]) -> Value {
     let object = body.as_object_mut().unwrap();
     names.iter().for_each(|name| drop(object.remove(*name)));
@@ -13,60 +13,60 @@ fn without(mut body: Value, names: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn a_resource_that_one_writes_the_other_reads() {
-    let both = Both::new().await;
+async fn a_resource_written_over_one_transport_is_read_over_the_other() {
+    let server = TestServer::new().await;
     let sent = json!({
         "name": "ci", "description": "the build",
         "claimMatch": { "issuer": "https://issuer.example.com", "subject": "me", "claims": { "team": "a" } },
     });
-    let identity = both.call("iam.v2.IdentitiesService/CreateIdentity", json!({ "parent": ORG, "identity": sent }));
+    let identity = server.call("iam.v2.IdentitiesService/CreateIdentity", json!({ "parent": ORG, "identity": sent }));
     let identity = identity.await.unwrap();
     assert_eq!(identity["claimMatch"], sent["claimMatch"]);
     let uid = identity["uid"].as_str().unwrap();
-    let (status, body) = both.rest("GET", &format!("/iam/v2/identities/{uid}"), Value::Null).await;
+    let (status, body) = server.rest("GET", &format!("/iam/v2/identities/{uid}"), Value::Null).await;
     assert_eq!((status, &body["claimMatch"]), (200, &sent["claimMatch"]));
     let time = |body: &Value| platform_core::timestamp::Timestamp::parse(body["createTime"].as_str().unwrap()).unwrap();
     assert_eq!(time(&body), time(&identity));
 
-    let (status, tag) = both.rest("POST", &format!("/registry/v2/repos/{ORG}"), json!({ "name": "nginx" })).await;
+    let (status, tag) = server.rest("POST", &format!("/registry/v2/repos/{ORG}"), json!({ "name": "nginx" })).await;
     assert_eq!(status, 200, "{tag}");
     let repo = tag["uid"].as_str().unwrap();
     let digest = format!("sha256:{}", "0".repeat(64));
     let tag = json!({ "name": "latest", "digest": digest });
-    let (_, tag) = both.rest("POST", &format!("/registry/v2/tags/{repo}"), tag).await;
-    let read = both.call("registry.v2.TagsService/GetTag", json!({ "uid": tag["uid"] })).await.unwrap();
-    // A tag has no createTime in protobuf, and times are compared elsewhere.
+    let (_, tag) = server.rest("POST", &format!("/registry/v2/tags/{repo}"), tag).await;
+    let read = server.call("registry.v2.TagsService/GetTag", json!({ "uid": tag["uid"] })).await.unwrap();
+    // A tag has no createTime in protobuf. updateTime has another form, and times are compared elsewhere.
     assert!(read.get("createTime").is_none() && tag.get("createTime").is_some());
     assert_eq!(without(read, &["updateTime"]), without(tag, &["updateTime", "createTime"]));
 }
 
 #[tokio::test]
-async fn the_packages_of_v2beta1_answer_as_those_of_v2_do() {
-    let both = Both::new().await;
-    let uid = both.repo("nginx").await;
+async fn the_packages_of_v2beta1_give_the_same_replies_as_those_of_v2() {
+    let server = TestServer::new().await;
+    let uid = server.repo("nginx").await;
     for list in ["iam.%.GroupsService/ListGroups", "registry.%.ReposService/ListRepos", "ping.%.PingService/Ping"] {
-        let one = both.call(&list.replace('%', "v2"), json!({})).await.unwrap();
-        let other = both.call(&list.replace('%', "v2beta1"), json!({})).await.unwrap();
+        let one = server.call(&list.replace('%', "v2"), json!({})).await.unwrap();
+        let other = server.call(&list.replace('%', "v2beta1"), json!({})).await.unwrap();
         assert!(one == other && one != json!({}), "{list}: {one} {other}");
     }
-    let repo = both.call("registry.v2beta1.ReposService/GetRepo", json!({ "uid": uid })).await.unwrap();
+    let repo = server.call("registry.v2beta1.ReposService/GetRepo", json!({ "uid": uid })).await.unwrap();
     assert_eq!(repo["name"], "nginx");
-    let paths = both.grpc.paths();
+    let paths = server.grpc.paths();
     let beta = paths.iter().filter(|path| path.contains(".v2beta1.")).count();
     assert_eq!(beta, paths.iter().filter(|path| path.contains(".v2.")).count());
 }
 
 #[tokio::test]
-async fn a_walk_by_page_tokens_sees_each_resource_once_with_the_total_on_every_page() {
-    let both = Both::new().await;
+async fn page_tokens_visit_each_resource_once_with_the_total_on_every_page() {
+    let server = TestServer::new().await;
     for number in 0..7 {
-        both.repo(&format!("repo-{number}")).await;
+        server.repo(&format!("repo-{number}")).await;
     }
     let (mut names, mut token) = (Vec::new(), String::new());
     loop {
         let request =
             json!({ "uidp": { "descendantsOf": ORG }, "pageSize": 3, "orderBy": "name desc", "pageToken": token });
-        let page = both.call("registry.v2.ReposService/ListRepos", request).await.unwrap();
+        let page = server.call("registry.v2.ReposService/ListRepos", request).await.unwrap();
         assert_eq!(page["totalCount"], "7");
         names.extend(page["repos"].as_array().unwrap().iter().map(|repo| repo["name"].as_str().unwrap().to_owned()));
         let Some(next) = page.get("nextPageToken") else { break };
@@ -74,23 +74,23 @@ async fn a_walk_by_page_tokens_sees_each_resource_once_with_the_total_on_every_p
     }
     assert_eq!(names, (0..7).rev().map(|number| format!("repo-{number}")).collect::<Vec<_>>());
     let skipped =
-        both.call("registry.v2.ReposService/ListRepos", json!({ "skip": 5, "orderBy": "name" })).await.unwrap();
+        server.call("registry.v2.ReposService/ListRepos", json!({ "skip": 5, "orderBy": "name" })).await.unwrap();
     assert_eq!((&skipped["skipped"], skipped["repos"].as_array().unwrap().len()), (&json!(5), 2));
-    let none = both.call("registry.v2.ReposService/ListRepos", json!({ "name": "no-such" })).await.unwrap();
+    let none = server.call("registry.v2.ReposService/ListRepos", json!({ "name": "no-such" })).await.unwrap();
     assert_eq!(none, json!({ "totalCount": "0" }));
 }
 
 #[tokio::test]
-async fn an_update_sets_what_the_mask_names_or_without_one_what_is_populated() {
-    let both = Both::new().await;
-    let uid = both.repo("nginx").await;
+async fn an_update_sets_the_fields_in_the_mask_or_without_one_the_populated_fields() {
+    let server = TestServer::new().await;
+    let uid = server.repo("nginx").await;
     let update = async |repo: Value, mask: &str| {
         let mut request = json!({ "repo": repo });
         request["repo"]["uid"] = uid.clone().into();
         if !mask.is_empty() {
             request["updateMask"] = mask.into();
         }
-        let repo = both.call("registry.v2.ReposService/UpdateRepo", request).await.unwrap();
+        let repo = server.call("registry.v2.ReposService/UpdateRepo", request).await.unwrap();
         let text = |name: &str| repo.get(name).cloned().unwrap_or_default();
         (text("name"), text("description"), text("aliases"))
     };
@@ -99,23 +99,23 @@ async fn an_update_sets_what_the_mask_names_or_without_one_what_is_populated() {
         update(json!({ "description": "a", "aliases": ["nginx:b"] }), "").await,
         (name.clone(), a.clone(), b.clone())
     );
-    // What is populated, and no more: an empty text is not.
+    // Only populated fields are set, and an empty string is not populated.
     assert_eq!(update(json!({ "description": "" }), "").await, (name.clone(), a, b.clone()));
     assert_eq!(update(json!({ "name": "other" }), "description").await, (name, none.clone(), b));
     assert_eq!(update(json!({ "name": "other", "description": "c" }), "*").await, (json!("other"), json!("c"), none));
 }
 
 #[tokio::test]
-async fn masks_are_read_in_both_spellings_and_refused_as_over_rest() {
-    let both = Both::new().await;
-    let uid = both.repo("nginx").await;
-    // A mask as bytes, since other libraries refuse to write what is not in snake_case.
+async fn masks_are_accepted_in_both_spellings_and_rejected_as_over_rest() {
+    let server = TestServer::new().await;
+    let uid = server.repo("nginx").await;
+    // Encodes the mask by hand, since other libraries refuse to write paths that are not in snake_case.
     let update = async |path: &str| {
         let text = |field: u8, text: &[u8]| [&[field << 3 | 2, text.len() as u8], text].concat();
         let repo = [text(1, uid.as_bytes()), text(2, b"nginx"), text(8, b"latest")].concat();
         let request = [text(1, &repo), text(2, &text(1, path.as_bytes()))].concat();
         let token = ("authorization", crate::support::OPERATOR);
-        both.send(&[token], "registry.v2.ReposService/UpdateRepo", request.into()).await
+        server.send(&[token], "registry.v2.ReposService/UpdateRepo", request.into()).await
     };
     for path in ["active_tags", "activeTags", "*", "create_time", "sync_config.source"] {
         update(path).await.unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -127,16 +127,16 @@ async fn masks_are_read_in_both_spellings_and_refused_as_over_rest() {
 }
 
 #[tokio::test]
-async fn every_method_of_the_contract_is_answered() {
-    let both = Both::new().await;
-    // Of the packages of kinds; the token services are not there without a token service.
-    for path in both.grpc.paths() {
-        let answer = both.call(path, json!({})).await;
+async fn every_method_of_the_contract_is_implemented() {
+    let server = TestServer::new().await;
+    // The token methods are UNIMPLEMENTED, since this server has no token service.
+    for path in server.grpc.paths() {
+        let answer = server.call(path, json!({})).await;
         let refused = answer.err().map(|status| (status.code(), status.message().to_owned()));
         if let Some((code @ (tonic::Code::Unimplemented | tonic::Code::Internal), message)) = refused {
             assert!(message.contains("token service"), "{path}: {code} {message}");
         }
     }
     let pool = platform_grpc::contract::descriptors().unwrap();
-    assert_eq!(both.grpc.paths().len(), pool.services().map(|service| service.methods().count()).sum::<usize>());
+    assert_eq!(server.grpc.paths().len(), pool.services().map(|service| service.methods().count()).sum::<usize>());
 }

@@ -1,5 +1,5 @@
-//! What the tests share: a server of both transports on one port over the memory store, whose tokens are uids, and
-//! clients of few words that write and read JSON.
+//! Shared test support: a server of both transports on one port over the memory store, whose tokens are uids, and
+//! minimal clients that write and read JSON.
 
 #[path = "../../../platform-http/tests/support/setting.rs"]
 mod setting;
@@ -20,8 +20,8 @@ use tonic_types::pb;
 use platform_core::{platform::Platform, store::Store};
 pub(crate) use setting::{OPERATOR, ORG, UidIsToken, platform, platform_over};
 
-/// A server of both on a free port of the loopback, and a client of each.
-pub(crate) struct Both {
+/// A server of both transports on a free loopback port, with a gRPC client.
+pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
     pub(crate) channel: Channel,
     pub(crate) grpc: Grpc,
@@ -29,7 +29,7 @@ pub(crate) struct Both {
     done: JoinHandle<std::io::Result<()>>,
 }
 
-impl Both {
+impl TestServer {
     pub(crate) async fn new() -> Self {
         Self::with(Limits::default()).await
     }
@@ -38,7 +38,7 @@ impl Both {
         Self::of(platform().await, limits).await
     }
 
-    /// A server over an empty store.
+    /// Starts a server over an empty store.
     pub(crate) async fn over(store: Arc<dyn Store>) -> Self {
         Self::of(platform_over(store).await, Limits::default()).await
     }
@@ -50,7 +50,7 @@ impl Both {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let service = Layers::default().around(grpc.clone().beside(rest));
+        let service = Layers::default().around(grpc.clone().or_else_http(rest));
         let draining = grpc.clone();
         let stopped = async move {
             drop(stopped.await);
@@ -61,7 +61,7 @@ impl Both {
         Self { address, channel, grpc, stop, done }
     }
 
-    /// Begins to stop; returns the server's end.
+    /// Starts a shutdown; returns the task of the server.
     pub(crate) fn stop(self) -> JoinHandle<std::io::Result<()>> {
         let _ = self.stop.send(());
         self.done
@@ -72,8 +72,8 @@ impl Both {
         self.call_as(&[("authorization", &format!("Bearer {OPERATOR}"))], method, request).await
     }
 
-    /// Calls a method, such as `iam.v2.GroupsService/GetGroup`, with this metadata. Times and names are as REST writes
-    /// them; numbers and truth values that are their defaults are left out.
+    /// Calls a method, such as `iam.v2.GroupsService/GetGroup`, with this metadata. The reply has names and times as
+    /// REST writes them, without default values.
     pub(crate) async fn call_as(
         &self,
         metadata: &[(&str, &str)],
@@ -90,7 +90,7 @@ impl Both {
         Ok(reply.serialize_with_options(serde_json::value::Serializer, &options).unwrap())
     }
 
-    /// Sends a method these bytes.
+    /// Calls a method with these bytes as its message.
     pub(crate) async fn send(&self, metadata: &[(&str, &str)], method: &str, message: Bytes) -> Result<Bytes, Status> {
         let mut client = tonic::client::Grpc::new(self.channel.clone());
         client.ready().await.unwrap();
@@ -100,7 +100,7 @@ impl Both {
         client.unary(request, path, AsBytes).await.map(tonic::Response::into_inner)
     }
 
-    /// Sends REST a request as the operator; returns the status and the body.
+    /// Sends a REST request as the operator; returns the status and the body.
     pub(crate) async fn rest(&self, verb: &str, path: &str, body: Value) -> (u16, Value) {
         self.rest_as(OPERATOR, verb, path, body).await
     }
@@ -150,7 +150,7 @@ pub(crate) fn described(method: &str) -> MethodDescriptor {
     service.methods().find(|one| one.name() == method).unwrap()
 }
 
-/// Returns a refusal as REST would show it.
+/// Returns an error in the form that REST shows.
 pub(crate) fn as_rest(status: &Status) -> Value {
     let message = pb::Status::decode(status.details()).unwrap();
     assert_eq!((message.code, &*message.message), (status.code() as i32, status.message()));

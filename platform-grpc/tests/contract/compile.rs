@@ -1,4 +1,4 @@
-//! The `.proto` files and the descriptors that are compiled in: the same.
+//! Checks that the compiled descriptor set matches the `.proto` files.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use protox::{
 
 use crate::snapshot;
 
-/// The files of a folder. Those of `v2beta1` are those of `v2` under the other name.
+/// Resolves files in a folder. The files of `v2beta1` are those of `v2` with the version replaced.
 struct Protos(PathBuf);
 
 impl FileResolver for Protos {
@@ -29,7 +29,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("proto")
 }
 
-/// Returns the names of the contract's files, in order.
+/// Returns the names of the contract's files, sorted.
 fn names() -> Vec<String> {
     fn walk(folder: &Path, root: &Path, found: &mut Vec<String>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -61,6 +61,6 @@ fn compiled() -> Vec<u8> {
 }
 
 #[test]
-fn the_descriptors_that_are_compiled_in_are_those_of_the_proto_files() {
+fn the_compiled_descriptors_match_the_proto_files() {
     snapshot::assert_bytes("src/contract.binpb", &compiled());
 }

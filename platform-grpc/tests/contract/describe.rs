@@ -1,15 +1,15 @@
-//! What options of the `.proto` files say.
+//! Reads the options of the `.proto` files.
 
 use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor, Value};
 
-/// Returns an option that is a message.
+/// Returns an option whose type is a message.
 pub(crate) fn extension(options: &DynamicMessage, name: &str) -> Option<DynamicMessage> {
     use prost_reflect::ReflectMessage;
     let extension = options.descriptor().parent_pool().get_extension_by_name(name).unwrap();
     options.has_extension(&extension).then(|| options.get_extension(&extension).as_message().unwrap().clone())
 }
 
-/// Returns the HTTP method and the path of a method, whose variables are named as REST names them.
+/// Returns the HTTP method and the path of an RPC, with path variables named as in REST.
 pub(crate) fn http_rule(method: &MethodDescriptor) -> (String, String) {
     let rule = extension(&method.options(), "google.api.http").unwrap();
     let verbs = ["get", "post", "patch", "delete"];
@@ -22,7 +22,7 @@ pub(crate) fn http_rule(method: &MethodDescriptor) -> (String, String) {
     (verb, path.split('/').map(segment).collect::<Vec<_>>().join("/"))
 }
 
-/// `{group.uid=**}` is `{uid=**}`, and `{repo_uid=**}` is `{repoUid=**}`.
+/// Turns `{group.uid=**}` into `{uid=**}`, and `{repo_uid=**}` into `{repoUid=**}`.
 fn segment(segment: &str) -> String {
     let Some((before, rest)) = segment.split_once('{') else { return segment.to_owned() };
     let (name, rest) = rest.split_at(rest.find(['=', '}']).unwrap());
@@ -30,7 +30,7 @@ fn segment(segment: &str) -> String {
     format!("{before}{{{}{rest}", camel(name))
 }
 
-/// Returns a name in camelCase.
+/// Converts a name to camelCase.
 pub(crate) fn camel(snake: &str) -> String {
     let mut words = snake.split('_');
     let first = words.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! The contract: `.proto` files, kind tables and the wire, each beside the others.
+//! Compares the `.proto` files, the kind tables and the wire format with each other.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Files that tests compare with and, with `UPDATE_EXPECT=1`, write anew.
+//! Snapshot files, which tests compare with and rewrite with `UPDATE_EXPECT=1`.
 
 use std::{env, fs, path::Path};
 
@@ -12,10 +12,10 @@ pub(crate) fn assert_bytes(file: &str, found: &[u8]) {
     if updates() {
         return fs::write(&path, found).unwrap();
     }
-    panic!("{file} is no longer what it is made of: run the tests with UPDATE_EXPECT=1, and read what changes");
+    panic!("{file} is out of date: run the tests with UPDATE_EXPECT=1 and review the diff");
 }
 
-/// Tells whether files are to be written anew.
+/// Returns whether snapshot files are to be rewritten.
 pub(crate) fn updates() -> bool {
     env::var_os("UPDATE_EXPECT").is_some()
 }

@@ -1,4 +1,4 @@
-//! The kind tables and the `.proto` files: each says what the other says, but for what is listed here.
+//! Checks that the kind tables and the `.proto` files agree, except for the differences listed here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,8 @@ use prost_reflect::{
 
 use crate::describe::{camel, capability, extension, http_rule};
 
-/// Kinds of our own, which the contract does not know and REST alone serves.
-const OURS: &[&str] = &[
+/// Our own kinds, which are not in the contract and which REST alone serves.
+const NOT_IN_CONTRACT: &[&str] = &[
     "RepoFollower",
     "DirectoryUser",
     "GroupAccessRequest",
@@ -28,21 +28,21 @@ const OURS: &[&str] = &[
     "DeadLetter",
 ];
 
-/// Kinds of our own behind services of the contract: they have its methods and none of its resources.
-const OUR_RESOURCES: &[&str] = &["Image", "Ping", "GroupAccessRequest"];
+/// Our own kinds that belong to services of the contract: the contract has their methods but not their resources.
+const RESOURCES_NOT_IN_CONTRACT: &[&str] = &["Image", "Ping", "GroupAccessRequest"];
 
-/// Where the two differ, and why: lines of one side alone, by how they begin.
+/// The expected differences with their reasons: prefixes of lines that only one side has.
 const EXCEPTIONS: &[(&str, &str)] = &[
-    ("ReposService.UpdateRepoReadme | ", "who may update a repo may write its readme, without an internal capability"),
-    ("GroupsService.RepairOwner | ", "it is ours, and REST alone serves it"),
-    ("IdentityMetadata.hubspotUtk: ", "it is taken and not kept"),
-    ("UpdateIdentityMetadataRequest.identityMetadata.hubspotUtk: ", "it is taken and not kept"),
-    ("IdentityProvider.oidc.clientSecret: ", "it is never shown"),
-    ("BatchCreateRoleBindingsRequest.requests.roleBinding.", "what only the server sets is not read there"),
+    ("ReposService.UpdateRepoReadme | ", "updating a readme requires `repo.update`, not an internal capability"),
+    ("GroupsService.RepairOwner | ", "our own method, served by REST only"),
+    ("IdentityMetadata.hubspotUtk: ", "accepted and not stored"),
+    ("UpdateIdentityMetadataRequest.identityMetadata.hubspotUtk: ", "accepted and not stored"),
+    ("IdentityProvider.oidc.clientSecret: ", "never returned"),
+    ("BatchCreateRoleBindingsRequest.requests.roleBinding.", "output-only fields are not read in requests"),
 ];
 
 fn of_contract() -> impl Iterator<Item = &'static Kind> {
-    KINDS.iter().map(|registered| registered.kind).filter(|kind| !OURS.contains(&kind.name))
+    KINDS.iter().map(|registered| registered.kind).filter(|kind| !NOT_IN_CONTRACT.contains(&kind.name))
 }
 
 fn services(pool: &DescriptorPool) -> Vec<MethodDescriptor> {
@@ -51,7 +51,7 @@ fn services(pool: &DescriptorPool) -> Vec<MethodDescriptor> {
     services.flat_map(|service| service.methods().collect::<Vec<_>>()).collect()
 }
 
-/// A method, as one line of either side.
+/// Formats a method as one line, the same for both sides.
 fn line(service: &str, name: &str, http: (&str, &str), mut capabilities: Vec<&str>, open: bool, event: &str) -> String {
     capabilities.sort_unstable();
     let (needs, open) = (capabilities.join(" "), if open { " open" } else { "" });
@@ -132,10 +132,10 @@ fn path(kind: &Kind, method: &Method) -> String {
 fn resources_have_the_fields_of_the_tables_with_their_types_and_rules() {
     let pool = descriptors().unwrap();
     let (mut proto, mut tables) = (BTreeSet::new(), BTreeSet::new());
-    for kind in of_contract().filter(|kind| !OUR_RESOURCES.contains(&kind.name)) {
+    for kind in of_contract().filter(|kind| !RESOURCES_NOT_IN_CONTRACT.contains(&kind.name)) {
         let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.0, kind.name));
-        messages_fields(kind.name, &message.unwrap(), false, &mut proto);
-        tables_fields(kind.name, kind.fields, false, &mut tables);
+        message_fields(kind.name, &message.unwrap(), false, &mut proto);
+        table_fields(kind.name, kind.fields, false, &mut tables);
     }
     assert_same(proto, tables);
 }
@@ -144,20 +144,20 @@ fn resources_have_the_fields_of_the_tables_with_their_types_and_rules() {
 fn replies_always_have_the_fields_that_the_contract_requires() {
     let pool = descriptors().unwrap();
     let mut required = 0;
-    for kind in of_contract().filter(|kind| !OUR_RESOURCES.contains(&kind.name)) {
+    for kind in of_contract().filter(|kind| !RESOURCES_NOT_IN_CONTRACT.contains(&kind.name)) {
         let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.0, kind.name));
         required += required_fields(kind.name, &message.unwrap(), kind.fields);
     }
     assert!(required > 30, "{required}");
 }
 
-/// Counts the required fields of a message, each of which the table must always write.
+/// Counts the required fields of a message. Each of them must be one that the table always writes.
 fn required_fields(prefix: &str, message: &MessageDescriptor, fields: &'static [Field]) -> usize {
     let mut required = 0;
     for proto in message.fields() {
         let path = format!("{prefix}.{}", camel(proto.name()));
         let Some(field) = fields.iter().find(|field| field.name == camel(proto.name())) else { continue };
-        if behaviours(&proto).contains("REQUIRED") {
+        if field_behaviors(&proto).contains("REQUIRED") {
             assert!(field.is_written(), "replies leave out {path} when it is empty");
             required += 1;
         }
@@ -177,17 +177,17 @@ fn requests_and_responses_have_the_fields_of_the_tables() {
         let owner: Vec<_> = owner.collect();
         let action = owner.iter().flat_map(|kind| kind.actions).find(|action| action.name == method.name());
         if let Some(action) = action {
-            // All of a response is output, whether or not its file says so.
+            // All fields of a response are output-only, whether or not the file says so.
             for (message, fields, output) in
                 [(method.input(), action.request, false), (method.output(), action.response, true)]
             {
-                messages_fields(message.name(), &message, output, &mut proto);
-                tables_fields(message.name(), fields, output, &mut tables);
+                message_fields(message.name(), &message, output, &mut proto);
+                table_fields(message.name(), fields, output, &mut tables);
             }
             continue;
         }
         let find = |kind: &&&'static Kind| kind.methods.iter().any(|one| kind.rpc(one.verb) == method.name());
-        let Some(kind) = owner.iter().find(find) else { panic!("nobody has {}", method.full_name()) };
+        let Some(kind) = owner.iter().find(find) else { panic!("no kind has {}", method.full_name()) };
         let names =
             |message: MessageDescriptor| message.fields().map(|field| field.name().to_owned()).collect::<Vec<_>>();
         let resource = |message: MessageDescriptor| {
@@ -201,8 +201,8 @@ fn requests_and_responses_have_the_fields_of_the_tables() {
             Some("Update") => assert_eq!(names(method.input()), [&resource, "update_mask"]),
             _ => {
                 let name = method.input().name().to_owned();
-                messages_fields(&name, &method.input(), false, &mut proto);
-                list_fields(kind).for_each(|field| tables_field(&name, field, false, &mut tables));
+                message_fields(&name, &method.input(), false, &mut proto);
+                list_fields(kind).for_each(|field| table_field(&name, field, false, &mut tables));
                 assert_eq!(names(method.output())[1..], ["next_page_token", "total_count", "skipped"]);
                 assert_eq!(method.output().fields().next().unwrap().json_name(), kind.plural);
             }
@@ -211,13 +211,13 @@ fn requests_and_responses_have_the_fields_of_the_tables() {
     assert_same(proto, tables);
 }
 
-fn messages_fields(prefix: &str, message: &MessageDescriptor, output: bool, found: &mut BTreeSet<String>) {
+fn message_fields(prefix: &str, message: &MessageDescriptor, output: bool, found: &mut BTreeSet<String>) {
     for field in message.fields() {
-        let rules = behaviours(&field);
+        let rules = field_behaviors(&field);
         let output = output || rules.contains("OUTPUT_ONLY");
         let oneof = field.containing_oneof().filter(|oneof| !oneof.is_synthetic());
         let oneof = oneof.map(|oneof| oneof.name().to_owned());
-        // A name that the file gives for JSON is one that this project does not use.
+        // This project ignores the `json_name` of a file.
         let path = format!("{prefix}.{}", camel(field.name()));
         let is = |rule: &str| rules.contains(rule);
         found.insert(described(
@@ -235,22 +235,22 @@ fn messages_fields(prefix: &str, message: &MessageDescriptor, output: bool, foun
         if let Proto::Message(inner) = inner
             && !inner.full_name().starts_with("google.protobuf.")
         {
-            messages_fields(&path, &inner, output, found);
+            message_fields(&path, &inner, output, found);
         }
     }
 }
 
-fn tables_fields(prefix: &str, fields: &'static [Field], output: bool, found: &mut BTreeSet<String>) {
-    fields.iter().filter(|field| !field.rest_only).for_each(|field| tables_field(prefix, field, output, found));
+fn table_fields(prefix: &str, fields: &'static [Field], output: bool, found: &mut BTreeSet<String>) {
+    fields.iter().filter(|field| !field.rest_only).for_each(|field| table_field(prefix, field, output, found));
 }
 
-fn tables_field(prefix: &str, field: &'static Field, output: bool, found: &mut BTreeSet<String>) {
+fn table_field(prefix: &str, field: &'static Field, output: bool, found: &mut BTreeSet<String>) {
     let path = format!("{prefix}.{}", field.name);
     let output = output || field.access == Access::OutputOnly;
     let (immutable, input) = (field.access == Access::Immutable, field.access == Access::InputOnly);
     found.insert(described(&path, &table_type(&field.ty), output, immutable, input, field.oneof));
     if let Some(inner) = inner(&field.ty) {
-        tables_fields(&path, inner, output, found);
+        table_fields(&path, inner, output, found);
     }
 }
 
@@ -260,7 +260,7 @@ fn described(path: &str, ty: &str, output: bool, immutable: bool, input: bool, o
     format!("{path}: {ty}{rules}{}", oneof.map(|oneof| format!(" of {oneof}")).unwrap_or_default())
 }
 
-fn behaviours(field: &FieldDescriptor) -> BTreeSet<String> {
+fn field_behaviors(field: &FieldDescriptor) -> BTreeSet<String> {
     let options = field.options();
     let pool = field.parent_pool();
     let extension = pool.get_extension_by_name("google.api.field_behavior").unwrap();
@@ -291,7 +291,7 @@ fn proto_kind(kind: &Proto) -> String {
         Proto::Enum(names) => {
             let mut values: Vec<_> = names.values().map(|value| (value.number(), value.name().to_owned())).collect();
             values.sort();
-            // The platform reads a number as a place in its list of names.
+            // The platform reads an enum number as an index into its list of names.
             assert!(values.iter().map(|(number, _)| *number).eq(0..values.len() as i32), "{}", names.full_name());
             format!("one of {}", values.into_iter().map(|(_, name)| name).collect::<Vec<_>>().join(" "))
         }
@@ -301,7 +301,7 @@ fn proto_kind(kind: &Proto) -> String {
             "google.protobuf.FieldMask" => "mask".to_owned(),
             _ => "message".to_owned(),
         },
-        other => panic!("{other:?} is no type of the tables"),
+        other => panic!("{other:?} is not a type of the tables"),
     }
 }
 
@@ -343,10 +343,11 @@ fn capabilities_have_the_numbers_of_the_tables() {
 }
 
 #[test]
-fn every_example_is_a_message_without_what_rest_alone_shows() {
+fn every_example_is_a_valid_message_without_its_rest_only_fields() {
     let pool = descriptors().unwrap();
-    let of_contract =
-        KINDS.iter().filter(|one| !OURS.contains(&one.kind.name) && !OUR_RESOURCES.contains(&one.kind.name));
+    let of_contract = KINDS
+        .iter()
+        .filter(|one| !NOT_IN_CONTRACT.contains(&one.kind.name) && !RESOURCES_NOT_IN_CONTRACT.contains(&one.kind.name));
     for registered in of_contract {
         let kind = registered.kind;
         let name = format!("chainguard.platform.{}.v2.{}", kind.domain.0, kind.name);

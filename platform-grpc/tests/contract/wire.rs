@@ -1,4 +1,4 @@
-//! What was on the wire stays as it was: `tests/wire.txt` may grow and never change.
+//! Checks that the wire format is only ever extended: `tests/wire.txt` is append-only.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -8,23 +8,23 @@ use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, Me
 use crate::snapshot;
 
 #[test]
-fn no_name_number_or_type_that_was_on_the_wire_changes_or_goes() {
+fn no_name_number_or_type_on_the_wire_is_changed_or_removed() {
     let found = wire();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wire.txt");
     let committed = fs::read_to_string(&path).unwrap_or_default();
     let committed: BTreeSet<_> = committed.lines().map(str::to_owned).collect();
     let gone: Vec<_> = committed.difference(&found).collect();
-    assert!(gone.is_empty(), "clients and stored bytes rely on these, whatever replaces them: {gone:#?}");
+    assert!(gone.is_empty(), "clients and stored bytes depend on these: {gone:#?}");
     if snapshot::updates() {
         let lines: Vec<_> = found.iter().map(String::as_str).collect();
         fs::write(path, lines.join("\n") + "\n").unwrap();
         return;
     }
     let new: Vec<_> = found.difference(&committed).collect();
-    assert!(new.is_empty(), "new on the wire, and accepted for ever with UPDATE_EXPECT=1: {new:#?}");
+    assert!(new.is_empty(), "new on the wire; accept permanently with UPDATE_EXPECT=1: {new:#?}");
 }
 
-/// Describes all methods, fields and values, a line each. The packages of `v2beta1` are those of `v2`.
+/// Describes all methods, fields and enum values, one per line. Skips `v2beta1`, whose packages equal those of `v2`.
 fn wire() -> BTreeSet<String> {
     let pool = descriptors().unwrap();
     let ours = |package: &str| package.starts_with("chainguard.") && !package.ends_with(".v2beta1");

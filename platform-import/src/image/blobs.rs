@@ -1,4 +1,4 @@
-//! The files of a layout, held to their digests and sizes.
+//! Reads the files of a layout and checks their digests and sizes.
 
 use std::{
     fmt::Debug,
@@ -12,18 +12,18 @@ use sha2::{Digest, Sha256};
 
 use crate::Refusal;
 
-/// Where a layout's files are.
+/// Access to the files of a layout.
 pub trait Blobs: Debug {
-    /// Opens a file by its path in the layout, such as `index.json`, and returns it with its length in bytes. Paths
-    /// are plain: names with `/` between, and never `..`.
+    /// Opens a file by its path in the layout, such as `index.json`, and returns it with its length in bytes. Paths are
+    /// names separated by `/`, and never contain `..`.
     ///
     /// # Errors
-    /// NotFound when there is no such file, and others.
+    /// NotFound for a missing file; other I/O errors.
     fn open(&self, path: &str) -> io::Result<(Box<dyn Read>, u64)>;
 }
 
 impl dyn Blobs + '_ {
-    /// Returns a file of at most so many bytes.
+    /// Reads a file of at most `largest` bytes.
     pub(super) fn file(&self, path: &str, largest: u64) -> Result<Vec<u8>, Refusal> {
         let (file, length) = self.open(path).map_err(|error| unreadable(&error))?;
         if length > largest {
@@ -35,7 +35,7 @@ impl dyn Blobs + '_ {
     }
 }
 
-/// A layout's directory. Symbolic links in it are not followed.
+/// The directory of a layout. Does not follow symbolic links in it.
 #[derive(Debug, Clone)]
 pub struct Directory(
     /// Its path.
@@ -54,39 +54,39 @@ impl Blobs for Directory {
         let file = File::open(place)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "is no file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
         }
         Ok((Box::new(file), metadata.len()))
     }
 }
 
-/// Returns the blob of a descriptor.
+/// Reads the blob of a descriptor.
 pub(super) fn read(blobs: &dyn Blobs, descriptor: &Descriptor, largest: u64) -> Result<Vec<u8>, Refusal> {
     if descriptor.size() > largest {
         return Err(Refusal::whole(format!("is larger than {largest} bytes")));
     }
     let mut bytes = Vec::new();
-    checked(blobs, descriptor, |chunk| bytes.extend_from_slice(chunk))?;
+    read_checked(blobs, descriptor, |chunk| bytes.extend_from_slice(chunk))?;
     Ok(bytes)
 }
 
-/// Reads the blob of a descriptor through, to hold it to its digest.
+/// Reads the blob of a descriptor only to check its digest.
 pub(super) fn verify(blobs: &dyn Blobs, descriptor: &Descriptor) -> Result<(), Refusal> {
-    checked(blobs, descriptor, |_| ())
+    read_checked(blobs, descriptor, |_| ())
 }
 
-fn checked(blobs: &dyn Blobs, descriptor: &Descriptor, mut each: impl FnMut(&[u8])) -> Result<(), Refusal> {
+fn read_checked(blobs: &dyn Blobs, descriptor: &Descriptor, mut visit: impl FnMut(&[u8])) -> Result<(), Refusal> {
     let digest = descriptor.digest();
     if *digest.algorithm() != DigestAlgorithm::Sha256 {
-        return Err(Refusal::whole(format!("has a digest by {}; only sha256 is known", digest.algorithm())));
+        return Err(Refusal::whole(format!("has a {} digest; only sha256 is supported", digest.algorithm())));
     }
     let hex = digest.digest();
     if hex.len() != 64 || !hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-        return Err(Refusal::whole("has a digest that is none"));
+        return Err(Refusal::whole("has a malformed digest"));
     }
     let (mut file, length) = blobs.open(&format!("blobs/sha256/{hex}")).map_err(|error| unreadable(&error))?;
     if length != descriptor.size() {
-        return Err(Refusal::whole(format!("has {length} bytes, and not the {} of its descriptor", descriptor.size())));
+        return Err(Refusal::whole(format!("has {length} bytes, but its descriptor says {}", descriptor.size())));
     }
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 64 << 10];
@@ -96,14 +96,14 @@ fn checked(blobs: &dyn Blobs, descriptor: &Descriptor, mut each: impl FnMut(&[u8
         let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
         left = left.saturating_sub(read as u64);
         hash.update(chunk);
-        each(chunk);
+        visit(chunk);
         if left == 0 {
             break;
         }
     }
     match hex::encode(hash.finalize()) == hex {
         true => Ok(()),
-        false => Err(Refusal::whole("does not have the content of its digest")),
+        false => Err(Refusal::whole("does not match its digest")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Bills of materials: SPDX 2 in JSON, by itself or as the predicate of an in-toto statement.
+//! Reads software bills of materials (SBOMs): SPDX 2 in JSON, either plain or as the predicate of an in-toto statement.
 
 use oci_spec::image::Descriptor;
 use packageurl::PackageUrl;
@@ -7,21 +7,21 @@ use serde::Deserialize;
 
 use crate::{Refusal, osv::without_place};
 
-/// Package URLs of what is no package of an image: the image itself, and what its packages were built from.
+/// Types of package URLs that are not packages in an image: the image itself, and the sources of its packages.
 const NOT_INSTALLED: &[&str] = &["oci", "docker", "github"];
 
-/// Package URLs whose namespace is a distribution and no part of the name.
-const OF_DISTRIBUTIONS: &[&str] = &["apk", "alpm", "deb", "rpm"];
+/// Types of package URLs whose namespace is a distribution and not part of the name.
+const DISTRIBUTIONS: &[&str] = &["apk", "alpm", "deb", "rpm"];
 
-/// Returns the packages that a bill of materials says are installed: those that have a package URL, sorted.
+/// Returns the installed packages that an SBOM lists, sorted: those with a package URL.
 ///
 /// # Errors
-/// When it is no SPDX 2 document in JSON.
+/// When the document is not SPDX 2 in JSON.
 pub fn sbom(bytes: &[u8]) -> Result<Vec<ImagePackage>, Refusal> {
     let read = |error: serde_json::Error| {
         Refusal::new(
             format!("line {} column {}", error.line(), error.column()),
-            format!("is not the bill of materials that is expected: {}", without_place(&error)),
+            format!("must be an SPDX 2 document in JSON: {}", without_place(&error)),
         )
     };
     let statement: Statement = serde_json::from_slice(bytes).map_err(read)?;
@@ -38,8 +38,8 @@ pub fn sbom(bytes: &[u8]) -> Result<Vec<ImagePackage>, Refusal> {
     Ok(packages)
 }
 
-/// Tells whether a layer is a bill of materials in SPDX by what its descriptor says.
-pub(super) fn may_be(layer: &Descriptor) -> bool {
+/// Returns whether a layer is an SPDX document according to its descriptor.
+pub(super) fn is_sbom(layer: &Descriptor) -> bool {
     let kind = layer.media_type().to_string();
     let predicate = layer.annotations().as_ref().and_then(|annotations| annotations.get("in-toto.io/predicate-type"));
     match kind.as_str() {
@@ -49,7 +49,7 @@ pub(super) fn may_be(layer: &Descriptor) -> bool {
     }
 }
 
-/// An in-toto statement; of anything else it has nothing.
+/// An in-toto statement. Any other document has no predicate.
 #[derive(Deserialize)]
 struct Statement {
     predicate: Option<Document>,
@@ -85,7 +85,7 @@ impl Package {
         if NOT_INSTALLED.contains(&url.ty()) {
             return None;
         }
-        let name = match url.namespace().filter(|_| !OF_DISTRIBUTIONS.contains(&url.ty())) {
+        let name = match url.namespace().filter(|_| !DISTRIBUTIONS.contains(&url.ty())) {
             Some(namespace) => format!("{namespace}/{}", url.name()),
             None => url.name().to_owned(),
         };

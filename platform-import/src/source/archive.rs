@@ -1,8 +1,8 @@
-//! Archives: tar, as it is or packed by zstd or gzip.
+//! Reads tar archives, plain or compressed with zstd or gzip.
 //!
-//! Entries are taken raw, so that the headers which tar writes before an entry for a long name are bounded like all
-//! else. An entry's name is for its reader: nothing is opened by it. One that would lead elsewhere is refused all the
-//! same, as no honest archive has one.
+//! Reads raw entries, so that the headers that tar writes before an entry with a long name are limited like everything
+//! else. The name of an entry is for the reader and is never used to open a file. An entry whose name points outside
+//! the archive is still rejected, since no honest archive contains one.
 
 use std::{
     io::{self, Read},
@@ -12,19 +12,19 @@ use std::{
 
 use tar::{Archive, EntryType, PaxExtensions};
 
-use super::{Flow, Found, Limits, too_large, unpacked, unreadable};
+use super::{Flow, Found, Limits, decompressed, too_large, unreadable};
 use crate::Refusal;
 
-/// The most bytes of what tar writes before an entry for its name and attributes.
+/// The maximum size of a header that tar writes before an entry for its name and attributes, in bytes.
 const MAX_EXTENSION: u64 = 64 << 10;
 
-/// Tells whether a file is an archive by its name.
-pub(super) fn is_one(name: &str) -> bool {
+/// Returns whether a file is an archive, by its name.
+pub(super) fn is_archive(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     [".tar", ".tar.zst", ".tzst", ".tar.gz", ".tgz"].iter().any(|suffix| name.ends_with(suffix))
 }
 
-/// Visits the documents of an archive. What is damaged ends it.
+/// Visits the documents of an archive. Ends at the first damaged entry.
 pub(super) fn documents(
     path: &Path,
     limits: &Limits,
@@ -34,8 +34,8 @@ pub(super) fn documents(
 ) -> Flow {
     let place = path.display().to_string();
     let refused = |error: io::Error| Found::Refused(Refusal::new(&place, unreadable(&error)));
-    match unpacked(path, limits, read) {
-        Ok(unpacked) => match entries(unpacked, &place, limits, wanted, visit) {
+    match decompressed(path, limits, read) {
+        Ok(decompressed) => match entries(decompressed, &place, limits, wanted, visit) {
             Ok(flow) => flow,
             Err(error) => visit(refused(error)),
         },
@@ -80,8 +80,8 @@ fn entries(
                 let name = long_name.take().unwrap_or_else(|| entry.header().path_bytes().into_owned());
                 let name = String::from_utf8_lossy(&name);
                 let place = &format!("{archive}: {name}");
-                let found = if leads_out(&name) {
-                    Found::Refused(Refusal::new(place, "has a name that leads out of the archive"))
+                let found = if points_outside(&name) {
+                    Found::Refused(Refusal::new(place, "has a name that points outside the archive"))
                 } else if !wanted(&name) {
                     Found::Ignored
                 } else if size > limits.document {
@@ -90,7 +90,7 @@ fn entries(
                     bytes.clear();
                     (&mut entry).take(size).read_to_end(&mut bytes)?;
                     if (bytes.len() as u64) < size {
-                        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends before it should"));
+                        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive is truncated"));
                     }
                     Found::Document { place, bytes: &bytes }
                 };
@@ -121,6 +121,6 @@ fn extension(entry: &mut impl Read, size: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn leads_out(name: &str) -> bool {
+fn points_outside(name: &str) -> bool {
     name.starts_with('/') || name.contains('\0') || name.split(['/', '\\']).any(|part| part == "..")
 }

@@ -1,4 +1,4 @@
-//! Archives, honest and hostile.
+//! Tests of archives, valid and hostile.
 
 use std::{fs, io::Write, path::PathBuf};
 
@@ -19,7 +19,7 @@ fn header(name: &str, kind: EntryType, size: usize) -> Header {
     header
 }
 
-/// Returns an archive with these entries.
+/// Builds an archive with these entries.
 fn tar(entries: &[(&str, EntryType, &str)]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for (name, kind, text) in entries {
@@ -39,7 +39,7 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_archive_says_the_same_plain_and_packed() {
+fn an_archive_is_read_the_same_plain_and_compressed() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     let long = format!("{}/c.yaml", "long".repeat(60));
     let mut builder = Builder::new(Vec::new());
@@ -63,7 +63,7 @@ fn an_archive_says_the_same_plain_and_packed() {
 }
 
 #[test]
-fn what_leads_out_of_an_archive_is_refused_links_are_ignored_and_the_rest_is_read() {
+fn names_outside_the_archive_are_rejected_links_are_ignored_and_the_rest_is_read() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     let text = document("a", &["CGA-1"]);
     let bytes = tar(&[
@@ -79,11 +79,11 @@ fn what_leads_out_of_an_archive_is_refused_links_are_ignored_and_the_rest_is_rea
     ]);
     let done = world.import(world.advisories(), &[&file(&dir, "a.tar", &bytes)]).unwrap();
     assert_eq!((done.counts("advisories"), done.ignored, done.refused), ((1, 0, 0), 4, 3));
-    assert!(world.refused.iter().all(|told| told.ends_with("has a name that leads out of the archive")));
+    assert!(world.refused.iter().all(|expected| expected.ends_with("has a name that points outside the archive")));
 }
 
 #[test]
-fn bombs_are_refused_before_they_take_memory() {
+fn decompression_bombs_are_rejected_before_they_use_memory() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     world.limits = Limits { document: 10_000, archive: 100_000, entries: 20 };
     let zeros = "0".repeat(90_000);
@@ -96,18 +96,18 @@ fn bombs_are_refused_before_they_take_memory() {
     let ignored: Vec<_> = (0..3).map(|_| ("zeros", EntryType::Regular, zeros.as_str())).collect();
     let many: Vec<_> = (0..21).map(|_| ("a", EntryType::Regular, "")).collect();
     let name = [("././@LongLink", EntryType::GNULongName, zeros.as_str())];
-    for (entries, told) in [
+    for (entries, expected) in [
         (&ignored[..], "unpacks to more than 100000 bytes"),
         (&many, "has more than 20 entries"),
         (&name, "has a name or attributes of more than 65536 bytes"),
     ] {
         world.import(world.advisories(), &[&file(&dir, "bomb.tar.zst", &zstd(&tar(entries)))]).unwrap();
-        assert!(world.refused.len() == 1 && world.refused[0].ends_with(told), "{told}: {:?}", world.refused);
+        assert!(world.refused.len() == 1 && world.refused[0].ends_with(expected), "{expected}: {:?}", world.refused);
     }
 }
 
 #[test]
-fn a_damaged_archive_is_refused_from_where_it_is_damaged() {
+fn a_damaged_archive_is_rejected_from_the_damage_on() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     let (first, second) = (document("a", &["CGA-1"]), document("b", &["CGA-1"]));
     let whole = tar(&[("a.yaml", EntryType::Regular, &first), ("b.yaml", EntryType::Regular, &second)]);

@@ -1,4 +1,4 @@
-//! Image layouts that the tests make themselves.
+//! Tests of image layouts, which the tests build themselves.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use platform_core::{
     uid::Uid,
 };
 use platform_import::{
-    What,
+    Dataset,
     image::{Directory, layout},
 };
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ impl Layout {
         self.json(INDEX, &json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests }))
     }
 
-    /// Writes an image with a layer of these bytes, and these layers besides.
+    /// Writes an image with a layer of these bytes and additional layers; returns its descriptor.
     fn image(&self, architecture: &str, layer: &[u8], more: &[Value]) -> Value {
         let config =
             json!({ "architecture": architecture, "os": "linux", "rootfs": { "type": "layers", "diff_ids": [] } });
@@ -99,7 +99,7 @@ fn packages(platform: &ImagePlatform) -> Vec<&str> {
 }
 
 #[test]
-fn every_index_and_every_image_becomes_one_with_architectures_and_sizes() {
+fn every_index_and_manifest_becomes_an_image_with_architectures_and_sizes() {
     let layout = Layout::new();
     let (amd64, arm64) = (layout.image("amd64", b"one", &[]), layout.image("arm64", b"three", &[]));
     let inner = layout.index(std::slice::from_ref(&arm64));
@@ -128,7 +128,7 @@ fn every_index_and_every_image_becomes_one_with_architectures_and_sizes() {
 }
 
 #[test]
-fn bills_of_materials_are_found_as_a_layer_as_an_artifact_and_as_an_attestation() {
+fn sboms_are_found_as_a_layer_as_an_artifact_and_as_an_attestation() {
     let layout = Layout::new();
     let own = layout.json("application/spdx+json", &sbom("own"));
     let image = layout.image("amd64", b"one", &[own]);
@@ -148,23 +148,19 @@ fn bills_of_materials_are_found_as_a_layer_as_an_artifact_and_as_an_attestation(
     let index = layout.index(&[image.clone(), with(attestation, "annotations", annotations)]);
     layout.top(&[index, layout.json(MANIFEST, &artifact)]);
     let (images, refused) = layout.read();
-    assert_eq!((refused, images.len()), (vec![], 2), "what is about an image is none");
+    assert_eq!((refused, images.len()), (vec![], 2), "a manifest about an image is not an image");
     for image in &images {
         assert_eq!(packages(&image.platforms[0]), ["attached", "attested", "own"]);
     }
 }
 
 #[test]
-fn what_does_not_agree_with_its_descriptor_is_refused_and_other_images_are_read() {
+fn a_blob_that_does_not_match_its_descriptor_is_rejected_and_other_images_are_read() {
     let layout = Layout::new();
     let good = layout.image("amd64", b"good", &[]);
-    for (name, told, spoil) in [
-        (
-            "content",
-            "does not have the content of its digest",
-            (|path, _| fs::write(path, "changed").unwrap()) as fn(&Path, &Path),
-        ),
-        ("size", "has 9 bytes, and not the 7 of its descriptor", |path, _| fs::write(path, "nine byte").unwrap()),
+    for (name, expected, damage) in [
+        ("content", "does not match its digest", (|path, _| fs::write(path, "changed").unwrap()) as fn(&Path, &Path)),
+        ("size", "has 9 bytes, but its descriptor says 7", |path, _| fs::write(path, "nine byte").unwrap()),
         ("missing", "is missing", |path, _| fs::remove_file(path).unwrap()),
         ("link", "is a symbolic link", |path, elsewhere| {
             fs::rename(path, elsewhere).unwrap();
@@ -177,51 +173,51 @@ fn what_does_not_agree_with_its_descriptor_is_refused_and_other_images_are_read(
         let index = layout.index(&[good.clone(), bad.clone()]);
         layout.top(std::slice::from_ref(&index));
         let outside = tempfile::tempdir().unwrap();
-        spoil(&layout.path().join("blobs/sha256").join(hex(layer)), &outside.path().join("blob"));
+        damage(&layout.path().join("blobs/sha256").join(hex(layer)), &outside.path().join("blob"));
         let (images, refused) = layout.read();
         assert_eq!(images.iter().map(|image| image.digest.clone()).collect::<Vec<_>>(), [digest(&good)], "{name}");
-        assert_eq!(refused[0], format!("{}: layers[0]: {told}", digest(&bad)));
-        assert_eq!(refused[1], format!("{}: has {}, which is refused", digest(&index), digest(&bad)));
+        assert_eq!(refused[0], format!("{}: layers[0]: {expected}", digest(&bad)));
+        assert_eq!(refused[1], format!("{}: contains {}, which was rejected", digest(&index), digest(&bad)));
     }
 }
 
 #[test]
-fn what_is_no_layout_is_refused() {
-    let spoiled = |name: &str, text: &str| {
+fn an_invalid_layout_is_rejected() {
+    let damaged = |name: &str, text: &str| {
         let layout = Layout::new();
         fs::write(layout.path().join(name), text).unwrap();
         layout.read().1.join("\n")
     };
-    assert!(spoiled("oci-layout", r#"{"imageLayoutVersion":"2.0.0"}"#).contains("must be 1.x, and is `2.0.0`"));
-    assert!(spoiled("oci-layout", "{}").starts_with("oci-layout: is not the marker"));
-    assert!(spoiled("index.json", "[]").starts_with("index.json: is not the index"));
+    assert!(damaged("oci-layout", r#"{"imageLayoutVersion":"2.0.0"}"#).contains("must be 1.x, not `2.0.0`"));
+    assert!(damaged("oci-layout", "{}").starts_with("oci-layout: must be a valid image layout marker"));
+    assert!(damaged("index.json", "[]").starts_with("index.json: must be a valid image index"));
     assert!(
-        spoiled("index.json", r#"{"schemaVersion":1,"manifests":[]}"#)
+        damaged("index.json", r#"{"schemaVersion":1,"manifests":[]}"#)
             .starts_with("index.json: schemaVersion: must be 2")
     );
-    let nowhere = Directory("/nonexistent".into());
-    assert_eq!(layout(&nowhere, 1).refused[0].to_string(), "oci-layout: is missing");
+    let missing = Directory("/nonexistent".into());
+    assert_eq!(layout(&missing, 1).refused[0].to_string(), "oci-layout: is missing");
     let escaping = json!({ "mediaType": MANIFEST, "digest": "sha256:../../../../etc/passwd", "size": 1 });
-    assert!(!spoiled("index.json", &json!({ "schemaVersion": 2, "manifests": [escaping] }).to_string()).is_empty());
+    assert!(!damaged("index.json", &json!({ "schemaVersion": 2, "manifests": [escaping] }).to_string()).is_empty());
     let other = json!({ "mediaType": MANIFEST, "digest": format!("sha512:{}", "0".repeat(128)), "size": 1 });
-    let told = spoiled("index.json", &json!({ "schemaVersion": 2, "manifests": [other] }).to_string());
-    assert!(told.contains("only sha256 is known"), "{told}");
+    let expected = damaged("index.json", &json!({ "schemaVersion": 2, "manifests": [other] }).to_string());
+    assert!(expected.contains("only sha256 is supported"), "{expected}");
 }
 
 #[test]
-fn a_layout_is_imported_into_its_repo_and_a_second_time_nothing_changes() {
+fn a_layout_is_imported_into_its_repo_and_a_second_import_changes_nothing() {
     let (mut world, layout) = (World::new(), Layout::new());
     let sbom = layout.json("application/spdx+json", &sbom("zlib"));
     let image = layout.image("amd64", b"one", &[sbom]);
     layout.top(std::slice::from_ref(&image));
-    let what = What::Images { repo: world.repo() };
+    let dataset = Dataset::Images { repo: world.repo() };
     for counts in [(1, 0, 0), (0, 0, 1)] {
-        let done = world.import(what.clone(), &[layout.path()]).unwrap();
+        let done = world.import(dataset.clone(), &[layout.path()]).unwrap();
         assert_eq!((done.counts("images"), done.refused), (counts, 0));
     }
-    let What::Images { repo } = what else { unreachable!() };
+    let Dataset::Images { repo } = dataset else { unreachable!() };
     let uid = Image { digest: digest(&image), ..Image::default() }.uid_in(&Uid::parse(&repo).unwrap());
     assert!(uid.is_below(&repo));
-    let nowhere = What::Images { repo: format!("{}/{}", super::support::ORG, "0".repeat(16)) };
-    assert!(world.import(nowhere, &[layout.path()]).unwrap_err().contains("NOT_FOUND"));
+    let missing = Dataset::Images { repo: format!("{}/{}", super::support::ORG, "0".repeat(16)) };
+    assert!(world.import(missing, &[layout.path()]).unwrap_err().contains("NOT_FOUND"));
 }

@@ -1,4 +1,4 @@
-//! Imports into a platform on the memory store: files, folders, archives, layouts and lines.
+//! Tests of imports into a platform on the memory store: files, folders, archives, layouts and lines.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -13,7 +13,7 @@ use platform_core::resources::{
     libraries::{Artifact, ArtifactVersion},
     vulnerabilities::Advisory,
 };
-use platform_import::{What, source::Limits};
+use platform_import::{Dataset, source::Limits};
 use support::{Counts, World, document};
 
 #[test]
@@ -38,7 +38,7 @@ fn a_second_import_writes_nothing_and_a_changed_document_changes_one() {
 }
 
 #[test]
-fn the_same_advisory_in_two_documents_is_taken_from_the_first_however_often_it_is_imported() {
+fn the_same_advisory_in_two_documents_is_taken_from_the_first_at_every_import() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     let (first, second) = (dir.path().join("1.yaml"), dir.path().join("2.yaml"));
     fs::write(&first, document("a", &["CGA-1"])).unwrap();
@@ -47,12 +47,12 @@ fn the_same_advisory_in_two_documents_is_taken_from_the_first_however_often_it_i
         let done = world.import(world.advisories(), &[dir.path()]).unwrap();
         assert_eq!(done.counts("advisories"), counts);
         let place = second.display();
-        assert_eq!(world.refused, [format!("{place}: advisories[0]: was given before, by another document")]);
+        assert_eq!(world.refused, [format!("{place}: advisories[0]: duplicates a resource of an earlier document")]);
     }
 }
 
 #[test]
-fn what_the_platform_refuses_is_told_with_its_file_and_place_and_the_rest_is_written() {
+fn resources_that_the_platform_rejects_are_reported_with_file_and_place_and_the_rest_is_written() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     let file = dir.path().join("a.yaml");
     let text = document("a", &["CGA-1", "CGA-2"]).replacen("id: CGA-1", "id: \"CGA\\e1\"", 1);
@@ -60,9 +60,9 @@ fn what_the_platform_refuses_is_told_with_its_file_and_place_and_the_rest_is_wri
     fs::write(dir.path().join("b.yaml"), "schema-version: 2\nnothing").unwrap();
     let done = world.import(world.advisories(), &[dir.path()]).unwrap();
     assert_eq!((done.counts("advisories"), done.refused), ((1, 0, 0), 2));
-    let told = world.refused.join("\n");
-    assert!(told.contains(&format!("{}: advisories[0]: advisoryId: must be text", file.display())), "{told}");
-    assert!(told.contains("b.yaml: line "), "{told}");
+    let expected = world.refused.join("\n");
+    assert!(expected.contains(&format!("{}: advisories[0]: advisoryId: must be text", file.display())), "{expected}");
+    assert!(expected.contains("b.yaml: line "), "{expected}");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn an_advisory_whose_component_is_in_hundreds_of_places_is_imported() {
 }
 
 #[test]
-fn records_come_from_json_and_yaml_in_one_folder() {
+fn records_are_read_from_json_and_yaml_in_one_folder() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     fs::create_dir_all(dir.path().join("deep/er")).unwrap();
     fs::write(
@@ -91,15 +91,15 @@ fn records_come_from_json_and_yaml_in_one_folder() {
     )
     .unwrap();
     fs::write(dir.path().join("b.yaml"), "id: PYSEC-1\ndetails: d\n").unwrap();
-    let done = world.import(What::Osv, &[dir.path()]).unwrap();
+    let done = world.import(Dataset::Osv, &[dir.path()]).unwrap();
     assert_eq!((done.counts("vulnerabilityMetadata"), done.refused), ((2, 0, 0), 0));
     let found: Vec<VulnerabilityMetadata> = world.list(&[("id", "GO-1")]);
     assert_eq!(found[0].severities.len(), 1);
-    assert_eq!(world.import(What::Osv, &[dir.path()]).unwrap().counts("vulnerabilityMetadata"), (0, 0, 2));
+    assert_eq!(world.import(Dataset::Osv, &[dir.path()]).unwrap().counts("vulnerabilityMetadata"), (0, 0, 2));
 }
 
 #[test]
-fn lines_become_artifacts_and_versions_and_a_bad_line_is_refused_by_its_number() {
+fn lines_become_artifacts_and_versions_and_an_invalid_line_is_reported_with_its_number() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     let file = dir.path().join("a.ndjson");
     let lines = [
@@ -109,7 +109,7 @@ fn lines_become_artifacts_and_versions_and_a_bad_line_is_refused_by_its_number()
         r#"{"ecosystem":"java","name":"b:c","versions":[{"version":"1\u0000"},{"version":"2"}]}"#,
     ];
     fs::write(&file, lines.join("\n")).unwrap();
-    let done = world.import(What::Artifacts, &[&file]).unwrap();
+    let done = world.import(Dataset::Artifacts, &[&file]).unwrap();
     assert_eq!((done.documents, done.counts("artifacts"), done.counts("artifactVersions")), (3, (2, 0, 0), (3, 0, 0)));
     let place = file.display();
     assert!(world.refused[0].starts_with(&format!("{place}:3: ")), "{:?}", world.refused);
@@ -118,12 +118,12 @@ fn lines_become_artifacts_and_versions_and_a_bad_line_is_refused_by_its_number()
     assert_eq!(versions.iter().map(|one| one.version.as_str()).collect::<Vec<_>>(), ["1.10", "1.9"]);
     let artifacts: Vec<Artifact> = world.list(&[("ecosystems", "ECOSYSTEM_PYTHON")]);
     assert_eq!((artifacts[0].latest_version.as_str(), artifacts[0].version_count), ("1.10", 2));
-    let again = world.import(What::Artifacts, &[&file]).unwrap();
+    let again = world.import(Dataset::Artifacts, &[&file]).unwrap();
     assert_eq!((again.counts("artifacts"), again.counts("artifactVersions")), ((0, 0, 2), (0, 0, 3)));
 }
 
 #[test]
-fn what_is_missing_or_no_document_is_refused_and_the_other_files_are_read() {
+fn missing_and_unsupported_files_are_rejected_and_the_other_files_are_read() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     let (missing, other, good) = (dir.path().join("no.yaml"), dir.path().join("a.txt"), dir.path().join("b.yml"));
     fs::write(&other, "x").unwrap();
@@ -131,11 +131,11 @@ fn what_is_missing_or_no_document_is_refused_and_the_other_files_are_read() {
     let done = world.import(world.advisories(), &[&missing, &other, &good]).unwrap();
     assert_eq!((done.counts("advisories"), done.refused), ((1, 0, 0), 2));
     assert!(world.refused[0].ends_with("no.yaml: is missing"), "{:?}", world.refused);
-    assert!(world.refused[1].contains("a.txt: is neither"), "{:?}", world.refused);
+    assert!(world.refused[1].contains("a.txt: has an unsupported name"), "{:?}", world.refused);
 }
 
 #[test]
-fn a_document_that_is_larger_than_it_may_be_is_refused_and_the_rest_is_read() {
+fn a_document_that_is_too_large_is_rejected_and_the_rest_is_read() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     fs::write(dir.path().join("a.yaml"), format!("{}\n# {}", document("a", &["CGA-1"]), "x".repeat(1000))).unwrap();
     fs::write(dir.path().join("b.yaml"), document("b", &["CGA-1"])).unwrap();
@@ -157,15 +157,15 @@ fn links_in_folders_are_not_followed() {
 }
 
 #[test]
-fn more_than_a_lot_is_written_and_a_sink_that_fails_ends_the_import() {
+fn several_batches_are_written_and_a_failing_sink_ends_the_import() {
     let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
     let file = dir.path().join("a.ndjson");
     let line = |n: u32| format!(r#"{{"ecosystem":"python","name":"p{n}","versions":[{{"version":"1"}}]}}"#);
     fs::write(&file, (0..1200).map(line).collect::<Vec<_>>().join("\n")).unwrap();
     world.fails_after = Some(700);
-    assert!(world.import(What::Artifacts, &[&file]).is_err());
+    assert!(world.import(Dataset::Artifacts, &[&file]).is_err());
     world.fails_after = None;
-    let done = world.import(What::Artifacts, &[&file]).unwrap();
+    let done = world.import(Dataset::Artifacts, &[&file]).unwrap();
     let (created, updated, unchanged) = done.counts("artifactVersions");
     assert_eq!((created + unchanged, updated), (1200, 0));
     assert!(unchanged >= 250, "what was written before stays: {unchanged}");

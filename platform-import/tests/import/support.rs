@@ -1,4 +1,4 @@
-//! A platform to import into, and documents.
+//! Shared test support: a platform to import into, and documents.
 
 #[path = "../../../platform-http/tests/support/setting.rs"]
 mod setting;
@@ -13,7 +13,7 @@ use platform_core::{
     resources::registry::Repo,
     uid::Uid,
 };
-use platform_import::{Done, Options, Refusal, Sink, Summary, Watcher, What, run, source::Limits};
+use platform_import::{Dataset, Done, Options, Refusal, Sink, Summary, Watcher, run, source::Limits};
 use pollster::block_on;
 
 use setting::OPERATOR;
@@ -23,9 +23,9 @@ pub(crate) struct World {
     pub(crate) platform: Platform,
     pub(crate) operator: Caller,
     pub(crate) limits: Limits,
-    /// What the last import refused.
+    /// The refusals of the last import.
     pub(crate) refused: Vec<String>,
-    /// After how many resources the sink fails.
+    /// The number of resources after which the sink fails.
     pub(crate) fails_after: Option<usize>,
 }
 
@@ -36,23 +36,23 @@ impl World {
         Self { platform, operator, limits: Limits::default(), refused: Vec::new(), fails_after: None }
     }
 
-    pub(crate) fn advisories(&self) -> What {
-        What::Advisories { group: ORG.to_owned(), namespace: "wolfi".to_owned() }
+    pub(crate) fn advisories(&self) -> Dataset {
+        Dataset::Advisories { group: ORG.to_owned(), namespace: "wolfi".to_owned() }
     }
 
-    /// Returns the uid of a new repo.
+    /// Creates a repo; returns its uid.
     pub(crate) fn repo(&self) -> String {
         let repo = Repo { name: "repo".to_owned(), ..Repo::default() };
         block_on(self.platform.create(&self.operator, ORG, &repo)).unwrap().uid.to_string()
     }
 
-    pub(crate) fn import(&mut self, what: What, paths: &[&Path]) -> Result<Summary, String> {
+    pub(crate) fn import(&mut self, dataset: Dataset, paths: &[&Path]) -> Result<Summary, String> {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        let options = Options { what, paths, limits: self.limits.clone() };
-        let mut told = Told(Vec::new());
+        let options = Options { dataset, paths, limits: self.limits.clone() };
+        let mut refusals = Refusals(Vec::new());
         let mut sink = Into { world: self, left: self.fails_after };
-        let done = run(&options, &mut sink, &mut told);
-        self.refused = told.0;
+        let done = run(&options, &mut sink, &mut refusals);
+        self.refused = refusals.0;
         done
     }
 
@@ -86,9 +86,9 @@ impl Sink for Into<'_> {
     }
 }
 
-struct Told(Vec<String>);
+struct Refusals(Vec<String>);
 
-impl Watcher for Told {
+impl Watcher for Refusals {
     fn refused(&mut self, refusal: &Refusal) {
         self.0.push(refusal.to_string());
     }
@@ -109,7 +109,7 @@ impl Counts for Summary {
     }
 }
 
-/// Returns a document of a package with these advisories.
+/// Builds a document of a package with these advisories.
 pub(crate) fn document(package: &str, ids: &[&str]) -> String {
     let entry = |id: &&str| {
         format!(

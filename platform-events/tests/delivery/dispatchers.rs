@@ -1,4 +1,4 @@
-//! Several dispatchers over one store, and what ends without a word.
+//! Tests of several dispatchers over one store, and of crashes.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -6,10 +6,10 @@ use platform_core::outbox::Outbox;
 use platform_core::resources::events::Subscription;
 use platform_events::Answer;
 
-use crate::common::{Scripted, World, at_once};
+use crate::common::{Scripted, World, respond};
 
 #[tokio::test(start_paused = true)]
-async fn two_dispatchers_share_the_work_and_deliver_nothing_twice() {
+async fn two_dispatchers_share_the_work_without_duplicates() {
     let world = World::new().await;
     let mut groups = Vec::new();
     for n in 0..30 {
@@ -17,9 +17,9 @@ async fn two_dispatchers_share_the_work_and_deliver_nothing_twice() {
         world.subscribe(&group, &format!("https://sink{n}.test/")).await;
         groups.push(group);
     }
-    // Each takes its time, so that both are at work at once; the sink refuses to be handed two events at a time.
-    let by = |name: &str| Scripted::named(name);
-    let (one, two) = (by("one"), by("two"));
+    // Each attempt takes a while, so that both dispatchers work concurrently. The sink panics when it is given two
+    // events of a subscription at once.
+    let (one, two) = (Scripted::slow(), Scripted::slow());
     let first = world.deliver(&one, |options| (options.name, options.lanes) = ("one".to_owned(), 10));
     let second = world.deliver(&two, |options| (options.name, options.lanes) = ("two".to_owned(), 10));
     let mut expected = 0;
@@ -34,30 +34,30 @@ async fn two_dispatchers_share_the_work_and_deliver_nothing_twice() {
     }
     first.stop().await;
     second.stop().await;
-    assert_eq!(one.count() + two.count(), expected, "nothing came twice");
+    assert_eq!(one.count() + two.count(), expected, "no event is delivered twice");
     let ids: HashSet<_> = [&one, &two].into_iter().flat_map(|sink| sink.ids()).collect();
     assert_eq!(ids.len(), expected);
-    assert!(one.count() > 0 && two.count() > 0, "both worked: {} and {}", one.count(), two.count());
+    assert!(one.count() > 0 && two.count() > 0, "both deliver: {} and {}", one.count(), two.count());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_dispatcher_leaves_that_ends_without_a_word_another_delivers_when_its_lease_is_over() {
+async fn another_dispatcher_takes_over_after_a_crash_when_the_lease_expires() {
     let world = World::new().await;
     world.subscribe(&world.org, "https://a.test/").await;
     let sink = Scripted::new(|_, _, _| (Duration::from_millis(20), Answer::Status(200)));
     let crashed = world.deliver(&sink, |options| options.name = "one".to_owned());
     let expected = world.repos(&world.org, 100).await;
-    sink.has("https://a.test/", 30).await;
+    sink.wait_for("https://a.test/", 30).await;
     drop(crashed);
     let before = sink.taken("https://a.test/").len();
-    let begun = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let _second = world.deliver(&sink, |options| options.name = "two".to_owned());
-    sink.has("https://a.test/", before + 1).await;
-    assert!(begun.elapsed() > Duration::from_secs(15), "the lease was held: {:?}", begun.elapsed());
+    sink.wait_for("https://a.test/", before + 1).await;
+    assert!(start.elapsed() > Duration::from_secs(15), "the lease is respected: {:?}", start.elapsed());
     while sink.taken("https://a.test/").last() != expected.last() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // At least once, in order, and again with the id that they had.
+    // At least once, in order, and duplicates with the same id.
     let (mut subjects, mut ids) = (Vec::new(), HashSet::new());
     for (subject, id) in &sink.taken.lock()["https://a.test/"] {
         if ids.insert(id.clone()) {
@@ -68,58 +68,59 @@ async fn what_a_dispatcher_leaves_that_ends_without_a_word_another_delivers_when
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_comes_back_with_its_name_goes_on_at_once() {
+async fn a_dispatcher_that_restarts_with_its_name_continues_at_once() {
     let world = World::new().await;
     world.subscribe(&world.org, "https://a.test/").await;
-    let sink = Scripted::new(|_, _, attempt| at_once(if attempt == 1 { 503 } else { 200 }));
+    let sink = Scripted::new(|_, _, attempt| respond(if attempt == 1 { 503 } else { 200 }));
     drop(world.deliver(&sink, |_| {}));
     world.repos(&world.org, 10).await;
     let crashed = world.deliver(&sink, |_| {});
-    sink.has("https://a.test/", 3).await;
+    sink.wait_for("https://a.test/", 3).await;
     drop(crashed);
-    let begun = tokio::time::Instant::now();
-    let sink = Scripted::good();
+    let start = tokio::time::Instant::now();
+    let sink = Scripted::accepting();
     let _again = world.deliver(&Arc::clone(&sink), |_| {});
-    sink.has("https://a.test/", 7).await;
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    sink.wait_for("https://a.test/", 7).await;
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lane_that_waited_for_its_turn_longer_than_its_lease_delivers_nothing_that_is_anothers_by_now() {
+async fn a_lane_that_waits_for_a_permit_longer_than_its_lease_delivers_nothing_twice() {
     let world = World::new().await;
-    let (busy, waits) = (world.group().await, world.group().await);
+    let (busy, waiting) = (world.group().await, world.group().await);
     world.subscribe(&busy, "https://busy.test/").await;
-    world.subscribe(&waits, "https://waits.test/").await;
-    let expected = world.repos(&busy, 150).await.len() + world.repos(&waits, 150).await.len();
+    world.subscribe(&waiting, "https://waiting.test/").await;
+    let expected = world.repos(&busy, 150).await.len() + world.repos(&waiting, 150).await.len();
     let sink = Scripted::new(|_, _, _| (Duration::from_millis(900), Answer::Status(200)));
-    // The turns of one grow longer than a lease, and the other waits for its own meanwhile.
+    // With one lane, the batches of one subscription outlast the lease of the other, which waits for its permit.
     let first = world.deliver(&sink, |options| (options.name, options.lanes) = ("one".to_owned(), 1));
-    sink.has("https://waits.test/", 1).await;
+    sink.wait_for("https://waiting.test/", 1).await;
     let second = world.deliver(&sink, |options| options.name = "two".to_owned());
     while sink.ids().iter().collect::<HashSet<_>>().len() < expected {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     first.stop().await;
     second.stop().await;
-    assert_eq!(sink.count(), expected, "nothing came twice");
+    assert_eq!(sink.count(), expected, "no event is delivered twice");
 }
 
 #[tokio::test(start_paused = true)]
-async fn data_that_nothing_refers_to_is_deleted_when_a_dispatcher_begins_and_later() {
+async fn unreferenced_event_data_is_deleted_at_the_start_and_periodically() {
     let world = World::new().await;
     let repo = world.repos(&world.org, 1).await.remove(0);
-    let sink = Scripted::good();
+    let sink = Scripted::accepting();
     let mut delivering = None;
     for _ in 0..2 {
         let group = world.org.clone();
-        let gone = [world.subscribe(&group, "https://a.test/").await, world.subscribe(&group, "https://b.test/").await];
+        let deleted =
+            [world.subscribe(&group, "https://a.test/").await, world.subscribe(&group, "https://b.test/").await];
         if delivering.is_some() {
-            // What waits is left to itself while its subscriptions are deleted.
-            Outbox::of(&world.platform).take(&gone[0], "another", 60_000).await.unwrap();
-            Outbox::of(&world.platform).take(&gone[1], "another", 60_000).await.unwrap();
+            // Leases held by another dispatcher keep this one from delivering while the subscriptions are deleted.
+            Outbox::of(&world.platform).take(&deleted[0], "another", 60_000).await.unwrap();
+            Outbox::of(&world.platform).take(&deleted[1], "another", 60_000).await.unwrap();
         }
         world.grow(&repo).await;
-        for subscription in &gone {
+        for subscription in &deleted {
             world.platform.delete::<Subscription>(&world.operator, subscription).await.unwrap();
         }
         assert_eq!(world.count("EventBody").await, 1);
@@ -130,7 +131,7 @@ async fn data_that_nothing_refers_to_is_deleted_when_a_dispatcher_begins_and_lat
 }
 
 #[tokio::test(start_paused = true)]
-async fn shared_data_counts_in_full_at_each_subscription() {
+async fn shared_data_counts_in_full_for_each_subscription() {
     let world = World::new().await;
     let repo = world.repos(&world.org, 1).await.remove(0);
     let a = world.subscribe(&world.org, "https://a.test/").await;
@@ -141,7 +142,7 @@ async fn shared_data_counts_in_full_at_each_subscription() {
     let (all, _) = Outbox::of(&world.platform).weigh(&b, None).await.unwrap();
     assert!(all > 20 * 6_000, "{all}");
     let bound = all / 4;
-    let sink = Scripted::new(|_, _, _| at_once(503));
+    let sink = Scripted::new(|_, _, _| respond(503));
     let _delivering = world.deliver(&sink, |options| options.policy.backlog_bytes = bound);
     tokio::time::sleep(Duration::from_secs(60)).await;
     for subscription in [&a, &b] {
@@ -150,5 +151,5 @@ async fn shared_data_counts_in_full_at_each_subscription() {
     }
     let dead = world.dead().await.len() as u64;
     assert!((30..=34).contains(&dead), "{dead}");
-    assert_eq!(world.count("EventBody").await, 20, "of what is given up dead letters have it");
+    assert_eq!(world.count("EventBody").await, 20, "dead letters still refer to it");
 }

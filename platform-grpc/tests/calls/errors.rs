@@ -1,15 +1,15 @@
-//! Refusals: the same codes, messages and details as over REST.
+//! Tests of errors: the codes, messages and details equal those of REST.
 
 use prost::Message;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::support::{Both, OPERATOR, ORG, as_rest};
+use crate::support::{OPERATOR, ORG, TestServer, as_rest};
 
 #[tokio::test]
-async fn both_refuse_with_the_same_code_message_and_details() {
-    let both = Both::new().await;
-    both.repo("nginx").await;
+async fn both_transports_return_the_same_code_message_and_details() {
+    let server = TestServer::new().await;
+    server.repo("nginx").await;
     let missing = format!("{ORG}/0123456789abcdef");
     let stranger = "0".repeat(40);
     for (method, request, verb, path, body) in [
@@ -77,33 +77,33 @@ async fn both_refuse_with_the_same_code_message_and_details() {
             Value::Null,
         ),
     ] {
-        let (_, rest) = both.rest(verb, &path, body).await;
-        let grpc = both.call(method, request.clone()).await;
+        let (_, rest) = server.rest(verb, &path, body).await;
+        let grpc = server.call(method, request.clone()).await;
         let grpc = grpc.map_err(|status| as_rest(&status)).expect_err(method);
         assert_eq!(grpc, rest, "{method} {request}");
     }
 }
 
 #[tokio::test]
-async fn what_is_forbidden_is_forbidden_with_the_same_bytes_whether_or_not_it_is_there() {
-    let both = Both::new().await;
-    let there = both.repo("nginx").await;
+async fn a_forbidden_resource_and_a_missing_one_give_the_same_bytes() {
+    let server = TestServer::new().await;
+    let there = server.repo("nginx").await;
     let stranger = json!({ "parent": ORG, "identity": { "name": "x", "claimMatch": { "issuer": "https://a.example", "subject": "s" } } });
-    let stranger = both.call("iam.v2.IdentitiesService/CreateIdentity", stranger).await.unwrap();
+    let stranger = server.call("iam.v2.IdentitiesService/CreateIdentity", stranger).await.unwrap();
     let token = [("authorization", stranger["uid"].as_str().unwrap())];
-    let get = async |uid: &str| both.call_as(&token, "registry.v2.ReposService/GetRepo", json!({ "uid": uid })).await;
+    let get = async |uid: &str| server.call_as(&token, "registry.v2.ReposService/GetRepo", json!({ "uid": uid })).await;
     let (there, missing) = (get(&there).await.unwrap_err(), get(&format!("{ORG}/0123456789abcdef")).await.unwrap_err());
     assert_eq!(there.code(), Code::PermissionDenied);
     assert_eq!((there.message(), there.details()), (missing.message(), missing.details()));
 }
 
 #[tokio::test]
-async fn a_token_is_read_with_its_scheme_or_bare_and_only_once() {
-    let both = Both::new().await;
+async fn a_token_is_accepted_with_or_without_its_scheme_but_not_twice() {
+    let server = TestServer::new().await;
     let bearer = format!("Bearer {OPERATOR}");
     let method = "iam.v2.GroupsService/GetGroup";
     for metadata in [&[("authorization", &*bearer)][..], &[("authorization", OPERATOR)]] {
-        both.call_as(metadata, method, json!({ "uid": ORG })).await.unwrap();
+        server.call_as(metadata, method, json!({ "uid": ORG })).await.unwrap();
     }
     for metadata in [
         &[][..],
@@ -111,59 +111,61 @@ async fn a_token_is_read_with_its_scheme_or_bare_and_only_once() {
         &[("authorization", "Basic YTpi")],
         &[("authorization", &*bearer), ("authorization", &*bearer)],
     ] {
-        let status = both.call_as(metadata, method, json!({ "uid": ORG })).await.unwrap_err();
+        let status = server.call_as(metadata, method, json!({ "uid": ORG })).await.unwrap_err();
         assert_eq!(status.code(), Code::Unauthenticated, "{metadata:?}");
         assert_eq!(as_rest(&status)["details"][0]["domain"], "iam.platform.test");
     }
-    both.call_as(&[], "ping.v2.PingService/Ping", json!({})).await.unwrap();
-    both.call_as(&[], "advisory.v2.SecurityAdvisoryService/ListVulnerabilityMetadata", json!({})).await.unwrap();
+    server.call_as(&[], "ping.v2.PingService/Ping", json!({})).await.unwrap();
+    server.call_as(&[], "advisory.v2.SecurityAdvisoryService/ListVulnerabilityMetadata", json!({})).await.unwrap();
 }
 
 #[tokio::test]
-async fn unknown_fields_are_ignored_and_what_is_no_message_is_refused() {
-    let both = Both::new().await;
+async fn unknown_fields_are_ignored_and_malformed_messages_are_rejected() {
+    let server = TestServer::new().await;
     let token = [("authorization", OPERATOR)];
     let unknown = [&[0xfa, 0x3f, 1, b'x'][..], &[10, 40], ORG.as_bytes()].concat();
-    both.send(&token, "iam.v2.GroupsService/GetGroup", unknown.into()).await.unwrap();
-    for (bytes, what) in [(&[10, 40, b'6'][..], "cut off"), (&[10, 1, 0xff], "no UTF-8"), (&[15], "no wire type")] {
+    server.send(&token, "iam.v2.GroupsService/GetGroup", unknown.into()).await.unwrap();
+    for (bytes, what) in
+        [(&[10, 40, b'6'][..], "truncated"), (&[10, 1, 0xff], "invalid UTF-8"), (&[15], "invalid wire type")]
+    {
         let bytes = bytes.to_vec().into();
-        let status = both.send(&token, "iam.v2.GroupsService/GetGroup", bytes).await.unwrap_err();
+        let status = server.send(&token, "iam.v2.GroupsService/GetGroup", bytes).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{what}");
         assert_eq!(as_rest(&status)["details"][1]["fieldViolations"][0]["field"], "message");
     }
 }
 
 #[tokio::test]
-async fn an_unknown_enum_number_and_a_time_that_is_none_are_violations() {
-    let both = Both::new().await;
+async fn an_unknown_enum_number_and_an_invalid_time_are_violations() {
+    let server = TestServer::new().await;
     let token = [("authorization", OPERATOR)];
     // repo: {name: "a", catalog_tier: 99}
     let request = [&[10, 40][..], ORG.as_bytes(), &[18, 5, 10, 1, b'a', 32, 99]].concat();
-    let status = both.send(&token, "registry.v2.ReposService/CreateRepo", request.into()).await.unwrap_err();
+    let status = server.send(&token, "registry.v2.ReposService/CreateRepo", request.into()).await.unwrap_err();
     assert_eq!(as_rest(&status)["details"][1]["fieldViolations"][0]["field"], "catalogTier");
     let year_10000 = prost_types::Timestamp { seconds: 253_402_300_800, nanos: 0 }.encode_to_vec();
     // updated_since
     let request = [&[26, year_10000.len() as u8][..], &year_10000].concat();
-    let status = both.send(&token, "registry.v2.TagsService/ListTags", request.into()).await.unwrap_err();
+    let status = server.send(&token, "registry.v2.TagsService/ListTags", request.into()).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
 }
 
 #[tokio::test]
-async fn of_very_many_violations_as_many_are_told_as_common_clients_take() {
-    let both = Both::new().await;
+async fn many_violations_are_cut_to_fit_the_headers_of_common_clients() {
+    let server = TestServer::new().await;
     let ids: Vec<_> = (0..1_000).map(|number| format!("no-uid-{number}")).collect();
     let request = json!({ "uidp": { "ids": ids } });
-    let status = both.call("registry.v2.ReposService/ListRepos", request).await.unwrap_err();
+    let status = server.call("registry.v2.ReposService/ListRepos", request).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.details().len() <= 4096, "{}", status.details().len());
     assert!(as_rest(&status)["details"][1]["fieldViolations"].as_array().unwrap().len() > 10);
 }
 
 #[tokio::test]
-async fn a_method_that_is_not_there_is_unimplemented() {
-    let both = Both::new().await;
+async fn an_unknown_method_is_unimplemented() {
+    let server = TestServer::new().await;
     for path in ["/chainguard.platform.iam.v2.GroupsService/NoSuch", "/no.Such/Thing", "/"] {
-        let status = both.send(&[("authorization", OPERATOR)], path, Default::default()).await.unwrap_err();
+        let status = server.send(&[("authorization", OPERATOR)], path, Default::default()).await.unwrap_err();
         assert_eq!(status.code(), Code::Unimplemented, "{path}");
     }
 }

@@ -1,4 +1,4 @@
-//! gRPC and everything else on one port, told apart by the content type.
+//! Serves gRPC and HTTP on one port, dispatching on the content type.
 
 use std::{
     convert::Infallible,
@@ -20,22 +20,23 @@ use tower::Service;
 
 use crate::Grpc;
 
-/// One service of [`Grpc`] and another: requests whose content type begins with `application/grpc` are for the first.
+/// A service that dispatches requests whose content type starts with `application/grpc` to [`Grpc`], and all others to
+/// an HTTP service.
 #[derive(Debug, Clone)]
-pub struct Beside<S> {
+pub struct Multiplexed<S> {
     grpc: Grpc,
-    other: S,
+    http: S,
 }
 
-impl<S> Beside<S> {
-    pub(crate) const fn new(grpc: Grpc, other: S) -> Self {
-        Self { grpc, other }
+impl<S> Multiplexed<S> {
+    pub(crate) const fn new(grpc: Grpc, http: S) -> Self {
+        Self { grpc, http }
     }
 }
 
-type Erase<R> = fn(Response<R>) -> Response<Body>;
+type EraseBody<R> = fn(Response<R>) -> Response<Body>;
 
-impl<S, B, R> Service<Request<B>> for Beside<S>
+impl<S, B, R> Service<Request<B>> for Multiplexed<S>
 where
     S: Service<Request<B>, Response = Response<R>, Error = Infallible>,
     B: HttpBody<Data = Bytes, Error: Into<BoxError> + fmt::Display + Send> + Send + 'static,
@@ -43,10 +44,10 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Either<BoxFuture<'static, Result<Response<Body>, Infallible>>, MapOk<S::Future, Erase<R>>>;
+    type Future = Either<BoxFuture<'static, Result<Response<Body>, Infallible>>, MapOk<S::Future, EraseBody<R>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.other.poll_ready(cx)
+        self.http.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
@@ -54,7 +55,7 @@ where
         if content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")) {
             return Either::Left(self.grpc.call(request));
         }
-        let erase: Erase<R> = |response| response.map(Body::new);
-        Either::Right(self.other.call(request).map_ok(erase))
+        let erase_body: EraseBody<R> = |response| response.map(Body::new);
+        Either::Right(self.http.call(request).map_ok(erase_body))
     }
 }

@@ -1,6 +1,7 @@
-//! Services that every gRPC server may have: reflection (v1 and v1alpha) and health. Neither needs a token (our
-//! choice), and both have the limits of calls without a token. Their streams, which have no end, are limited in number
-//! and end after a time without a message.
+//! Reflection (v1 and v1alpha) and health.
+//!
+//! Neither needs a token (our choice), and both have the limits of calls without a token. Their streams never end by
+//! themselves, so the number of streams is limited, and a stream without a message for a while is closed.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -43,51 +44,51 @@ use crate::{
     methods::{BadContract, Method},
 };
 
-/// The most bytes of a request to these services. Our choice.
-const MESSAGE: usize = 16 << 10;
+/// The maximum size of a request to these services, in bytes. Our choice.
+const MAX_MESSAGE: usize = 16 << 10;
 
-/// What the paths of health begin with.
-const HEALTH: &str = "/grpc.health.v1.Health/";
+/// The path prefix of the health service.
+const HEALTH_PREFIX: &str = "/grpc.health.v1.Health/";
 
 type Inner = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
-/// The services, by the beginnings of their paths.
+/// The three services with their path prefixes.
 #[derive(Debug, Clone)]
-pub(crate) struct Standard {
+pub(crate) struct ReflectionHealth {
     services: [(&'static str, Inner); 3],
     reporter: HealthReporter,
     names: Arc<BTreeSet<String>>,
     stop: Arc<watch::Sender<bool>>,
 }
 
-impl Standard {
-    /// Tells of the services that have these methods.
+impl ReflectionHealth {
+    /// Creates the services, which report the services of these methods.
     pub(crate) fn new(methods: &HashMap<String, Method>) -> Result<Self, BadContract> {
         let service = |path: &str| Some(path.strip_prefix('/')?.split_once('/')?.0.to_owned());
         let mut names: BTreeSet<_> = methods.keys().filter_map(|path| service(path)).collect();
         names.insert("grpc.health.v1.Health".to_owned());
         let (reporter, health) = health_reporter();
         for name in &names {
-            // Nobody else has the reporter yet, so there is nothing to wait for.
+            // Does not wait: no other task has the reporter yet.
             let _ = reporter.set_service_status(name, ServingStatus::Serving).now_or_never();
         }
         let v1 = reflection(&names).build_v1().map_err(BadContract::Reflection)?;
         let v1alpha = reflection(&names).build_v1alpha().map_err(BadContract::Reflection)?;
         let services = [
-            (HEALTH, Inner::new(health.max_decoding_message_size(MESSAGE))),
-            ("/grpc.reflection.v1.ServerReflection/", Inner::new(v1.max_decoding_message_size(MESSAGE))),
-            ("/grpc.reflection.v1alpha.ServerReflection/", Inner::new(v1alpha.max_decoding_message_size(MESSAGE))),
+            (HEALTH_PREFIX, Inner::new(health.max_decoding_message_size(MAX_MESSAGE))),
+            ("/grpc.reflection.v1.ServerReflection/", Inner::new(v1.max_decoding_message_size(MAX_MESSAGE))),
+            ("/grpc.reflection.v1alpha.ServerReflection/", Inner::new(v1alpha.max_decoding_message_size(MAX_MESSAGE))),
         ];
         Ok(Self { services, reporter, names: Arc::new(names), stop: Arc::new(watch::Sender::new(false)) })
     }
 
-    /// Finds the service of a path.
-    pub(crate) fn find(&self, path: &str) -> Option<Found> {
+    /// Returns the service that a path belongs to.
+    pub(crate) fn find(&self, path: &str) -> Option<Endpoint> {
         let (_, service) = self.services.iter().find(|(prefix, _)| path.starts_with(prefix))?;
-        Some(Found { service: service.clone(), stopped: self.stop.subscribe() })
+        Some(Endpoint { service: service.clone(), stop: self.stop.subscribe() })
     }
 
-    /// Sets whether the services can be used, and notifies the clients that watch.
+    /// Sets whether the services are serving, and notifies clients that watch.
     pub(crate) async fn set_serving(&self, serving: bool) {
         let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         for name in self.names.iter().map(String::as_str).chain([""]) {
@@ -95,14 +96,14 @@ impl Standard {
         }
     }
 
-    /// Says that nothing is served, and ends all streams.
+    /// Reports every service as not serving, and ends all streams.
     pub(crate) async fn drain(&self) {
         self.set_serving(false).await;
         self.stop.send_replace(true);
     }
 }
 
-/// Returns what tells clients of these services, and of the messages that errors carry.
+/// Returns a builder of reflection for these services and for the messages in error details.
 fn reflection(names: &BTreeSet<String>) -> Builder<'static> {
     let files = Builder::configure()
         .register_encoded_file_descriptor_set(contract::FILE_DESCRIPTOR_SET)
@@ -111,38 +112,43 @@ fn reflection(names: &BTreeSet<String>) -> Builder<'static> {
     names.iter().fold(files, Builder::with_service_name)
 }
 
-/// One of the services.
-pub(crate) struct Found {
+/// One of the services, for one call.
+pub(crate) struct Endpoint {
     service: Inner,
-    stopped: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 }
 
-impl Found {
+impl Endpoint {
     /// Answers a call within the limits.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when its address has no share left; for a call that takes one message, as [`frame::read`];
-    /// DEADLINE_EXCEEDED; UNIMPLEMENTED for other methods than POST.
-    pub(crate) async fn answer<B>(self, request: Request<B>, origin: &Origin, limits: &Limits) -> Result<Response<Body>>
+    /// RESOURCE_EXHAUSTED when the caller's address is over its rate or limit; the errors of [`frame::read`] for a call
+    /// with a single message; DEADLINE_EXCEEDED; UNIMPLEMENTED for an HTTP method other than POST.
+    pub(crate) async fn respond<B>(
+        self,
+        request: Request<B>,
+        origin: &Origin,
+        limits: &Limits,
+    ) -> Result<Response<Body>>
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
     {
         origin.open()?;
         if request.method() != Verb::POST {
-            return Err(Error::new(Code::Unimplemented, "gRPC calls are POST"));
+            return Err(Error::new(Code::Unimplemented, "gRPC calls must use POST"));
         }
         let path = request.uri().path();
-        if !path.starts_with(HEALTH) {
-            return self.stream(request, origin, limits).await;
+        if !path.starts_with(HEALTH_PREFIX) {
+            return self.respond_stream(request, origin, limits).await;
         }
-        // The methods of health take one message.
-        let is_watch = path.strip_prefix(HEALTH) == Some("Watch");
-        let limits = Limits { body: MESSAGE, ..limits.of_tokens() };
+        // Both methods of health, `Check` and `Watch`, take a single message.
+        let is_watch = path.strip_prefix(HEALTH_PREFIX) == Some("Watch");
+        let limits = Limits { body: MAX_MESSAGE, ..limits.of_tokens() };
         let (head, body) = request.into_parts();
         let message = frame::read(origin.metered(body), &limits).await?;
         let request = Request::from_parts(head, Full::new(message));
         if is_watch {
-            return self.stream(request, origin, &limits).await;
+            return self.respond_stream(request, origin, &limits).await;
         }
         let call = self.service.oneshot(request.map(Body::new));
         let Ok(response) = tokio::time::timeout(limits.request_time, call)
@@ -151,53 +157,53 @@ impl Found {
         Ok(response)
     }
 
-    async fn stream<B>(self, request: Request<B>, origin: &Origin, limits: &Limits) -> Result<Response<Body>>
+    async fn respond_stream<B>(self, request: Request<B>, origin: &Origin, limits: &Limits) -> Result<Response<Body>>
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
     {
-        let Self { service, mut stopped } = self;
+        let Self { service, mut stop } = self;
         let share = origin.stand()?;
-        let idle = Idle::new(limits.standing_idle_time);
+        let idle = IdleTimer::new(limits.standing_idle_time);
         let (head, body) = request.into_parts();
-        let body = Paced { body, idle: idle.clone(), origin: origin.clone() };
+        let body = RateLimited { body, idle: idle.clone(), origin: origin.clone() };
         let Ok(response) = service.oneshot(Request::from_parts(head, Body::new(body))).await;
-        let ended = {
+        let deadline = {
             let idle = idle.clone();
             async move {
                 tokio::select! {
-                    // A sender that is gone means a server that is gone.
-                    _ = stopped.wait_for(|stopped| *stopped) => tonic::Code::Unavailable,
-                    () = idle.over() => tonic::Code::DeadlineExceeded,
+                    // A dropped sender also means that the server has stopped.
+                    _ = stop.wait_for(|stop| *stop) => tonic::Code::Unavailable,
+                    () = idle.expired() => tonic::Code::DeadlineExceeded,
                 }
             }
         };
-        Ok(response.map(|body| Body::new(Until { body, idle, end: Some(Box::pin(ended)), _share: share })))
+        Ok(response.map(|body| Body::new(BoundedStream { body, idle, end: Some(Box::pin(deadline)), _share: share })))
     }
 }
 
-/// When a message last passed over a stream.
+/// Tracks when a stream last carried a message.
 #[derive(Debug, Clone)]
-struct Idle {
-    begun: Instant,
-    most: Duration,
-    /// In milliseconds since the beginning.
+struct IdleTimer {
+    start: Instant,
+    timeout: Duration,
+    /// In milliseconds since `start`.
     last: Arc<AtomicU64>,
 }
 
-impl Idle {
-    fn new(most: Duration) -> Self {
-        Self { begun: Instant::now(), most, last: Arc::default() }
+impl IdleTimer {
+    fn new(timeout: Duration) -> Self {
+        Self { start: Instant::now(), timeout, last: Arc::default() }
     }
 
-    fn passed(&self) {
-        let millis = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    fn reset(&self) {
+        let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last.store(millis, Ordering::Relaxed);
     }
 
-    /// Returns when nothing has passed for as long as it may be.
-    async fn over(self) {
+    /// Waits until no message has passed for the idle timeout.
+    async fn expired(self) {
         loop {
-            let end = self.begun + Duration::from_millis(self.last.load(Ordering::Relaxed)) + self.most;
+            let end = self.start + Duration::from_millis(self.last.load(Ordering::Relaxed)) + self.timeout;
             if end <= Instant::now() {
                 return;
             }
@@ -207,16 +213,17 @@ impl Idle {
 }
 
 pin_project! {
-    /// The messages of a client over a stream: each counts as a request without a token.
-    struct Paced<B> {
+    /// The messages that a client sends on a stream. Each message counts as a request without a token against the rate
+    /// limit.
+    struct RateLimited<B> {
         #[pin]
         body: B,
-        idle: Idle,
+        idle: IdleTimer,
         origin: Origin,
     }
 }
 
-impl<B> HttpBody for Paced<B>
+impl<B> HttpBody for RateLimited<B>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
@@ -226,7 +233,7 @@ where
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.project();
         let Some(frame) = ready!(this.body.poll_frame(cx)) else { return Poll::Ready(None) };
-        this.idle.passed();
+        this.idle.reset();
         Poll::Ready(Some(match this.origin.open() {
             Ok(()) => frame.map_err(Into::into),
             Err(error) => Err(Box::new(Status::resource_exhausted(error.message()))),
@@ -238,28 +245,28 @@ where
     }
 }
 
-/// A body that ends with a status when the server stops, or after a time without a message, so that endless streams do
-/// not delay a stop.
-struct Until {
+/// A response body that ends with a status when the server stops or after the idle timeout, so that endless streams do
+/// not delay a shutdown.
+struct BoundedStream {
     body: Body,
-    idle: Idle,
+    idle: IdleTimer,
     end: Option<BoxFuture<'static, tonic::Code>>,
     _share: Standing,
 }
 
-impl fmt::Debug for Until {
+impl fmt::Debug for BoundedStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Until").field("ends", &self.end.is_some()).finish_non_exhaustive()
+        f.debug_struct("BoundedStream").field("ends", &self.end.is_some()).finish_non_exhaustive()
     }
 }
 
-impl HttpBody for Until {
+impl HttpBody for BoundedStream {
     type Data = Bytes;
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            self.idle.passed();
+            self.idle.reset();
             return Poll::Ready(frame);
         }
         let Some(end) = &mut self.end else { return Poll::Ready(None) };
