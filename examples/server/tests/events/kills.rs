@@ -48,7 +48,7 @@ fn kill_server_and_receiver(store: &str) {
     let token = run(dir.path(), &["token", "--ttl", "30d", "--public-url", URL]).ok().trim().to_owned();
     let first = Api::new(&server.url, &token);
     let organization = first.get("/iam/v2/groups").ok()["groups"][0]["uid"].as_str().unwrap().to_owned();
-    let mut receiver = Receiver::begin();
+    let mut receiver = Receiver::start();
     let subscription = subscribe(&first, &organization, &receiver.url());
 
     let server_url = Arc::new(ServerUrl(Mutex::new(server.url.clone())));
