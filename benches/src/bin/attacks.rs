@@ -309,7 +309,7 @@ async fn replies(server: &Arc<Server>) -> JoinSet<()> {
     let mut client = Client::new(server, ATTACKER).await;
     let path = format!("/registry/v2/repos/{}", data::organization(0));
     for number in 0..200 {
-        // The largest accepted size of a resource, or a smaller one if this size is rejected.
+        // As large as a resource may be, or smaller if the server rejects this size.
         let aliases: Vec<_> = (0..500).map(|alias| format!("{alias}-{}", "a".repeat(90))).collect();
         let repo = json!({ "name": format!("large-{number}"), "description": "a".repeat(1_000), "aliases": aliases });
         if client.send(&request(server, "POST", &path, &repo)).await.0 != 200 {

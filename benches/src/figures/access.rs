@@ -68,7 +68,8 @@ impl Sides {
         sides
     }
 
-    /// Returns caller and target of a round. In half of the rounds access is denied.
+    /// Returns caller and target of a round. In every second round the caller is the next identity, which is denied
+    /// (unless there is only one identity).
     fn case(&self, round: usize) -> (usize, &Uid) {
         let target = mix(round as u64) as usize % self.targets.len();
         let owner = target / (self.targets.len() / self.identities.len());

@@ -15,7 +15,7 @@ use std::{
     process::Command,
 };
 
-use common::{Response, Api, Disk, Server, api, program, run};
+use common::{Api, Disk, Response, Server, api, program, run};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 

@@ -32,7 +32,7 @@ fn first_steps(store: &str) {
     let (api, organization) = api(dir.path(), &["--store", store]);
 
     the_root_path_links_to_the_documentation(&api);
-    the_organisation_is_there(&api, &organization);
+    the_first_organization_exists(&api, &organization);
     repos_are_created_listed_and_paginated(&api, &organization);
     a_patch_changes_the_fields_of_its_mask(&api, &organization);
     a_moved_tag_keeps_its_uid(&api, &organization);
@@ -48,7 +48,7 @@ fn first_steps(store: &str) {
     let (api, again) = common::api(dir.path(), &[]);
     assert_eq!(again, organization, "the first organization does not depend on the store");
     if store == "memory" {
-        the_organisation_is_there(&api, &organization);
+        the_first_organization_exists(&api, &organization);
         assert_eq!(api.get("/registry/v2/repos").ok()["totalCount"], "0");
     } else {
         assert_eq!(everything(&api), before);
@@ -61,7 +61,7 @@ fn the_root_path_links_to_the_documentation(api: &Api) {
     assert_eq!(api.get("/openapi.json").ok()["openapi"], "3.1.0");
 }
 
-fn the_organisation_is_there(api: &Api, organization: &str) {
+fn the_first_organization_exists(api: &Api, organization: &str) {
     let groups = api.get("/iam/v2/groups").ok();
     assert_eq!((&groups["totalCount"], &groups["skipped"]), (&json!("1"), &json!(0)));
     assert_eq!(groups["groups"][0]["uid"], organization);

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Response, Api, Server, api, run};
+use common::{Api, Response, Server, api, run};
 use platform_core::clock::Clock;
 use platform_http::{SystemClock, SystemEntropy};
 use platform_oidc::{Algorithm, Issuer, Keys, person_uid};

@@ -16,7 +16,7 @@ use tempfile::tempdir;
 
 const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
-/// Operations that need no token or response every caller alike.
+/// Operations that need no token, or that return the same to every caller.
 const OPEN: &[&str] = &[
     "Ping",
     "ListDocuments",

@@ -12,7 +12,7 @@ use std::{
 };
 
 pub(crate) use self::{
-    api::{Response, Api},
+    api::{Api, Response},
     disk::Disk,
     server::Server,
 };

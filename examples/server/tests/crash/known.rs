@@ -23,7 +23,7 @@ pub(crate) enum Expected {
 /// The effect of a request: resources by name with their expected state, or `None` if they are deleted.
 pub(crate) type Change = Vec<(String, Option<Expected>)>;
 
-/// Changes by requests without a response. Exactly one of them, or none, was applied as a whole.
+/// Alternative changes by requests without a response. At most one of them was applied, and as a whole.
 pub(crate) type Unacknowledged = Vec<Change>;
 
 impl Known {

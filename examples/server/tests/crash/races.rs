@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Client, Fixture, Written,
-    common::{Response, Api},
+    common::{Api, Response},
     known::{Change, Expected, Known, Unacknowledged},
     writers::{NoResponse, path, with, written},
 };

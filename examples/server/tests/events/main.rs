@@ -94,7 +94,8 @@ fn private_and_http_sinks_are_rejected_unless_the_operator_allows_them() {
     let receiver = Receiver::start();
     let sink = receiver.url().replace("http:", "https:");
     for sink in ["http://receiver.example.com/", "https://10.0.0.1/", "https://[::1]:8443/x", &sink] {
-        let response = api.post(&format!("/events/v2/subscriptions/{organization}"), &json!({ "sink": sink })).error(400);
+        let response =
+            api.post(&format!("/events/v2/subscriptions/{organization}"), &json!({ "sink": sink })).error(400);
         assert!(response.to_string().contains("\"field\":\"sink\""), "{sink}: {response}");
     }
     // A host name is resolved, and its address checked, only at delivery.
