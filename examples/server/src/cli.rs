@@ -151,14 +151,13 @@ pub(crate) struct At {
     pub(crate) token: Option<String>,
 }
 
-/// Help text common to all imports.
+/// Help text common to all imports. Each paragraph is one line, which clap wraps.
 const IMPORT: &str = "\
-Writes to the store of a stopped server, or with --api to a running server. Reports each rejected resource with its
-file, the position in the file and the violated rule, and imports the rest. Unchanged resources are not written again,
-so that an interrupted import can simply be run again.
-
-Exits with 0 if all resources were written or unchanged, with 1 if any was rejected or the import was not completed, and
-with 2 if the command line is invalid.";
+    Writes to the store of a stopped server, or with --api to a running server. Reports each rejected resource with its \
+    file, the position in the file and the violated rule, and imports the rest. Unchanged resources are not written \
+    again, so that an interrupted import can simply be run again.\n\n\
+    Exits with 0 if all resources were written or unchanged, with 1 if any was rejected or the import was not completed, \
+    and with 2 if the command line is invalid.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Import {
@@ -213,7 +212,8 @@ pub(crate) enum ImportKind {
     ///
     /// One JSON object per line, one artifact each:
     /// {"ecosystem":"python","name":"requests","versions":[{"version":"2.32.5","sizeBytes":64738}]}
-    /// Optional: description, remediated and cudaVersions; in a version, description, createTime and updateTime.
+    /// Optional keys of an artifact: description, remediated, cudaVersions.
+    /// Optional keys of a version: description, createTime, updateTime.
     #[command(after_long_help = IMPORT, verbatim_doc_comment)]
     Artifacts {
         /// Files, optionally compressed (.zst, .gz); - is standard input

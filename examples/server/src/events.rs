@@ -44,6 +44,7 @@ impl Delivery {
             name: "platform-server".to_owned(),
             policy: Policy { backlog: options.max_backlog, ..Policy::default() },
             timeout: options.sink_timeout,
+            // A lease must outlast a delivery attempt.
             lease: options.sink_timeout * 3,
             ..Options::default()
         };
