@@ -1,8 +1,8 @@
-"""Compares the session in the README with the actual output.
+"""The README's session does what the README shows.
 
-Runs the commands of all `console` blocks of the README in one shell, and compares the output of each with the text below
-it: an ellipsis matches anything, and uids, times and the port may differ. With `UPDATE_EXPECT=1` the README is updated
-with the actual output, shortened.
+Every `console` block of the README is typed into one shell, and each command's output is compared with what is printed
+under it: an ellipsis stands for anything, and uids, times and the port may be others. With `UPDATE_EXPECT=1` the README
+is given what the server answered, shortened.
 """
 
 import os
@@ -16,7 +16,7 @@ from server import ROOT, Server, binary, running
 README = ROOT / "README.md"
 END = "--- end of the output ---"
 
-# Patterns of values that differ between runs.
+# What differs from one run to the next, and the form it has.
 VARIABLE = (
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z",
     r"[0-9a-f]{40}",
@@ -24,7 +24,7 @@ VARIABLE = (
     r"127\.0\.0\.1:\d+",
 )
 
-# Values too long to print; the first group is the part that is shown.
+# What is too long to print, by what it begins with.
 LONG = (
     r'("nextPageToken":")[\w-]+',
     r"(eyJ)[\w.-]{40,}",
@@ -37,14 +37,14 @@ LONG = (
 
 @dataclass
 class Command:
-    """A command with all of its lines, and its expected output."""
+    """A command, all of its lines, and what is printed under it."""
 
     text: str
     output: list[str] = field(default_factory=list)
 
 
 def commands(block: str) -> list[Command]:
-    """Parses a block: each `$` starts a command, which includes its here-document if it has one."""
+    """Reads a block: a `$` begins a command, which goes on to the end of its here-document if it has one."""
     found: list[Command] = []
     until = None
     for line in block.splitlines():
@@ -53,15 +53,15 @@ def commands(block: str) -> list[Command]:
             until = None if line == until else until
         elif line.startswith("$ "):
             found.append(Command(line[2:]))
-            heredoc = re.search(r"<<'(\w+)'", line)
-            until = heredoc and heredoc[1]
+            begun = re.search(r"<<'(\w+)'", line)
+            until = begun and begun[1]
         elif line:
             found[-1].output.append(line)
     return found
 
 
 def matches(expected: str, output: str) -> bool:
-    """Returns whether an output matches the expected one, except for values that may differ."""
+    """Tells whether an output is what is expected but for what may differ."""
     parts = re.split("(…|" + "|".join(VARIABLE) + ")", expected)
     forms = ("…", *VARIABLE)
     pattern = ""
@@ -72,14 +72,14 @@ def matches(expected: str, output: str) -> bool:
 
 
 def printed(output: str) -> str:
-    """Returns an output as the README shows it: shortened, and with the default port."""
+    """Returns an output as the README prints it: shortened, and as of the port that a server listens on by itself."""
     for long in LONG:
         output = re.sub(long, r"\1…", output)
     return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8080", output)
 
 
 class Shell:
-    """A shell in which `platform-server` runs the checked binary."""
+    """A shell in which `platform-server` is the server's own binary."""
 
     def __init__(self, server: Server, folder: str):
         self.shell = subprocess.Popen(
@@ -103,7 +103,7 @@ def main() -> None:
     text = README.read_text()
     faults, count = [], 0
 
-    def run_block(block: re.Match) -> str:
+    def typed(block: re.Match) -> str:
         nonlocal count
         shown = []
         for command in commands(block[1]):
@@ -111,19 +111,19 @@ def main() -> None:
             output = shell.run(command.text)
             expected = "\n".join(command.output)
             if not matches(expected, output):
-                faults.append(f"$ {command.text}\nexpected: {expected}\nactual: {output}\n")
-            actual = printed(output)
-            shown.append(f"$ {command.text}" + (f"\n{actual}\n" if actual else ""))
+                faults.append(f"$ {command.text}\nexpected: {expected}\nanswered: {output}\n")
+            answered = printed(output)
+            shown.append(f"$ {command.text}" + (f"\n{answered}\n" if answered else ""))
         return "```console\n" + "\n".join(shown).rstrip("\n") + "\n```\n"
 
     with running() as server, tempfile.TemporaryDirectory() as folder:
         shell = Shell(server, folder)
-        text = re.sub(r"^```console\n(.*?)^```\n", run_block, text, flags=re.M | re.S)
+        text = re.sub(r"^```console\n(.*?)^```\n", typed, text, flags=re.M | re.S)
     if update:
         README.write_text(text)
     elif faults:
         raise SystemExit("\n".join(faults))
-    print(f"{count} commands of the README have the output that it shows")
+    print(f"{count} commands of the README do what it shows")
 
 
 if __name__ == "__main__":

@@ -40,12 +40,12 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
         None => {
             let otherwise = format!("import into it with --api {}", known_url(config));
             let mut direct = Direct::open(config, Installation::open_to_import, &otherwise)?;
-            let what = input_kind(import.kind, || Ok(direct.organization().to_owned()))?;
+            let what = dataset(import.kind, || Ok(direct.organization().to_owned()))?;
             run_import(&Options { what, paths, limits }, &mut direct)?
         }
         Some(url) => {
             let mut remote = Remote::new(url, &bearer(config, options.token.as_ref())?);
-            let what = input_kind(import.kind, || {
+            let what = dataset(import.kind, || {
                 let advice = "cannot find the default group in the data directory: set --group";
                 Ok(Installation::open_existing(config).context(advice)?.bootstrap.organization.to_string())
             })?;
@@ -72,8 +72,8 @@ pub(crate) fn remove(config: &Config, remove: &Remove) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the kind of the input with its destination; `organization` is the default group of advisories.
-fn input_kind(kind: ImportKind, organization: impl FnOnce() -> Result<String>) -> Result<What> {
+/// Returns the dataset to import with its destination; `organization` is the default group of advisories.
+fn dataset(kind: ImportKind, organization: impl FnOnce() -> Result<String>) -> Result<What> {
     Ok(match kind {
         ImportKind::Advisories { group, namespace, .. } => {
             let group = group.map_or_else(organization, |group| Ok(group.to_string()))?;

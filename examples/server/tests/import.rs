@@ -104,7 +104,7 @@ fn rejected_documents_are_listed_and_the_rest_is_written_with_exit_code_1() {
         ran.stdout.ends_with("advisories: 1 created, 0 updated, 0 unchanged\nrejected 1 item; see above\n"),
         "{ran:?}"
     );
-    assert!(ran.stderr.contains("rejected: data/b.yaml: schema-version: must be 2 or 2.x, and is `1`\n"), "{ran:?}");
+    assert!(ran.stderr.contains("rejected: data/b.yaml: schema-version: must be 2 or 2.x"), "{ran:?}");
 }
 
 #[test]

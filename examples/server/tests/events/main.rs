@@ -104,7 +104,7 @@ fn private_and_http_sinks_are_rejected_unless_the_operator_allows_them() {
     until(|| api.get("/events/v2/deliveries").ok()["totalCount"] == "1");
     let log = api.get("/events/v2/deliveries").ok();
     let error = log["deliveries"][0]["error"].as_str().unwrap();
-    assert!(error.ends_with("the address is not one of the public network"), "{error}");
+    assert!(error.contains("public"), "{error}");
     assert_eq!(receiver.connections(), 0);
     drop(server);
 }
