@@ -1,6 +1,6 @@
-//! One decision, beside bare probes of a map.
+//! One access decision, compared with bare lookups in a set.
 
-#![allow(missing_docs, clippy::expect_used, reason = "criterion's macros; what fails ends a bench")]
+#![allow(missing_docs, clippy::expect_used, reason = "macros of criterion; a failure ends the bench")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use platform_benches::figures::access::Sides;

@@ -1,6 +1,7 @@
-//! A page of advisories of twenty artifacts, beside hand-written rusqlite. The `ratio` program compares them in one run.
+//! A page of advisories of twenty artifacts, compared with hand-written rusqlite. The `ratio` program compares them in
+//! one run.
 
-#![allow(missing_docs, clippy::expect_used, reason = "criterion's macros; what fails ends a bench")]
+#![allow(missing_docs, clippy::expect_used, reason = "macros of criterion; a failure ends the bench")]
 
 use std::hint::black_box;
 

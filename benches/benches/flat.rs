@@ -1,6 +1,6 @@
-//! Pages of a store of a million, beside those of one of ten thousand.
+//! Pages from a store with a million repos, compared with one with ten thousand.
 
-#![allow(missing_docs, clippy::expect_used, reason = "criterion's macros; what fails ends a bench")]
+#![allow(missing_docs, clippy::expect_used, reason = "macros of criterion; a failure ends the bench")]
 
 use std::{hint::black_box, sync::Arc};
 
@@ -32,7 +32,7 @@ fn flat(criterion: &mut Criterion) {
             let world = World::over(open(Data::One(repos)));
             for case in cases() {
                 for place in [Place::First, Place::Token, Place::Skip] {
-                    // On sled a skip may cost its length.
+                    // On sled the cost of `skip` may be proportional to its length.
                     if (store, place) != ("sled", Place::Skip) {
                         let query = case.query(&world, place);
                         let name = format!("{} {place:?}/{repos}", case.name);

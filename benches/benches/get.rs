@@ -1,6 +1,6 @@
-//! A get by uid, beside hand-written rusqlite.
+//! A get by uid, compared with hand-written rusqlite.
 
-#![allow(missing_docs, clippy::expect_used, reason = "criterion's macros; what fails ends a bench")]
+#![allow(missing_docs, clippy::expect_used, reason = "macros of criterion; a failure ends the bench")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use platform_benches::{

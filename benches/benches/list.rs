@@ -1,6 +1,7 @@
-//! A page of 50 repos with its total, beside hand-written rusqlite. The `ratio` program compares them in one run.
+//! A page of 50 repos with its total, compared with hand-written rusqlite. The `ratio` program compares them in one
+//! run.
 
-#![allow(missing_docs, clippy::expect_used, reason = "criterion's macros; what fails ends a bench")]
+#![allow(missing_docs, clippy::expect_used, reason = "macros of criterion; a failure ends the bench")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use platform_benches::{

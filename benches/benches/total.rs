@@ -1,6 +1,6 @@
-//! A page with the exact total, beside one without.
+//! A page with the exact total, compared with one without.
 
-#![allow(missing_docs, clippy::expect_used, reason = "criterion's macros; what fails ends a bench")]
+#![allow(missing_docs, clippy::expect_used, reason = "macros of criterion; a failure ends the bench")]
 
 use std::{hint::black_box, sync::Arc};
 

@@ -1,19 +1,19 @@
-//! A page beside a writer that commits groups of 64 as fast as it can, and at rest.
+//! A page while a writer commits batches of 64 as fast as it can, and while it is idle.
 
-#![allow(missing_docs, clippy::expect_used, reason = "criterion's macros; what fails ends a bench")]
+#![allow(missing_docs, clippy::expect_used, reason = "macros of criterion; a failure ends the bench")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use platform_benches::figures::writers::{Written, stores};
+use platform_benches::figures::writers::{StoreWithWriter, stores};
 
 fn writers(criterion: &mut Criterion) {
-    let (stores, _kept) = stores();
+    let (stores, _directory) = stores();
     let mut group = criterion.benchmark_group("writers");
     for (name, _, store) in stores {
-        let written = Written::new(store);
-        group.bench_function(format!("{name}/at rest"), |bench| bench.iter(|| written.list()));
-        written.write(true);
-        group.bench_function(format!("{name}/beside a writer"), |bench| bench.iter(|| written.list()));
-        written.write(false);
+        let store = StoreWithWriter::new(store);
+        group.bench_function(format!("{name}/idle"), |bench| bench.iter(|| store.list()));
+        store.set_writing(true);
+        group.bench_function(format!("{name}/with a writer"), |bench| bench.iter(|| store.list()));
+        store.set_writing(false);
     }
     group.finish();
 }

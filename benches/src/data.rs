@@ -1,7 +1,7 @@
-//! The data that figures are measured with, which a rerun finds again in `target/bench-data`.
+//! The data of the benchmarks, cached in `target/bench-data`.
 //!
-//! A repo has about 330 bytes of JSON. Of those of one organisation, half lie directly in it and half in ten folders,
-//! so that there are subtrees and children of several sizes.
+//! A repo has about 330 bytes of JSON. Half of the repos of one organization are its children and half are in ten
+//! folders, so that there are subtrees and lists of children of several sizes.
 
 use std::{
     fs,
@@ -26,35 +26,35 @@ use platform_http::{SystemClock, SystemEntropy};
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
-/// How many records one commit writes while data is made.
+/// Number of records per commit while data is created.
 const BATCH: u64 = 5_000;
 
-/// How many folders an organisation has.
+/// Number of folders in an organization.
 const FOLDERS: u64 = 10;
 
-/// Which data.
+/// A data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
-    /// So many repos in one organisation.
+    /// This number of repos in one organization.
     One(u64),
-    /// So many organisations with a thousand repos each.
+    /// This number of organizations with a thousand repos each.
     Many(u64),
 }
 
 impl Data {
-    /// Returns how many repos there are.
+    /// Returns the number of repos.
     pub const fn repos(self) -> u64 {
         match self {
             Self::One(repos) => repos,
-            Self::Many(organisations) => organisations * 1_000,
+            Self::Many(organizations) => organizations * 1_000,
         }
     }
 
-    /// Returns a repo by its number, which is below [`Data::repos`].
+    /// Returns a repo by its number, which must be less than [`Data::repos`].
     pub fn repo(self, number: u64) -> Repo {
         let parent = match self {
-            Self::Many(_) => organisation(number / 1_000),
-            Self::One(_) if number.is_multiple_of(2) => organisation(0),
+            Self::Many(_) => organization(number / 1_000),
+            Self::One(_) if number.is_multiple_of(2) => organization(0),
             Self::One(_) => folder(number / 2 % FOLDERS),
         };
         let spread = mix(number);
@@ -62,7 +62,7 @@ impl Data {
         let created = Timestamp::from_millis(1_760_000_000_000 + (number * 7_919 % 1_000_003).cast_signed() * 1_000);
         Repo {
             uid: Uid::opaque(format!("{parent}/{spread:016x}")),
-            // The first digits put names in another order than numbers.
+            // The first digits make the order of names differ from that of numbers.
             name: format!("{:05x}-{subject}-{number}", spread >> 44),
             description: format!("A minimal image of {subject}, rebuilt every night from source"),
             catalog_tier: [CatalogTier::CatalogTierApplication, CatalogTier::CatalogTierBase][(spread % 2) as usize],
@@ -74,11 +74,11 @@ impl Data {
         }
     }
 
-    /// Returns the records that a store has, but for those of an installation's start.
+    /// Returns the records of a store, except those that the bootstrap creates.
     fn puts(self) -> impl Iterator<Item = Put> {
         let groups: Vec<(Uid, String)> = match self {
             Self::One(_) => (0..FOLDERS).map(|number| (folder(number), format!("folder {number}"))).collect(),
-            Self::Many(many) => (1..many).map(|number| (organisation(number), format!("org {number}"))).collect(),
+            Self::Many(many) => (1..many).map(|number| (organization(number), format!("org {number}"))).collect(),
         };
         let groups = groups.into_iter().map(|(uid, name)| {
             let now = Some(Timestamp::from_millis(1_760_000_000_000));
@@ -90,31 +90,31 @@ impl Data {
     fn name(self) -> String {
         match self {
             Self::One(repos) => format!("one-{repos}"),
-            Self::Many(organisations) => format!("many-{organisations}"),
+            Self::Many(organizations) => format!("many-{organizations}"),
         }
     }
 
-    /// Returns a memory store with this data. Made anew each time.
+    /// Returns a new memory store with this data.
     pub fn memory(self) -> MemoryStore {
         let store = Arc::new(MemoryStore::new());
         pollster::block_on(self.fill(store.clone()));
         Arc::into_inner(store).unwrap()
     }
 
-    /// Returns the file of a SQLite store with this data, made when it is missing.
+    /// Returns the file of a SQLite store with this data, and creates it if it is missing.
     pub fn sqlite(self) -> PathBuf {
         let make = |path: &Path| pollster::block_on(self.fill(Arc::new(SqliteStore::open(path).unwrap())));
         self.cached("sqlite", make)
     }
 
-    /// Returns the directory of a sled store with this data, made when it is missing.
+    /// Returns the directory of a sled store with this data, and creates it if it is missing.
     pub fn sled(self) -> PathBuf {
         self.cached("sled", |path| pollster::block_on(self.fill(Arc::new(SledStore::open(path).unwrap()))))
     }
 
-    /// Returns the path of something of this data, made when it is missing.
-    pub fn cached(self, what: &str, make: impl FnOnce(&Path)) -> PathBuf {
-        cached(&format!("{}.{what}", self.name()), make)
+    /// Returns the path of a file derived from this data, and creates it if it is missing.
+    pub fn cached(self, suffix: &str, make: impl FnOnce(&Path)) -> PathBuf {
+        cached(&format!("{}.{suffix}", self.name()), make)
     }
 
     async fn fill(self, store: Arc<dyn Store>) {
@@ -122,27 +122,27 @@ impl Data {
     }
 }
 
-/// Returns the path of something in [`directory`], made when it is missing: first under another name, so that what is
-/// there is whole.
+/// Returns the path of a file in [`directory`], and creates it if it is missing: under another name at first, so that
+/// an existing file is always complete.
 pub fn cached(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
     let path = directory().join(name);
     if !path.exists() {
         let new = directory().join(format!("{name}-new"));
         let _ = fs::remove_file(&new).or_else(|_| fs::remove_dir_all(&new));
         let start = Instant::now();
-        eprintln!("making {}", path.display());
+        eprintln!("creating {}", path.display());
         make(&new);
         fs::rename(&new, &path).unwrap();
-        eprintln!("made in {:.0?}", start.elapsed());
+        eprintln!("created in {:.0?}", start.elapsed());
     }
     path
 }
 
-/// Begins an installation in an empty store and writes records into it, of the first organisation for example.
+/// Bootstraps an empty store with the first organization, and writes records to it.
 pub async fn fill(store: Arc<dyn Store>, mut puts: impl Iterator<Item = Put>) {
     let platform = platform_core::builder(Arc::clone(&store), SystemClock, SystemEntropy).build();
     let first =
-        Bootstrap { organization: organisation(0), organization_name: "platform".to_owned(), operator: operator() };
+        Bootstrap { organization: organization(0), organization_name: "platform".to_owned(), operator: operator() };
     Iam::of(&platform).bootstrap(&first).await.unwrap();
     loop {
         let put: Vec<_> = puts.by_ref().take(BATCH as usize).collect();
@@ -153,7 +153,7 @@ pub async fn fill(store: Arc<dyn Store>, mut puts: impl Iterator<Item = Put>) {
     }
 }
 
-/// Returns where data is kept.
+/// Returns the directory of the data.
 pub fn directory() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("target"), PathBuf::from);
@@ -162,33 +162,33 @@ pub fn directory() -> PathBuf {
     directory
 }
 
-/// Returns a number that looks random and is not: another one for each number.
+/// Returns a pseudorandom number, which differs for each argument.
 pub fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// Returns the uid of an organisation, of which the first is the operator's.
-pub fn organisation(number: u64) -> Uid {
+/// Returns the uid of an organization. The operator owns the first.
+pub fn organization(number: u64) -> Uid {
     Uid::opaque(format!("{:016x}{:024x}", mix(number + 1), number))
 }
 
-/// Returns the uid of a folder of the first organisation.
+/// Returns the uid of a folder of the first organization.
 pub fn folder(number: u64) -> Uid {
-    Uid::opaque(format!("{}/{:016x}", organisation(0), mix(number + 77)))
+    Uid::opaque(format!("{}/{:016x}", organization(0), mix(number + 77)))
 }
 
-/// Returns the uid of the operator, who owns the first organisation and nothing else.
+/// Returns the uid of the operator, who owns only the first organization.
 pub fn operator() -> Uid {
     Uid::from_digest([0x0f; 20])
 }
 
-/// Returns the record that creating the repo would write.
+/// Returns the record that a create of the repo would write.
 pub fn repo_put(repo: &Repo) -> Put {
     put(repo, &repo.uid)
 }
 
-/// Returns the record that creating the resource would write.
+/// Returns the record that a create of the resource would write.
 pub fn put<R: platform_core::kind::Resource>(resource: &R, uid: &Uid) -> Put {
     let mut write = Write::default();
     write.put(uid, resource, Bytes::new()).unwrap();

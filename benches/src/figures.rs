@@ -1,4 +1,4 @@
-//! The figures, each a function that measures its two sides turn about.
+//! The figures. Each is a function that measures two sides in alternating turns.
 
 use crate::measure::Line;
 
@@ -11,7 +11,7 @@ pub mod memory;
 pub mod total;
 pub mod writers;
 
-/// A figure: its name on the command line, and what measures it.
+/// A figure: its name on the command line, and the function that measures it.
 pub type Figure = (&'static str, fn() -> Vec<Line>);
 
 /// All figures that are measured in one process.
@@ -27,7 +27,7 @@ pub const ALL: &[Figure] = &[
     ("advisories", advisories::lines),
 ];
 
-/// How many repos the large store has, and how many the small one.
+/// Number of repos in the large store.
 pub const LARGE: u64 = 1_000_000;
-/// How many repos the small store has.
+/// Number of repos in the small store.
 pub const SMALL: u64 = 10_000;

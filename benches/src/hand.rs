@@ -1,8 +1,8 @@
-//! The other side: what somebody would write for this one purpose with rusqlite, and no library in between.
+//! The other side: a program hand-written for this one purpose with rusqlite, without other libraries.
 //!
-//! It knows no tenants' grants, tokens, filters, other orders or other kinds, and does what it does as well as SQLite
-//! allows: a covering index for the list, a counter that is kept for the total, statements prepared once, the file
-//! mapped into memory, and JSON written from columns into one buffer.
+//! It has no tenants, tokens, filters, other orders or other kinds, and uses SQLite as well as possible: a covering
+//! index for the list, a counter for the total, statements prepared once, the file mapped into memory, and JSON written
+//! from columns into one buffer.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -10,7 +10,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use platform_core::resources::registry::Repo;
 use rusqlite::{Connection, OpenFlags, Row, params};
 
-use crate::data::{Data, organisation};
+use crate::data::{Data, organization};
 
 const READ_SCHEMA: &str = "
     CREATE TABLE repo (
@@ -25,12 +25,12 @@ const COVERING: &str = "
     INSERT INTO counter SELECT organisation, count(*) FROM repo GROUP BY organisation;
 ";
 
-/// A file with the same repos, and the two reads.
+/// A file with the same repos, and the two read operations.
 #[derive(Debug)]
 pub struct HandReads(Connection);
 
 impl HandReads {
-    /// Opens the file of this data, made when it is missing.
+    /// Opens the file of this data, or creates it if it is missing.
     pub fn open(data: Data) -> Self {
         let path = data.cached("hand", |path| make(path, data));
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -39,18 +39,18 @@ impl HandReads {
         Self(connection)
     }
 
-    /// Returns a page of 50 by name as JSON, with the total and the cursor of the next.
-    pub fn list(&self, organisation: i64, cursor: Option<&str>) -> Vec<u8> {
+    /// Returns a page of 50 by name as JSON, with the total and the cursor of the next page.
+    pub fn list(&self, organization: i64, cursor: Option<&str>) -> Vec<u8> {
         let execute = |sql| self.0.prepare_cached(sql).unwrap().execute([]).unwrap();
         execute("BEGIN");
         let mut total = self.0.prepare_cached("SELECT total FROM counter WHERE organisation = ?").unwrap();
-        let total: i64 = total.query_row([organisation], |row| row.get(0)).unwrap();
+        let total: i64 = total.query_row([organization], |row| row.get(0)).unwrap();
         let after = cursor.map(|cursor| String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).unwrap()).unwrap());
         let (name, uid) = after.as_deref().and_then(|after| after.split_once('\n')).unwrap_or_default();
         let select = "SELECT uid, name, description, tier, bundles, tags, created, updated FROM repo \
                       WHERE organisation = ? AND (name, uid) > (?, ?) ORDER BY name, uid LIMIT 51";
         let mut select = self.0.prepare_cached(select).unwrap();
-        let mut rows = select.query(params![organisation, name, uid]).unwrap();
+        let mut rows = select.query(params![organization, name, uid]).unwrap();
         let mut json = Vec::with_capacity(20_000);
         json.extend_from_slice(b"{\"repos\":[");
         let (mut count, mut next, mut last) = (0, None, String::new());
@@ -97,7 +97,7 @@ impl HandReads {
 
 fn render(json: &mut Vec<u8>, row: &Row<'_>) {
     let text = |column| row.get_ref(column).unwrap().as_str().unwrap();
-    // What people wrote may have to be escaped; the rest is ours.
+    // Only texts of users may need escaping.
     let escaped = |json: &mut Vec<u8>, column| serde_json::to_writer(json, text(column)).unwrap();
     let plain = |json: &mut Vec<u8>, column| json.extend_from_slice(text(column).as_bytes());
     json.extend_from_slice(b"{\"uid\":\"");
@@ -119,7 +119,7 @@ fn render(json: &mut Vec<u8>, row: &Row<'_>) {
     json.extend_from_slice(b"\"}");
 }
 
-/// A repo's columns: uid, name, description, tier, bundles, tags, created, updated.
+/// Returns the columns of a repo: uid, name, description, tier, bundles, tags, created, updated.
 fn columns(repo: &Repo) -> [String; 8] {
     let json = |value: &dyn Fn() -> serde_json::Result<serde_json::Value>| value().unwrap();
     let text = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
@@ -142,11 +142,11 @@ fn make(path: &Path, data: Data) {
     {
         let mut insert = transaction.prepare("INSERT INTO repo VALUES (?1, ?9, ?2, ?3, ?4, ?5, ?6, ?7, ?8)").unwrap();
         for number in 0..data.repos() {
-            let organisation = if let Data::Many(_) = data { number / 1_000 } else { 0 };
+            let organization = if let Data::Many(_) = data { number / 1_000 } else { 0 };
             let [uid, name, description, tier, bundles, tags, created, updated] = columns(&data.repo(number));
-            let organisation = organisation.cast_signed();
+            let organization = organization.cast_signed();
             insert
-                .execute(params![uid, name, description, tier, bundles, tags, created, updated, organisation])
+                .execute(params![uid, name, description, tier, bundles, tags, created, updated, organization])
                 .unwrap();
         }
     }
@@ -155,7 +155,7 @@ fn make(path: &Path, data: Data) {
     connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE); ANALYZE").unwrap();
 }
 
-/// What creates keep: the orders, the unique name and the counts that the platform's store keeps too.
+/// Maintains the same orders, unique name and counts as the platform's store.
 const WRITE_SCHEMA: &str = "
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = FULL;
@@ -170,21 +170,21 @@ const WRITE_SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS counter (place TEXT PRIMARY KEY, total INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
-/// Creates of repos, one transaction each, synced when it returns.
+/// Creates repos in one transaction each, which is synced when the call returns.
 #[derive(Debug)]
 pub struct HandCreates(Connection);
 
 impl HandCreates {
-    /// Opens the file, and makes it when it is missing.
+    /// Opens the file, or creates it if it is missing.
     pub fn open(path: &Path) -> Self {
         let connection = Connection::open(path).unwrap();
         connection.execute_batch(WRITE_SCHEMA).unwrap();
         Self(connection)
     }
 
-    /// Creates a repo in the first organisation, and returns its JSON.
+    /// Creates a repo in the first organization, and returns its JSON.
     pub fn create(&mut self, number: u64, name: &str, now: i64) -> String {
-        let parent = organisation(0);
+        let parent = organization(0);
         let uid = format!("{parent}/{:016x}", crate::data::mix(number));
         let body = serde_json::json!({ "uid": uid, "name": name, "createTime": now, "updateTime": now }).to_string();
         let transaction = self.0.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).unwrap();

@@ -1,5 +1,5 @@
-//! The other side over gRPC: what somebody would write with rusqlite, prost and tonic for these two methods, and no
-//! library in between. Columns are what protobuf has: numbers for times and enums. It knows no tokens and no access.
+//! The other side over gRPC: hand-written for these two methods with rusqlite, prost and tonic. Columns have the types
+//! of protobuf: numbers for times and enums. There are no tokens and no access checks.
 
 use std::{cell::RefCell, convert::Infallible, path::Path, pin::Pin, task};
 
@@ -10,9 +10,9 @@ use tonic::{Request, Response, Status, body::Body, server::NamedService};
 
 use crate::data::Data;
 
-/// A repo, of the fields that the data has.
+/// A repo, with the fields that the data sets.
 #[derive(Clone, PartialEq, prost::Message)]
-#[allow(missing_docs, reason = "as in the contract")]
+#[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct Repo {
     #[prost(string, tag = "1")]
     pub uid: String,
@@ -34,7 +34,7 @@ pub struct Repo {
 
 /// A request for a page by name.
 #[derive(Clone, PartialEq, prost::Message)]
-#[allow(missing_docs, reason = "as in the contract")]
+#[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct ListReposRequest {
     #[prost(message, optional, tag = "1")]
     pub uidp: Option<UidpFilter>,
@@ -44,9 +44,9 @@ pub struct ListReposRequest {
     pub order_by: String,
 }
 
-/// Where to look.
+/// The scope of a list.
 #[derive(Clone, PartialEq, prost::Message)]
-#[allow(missing_docs, reason = "as in the contract")]
+#[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct UidpFilter {
     #[prost(string, tag = "2")]
     pub descendants_of: String,
@@ -54,7 +54,7 @@ pub struct UidpFilter {
 
 /// A page.
 #[derive(Clone, PartialEq, prost::Message)]
-#[allow(missing_docs, reason = "as in the contract")]
+#[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct ListReposResponse {
     #[prost(message, repeated, tag = "1")]
     pub repos: Vec<Repo>,
@@ -68,7 +68,7 @@ pub struct ListReposResponse {
 
 /// A request for a repo.
 #[derive(Clone, PartialEq, prost::Message)]
-#[allow(missing_docs, reason = "as in the contract")]
+#[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct GetRepoRequest {
     #[prost(string, tag = "1")]
     pub uid: String,
@@ -87,7 +87,7 @@ const COVERING: &str = "
     INSERT INTO counter SELECT count(*) FROM repo;
 ";
 
-/// Makes the file of this data when it is missing.
+/// Returns the file of this data, and creates it if it is missing.
 pub fn file(data: Data) -> std::path::PathBuf {
     data.cached("hand-grpc", |path| make(path, data))
 }
@@ -117,7 +117,7 @@ thread_local! {
     static CONNECTION: RefCell<Option<Connection>> = const { RefCell::new(None) };
 }
 
-/// The service. Reads are done where they are asked for, on a connection of the thread's own.
+/// The service. Reads on the calling thread, with one connection per thread.
 #[derive(Debug, Clone)]
 pub struct Repos(pub std::sync::Arc<Path>);
 
@@ -194,19 +194,19 @@ impl NamedService for Repos {
     const NAME: &'static str = "chainguard.platform.registry.v2.ReposService";
 }
 
-type Answer<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
+type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
 
-/// A method, as generated code has it.
-struct Of<F>(Repos, F);
+/// A method as a tonic service, as in generated code.
+struct UnaryMethod<F>(Repos, F);
 
-impl<Q, A, F> tonic::server::UnaryService<Q> for Of<F>
+impl<Q, A, F> tonic::server::UnaryService<Q> for UnaryMethod<F>
 where
     F: Fn(&Repos, &Q) -> A + Copy + Send + 'static,
     Q: Send + 'static,
     A: 'static,
 {
     type Response = A;
-    type Future = Answer<Response<A>>;
+    type Future = BoxFuture<Response<A>>;
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         let (repos, method) = (self.0.clone(), self.1);
@@ -228,10 +228,10 @@ impl tower::Service<http::Request<Body>> for Repos {
         Box::pin(async move {
             Ok(if request.uri().path().ends_with("/ListRepos") {
                 let mut grpc = tonic::server::Grpc::new(tonic_prost::ProstCodec::default());
-                grpc.unary(Of(repos, Self::list), request).await
+                grpc.unary(UnaryMethod(repos, Self::list), request).await
             } else {
                 let mut grpc = tonic::server::Grpc::new(tonic_prost::ProstCodec::default());
-                grpc.unary(Of(repos, Self::get), request).await
+                grpc.unary(UnaryMethod(repos, Self::get), request).await
             })
         })
     }

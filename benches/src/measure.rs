@@ -1,24 +1,25 @@
-//! Times and compares: two sides turn about in one run, since a machine's speed changes with its neighbours'.
+//! Measures and compares two sides that alternate in one run, since the speed of a virtual machine changes with the
+//! load of its neighbors.
 
 use std::{fmt, fs, time::Instant};
 
-/// What an operation costs, in microseconds.
+/// Cost of an operation, in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
-    /// The median time on the clock.
+    /// The median wall-clock time.
     pub p50: f64,
-    /// The mean time of the thread on a processor, the kernel's for it included.
+    /// The mean CPU time of the thread, including system time.
     pub cpu: f64,
 }
 
-/// How often.
+/// Number of measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// How often each side has its turn.
+    /// Number of turns of each side.
     pub rounds: usize,
-    /// How many operations a turn has.
+    /// Operations per turn.
     pub operations: usize,
-    /// How many calls make an operation; more than one for what takes less than a microsecond.
+    /// Calls per operation; more than one for calls of less than a microsecond, which the clock cannot resolve.
     pub calls: usize,
 }
 
@@ -28,9 +29,9 @@ impl Default for Times {
     }
 }
 
-/// Has two sides turn about, and returns the median cost of each, and of their ratios turn by turn.
+/// Measures two sides in alternating turns. Returns the median cost of each, and the median of the ratios of the turns.
 ///
-/// Each is called with a number that rises from 0 and is the same for both.
+/// Calls each side with a number that increases from 0 and is the same for both.
 pub fn compare(times: Times, mut a: impl FnMut(usize), mut b: impl FnMut(usize)) -> Compared {
     let mut turns = Vec::new();
     for round in 0..times.rounds {
@@ -39,13 +40,13 @@ pub fn compare(times: Times, mut a: impl FnMut(usize), mut b: impl FnMut(usize))
     Compared::of(&turns)
 }
 
-/// Measures one side alone.
+/// Measures one side only.
 pub fn alone(times: Times, mut work: impl FnMut(usize)) -> Cost {
     let turns: Vec<_> = (0..times.rounds).map(|round| turn(times, round, &mut work)).collect();
     median_of(&turns)
 }
 
-/// Measures one turn of one side.
+/// Measures one turn of one side, after a tenth as many calls to warm up.
 pub fn turn(times: Times, round: usize, work: &mut impl FnMut(usize)) -> Cost {
     let first = round * times.operations * times.calls;
     (first..first + times.operations * times.calls / 10).for_each(&mut *work);
@@ -71,13 +72,13 @@ fn median_of(turns: &[Cost]) -> Cost {
     Cost { p50, cpu: median(turns.iter().map(|turn| turn.cpu).collect()) }
 }
 
-/// Returns how long this thread was on a processor, in nanoseconds.
+/// Returns the CPU time of this thread, in nanoseconds.
 fn cpu_nanos() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or_default()
 }
 
-/// Two sides, and how the first compares with the second.
+/// Costs of two sides, and their ratio.
 #[derive(Debug, Clone, Copy)]
 pub struct Compared {
     /// The first.
@@ -89,7 +90,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Returns the medians of turns that followed one another.
+    /// Returns the medians over pairs of turns.
     pub fn of(turns: &[(Cost, Cost)]) -> Self {
         let all = |side: fn(&(Cost, Cost)) -> Cost| median_of(&turns.iter().map(side).collect::<Vec<_>>());
         Self {
@@ -100,34 +101,34 @@ impl Compared {
     }
 }
 
-/// A figure as it is printed and quoted.
+/// A result as it is printed and quoted.
 #[derive(Debug)]
 pub struct Line {
-    /// Which figure, and of what.
+    /// The name of the figure and its case.
     pub name: String,
     /// The first side and the second, with units.
     pub sides: (String, String),
-    /// What is judged; a ratio, or a quantity in the unit that the name says.
+    /// The value that is compared with the goal: a ratio, or a quantity in the unit given in the name.
     pub value: f64,
-    /// The same by time on a processor, where it is a ratio of times.
+    /// The ratio of CPU times, if the value is a ratio of times.
     pub cpu: Option<f64>,
-    /// What it must reach, and what it should.
+    /// The goal.
     pub goal: Goal,
 }
 
-/// What a figure must reach, and what it should.
+/// The required value of a figure, and the value to aim at.
 #[derive(Debug, Clone, Copy)]
 pub enum Goal {
     /// At most these.
     AtMost(f64, f64),
     /// At least these.
     AtLeast(f64, f64),
-    /// Nothing: for information.
+    /// No goal; for information.
     None,
 }
 
 impl Line {
-    /// Makes a line of two sides that were timed.
+    /// Returns the line of a comparison.
     pub fn ratio(name: impl Into<String>, compared: Compared, goal: Goal) -> Self {
         Self {
             name: name.into(),
@@ -138,8 +139,8 @@ impl Line {
         }
     }
 
-    /// Returns the heads of the columns.
-    pub fn heads() -> String {
+    /// Returns the column headers.
+    pub fn header() -> String {
         format!(
             "{:46} {:>12} {:>12} {:>8} {:>8}  {:>6} {:>6}  verdict",
             "figure", "A", "B", "value", "cpu", "must", "aim"

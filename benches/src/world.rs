@@ -1,4 +1,4 @@
-//! A platform over a store, a caller with a token, and the calls that a transport makes for them.
+//! A platform on a store, a caller with a token, and the calls that a transport makes for it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,12 +19,12 @@ use crate::data::{directory, operator};
 
 const URL: &str = "http://127.0.0.1:8080";
 
-/// A platform whose caller owns the first organisation.
+/// A platform and a caller that owns the first organization.
 #[derive(Debug)]
 pub struct World {
     /// The platform.
     pub platform: Platform,
-    /// The caller, as their token proves them.
+    /// The caller, authenticated by its token.
     pub caller: Caller,
     listed: Registered,
     verifier: Verifier,
@@ -32,17 +32,17 @@ pub struct World {
 }
 
 impl World {
-    /// Begins a platform over a store that has repos.
+    /// Opens a platform on a store with repos.
     pub fn over(store: Arc<dyn Store>) -> Self {
         Self::with(store, Settings::default())
     }
 
-    /// Begins a platform over a store that has repos, with settings.
+    /// Opens a platform with these settings on a store with repos.
     pub fn with(store: Arc<dyn Store>, settings: Settings) -> Self {
         Self::of(store, settings, Repo::KIND)
     }
 
-    /// Begins a platform over a store that has resources of a kind, which are what is listed and got.
+    /// Opens a platform on a store with resources of a kind, which [`World::list`] and [`World::get`] then use.
     pub fn listing(store: Arc<dyn Store>, kind: &Kind) -> Self {
         Self::of(store, Settings::default(), kind)
     }
@@ -73,7 +73,7 @@ impl World {
         Self { platform, caller, listed, verifier, token }
     }
 
-    /// Lists as REST does: the bearer token is checked, then the query string's pairs, access, page token.
+    /// Lists like REST: checks the bearer token, the query parameters, access and the page token.
     pub fn list(&self, pairs: &[(String, String)]) -> ListReply {
         let list = async {
             let caller = self.verifier.authenticate(&self.token).await.unwrap();
@@ -83,13 +83,13 @@ impl World {
         block_on(list)
     }
 
-    /// Lists and puts the page into one buffer, as the answer's body has them.
+    /// Lists, and writes the page to one buffer as in the body of a response.
     pub fn page(&self, pairs: &[(String, String)]) -> Vec<u8> {
         let reply = self.list(pairs);
         let mut json = Vec::with_capacity(20_000);
         json.extend_from_slice(format!("{{\"{}\":[", self.listed.kind.plural).as_bytes());
-        for (place, item) in reply.items.iter().enumerate() {
-            if place > 0 {
+        for (index, item) in reply.items.iter().enumerate() {
+            if index > 0 {
                 json.push(b',');
             }
             json.extend_from_slice(item);
@@ -100,12 +100,12 @@ impl World {
         json
     }
 
-    /// Gets a resource, its caller being known.
+    /// Gets a resource for the authenticated caller.
     pub fn get(&self, uid: &str) -> Bytes {
         block_on(self.platform.get_erased(&self.caller, &self.listed, uid)).unwrap()
     }
 
-    /// Checks the bearer token, and gets a resource.
+    /// Checks the bearer token and gets a resource.
     pub fn get_with_token(&self, uid: &str) -> Bytes {
         let get = async {
             let caller = self.verifier.authenticate(&self.token).await.unwrap();
@@ -115,7 +115,7 @@ impl World {
     }
 }
 
-/// Makes the pairs of a query string.
+/// Returns the parameters of a query string.
 pub fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> Vec<(String, String)> {
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }

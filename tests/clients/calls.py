@@ -1,4 +1,4 @@
-"""grpcio, with stubs made from our .proto files, walks the API; what it sees is what REST shows."""
+"""Calls the API with grpcio and stubs generated from our .proto files, and compares the results with REST."""
 
 import pathlib
 import subprocess
@@ -18,7 +18,7 @@ PROTO = ROOT / "platform-grpc" / "proto"
 
 
 def stubs(folder: str) -> None:
-    """Generates the stubs and makes them importable. Google's own files are those that are installed."""
+    """Generates the stubs and makes them importable. Uses the installed stubs for Google's own files."""
     ours = [str(file.relative_to(PROTO)) for part in ("chainguard", "contract") for file in PROTO.glob(f"{part}/**/*.proto")]
     generate = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}", f"--python_out={folder}", f"--grpc_python_out={folder}"]
     subprocess.run([*generate, *sorted(ours)], check=True)
@@ -34,11 +34,11 @@ def main() -> None:
             walk(channel, metadata, server)
             exchange(channel, metadata, server)
             beta(channel, metadata, server)
-            standard(channel)
-        certificate = certified(pathlib.Path(folder))
+            reflection_and_health(channel)
+        certificate = create_certificate(pathlib.Path(folder))
         with running("--tls-cert", str(certificate), "--tls-key", str(certificate.with_suffix(".key"))) as server:
             secure(server, certificate)
-    print("passed: lists, creates, updates, refusals, tokens, v2beta1, reflection, health and TLS by grpcio")
+    print("passed: lists, creates, updates, errors, tokens, v2beta1, reflection, health and TLS with grpcio")
 
 
 def walk(channel, metadata, server) -> None:
@@ -47,7 +47,7 @@ def walk(channel, metadata, server) -> None:
     from chainguard.platform.iam.v2 import role_bindings_pb2, role_bindings_pb2_grpc, roles_pb2, roles_pb2_grpc
     from chainguard.platform.registry.v2 import repos_pb2, repos_pb2_grpc, tags_pb2, tags_pb2_grpc
 
-    org = server.organisation
+    org = server.organization
     groups = groups_pb2_grpc.GroupsServiceStub(channel)
     repos = repos_pb2_grpc.ReposServiceStub(channel)
     tags = tags_pb2_grpc.TagsServiceStub(channel)
@@ -63,7 +63,7 @@ def walk(channel, metadata, server) -> None:
         repo = repos_pb2.Repo(name=name)
         repos.CreateRepo(repos_pb2.CreateRepoRequest(parent=folder.uid, repo=repo), metadata=metadata)
 
-    # Pages, as a client's iterator reads them.
+    # Reads all pages, like the iterator of a client.
     found, token = [], ""
     while True:
         request = repos_pb2.ListReposRequest(
@@ -77,13 +77,13 @@ def walk(channel, metadata, server) -> None:
             break
     assert found == names, found
 
-    # The same over REST.
+    # REST returns the same list.
     path = f"/registry/v2/repos?uidp.descendants_of={org}&order_by=name&page_size=200"
     over_rest = server.call("GET", path)["repos"]
     page = repos.ListRepos(repos_pb2.ListReposRequest(order_by="name", page_size=200), metadata=metadata)
     assert [json_format.MessageToDict(repo)["uid"] for repo in page.repos] == [repo["uid"] for repo in over_rest]
 
-    # Updates: by mask, and by what is populated.
+    # Updates with a mask, and without one, which updates the populated fields.
     repo = page.repos[0]
     mask = field_mask_pb2.FieldMask(paths=["description"])
     changed = repos_pb2.Repo(uid=repo.uid, name="ignored", description="a web server")
@@ -102,7 +102,7 @@ def walk(channel, metadata, server) -> None:
     listed = tags.ListTags(tags_pb2.ListTagsRequest(uidp=uidp), metadata=metadata).tags
     assert [(one.name, one.digest, one.deprecated) for one in listed] == [("latest", digest, True)]
 
-    # An identity, the built-in role by its name, a hydrated binding.
+    # Creates an identity, finds the built-in role by name, and creates a binding, whose response has all three.
     match = identities_pb2.Identity.ClaimMatch(issuer="https://issuer.example.com", subject="me", claims={"a": "b"})
     identity = identities_pb2.Identity(name="ci", claim_match=match)
     request = identities_pb2.CreateIdentityRequest(parent=org, identity=identity)
@@ -115,20 +115,20 @@ def walk(channel, metadata, server) -> None:
     assert (binding.identity.name, binding.role.name, binding.group.uid) == ("ci", "viewer", org)
     bindings.DeleteRoleBinding(role_bindings_pb2.DeleteRoleBindingRequest(uid=binding.uid), metadata=metadata)
 
-    # Refusals, with their details.
+    # Errors with their details.
     bad = identities_pb2.CreateIdentityRequest(parent=org, identity=identities_pb2.Identity(name="Bad Name"))
-    code, details = refused(lambda: identities.CreateIdentity(bad, metadata=metadata))
+    code, details = rejected(lambda: identities.CreateIdentity(bad, metadata=metadata))
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert details["ErrorInfo"].reason == "INVALID_ARGUMENT" and details["ErrorInfo"].domain.startswith("iam.")
     assert [one.field for one in details["BadRequest"].field_violations][0] == "name"
-    code, details = refused(lambda: groups.DeleteGroup(groups_pb2.DeleteGroupRequest(uid=folder.uid), metadata=metadata))
+    code, details = rejected(lambda: groups.DeleteGroup(groups_pb2.DeleteGroupRequest(uid=folder.uid), metadata=metadata))
     assert code == grpc.StatusCode.FAILED_PRECONDITION
     assert details["PreconditionFailure"].violations[0].type == "RESOURCE_NOT_EMPTY"
     missing = repos_pb2.GetRepoRequest(uid=f"{org}/{'0' * 16}")
-    code, details = refused(lambda: repos.GetRepo(missing, metadata=metadata))
+    code, details = rejected(lambda: repos.GetRepo(missing, metadata=metadata))
     assert code == grpc.StatusCode.NOT_FOUND and details["ResourceInfo"].resource_name == missing.uid
     assert details["ResourceInfo"].resource_type.endswith("/Repo")
-    code, _ = refused(lambda: repos.GetRepo(missing))
+    code, _ = rejected(lambda: repos.GetRepo(missing))
     assert code == grpc.StatusCode.UNAUTHENTICATED
 
     assert repos.DeleteRepo(repos_pb2.DeleteRepoRequest(uid=repo.uid), metadata=metadata).ByteSize() == 0
@@ -139,8 +139,8 @@ def walk(channel, metadata, server) -> None:
         assert error.code == 404, error
 
 
-def refused(call):
-    """Returns the code of a call that is refused, and its details by the names of their types."""
+def rejected(call):
+    """Makes a call that must fail. Returns its status code, and its error details by type name."""
     try:
         call()
     except grpc.RpcError as error:
@@ -152,7 +152,7 @@ def refused(call):
             assert detail.Unpack(message)
             details[name] = message
         return error.code(), details
-    raise AssertionError("the call was not refused")
+    raise AssertionError("the call did not fail")
 
 
 def exchange(channel, metadata, server) -> None:
@@ -160,22 +160,22 @@ def exchange(channel, metadata, server) -> None:
     from chainguard.platform.oidc import security_token_pb2, security_token_pb2_grpc
     from google.protobuf import empty_pb2
 
-    # A token of the server's own for one that is narrowed, which is then used bare, as token files are.
+    # Exchanges a token for one with fewer capabilities, which is then sent without `Bearer`, like the contents of token files.
     tokens = security_token_pb2_grpc.SecurityTokenServiceStub(channel)
     request = security_token_pb2.ExchangeRequest(aud=[server.url], cap=["groups.list"])
     token = tokens.Exchange(request, metadata=metadata)
     assert token.token.count(".") == 2 and token.expiry.seconds > 0
-    who = auth_pb2_grpc.AuthStub(channel).Validate(empty_pb2.Empty(), metadata=[("authorization", token.token)])
-    assert who.issuer == server.url and list(who.audience) == [server.url]
-    held = {one.group.id: (one.role.name, list(one.capabilities)) for one in who.capabilities}
-    assert held[server.organisation] == ("", ["groups.list"]), held
-    code, details = refused(lambda: tokens.Exchange(security_token_pb2.ExchangeRequest(), metadata=metadata))
+    caller = auth_pb2_grpc.AuthStub(channel).Validate(empty_pb2.Empty(), metadata=[("authorization", token.token)])
+    assert caller.issuer == server.url and list(caller.audience) == [server.url]
+    held = {one.group.id: (one.role.name, list(one.capabilities)) for one in caller.capabilities}
+    assert held[server.organization] == ("", ["groups.list"]), held
+    code, details = rejected(lambda: tokens.Exchange(security_token_pb2.ExchangeRequest(), metadata=metadata))
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert details["BadRequest"].field_violations[0].description == "Audience must be specified"
 
 
 def beta(channel, metadata, server) -> None:
-    """The packages of v2beta1 have the messages of v2 under other names."""
+    """Calls v2beta1, whose packages have the same messages as v2."""
     from chainguard.platform.iam.v2 import groups_pb2
 
     get = channel.unary_unary(
@@ -183,12 +183,12 @@ def beta(channel, metadata, server) -> None:
         request_serializer=groups_pb2.GetGroupRequest.SerializeToString,
         response_deserializer=groups_pb2.Group.FromString,
     )
-    group = get(groups_pb2.GetGroupRequest(uid=server.organisation), metadata=metadata)
-    assert group.uid == server.organisation and group.name
+    group = get(groups_pb2.GetGroupRequest(uid=server.organization), metadata=metadata)
+    assert group.uid == server.organization and group.name
 
 
-def standard(channel) -> None:
-    """Lists services as tools do that have no .proto files, and asks for health."""
+def reflection_and_health(channel) -> None:
+    """Lists services by reflection, like tools without .proto files, and checks health."""
     database = ProtoReflectionDescriptorDatabase(channel)
     services = set(database.get_services())
     for version in ("v2", "v2beta1"):
@@ -200,8 +200,8 @@ def standard(channel) -> None:
     assert reply.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def certified(folder: pathlib.Path) -> pathlib.Path:
-    """Makes a certificate for this machine, and its key beside it."""
+def create_certificate(folder: pathlib.Path) -> pathlib.Path:
+    """Creates a certificate for this machine, with its key in the same directory."""
     certificate = folder / "server.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
     files = ["-keyout", certificate.with_suffix(".key"), "-out", certificate]
@@ -210,15 +210,15 @@ def certified(folder: pathlib.Path) -> pathlib.Path:
 
 
 def secure(server, certificate: pathlib.Path) -> None:
-    """The same port by TLS, for clients that know the certificate."""
+    """Calls the server over TLS with a client that trusts the certificate."""
     from chainguard.platform.iam.v2 import groups_pb2, groups_pb2_grpc
 
     assert server.url.startswith("https://127.0.0.1:"), server.url
     credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
     with grpc.secure_channel(server.url.removeprefix("https://"), credentials) as channel:
-        request = groups_pb2.GetGroupRequest(uid=server.organisation)
+        request = groups_pb2.GetGroupRequest(uid=server.organization)
         metadata = [("authorization", f"Bearer {server.token}")]
-        assert groups_pb2_grpc.GroupsServiceStub(channel).GetGroup(request, metadata=metadata).uid == server.organisation
+        assert groups_pb2_grpc.GroupsServiceStub(channel).GetGroup(request, metadata=metadata).uid == server.organization
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The OpenAPI document is valid, its examples are of their schemas, and `order_by` is as the server reads it."""
+"""Validates the OpenAPI document, its examples against their schemas, and its `order_by` patterns against the server."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from server import ROOT, operations, running
 
 
 def examples(node: object, where: str = "#"):
-    """Yields every example of the document with its schema and where it stands."""
+    """Yields every example of the document with its schema and its location."""
     if isinstance(node, dict):
         if "schema" in node:
             if "example" in node:
@@ -27,7 +27,7 @@ def examples(node: object, where: str = "#"):
 
 
 def orders(server, document: dict) -> tuple[int, list[str]]:
-    """Sends orders in every spelling, and some that are none; returns how many, and where server and pattern differ."""
+    """Sends valid and invalid orders. Returns their number, and where the server and the documented pattern disagree."""
     count, faults = 0, []
     for path, methods in document["paths"].items():
         parameters = methods.get("get", {}).get("parameters", [])
@@ -41,11 +41,11 @@ def orders(server, document: dict) -> tuple[int, list[str]]:
             count += 1
             try:
                 server.call("GET", f"{path}?{urllib.parse.urlencode({'order_by': text})}")
-                taken = True
+                accepted = True
             except urllib.error.HTTPError as error:
-                taken = error.code != 400
-            if taken != bool(re.search(pattern, text)):
-                faults.append(f"{path}: order_by={text!r} is {'taken' if taken else 'refused'} and not so by {pattern}")
+                accepted = error.code != 400
+            if accepted != bool(re.search(pattern, text)):
+                faults.append(f"{path}: order_by={text!r} is {'accepted' if accepted else 'rejected'}, unlike by {pattern}")
     return count, faults
 
 
@@ -54,7 +54,7 @@ def main() -> None:
         served = server.call("GET", "/openapi.json")
         ordered, faults = orders(server, served)
     committed = json.loads((ROOT / "docs" / "openapi.json").read_text())
-    assert served == committed, "docs/openapi.json is not what the server serves"
+    assert served == committed, "docs/openapi.json differs from the served document"
     OpenAPIV31SpecValidator(served).validate()
 
     count = 0

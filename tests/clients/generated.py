@@ -1,8 +1,8 @@
-"""Two clients that are generated from the OpenAPI document walk every operation of it.
+"""Calls every operation of the OpenAPI document with two clients generated from it.
 
-One is Python (openapi-python-client, whose models refuse a reply that lacks a required field or has another type), the
-other TypeScript (openapi-ts, with schemas of Zod that every reply must pass). Both send `Accept: application/json`. Where
-there is no Node.js, the second says so.
+One is in Python (openapi-python-client, whose models reject a reply that lacks a required field or has a wrong type), the
+other in TypeScript (openapi-ts, which validates every reply with Zod schemas). Both send `Accept: application/json`.
+Without Node.js, only the first is tested, and NOT RUN is printed.
 """
 
 import datetime
@@ -26,15 +26,15 @@ from server import ROOT, running
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDER = ROOT / "target" / "clients-generated"
 
-# What is not walked, by the tag of its operations, and why.
-OTHERS = {
-    "Scim": "clients of directories have models of their own, made of RFC 7643",
-    "Import": "bodies and replies are lines, which generators do not know",
+# Tags whose operations are not called, with the reason.
+SKIPPED_TAGS = {
+    "Scim": "SCIM clients have their own models, from RFC 7643",
+    "Import": "bodies and replies are NDJSON, which the generators do not support",
 }
 
 
-class Refused(Exception):
-    """A status other than a success."""
+class ApiError(Exception):
+    """A response other than a success."""
 
     def __init__(self, status: int, body: dict):
         super().__init__(f"{status} {body}")
@@ -43,12 +43,12 @@ class Refused(Exception):
 
 
 def plain(name: str) -> str:
-    """Returns a name without what generators change in it."""
+    """Returns a name in lower case and without punctuation, which the generators change."""
     return re.sub("[^a-z0-9]", "", name.lower())
 
 
 def comparable(value: object) -> object:
-    """Returns JSON with its times in one form."""
+    """Returns JSON with times in a comparable form."""
     if isinstance(value, dict):
         return {key: comparable(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -97,14 +97,14 @@ class PythonClient:
         if body is not None:
             model = next(one for one in alternatives(hints["body"]) if hasattr(one, "from_dict"))
             arguments["body"] = model.from_dict(body)
-        answer = module.sync_detailed(client=self.client, **arguments)
-        raw = json.loads(answer.content)
-        if answer.parsed is None:
-            raise AssertionError(f"{operation}: the client does not know the answer {answer.status_code} {raw}")
-        known = answer.parsed.to_dict()
+        response = module.sync_detailed(client=self.client, **arguments)
+        raw = json.loads(response.content)
+        if response.parsed is None:
+            raise AssertionError(f"{operation}: the client does not know the response {response.status_code} {raw}")
+        known = response.parsed.to_dict()
         assert comparable(known) == comparable(raw), f"{operation}: read {known} of {raw}"
-        if answer.status_code != 200:
-            raise Refused(int(answer.status_code), raw)
+        if response.status_code != 200:
+            raise ApiError(int(response.status_code), raw)
         return raw
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ def alternatives(hint: object) -> tuple:
 
 
 def converted(hint: object, value: object) -> object:
-    """Returns a value as a generated function takes it."""
+    """Converts a value to the type that the generated function expects."""
     for one in alternatives(hint):
         if typing.get_origin(one) is list and isinstance(value, list):
             return [converted(typing.get_args(one)[0], inner) for inner in value]
@@ -168,7 +168,7 @@ class TypeScriptClient:
         if "thrown" in outcome:
             raise AssertionError(f"{operation}: {outcome['thrown']}")
         if outcome["status"] != 200:
-            raise Refused(outcome["status"], outcome["body"])
+            raise ApiError(outcome["status"], outcome["body"])
         return outcome["body"]
 
     def close(self) -> None:
@@ -177,20 +177,20 @@ class TypeScriptClient:
 
 
 class Walk:
-    """Calls operations and remembers which."""
+    """Calls operations and records which ones."""
 
     def __init__(self, client, document: dict):
         self.client = client
-        self.walked: set[str] = set()
+        self.called: set[str] = set()
         self.operations = {}
         for path, methods in document["paths"].items():
-            # What all methods of a path share is a list.
+            # Parameters shared by all methods of a path are a list.
             for operation in (one for one in methods.values() if isinstance(one, dict)):
                 self.operations[operation["operationId"]] = (path, operation)
 
     def __call__(self, operation: str, *path: str, body: dict | None = None, **query: object) -> dict:
-        """Calls an operation with the variables of its path in their order, and parameters with `__` for dots."""
-        self.walked.add(operation)
+        """Calls an operation with its path variables in order, and query parameters with `__` for dots."""
+        self.called.add(operation)
         template, described = self.operations[operation]
         if "requestBody" in described and body is None:
             body = {}
@@ -199,21 +199,21 @@ class Walk:
         query = {name.replace("__", "."): value for name, value in query.items()}
         return self.client.call(operation, dict(zip(names, path)), query, body)
 
-    def refused(self, status: int, operation: str, *path: str, **more: object) -> dict:
-        """Calls an operation that must be refused; returns the Status, which the client has read."""
+    def fails(self, status: int, operation: str, *path: str, **more: object) -> dict:
+        """Calls an operation that must fail with this status. Returns the error that the client parsed."""
         try:
-            answer = self(operation, *path, **more)
-        except Refused as refused:
-            assert refused.status == status, refused
-            return refused.body
-        raise AssertionError(f"{operation} was not refused: {answer}")
+            response = self(operation, *path, **more)
+        except ApiError as error:
+            assert error.status == status, error
+            return error.body
+        raise AssertionError(f"{operation} did not fail: {response}")
 
     def expected(self) -> set[str]:
-        return {name for name, (_, operation) in self.operations.items() if operation["tags"][0] not in OTHERS}
+        return {name for name, (_, operation) in self.operations.items() if operation["tags"][0] not in SKIPPED_TAGS}
 
 
 def imported(server, plural: str, parent: str, *resources: dict) -> None:
-    """Puts data as `platform-server import --api` does."""
+    """Imports data like `platform-server import --api`."""
     request = urllib.request.Request(
         f"{server.url}/import/{plural}" + (f"?parent={parent}" if parent else ""),
         data="".join(json.dumps(resource) + "\n" for resource in resources).encode(),
@@ -225,8 +225,8 @@ def imported(server, plural: str, parent: str, *resources: dict) -> None:
 
 
 def walk(call: Walk, server) -> None:
-    """Walks every operation; what one creates is read, listed, updated and deleted."""
-    org = server.organisation
+    """Calls every operation. Created resources are read, listed, updated and deleted."""
+    org = server.organization
     call("Ping")
     call("Validate")
     call("GetOpenidConfiguration")
@@ -248,12 +248,12 @@ def iam(call: Walk, server, org: str) -> None:
     page = call("ListGroups", uidp__descendants_of=org, order_by="created_at desc", page_size=1, skip=0)
     assert page["totalCount"] == "2" and page["nextPageToken"], page
     assert "nextPageToken" not in call("ListGroups", uidp__descendants_of=org, order_by="created_at desc", page_token=page["nextPageToken"])
-    call.refused(404, "LookupGroup")
+    call.fails(404, "LookupGroup")
     call("CheckEligibility")
-    call.refused(404, "RequestGroupAccess", folder)
+    call.fails(404, "RequestGroupAccess", folder)
     call("ListGroupAccessRequests")
-    call.refused(404, "GetGroupAccessRequest", f"{org}/{'0' * 16}")
-    call.refused(404, "DeleteGroupAccessRequest", f"{org}/{'0' * 16}")
+    call.fails(404, "GetGroupAccessRequest", f"{org}/{'0' * 16}")
+    call.fails(404, "DeleteGroupAccessRequest", f"{org}/{'0' * 16}")
 
     match = {"issuer": "https://issuer.example.com", "subject": "me", "claims": {"a": "b"}}
     identity = call("CreateIdentity", org, body={"name": "ci", "claimMatch": match})["uid"]
@@ -264,17 +264,17 @@ def iam(call: Walk, server, org: str) -> None:
     call("LookupIdentity", issuer="https://issuer.example.com", subject="me")
     call("UpdateIdentityMetadata", body={"identityMetadata": {"company": "Example"}})
     call("ListDirectoryUsers")
-    call.refused(404, "GetDirectoryUser", f"{org}/{'0' * 16}/{'0' * 16}")
+    call.fails(404, "GetDirectoryUser", f"{org}/{'0' * 16}/{'0' * 16}")
     call("EndSignIns", body={"identityUid": server.subject})
 
-    # Built-in roles have capabilities that a client must know.
+    # Checks that the client knows the capabilities of the built-in roles.
     viewer = call("ListRoles", name="viewer")["roles"][0]["uid"]
     assert int(call("ListRoles", page_size=200)["totalCount"]) > 5
     role = call("CreateRole", org, body={"name": "reader", "capabilities": ["CAP_REPO_LIST"]})["uid"]
     call("UpdateRole", role, body={"description": "Reads repos"})
     call("GetRole", role)
     binding = call("CreateRoleBinding", org, body={"identityUid": identity, "roleUid": viewer})["uid"]
-    again = call.refused(409, "CreateRoleBinding", org, body={"identityUid": identity, "roleUid": viewer})
+    again = call.fails(409, "CreateRoleBinding", org, body={"identityUid": identity, "roleUid": viewer})
     assert again["details"][1]["resourceName"] == binding, again
     call("UpdateRoleBinding", binding, body={"roleUid": role})
     call("GetRoleBinding", binding)
@@ -282,7 +282,7 @@ def iam(call: Walk, server, org: str) -> None:
     batch = {"parent": folder, "roleUid": viewer, "requests": [{"roleBinding": {"identityUid": identity}}]}
     assert len(call("BatchCreateRoleBindings", body=batch)["roleBindings"]) == 1
     call("DeleteRoleBinding", binding)
-    call.refused(404, "DeleteRoleBinding", binding)
+    call.fails(404, "DeleteRoleBinding", binding)
 
     invite = call("CreateGroupInvite", org, body={"roleUid": viewer, "ttl": "3600s", "email": "ada@example.com"})
     assert invite["ttl"] is None and invite["code"], invite
@@ -315,8 +315,8 @@ def iam(call: Walk, server, org: str) -> None:
     call("ListAccountAssociations", name="cloud")
     call("CheckAccountAssociation", folder, body={"providerType": "ACCOUNT_PROVIDER_TYPE_AMAZON"})
     call("DeleteAccountAssociation", folder)
-    call.refused(404, "DeleteAccountAssociation", folder)
-    call.refused(400, "AcceptTerms", folder, body={"documentIds": ["unknown"]})
+    call.fails(404, "DeleteAccountAssociation", folder)
+    call.fails(400, "AcceptTerms", folder, body={"documentIds": ["unknown"]})
     call("ListTermsAcceptances", folder)
 
     call("DeleteRole", role)
@@ -353,7 +353,7 @@ def registry(call: Walk, server, org: str) -> None:
 
 
 def data(call: Walk, server, org: str) -> None:
-    # What its source does not say is empty, and there all the same.
+    # Fields that the source lacks are present in the reply, and empty.
     event = {"createTime": "2026-01-02T03:04:05Z", "reviewState": "REVIEW_STATE_APPROVED", "fixed": {"fixedVersion": "1"}}
     advisory = {"advisoryId": "CGA-3gfc-9462-mc8m", "artifactName": "openssl", "aliases": ["CVE-2022-4203"]}
     imported(server, "advisories", org, {**advisory, "events": [event]})
@@ -380,28 +380,28 @@ def events(call: Walk, org: str) -> None:
     subscription = call("CreateSubscription", org, body={"sink": "https://sink.example.com/"})["uid"]
     call("GetSubscription", subscription)
     call("ListSubscriptions")
-    # A status is there from the first event on, which something else may still be about to deliver.
-    told = call("CreateGroup", org, body={"name": "told"})["uid"]
+    # The status exists from the first event on, which is delivered asynchronously.
+    group = call("CreateGroup", org, body={"name": "notified"})["uid"]
     until = time.monotonic() + 20
     while not call("ListDeliveryStatuses")["deliveryStatuses"] and time.monotonic() < until:
         pass
     call("GetDeliveryStatus", subscription)
     call("ResumeDelivery", subscription)
-    call("DeleteGroup", told)
+    call("DeleteGroup", group)
     call("ListDeliveries")
     call("ListDeadLetters")
     for operation in ("GetDelivery", "GetDeadLetter", "RedeliverDeadLetter"):
-        call.refused(404, operation, f"{subscription}/{'0' * 16}")
+        call.fails(404, operation, f"{subscription}/{'0' * 16}")
     call("DeleteSubscription", subscription)
 
 
 def tokens(call: Walk, server) -> None:
     assert call("Exchange", body={"aud": [server.url], "cap": ["groups.list"]})["token"]
     assert call("ExchangeByQuery", aud=[server.url])["token"]
-    call.refused(401, "ExchangeRefreshToken", body={"aud": [server.url]})
-    call.refused(501, "GetHeadlessSession")
-    call.refused(401, "Register", body={"code": "unknown"})
-    call.refused(403, "Delete", "0" * 40)
+    call.fails(401, "ExchangeRefreshToken", body={"aud": [server.url]})
+    call.fails(501, "GetHeadlessSession")
+    call.fails(401, "Register", body={"code": "unknown"})
+    call.fails(403, "Delete", "0" * 40)
 
 
 def main() -> None:
@@ -411,7 +411,7 @@ def main() -> None:
     if shutil.which("npm"):
         kinds.append(TypeScriptClient)
     else:
-        print("NOT RUN: there is no Node.js here, and so no client in TypeScript was tried")
+        print("NOT RUN: Node.js is not installed, so the TypeScript client was not tested")
     for kind in kinds:
         client = kind(document)
         with running() as server:
@@ -422,9 +422,9 @@ def main() -> None:
                 walk(call, server)
             finally:
                 client.close()
-        missing = call.expected() - call.walked
-        assert not missing, f"operations that nothing walks: {sorted(missing)}"
-        print(f"{client.name}: {len(call.walked)} operations walked")
+        missing = call.expected() - call.called
+        assert not missing, f"operations that are not called: {sorted(missing)}"
+        print(f"{client.name}: {len(call.called)} operations called")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Hooks for schemathesis: most requests are for resources that stand, so that they get further than 404.
+"""Hooks for schemathesis: most requests use uids of existing resources, since others would only get 404.
 
-What is made on the way is used as well. Which uid a request gets follows from what was generated, so that a seed
-repeats a run.
+This includes resources created during the run. The uid depends only on the generated value, so that a seed repeats a run.
 """
 
 import json
@@ -12,25 +11,25 @@ import urllib.parse
 
 import schemathesis
 
-# Uids by the collection they are of; the organisation is under the empty name, and under "kept" what must not be
-# changed or deleted, or the rest of the run is refused.
+# Uids by collection. The organization has the empty name. "protected" lists the uids that must not be changed or
+# deleted, since the rest of the run would be denied.
 UIDS: dict[str, list[str]] = json.loads(pathlib.Path(os.environ["PLATFORM_UIDS"]).read_text())
 
-# The collections whose resources hang in no group.
+# The parent collections of resources whose parent is not a group.
 PARENTS = {"tags": "repos"}
 
-# How many of a collection are remembered, the newest.
-REMEMBERED = 50
+# Maximum number of uids per collection; the oldest except the first are dropped.
+MAX_UIDS = 50
 
 
 def collection(operation) -> str:
-    """Returns the path's segment behind domain and version."""
+    """Returns the segment of the path after domain and version."""
     segments = operation.path.split("/")
     return segments[3].split(":")[0] if len(segments) > 3 else ""
 
 
-def standing(name: str, generated: object) -> str | None:
-    """Returns a uid of a collection three times in four."""
+def existing(name: str, generated: object) -> str | None:
+    """Returns an existing uid of a collection in three of four cases."""
     chance = random.Random(repr(generated))
     uids = UIDS.get(name)
     return chance.choice(uids) if uids and chance.random() < 0.75 else None
@@ -43,21 +42,21 @@ def map_path_parameters(context, path_parameters):
     if operation.method.lower() == "post":
         name = PARENTS.get(name, "" if ":" not in operation.path else name)
     for key in path_parameters or {}:
-        if key.lower().endswith("uid") and (uid := standing(name, path_parameters)):
+        if key.lower().endswith("uid") and (uid := existing(name, path_parameters)):
             path_parameters[key] = uid
     return path_parameters
 
 
 @schemathesis.hook
 def map_query(context, query):
-    if query and "parent" in query and (uid := standing("", query)):
+    if query and "parent" in query and (uid := existing("", query)):
         query["parent"] = uid
     return query
 
 
 @schemathesis.serializer("application/x-ndjson")
 def ndjson(ctx, value):
-    """Lines are sent as they were generated."""
+    """Sends lines as they were generated."""
     return (value if isinstance(value, str) else json.dumps(value)).encode("utf-8", "surrogatepass")
 
 
@@ -65,7 +64,7 @@ def ndjson(ctx, value):
 def map_body(context, body):
     if isinstance(body, dict):
         for key, name in (("identityUid", "identities"), ("roleUid", "roles"), ("parent", "")):
-            if key in body and (uid := standing(name, body)):
+            if key in body and (uid := existing(name, body)):
                 body[key] = uid
     return body
 
@@ -77,7 +76,7 @@ def half(value: object) -> object:
 
 
 def shortened(query: dict) -> dict:
-    """Returns a query with fewer and shorter values, until the server reads its path: it takes 32 KiB."""
+    """Returns a query with fewer and shorter values, below the server's limit of 32 KiB."""
     for _ in range(20):
         if len(urllib.parse.urlencode(query, doseq=True)) > 30_000:
             query = {key: half(value) for key, value in query.items()}
@@ -90,7 +89,7 @@ def before_call(context, case, kwargs):
         case.query = shortened(dict(case.query))
     if case.operation.method.lower() in ("delete", "patch"):
         for key, value in (case.path_parameters or {}).items():
-            if value in UIDS["kept"]:
+            if value in UIDS["protected"]:
                 case.path_parameters[key] = "0" * 40
 
 
@@ -104,4 +103,4 @@ def after_call(context, case, response):
         if uid:
             uids = UIDS.setdefault(collection(case.operation), [])
             uids.append(uid)
-            del uids[1:-REMEMBERED]
+            del uids[1:-MAX_UIDS]

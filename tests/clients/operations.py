@@ -1,6 +1,6 @@
-"""schemathesis calls every operation of the document, well and badly: no 5xx, no undocumented status or body.
+"""Calls every operation of the document with valid and invalid input (schemathesis): no 5xx, no undocumented response.
 
-`PLATFORM_REQUESTS` says how many requests are sent at least: 5,000 unless it is set. `PLATFORM_SEED` repeats a run.
+`PLATFORM_REQUESTS` sets the minimum number of requests (default 5,000). `PLATFORM_SEED` repeats a run.
 """
 
 import json
@@ -14,7 +14,7 @@ import tempfile
 
 from server import Server, operations, running
 
-# Methods that are not declared are tests of platform-http: a POST without a parent is refused by 400 and not by 405.
+# Undeclared methods are tested by platform-http: a POST without a parent is rejected with 400 instead of 405.
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
@@ -23,38 +23,38 @@ CHECKS = (
     "response_schema_conformance",
 )
 
-# One is always refused, with 501; the others would end the token, or the caller, that all the rest need.
+# The first always returns 501; the others would invalidate the token or delete the caller of all other requests.
 LEFT_OUT = ("GetHeadlessSession", "EndSignIns", "Delete")
 
 
 def resources(server: Server) -> dict[str, list[str]]:
-    """Creates one resource of the kinds that others hang in; returns uids by their collections."""
-    organisation = server.organisation
-    uids = {"": [organisation], "groups": [organisation]}
-    # What stands from the start is the operator and what it may do.
+    """Creates one resource of each kind that others need as parent or reference. Returns uids by collection."""
+    organization = server.organization
+    uids = {"": [organization], "groups": [organization]}
+    # The initial bindings are those of the operator.
     bindings = server.call("GET", "/iam/v2/roleBindings")["roleBindings"]
-    uids["kept"] = [uid for one in bindings for uid in (one["uid"], one["identityUid"])]
+    uids["protected"] = [uid for one in bindings for uid in (one["uid"], one["identityUid"])]
     for collection, parent, body in (
-        ("iam/v2/groups", organisation, {"name": "folder"}),
-        ("iam/v2/roles", organisation, {"name": "reader", "capabilities": ["CAP_REPO_LIST"]}),
+        ("iam/v2/groups", organization, {"name": "folder"}),
+        ("iam/v2/roles", organization, {"name": "reader", "capabilities": ["CAP_REPO_LIST"]}),
         (
             "iam/v2/identities",
-            organisation,
+            organization,
             {"name": "ci", "claimMatch": {"issuer": "https://issuer.example.com", "subject": "ci"}},
         ),
-        ("registry/v2/repos", organisation, {"name": "nginx"}),
+        ("registry/v2/repos", organization, {"name": "nginx"}),
     ):
         made = server.call("POST", f"/{collection}/{parent}", body)
         uids.setdefault(collection.rsplit("/", 1)[1], []).append(made["uid"])
     tag = {"name": "latest", "digest": "sha256:" + "0" * 64}
     uids["tags"] = [server.call("POST", f"/registry/v2/tags/{uids['repos'][0]}", tag)["uid"]]
     binding = {"identityUid": uids["identities"][0], "roleUid": uids["roles"][0]}
-    uids["roleBindings"] = [server.call("POST", f"/iam/v2/roleBindings/{organisation}", binding)["uid"]]
+    uids["roleBindings"] = [server.call("POST", f"/iam/v2/roleBindings/{organization}", binding)["uid"]]
     return uids
 
 
-def answered(server: Server) -> list[int]:
-    """Returns the statuses of all requests that the server has answered, from its log."""
+def statuses_in_log(server: Server) -> list[int]:
+    """Returns the statuses of all responses from the log of the server."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", server.log.read_text())
     return [int(status) for status in re.findall(r"answered status=(\d+)", plain)]
 
@@ -68,12 +68,12 @@ def main() -> None:
         uids.write_text(json.dumps(resources(server)))
         count = operations(server.call("GET", "/openapi.json"))
         phases = "examples,coverage,fuzzing,stateful"
-        while (sent := len(answered(server))) < wanted:
+        while (sent := len(statuses_in_log(server))) < wanted:
             each = max(1, (wanted - sent) // count)
             command = [
                 sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json",
                 "--header", f"Authorization: Bearer {server.token}",
-                # A delete then answers JSON, as the document says.
+                # With this header a delete returns JSON, as documented.
                 "--header", "Accept: application/json",
                 "--checks", ",".join(CHECKS),
                 *(word for one in LEFT_OUT for word in ("--exclude-operation-id", one)),
@@ -91,16 +91,16 @@ def main() -> None:
             ]
             env = {**os.environ, "SCHEMATHESIS_HOOKS": "hooks", "PLATFORM_UIDS": str(uids)}
             if subprocess.run(command, env=env).returncode:
-                raise SystemExit(f"faults were found; PLATFORM_SEED={seed} repeats them")
-            # The cases of these two are the same each time.
+                raise SystemExit(f"failures found; PLATFORM_SEED={seed} repeats them")
+            # The other two phases have the same cases in each run.
             phases, seed = "fuzzing,stateful", seed + 1
-        statuses = answered(server)
-        # Else the operator has lost its powers on the way, and most requests tested nothing.
+        statuses = statuses_in_log(server)
+        # Fails if the operator has lost its permissions during the run, so that most requests tested nothing.
         server.call("GET", "/iam/v2/groups")
     counts = {status: statuses.count(status) for status in sorted(set(statuses))}
     print(f"{len(statuses)} requests: " + ", ".join(f"{count} of {status}" for status, count in counts.items()))
     if any(status >= 500 for status in statuses):
-        raise SystemExit("the server had a fault")
+        raise SystemExit("the server returned 5xx")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Headless Chromium opens /docs, pastes a token, tries an operation and reads its answer."""
+"""Opens /docs in headless Chromium, enters a token, tries an operation and reads its response."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 from server import ROOT, running
 
-# What Chromium needs to run alone: without a display, a network or a profile of somebody's.
+# Makes Chromium run without a display, network or user profile.
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -26,7 +26,7 @@ FLAGS = (
 
 
 def installed() -> tuple[str, str]:
-    """Returns the browser and its driver, installed when they are missing."""
+    """Returns the browser and its driver, and installs them if they are missing."""
     programs = ("chromium", "chromedriver")
     if not all(map(shutil.which, programs)):
         subprocess.run(["apt-get", "update", "-qq"], check=True)
@@ -44,13 +44,13 @@ def main() -> None:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         page = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
         try:
-            look(page, server)
+            check(page, server)
         finally:
             page.save_screenshot(str(ROOT / "target" / "docs.png"))
             page.quit()
 
 
-def look(page: webdriver.Chrome, server) -> None:
+def check(page: webdriver.Chrome, server) -> None:
     wait = WebDriverWait(page, 60)
 
     def find(selector: str):
@@ -78,24 +78,24 @@ def look(page: webdriver.Chrome, server) -> None:
     click(f"{block} .try-out__btn")
     field = find(f"{block} input[placeholder=uid]")
     field.send_keys(Keys.CONTROL, "a")
-    # The page reads a field when it is left.
-    field.send_keys(server.organisation, Keys.TAB)
+    # The page reads a field when it loses focus.
+    field.send_keys(server.organization, Keys.TAB)
     click(f"{block} .execute")
     status = find(f"{block} .live-responses-table tbody .response-col_status").text.split()[0]
     body = json.loads(find(f"{block} .live-responses-table .highlight-code code, {block} .live-responses-table pre").text)
     assert status == "200", status
-    assert body["uid"] == server.organisation, body
+    assert body["uid"] == server.organization, body
 
-    # The content security policy refuses nothing that the page needs, and the page asks nobody else.
+    # The content security policy blocks nothing that the page needs, and the page sends requests only to this server.
     faults = [entry["message"] for entry in page.get_log("browser") if entry["level"] == "SEVERE"]
     assert not faults, faults
-    asked = (json.loads(entry["message"])["message"] for entry in page.get_log("performance"))
-    urls = [one["params"]["request"]["url"] for one in asked if one["method"] == "Network.requestWillBeSent"]
-    # The browser's own pages do not leave it.
+    events = (json.loads(entry["message"])["message"] for entry in page.get_log("performance"))
+    urls = [one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"]
+    # URLs that the browser handles itself cause no request.
     sent = [url for url in urls if not url.startswith(("chrome:", "data:"))]
-    strangers = [url for url in sent if not url.startswith(f"{server.url}/")]
-    assert not strangers, strangers
-    print(f"/docs loads, {operation} answers {status}, {len(sent)} requests and all to this server")
+    foreign = [url for url in sent if not url.startswith(f"{server.url}/")]
+    assert not foreign, foreign
+    print(f"/docs loads, {operation} returns {status}, and all {len(sent)} requests go to this server")
 
 
 if __name__ == "__main__":

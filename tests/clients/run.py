@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Checks a running platform-server with public clients.
 
-    tests/clients/run.py document      the OpenAPI document is valid, and its examples and orders are of their schemas
-    tests/clients/run.py operations    schemathesis: no 5xx, no undocumented status or body
-    tests/clients/run.py generated     two clients generated from the document walk every operation of it
-    tests/clients/run.py page          headless Chromium: /docs loads and tries an operation
-    tests/clients/run.py events        a receiver by the CloudEvents SDK takes events, and only those that the server vouches for
-    tests/clients/run.py readme        the session in the README does what the README shows
-    tests/clients/run.py grpc          grpcio with stubs from our .proto files: the same state and errors as REST
-    tests/clients/run.py sdk           a Go program with the published SDK, where Go and the SDK can be had
+    tests/clients/run.py document      validates the OpenAPI document, its examples and its order_by patterns
+    tests/clients/run.py operations    calls all operations with schemathesis: no 5xx, no undocumented response
+    tests/clients/run.py generated     calls all operations with two clients generated from the document
+    tests/clients/run.py page          opens /docs in headless Chromium and tries an operation
+    tests/clients/run.py events        receives events with the CloudEvents SDK and rejects forged ones
+    tests/clients/run.py readme        compares the session in the README with the output of a server
+    tests/clients/run.py grpc          compares state and errors over grpcio with those over REST
+    tests/clients/run.py sdk           runs a Go program with the published SDK, if Go and the SDK are available
 
-What they need from PyPI goes into a virtual environment under target/, what they need from Debian is installed when
-it is missing. `PLATFORM_SERVER` is the binary to check; without it, a debug build.
+Python dependencies are installed in a virtual environment under target/, missing Debian packages with apt.
+`PLATFORM_SERVER` is the binary to check (default: a debug build).
 """
 
 import hashlib
@@ -22,7 +22,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-# A file that is called grpc.py would hide the library of that name.
+# calls.py is not named grpc.py, which would shadow the library.
 CHECKS = {
     "document": "document.py",
     "operations": "operations.py",
@@ -36,7 +36,7 @@ CHECKS = {
 
 
 def environment() -> pathlib.Path:
-    """Returns the Python of a virtual environment that has the requirements."""
+    """Returns the Python interpreter of a virtual environment with the requirements installed."""
     folder = ROOT / "target" / "clients"
     python = folder / "bin" / "python"
     requirements = HERE / "requirements.txt"

@@ -1,8 +1,8 @@
-"""The Go program of go/ walks the API with the published Go SDK.
+"""Calls the API from the Go program in go/ with the published Go SDK.
 
-Where the SDK cannot be had, it says so and the same program runs with a stand-in for the few functions that it calls:
-grpc-go, with stubs made from our .proto files under the SDK's import paths. That shows that a server answers grpc-go as
-the SDK uses it, and not that it answers the SDK.
+If the SDK is not available, prints NOT RUN and runs the same program with a stand-in for the few functions that it calls:
+grpc-go, with stubs generated from our .proto files under the SDK's import paths. That tests the server against grpc-go as
+the SDK uses it, and not against the SDK.
 """
 
 import os
@@ -18,7 +18,7 @@ PROTO = ROOT / "platform-grpc" / "proto"
 FOLDER = ROOT / "target" / "clients-go"
 SDK = "chainguard.dev/sdk"
 
-# What the stand-in is made by and of, pinned. With the SDK, its own requirements hold.
+# Pinned generators and libraries of the stand-in. The SDK has its own requirements.
 GENERATORS = (
     "google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12",
     "google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.0",
@@ -29,7 +29,7 @@ LIBRARIES = (
     "google.golang.org/genproto/googleapis/rpc@v0.0.0-20260817212433-ac3dfec99bb1",
 )
 
-# The import paths of our files' packages in the SDK.
+# The SDK's import path of each of our packages.
 PATHS = {
     "chainguard/capabilities": f"{SDK}/proto/capabilities",
     "chainguard/platform/common": f"{SDK}/proto/platform/common/v1",
@@ -40,7 +40,7 @@ PATHS = {
     "google/api": f"{SDK}/google/api",
 }
 
-# Where the parts of the stand-in go.
+# The directories of the parts of the stand-in in its module.
 PARTS = {
     "auth": "auth",
     "sts": "sts",
@@ -52,7 +52,7 @@ PARTS = {
 
 
 def go() -> str | None:
-    """Returns the Go command, which may be where its installer puts it."""
+    """Returns the Go command, from PATH or from the default directory of its installer."""
     return shutil.which("go") or shutil.which("/usr/local/go/bin/go")
 
 
@@ -63,7 +63,7 @@ def run(*command: object, cwd: pathlib.Path, **options) -> subprocess.CompletedP
 
 
 def program() -> pathlib.Path:
-    """Makes a module of the program alone."""
+    """Creates a module with the program only."""
     folder = FOLDER / "walk"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -73,7 +73,7 @@ def program() -> pathlib.Path:
 
 
 def stand_in() -> pathlib.Path:
-    """Makes a module of the SDK's name: stubs, and the parts."""
+    """Creates a module with the name of the SDK from the stubs and the parts."""
     folder = FOLDER / "standin"
     shutil.rmtree(folder, ignore_errors=True)
     for part, place in PARTS.items():
@@ -93,23 +93,23 @@ def stand_in() -> pathlib.Path:
 
 def main() -> None:
     if not go():
-        print("NOT RUN: there is no Go here, and so neither the Go SDK nor grpc-go was tried")
+        print("NOT RUN: Go is not installed, so neither the Go SDK nor grpc-go was tested")
         return
     walk = program()
-    had = run(go(), "get", f"{SDK}@latest", cwd=walk, capture_output=True)
-    if had.returncode:
-        print(f"NOT RUN: the published Go SDK cannot be had here: {had.stderr.strip()}")
+    fetched = run(go(), "get", f"{SDK}@latest", cwd=walk, capture_output=True)
+    if fetched.returncode:
+        print(f"NOT RUN: the published Go SDK is not available: {fetched.stderr.strip()}")
         run(go(), "mod", "edit", f"-require={SDK}@v0.0.0", f"-replace={SDK}={stand_in()}", cwd=walk, check=True)
         run(go(), "get", *LIBRARIES, cwd=walk, check=True, capture_output=True)
     binary = walk / "walk"
     run(go(), "build", "-mod=mod", "-o", binary, ".", cwd=walk, check=True)
     with running() as server:
-        values = {"API": server.url, "ORG_ID": server.organisation, "TOKEN": server.token}
+        values = {"API": server.url, "ORG_ID": server.organization, "TOKEN": server.token}
         done = subprocess.run([binary], env={**os.environ, **values})
         if done.returncode:
             raise SystemExit(server.log.read_text()[-4000:])
-    by = "grpc-go with a stand-in for the SDK" if had.returncode else "the published Go SDK"
-    print(f"passed: pages, creates, updates, refusals and an exchange by {by}")
+    client = "grpc-go with a stand-in for the SDK" if fetched.returncode else "the published Go SDK"
+    print(f"passed: pages, creates, updates, errors and an exchange with {client}")
 
 
 if __name__ == "__main__":

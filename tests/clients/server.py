@@ -1,4 +1,4 @@
-"""A platform-server on a memory store, for as long as a check runs."""
+"""Starts a platform-server on a memory store for the duration of a check."""
 
 import contextlib
 import json
@@ -15,16 +15,16 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 @dataclass
 class Server:
-    """Where it listens and keeps its data, its organisation, a token of its operator, and its log."""
+    """A running server: its URL, data directory, first organization, operator token and log file."""
 
     url: str
     data: pathlib.Path
-    organisation: str
+    organization: str
     token: str
     log: pathlib.Path
 
     def call(self, method: str, path: str, body: object = None) -> dict:
-        """Calls the API as the operator; returns the JSON of a success."""
+        """Calls the API as the operator. Returns the JSON response; raises HTTPError on failure."""
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -36,22 +36,22 @@ class Server:
 
 
 def operations(document: dict) -> int:
-    """Counts the operations of a document; paths have parameters too."""
+    """Counts the operations of a document. Entries of a path that are not operations, such as parameters, are lists."""
     return sum(isinstance(one, dict) for methods in document["paths"].values() for one in methods.values())
 
 
 def binary() -> pathlib.Path:
-    """Returns the server's binary, which is built unless one was named."""
-    named = os.environ.get("PLATFORM_SERVER")
-    if named:
-        return pathlib.Path(named).resolve()
+    """Returns the server binary: `PLATFORM_SERVER`, or a new debug build."""
+    path = os.environ.get("PLATFORM_SERVER")
+    if path:
+        return pathlib.Path(path).resolve()
     subprocess.run(["cargo", "build", "--locked", "-p", "platform-server"], cwd=ROOT, check=True)
     return ROOT / "target" / "debug" / "platform-server"
 
 
 @contextlib.contextmanager
 def running(*more: str):
-    """Starts a server on a free port, with more options where there are, and stops it in the end."""
+    """Starts a server on a free port, with additional options, and stops it at the end."""
     program = binary()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)

@@ -1,11 +1,11 @@
-//! Attacks a running server and prints what it costs: `attacks [--store STORE]... [ATTACK...]`, all attacks on SQLite,
-//! sled and memory without arguments.
+//! Attacks a running server and prints the cost: `attacks [--store STORE]... [ATTACK...]`, by default all attacks on
+//! SQLite, sled and memory.
 //!
-//! The server applies the shares of addresses to the loopback. Attackers come from 127.0.0.2; a victim from 127.0.0.1
-//! gets a repo, lists and pings meanwhile, one request after another. Of each attack are printed: processor time of the
-//! server, the victim's requests and the time that 99 of 100 of them took at most, and the most memory that the server
-//! had. The goals are 100 ms and 512 MiB; the program fails when one is missed ten times over, or when a request of the
-//! victim fails.
+//! The server applies the limits per address to loopback addresses. Attackers use 127.0.0.2. At the same time, a victim
+//! at 127.0.0.1 gets a repo, lists repos and pings, one request after another. For each attack the program prints the
+//! CPU time of the server, the number and 99th percentile latency of the victim's requests, and the peak memory of the
+//! server. The goals are 100 ms and 512 MiB. The program fails if a goal is exceeded tenfold or a request of the victim
+//! fails.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@
     clippy::panic,
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a program that measures"
+    reason = "a measuring program"
 )]
 
 use std::{
@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use platform_benches::{data, served::Server};
+use platform_benches::{data, servers::Server};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -35,15 +35,16 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How long the victim's requests are counted while an attack is held.
+/// Duration of the measurement during an attack.
 const TIME: Duration = Duration::from_secs(3);
-/// How long one request of the victim may take before it counts as failed.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// What 99 of 100 requests of the victim should take at most, and how much memory the server should have.
+/// Time after which a request of the victim counts as failed.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Goal for the 99th percentile of the victim's latencies.
 const P99: Duration = Duration::from_millis(100);
+/// Goal for the peak memory of the server, in bytes.
 const MEMORY: u64 = 512 << 20;
-/// How far beyond its goals an attack fails the run.
-const TOO_FAR: u32 = 10;
+/// Factor beyond a goal at which the run fails.
+const FAILURE_FACTOR: u32 = 10;
 
 const ATTACKER: [u8; 4] = [127, 0, 0, 2];
 const VICTIM: [u8; 4] = [127, 0, 0, 1];
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
             "--store" => stores.push(arguments.next().expect("--store takes sqlite, sled or memory")),
             attack if ATTACKS.contains(&attack) => wanted.push(argument),
             other => {
-                eprintln!("attacks: there is no attack `{other}`: {}", ATTACKS.join(", "));
+                eprintln!("attacks: unknown attack `{other}`; known attacks: {}", ATTACKS.join(", "));
                 return ExitCode::FAILURE;
             }
         }
@@ -70,50 +71,50 @@ fn main() -> ExitCode {
         "{:<8} {:<14} {:>8} {:>9} {:>7} {:>9} {:>10}",
         "store", "attack", "CPU, s", "requests", "failed", "p99, ms", "memory, MiB"
     );
-    let mut sound = true;
+    let mut passed = true;
     for store in &stores {
         for attack in ATTACKS.iter().filter(|attack| wanted.is_empty() || wanted.iter().any(|one| one == *attack)) {
             let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-            sound &= runtime.block_on(measure(store, attack));
+            passed &= runtime.block_on(measure(store, attack));
             runtime.shutdown_background();
         }
     }
-    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Measures one attack on a server of its own; tells whether it is bearable.
+/// Measures one attack on a new server. Returns false if it fails the run.
 async fn measure(store: &str, attack: &str) -> bool {
     let options = ["--limit-loopback", "--allow-private-issuers", "--allow-http-issuers", "--open-rate", "100000"];
     let server = Arc::new(Server::platform_with(store, &options));
     let mut victim = Client::new(&server, VICTIM).await;
-    let path = format!("/registry/v2/repos/{}", data::organisation(0));
+    let path = format!("/registry/v2/repos/{}", data::organization(0));
     let repo = victim.call("POST", &path, &json!({ "name": "victim" })).await["uid"].as_str().unwrap().to_owned();
     let repo = format!("/registry/v2/repos/{repo}");
     let victims = [get(&server, &repo), get(&server, "/registry/v2/repos?page_size=10"), get(&server, "/ping/v2/ping")];
 
     let cpu = server.cpu_micros();
-    let held = begin(attack, &server).await;
-    let (mut spent, mut failed, mut memory) = (Vec::new(), 0, server.memory());
-    let begun = Instant::now();
+    let running = start(attack, &server).await;
+    let (mut latencies, mut failed, mut memory) = (Vec::new(), 0, server.memory());
+    let measurement_start = Instant::now();
     for request in victims.iter().cycle() {
-        if begun.elapsed() > TIME {
+        if measurement_start.elapsed() > TIME {
             break;
         }
         let start = Instant::now();
-        match timeout(PATIENCE, victim.send(request)).await {
+        match timeout(REQUEST_TIMEOUT, victim.send(request)).await {
             Ok((200, _)) => {}
             _ => failed += 1,
         }
-        spent.push(start.elapsed());
+        latencies.push(start.elapsed());
         memory = memory.max(server.memory());
     }
-    drop(held);
+    drop(running);
     let cpu = (server.cpu_micros() - cpu) / 1e6;
-    spent.sort();
-    let p99 = spent[spent.len() * 99 / 100];
-    let (requests, millis, mebibytes) = (spent.len(), p99.as_secs_f64() * 1e3, memory >> 20);
+    latencies.sort();
+    let p99 = latencies[latencies.len() * 99 / 100];
+    let (requests, millis, mebibytes) = (latencies.len(), p99.as_secs_f64() * 1e3, memory >> 20);
     let verdict = match () {
-        () if failed > 0 || p99 > P99 * TOO_FAR || memory > MEMORY * u64::from(TOO_FAR) => "  FAILED",
+        () if failed > 0 || p99 > P99 * FAILURE_FACTOR || memory > MEMORY * u64::from(FAILURE_FACTOR) => "  FAILED",
         () if p99 > P99 || memory > MEMORY => "  missed",
         () => "",
     };
@@ -121,8 +122,8 @@ async fn measure(store: &str, attack: &str) -> bool {
     verdict != "  FAILED"
 }
 
-/// Begins an attack, which goes on until what is returned is dropped.
-async fn begin(attack: &str, server: &Arc<Server>) -> JoinSet<()> {
+/// Starts an attack, which continues until the returned set is dropped.
+async fn start(attack: &str, server: &Arc<Server>) -> JoinSet<()> {
     match attack {
         "bodies" => bodies(server).await,
         "windows" => windows(server).await,
@@ -131,23 +132,23 @@ async fn begin(attack: &str, server: &Arc<Server>) -> JoinSet<()> {
         "subscriptions" => subscriptions(server).await,
         "replies" => replies(server).await,
         "reflection" => reflection(server).await,
-        other => panic!("no attack `{other}`"),
+        other => panic!("unknown attack `{other}`"),
     }
 }
 
-/// Has as many tasks as connections; each is dropped with the set.
-async fn each<F: Future<Output = ()> + Send + 'static>(count: usize, task: impl Fn(usize) -> F) -> JoinSet<()> {
+/// Spawns this number of tasks, which end when the set is dropped.
+async fn spawn_tasks<F: Future<Output = ()> + Send + 'static>(count: usize, task: impl Fn(usize) -> F) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     (0..count).for_each(|number| drop(tasks.spawn(task(number))));
-    // So that it has begun.
+    // Waits until the tasks are running.
     sleep(Duration::from_millis(500)).await;
     tasks
 }
 
-/// Bodies of a megabyte without a token that proves anything, whose last byte is withheld.
+/// Sends bodies of one megabyte with an invalid token, and withholds the last byte.
 async fn bodies(server: &Arc<Server>) -> JoinSet<()> {
     let address = server.address.clone();
-    each(800, move |_| {
+    spawn_tasks(800, move |_| {
         let address = address.clone();
         async move {
             let head = "POST /sts/exchange HTTP/1.1\r\nhost: a\r\nauthorization: eyJhbGciOiJSUzI1NiJ9.e30.AAAA\r\n";
@@ -163,7 +164,7 @@ async fn bodies(server: &Arc<Server>) -> JoinSet<()> {
     .await
 }
 
-/// Returns a frame of HTTP/2.
+/// Returns an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
@@ -171,23 +172,24 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// Returns a literal HPACK header field without indexing.
 fn literal(name: &str, value: &str) -> Vec<u8> {
     let length = |text: &str| [u8::try_from(text.len()).unwrap()];
     [&[0], &length(name)[..], name.as_bytes(), &length(value), value.as_bytes()].concat()
 }
 
-/// Connections of HTTP/2 whose windows are closed, and which answer pings.
+/// Opens HTTP/2 connections that keep their flow control windows closed and answer pings.
 async fn windows(server: &Arc<Server>) -> JoinSet<()> {
     let address = server.address.clone();
-    each(1_500, move |_| {
+    spawn_tasks(1_500, move |_| {
         let address = address.clone();
         async move {
             let closed = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
             let head = [&b"\x82\x86\x01\x01a"[..], &literal(":path", "/ping/v2/ping")].concat();
-            let begin = [PREFACE, &closed, &frame(1, 5, 1, &head)].concat();
+            let opening = [PREFACE, &closed, &frame(1, 5, 1, &head)].concat();
             loop {
                 let Some(mut stream) = connect(&address, ATTACKER).await else { continue };
-                let _ = stream.write_all(&begin).await;
+                let _ = stream.write_all(&opening).await;
                 let mut head = [0; 9];
                 while stream.read_exact(&mut head).await.is_ok() {
                     let mut payload =
@@ -204,10 +206,10 @@ async fn windows(server: &Arc<Server>) -> JoinSet<()> {
     .await
 }
 
-/// Requests of an editor that cost much: deep markup, and very many patterns.
+/// Sends expensive requests of an editor: deeply nested markup, and many patterns.
 async fn work(server: &Arc<Server>) -> JoinSet<()> {
     let mut client = Client::new(server, ATTACKER).await;
-    let organization = data::organisation(0);
+    let organization = data::organization(0);
     let repos = format!("/registry/v2/repos/{organization}");
     let repo = client.call("POST", &repos, &json!({ "name": "markup" })).await["uid"].as_str().unwrap().to_owned();
     let readme = format!("/registry/v2/repos/{repo}/readme");
@@ -225,7 +227,7 @@ async fn work(server: &Arc<Server>) -> JoinSet<()> {
         ),
     ];
     let server = Arc::clone(server);
-    each(8, move |number| {
+    spawn_tasks(8, move |number| {
         let (server, request) = (Arc::clone(&server), requests[number % requests.len()].clone());
         async move {
             let mut client = Client::new(&server, ATTACKER).await;
@@ -237,18 +239,18 @@ async fn work(server: &Arc<Server>) -> JoinSet<()> {
     .await
 }
 
-/// Exchanges whose tokens name ever new issuers that never answer.
+/// Exchanges tokens that name new issuers each time, none of which responds.
 async fn issuers(server: &Arc<Server>) -> JoinSet<()> {
     let silent = TcpListener::bind("127.0.0.3:0").await.unwrap();
     let at = silent.local_addr().unwrap();
     let mut client = Client::new(server, ATTACKER).await;
     let matched =
         json!({ "issuerPattern": format!("http://127\\.0\\.0\\.3:{}/.*", at.port()), "subjectPattern": ".*" });
-    let path = format!("/iam/v2/identities/{}", data::organisation(0));
+    let path = format!("/iam/v2/identities/{}", data::organization(0));
     let identity = client.call("POST", &path, &json!({ "name": "slow", "claimMatch": matched })).await;
     let identity = identity["uid"].as_str().unwrap_or_default().to_owned();
     let server = Arc::clone(server);
-    let mut tasks = each(48, move |number| {
+    let mut tasks = spawn_tasks(48, move |number| {
         let (server, identity) = (Arc::clone(&server), identity.clone());
         async move {
             let mut client = Client::new(&server, ATTACKER).await;
@@ -276,10 +278,10 @@ fn base64(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(value.to_string())
 }
 
-/// Many subscriptions whose sinks are dead, and large changes that all of them are told of.
+/// Creates many subscriptions with unreachable sinks, and large changes that produce events for all of them.
 async fn subscriptions(server: &Arc<Server>) -> JoinSet<()> {
     let mut client = Client::new(server, ATTACKER).await;
-    let organization = data::organisation(0);
+    let organization = data::organization(0);
     let path = format!("/events/v2/subscriptions/{organization}");
     for number in 0..100 {
         let created = client.call("POST", &path, &json!({ "sink": format!("https://sink.invalid/{number}") })).await;
@@ -289,7 +291,7 @@ async fn subscriptions(server: &Arc<Server>) -> JoinSet<()> {
     let repo = client.call("POST", &repos, &json!({ "name": "large" })).await["uid"].as_str().unwrap().to_owned();
     let readme = format!("/registry/v2/repos/{repo}/readme");
     let server = Arc::clone(server);
-    each(2, move |number| {
+    spawn_tasks(2, move |number| {
         let (server, readme) = (Arc::clone(&server), readme.clone());
         async move {
             let mut client = Client::new(&server, ATTACKER).await;
@@ -302,12 +304,12 @@ async fn subscriptions(server: &Arc<Server>) -> JoinSet<()> {
     .await
 }
 
-/// Lists of large resources whose answers nobody reads.
+/// Lists large resources and does not read the responses.
 async fn replies(server: &Arc<Server>) -> JoinSet<()> {
     let mut client = Client::new(server, ATTACKER).await;
-    let path = format!("/registry/v2/repos/{}", data::organisation(0));
+    let path = format!("/registry/v2/repos/{}", data::organization(0));
     for number in 0..200 {
-        // As much as one resource may have, where that is bounded.
+        // As large as a resource may be, or smaller if the server rejects this size.
         let aliases: Vec<_> = (0..500).map(|alias| format!("{alias}-{}", "a".repeat(90))).collect();
         let repo = json!({ "name": format!("large-{number}"), "description": "a".repeat(1_000), "aliases": aliases });
         if client.send(&request(server, "POST", &path, &repo)).await.0 != 200 {
@@ -316,13 +318,13 @@ async fn replies(server: &Arc<Server>) -> JoinSet<()> {
         }
     }
     let server = Arc::clone(server);
-    each(200, move |_| {
+    spawn_tasks(200, move |_| {
         let server = Arc::clone(&server);
         async move {
             loop {
                 let Some(mut stream) = connect(&server.address, ATTACKER).await else { continue };
                 let _ = stream.write_all(&get(&server, "/registry/v2/repos?page_size=200").repeat(3)).await;
-                // It never reads; closed or not, it comes again.
+                // Never reads, and reconnects whether or not the server has closed the connection.
                 sleep(Duration::from_secs(1)).await;
                 let _ = stream.write_all(b" ").await;
             }
@@ -331,10 +333,10 @@ async fn replies(server: &Arc<Server>) -> JoinSet<()> {
     .await
 }
 
-/// Messages to reflection that are announced as 4 MB and never end.
+/// Sends reflection requests that announce messages of 4 MB and never complete them.
 async fn reflection(server: &Arc<Server>) -> JoinSet<()> {
     let address = server.address.clone();
-    each(8, move |_| {
+    spawn_tasks(8, move |_| {
         let address = address.clone();
         async move {
             let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
@@ -345,20 +347,20 @@ async fn reflection(server: &Arc<Server>) -> JoinSet<()> {
                 &literal("te", "trailers"),
             ];
             let head = head.concat();
-            let announced = [&[0][..], &4_190_000_u32.to_be_bytes(), &[0; 16_000]].concat();
+            let first_data = [&[0][..], &4_190_000_u32.to_be_bytes(), &[0; 16_000]].concat();
             loop {
                 let Some(mut stream) = connect(&address, ATTACKER).await else { continue };
-                let mut begin = [PREFACE, &frame(4, 0, 0, &[])].concat();
+                let mut opening = [PREFACE, &frame(4, 0, 0, &[])].concat();
                 for number in 0..190 {
-                    begin.extend(frame(1, 4, 2 * number + 1, &head));
+                    opening.extend(frame(1, 4, 2 * number + 1, &head));
                 }
-                let _ = stream.write_all(&begin).await;
+                let _ = stream.write_all(&opening).await;
                 let (mut read, mut write) = stream.split();
                 let send = async {
                     for turn in 0..32 {
                         for number in 0..190 {
-                            let data = if turn == 0 { &announced[..] } else { &announced[5..] };
-                            // Within the window of a connection, and then against it.
+                            let data = if turn == 0 { &first_data[..] } else { &first_data[5..] };
+                            // Fills the flow control window of the connection, and then blocks.
                             if write.write_all(&frame(0, 0, 2 * number + 1, data)).await.is_err() {
                                 return;
                             }
@@ -375,7 +377,7 @@ async fn reflection(server: &Arc<Server>) -> JoinSet<()> {
     .await
 }
 
-// ---- the client ----
+// ---- client ----
 
 async fn connect(address: &str, from: [u8; 4]) -> Option<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
@@ -401,28 +403,28 @@ fn request_with(server: &Server, token: &str, method: &str, path: &str, body: &s
     format!("{head}content-length: {length}\r\n\r\n{body}").into_bytes().into()
 }
 
-/// A client of one connection, which it opens again when the server closes it.
+/// A client with one connection, which it reopens when the server closes it.
 struct Client {
     address: String,
-    token_of: Arc<Server>,
+    server: Arc<Server>,
     from: [u8; 4],
     stream: Option<TcpStream>,
 }
 
 impl Client {
     async fn new(server: &Arc<Server>, from: [u8; 4]) -> Self {
-        Self { address: server.address.clone(), token_of: Arc::clone(server), from, stream: None }
+        Self { address: server.address.clone(), server: Arc::clone(server), from, stream: None }
     }
 
-    /// Sends JSON and returns that of the answer, which is a success.
+    /// Sends JSON and returns the JSON response, which must be a success.
     async fn call(&mut self, method: &str, path: &str, body: &Value) -> Value {
-        let request = request(&self.token_of, method, path, body);
-        let (status, answer) = self.send(&request).await;
-        assert_eq!(status, 200, "{method} {path}: {}", String::from_utf8_lossy(&answer));
-        serde_json::from_slice(&answer).unwrap()
+        let request = request(&self.server, method, path, body);
+        let (status, response) = self.send(&request).await;
+        assert_eq!(status, 200, "{method} {path}: {}", String::from_utf8_lossy(&response));
+        serde_json::from_slice(&response).unwrap()
     }
 
-    /// Sends a request; returns status and body, or 0 when the server closes the connection.
+    /// Sends a request. Returns status and body, or status 0 if the server closes the connection.
     async fn send(&mut self, request: &[u8]) -> (u16, Vec<u8>) {
         for _ in 0..2 {
             let stream = match self.stream.take() {
@@ -439,15 +441,16 @@ impl Client {
     }
 }
 
-/// Sends a request and reads the answer; tells whether the connection goes on.
+/// Sends a request and reads the response. The flag is true if the connection stays open.
 async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Option<(u16, Vec<u8>, bool)> {
     let (mut read, mut write) = stream.split();
-    let (sent, answer) = tokio::join!(write.write_all(request), answer(&mut read));
-    let (status, body, close) = answer?;
+    let (sent, response) = tokio::join!(write.write_all(request), read_response(&mut read));
+    let (status, body, close) = response?;
     Some((status, body, sent.is_ok() && !close))
 }
 
-async fn answer(read: &mut (impl AsyncReadExt + Unpin)) -> Option<(u16, Vec<u8>, bool)> {
+/// Reads a response. Returns status, body and whether the server closes the connection.
+async fn read_response(read: &mut (impl AsyncReadExt + Unpin)) -> Option<(u16, Vec<u8>, bool)> {
     let mut bytes = Vec::new();
     loop {
         if read.read_buf(&mut bytes).await.ok()? == 0 {

@@ -1,14 +1,14 @@
-//! What events cost, and how soon and how fast they are delivered: `events [creates recording delay rate]`.
+//! Cost of events, and delay and rate of their delivery: `events [creates recording delay rate]`.
 //!
-//! A platform over SQLite with its dispatcher, in this process; the sink is an axum server in a process of its own, or
-//! in this one where the clock is read at both ends.
+//! The platform on SQLite and its dispatcher run in this process. The sink is an axum server in a separate process, or
+//! in this one if the clock is read at both ends.
 
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a program that measures"
+    reason = "a measuring program"
 )]
 
 use std::{
@@ -42,10 +42,11 @@ use platform_store_sqlite::SqliteStore;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
-/// How often each side has its turn, and how long that is.
+/// Number of turns of each side.
 const TURNS: usize = 7;
+/// Duration of a turn.
 const TURN: Duration = Duration::from_secs(3);
-/// How many create at once.
+/// Number of concurrent clients.
 const CLIENTS: u64 = 64;
 
 #[tokio::main]
@@ -72,18 +73,18 @@ async fn main() {
     }
 }
 
-/// Answers posts, and says where.
-async fn serve_sink(answer: axum::routing::MethodRouter) {
+/// Serves a sink, and prints its address.
+async fn serve_sink(handler: axum::routing::MethodRouter) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("{}", listener.local_addr().unwrap());
-    axum::serve(listener, Router::new().route("/", answer)).await.unwrap();
+    axum::serve(listener, Router::new().route("/", handler)).await.unwrap();
 }
 
-/// A sink in a process of its own.
+/// A sink in a separate process.
 struct Sink(Child, String);
 
 impl Sink {
-    fn begin() -> Self {
+    fn start() -> Self {
         let mut child = Command::new(env::current_exe().unwrap()).arg("sink").stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -139,22 +140,23 @@ impl World {
         self.platform.create(&self.operator, &self.org, &repo).await.unwrap();
     }
 
-    /// Creates for so long, so many at once; returns how many a second.
+    /// Creates repos for this time with this number of concurrent clients. Returns the creates per second.
     async fn create_for(self: &Arc<Self>, time: Duration, clients: u64) -> f64 {
-        let (begun, before) = (Instant::now(), self.serial.load(Ordering::Relaxed));
+        let (started, before) = (Instant::now(), self.serial.load(Ordering::Relaxed));
         let client = || {
             let world = Arc::clone(self);
             tokio::spawn(async move {
-                while begun.elapsed() < time {
+                while started.elapsed() < time {
                     world.create().await;
                 }
             })
         };
         join_all((0..clients).map(|_| client())).await;
-        (self.serial.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64()
+        (self.serial.load(Ordering::Relaxed) - before) as f64 / started.elapsed().as_secs_f64()
     }
 
-    fn deliver(&self, backlog: u64) -> Delivering {
+    /// Starts the delivery of events.
+    fn deliver(&self, backlog: u64) -> Delivery {
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let keys = Arc::new(Keys::generate(Algorithm::Es256, &*clock, &*entropy).unwrap());
         let issuer = Arc::new(Issuer::new("http://bench.test", keys, clock, entropy).unwrap());
@@ -164,17 +166,17 @@ impl World {
         let webhook = Arc::new(Webhook::new(issuer, options).unwrap());
         let dispatcher = Dispatcher::new(Arc::clone(&self.platform), webhook, dispatch);
         let (stop, stopped) = oneshot::channel::<()>();
-        Delivering { stop, task: tokio::spawn(dispatcher.run(async { drop(stopped.await) })) }
+        Delivery { stop, task: tokio::spawn(dispatcher.run(async { drop(stopped.await) })) }
     }
 }
 
-struct Delivering {
+struct Delivery {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-impl Delivering {
-    async fn end(self) {
+impl Delivery {
+    async fn stop(self) {
         drop(self.stop);
         self.task.await.unwrap();
     }
@@ -186,21 +188,21 @@ fn bench_dir() -> &'static Path {
     dir
 }
 
-/// Creates with a live subscription beside creates with none, turn about.
+/// Compares creates with one subscription and with none, in alternating turns.
 async fn creates(clients: u64, delivering: bool) {
-    let sink = Sink::begin();
+    let sink = Sink::start();
     let (with, without) = (Arc::new(World::new().await), Arc::new(World::new().await));
     let subscription = with.subscribe(&sink.1).await;
     let delivery = delivering.then(|| with.deliver(10_000));
     let (mut ratios, mut with_rate, mut without_rate) = (Vec::new(), Vec::new(), Vec::new());
     for turn in 0..=TURNS {
         let a = with.create_for(TURN, clients).await;
-        // What still waits is delivered before the other's turn.
+        // Waits until pending events are delivered before the turn of the other side.
         while delivering && Outbox::of(&with.platform).waiting(&subscription, None, 1).await.unwrap().total > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let b = without.create_for(TURN, clients).await;
-        // The first is to get warm.
+        // The first turn is for warm-up.
         if turn > 0 {
             with_rate.push(a);
             without_rate.push(b);
@@ -208,53 +210,53 @@ async fn creates(clients: u64, delivering: bool) {
         }
     }
     if let Some(delivery) = delivery {
-        delivery.end().await;
+        delivery.stop().await;
     }
-    let what = if delivering { "a live subscription" } else { "a subscription that nobody delivers" };
+    let subscription = if delivering { "a live subscription" } else { "a subscription without delivery" };
     println!(
-        "creates, {clients} at once: {:.0}/s with {what}, {:.0}/s with none, ratio {:.2} (goal 0.80)",
+        "creates, {clients} clients: {:.0}/s with {subscription}, {:.0}/s with none, ratio {:.2} (goal 0.80)",
         median(with_rate),
         median(without_rate),
         median(ratios)
     );
 }
 
-/// From the return of the create to the arrival at the sink, one at a time.
+/// Measures the time from the return of a create to the arrival of its event at the sink, one create at a time.
 async fn delay() {
     let arrived: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let times = Arc::clone(&arrived);
-    let answer = post(async move |_: HeaderMap| times.lock().unwrap().push(Instant::now()));
-    tokio::spawn(async move { axum::serve(listener, Router::new().route("/", answer)).await });
+    let handler = post(async move |_: HeaderMap| times.lock().unwrap().push(Instant::now()));
+    tokio::spawn(async move { axum::serve(listener, Router::new().route("/", handler)).await });
     let world = World::new().await;
     world.subscribe(&url).await;
-    let delivering = world.deliver(10_000);
+    let delivery = world.deliver(10_000);
     let (mut delays, mut whole) = (Vec::new(), Vec::new());
     for number in 1..=200 {
-        let begun = Instant::now();
+        let started = Instant::now();
         world.create().await;
         let committed = Instant::now();
         while arrived.lock().unwrap().len() < number {
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
         let at = arrived.lock().unwrap()[number - 1];
-        whole.push(at.duration_since(begun).as_secs_f64() * 1e3);
+        whole.push(at.duration_since(started).as_secs_f64() * 1e3);
         delays.push(at.saturating_duration_since(committed).as_secs_f64() * 1e3);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    delivering.end().await;
+    delivery.stop().await;
     delays.sort_by(f64::total_cmp);
     whole.sort_by(f64::total_cmp);
     println!(
-        "from the answer of a create to the sink: median {:.2} ms, p99 {:.2} ms (goal 50); from its request: {:.2} ms, {:.2} ms",
+        "from the return of a create to the sink: median {:.2} ms, p99 {:.2} ms (goal 50); from its start: {:.2} ms, {:.2} ms",
         delays[100], delays[198], whole[100], whole[198]
     );
 }
 
-/// How fast a backlog goes to a local sink.
+/// Measures the delivery rate of a backlog to a local sink.
 async fn rate(subscriptions: usize) {
-    let sink = Sink::begin();
+    let sink = Sink::start();
     let world = Arc::new(World::new().await);
     let mut uids = Vec::new();
     for _ in 0..subscriptions {
@@ -263,19 +265,19 @@ async fn rate(subscriptions: usize) {
     while world.serial.load(Ordering::Relaxed) < 20_000 / subscriptions as u64 {
         join_all((0..CLIENTS).map(|_| world.create())).await;
     }
-    let (begun, mut before) = (Instant::now(), 0);
+    let (started, mut before) = (Instant::now(), 0);
     for uid in &uids {
         before += Outbox::of(&world.platform).waiting(uid, None, 1).await.unwrap().total;
     }
-    let delivering = world.deliver(1_000_000);
+    let delivery = world.deliver(1_000_000);
     loop {
-        let some = Outbox::of(&world.platform).subscriptions(None, 1).await.unwrap();
-        if some.is_empty() {
+        let pending = Outbox::of(&world.platform).subscriptions(None, 1).await.unwrap();
+        if pending.is_empty() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let rate = before as f64 / begun.elapsed().as_secs_f64();
-    delivering.end().await;
+    let rate = before as f64 / started.elapsed().as_secs_f64();
+    delivery.stop().await;
     println!("deliveries to a local sink, {subscriptions} subscriptions: {rate:.0}/s (goal 2000)");
 }

@@ -1,8 +1,8 @@
-//! Loads a server over gRPC and prints what a call costs it: `grpc [figure...]`, all of them without arguments.
+//! Loads a server over gRPC and prints its call rate: `grpc [figure...]`, by default all.
 //!
-//! `A` is the release build of `platform-server`; `B` is a tonic server of this program with prost types, in a process
-//! of its own, over rows of the same repos. Both are up at once and are loaded turn about, by 64 streams on 4
-//! connections. What is judged is how many calls a second each answers.
+//! `A` is the release build of `platform-server`; `B` is a tonic server of this program with prost types, in a separate
+//! process, over rows of the same repos. Both run at the same time and are loaded in alternating turns, by 64 streams
+//! on 4 connections. The goal is about the calls per second.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +10,7 @@
     clippy::panic,
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a program that measures"
+    reason = "a measuring program"
 )]
 
 use std::{
@@ -28,7 +28,7 @@ use platform_benches::{
     figures::{Figure, LARGE},
     hand_grpc::{self, GetRepoRequest, ListReposRequest, ListReposResponse, Repo, Repos, UidpFilter},
     measure::{Goal, Line},
-    served::{Load, Server, TURN, rates, turns},
+    servers::{Load, Server, TURN, rates, turns},
 };
 use platform_grpc::AsBytes;
 use prost::Message;
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let figures: [Figure; 2] = [("list", lists), ("get", gets)];
-    println!("{}", Line::heads());
+    println!("{}", Line::header());
     for (name, lines) in figures {
         if arguments.is_empty() || arguments.iter().any(|wanted| wanted == name) {
             lines().iter().for_each(|line| println!("{line}"));
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 }
 
 fn lists() -> Vec<Line> {
-    let uidp = Some(UidpFilter { descendants_of: data::organisation(0).to_string() });
+    let uidp = Some(UidpFilter { descendants_of: data::organization(0).to_string() });
     let request = ListReposRequest { uidp, order_by: "name".to_owned(), ..Default::default() }.encode_to_vec();
     let method = Method::new("ListRepos", vec![request.into()]);
     let same = |a: &[u8], b: &[u8]| {
@@ -74,17 +74,17 @@ fn lists() -> Vec<Line> {
                 && !a.next_page_token.is_empty()
         );
     };
-    beside("grpc list: SQLite of 1M / tonic, prost, rusqlite", method, same)
+    compare_with_tonic("grpc list: SQLite of 1M / tonic, prost, rusqlite", method, same)
 }
 
 fn gets() -> Vec<Line> {
     let uids = (0..1_000).map(|number| Data::One(LARGE).repo(data::mix(number) % LARGE).uid.to_string());
     let requests = uids.map(|uid| GetRepoRequest { uid }.encode_to_vec().into()).collect();
     let same = |a: &[u8], b: &[u8]| assert_eq!(Repo::decode(a).unwrap(), Repo::decode(b).unwrap());
-    beside("grpc get: SQLite of 1M / tonic, prost, rusqlite", Method::new("GetRepo", requests), same)
+    compare_with_tonic("grpc get: SQLite of 1M / tonic, prost, rusqlite", Method::new("GetRepo", requests), same)
 }
 
-/// A method, and the requests that are sent in turn, to both sides with the same token.
+/// A method with its requests, which are sent in turn to both sides with the same token.
 struct Method {
     name: &'static str,
     requests: Vec<Bytes>,
@@ -97,12 +97,12 @@ impl Method {
     }
 }
 
-fn beside(name: &str, method: Method, same: impl Fn(&[u8], &[u8])) -> Vec<Line> {
+fn compare_with_tonic(name: &str, method: Method, same: impl Fn(&[u8], &[u8])) -> Vec<Line> {
     let platform = Server::platform(&format!("sqlite:{}", Data::One(LARGE).sqlite().display()));
     let hand = Server::child(&["repos", &hand_grpc::file(Data::One(LARGE)).display().to_string()]);
     let method = Method { token: format!("Bearer {}", platform.token).parse().unwrap(), ..method };
     let method = &method;
-    same(&one(&platform, method), &one(&hand, method));
+    same(&call_once(&platform, method), &call_once(&hand, method));
     let turns = turns(|| run(&platform, TURN, method), || run(&hand, TURN, method));
     rates(name, &turns, Goal::AtLeast(0.8, 1.0))
 }
@@ -123,15 +123,15 @@ fn channel(server: &Server) -> Channel {
     Channel::from_shared(format!("http://{}", server.address)).unwrap().connect_lazy()
 }
 
-fn one(server: &Server, method: &Method) -> Bytes {
+fn call_once(server: &Server, method: &Method) -> Bytes {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { call(channel(server), method, 0).await })
 }
 
-/// Has all streams call, one after the other's answer on each, for a while.
+/// Calls the method on all streams for this time, one call at a time on each.
 fn run(server: &Server, time: Duration, method: &Method) -> Load {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let spent = RefCell::new(Vec::new());
+    let latencies = RefCell::new(Vec::new());
     runtime.block_on(async {
         let channels: Vec<_> = (0..CONNECTIONS).map(|_| channel(server)).collect();
         join_all(channels.iter().map(|channel| call(channel.clone(), method, 0))).await;
@@ -139,14 +139,14 @@ fn run(server: &Server, time: Duration, method: &Method) -> Load {
         let stream = async |stream: usize| {
             let mut number = stream;
             while start.elapsed() < time {
-                let begun = Instant::now();
+                let started = Instant::now();
                 call(channels[stream % CONNECTIONS].clone(), method, number).await;
-                spent.borrow_mut().push(begun.elapsed().as_nanos() as f64 / 1e3);
+                latencies.borrow_mut().push(started.elapsed().as_nanos() as f64 / 1e3);
                 number += STREAMS;
             }
         };
         join_all((0..STREAMS).map(stream)).await;
-        Load::of(spent.take(), start.elapsed(), server.cpu_micros() - cpu)
+        Load::of(latencies.take(), start.elapsed(), server.cpu_micros() - cpu)
     })
 }
 

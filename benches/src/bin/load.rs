@@ -1,8 +1,8 @@
-//! Loads a server over HTTP and prints what a request costs it: `load [figure...]`, all of them without arguments.
+//! Loads a server over HTTP and prints the cost of a request: `load [figure...]`, by default all.
 //!
-//! `A` is the release build of `platform-server`, started with a data directory of its own; `B` is an axum server of
-//! this program, in a process of its own. Both are up at once and are loaded turn about over connections that are
-//! kept open. What is judged is the processor time of the server's process for each request.
+//! `A` is the release build of `platform-server` with a new data directory; `B` is an axum server of this program, in a
+//! separate process. Both run at the same time and are loaded in alternating turns over persistent connections. The
+//! goal is about the CPU time of the server's process per request.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +10,7 @@
     clippy::panic,
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a program that measures"
+    reason = "a measuring program"
 )]
 
 use std::{
@@ -36,7 +36,7 @@ use platform_benches::{
     figures::{Figure, LARGE},
     hand::HandCreates,
     measure::{Goal, Line, median},
-    served::{Load, Server, TURN, lines, turns},
+    servers::{Load, Server, TURN, lines, turns},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -44,23 +44,23 @@ use tokio::{
     runtime::Builder,
 };
 
-/// How many connections there are.
+/// Number of connections.
 const CONNECTIONS: usize = 64;
-/// How many repos the memory server gets, over HTTP.
+/// Number of repos created over HTTP in the memory store.
 const IN_MEMORY: u64 = 50_000;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    if let [child, what, rest @ ..] = &*arguments
+    if let [child, side, rest @ ..] = &*arguments
         && child == "child"
     {
         let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
-        runtime.block_on(serve(what, rest));
+        runtime.block_on(serve(side, rest));
         return ExitCode::SUCCESS;
     }
     let figures: [Figure; 4] =
         [("list-sqlite", list_sqlite), ("list-memory", list_memory), ("get", gets), ("creates", creates)];
-    println!("{}", Line::heads());
+    println!("{}", Line::header());
     for (name, lines) in figures {
         if arguments.is_empty() || arguments.iter().any(|wanted| wanted == name) {
             lines().iter().for_each(|line| println!("{line}"));
@@ -69,13 +69,13 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-// ---- the figures ----
+// ---- figures ----
 
 fn list_sqlite() -> Vec<Line> {
     let store = format!("sqlite:{}", Data::One(LARGE).sqlite().display());
     let server = Server::platform(&store);
-    let path = "/registry/v2/repos?order_by=name&uidp.descendants_of=".to_owned() + &data::organisation(0);
-    beside_static(&server, &path, "http list: SQLite of 1M / static", Goal::AtMost(5.0, 3.0))
+    let path = "/registry/v2/repos?order_by=name&uidp.descendants_of=".to_owned() + &data::organization(0);
+    compare_with_static(&server, &path, "http list: SQLite of 1M / static", Goal::AtMost(5.0, 3.0))
 }
 
 fn list_memory() -> Vec<Line> {
@@ -85,7 +85,12 @@ fn list_memory() -> Vec<Line> {
     while next.load(Ordering::Relaxed) < IN_MEMORY {
         run(&server, TURN, &request);
     }
-    beside_static(&server, "/registry/v2/repos?order_by=name", "http list: memory / static", Goal::AtMost(3.0, 1.5))
+    compare_with_static(
+        &server,
+        "/registry/v2/repos?order_by=name",
+        "http list: memory / static",
+        Goal::AtMost(3.0, 1.5),
+    )
 }
 
 fn gets() -> Vec<Line> {
@@ -96,7 +101,7 @@ fn gets() -> Vec<Line> {
         .collect();
     let ping = Server::child(&["ping"]);
     let ping_request = get_of(&ping, "/");
-    let next = |of: usize| requests[of % requests.len()].clone();
+    let next = |number: usize| requests[number % requests.len()].clone();
     let turns = turns(|| run(&server, TURN, &next), || run(&ping, TURN, &|_| ping_request.clone()));
     lines("http get: SQLite of 1M / axum ping", &turns, Goal::AtMost(3.0, 2.0))
 }
@@ -130,46 +135,47 @@ fn creates() -> Vec<Line> {
     ]
 }
 
-fn beside_static(server: &Server, path: &str, name: &str, goal: Goal) -> Vec<Line> {
+fn compare_with_static(server: &Server, path: &str, name: &str, goal: Goal) -> Vec<Line> {
     let request = get_of(server, path);
-    let answer = one(server, &request);
+    let page = send_one(server, &request);
     let file = data::directory().join(format!("page-{}.json", std::process::id()));
-    fs::write(&file, &answer).unwrap();
-    eprintln!("a page has {} bytes: ...{}", answer.len(), String::from_utf8_lossy(&answer[answer.len() - 60..]));
-    let same = Server::child(&["static", &file.display().to_string()]);
-    let same_request = get_of(&same, "/");
-    assert_eq!(one(&same, &same_request), answer);
-    let turns = turns(|| run(server, TURN, &|_| request.clone()), || run(&same, TURN, &|_| same_request.clone()));
+    fs::write(&file, &page).unwrap();
+    eprintln!("a page has {} bytes: ...{}", page.len(), String::from_utf8_lossy(&page[page.len() - 60..]));
+    let static_server = Server::child(&["static", &file.display().to_string()]);
+    let static_request = get_of(&static_server, "/");
+    assert_eq!(send_one(&static_server, &static_request), page);
+    let turns =
+        turns(|| run(server, TURN, &|_| request.clone()), || run(&static_server, TURN, &|_| static_request.clone()));
     let _ = fs::remove_file(file);
     lines(name, &turns, goal)
 }
 
-// ---- the client ----
+// ---- client ----
 
-/// Sends requests over [`CONNECTIONS`] connections, one at a time on each, for a while.
+/// Sends requests over [`CONNECTIONS`] connections for this time, one at a time on each.
 fn run(server: &Server, time: Duration, request: &dyn Fn(usize) -> Arc<[u8]>) -> Load {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let spent = RefCell::new(Vec::new());
+    let latencies = RefCell::new(Vec::new());
     let (start, cpu) = (Instant::now(), server.cpu_micros());
     let client = async |connection: usize| {
         let mut stream = TcpStream::connect(&server.address).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let (mut buffer, mut number) = (vec![0; 256 * 1024], connection);
         while start.elapsed() < time {
-            let begun = Instant::now();
+            let started = Instant::now();
             stream.write_all(&request(number)).await.unwrap();
-            let (status, _) = answer(&mut stream, &mut buffer).await;
+            let (status, _) = read_response(&mut stream, &mut buffer).await;
             assert_eq!(status, 200, "{}", String::from_utf8_lossy(&buffer[..500]));
-            spent.borrow_mut().push(begun.elapsed().as_nanos() as f64 / 1e3);
+            latencies.borrow_mut().push(started.elapsed().as_nanos() as f64 / 1e3);
             number += CONNECTIONS;
         }
     };
     runtime.block_on(join_all((0..CONNECTIONS).map(client)));
-    Load::of(spent.into_inner(), start.elapsed(), server.cpu_micros() - cpu)
+    Load::of(latencies.into_inner(), start.elapsed(), server.cpu_micros() - cpu)
 }
 
-/// Reads one answer; returns its status, and where in the buffer its body is.
-async fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> (u16, std::ops::Range<usize>) {
+/// Reads one response. Returns its status, and the range of its body in the buffer.
+async fn read_response(stream: &mut TcpStream, buffer: &mut [u8]) -> (u16, std::ops::Range<usize>) {
     let mut read = 0;
     loop {
         let more = stream.read(&mut buffer[read..]).await.unwrap();
@@ -189,14 +195,14 @@ async fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> (u16, std::ops::Ra
     }
 }
 
-/// Sends one request, and returns the body of its answer.
-fn one(server: &Server, request: &[u8]) -> Vec<u8> {
+/// Sends one request, and returns the body of its response.
+fn send_one(server: &Server, request: &[u8]) -> Vec<u8> {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut stream = TcpStream::connect(&server.address).await.unwrap();
         stream.write_all(request).await.unwrap();
         let mut buffer = vec![0; 256 * 1024];
-        let (status, body) = answer(&mut stream, &mut buffer).await;
+        let (status, body) = read_response(&mut stream, &mut buffer).await;
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&buffer[body]));
         buffer[body].to_vec()
     })
@@ -217,14 +223,14 @@ fn request(server: &Server, method: &str, path: &str, body: &str) -> Arc<[u8]> {
 fn create(server: &Server, number: u64) -> Arc<[u8]> {
     let name = format!("{:08x}-{number}", data::mix(number) >> 32);
     let body = format!("{{\"name\":\"{name}\",\"description\":\"An image\",\"activeTags\":[\"latest\"]}}");
-    let path = format!("/registry/v2/repos/{}", data::organisation(0));
+    let path = format!("/registry/v2/repos/{}", data::organization(0));
     request(server, "POST", &path, &body)
 }
 
 /// Serves one of the other sides.
-async fn serve(what: &str, arguments: &[String]) {
+async fn serve(side: &str, arguments: &[String]) {
     let json = |body: bytes::Bytes| ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body);
-    let app = match what {
+    let app = match side {
         "ping" => Router::new().route("/", get(async || "ok")),
         "static" => {
             let page = bytes::Bytes::from(fs::read(PathBuf::from(&arguments[0])).unwrap());
@@ -244,7 +250,7 @@ async fn serve(what: &str, arguments: &[String]) {
             };
             Router::new().route("/{*path}", post(create))
         }
-        other => panic!("no side `{other}`"),
+        other => panic!("unknown side `{other}`"),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("Listening on http://{}", listener.local_addr().unwrap());

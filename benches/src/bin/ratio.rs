@@ -1,6 +1,6 @@
-//! Prints the figures, both sides of each interleaved: `ratio [figure...]`, all of them without arguments.
+//! Measures and prints the figures, with both sides alternating: `ratio [figure...]`, by default all.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that measures")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a measuring program")]
 
 use std::process::ExitCode;
 
@@ -18,10 +18,10 @@ fn main() -> ExitCode {
     let known = |name: &String| ALL.iter().any(|(figure, _)| figure == name);
     if let Some(unknown) = wanted.iter().find(|name| !known(name)) {
         let names: Vec<_> = ALL.iter().map(|(name, _)| *name).collect();
-        eprintln!("there is no figure `{unknown}`; there are: {}", names.join(", "));
+        eprintln!("unknown figure `{unknown}`; known figures: {}", names.join(", "));
         return ExitCode::FAILURE;
     }
-    println!("{}", Line::heads());
+    println!("{}", Line::header());
     for (name, lines) in ALL {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
             lines().iter().for_each(|line| println!("{line}"));

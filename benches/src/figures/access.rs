@@ -1,5 +1,5 @@
-//! One decision: may this caller do this to that uid. Beside the least that it could be, a probe of one map for each
-//! ancestor.
+//! One access decision: whether a caller holds a capability at a uid. Compared with the minimum: a lookup in one set
+//! for each ancestor.
 
 use std::{collections::HashSet, hint::black_box, sync::Arc};
 
@@ -16,13 +16,13 @@ use platform_http::{SystemClock, SystemEntropy};
 use pollster::block_on;
 
 use crate::{
-    data::{mix, organisation, put},
+    data::{mix, organization, put},
     measure::{Goal, Line, Times, compare},
 };
 
 const LIST: &[Capability] = &[cap("repo.list")];
 
-/// Identities and their bindings, as the platform has them and as bare pairs.
+/// Identities and their bindings, in the platform and as bare sets.
 #[derive(Debug)]
 pub struct Sides {
     platform: Platform,
@@ -33,24 +33,24 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// Makes so many registered persons with so many bindings each at groups two levels deep.
+    /// Creates registered persons with this number of bindings each, at groups two levels deep.
     pub fn new(identities: u64, bindings: u64) -> Self {
         let store = Arc::new(MemoryStore::new());
         let settings = Settings { cached_grants_bytes: 1 << 30, ..Settings::default() };
         let platform = platform_core::builder(store.clone(), SystemClock, SystemEntropy).settings(settings).build();
         block_on(Iam::of(&platform).write_built_in_roles()).unwrap();
         let now = Some(Timestamp::from_millis(1_760_000_000_000));
-        let group = |number: u64| Uid::opaque(format!("{}/{:016x}", organisation(number % 1_000), mix(number)));
-        let persons: Vec<_> = (0..identities).map(|number| organisation(1_000_000 + number)).collect();
+        let group = |number: u64| Uid::opaque(format!("{}/{:016x}", organization(number % 1_000), mix(number)));
+        let persons: Vec<_> = (0..identities).map(|number| organization(1_000_000 + number)).collect();
         let (mut records, mut bare, mut targets) = (Vec::new(), Vec::new(), Vec::new());
-        for (place, uid) in persons.iter().enumerate() {
+        for (index, uid) in persons.iter().enumerate() {
             let person = Identity { uid: uid.clone(), create_time: now, update_time: now, ..Identity::default() };
             records.push(put(&person, uid));
             let mut groups = HashSet::new();
             for binding in 0..bindings {
-                let group = group(place as u64 * bindings + binding);
+                let group = group(index as u64 * bindings + binding);
                 let binding = RoleBinding {
-                    uid: Uid::opaque(format!("{group}/{:016x}", place as u64 * bindings + binding)),
+                    uid: Uid::opaque(format!("{group}/{:016x}", index as u64 * bindings + binding)),
                     identity_uid: uid.to_string(),
                     role_uid: role::owner_uid().to_string(),
                     ..RoleBinding::default()
@@ -69,7 +69,8 @@ impl Sides {
         sides
     }
 
-    /// Returns whose turn it is, and about what: half of the time something that they may not see.
+    /// Returns caller and target of a round. In every second round the caller is the next identity, which is denied
+    /// (unless there is only one identity).
     fn case(&self, round: usize) -> (usize, &Uid) {
         let target = mix(round as u64) as usize % self.targets.len();
         let owner = target / (self.targets.len() / self.identities.len());
@@ -77,18 +78,18 @@ impl Sides {
         (caller, &self.targets[target])
     }
 
-    /// The platform's decision: the caller's grants, and what they give there.
+    /// Decides with the platform: gets the caller's grants, and the capabilities that they give at the target.
     pub fn decide(&self, round: usize) -> bool {
         let (caller, target) = self.case(round);
         let grants = block_on(self.platform.grants(&self.identities[caller])).unwrap();
         grants.at(target).contains_all(LIST)
     }
 
-    /// The bare probes.
+    /// Decides with bare lookups.
     pub fn by_hand(&self, round: usize) -> bool {
         let (caller, target) = self.case(round);
         let mut above = std::iter::successors(Some(&**target), |uid| uid::parent(uid));
-        // As small as it gets: no capabilities, no reach, and nothing that could change.
+        // The minimum: no capabilities and no revocation.
         above.any(|group| self.bare[caller].contains(group))
     }
 }
@@ -108,7 +109,7 @@ pub fn lines() -> Vec<Line> {
             let compared = compare(times, decide, by_hand);
             let line =
                 Line::ratio(format!("access: decision / bare probes, {of}, us"), compared, Goal::AtMost(1.0, 0.25));
-            // The goal is a time, and no ratio.
+            // The goal is a time instead of a ratio.
             Line { value: compared.a.p50, cpu: None, ..line }
         })
         .into()

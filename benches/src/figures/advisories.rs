@@ -1,4 +1,4 @@
-//! A page of 50 advisories of twenty artifacts that were last found to be fixed, with the exact total, beside
+//! A page of 50 advisories of twenty artifacts whose latest event is a fix, with the exact total, compared with
 //! hand-written rusqlite.
 
 use std::{path::Path, sync::Arc};
@@ -23,18 +23,18 @@ use rusqlite::{Connection, OpenFlags, params_from_iter};
 
 use super::LARGE;
 use crate::{
-    data::{cached, fill, mix, organisation, put},
+    data::{cached, fill, mix, organization, put},
     measure::{Goal, Line, Times, compare},
     world::World,
 };
 
-/// How many advisories an artifact has: about as many as a package of a distribution has.
-const OF_ONE: u64 = 20;
-/// How many artifacts a request names.
+/// Number of advisories per artifact, about as many as a package of a distribution has.
+const PER_ARTIFACT: u64 = 20;
+/// Number of artifacts in a request.
 const NAMES: u64 = 20;
-/// How many vulnerabilities there are, each with its metadata.
+/// Number of vulnerabilities, each with its metadata.
 const VULNERABILITIES: u64 = 50_000;
-/// How many requests there are that are made again and again.
+/// Number of different requests, which are repeated.
 const REQUESTS: u64 = 16;
 
 fn artifact(number: u64) -> String {
@@ -45,9 +45,9 @@ fn vulnerability(number: u64) -> String {
     format!("CVE-{}-{:05}", 2015 + number % 10, number)
 }
 
-/// Returns an advisory by its number: it was detected, and then it was fixed, or something else was found.
+/// Returns an advisory by its number: a detection, followed by a fix, an analysis or nothing.
 fn advisory(number: u64) -> Advisory {
-    let of = number / OF_ONE;
+    let of = number / PER_ARTIFACT;
     let created = Timestamp::from_millis(1_700_000_000_000 + (number * 7_919 % 1_000_003).cast_signed() * 1_000);
     let event = |days: i64| AdvisoryEvent {
         create_time: Some(created.plus_millis(days * 86_400_000)),
@@ -78,7 +78,7 @@ fn advisory(number: u64) -> Advisory {
         package_namespace: "wolfi".to_owned(),
         ..Advisory::default()
     };
-    complete(&mut advisory, &organisation(0));
+    complete(&mut advisory, &organization(0));
     advisory
 }
 
@@ -108,7 +108,7 @@ fn puts() -> impl Iterator<Item = Put> {
     known.chain((0..LARGE).map(advisory).map(|advisory| put(&advisory, &advisory.uid)))
 }
 
-/// A file with the same advisories, and the read of a page.
+/// A file with the same advisories, and the list operation.
 #[derive(Debug)]
 struct Hand(Connection);
 
@@ -223,7 +223,7 @@ impl Hand {
     }
 }
 
-/// A request's parameters, and the artifacts that they name.
+/// The parameters of a request, and the artifacts in them.
 type Request = (Vec<(String, String)>, Vec<String>);
 
 /// Both sides over the same advisories.
@@ -237,14 +237,14 @@ pub struct Sides {
 const LATEST: &str = "EVENT_TYPE_FILTER_FIXED";
 
 impl Sides {
-    /// Opens both, and makes sure that they answer the same.
+    /// Opens both, and checks that they return the same pages.
     pub fn open() -> Self {
         let path = cached("advisories.sqlite", |path| {
             block_on(fill(Arc::new(SqliteStore::open(path).unwrap()), puts()));
         });
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path).unwrap());
         let request = |request: u64| {
-            let named = (0..NAMES).map(|name| artifact(mix(request * NAMES + name) % (LARGE / OF_ONE)));
+            let named = (0..NAMES).map(|name| artifact(mix(request * NAMES + name) % (LARGE / PER_ARTIFACT)));
             let names: Vec<_> = named.collect();
             let named = names.iter().map(|name| ("artifactNames".to_owned(), name.clone()));
             (named.chain([("latestEventType".to_owned(), LATEST.to_owned())]).collect(), names)
@@ -257,12 +257,12 @@ impl Sides {
         sides
     }
 
-    /// A page.
+    /// Reads a page with the platform.
     pub fn page(&self, round: usize) -> Vec<u8> {
         self.world.page(&self.requests[round % self.requests.len()].0)
     }
 
-    /// A page by hand.
+    /// Reads a page with the hand-written program.
     pub fn hand_page(&self, round: usize) -> Vec<u8> {
         self.hand.list(&self.requests[round % self.requests.len()].1, LATEST)
     }

@@ -1,4 +1,4 @@
-//! The same page of a store of a million and of one of ten thousand: what grows with the data would show here.
+//! The same page from stores with a million and ten thousand repos, to find costs that grow with the data.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ use platform_store_sqlite::SqliteStore;
 
 use super::{LARGE, SMALL};
 use crate::{
-    data::{Data, folder, organisation},
+    data::{Data, folder, organization},
     measure::{Goal, Line, Times, compare},
     world::{World, pairs},
 };
 
-/// A list in one order of one scope, and places in it.
+/// A list with an order and a scope.
 #[derive(Debug)]
 pub struct Case {
-    /// What it is, for people.
+    /// A description for the output.
     pub name: String,
     order: String,
     scope: (&'static str, String),
 }
 
-/// Where a page is taken.
+/// Position of a page in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// At the beginning.
+    /// The first page.
     First,
     /// In the middle, by a page token.
     Token,
@@ -33,27 +33,27 @@ pub enum Place {
     Skip,
 }
 
-/// Returns each order both ways of the whole organisation, and one order of the other scopes.
+/// Returns each order in both directions for the whole organization, and one order for the other scopes.
 pub fn cases() -> Vec<Case> {
     let orders = ["name", "createTime", "updateTime", "uid"];
     let all = |order: String| Case {
         name: format!("by {order}"),
         order,
-        scope: ("uidp.descendants_of", organisation(0).to_string()),
+        scope: ("uidp.descendants_of", organization(0).to_string()),
     };
     let both = orders.iter().flat_map(|order| [(*order).to_owned(), format!("{order} desc")]);
     let scope = |name: &str, key, uid: String| Case { name: name.to_owned(), order: "name".into(), scope: (key, uid) };
     both.map(all)
         .chain([
             scope("of a folder's subtree", "uidp.descendants_of", folder(0).to_string()),
-            scope("of children", "uidp.children_of", organisation(0).to_string()),
+            scope("of children", "uidp.children_of", organization(0).to_string()),
             scope("of a folder's children", "uidp.children_of", folder(0).to_string()),
         ])
         .collect()
 }
 
 impl Case {
-    /// Returns the query for a page, as the pairs of a query string.
+    /// Returns the query parameters of a page.
     pub fn query(&self, world: &World, place: Place) -> Vec<(String, String)> {
         let first = pairs([("order_by", &self.order), (self.scope.0, &self.scope.1)]);
         let middle = (world.list(&first).total_count / 2).to_string();
@@ -69,7 +69,7 @@ impl Case {
     }
 }
 
-/// Measures every case in two worlds, the large one first.
+/// Compares every case between the large and the small store.
 pub fn compared(store: &str, large: &World, small: &World, skip: Option<Goal>) -> Vec<Line> {
     let times = Times { operations: 300, ..Times::default() };
     let places = [
@@ -79,17 +79,17 @@ pub fn compared(store: &str, large: &World, small: &World, skip: Option<Goal>) -
     ];
     let mut lines = Vec::new();
     for case in cases() {
-        for (what, place, goal) in places {
+        for (position, place, goal) in places {
             let Some(goal) = goal else { continue };
             let (a, b) = (case.query(large, place), case.query(small, place));
             let compared = compare(times, |_| drop(large.list(&a)), |_| drop(small.list(&b)));
-            lines.push(Line::ratio(format!("flat: {store}, {what} {}", case.name), compared, goal));
+            lines.push(Line::ratio(format!("flat: {store}, {position} {}", case.name), compared, goal));
         }
     }
     lines
 }
 
-/// Measures the figure for the memory store and for SQLite. Every page has its total.
+/// Measures the figure for the memory store and SQLite. Every page includes the total.
 pub fn lines() -> Vec<Line> {
     let world = |store: Arc<dyn Store>| World::over(store);
     let memory = [LARGE, SMALL].map(|repos| world(Arc::new(Data::One(repos).memory())));
@@ -100,7 +100,7 @@ pub fn lines() -> Vec<Line> {
     lines
 }
 
-/// Measures the figure for sled, whose `skip` may cost its length.
+/// Measures the figure for sled, without `skip`, whose cost may be proportional to its length there.
 pub fn sled_lines() -> Vec<Line> {
     let open = |repos| World::over(Arc::new(SledStore::open(Data::One(repos).sled()).unwrap()));
     compared("sled", &open(LARGE), &open(SMALL), None)

@@ -1,4 +1,4 @@
-//! A page of 50 repos by name with the exact total, beside hand-written rusqlite.
+//! A page of 50 repos by name with the exact total, compared with hand-written rusqlite.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use crate::{
     world::{World, pairs},
 };
 
-/// How many places there are that are read again and again.
-const FEW: u64 = 64;
-/// How many places there are of which the store has forgotten one when its turn comes again.
-const MANY: u64 = 4_096;
+/// Number of positions in the list that stay in the store's cache.
+const WARM_PLACES: u64 = 64;
+/// Number of positions in the list that exceeds the store's cache: each is evicted before it is read again.
+const COLD_PLACES: u64 = 4_096;
 
-/// A query that goes on from a place, and the hand-written cursor of the same place.
+/// A position in the list: a query with its page token, and the cursor of the hand-written program.
 type Place = (Vec<(String, String)>, String);
 
-/// Both sides over the same repos, and pages of the same places.
+/// Both sides over the same repos, and positions in the list.
 #[derive(Debug)]
 pub struct Sides {
     world: World,
     hand: HandReads,
     first: Vec<(String, String)>,
-    /// Places all over the list.
-    few: Vec<Place>,
-    many: Vec<Place>,
+    /// Positions spread over the list.
+    warm_places: Vec<Place>,
+    cold_places: Vec<Place>,
 }
 
 impl Sides {
-    /// Opens both, over SQLite or another store of the same data, and makes sure that they answer the same.
+    /// Opens both, over SQLite or another store with the same data, and checks that they return the same pages.
     pub fn new(data: Data, store: Arc<dyn Store>) -> Self {
         let (world, hand) = (World::over(store), HandReads::open(data));
         let first = pairs([("order_by", "name")]);
@@ -48,9 +48,9 @@ impl Sides {
             let cursor = URL_SAFE_NO_PAD.encode(format!("{}\n{}", text("name"), text("uid")));
             (pairs([("order_by", "name"), ("page_token", &reply.next_page_token.unwrap())]), cursor)
         };
-        let few = (0..FEW).map(|number| place(end * number / FEW)).collect();
-        let many = (0..MANY).map(|number| place(mix(number) % end)).collect();
-        let sides = Self { few, many, world, hand, first };
+        let warm_places = (0..WARM_PLACES).map(|number| place(end * number / WARM_PLACES)).collect();
+        let cold_places = (0..COLD_PLACES).map(|number| place(mix(number) % end)).collect();
+        let sides = Self { warm_places, cold_places, world, hand, first };
         for round in 0..64 {
             assert_eq!(repos(&sides.first(round)), repos(&sides.hand_first(round)));
             assert_eq!(repos(&sides.deep(round)), repos(&sides.hand_deep(round)));
@@ -64,38 +64,38 @@ impl Sides {
         Self::new(data, Arc::new(SqliteStore::open(data.sqlite()).unwrap()))
     }
 
-    /// The first page.
+    /// Reads the first page.
     pub fn first(&self, _: usize) -> Vec<u8> {
         self.world.page(&self.first)
     }
 
-    /// A page by a token, of one of few places in the list.
+    /// Reads a page by token, at a position in the cache.
     pub fn deep(&self, round: usize) -> Vec<u8> {
-        self.world.page(&self.few[round % self.few.len()].0)
+        self.world.page(&self.warm_places[round % self.warm_places.len()].0)
     }
 
-    /// A page by a token, of one of so many places that the store does not remember them all.
+    /// Reads a page by token, at a position that is not in the cache.
     pub fn cold(&self, round: usize) -> Vec<u8> {
-        self.world.page(&self.many[round % self.many.len()].0)
+        self.world.page(&self.cold_places[round % self.cold_places.len()].0)
     }
 
-    /// The first page by hand.
+    /// Reads the first page with the hand-written program.
     pub fn hand_first(&self, _: usize) -> Vec<u8> {
         self.hand.list(0, None)
     }
 
-    /// A page by a cursor by hand, of one of few places.
+    /// Reads a page by cursor with the hand-written program, at one of the positions of [`Sides::deep`].
     pub fn hand_deep(&self, round: usize) -> Vec<u8> {
-        self.hand.list(0, Some(&self.few[round % self.few.len()].1))
+        self.hand.list(0, Some(&self.warm_places[round % self.warm_places.len()].1))
     }
 
-    /// A page by a cursor by hand, of one of many places.
+    /// Reads a page by cursor with the hand-written program, at one of the positions of [`Sides::cold`].
     pub fn hand_cold(&self, round: usize) -> Vec<u8> {
-        self.hand.list(0, Some(&self.many[round % self.many.len()].1))
+        self.hand.list(0, Some(&self.cold_places[round % self.cold_places.len()].1))
     }
 }
 
-/// Returns a page without its token, which has each side's own form.
+/// Returns a page without its token, whose form differs between the sides.
 fn repos(page: &[u8]) -> serde_json::Value {
     let mut page: serde_json::Value = serde_json::from_slice(page).unwrap();
     page.as_object_mut().unwrap().remove("nextPageToken");
@@ -106,21 +106,21 @@ fn repos(page: &[u8]) -> serde_json::Value {
 pub fn lines() -> Vec<Line> {
     let mut lines = Vec::new();
     let goal = Goal::AtMost(1.0, 0.35);
-    for (data, of) in [(Data::One(LARGE), "1M in one organisation"), (Data::Many(1_000), "1,000 organisations")] {
+    for (data, of) in [(Data::One(LARGE), "1M in one organization"), (Data::Many(1_000), "1,000 organizations")] {
         let sqlite = Sides::sqlite(data);
         lines.extend(compared(&sqlite, &format!("list: SQLite / hand, {of}"), goal));
         if data == Data::One(LARGE) {
-            // Each side counts for itself, since the rounds' numbers come twice: once to get warm.
+            // Each side has its own counter, since the numbers of the rounds are repeated after the warm-up.
             let (mut place, mut place_by_hand) = (0.., 0..);
             let mut next = || drop(sqlite.cold(place.next().unwrap_or_default()));
             let mut next_by_hand = || drop(sqlite.hand_cold(place_by_hand.next().unwrap_or_default()));
             let cold = compare(Times::default(), |_| next(), |_| next_by_hand());
-            lines.push(Line::ratio("list: the same by token, not read before", cold, Goal::None));
+            lines.push(Line::ratio("list: the same by token, cold", cold, Goal::None));
         }
     }
     let data = Data::One(LARGE);
     let memory = Sides::new(data, Arc::new(data.memory()));
-    lines.extend(compared(&memory, "list: memory / hand, 1M in one organisation", Goal::None));
+    lines.extend(compared(&memory, "list: memory / hand, 1M in one organization", Goal::None));
     lines
 }
 

@@ -1,7 +1,7 @@
-//! How much memory a million repos take: in the memory store, beyond their bodies and uids; and of a process that
-//! serves them from SQLite.
+//! Memory for a million repos: in the memory store, in addition to their bodies and uids, and of a process that serves
+//! them from SQLite.
 //!
-//! Each is measured in a process of its own, since memory that was given back is not always seen to be.
+//! Each is measured in a separate process, since freed memory is not always returned to the system.
 
 use std::{env, fs, process::Command, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
     world::{World, pairs},
 };
 
-/// Names, in the environment, which of the two a process shall measure and print.
+/// Environment variable that selects which of the two a child process measures and prints.
 pub const CHILD: &str = "PLATFORM_BENCHES_MEMORY";
 
 /// Measures the figure.
@@ -27,12 +27,12 @@ pub fn lines() -> Vec<Line> {
         |name: &str, value, goal| Line { name: name.to_owned(), sides: Default::default(), value, cpu: None, goal };
     Data::One(LARGE).sqlite();
     vec![
-        line("memory: bytes a repo beyond body and uid, 1M", measured("memory"), Goal::AtMost(210.0, 120.0)),
+        line("memory: bytes per repo, without body and uid, 1M", measured("memory"), Goal::AtMost(210.0, 120.0)),
         line("memory: SQLite process heap after reads, MB, 1M", measured("sqlite"), Goal::AtMost(64.0, 32.0)),
     ]
 }
 
-/// Measures what the environment names, and prints it; for the processes that [`lines`] starts.
+/// Measures and prints the selected value, in a process that [`lines`] starts.
 pub fn child(which: &str) {
     let data = Data::One(LARGE);
     let before = anonymous_bytes();
@@ -57,7 +57,7 @@ pub fn child(which: &str) {
     }
 }
 
-/// Returns how much memory this process has that no file has.
+/// Returns the resident memory of this process that is not backed by files.
 fn anonymous_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();

@@ -1,4 +1,4 @@
-//! What the exact total costs: a page with it, beside the same page without.
+//! The cost of the exact total: a page with it, compared with the same page without.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use pollster::block_on;
 
 use super::LARGE;
 use crate::{
-    data::{Data, organisation},
+    data::{Data, organization},
     measure::{Goal, Line, Times, compare},
 };
 
-/// Lists a page of the organisation by name, with the total or without.
+/// Lists a page of the organization by name, with or without the total.
 pub fn list(store: &dyn Store, count: bool) -> Page {
-    let mut query = Query::new("Repo", Scope::Subtree(organisation(0)));
+    let mut query = Query::new("Repo", Scope::Subtree(organization(0)));
     query.order.by = OrderBy::Key("name");
     query.limit = 50;
     query.count = count;

@@ -1,4 +1,5 @@
-//! A page while somebody else writes as fast as the store takes it, 64 repos a commit, beside the same page at rest.
+//! A page while another thread commits batches of 64 repos as fast as the store accepts them, compared with the same
+//! page on an idle store.
 
 use std::{
     fs,
@@ -20,43 +21,43 @@ use crate::{
     world::{World, pairs},
 };
 
-/// How many repos there are at first.
+/// Initial number of repos.
 const REPOS: u64 = 100_000;
 
-/// A store that is written to while told so.
+/// A store with a writer that can be switched on and off.
 #[derive(Debug)]
-pub struct Written {
+pub struct StoreWithWriter {
     world: World,
     writing: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     writer: Option<thread::JoinHandle<u64>>,
 }
 
-impl Written {
-    /// Begins with a store of `REPOS` repos and a writer at rest.
+impl StoreWithWriter {
+    /// Starts with a store of `REPOS` repos and an idle writer.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let (writing, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (is_writing, is_over, writes) = (Arc::clone(&writing), Arc::clone(&stop), Arc::clone(&store));
-        // Made beforehand, so that the writer's thread takes as little time from the reader's as it can.
+        let (is_writing, is_stopped, store_of_writer) = (Arc::clone(&writing), Arc::clone(&stop), Arc::clone(&store));
+        // Created in advance, so that the writer's thread takes little processor time from the reader's.
         let more = Data::One(REPOS * 4);
         let writer = thread::spawn(move || {
             let mut number = REPOS;
-            while !is_over.load(Ordering::Relaxed) {
+            while !is_stopped.load(Ordering::Relaxed) {
                 if !is_writing.load(Ordering::Relaxed) {
                     thread::sleep(Duration::from_millis(1));
                     continue;
                 }
                 let put = (number..number + 64).map(|number| repo_put(&more.repo(number))).collect();
                 number += 64;
-                block_on(writes.commit(Commit { put, ..Commit::default() })).unwrap();
+                block_on(store_of_writer.commit(Commit { put, ..Commit::default() })).unwrap();
             }
             number - REPOS
         });
         Self { world: World::over(store), writing, stop, writer: Some(writer) }
     }
 
-    /// Has the writer write, or rest.
-    pub fn write(&self, writing: bool) {
+    /// Switches the writer on or off.
+    pub fn set_writing(&self, writing: bool) {
         self.writing.store(writing, Ordering::Relaxed);
         thread::sleep(Duration::from_millis(50));
     }
@@ -67,7 +68,7 @@ impl Written {
     }
 }
 
-impl Drop for Written {
+impl Drop for StoreWithWriter {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let written = self.writer.take().and_then(|writer| writer.join().ok());
@@ -75,36 +76,36 @@ impl Drop for Written {
     }
 }
 
-/// A store, its name and what it should reach.
+/// A store with its name and goal.
 type Named = (&'static str, Goal, Arc<dyn Store>);
 
-/// Returns a memory store and a SQLite store of their own, and what has to be kept with them.
+/// Returns a new memory store, a copy of the SQLite store, and the directory of the copy, which must outlive it.
 pub fn stores() -> ([Named; 2], tempfile::TempDir) {
     let data = Data::One(REPOS);
-    let kept = tempfile::tempdir_in(crate::data::directory()).unwrap();
-    let path = kept.path().join("platform.sqlite");
+    let directory = tempfile::tempdir_in(crate::data::directory()).unwrap();
+    let path = directory.path().join("platform.sqlite");
     fs::copy(data.sqlite(), &path).unwrap();
     let stores: [(_, _, Arc<dyn Store>); 2] = [
         ("memory", Goal::AtMost(1.5, 1.3), Arc::new(data.memory())),
         ("SQLite", Goal::AtMost(3.0, 2.0), Arc::new(SqliteStore::open(path).unwrap())),
     ];
-    (stores, kept)
+    (stores, directory)
 }
 
 /// Measures the figure.
 pub fn lines() -> Vec<Line> {
-    let (stores, _kept) = stores();
+    let (stores, _directory) = stores();
     let line = |(name, goal, store)| {
-        let written = Written::new(store);
+        let store = StoreWithWriter::new(store);
         let times = Times { operations: 2_000, ..Times::default() };
         let turns = (0..times.rounds).map(|round| {
-            written.write(true);
-            let busy = turn(times, round, &mut |_| written.list());
-            written.write(false);
-            (busy, turn(times, round, &mut |_| written.list()))
+            store.set_writing(true);
+            let busy = turn(times, round, &mut |_| store.list());
+            store.set_writing(false);
+            (busy, turn(times, round, &mut |_| store.list()))
         });
         let turns: Vec<_> = turns.collect();
-        Line::ratio(format!("writers: {name}, beside a writer / at rest"), Compared::of(&turns), goal)
+        Line::ratio(format!("writers: {name}, with a writer / idle"), Compared::of(&turns), goal)
     };
     stores.map(line).into()
 }

@@ -1,4 +1,4 @@
-//! Embeds the platform in a service of your own: a store, REST beside your routes, and your way of telling callers.
+//! Embeds the platform in your own service: a store, the REST API next to your routes, and your own authentication.
 //!
 //! `cargo run -p embed`, then `curl -H 'Authorization: Bearer let me in' http://127.0.0.1:8081/iam/v2/roles`.
 
@@ -21,9 +21,8 @@ async fn main() -> anyhow::Result<()> {
     let settings = Settings { operators: [me.clone()].into(), ..Settings::default() };
     let platform = Arc::new(platform_core::builder(store, SystemClock, SystemEntropy).settings(settings).build());
     let organization = Uid::parse("00000000000000000000000000000000000000bb")?;
-    Iam::of(&platform)
-        .bootstrap(&Bootstrap { organization, organization_name: "mine".into(), operator: me.clone() })
-        .await?;
+    let first = Bootstrap { organization: organization, organization_name: "mine".into(), operator: me.clone() };
+    Iam::of(&platform).bootstrap(&first).await?;
 
     let rest = Rest::new(platform, Arc::new(Password(me)), Limits::default())?;
     let app = axum::Router::new().route("/", axum::routing::get(async || "my service")).fallback_service(rest);
@@ -32,14 +31,14 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Your way of telling who calls: here one password for one identity.
+/// Your own authentication: in this example, one password for one identity.
 #[derive(Debug)]
 struct Password(Uid);
 
 #[async_trait::async_trait]
 impl Authenticator for Password {
     async fn authenticate(&self, token: &str) -> Result<Caller> {
-        let known = token == "let me in";
-        known.then(|| Caller::new(self.0.clone())).ok_or_else(|| Error::unauthenticated("wrong password"))
+        let is_valid = token == "let me in";
+        is_valid.then(|| Caller::new(self.0.clone())).ok_or_else(|| Error::unauthenticated("wrong password"))
     }
 }

@@ -1,4 +1,4 @@
-//! Tickets: a kind of your own. This file is all there is to it.
+//! Tickets: your own kind of resource, defined completely in this file.
 
 use platform_core::{
     access::cap,
@@ -8,15 +8,15 @@ use platform_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Something to be done in a group.
+/// A task in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Ticket {
-    /// The group's and a segment.
+    /// The uid of the group and one more segment.
     pub(crate) uid: Uid,
-    /// What is to be done.
+    /// A short description of the task.
     pub(crate) title: String,
-    /// How far it is.
+    /// The state of the task.
     pub(crate) state: State,
     /// When it was created.
     pub(crate) create_time: Option<Timestamp>,
@@ -24,14 +24,14 @@ pub(crate) struct Ticket {
     pub(crate) update_time: Option<Timestamp>,
 }
 
-/// How far a ticket is.
+/// State of a ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) enum State {
-    /// Nobody said.
+    /// Not specified.
     #[default]
     #[serde(rename = "STATE_UNSPECIFIED")]
     Unspecified,
-    /// To be done.
+    /// Not done yet.
     #[serde(rename = "STATE_OPEN")]
     Open,
     /// Done.

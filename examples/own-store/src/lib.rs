@@ -1,7 +1,7 @@
-//! A store of your own: the smallest that keeps the contract, for you to begin with.
+//! The smallest store that implements the contract, as a starting point for your own.
 //!
-//! It has one map under one lock and looks at every record for every question, so it is right and slow. What a real
-//! store does better is where it looks; what it must answer is the same, and `tests/conformance.rs` holds it to that.
+//! It has one map under one lock and scans all records for each query, so it is correct and slow. A real store replaces
+//! the scans by indexes and must return the same results, which `tests/conformance.rs` verifies.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use platform_engine::store::{
     Record, Require, Scope, Store, StoreError,
 };
 
-/// Records in a map. Nothing outlives it.
+/// A store that holds its records in a map, without persistence.
 #[derive(Debug, Default)]
 pub struct MapStore(Mutex<State>);
 
@@ -42,30 +42,31 @@ impl Store for MapStore {
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
         let state = self.0.lock();
         let mut matching: Vec<_> = state.records.values().filter(|(_, put)| matches(query, put)).collect();
-        matching.sort_by_cached_key(|(revision, put)| place(query, *revision, put));
+        matching.sort_by_cached_key(|(revision, put)| sort_key(query, *revision, put));
         if query.order.descending {
             matching.reverse();
         }
         let total = matching.len() as u64;
-        let passed = |(revision, put): &&&(u64, Put)| match &query.after {
+        // Positions are exclusive, and are compared by value even if their record was deleted since.
+        let is_before_page = |(revision, put): &&&(u64, Put)| match &query.after {
             None => false,
             Some(after) => {
-                let (place, after) = (place(query, *revision, put), (after.value.clone(), after.uid.clone()));
-                if query.order.descending { place >= after } else { place <= after }
+                let (key, after) = (sort_key(query, *revision, put), (after.value.clone(), after.uid.clone()));
+                if query.order.descending { key >= after } else { key <= after }
             }
         };
         let skip = usize::try_from(query.skip).unwrap_or(usize::MAX);
-        let mut rest = matching.iter().skip_while(passed).skip(skip).peekable();
+        let mut rest = matching.iter().skip_while(is_before_page).skip(skip).peekable();
         let (mut page, mut bytes) = (Vec::new(), 0_usize);
         while page.len() < query.limit {
-            // A page has one record at least, however long that is.
+            // A page has at least one record, whatever its size, so that every list makes progress.
             let fits = |put: &Put| page.is_empty() || bytes.saturating_add(put.body.len()) <= query.bytes;
             let Some(record) = rest.next_if(|(_, put)| fits(put)) else { break };
             bytes = bytes.saturating_add(record.1.body.len());
             page.push(record);
         }
         let position = |(revision, put): &&&(u64, Put)| {
-            let (value, uid) = place(query, *revision, put);
+            let (value, uid) = sort_key(query, *revision, put);
             Position { value, uid }
         };
         let next = if rest.peek().is_some() { page.last().map(position) } else { None };
@@ -88,21 +89,21 @@ impl Store for MapStore {
         if let Some(index) = commit.require.iter().position(|require| !state.holds(require)) {
             return Err(StoreError::Conflict(Conflict::Require(index)));
         }
-        // What is deleted and replaced frees its unique keys for what is put.
-        let goes = |put: &Put| {
+        // Deleted and replaced records release their unique keys for the records of the same commit.
+        let is_removed = |put: &Put| {
             commit.delete.iter().any(|delete| deletes(delete, put)) || commit.put.iter().any(|new| new.key == put.key)
         };
         let taken = |put: usize, unique: usize| Err(StoreError::Conflict(Conflict::Unique { put, unique }));
-        for (at, put) in commit.put.iter().enumerate() {
+        for (position, put) in commit.put.iter().enumerate() {
             for (index, unique) in put.unique.iter().enumerate() {
-                let stays = |other: &&(u64, Put)| !goes(&other.1) && other.1.unique.contains(unique);
-                let earlier = commit.put.iter().take(at).any(|other| other.unique.contains(unique));
-                if earlier || state.records.values().any(|other| stays(&other)) {
-                    return taken(at, index);
+                let conflicts = |other: &&(u64, Put)| !is_removed(&other.1) && other.1.unique.contains(unique);
+                let earlier = commit.put.iter().take(position).any(|other| other.unique.contains(unique));
+                if earlier || state.records.values().any(|other| conflicts(&other)) {
+                    return taken(position, index);
                 }
             }
         }
-        state.records.retain(|_, (_, put)| !goes(put));
+        state.records.retain(|_, (_, put)| !is_removed(put));
         state.sequence += 1;
         let sequence = state.sequence;
         state.records.extend(commit.put.into_iter().map(|put| (put.key.clone(), (sequence, put))));
@@ -147,8 +148,8 @@ fn matches(query: &Query, put: &Put) -> bool {
         && query.filters.iter().all(|filter: &Filter| filter.passes(&put.filter))
 }
 
-/// Where a record stands in the query's order.
-fn place(query: &Query, revision: u64, put: &Put) -> (KeyValue, platform_engine::uid::Uid) {
+/// Returns the position of a record in the order of the query; the uid breaks ties.
+fn sort_key(query: &Query, revision: u64, put: &Put) -> (KeyValue, platform_engine::uid::Uid) {
     let value = match query.order.by {
         OrderBy::Uid => KeyValue::default(),
         OrderBy::Sequence => KeyValue::integer(i64::try_from(revision).unwrap_or(i64::MAX)),

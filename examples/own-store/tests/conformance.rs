@@ -1,4 +1,4 @@
-//! The store of the example passes the suite.
+//! Runs the conformance suite on the example's store.
 
 use std::process::ExitCode;
 
@@ -7,5 +7,5 @@ use platform_engine::store::{StoreError, conformance};
 
 fn main() -> ExitCode {
     let suite = conformance::Suite::new(async |_directory| Ok::<_, StoreError>(MapStore::default()));
-    conformance::main(suite.without("reopen", "nothing outlives the process"))
+    conformance::main(suite.without("reopen", "the store is not persistent"))
 }

@@ -1,4 +1,4 @@
-//! `platform-server check`: proves the store.
+//! `platform-server check`: verifies the store.
 
 use std::{
     io::{Write, stderr, stdout},
@@ -16,28 +16,29 @@ use crate::{
     installation::store_path,
 };
 
-const UNFINISHED: &str = "the check did not come to its end";
+const UNFINISHED: &str = "the check could not be completed";
 
 pub(crate) fn run(config: &Config) -> Result<ExitCode> {
     let Some(path) = store_path(config) else {
-        bail!("a memory store ends with its server: there is nothing to check");
+        bail!("a memory store exists only inside its server process: nothing to check");
     };
     if !path.exists() {
-        bail!("there is no store at {}: name it with --data-dir or --store", path.display());
+        bail!("no store at {}: choose another with --data-dir or --store", path.display());
     }
     let findings = findings(&config.store, &path)?;
     for finding in &findings {
         writeln!(stdout(), "{finding}")?;
     }
     let (count, path) = (findings.len(), path.display());
+    let noun = if count == 1 { "finding" } else { "findings" };
     match count {
-        0 => writeln!(stderr(), "{path} is sound")?,
-        _ => writeln!(stderr(), "{path} is damaged: {count} findings")?,
+        0 => writeln!(stderr(), "no damage found in {path}")?,
+        _ => writeln!(stderr(), "{path} is damaged: {count} {noun}")?,
     }
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns what does not agree, and what to do about it.
+/// Returns each inconsistency with the advice on it.
 fn findings(store: &Store, path: &Path) -> Result<Vec<String>> {
     let line = |what: &str, advice: &str| format!("{what}; {advice}");
     let (found, store): (Vec<_>, Box<dyn store::Store>) = match store {
@@ -53,13 +54,14 @@ fn findings(store: &Store, path: &Path) -> Result<Vec<String>> {
         }
         Store::Memory => return Ok(Vec::new()),
     };
-    // What a damaged store says of its records need not be true.
+    // The records of a damaged store cannot be trusted, so they are searched for lost data only in an undamaged one.
     if found.is_empty() { lost_data(&*store) } else { Ok(found) }
 }
 
-/// Returns the events and dead letters whose data is not in the store.
+/// Returns the pending events and dead letters whose shared data is missing from the store.
 fn lost_data(store: &dyn store::Store) -> Result<Vec<String>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
     let lost = runtime.block_on(outbox::lost_bodies(store)).context(UNFINISHED)?;
     let line = |(key, data): &(store::Key, _)| {
         let store::Key { kind, uid } = key;

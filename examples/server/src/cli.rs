@@ -10,9 +10,10 @@ use crate::config::{self, Config};
 
 /// An open implementation of Platform API v2
 ///
-/// Every option `--some-thing` is also the variable PLATFORM_SOME_THING and the key `some-thing` of the file that
-/// --config names. Flags win over variables, variables over the file; an empty variable counts as none. What can be
-/// repeated is separated by commas in a variable and an array in the file.
+/// Every option `--some-option` can also be set by the environment variable PLATFORM_SOME_OPTION and by the key
+/// `some-option` of the TOML file given with --config. Flags override variables, variables override the file; an empty
+/// variable counts as unset. The values of a repeatable option are separated by commas in a variable (by semicolons for
+/// --terms-document) and form an array in the file.
 #[derive(Debug, Parser)]
 #[command(name = "platform-server", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -24,42 +25,44 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Default, Subcommand)]
 pub(crate) enum Command {
-    /// Serve the API, the default
+    /// Serve the API (the default command)
     ///
-    /// The first start makes keys, an organisation and its operator in the data directory. The first line of output is
-    /// "Listening on " and the URL; the log goes to the standard error stream. SIGTERM and SIGINT let open requests
-    /// finish.
+    /// The first start creates keys, an organization and its operator in the data directory. The first line of output
+    /// is "Listening on " followed by the URL; the log goes to standard error. On SIGTERM or SIGINT the server drains:
+    /// open requests may finish. A second signal ends it at once.
     #[default]
     Serve,
-    /// Print API, ORG_ID and a fresh TOKEN for `eval "$(platform-server env)"`
+    /// Print API, ORG_ID and a new TOKEN for `eval "$(platform-server env)"`
     ///
-    /// The token is the operator's and good for 12 hours. The server need not run, and may.
+    /// The token acts as the operator and is valid for 12 hours. Works whether or not the server is running.
     Env,
-    /// Print a token for an identity
+    /// Print an access token for an identity
     Token(Token),
-    /// Show or replace the keys of the data directory
+    /// List or rotate the keys of the data directory
     ///
-    /// They sign tokens and those of webhooks, authenticate page tokens and seal secrets in the store.
+    /// The keys sign access tokens and webhook tokens, authenticate page tokens and encrypt (seal) secrets in the
+    /// store.
     #[command(subcommand)]
     Keys(Keys),
-    /// Prove the store: every row, index entry, counter and key
+    /// Verify the store: every row, index entry, counter and key
     ///
-    /// No server may run on it. Prints what is wrong; exits with 0 when nothing is.
+    /// No server may be running on the store. Prints each finding; exits with 0 if there are none.
     Check,
-    /// See what waits to be delivered to subscribers and what was given up, and deliver it again
+    /// List pending events and dead letters, redeliver dead letters, and follow new events
     Events(Events),
-    /// Bring data in: advisories, vulnerability records, images, artifacts
+    /// Import data: advisories, vulnerability records, images, artifacts
     Import(Import),
-    /// Take imported data out again
+    /// Remove imported data
     ///
-    /// Out of the store of a stopped server; of a running one by DELETE /import/advisories?parent=UID, and the like.
+    /// Removes it from the store of a stopped server. On a running server, use DELETE /import/advisories?parent=UID or
+    /// DELETE /import/images?parent=UID instead.
     #[command(subcommand)]
     Remove(Remove),
     /// Give an organization an owner again
     ///
-    /// For an organization of which nobody holds the role owner any longer: its last owner's keys have run out, or its
-    /// sign-in no longer works. Binds a registered person, or an identity of the organization, to the role owner at the
-    /// organization, as the operator. Changes the store of a stopped server; a running one with --api.
+    /// For an organization that nobody can act for as its owner any longer, because the last owner's keys have expired
+    /// or its sign-in no longer works. As the operator, binds a registered person or an identity of the organization to
+    /// the role owner at the organization. Changes the store of a stopped server, or with --api a running server.
     RepairOwner(RepairOwner),
 }
 
@@ -77,13 +80,13 @@ pub(crate) struct RepairOwner {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Remove {
-    /// All advisories directly in a group, which can be deleted then
+    /// Remove all advisories directly in a group, after which the group can be deleted
     Advisories {
         /// The group
         #[arg(long, value_name = "UID", value_parser = Uid::parse)]
         group: Uid,
     },
-    /// All images of a repo
+    /// Remove all images of a repo
     Images {
         /// The repo
         #[arg(long, value_name = "UID", value_parser = Uid::parse)]
@@ -93,12 +96,12 @@ pub(crate) enum Remove {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Keys {
-    /// List the keys, the newest of each sort first, without their secrets
+    /// List the keys without their secrets, newest first for each use
     List,
-    /// Put a new key of each sort in front
+    /// Create a new key for each use; the previous keys remain for verification and decryption
     ///
-    /// Tokens that the keys before signed are good until they expire, and page tokens for their three days. A server
-    /// that runs on the directory goes over to the new keys within seconds.
+    /// Tokens signed by the previous keys stay valid until they expire, page tokens for their three days. A server that
+    /// is running on the directory switches to the new keys within seconds.
     Rotate,
 }
 
@@ -107,7 +110,7 @@ pub(crate) struct Token {
     /// The identity to act as [default: the operator]
     #[arg(long, value_name = "UID", value_parser = Uid::parse)]
     pub(crate) identity: Option<Uid>,
-    /// How long the token is good, such as 90s, 15m, 1h or 7d; at most 30d
+    /// Lifetime of the token, such as 90s, 15m, 1h or 7d; at most 30d
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = config::duration)]
     pub(crate) ttl: Duration,
 }
@@ -115,47 +118,46 @@ pub(crate) struct Token {
 #[derive(Debug, Args)]
 pub(crate) struct Events {
     #[command(subcommand)]
-    pub(crate) what: EventsCommand,
+    pub(crate) command: EventsCommand,
     #[command(flatten)]
     pub(crate) at: At,
 }
 
-/// Prints JSON, a line for each. Asks the running server with --api, and looks into the store of a stopped one without.
+/// Prints one line of JSON per item, from a running server with --api, or else from the store of a stopped server.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum EventsCommand {
-    /// Print the events of all organisations as they are committed, until this is interrupted; needs --api
+    /// Print the events of all organizations as they are committed, until interrupted; needs --api
     Tail,
-    /// Print what waits, a subscription a line: how many, since when, and how the last try went
+    /// Print the backlog of each subscription: number of events, age, and result of the last attempt
     Pending,
-    /// Print the events that were given up, and why
+    /// Print the dead letters: undeliverable events and the reason
     Dead,
-    /// Put events that were given up behind those that wait
+    /// Append dead letters to the pending events, so that they are delivered again
     Redeliver {
-        /// Only those of this subscription, or at and below this group [default: all]
+        /// Only dead letters of this subscription, or at and below this group [default: all]
         #[arg(long, value_name = "UID", value_parser = Uid::parse)]
         below: Option<Uid>,
     },
 }
 
-/// Which server a command is for.
+/// Selects the running server that a command uses.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct At {
-    /// Ask the running server at this URL, as an operator
+    /// Use the running server at this URL, as an operator
     #[arg(long, global = true, env = "PLATFORM_API", value_name = "URL")]
     pub(crate) api: Option<String>,
-    /// The token for it [default: one for the operator of the data directory]
+    /// Access token for that server [default: one issued to the operator of the data directory]
     #[arg(long, global = true, env = "PLATFORM_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
 }
 
-/// What all imports have in common, told once.
+/// Help text common to all imports. Each paragraph is one line, which clap wraps.
 const IMPORT: &str = "\
-Goes into the store of a stopped server; into a running one with --api. Whatever cannot be written is refused with its
-file, its place and the rule that it breaks, and the rest goes on. What stands already is not written again, so that an
-import that was interrupted is simply begun again.
-
-Exits with 0 when everything was written or stood already, with 1 when anything was refused or it could not go on, and
-with 2 when the command is wrong.";
+    Writes to the store of a stopped server, or with --api to a running server. Reports each rejected resource with its \
+    file, the position in the file and the violated rule, and imports the rest. Unchanged resources are not written \
+    again, so that an interrupted import can simply be run again.\n\n\
+    Exits with 0 if all resources were written or unchanged, with 1 if any was rejected or the import was not completed, \
+    and with 2 if the command line is invalid.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Import {
@@ -167,16 +169,16 @@ pub(crate) struct Import {
 pub(crate) enum ImportKind {
     /// Advisory documents: YAML, schema 2
     ///
-    /// One document a package, as distributions publish them; one advisory for a package and an id.
+    /// One document per package, as distributions publish them. Creates one advisory per package and advisory id.
     #[command(after_long_help = IMPORT)]
     Advisories {
-        /// The group that they go to [default: the first organisation]
+        /// The group to import into [default: the first organization]
         #[arg(long, value_name = "UID", value_parser = Uid::parse)]
         group: Option<Uid>,
-        /// The distribution that the packages are of, such as wolfi, which documents do not say
+        /// The distribution of the packages, such as wolfi, which the documents do not name
         #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
         namespace: String,
-        /// YAML files, folders of them, and archives: .tar, .tar.zst, .tar.gz
+        /// YAML files, directories of them, and archives: .tar, .tar.zst, .tar.gz
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         #[command(flatten)]
@@ -185,7 +187,7 @@ pub(crate) enum ImportKind {
     /// Vulnerability records: OSV in JSON or YAML
     #[command(after_long_help = IMPORT)]
     Osv {
-        /// JSON and YAML files, folders of them, and archives: .tar, .tar.zst, .tar.gz
+        /// JSON and YAML files, directories of them, and archives: .tar, .tar.zst, .tar.gz
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         #[command(flatten)]
@@ -193,14 +195,14 @@ pub(crate) enum ImportKind {
     },
     /// Images of a repo: OCI image layouts
     ///
-    /// Architectures, sizes, and what a bill of materials in SPDX says is installed, where there is one: as a layer, in
-    /// a manifest about the image, or in an attestation.
+    /// Imports architectures, sizes and, if there is an SPDX bill of materials, the installed packages. The SPDX
+    /// document may be a layer, in a manifest that refers to the image, or in an attestation.
     #[command(after_long_help = IMPORT)]
     Image {
-        /// The repo that they are of
+        /// The repo of the images
         #[arg(long, value_name = "UID", value_parser = Uid::parse)]
         repo: Uid,
-        /// Directories with an OCI image layout
+        /// Directories in OCI image layout
         #[arg(required = true, value_name = "DIR")]
         layouts: Vec<PathBuf>,
         #[command(flatten)]
@@ -208,12 +210,13 @@ pub(crate) enum ImportKind {
     },
     /// Artifacts of language ecosystems with their versions: NDJSON
     ///
-    /// One JSON object a line, one artifact each:
+    /// One JSON object per line, one artifact each:
     /// {"ecosystem":"python","name":"requests","versions":[{"version":"2.32.5","sizeBytes":64738}]}
-    /// Also description, remediated and cudaVersions; and of a version description, createTime and updateTime.
+    /// Optional keys of an artifact: description, remediated, cudaVersions.
+    /// Optional keys of a version: description, createTime, updateTime.
     #[command(after_long_help = IMPORT, verbatim_doc_comment)]
     Artifacts {
-        /// Files, which may end with .zst or .gz; - is the standard input
+        /// Files, optionally compressed (.zst, .gz); - is standard input
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         #[command(flatten)]
@@ -226,19 +229,19 @@ pub(crate) struct ImportOptions {
     /// Import into the running server at this URL, as an operator
     #[arg(long, env = "PLATFORM_API", value_name = "URL")]
     pub(crate) api: Option<String>,
-    /// The token for it [default: one for the operator of the data directory]
+    /// Access token for that server [default: one issued to the operator of the data directory]
     #[arg(long, env = "PLATFORM_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// The most bytes of a document or line, such as 64M
+    /// Maximum size of a document or line, such as 64M
     #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = config::bytes)]
     max_document: u64,
-    /// The most bytes that an archive or compressed file unpacks to
+    /// Maximum unpacked size of an archive or compressed file
     #[arg(long, value_name = "BYTES", default_value = "4G", value_parser = config::bytes)]
     max_archive: u64,
 }
 
 impl ImportKind {
-    /// Returns the options and the files.
+    /// Returns the common options and the input paths.
     pub(crate) fn common(&self) -> (&ImportOptions, &[PathBuf]) {
         match self {
             Self::Advisories { options, files, .. } | Self::Osv { options, files } => (options, files),
@@ -248,7 +251,7 @@ impl ImportKind {
 }
 
 impl ImportOptions {
-    /// Returns the bounds on what is read.
+    /// Returns the limits on the size of the input.
     pub(crate) fn limits(&self) -> Limits {
         Limits { document: self.max_document, archive: self.max_archive, ..Limits::default() }
     }

@@ -1,7 +1,7 @@
-//! Configuration: flags win over the environment, the environment over the file, the file over defaults.
+//! Configuration: flags override the environment, the environment overrides the file, the file overrides defaults.
 //!
-//! There is one struct for all of them. Clap reads flags and variables; what the file says becomes the default of the
-//! option of that name, so that it is parsed and refused by the same rules.
+//! One struct holds all of them. Clap reads flags and variables; each key of the file becomes the default of the option
+//! of that name, so that its value is parsed and validated by the same rules.
 
 mod events;
 mod file;
@@ -15,41 +15,41 @@ use platform_core::{resources::iam::TermsDocument, uid::Uid};
 
 pub(crate) use self::{events::EventOptions, file::read, limits::LimitOptions};
 
-/// What holds.
+/// The effective configuration.
 #[derive(Debug, Args)]
 pub(crate) struct Config {
-    /// A TOML file with any of these options, by their long names
+    /// TOML file with any of these options, by their long names
     #[arg(long, global = true, env = "PLATFORM_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to listen; port 0 is any free one [default: 127.0.0.1:8080]
+    /// Address to listen on; port 0 picks a free port [default: 127.0.0.1:8080]
     #[arg(long, global = true, env = "PLATFORM_LISTEN", value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
-    /// The URL by which clients reach this server, which is the issuer and audience of its tokens
+    /// URL by which clients reach this server; it is the issuer and audience of its tokens
     /// [default: http:// and the address, or https:// with --tls-cert]
     #[arg(long, global = true, env = "PLATFORM_PUBLIC_URL", value_name = "URL", value_parser = without_slash)]
     pub(crate) public_url: Option<String>,
-    /// A PEM file of certificates, the server's own first, to speak TLS by; read again when it changes
+    /// PEM file with the TLS certificate chain, the server's own certificate first; reloaded when it changes
     #[arg(long, global = true, env = "PLATFORM_TLS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// A PEM file of the certificate's private key
+    /// PEM file with the certificate's private key
     #[arg(long, global = true, env = "PLATFORM_TLS_KEY", value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Where keys and, by default, the store are kept
+    /// Directory of the keys and, by default, of the store
     #[arg(long, global = true, env = "PLATFORM_DATA_DIR", value_name = "DIR", default_value = Self::DATA_DIR)]
     pub(crate) data_dir: PathBuf,
-    /// sqlite, sqlite:PATH, sled, sled:PATH or memory
+    /// Store to use: sqlite, sqlite:PATH, sled, sled:PATH or memory
     #[arg(long, global = true, env = "PLATFORM_STORE", default_value = "sqlite")]
     pub(crate) store: Store,
-    /// Whether to go on answering reads when the store writes no more until it is reopened, or to end with code 1, so
-    /// that a supervisor starts the server again
-    #[arg(long, global = true, env = "PLATFORM_ON_STORE_FAILURE", value_name = "WHAT", default_value = "exit")]
+    /// Reaction to a store that accepts no more writes until it is reopened: `serve` keeps answering reads, `exit` ends
+    /// the server with code 1, so that a supervisor restarts it
+    #[arg(long, global = true, env = "PLATFORM_ON_STORE_FAILURE", value_name = "ACTION", default_value = "exit")]
     pub(crate) on_store_failure: OnStoreFailure,
-    /// Make keys.json or bootstrap.json again when one is missing from a data directory that was used: all tokens and
-    /// sealed secrets are lost by the one, and a second organization is made by the other
+    /// Create keys.json or bootstrap.json again if one is missing from a data directory that was in use. New keys
+    /// invalidate all tokens and lose all sealed secrets; a new bootstrap.json adds a second organization
     #[arg(long, global = true, env = "PLATFORM_RECREATE_MISSING", default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) recreate_missing: bool,
-    /// The suffix of error domains and resource types
+    /// Suffix of error domains and resource types
     #[arg(
         long,
         global = true,
@@ -58,21 +58,21 @@ pub(crate) struct Config {
         default_value = "platform.local"
     )]
     pub(crate) service_domain: String,
-    /// An OIDC issuer whose tokens are believed, for registered persons; may be repeated
+    /// OIDC issuer whose tokens are accepted for registered persons; may be repeated
     #[arg(long, global = true, env = "PLATFORM_TRUSTED_ISSUER", value_name = "URL", value_delimiter = ',')]
     pub(crate) trusted_issuer: Vec<String>,
-    /// Allow issuers over http, which anybody on the way can forge
+    /// Allow issuers over http, whose keys anyone on the network path can forge
     #[arg(long, global = true, env = "PLATFORM_ALLOW_HTTP_ISSUERS", default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) allow_http_issuers: bool,
-    /// Let identities and identity providers name issuers of private networks, of this machine among them
+    /// Allow identities and identity providers to name issuers in private networks, including this machine
     #[arg(long, global = true, env = "PLATFORM_ALLOW_PRIVATE_ISSUERS", default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) allow_private_issuers: bool,
-    /// Another audience that tokens may be for; may be repeated
+    /// Additional audience to accept in tokens; may be repeated
     #[arg(long, global = true, env = "PLATFORM_AUDIENCE", value_delimiter = ',')]
     pub(crate) audience: Vec<String>,
-    /// An identity with the operator's powers, besides the one of the data directory; may be repeated
+    /// Identity with operator rights, in addition to the operator of the data directory; may be repeated
     #[arg(
         long,
         global = true,
@@ -82,7 +82,7 @@ pub(crate) struct Config {
         value_parser = Uid::parse
     )]
     pub(crate) operator: Vec<Uid>,
-    /// A group whose approved advisories are public at /advisory/v2/documents; may be repeated
+    /// Group whose approved advisories are public at /advisory/v2/documents; may be repeated
     #[arg(
         long,
         global = true,
@@ -92,22 +92,22 @@ pub(crate) struct Config {
         value_parser = Uid::parse
     )]
     pub(crate) public_advisory_group: Vec<Uid>,
-    /// Let every registered person create organisations, and not only the operator
+    /// Let every registered person create organizations, not only operators
     #[arg(long, global = true, env = "PLATFORM_OPEN_ORGANISATIONS", default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) open_organisations: bool,
-    /// A document that groups can accept, as its id, its label and its URL, with commas between; may be repeated
-    /// [default: those that the published interface names]
+    /// Document that groups can accept, as its id, label and URL separated by commas; may be repeated
+    /// [default: the documents of the published API]
     #[arg(long, global = true, env = "PLATFORM_TERMS_DOCUMENT", value_name = "ID,LABEL,URL",
           value_delimiter = ';', value_parser = terms_document)]
     pub(crate) terms_document: Vec<TermsDocument>,
-    /// An origin whose pages may call the API from browsers; may be repeated
+    /// Origin whose pages may call the API from browsers (CORS); may be repeated
     #[arg(long, global = true, env = "PLATFORM_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<String>,
-    /// What to log, in the form of RUST_LOG
+    /// Log filter, in the syntax of RUST_LOG
     #[arg(long, global = true, env = "PLATFORM_LOG", value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
-    /// How to log
+    /// Log format
     #[arg(long, global = true, env = "PLATFORM_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
     #[command(flatten)]
@@ -117,15 +117,15 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// The data directory that is used when none is named.
+    /// The default data directory.
     pub(crate) const DATA_DIR: &str = "platform-data";
 
-    /// Returns where to listen.
+    /// Returns the address to listen on.
     pub(crate) fn listen(&self) -> SocketAddr {
         self.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8080)))
     }
 
-    /// Returns where to listen, if that was said and is a certain port.
+    /// Returns the configured listen address, unless its port is 0 and so not known yet.
     pub(crate) fn listen_given(&self) -> Option<SocketAddr> {
         self.listen.filter(|address| address.port() != 0)
     }
@@ -136,23 +136,23 @@ impl Config {
         format!("{scheme}://{address}")
     }
 
-    /// Refuses what no option by itself shows to be wrong.
+    /// Rejects invalid combinations of options.
     fn checked(&self) -> Result<()> {
         if self.tls_cert.is_some() != self.tls_key.is_some() {
-            bail!("TLS takes a certificate and its key: give --tls-cert and --tls-key");
+            bail!("TLS needs both a certificate and its key: set --tls-cert and --tls-key");
         }
         let listen = self.listen();
         if !listen.ip().is_loopback() && self.public_url.is_none() {
             bail!(
-                "{listen} can be reached from other machines, so tokens need the name that they know this server by: \
-                 give --public-url as well, or listen on 127.0.0.1"
+                "{listen} is reachable from other machines, so tokens need the URL by which those know this server: \
+                 set --public-url as well, or listen on 127.0.0.1"
             );
         }
         self.limits.checked()
     }
 }
 
-/// Where resources are kept; without a path, in the data directory.
+/// The kind of store and its path, by default in the data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Store {
     Sqlite(Option<PathBuf>),
@@ -167,7 +167,7 @@ impl FromStr for Store {
         let (name, path) = text.split_once(':').map_or((text, None), |(name, path)| (name, Some(path)));
         let path = path.map(PathBuf::from);
         match (name, path) {
-            (_, Some(path)) if path.as_os_str().is_empty() => Err("the path after the colon is missing".to_owned()),
+            (_, Some(path)) if path.as_os_str().is_empty() => Err("missing path after the colon".to_owned()),
             ("sqlite", path) => Ok(Self::Sqlite(path)),
             ("sled", path) => Ok(Self::Sled(path)),
             ("memory", None) => Ok(Self::Memory),
@@ -177,21 +177,21 @@ impl FromStr for Store {
     }
 }
 
-/// What to do when the store writes no more until it is reopened.
+/// Reaction to a store that accepts no more writes until it is reopened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OnStoreFailure {
     Serve,
     Exit,
 }
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
     Text,
     Json,
 }
 
-/// Reads a whole number and a unit: `90s`, `15m`, `1h`, `7d`.
+/// Parses an integer and a unit: `90s`, `15m`, `1h`, `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let unit = |seconds: u64| (text.get(..text.len().saturating_sub(1)), seconds);
     let (number, seconds) = match text.chars().last() {
@@ -206,10 +206,10 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .and_then(|number| number.parse::<u64>().ok())
         .and_then(|number| number.checked_mul(seconds))
         .map(Duration::from_secs)
-        .ok_or_else(|| "must be a whole number and s, m, h or d, such as 15m".to_owned())
+        .ok_or_else(|| "must be an integer followed by s, m, h or d, such as 15m".to_owned())
 }
 
-/// Reads a whole number of bytes, perhaps in units of 1024: `4096`, `64K`, `16M`, `4G`.
+/// Parses an integer number of bytes, optionally in units of 1024: `4096`, `64K`, `16M`, `4G`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let unit = |shift: u32| (text.get(..text.len().saturating_sub(1)).unwrap_or_default(), 1_u64 << shift);
     let (number, unit) = match text.chars().last() {
@@ -220,16 +220,16 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     };
     let number = Some(number).filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
     let bytes = number.and_then(|number| number.parse::<u64>().ok()).and_then(|number| number.checked_mul(unit));
-    bytes.ok_or_else(|| "must be a whole number and perhaps K, M or G, such as 16M".to_owned())
+    bytes.ok_or_else(|| "must be an integer, optionally followed by K, M or G, such as 16M".to_owned())
 }
 
-/// Reads a document's id, label and URL; the label may have commas.
+/// Parses a document's id, label and URL. The label may contain commas.
 fn terms_document(text: &str) -> Result<TermsDocument, String> {
     let parts = text.split_once(',').and_then(|(id, rest)| Some((id, rest.rsplit_once(',')?)));
     let (id, (label, url)) = parts.unwrap_or((text, (text, "")));
     let (id, label, url) = (id.trim(), label.trim(), url.trim());
     if id.is_empty() || id.contains(char::is_whitespace) {
-        return Err("must be an id without spaces, a label and a URL, with commas between".to_owned());
+        return Err("must be an id without spaces, a label and a URL, separated by commas".to_owned());
     }
     Ok(TermsDocument { id: id.to_owned(), label: label.to_owned(), url: url.to_owned() })
 }
@@ -243,13 +243,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_is_named_by_its_sort_and_perhaps_a_path() {
+    fn a_store_is_a_name_and_an_optional_path() {
         for (text, store) in [
             ("sqlite", Ok(Store::Sqlite(None))),
             ("sqlite:/var/x.db", Ok(Store::Sqlite(Some("/var/x.db".into())))),
             ("sled:x", Ok(Store::Sled(Some("x".into())))),
             ("memory", Ok(Store::Memory)),
-            ("sqlite:", Err("the path after the colon is missing".to_owned())),
+            ("sqlite:", Err("missing path after the colon".to_owned())),
             ("postgres://db", Err("PostgreSQL is not supported yet".to_owned())),
             ("memory:x", Err("must be sqlite, sqlite:PATH, sled, sled:PATH or memory".to_owned())),
             ("mysql", Err("must be sqlite, sqlite:PATH, sled, sled:PATH or memory".to_owned())),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_a_number_and_perhaps_a_unit() {
+    fn bytes_are_a_number_and_an_optional_unit() {
         for (text, number) in [("0", 0), ("4096", 4096), ("64K", 65_536), ("16M", 16 << 20), ("4G", 4 << 30)] {
             assert_eq!(bytes(text), Ok(number), "{text}");
         }

@@ -1,4 +1,4 @@
-//! `platform-server env`: the variables that the documentation's curl lines use.
+//! `platform-server env`: prints the variables that the curl examples of the documentation use.
 
 use std::{
     io::{Write, stdout},
@@ -14,7 +14,7 @@ use crate::{
     token,
 };
 
-/// How long the printed token is good.
+/// Lifetime of the printed token.
 const TTL: Duration = Duration::from_secs(12 * 60 * 60);
 
 pub(crate) fn run(config: &Config) -> Result<ExitCode> {
@@ -28,7 +28,7 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns one word of a command line, quoted where that is needed.
+/// Returns a text as one word of a shell command line, quoted if necessary.
 pub(crate) fn word(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%".contains(&byte);
     if !text.is_empty() && text.bytes().all(plain) { text.to_owned() } else { quoted(text) }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_reads_back_what_was_quoted() {
+    fn a_shell_reads_quoted_text_back_unchanged() {
         for text in ["plain", "with 'quotes'", "$HOME `x` \\ \"", ""] {
             for quoted in [quoted(text), word(text)] {
                 let shell = std::process::Command::new("sh").arg("-c").arg(format!("printf %s {quoted}")).output();

@@ -1,4 +1,4 @@
-//! Events: their delivery while the server runs, and `platform-server events`, by which an operator sees it.
+//! Delivery of events while the server runs, and `platform-server events`, with which an operator inspects it.
 
 use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
@@ -22,14 +22,15 @@ pub(crate) fn run(config: &Config, events: &cli::Events) -> Result<ExitCode> {
     command::run(config, events)
 }
 
-/// The delivery of events, while the server runs.
+/// Handle of the task that delivers events.
 pub(crate) struct Delivery {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl Delivery {
-    pub(crate) fn begin(config: &Config, platform: Arc<Platform>, issuer: Arc<Issuer>) -> Result<Self> {
+    /// Starts the delivery task.
+    pub(crate) fn start(config: &Config, platform: Arc<Platform>, issuer: Arc<Issuer>) -> Result<Self> {
         let options = &config.events;
         let webhook = WebhookOptions {
             allow_http: options.allow_http_sinks,
@@ -38,10 +39,12 @@ impl Delivery {
         };
         let webhook = Webhook::new(issuer, webhook).context("cannot set up TLS")?;
         let options = Options {
-            // One process at a time has the store open, so that whoever had this name before is gone.
+            // A fixed name is safe: only one process at a time can open the store, so an earlier dispatcher of this
+            // name has ended and its leases can be taken over.
             name: "platform-server".to_owned(),
             policy: Policy { backlog: options.max_backlog, ..Policy::default() },
             timeout: options.sink_timeout,
+            // A lease must outlast a delivery attempt.
             lease: options.sink_timeout * 3,
             ..Options::default()
         };
@@ -51,29 +54,29 @@ impl Delivery {
         Ok(Self { stop, task })
     }
 
-    /// Lets what is being delivered come to its end.
-    pub(crate) async fn end(self) {
+    /// Stops the delivery task after the deliveries in flight.
+    pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
         let _ = self.task.await;
     }
 }
 
-/// Serves metrics at an address of their own, until the process ends.
+/// Serves metrics on a separate address until the process ends.
 pub(crate) async fn serve_metrics(address: SocketAddr) -> Result<()> {
     let metrics = PrometheusBuilder::new().install_recorder().context("cannot set up metrics")?;
     platform_events::metrics::describe();
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot serve metrics on {address}"))?;
-    let address = listener.local_addr().context("cannot tell the address")?;
+    let address = listener.local_addr().context("cannot determine the address of the metrics")?;
     tracing::info!(%address, "serving metrics");
     let rendered = metrics.clone();
     let service = Router::new().route("/metrics", get(async move || rendered.render()));
-    tokio::spawn(keep_small(metrics));
+    tokio::spawn(run_upkeep(metrics));
     tokio::spawn(async move { serve(listener, service, &Limits::default(), std::future::pending()).await });
     Ok(())
 }
 
-/// Folds what was recorded since nobody asked, so that it needs no more memory.
-async fn keep_small(metrics: PrometheusHandle) {
+/// Aggregates recorded samples periodically: without upkeep they accumulate in memory until metrics are scraped.
+async fn run_upkeep(metrics: PrometheusHandle) {
     loop {
         tokio::time::sleep(std::time::Duration::from_secs(5)).await;
         metrics.run_upkeep();

@@ -1,4 +1,4 @@
-//! Whether the server works: `/livez`, `/readyz` and gRPC health, by the state of the store.
+//! Health checks from the state of the store: `/livez`, `/readyz` and gRPC health.
 
 use std::{
     sync::{
@@ -23,10 +23,10 @@ use platform_grpc::Grpc;
 
 use crate::config::OnStoreFailure;
 
-/// How often the store is asked how it is, and a full one whether there is room again.
+/// Interval at which the store's health is polled, and at which a full store is probed for free space.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is known of the server's health; clones are handles of one and the same.
+/// Handle of the server's health. Clones share the same state.
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
     platform: Arc<Platform>,
@@ -38,16 +38,16 @@ impl Health {
         Self { platform, stopping: Arc::default() }
     }
 
-    /// Returns `/livez`, which fails when a restart would help, and `/readyz`, which fails while something cannot be
-    /// done. Neither takes a token, waits, or reads anything.
+    /// Returns `/livez`, which fails if a restart would help, and `/readyz`, which fails while any request cannot be
+    /// served. Neither requires a token, waits, or reads from the store.
     pub(crate) fn routes(&self) -> Router {
         let (live, ready) = (self.clone(), self.clone());
         Router::new()
-            .route("/livez", get(async move || live.answer(live.is_alive())))
-            .route("/readyz", get(async move || ready.answer(ready.is_ready())))
+            .route("/livez", get(async move || live.response(live.is_alive())))
+            .route("/readyz", get(async move || ready.response(ready.is_ready())))
     }
 
-    /// Says from now on that the server is not ready.
+    /// Reports the server as not ready from now on.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
@@ -55,7 +55,7 @@ impl Health {
     fn is_alive(&self) -> Result<(), &'static str> {
         match self.platform.store().health() {
             Ok(()) | Err(StoreError::Full(_)) => Ok(()),
-            Err(_) => Err("The store writes no more: restart the server"),
+            Err(_) => Err("The store accepts no more writes; restart the server"),
         }
     }
 
@@ -67,59 +67,62 @@ impl Health {
         if self.stopping.load(Ordering::Relaxed) { Err("The server is stopping") } else { Ok(()) }
     }
 
-    fn answer(&self, health: Result<(), &str>) -> Response {
+    fn response(&self, health: Result<(), &str>) -> Response {
         let json = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         match health {
             Ok(()) => (json, r#"{"status":"SERVING"}"#).into_response(),
-            Err(why) => {
-                let error = Error::new(Code::Unavailable, why);
+            Err(reason) => {
+                let error = Error::new(Code::Unavailable, reason);
                 let body = serde_json::to_string(&error.status(&self.platform.settings().service_domain));
                 (StatusCode::SERVICE_UNAVAILABLE, json, body.unwrap_or_default()).into_response()
             }
         }
     }
 
-    /// Watches the store: tells gRPC clients and the log when its state changes, and finds out when a full one has room
-    /// again. Returns why the server is to end, if the store writes no more and that is what the operator chose.
+    /// Polls the store. Updates gRPC health and logs when the state changes, and detects when a full store has free
+    /// space again. Returns the reason, so that the server ends, once the store accepts no more writes and the operator
+    /// chose [`OnStoreFailure::Exit`].
     pub(crate) async fn watch(&self, grpc: &Grpc, on_failure: OnStoreFailure) -> String {
-        let mut told = State::Healthy;
+        let mut reported = State::Healthy;
         loop {
-            let state = self.look(&told).await;
-            if state.kind() != told.kind() {
+            let state = self.probe(&reported).await;
+            if state.kind() != reported.kind() {
                 grpc.set_serving(matches!(state, State::Healthy)).await;
                 match &state {
-                    State::Healthy => tracing::info!("the store has room again"),
-                    State::Full(why) => tracing::error!(why, "the store is full: writes are refused until it has room"),
-                    State::Stopped(why) => {
-                        tracing::error!(why, "the store writes no more until this server is restarted");
+                    State::Healthy => tracing::info!("the store has free space again"),
+                    State::Full(reason) => {
+                        tracing::error!(reason, "the store is full: writes are rejected until there is free space")
+                    }
+                    State::Stopped(reason) => {
+                        tracing::error!(reason, "the store accepts no more writes until this server is restarted");
                     }
                 }
-                told = state;
+                reported = state;
             }
-            if let (State::Stopped(why), OnStoreFailure::Exit) = (&told, on_failure) {
-                return why.clone();
+            if let (State::Stopped(reason), OnStoreFailure::Exit) = (&reported, on_failure) {
+                return reason.clone();
             }
             tokio::time::sleep(INTERVAL).await;
         }
     }
 
-    /// Returns the store's state. One that was told to be full is given an empty commit, which succeeds as soon as there
-    /// is room.
-    async fn look(&self, told: &State) -> State {
+    /// Returns the store's state. A store that was last reported full is probed with an empty commit, which succeeds as
+    /// soon as there is free space: the store itself stays full until a commit succeeds.
+    async fn probe(&self, reported: &State) -> State {
         let store = self.platform.store();
-        let health = match (store.health(), told) {
+        let health = match (store.health(), reported) {
             (Err(StoreError::Full(_)), State::Full(_)) => store.commit(Commit::default()).await.map(drop),
             (health, _) => health,
         };
         match health {
             Ok(()) => State::Healthy,
-            Err(StoreError::Full(why)) => State::Full(why.to_string()),
+            Err(StoreError::Full(reason)) => State::Full(reason.to_string()),
             Err(error) => State::Stopped(error.to_string()),
         }
     }
 }
 
-/// What can be said of a store, and why.
+/// State of a store, with the reason if it is not healthy.
 enum State {
     Healthy,
     Full(String),

@@ -1,4 +1,4 @@
-//! `platform-server import`: data in, into a stopped server's store or into a running server.
+//! `platform-server import`: imports data into the store of a stopped server or into a running server.
 
 use std::{
     fmt::Display,
@@ -28,7 +28,7 @@ mod remote;
 pub(crate) use direct::Direct;
 use remote::Remote;
 
-/// How long the token for a running server is good, which the longest import does not take.
+/// Lifetime of the token for a running server, longer than any import takes.
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
@@ -40,43 +40,43 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
         None => {
             let otherwise = format!("import into it with --api {}", known_url(config));
             let mut direct = Direct::open(config, Installation::open_to_import, &otherwise)?;
-            let dataset = dataset(import.kind, || Ok(direct.organisation().to_owned()))?;
-            carry_out(&Options { dataset, paths, limits }, &mut direct)?
+            let dataset = dataset(import.kind, || Ok(direct.organization().to_owned()))?;
+            run_import(&Options { dataset, paths, limits }, &mut direct)?
         }
         Some(url) => {
             let mut remote = Remote::new(url, &bearer(config, options.token.as_ref())?);
             let dataset = dataset(import.kind, || {
-                let advice = "it says which organisation was there first; or name a group with --group";
+                let advice = "cannot find the default group in the data directory: set --group";
                 Ok(Installation::open_existing(config).context(advice)?.bootstrap.organization.to_string())
             })?;
-            carry_out(&Options { dataset, paths, limits }, &mut remote)?
+            run_import(&Options { dataset, paths, limits }, &mut remote)?
         }
     };
-    tell(&summary)?;
+    print_summary(&summary)?;
     Ok(if summary.refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Takes out again what was imported.
+/// Removes imported data from the store of a stopped server.
 pub(crate) fn remove(config: &Config, remove: &Remove) -> Result<ExitCode> {
-    let (what, parent) = match remove {
+    let (plural, parent) = match remove {
         Remove::Advisories { group } => (Advisory::KIND.plural, group),
         Remove::Images { repo } => (Image::KIND.plural, repo),
     };
-    let path = format!("send it DELETE {}/import/{what}?parent={parent}", known_url(config));
-    let direct = Direct::open(config, Installation::open_existing, &path)?;
+    let otherwise = format!("send DELETE {}/import/{plural}?parent={parent}", known_url(config));
+    let direct = Direct::open(config, Installation::open_existing, &otherwise)?;
     let removed = match remove {
         Remove::Advisories { .. } => direct.remove::<Advisory>(parent)?,
         Remove::Images { .. } => direct.remove::<Image>(parent)?,
     };
-    writeln!(stdout(), "{what}: {removed} removed")?;
+    writeln!(stdout(), "{plural}: {removed} removed")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns what to import, into `organisation` where nothing else is said.
-fn dataset(kind: ImportKind, organisation: impl FnOnce() -> Result<String>) -> Result<Dataset> {
+/// Returns the dataset to import with its destination; `organization` is the default group of advisories.
+fn dataset(kind: ImportKind, organization: impl FnOnce() -> Result<String>) -> Result<Dataset> {
     Ok(match kind {
         ImportKind::Advisories { group, namespace, .. } => {
-            let group = group.map_or_else(organisation, |group| Ok(group.to_string()))?;
+            let group = group.map_or_else(organization, |group| Ok(group.to_string()))?;
             Dataset::Advisories { group, namespace }
         }
         ImportKind::Osv { .. } => Dataset::Osv,
@@ -85,32 +85,34 @@ fn dataset(kind: ImportKind, organisation: impl FnOnce() -> Result<String>) -> R
     })
 }
 
-/// Returns the token for a running server: the one that is given, or else one of the operator of the data directory.
+/// Returns the given token for a running server, or else issues one to the operator of the data directory.
 pub(crate) fn bearer(config: &Config, token: Option<&String>) -> Result<String> {
     if let Some(token) = token.filter(|token| !token.is_empty()) {
         return Ok(token.clone());
     }
     let installation = Installation::open_existing(config)
-        .context("name the server's with --data-dir, or give a token with --token")?;
+        .context("cannot issue a token: set the data directory of the server with --data-dir, or pass --token")?;
     token::issue(&installation, &issuer_url(config)?, &installation.bootstrap.operator, TTL)
 }
 
-/// Refuses a store that ends with its process. `otherwise` says what to do with a running server.
-fn refuse_memory(config: &Config, otherwise: &str) -> Result<()> {
+/// Rejects the memory store, which no other process can open. `otherwise` is the advice for a running server.
+fn reject_memory(config: &Config, otherwise: &str) -> Result<()> {
     if config.store == Store::Memory {
-        bail!("a memory store ends with its server: {otherwise}");
+        bail!("a memory store exists only inside its server process: {otherwise}");
     }
     Ok(())
 }
 
-fn carry_out<S: Sink<Error = anyhow::Error>>(options: &Options, sink: &mut S) -> Result<Summary> {
+fn run_import<S: Sink<Error = anyhow::Error>>(options: &Options, sink: &mut S) -> Result<Summary> {
     let mut terminal = Terminal::new()?;
     let done = platform_import::run(options, sink, &mut terminal);
     terminal.bar.finish_and_clear();
-    done.context("the import did not come to its end; what was written stays, and the same command goes on from there")
+    done.context(
+        "the import was not completed; what it wrote is saved, and running the same command again continues it",
+    )
 }
 
-/// Shows how far it is on a terminal, and what is refused wherever the standard error stream leads.
+/// Shows a progress bar if standard error is a terminal, and always prints rejections to standard error.
 struct Terminal {
     bar: ProgressBar,
 }
@@ -126,8 +128,8 @@ impl Terminal {
 
 impl Watcher for Terminal {
     fn refused(&mut self, refusal: &Refusal) {
-        // An import whose messages nobody reads goes on.
-        self.bar.suspend(|| drop(writeln!(stderr(), "refused: {refusal}")));
+        // A closed standard error must not stop the import.
+        self.bar.suspend(|| drop(writeln!(stderr(), "rejected: {refusal}")));
     }
 
     fn progress(&mut self, summary: &Summary, read: u64, size: u64) {
@@ -143,21 +145,21 @@ impl Watcher for Terminal {
     }
 }
 
-fn tell(summary: &Summary) -> Result<()> {
+fn print_summary(summary: &Summary) -> Result<()> {
     let mut lines = vec![format!("read {}", counted(summary.documents, "document"))];
     if summary.ignored > 0 {
-        lines.push(format!("skipped {} by name: not an input of this kind", counted(summary.ignored, "file")));
+        lines.push(format!("skipped {}: unsupported name or symbolic link", counted(summary.ignored, "file")));
     }
     for (kind, done) in &summary.kinds {
         let (created, updated, unchanged) = (done.created, done.updated, done.unchanged);
         lines.push(format!("{kind}: {created} created, {updated} updated, {unchanged} unchanged"));
     }
     if summary.refused > 0 {
-        lines.push(format!("refused {}; see above", counted(summary.refused, "time")));
+        lines.push(format!("rejected {}; see above", counted(summary.refused, "item")));
     }
     Ok(writeln!(stdout(), "{}", lines.join("\n"))?)
 }
 
-fn counted(number: u64, what: impl Display) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+fn counted(number: u64, noun: impl Display) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

@@ -1,4 +1,4 @@
-//! A data directory: keys, the first organisation and operator, the address of the last server, and the store.
+//! The data directory: keys, first organization and operator, URL of the last server, and the store.
 
 use std::{
     fs::{self, File},
@@ -31,89 +31,92 @@ use crate::{
     env::word,
 };
 
-/// The name of the first organisation.
-const ORGANISATION: &str = "platform";
+/// Name of the first organization.
+const ORGANIZATION: &str = "platform";
 
-/// The stores that are kept in the data directory by default.
+/// Default names of the stores in the data directory.
 const SQLITE_STORE: &str = "platform.sqlite";
 const SLED_STORE: &str = "platform.sled";
 
-/// The file that tells `env` where the last server listened.
+/// File from which `env` reads the URL of the last server.
 const ADDRESS_FILE: &str = "server-url";
 
-/// The files of a data directory that cannot be made a second time: what the store holds belongs to them.
+/// Files of a data directory that cannot be recreated without loss, because the contents of the store depend on them.
 const KEYS_FILE: &str = "keys.json";
 const BOOTSTRAP_FILE: &str = "bootstrap.json";
 
-/// What a data directory has besides the store. Servers and imports make it where there is none.
+/// The contents of a data directory except the store. Servers and imports create them if they do not exist.
 pub(crate) struct Installation {
     pub(crate) keys: Arc<Keys>,
     pub(crate) bootstrap: Bootstrap,
 }
 
 impl Installation {
-    /// Opens the installation in the data directory, and makes it when there is none.
+    /// Opens the installation in the data directory, or creates it if there is none.
     ///
     /// # Errors
-    /// When a file of it is missing, unless the configuration says that it is to be made again.
+    /// Fails if one of its files is missing, unless `--recreate-missing` is set.
     pub(crate) fn open(config: &Config) -> Result<Self> {
         let dir = &config.data_dir;
         if !config.recreate_missing {
-            refuse_incomplete(config)?;
+            reject_incomplete(config)?;
         }
         let keys = Keys::read_or_create(dir, Algorithm::Rs256, &SystemClock, &SystemEntropy)?;
         let bootstrap = Bootstrap::read_or_create(dir, || Bootstrap::draw(&SystemEntropy))?;
         Ok(Self { keys: Arc::new(keys), bootstrap })
     }
 
-    /// As [`Installation::open`], for a command that brings data in; tells the user when there was no installation, as
-    /// that may mean the wrong directory.
+    /// Like [`Installation::open`], for imports: also prints a note if it creates the installation, since the user may
+    /// have meant another directory.
     pub(crate) fn open_to_import(config: &Config) -> Result<Self> {
         let is_new = !config.data_dir.exists();
         let installation = Self::open(config)?;
         if is_new {
             let dir = config.data_dir.display();
-            writeln!(stderr(), "platform-server: made {dir}, which no server has used yet; --data-dir names another")?;
+            writeln!(
+                stderr(),
+                "platform-server: created the new data directory {dir}; choose another with --data-dir"
+            )?;
         }
         Ok(installation)
     }
 
-    /// Opens the installation in the data directory for a command that makes nothing. Waits while a server starts on
-    /// it.
+    /// Opens an existing installation, for commands that create nothing. Waits while a server is starting on the
+    /// directory.
     ///
     /// # Errors
-    /// When there is none, or a file of it is missing.
+    /// Fails if there is no installation or one of its files is missing.
     pub(crate) fn open_existing(config: &Config) -> Result<Self> {
         let dir = &config.data_dir;
         if let Ok(directory) = File::open(dir) {
-            // Let go at once: it is only to be seen that no server is about to write its URL.
+            // Released at once: acquiring the lock only waits until a starting server has written its URL.
             directory.lock_shared().with_context(|| format!("cannot lock {}", dir.display()))?;
         }
-        refuse_incomplete(config)?;
-        let none = || {
+        reject_incomplete(config)?;
+        let not_found = || {
             let start = match dir.to_string_lossy() {
                 name if name == Config::DATA_DIR => String::new(),
                 name => format!(" --data-dir {}", word(&name)),
             };
             format!(
-                "there is no installation in {}: start a server on it with `platform-server serve{start}`, or name \
-                 another directory with --data-dir",
+                "no installation in {}: start a server on it with `platform-server serve{start}`, or choose another \
+                 directory with --data-dir",
                 dir.display()
             )
         };
-        let keys = Keys::read(dir)?.with_context(none)?;
-        let bootstrap = Bootstrap::read(dir)?.with_context(none)?;
+        let keys = Keys::read(dir)?.with_context(not_found)?;
+        let bootstrap = Bootstrap::read(dir)?.with_context(not_found)?;
         Ok(Self { keys: Arc::new(keys), bootstrap })
     }
 
-    /// Returns the issuer of this server's own tokens, under the URL that clients know it by.
+    /// Returns the issuer of this server's tokens. `url` is the URL by which clients reach the server.
     pub(crate) fn issuer(&self, url: &str) -> Result<Issuer> {
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-        Issuer::new(url, Arc::clone(&self.keys), clock, entropy).with_context(|| format!("the public URL `{url}`"))
+        Issuer::new(url, Arc::clone(&self.keys), clock, entropy).with_context(|| format!("invalid public URL `{url}`"))
     }
 
-    /// Puts the platform together over the configured store and writes what a new installation begins with.
-    /// `url` is how clients know the server.
+    /// Builds the platform on the configured store and bootstraps it: a new store gets the first organization and its
+    /// operator. `url` is the URL by which clients reach the server.
     pub(crate) async fn platform(&self, config: &Config, url: &str) -> Result<Platform> {
         let is_new = store_path(config).is_none_or(|path| !has_contents(&path));
         let store = open_store(config)?;
@@ -143,13 +146,14 @@ impl Installation {
             .build();
         let first = iam::Bootstrap {
             organization: self.bootstrap.organization.clone(),
-            organization_name: ORGANISATION.to_owned(),
+            organization_name: ORGANIZATION.to_owned(),
             operator: self.bootstrap.operator.clone(),
         };
         let path = store_path(config).unwrap_or_default();
         if is_new && config.store != config::Store::Memory && config.data_dir.join(ADDRESS_FILE).exists() {
-            // It may be another store on purpose, or the old one may be missing or be misnamed.
-            tracing::warn!(store = %path.display(), "this installation had no store here: an empty one is made");
+            // Only a warning: the operator may have chosen another store on purpose, or the old one may be missing or
+            // misnamed.
+            tracing::warn!(store = %path.display(), "this installation has no store here: creating an empty one");
         }
         Iam::of(&platform)
             .bootstrap(&first)
@@ -159,37 +163,38 @@ impl Installation {
     }
 }
 
-/// Refuses a data directory from which a file went missing, as by an incomplete restore. What would be made in its place
-/// would not fit what is still there: new keys cannot open the secrets in the store and end all tokens, and new uids are
-/// a second organization with an operator of its own.
+/// Rejects a data directory with a missing file, for example after an incomplete restore. A new file would not match
+/// the remaining ones: new keys invalidate all tokens and cannot decrypt the secrets in the store, and new uids add a
+/// second organization with its own operator.
 ///
-/// Files are made in the order keys, bootstrap, store, so that a first start that was cut off is not refused.
-fn refuse_incomplete(config: &Config) -> Result<()> {
+/// Files are created in the order keys, bootstrap, store, so that an interrupted first start is not rejected.
+fn reject_incomplete(config: &Config) -> Result<()> {
     let dir = &config.data_dir;
     let stores = [store_path(config), Some(dir.join(SQLITE_STORE)), Some(dir.join(SLED_STORE))];
-    // Looked at in the reverse order, so that another process that is just making them is not mistaken for a loss.
+    // Checked in the reverse order of creation, so that files which another process is creating do not count as
+    // missing.
     let store = stores.into_iter().flatten().find(|path| has_contents(path));
     let has_bootstrap = dir.join(BOOTSTRAP_FILE).exists();
     let has_keys = dir.join(KEYS_FILE).exists();
-    let (missing, loss, kept) = match (has_keys, has_bootstrap, store) {
+    let (missing, loss, existing) = match (has_keys, has_bootstrap, store) {
         (false, _, Some(store)) => {
-            (KEYS_FILE, "all tokens and the secrets that are sealed in the store are lost", store)
+            (KEYS_FILE, "invalidates all tokens and loses the secrets sealed in the store", store)
         }
-        (false, true, None) => (KEYS_FILE, "all tokens are lost", dir.join(BOOTSTRAP_FILE)),
+        (false, true, None) => (KEYS_FILE, "invalidates all tokens", dir.join(BOOTSTRAP_FILE)),
         (true, false, Some(store)) => {
-            (BOOTSTRAP_FILE, "the store gets a second organization and a second operator", store)
+            (BOOTSTRAP_FILE, "adds a second organization and a second operator to the store", store)
         }
         _ => return Ok(()),
     };
     bail!(
-        "{} is missing, and there is {} that belongs to it: restore it from the backup that has both; or make a new one \
-         with `serve --recreate-missing`, by which {loss}",
+        "{} is missing, but {} depends on it: restore it from the backup that contains both, or create a new one with \
+         `serve --recreate-missing`, which {loss}",
         dir.join(missing).display(),
-        kept.display()
+        existing.display()
     )
 }
 
-/// Tells whether there is more than an empty file or directory, which is no store yet.
+/// Returns whether a path is a non-empty file or directory: an empty one is not a store yet.
 fn has_contents(path: &Path) -> bool {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()),
@@ -198,9 +203,9 @@ fn has_contents(path: &Path) -> bool {
     }
 }
 
-/// Marks the data directory as one on which a server is starting, until the file is dropped. Commands that need the
-/// server's URL wait for that, and so does another server.
-pub(crate) fn starting(config: &Config) -> Result<File> {
+/// Locks the data directory exclusively while a server is starting on it, until the returned file is dropped. Commands
+/// that need the server's URL wait for the lock, and so does another server.
+pub(crate) fn lock_for_start(config: &Config) -> Result<File> {
     let dir = &config.data_dir;
     let lock = || {
         let directory = File::open(dir)?;
@@ -210,6 +215,7 @@ pub(crate) fn starting(config: &Config) -> Result<File> {
     lock().with_context(|| format!("cannot lock {}", dir.display()))
 }
 
+/// Returns the key's id as a number, and its secret.
 pub(crate) fn numbered(key: &SecretKey) -> (u64, [u8; 32]) {
     (u64::from_str_radix(key.id(), 16).unwrap_or_default(), *key.secret())
 }
@@ -221,8 +227,8 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
         && !directory.as_os_str().is_empty()
         && !directory.is_dir()
     {
-        // One that is made for a mistyped path would hide the mistake.
-        bail!("cannot put a store at {}: there is no directory {}", path.display(), directory.display());
+        // Creating the directory would hide a mistyped path.
+        bail!("cannot create a store at {}: directory {} does not exist", path.display(), directory.display());
     }
     Ok(match (&config.store, path) {
         (config::Store::Sqlite(_), Some(path)) => Arc::new(SqliteStore::open(path)?),
@@ -231,7 +237,7 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
     })
 }
 
-/// Returns the file or directory of the configured store, by default in the data directory; none for memory.
+/// Returns the file or directory of the configured store, by default in the data directory, or `None` for memory.
 pub(crate) fn store_path(config: &Config) -> Option<PathBuf> {
     match &config.store {
         config::Store::Sqlite(path) => Some(path.clone().unwrap_or_else(|| config.data_dir.join(SQLITE_STORE))),
@@ -240,9 +246,10 @@ pub(crate) fn store_path(config: &Config) -> Option<PathBuf> {
     }
 }
 
-/// Tells later `env` and `token` commands by which URL this server's tokens go.
+/// Records the issuer URL of this server's tokens for later `env` and `token` commands.
 pub(crate) fn record_url(config: &Config, url: &str) -> Result<()> {
     let path = config.data_dir.join(ADDRESS_FILE);
+    // Written to another file and renamed, so that no reader sees a partial URL.
     let new = config.data_dir.join(format!("{ADDRESS_FILE}.new"));
     let write = || {
         fs::write(&new, format!("{url}\n"))?;
@@ -251,27 +258,27 @@ pub(crate) fn record_url(config: &Config, url: &str) -> Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Returns the URL that this configuration says, or else that of the last server of the data directory, or else that of
-/// a server with this configuration.
+/// Returns the configured URL, or else that of the last server on the data directory, or else the URL that a server
+/// with this configuration would have.
 pub(crate) fn known_url(config: &Config) -> String {
-    said_or_recorded_url(config).unwrap_or_else(|| config.url_of(config.listen()))
+    configured_or_recorded_url(config).unwrap_or_else(|| config.url_of(config.listen()))
 }
 
-/// Returns the issuer of a token for the server of the data directory: the URL that this configuration says, or else
-/// that of the last server.
+/// Returns the issuer of tokens for the server of the data directory: the configured URL, or else that of the last
+/// server.
 ///
 /// # Errors
-/// When neither is known: a token of a guessed issuer is refused by the server.
+/// Fails if neither is known, since the server would reject a token of a guessed issuer.
 pub(crate) fn issuer_url(config: &Config) -> Result<String> {
-    said_or_recorded_url(config).with_context(|| {
+    configured_or_recorded_url(config).with_context(|| {
         let dir = config.data_dir.display();
-        format!("no server has listened on {dir} yet: start one, or give the URL of its tokens with --public-url")
+        format!("no server has run on {dir} yet: start one, or set the issuer URL with --public-url")
     })
 }
 
-fn said_or_recorded_url(config: &Config) -> Option<String> {
-    let said = config.public_url.clone().or_else(|| config.listen_given().map(|address| config.url_of(address)));
+fn configured_or_recorded_url(config: &Config) -> Option<String> {
+    let configured = config.public_url.clone().or_else(|| config.listen_given().map(|address| config.url_of(address)));
     let recorded = || fs::read_to_string(config.data_dir.join(ADDRESS_FILE)).ok();
     let recorded = || recorded().map(|url| url.trim().to_owned()).filter(|url| !url.is_empty());
-    said.or_else(recorded)
+    configured.or_else(recorded)
 }

@@ -1,4 +1,4 @@
-//! `platform-server keys`: the keys of a data directory, shown and replaced; and a server that follows them.
+//! `platform-server keys`: lists and rotates the keys of a data directory. Also reloads them in a running server.
 
 use std::{
     io::{Write, stdout},
@@ -19,45 +19,46 @@ use crate::{
     installation::{Installation, numbered},
 };
 
-/// How often a server looks whether its keys were replaced.
+/// Interval at which a server checks for new keys.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(config: &Config, command: &cli::Keys) -> Result<ExitCode> {
-    let standing = Installation::open_existing(config)?.keys;
+    let current = Installation::open_existing(config)?.keys;
     let keys = match command {
-        cli::Keys::List => standing,
+        cli::Keys::List => current,
         cli::Keys::Rotate => {
             let keys = Keys::rotate(&config.data_dir, Algorithm::Rs256, &SystemClock, &SystemEntropy);
             Arc::new(keys.context("cannot rotate the keys")?)
         }
     };
     let mut out = stdout().lock();
-    for (place, (key, created)) in keys.signing_keys().enumerate() {
+    for (position, (key, created)) in keys.signing_keys().enumerate() {
         let (algorithm, kid) = (key.algorithm().name(), key.kid().unwrap_or_default());
-        writeln!(out, "signing  {:<7}  {created}  {algorithm}  {kid}", state(place))?;
+        writeln!(out, "signing  {:<7}  {created}  {algorithm}  {kid}", state(position))?;
     }
-    for (place, (key, created)) in keys.webhook_keys().enumerate() {
+    for (position, (key, created)) in keys.webhook_keys().enumerate() {
         let (algorithm, kid) = (key.algorithm().name(), key.kid().unwrap_or_default());
-        writeln!(out, "webhook  {:<7}  {created}  {algorithm}  {kid}", state(place))?;
+        writeln!(out, "webhook  {:<7}  {created}  {algorithm}  {kid}", state(position))?;
     }
-    for (sort, keys) in [("page", keys.page_tokens()), ("seal", keys.sealing())] {
-        for (place, key) in keys.iter().enumerate() {
-            writeln!(out, "{sort:<7}  {:<7}  {}  {}", state(place), key.created(), key.id())?;
+    for (usage, keys) in [("page", keys.page_tokens()), ("seal", keys.sealing())] {
+        for (position, key) in keys.iter().enumerate() {
+            writeln!(out, "{usage:<7}  {:<7}  {}  {}", state(position), key.created(), key.id())?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-const fn state(place: usize) -> &'static str {
-    if place == 0 { "in use" } else { "known" }
+/// Returns the state of a key by its position: the first of each use is the current one.
+const fn state(position: usize) -> &'static str {
+    if position == 0 { "in use" } else { "old" }
 }
 
-/// Lets a server go over to the keys of its data directory whenever they were replaced.
-pub(crate) fn follow(data_dir: PathBuf, issuer: Arc<Issuer>, platform: Arc<Platform>, keys: Arc<Keys>) {
+/// Spawns a task that switches the running server to the keys of its data directory whenever these change.
+pub(crate) fn watch(data_dir: PathBuf, issuer: Arc<Issuer>, platform: Arc<Platform>, keys: Arc<Keys>) {
     tokio::spawn(async move {
         let mut current = keys.signing().kid().to_owned();
-        // None, so that what was replaced since the start is seen.
-        let (mut seen, mut told) = (None, String::new());
+        // No stamp at first, so that a rotation since the start is detected.
+        let (mut seen, mut reported) = (None, String::new());
         loop {
             tokio::time::sleep(INTERVAL).await;
             let dir = data_dir.clone();
@@ -70,24 +71,24 @@ pub(crate) fn follow(data_dir: PathBuf, issuer: Arc<Issuer>, platform: Arc<Platf
                     platform.set_page_keys(PageKeys::new(keys.page_tokens().iter().map(numbered)));
                     platform.set_seal_keys(SealKeys::new(keys.sealing().iter().map(numbered)));
                     issuer.replace_keys(Arc::new(keys));
-                    told.clear();
-                    tracing::info!(kid = current, "went over to new keys");
+                    reported.clear();
+                    tracing::info!(kid = current, "switched to new keys");
                 }
-                // Said once, and not every second.
-                Err(error) if error != told => {
-                    tracing::warn!(error, "cannot look for new keys");
-                    told = error;
+                // Logs each error once and not every second.
+                Err(error) if error != reported => {
+                    tracing::warn!(error, "cannot check for new keys");
+                    reported = error;
                 }
-                Ok(_) => told.clear(),
+                Ok(_) => reported.clear(),
                 Err(_) => {}
             }
         }
     });
 }
 
-/// Reads the keys unless they are those that were seen last, and tells which they are now.
+/// Reads the keys unless their stamp is the one seen last, and returns the current stamp.
 fn read_if_new(dir: &Path, seen: Option<KeysStamp>) -> (Option<KeysStamp>, Result<Option<Keys>, String>) {
-    // Looked at first: what is written in between is read again the next time.
+    // Taken before the keys are read: a change in between has another stamp and is read again the next time.
     let stamp = Keys::stamp(dir);
     if stamp.is_some() && stamp == seen {
         return (seen, Ok(None));

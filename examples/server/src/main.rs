@@ -1,7 +1,7 @@
-//! `platform-server`: what an operator runs and a newcomer starts.
+//! `platform-server`: the server binary and its operator commands.
 //!
-//! [`cli`] has the commands, [`config`] their options from flags, environment and file, [`installation`] is a data
-//! directory with its keys, first organisation and store; each command has a module of its own.
+//! [`cli`] defines the commands, [`config`] reads their options from flags, environment and file, and [`installation`]
+//! opens a data directory with its keys, first organization and store. Each command has its own module.
 
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ mod serve;
 mod tls;
 mod token;
 
-/// A page is many small allocations, which this allocator serves in half of the time that the C library's takes.
+/// Rendering a page makes many small allocations, for which mimalloc needs half the time of the C library's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
                 Ok(usage) => usage.exit(),
                 Err(error) => error,
             };
-            #[expect(clippy::print_stderr, reason = "a command tells its user why it failed")]
+            #[expect(clippy::print_stderr, reason = "a command reports to its user why it failed")]
             {
                 eprintln!("platform-server: {error:#}");
             }

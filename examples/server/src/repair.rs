@@ -1,5 +1,5 @@
-//! `platform-server repair-owner`: an owner for an organization that has none, over a running server's API or in a
-//! stopped one's store.
+//! `platform-server repair-owner`: gives an organization an owner, over the API of a running server or in the store of
+//! a stopped one.
 
 use std::{
     io::{Write, stdout},
@@ -27,7 +27,7 @@ pub(crate) fn run(config: &Config, repair: &RepairOwner) -> Result<ExitCode> {
             send(&url, &bearer(config, repair.at.token.as_ref())?, &json!({ "identityUid": identity }))?
         }
         None => {
-            let otherwise = format!("repair it there with --api {}", known_url(config));
+            let otherwise = format!("repair the organization with --api {}", known_url(config));
             let direct = Direct::open(config, Installation::open_existing, &otherwise)?;
             let request = [("groupUid", organization), ("identityUid", identity)];
             let request = request.map(|(name, uid)| (name.to_owned(), json!(uid)));
@@ -35,11 +35,11 @@ pub(crate) fn run(config: &Config, repair: &RepairOwner) -> Result<ExitCode> {
         }
     };
     let binding = reply.pointer("/roleBinding/uid").and_then(Value::as_str).unwrap_or_default();
-    writeln!(stdout(), "{identity} owns {organization} by the role binding {binding}")?;
+    writeln!(stdout(), "{identity} now owns {organization} through the role binding {binding}")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sends JSON to a running server and returns the JSON that it answers.
+/// Sends JSON to a running server and returns its JSON response.
 fn send(url: &str, token: &str, body: &Value) -> Result<Value> {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
@@ -51,13 +51,13 @@ fn send(url: &str, token: &str, body: &Value) -> Result<Value> {
         .header("authorization", &format!("Bearer {token}"))
         .header("content-type", "application/json")
         .send(body.to_string());
-    let mut answer = sent.with_context(|| format!("no server answers at {url}"))?;
-    let status = answer.status();
-    let text = answer.body_mut().read_to_string().context("the server went away")?;
+    let mut response = sent.with_context(|| format!("no response from {url}"))?;
+    let status = response.status();
+    let text = response.body_mut().read_to_string().context("lost the connection to the server")?;
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
     if !status.is_success() {
         bail!(
-            "the server answers {}: {}",
+            "the server returned {}: {}",
             status.as_u16(),
             value.get("message").and_then(Value::as_str).unwrap_or(&text)
         );

@@ -1,4 +1,4 @@
-//! `platform-server serve`: REST and gRPC on one port, until a signal says stop.
+//! `platform-server serve`: serves REST and gRPC on one port until a signal stops it.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -51,7 +51,7 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
     log_to_stderr(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     runtime.block_on(serve_until_stopped(config))?;
-    // What is still running has had its time to finish.
+    // Open requests were drained before, so whatever still runs is abandoned.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(ExitCode::SUCCESS)
 }
@@ -59,38 +59,38 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
 async fn serve_until_stopped(config: &Config) -> Result<()> {
     let stopped = stopped()?;
     let installation = Installation::open(config)?;
-    let starting = installation::starting(config)?;
+    let start_lock = installation::lock_for_start(config)?;
     let tls = tls::open(config)?;
-    // Nobody can connect yet: whoever can, and runs `env`, finds this server's URL.
+    // Bound, but not listening yet: once clients can connect, `env` must already find the URL of this server.
     let socket = bind(config.listen())?;
-    let address = socket.local_addr().context("cannot tell the address")?;
+    let address = socket.local_addr().context("cannot determine the listen address")?;
     let url = config.public_url.clone().unwrap_or_else(|| config.url_of(address));
     let platform = Arc::new(installation.platform(config, &url).await?);
     installation::record_url(config, &url)?;
-    drop(starting);
+    drop(start_lock);
 
     let issuer = Arc::new(installation.issuer(&url)?);
     let verifier = Arc::new(verifier(config, &url, Arc::clone(&issuer))?);
     let limits = config.limits.limits();
     let tokens = Arc::new(tokens(config, Arc::clone(&platform), Arc::clone(&verifier))?);
-    keys::follow(config.data_dir.clone(), Arc::clone(&issuer), Arc::clone(&platform), Arc::clone(&installation.keys));
+    keys::watch(config.data_dir.clone(), Arc::clone(&issuer), Arc::clone(&platform), Arc::clone(&installation.keys));
     if let Some(address) = config.events.metrics_listen {
         events::serve_metrics(address).await?;
     }
     let import = import(&platform, &verifier, &limits);
-    let operator = events::routes(&platform, verifier.clone());
-    let delivery = Delivery::begin(config, Arc::clone(&platform), Arc::clone(&issuer))?;
-    let documented = documented(&platform)?;
+    let operator_routes = events::routes(&platform, verifier.clone());
+    let delivery = Delivery::start(config, Arc::clone(&platform), Arc::clone(&issuer))?;
+    let documentation = documentation_routes(&platform)?;
     let health = Health::new(Arc::clone(&platform));
     let grpc = Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.with_tokens(tokens.clone());
     let rest = Rest::new(platform, verifier, limits.clone())?.with_tokens(tokens);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
-    let layers = Layers { origins: origins.collect::<Result<_, _>>().context("an origin for CORS")? };
-    let open = well_known(&issuer).merge(documented);
+    let layers = Layers { origins: origins.collect::<Result<_, _>>().context("invalid --cors-origin")? };
+    let open = well_known_routes(&issuer).merge(documentation);
     let open = open.layer(OpenPaths::new(&limits, &config.service_domain));
-    // Health costs nothing and has no bound of requests: behind a proxy that is not trusted, all clients have one address,
-    // and a flood of theirs must not make a load balancer take the server for dead.
-    let routes = open.merge(health.routes()).merge(operator).route_service("/import/{kind}", import);
+    // Health checks cost nothing and are not rate limited: behind a proxy that is not trusted, all clients share one
+    // address, and a flood of their requests must not make a load balancer consider the server dead.
+    let routes = open.merge(health.routes()).merge(operator_routes).route_service("/import/{kind}", import);
     let service = layers.around(grpc.clone().or_else_http(routes.fallback_service(rest)));
     let listener = socket.listen(BACKLOG).map_err(|error| cannot_listen(address, &error))?;
     let failed = Arc::new(OnceLock::new());
@@ -99,7 +99,7 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
         async move {
             tokio::select! {
                 () = stopped => {}
-                why = health.watch(&grpc, on_failure) => drop(failed.set(why)),
+                reason = health.watch(&grpc, on_failure) => drop(failed.set(reason)),
             }
             health.stop();
             grpc.drain().await;
@@ -113,21 +113,21 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
         None => listener,
     };
     let served = serve(listener, service, &limits, stopped).await;
-    delivery.end().await;
-    if let Some(why) = failed.get() {
-        bail!("{why}: the server has ended, as --on-store-failure says");
+    delivery.stop().await;
+    if let Some(reason) = failed.get() {
+        bail!("{reason}: the server exits because of --on-store-failure=exit");
     }
     served.context("cannot serve")
 }
 
-/// How many connections wait to be accepted, at most.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// Takes a port, to which nobody can connect before it is listened on.
+/// Binds a socket. Clients cannot connect to it before it listens.
 fn bind(address: SocketAddr) -> Result<TcpSocket> {
     let bind = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // What an earlier server left behind of its connections does not keep this one from starting.
+        // Connections of an earlier server in TIME_WAIT must not prevent a restart.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         Ok(socket)
@@ -138,14 +138,14 @@ fn bind(address: SocketAddr) -> Result<TcpSocket> {
 fn cannot_listen(address: SocketAddr, error: &io::Error) -> anyhow::Error {
     match error.kind() {
         ErrorKind::AddrInUse => {
-            anyhow!("another program listens on {address}: stop it, or choose another with --listen")
+            anyhow!("{address} is in use by another program: stop it, or choose another address with --listen")
         }
         _ => anyhow!("cannot listen on {address}: {error}"),
     }
 }
 
-/// Returns the routes by which others learn of this server's tokens (OpenID Connect Discovery 1.0).
-fn well_known(issuer: &Arc<Issuer>) -> Router {
+/// Returns the routes that publish the issuer of this server's tokens (OpenID Connect Discovery 1.0).
+fn well_known_routes(issuer: &Arc<Issuer>) -> Router {
     let json = |body: String| ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body);
     let (document, keys) = (Arc::clone(issuer), Arc::clone(issuer));
     Router::new()
@@ -153,13 +153,13 @@ fn well_known(issuer: &Arc<Issuer>) -> Router {
         .route("/.well-known/jwks.json", get(async move || json(keys.jwks())))
 }
 
-/// Returns the routes by which people and programs learn what the API is.
-fn documented(platform: &Platform) -> Result<Router> {
+/// Returns the routes that document the API: `/`, `/openapi.json` and `/docs`.
+fn documentation_routes(platform: &Platform) -> Result<Router> {
     let parts = [openapi::TOKENS, openapi::SCIM, openapi::IMPORT, openapi::WELL_KNOWN, openapi::HEALTH];
     let document = parts.into_iter().try_fold(OpenApi::of(platform)?, OpenApi::with)?.into_value();
     let document = ServedDocument::new(&document, &platform.settings().service_domain);
     let docs = Docs::new("/docs", "/openapi.json");
-    // Whoever opens the server's URL learns where to go on.
+    // The root URL links to the documentation.
     let landing = json!({
         "name": "Platform API v2", "version": env!("CARGO_PKG_VERSION"), "docs": "/docs", "openapi": "/openapi.json",
     });
@@ -168,7 +168,7 @@ fn documented(platform: &Platform) -> Result<Router> {
     Ok(routes.nest_service("/docs", docs))
 }
 
-/// Returns the paths over which `platform-server import --api` writes.
+/// Returns the service of the paths to which `platform-server import --api` writes.
 fn import(platform: &Arc<Platform>, verifier: &Arc<Verifier>, limits: &Limits) -> Import {
     Import::new(Arc::clone(platform), verifier.clone(), limits.clone())
         .kind::<Advisory>()
@@ -183,7 +183,7 @@ fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier>
     let options = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
     let trusted = config.trusted_issuer.iter().map(|url| {
         TrustedIssuer::new(url, options.clone(), fetch.clone(), Arc::new(SystemClock))
-            .with_context(|| format!("the trusted issuer `{url}`"))
+            .with_context(|| format!("invalid trusted issuer `{url}`"))
     });
     let audiences = std::iter::once(url.to_owned()).chain(config.audience.iter().cloned()).collect();
     let options = VerifierOptions {
@@ -192,20 +192,20 @@ fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier>
         audiences,
         cache_bytes: VerifierOptions::CACHE_BYTES,
     };
-    Verifier::new(options, Arc::new(SystemClock)).context("the issuers or audiences of the configuration")
+    Verifier::new(options, Arc::new(SystemClock)).context("invalid issuers or audiences")
 }
 
-/// Returns the token service. Issuers that tenants name are looked for on the public network alone, unless the operator
-/// says otherwise.
+/// Returns the token service. It contacts issuers that tenants name only on the public network, unless the operator
+/// allows private issuers.
 fn tokens(config: &Config, platform: Arc<Platform>, verifier: Arc<Verifier>) -> Result<Sts> {
     let fetch = if config.allow_private_issuers { HttpFetch::new() } else { HttpFetch::public_only() };
     let fetch = Arc::new(fetch.context("cannot set up TLS")?);
     let discovery = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
     let options = StsOptions { platform, verifier, fetch, discovery, clock: Arc::new(SystemClock) };
-    Sts::new(options).context("the token service")
+    Sts::new(options).context("cannot set up the token service")
 }
 
-/// Returns when the first SIGTERM or SIGINT comes; the second ends the process at once.
+/// Returns a future that completes at the first SIGTERM or SIGINT. A second signal ends the process at once.
 fn stopped() -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
@@ -214,7 +214,7 @@ fn stopped() -> Result<impl Future<Output = ()>> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("stopping: open requests are finished first");
+        tracing::info!("stopping: draining open requests");
         tokio::spawn(async move {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -225,11 +225,11 @@ fn stopped() -> Result<impl Future<Output = ()>> {
     })
 }
 
-/// Tells a newcomer what to do next. The first line is for scripts that wait for the server.
+/// Prints the URL of the server and the commands to try next. Scripts that wait for the server read the first line.
 fn announce(config: &Config, address: &str, url: &str) {
     let public = if url == address { String::new() } else { format!("\n  public URL: {url}") };
     let store = match store_path(config) {
-        None => "memory, which ends with this process".to_owned(),
+        None => "memory (lost when the server stops)".to_owned(),
         Some(path) => path.display().to_string(),
     };
     let program = std::env::args().next().unwrap_or_else(|| "platform-server".to_owned());
@@ -238,7 +238,7 @@ fn announce(config: &Config, address: &str, url: &str) {
         dir => format!(" --data-dir {}", word(&dir)),
     };
     let env = format!("{} env{dir}", word(&program));
-    // A server whose output nobody reads goes on.
+    // A closed standard output must not stop the server.
     let _ = writeln!(
         stdout(),
         "Listening on {address}{public}\n  store: {store}\n  docs:  {url}/docs\n\nIn another terminal, paste:\n\n  \
@@ -249,13 +249,13 @@ fn announce(config: &Config, address: &str, url: &str) {
 }
 
 fn log_to_stderr(config: &Config) -> Result<()> {
-    let filter = EnvFilter::try_new(&config.log).context("the log filter")?;
+    let filter = EnvFilter::try_new(&config.log).context("invalid log filter")?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(stderr().is_terminal());
     match config.log_format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),
     }
-    // Panics are caught where they can be, and belong in the log like anything that an operator must know.
+    // Logs panics like other errors, so that the operator sees those that are caught and do not end the process.
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = Backtrace::capture();
         match backtrace.status() {

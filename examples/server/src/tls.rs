@@ -1,4 +1,4 @@
-//! The server's certificate, and its being replaced.
+//! The server's TLS certificate, reloaded when its files change.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,19 +7,19 @@ use platform_http::Tls;
 
 use crate::config::Config;
 
-/// How often a server looks whether its certificate was replaced.
+/// Interval at which a server checks for a new certificate.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns what the configuration says, if anything, and follows its files from then on.
+/// Returns the configured TLS settings, if any, and spawns a task that reloads their files when they change.
 pub(crate) fn open(config: &Config) -> Result<Option<Arc<Tls>>> {
     let (Some(certificate), Some(key)) = (&config.tls_cert, &config.tls_key) else { return Ok(None) };
-    let tls = Arc::new(Tls::from_files(certificate, key).context("cannot speak TLS")?);
-    tokio::spawn(follow(Arc::clone(&tls)));
+    let tls = Arc::new(Tls::from_files(certificate, key).context("cannot set up TLS")?);
+    tokio::spawn(watch(Arc::clone(&tls)));
     Ok(Some(tls))
 }
 
-async fn follow(tls: Arc<Tls>) {
-    let mut told = String::new();
+async fn watch(tls: Arc<Tls>) {
+    let mut reported = String::new();
     loop {
         tokio::time::sleep(INTERVAL).await;
         let read = Arc::clone(&tls);
@@ -30,14 +30,14 @@ async fn follow(tls: Arc<Tls>) {
         match reloaded {
             Ok(Ok(is_new)) => {
                 if is_new {
-                    tracing::info!("new connections get the certificate that replaced the old one");
+                    tracing::info!("reloaded the TLS certificate for new connections");
                 }
-                told.clear();
+                reported.clear();
             }
-            // Once for each fault, and not each second.
-            Ok(Err(error)) if error != told => {
-                tracing::warn!(error, "the certificate was not replaced");
-                told = error;
+            // Logs each error once and not every second.
+            Ok(Err(error)) if error != reported => {
+                tracing::warn!(error, "cannot reload the TLS certificate");
+                reported = error;
             }
             Ok(Err(_)) | Err(_) => {}
         }

@@ -1,4 +1,4 @@
-//! `platform-server token`: a token for an identity.
+//! `platform-server token`: issues an access token for an identity.
 
 use std::{
     io::{Write, stdout},
@@ -24,7 +24,7 @@ pub(crate) fn run(config: &Config, token: &Token) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Issues a token of the server at this URL.
+/// Issues a token with the URL of the server as issuer and audience.
 pub(crate) fn issue(installation: &Installation, url: &str, identity: &Uid, ttl: Duration) -> Result<String> {
     let request = AccessToken { subject: identity, audiences: &[url], ttl, claims: serde_json::Map::new() };
     Ok(installation.issuer(url)?.access_token(&request)?.token)

@@ -1,4 +1,4 @@
-//! The binary as its users meet it: commands, options, and what it says when something is in the way.
+//! Tests the binary as users run it: commands, options, and error messages.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
 
@@ -24,14 +24,14 @@ use serde_json::json;
 use tempfile::tempdir;
 
 #[test]
-fn serve_is_the_default_and_prints_what_to_paste_next() {
+fn serve_is_the_default_command_and_prints_the_commands_to_try_next() {
     let dir = tempdir().unwrap();
     let server = Server::of(&mut program(dir.path(), &["--listen", "127.0.0.1:0"])).unwrap();
     assert!(server.url.starts_with("http://127.0.0.1:"), "{}", server.url);
     assert_eq!(server.next_line().unwrap(), "  store: platform-data/platform.sqlite");
     let lines: Vec<_> = std::iter::from_fn(|| Some(server.next_line()?.trim().to_owned())).take(7).collect();
     let pasted = lines.iter().filter(|line| line.starts_with("eval ") || line.starts_with("curl "));
-    // Whoever has curl sees what a newcomer sees.
+    // A stand-in for curl prints the command lines that the script would run.
     let mut script = vec!["curl() { printf 'curl %s\\n' \"$*\"; }".to_owned()];
     script.extend(pasted.cloned());
     assert_eq!(script.len(), 4, "{lines:?}");
@@ -41,12 +41,12 @@ fn serve_is_the_default_and_prints_what_to_paste_next() {
 }
 
 #[test]
-fn env_and_token_are_good_for_the_server_that_runs_on_the_directory() {
+fn env_and_token_print_tokens_that_the_running_server_accepts() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &["--data-dir", "with 'quotes' and spaces"]);
-    let (mut api, organisation) = api(dir.path(), &["--data-dir", "with 'quotes' and spaces"]);
+    let (mut api, organization) = api(dir.path(), &["--data-dir", "with 'quotes' and spaces"]);
     assert_eq!(api.url, server.url);
-    assert_eq!(api.get("/iam/v2/groups").ok()["groups"][0]["uid"], organisation);
+    assert_eq!(api.get("/iam/v2/groups").ok()["groups"][0]["uid"], organization);
 
     let token = |arguments: &[&str]| {
         run(dir.path(), &[&["token", "--data-dir", "with 'quotes' and spaces"], arguments].concat())
@@ -57,28 +57,28 @@ fn env_and_token_are_good_for_the_server_that_runs_on_the_directory() {
     api.token = token(&["--ttl", "1m"]);
     api.get("/iam/v2/groups").ok();
     api.token = token(&["--identity", "00000000000000000000000000000000000000aa"]);
-    let nobody = api.get(&format!("/iam/v2/groups/{organisation}"));
-    assert!(nobody.status == 401 || nobody.status == 403, "{nobody:?}");
+    let unknown = api.get(&format!("/iam/v2/groups/{organization}"));
+    assert!(unknown.status == 401 || unknown.status == 403, "{unknown:?}");
 }
 
 #[test]
-fn a_token_is_for_a_uid_and_a_time_that_there_are() {
+fn token_rejects_invalid_uids_and_lifetimes() {
     let dir = tempdir().unwrap();
-    for (arguments, told) in [
+    for (arguments, message) in [
         (["--identity", "me"], "must be a uid"),
-        (["--ttl", "1w"], "must be a whole number and s, m, h or d"),
+        (["--ttl", "1w"], "must be an integer followed by s, m, h or d"),
         (["--ttl", "-1h"], ""),
     ] {
         let ran = run(dir.path(), &[&["token"], &arguments[..]].concat());
         assert_eq!(ran.code, Some(2), "{ran:?}");
-        assert!(ran.stderr.contains(told), "{ran:?}");
+        assert!(ran.stderr.contains(message), "{ran:?}");
     }
     drop(Server::start(dir.path(), &["--store", "memory"]));
     assert!(run(dir.path(), &["token", "--ttl", "31d"]).failed().contains("from 1 second to 30 days"));
 }
 
 #[test]
-fn commands_that_need_an_installation_make_none() {
+fn commands_that_need_an_installation_do_not_create_one() {
     let dir = tempdir().unwrap();
     for (place, start) in [("platform-data", "`platform-server serve`"), ("mistyped", "serve --data-dir mistyped`")] {
         for command in [
@@ -89,20 +89,20 @@ fn commands_that_need_an_installation_make_none() {
             &["events", "pending"],
             &["events", "dead"],
         ] {
-            let told = run(dir.path(), &[command, &["--data-dir", place]].concat()).failed();
-            let none = format!("there is no installation in {place}");
-            assert!(told.contains(&none) && told.contains(start) && told.contains("--data-dir"), "{told}");
+            let error = run(dir.path(), &[command, &["--data-dir", place]].concat()).failed();
+            let not_found = format!("no installation in {place}");
+            assert!(error.contains(&not_found) && error.contains(start) && error.contains("--data-dir"), "{error}");
         }
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-    // Neither in a directory that there is.
+    // Nor do they in an existing directory.
     fs::create_dir(dir.path().join("empty")).unwrap();
     run(dir.path(), &["env", "--data-dir", "empty"]).failed();
     assert_eq!(fs::read_dir(dir.path().join("empty")).unwrap().count(), 0);
 }
 
 #[test]
-fn what_a_server_makes_is_its_owners_alone() {
+fn files_are_accessible_to_their_owner_only() {
     for (store, files) in
         [("sqlite:elsewhere", &["elsewhere", "elsewhere-wal"][..]), ("sled:elsewhere", &["elsewhere"])]
     {
@@ -120,40 +120,40 @@ fn what_a_server_makes_is_its_owners_alone() {
 }
 
 #[test]
-fn a_file_that_is_missing_from_an_installation_stops_the_server_with_what_to_do() {
+fn a_server_with_a_missing_file_does_not_start_and_prints_the_remedy() {
     for store in common::STORES {
         for file in ["keys.json", "bootstrap.json"] {
             let dir = tempdir().unwrap();
             drop(Server::start(dir.path(), &["--store", store]));
             let path = dir.path().join("platform-data").join(file);
-            let kept = dir.path().join("kept");
-            fs::rename(&path, &kept).unwrap();
+            let backup = dir.path().join("backup");
+            fs::rename(&path, &backup).unwrap();
             if store == "memory" && file == "bootstrap.json" {
-                // Nothing is left that had its uids.
+                // The memory store, the only other place with these uids, is gone.
                 drop(Server::start(dir.path(), &["--store", store]));
                 continue;
             }
             for command in ["serve", "env", "token"] {
-                let told = refused(dir.path(), &[command, "--store", store, "--listen", "127.0.0.1:0"]);
-                let what = format!("platform-data/{file} is missing");
-                assert!(told.contains(&what) && told.contains("restore it"), "{command} on {store}: {told}");
-                assert!(told.contains("--recreate-missing"), "{command} on {store}: {told}");
+                let error = start_error(dir.path(), &[command, "--store", store, "--listen", "127.0.0.1:0"]);
+                let missing = format!("platform-data/{file} is missing");
+                assert!(error.contains(&missing) && error.contains("restore it"), "{command} on {store}: {error}");
+                assert!(error.contains("--recreate-missing"), "{command} on {store}: {error}");
                 assert!(!path.exists(), "{command} on {store}");
             }
-            // Another store than the one that the files belonged to makes no difference.
-            refused(dir.path(), &["--store", "memory", "--listen", "127.0.0.1:0"]);
-            fs::copy(&kept, &path).unwrap();
+            // Configuring another store makes no difference.
+            start_error(dir.path(), &["--store", "memory", "--listen", "127.0.0.1:0"]);
+            fs::copy(&backup, &path).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
             drop(Server::start(dir.path(), &["--store", store]));
             fs::remove_file(&path).unwrap();
             drop(Server::start(dir.path(), &["--store", store, "--recreate-missing"]));
-            assert_ne!(fs::read(&path).unwrap(), fs::read(&kept).unwrap(), "{file} on {store}");
+            assert_ne!(fs::read(&path).unwrap(), fs::read(&backup).unwrap(), "{file} on {store}");
         }
     }
 }
 
 #[test]
-fn a_first_start_that_was_cut_off_goes_on_where_it_was() {
+fn an_interrupted_first_start_is_continued() {
     for store in ["sqlite:volume/store", "sled:volume"] {
         let dir = tempdir().unwrap();
         fs::create_dir(dir.path().join("volume")).unwrap();
@@ -164,25 +164,25 @@ fn a_first_start_that_was_cut_off_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_store_that_is_missing_beside_its_keys_is_made_empty_and_the_log_says_so() {
+fn a_missing_store_is_recreated_empty_with_a_warning() {
     for store in ["sqlite", "sled"] {
         let dir = tempdir().unwrap();
         let server = Server::start(dir.path(), &["--store", store]);
         server.terminate();
         let first = server.wait().stderr;
-        let told = "this installation had no store here: an empty one is made";
-        assert!(!first.contains(told), "{first}");
+        let warning = "this installation has no store here: creating an empty one";
+        assert!(!first.contains(warning), "{first}");
         let server = Server::start(dir.path(), &["--store", store]);
         server.terminate();
-        let there = server.wait().stderr;
-        assert!(!there.contains(told), "{there}");
+        let second = server.wait().stderr;
+        assert!(!second.contains(warning), "{second}");
         let path = dir.path().join(format!("platform-data/platform.{store}"));
         fs::rename(&path, dir.path().join("moved")).unwrap();
         let server = Server::start(dir.path(), &["--store", store]);
-        let (api, organisation) = api(dir.path(), &[]);
-        assert_eq!(api.get("/iam/v2/groups").ok()["groups"][0]["uid"], organisation);
+        let (api, organization) = api(dir.path(), &[]);
+        assert_eq!(api.get("/iam/v2/groups").ok()["groups"][0]["uid"], organization);
         let log = server.kill();
-        assert!(log.contains(told) && log.contains("WARN"), "{log}");
+        assert!(log.contains(warning) && log.contains("WARN"), "{log}");
     }
 }
 
@@ -191,34 +191,34 @@ fn env_waits_while_a_server_starts_and_prints_a_token_of_that_server() {
     let dir = tempdir().unwrap();
     drop(Server::start(dir.path(), &["--store", "memory"]));
     let data = dir.path().join("platform-data");
-    // As a server does until it has written its URL.
-    let starting = fs::File::open(&data).unwrap();
-    starting.lock().unwrap();
+    // A server holds this lock until it has written its URL.
+    let start_lock = fs::File::open(&data).unwrap();
+    start_lock.lock().unwrap();
     let mut env = program(dir.path(), &["env"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
     wait_for_lock(&mut env);
     fs::write(data.join("server-url"), "http://127.0.0.1:7\n").unwrap();
-    drop(starting);
+    drop(start_lock);
     let printed = env.wait_with_output().unwrap();
     let printed = String::from_utf8(printed.stdout).unwrap();
     assert!(printed.starts_with("export API='http://127.0.0.1:7'\n"), "{printed}");
 }
 
 #[test]
-fn a_server_listens_only_when_env_finds_its_url() {
+fn a_server_records_its_url_before_it_listens() {
     let dir = tempdir().unwrap();
     drop(Server::start(dir.path(), &["--store", "memory"]));
     let data = dir.path().join("platform-data");
     fs::remove_file(data.join("server-url")).unwrap();
-    let at_work = fs::File::open(&data).unwrap();
-    at_work.lock().unwrap();
-    // An address that was free a moment ago.
+    let start_lock = fs::File::open(&data).unwrap();
+    start_lock.lock().unwrap();
+    // Picks a free address; the listener is dropped at once.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut serve = program(dir.path(), &["--store", "memory", "--listen", &address.to_string()]);
     let mut serve = serve.stdout(std::process::Stdio::null()).spawn().unwrap();
     wait_for_lock(&mut serve);
     assert!(TcpStream::connect(address).is_err(), "it listens");
     assert!(!data.join("server-url").exists());
-    drop(at_work);
+    drop(start_lock);
     while TcpStream::connect(address).is_err() {
         assert!(serve.try_wait().unwrap().is_none(), "it ended");
         std::thread::yield_now();
@@ -230,42 +230,42 @@ fn a_server_listens_only_when_env_finds_its_url() {
 
 /// Waits until a process waits for a file lock.
 fn wait_for_lock(process: &mut Child) {
-    // The system lists who waits for a lock with an arrow and their process.
+    // The system lists each process that waits for a lock with an arrow and the process id.
     let pid = process.id().to_string();
     let waits = |line: &str| line.contains("->") && line.split_whitespace().any(|word| word == pid);
     while !fs::read_to_string("/proc/locks").unwrap().lines().any(waits) {
         if let Some(status) = process.try_wait().unwrap() {
-            panic!("it did not wait: {status}");
+            panic!("the process did not wait: {status}");
         }
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn env_does_not_guess_the_url_of_a_server_that_never_listened() {
+fn env_without_a_recorded_url_fails_instead_of_guessing() {
     let dir = tempdir().unwrap();
     drop(Server::start(dir.path(), &["--store", "memory"]));
     fs::remove_file(dir.path().join("platform-data/server-url")).unwrap();
     for command in ["env", "token"] {
-        let told = run(dir.path(), &[command]).failed();
-        assert!(told.contains("no server has listened on platform-data yet"), "{told}");
+        let error = run(dir.path(), &[command]).failed();
+        assert!(error.contains("no server has run on platform-data yet"), "{error}");
         run(dir.path(), &[command, "--public-url", "https://api.example.com"]).ok();
         run(dir.path(), &[command, "--listen", "127.0.0.1:8081"]).ok();
     }
 }
 
 #[test]
-fn health_needs_no_token_and_tells_a_server_that_works() {
+fn health_checks_need_no_token_and_succeed_on_a_healthy_server() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &["--store", "memory"]);
     for path in ["/livez", "/readyz"] {
-        let answer = raw(&server, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n"));
-        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(r#"{"status":"SERVING"}"#), "{answer}");
+        let response = raw(&server, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n"));
+        assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with(r#"{"status":"SERVING"}"#), "{response}");
     }
 }
 
 #[test]
-fn flags_win_over_variables_and_variables_over_the_file() {
+fn flags_override_variables_and_variables_override_the_file() {
     let dir = tempdir().unwrap();
     fs::write(
         dir.path().join("server.toml"),
@@ -288,7 +288,7 @@ fn flags_win_over_variables_and_variables_over_the_file() {
 }
 
 #[test]
-fn an_empty_variable_counts_as_none() {
+fn an_empty_variable_counts_as_unset() {
     let dir = tempdir().unwrap();
     let mut command = program(dir.path(), &["--listen", "127.0.0.1:0", "--store", "memory"]);
     for variable in ["CONFIG", "DATA_DIR", "PUBLIC_URL", "AUDIENCE", "OPERATOR", "CORS_ORIGIN", "MAX_BODY", "LOG"] {
@@ -299,7 +299,7 @@ fn an_empty_variable_counts_as_none() {
 }
 
 #[test]
-fn what_can_be_repeated_is_repeated_by_flag_comma_and_array() {
+fn a_repeatable_option_is_repeated_by_flag_comma_or_array() {
     let dir = tempdir().unwrap();
     let (one, two) = ("https://one.example", "https://two.example");
     fs::write(dir.path().join("two.toml"), format!("cors-origin = ['{one}', '{two}']")).unwrap();
@@ -320,12 +320,12 @@ fn what_can_be_repeated_is_repeated_by_flag_comma_and_array() {
 }
 
 #[test]
-fn options_that_are_wrong_end_with_code_2_and_files_that_are_wrong_with_code_1() {
+fn invalid_options_exit_with_code_2_and_invalid_files_with_code_1() {
     let dir = tempdir().unwrap();
-    for (arguments, told) in [
+    for (arguments, message) in [
         (&["--store", "mysql"][..], "must be sqlite, sqlite:PATH, sled, sled:PATH or memory"),
         (&["--store", "postgres://db"], "PostgreSQL is not supported yet"),
-        (&["--store", "sqlite:"], "the path after the colon is missing"),
+        (&["--store", "sqlite:"], "missing path after the colon"),
         (&["--listen", "here"], "invalid socket address"),
         (&["--operator", "me"], "must be a uid"),
         (&["--max-body", "lots"], "invalid digit"),
@@ -334,21 +334,21 @@ fn options_that_are_wrong_end_with_code_2_and_files_that_are_wrong_with_code_1()
     ] {
         let ran = run(dir.path(), arguments);
         assert_eq!(ran.code, Some(2), "{ran:?}");
-        assert!(ran.stderr.contains(told), "{ran:?}");
+        assert!(ran.stderr.contains(message), "{ran:?}");
     }
-    assert!(refused(dir.path(), &["--config", "missing.toml"]).contains("cannot read missing.toml"));
+    assert!(start_error(dir.path(), &["--config", "missing.toml"]).contains("cannot read missing.toml"));
     fs::write(dir.path().join("wrong.toml"), "lisen = 1").unwrap();
-    let told = refused(dir.path(), &["--config", "wrong.toml"]);
-    assert!(told.contains("wrong.toml: there is no option `lisen`"), "{told}");
-    let told = refused(dir.path(), &["--listen", "0.0.0.0:0"]);
-    assert!(told.contains("give --public-url"), "{told}");
-    let told = refused(dir.path(), &["--public-url", "ftp://x", "--store", "memory"]);
-    assert!(told.contains("the public URL `ftp://x`"), "{told}");
+    let error = start_error(dir.path(), &["--config", "wrong.toml"]);
+    assert!(error.contains("wrong.toml: unknown option `lisen`"), "{error}");
+    let error = start_error(dir.path(), &["--listen", "0.0.0.0:0"]);
+    assert!(error.contains("set --public-url"), "{error}");
+    let error = start_error(dir.path(), &["--public-url", "ftp://x", "--store", "memory"]);
+    assert!(error.contains("invalid public URL `ftp://x`"), "{error}");
     assert!(!dir.path().join("server-url").exists());
 }
 
 #[test]
-fn help_and_version_are_for_reading() {
+fn help_and_version_are_printed() {
     let dir = tempdir().unwrap();
     let help = run(dir.path(), &["--help"]).ok();
     for word in
@@ -359,33 +359,33 @@ fn help_and_version_are_for_reading() {
     assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     assert!(run(dir.path(), &["help", "token"]).ok().contains("--ttl"));
     assert!(run(dir.path(), &["--version"]).ok().starts_with("platform-server 0."));
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "asking for help leaves nothing behind");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "help creates no files");
 }
 
 #[test]
-fn sigterm_lets_open_requests_finish_and_ends_with_code_0() {
+fn sigterm_drains_open_requests_and_exits_with_code_0() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
-    let (api, organisation) = api(dir.path(), &[]);
+    let (api, organization) = api(dir.path(), &[]);
     let body = json!({"name": "written while the server stops"}).to_string();
     let mut open = connect(&server);
     let head = format!(
-        "POST /registry/v2/repos/{organisation} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\
+        "POST /registry/v2/repos/{organization} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\
          Content-Length: {}\r\nExpect: 100-continue\r\n\r\n",
         api.token,
         body.len()
     );
     open.write_all(head.as_bytes()).unwrap();
-    // The server asks for the body once it has begun with the request.
-    let mut asked = [0; 25];
-    open.read_exact(&mut asked).unwrap();
-    assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+    // The server requests the body once it has started to handle the request.
+    let mut interim = [0; 25];
+    open.read_exact(&mut interim).unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
     server.terminate();
     while TcpStream::connect(server.url.trim_start_matches("http://")).is_ok() {}
     open.write_all(body.as_bytes()).unwrap();
-    let mut answer = String::new();
-    open.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let mut response = String::new();
+    open.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
     let ran = server.wait();
     assert_eq!(ran.code, Some(0), "{ran:?}");
 
@@ -396,7 +396,7 @@ fn sigterm_lets_open_requests_finish_and_ends_with_code_0() {
 }
 
 #[test]
-fn sigterm_at_once_ends_with_code_0() {
+fn sigterm_right_after_the_start_exits_with_code_0() {
     for store in common::STORES {
         let dir = tempdir().unwrap();
         let server = Server::start(dir.path(), &["--store", store]);
@@ -407,72 +407,72 @@ fn sigterm_at_once_ends_with_code_0() {
 }
 
 #[test]
-fn a_second_server_on_a_store_is_refused() {
+fn a_second_server_on_a_store_is_rejected() {
     for store in ["sqlite", "sled"] {
         let dir = tempdir().unwrap();
         let server = Server::start(dir.path(), &["--store", store]);
-        let told = refused(dir.path(), &["--store", store, "--listen", "127.0.0.1:0"]);
-        let in_use = |told: &str| told.contains("in use") || told.contains("has it open");
-        assert!(in_use(&told) && told.contains("platform-data/platform.s"), "{told}");
-        let told = run(dir.path(), &["check", "--store", store]).failed();
-        assert!(in_use(&told), "{told}");
-        // The first goes on, and `env` still names it.
+        let error = start_error(dir.path(), &["--store", store, "--listen", "127.0.0.1:0"]);
+        let in_use = |error: &str| error.contains("in use") || error.contains("has it open");
+        assert!(in_use(&error) && error.contains("platform-data/platform.s"), "{error}");
+        let error = run(dir.path(), &["check", "--store", store]).failed();
+        assert!(in_use(&error), "{error}");
+        // The first server continues to serve, and `env` still prints its URL.
         let (api, _) = api(dir.path(), &[]);
         assert_eq!(api.url, server.url);
         api.get("/iam/v2/groups").ok();
-        // When it has ended, however it ended, another may take its place.
+        // After it has ended, even by SIGKILL, another server can open the store.
         server.kill();
         drop(Server::start(dir.path(), &["--store", store]));
     }
 }
 
 #[test]
-fn a_port_in_use_is_told_before_the_store_is_touched() {
+fn a_port_in_use_is_reported_before_the_store_is_created() {
     let dir = tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let told = refused(dir.path(), &["--listen", &address]);
-    assert!(told.contains(&format!("another program listens on {address}")) && told.contains("--listen"), "{told}");
+    let error = start_error(dir.path(), &["--listen", &address]);
+    assert!(error.contains(&format!("{address} is in use")) && error.contains("--listen"), "{error}");
     assert!(!dir.path().join("platform-data/platform.sqlite").exists());
 }
 
 #[test]
-fn a_data_directory_or_store_that_cannot_be_made_is_told_by_name() {
+fn errors_name_a_data_directory_or_store_that_cannot_be_created() {
     let dir = tempdir().unwrap();
     fs::write(dir.path().join("file"), "not a directory").unwrap();
     let any_port = ["--listen", "127.0.0.1:0"];
-    let told = refused(dir.path(), &[&any_port[..], &["--data-dir", "file/data"]].concat());
-    assert!(told.contains("`file"), "{told}");
+    let error = start_error(dir.path(), &[&any_port[..], &["--data-dir", "file/data"]].concat());
+    assert!(error.contains("`file"), "{error}");
     for store in ["sqlite:missing/store", "sled:missing/store", "sqlite:file", "sled:file", "sqlite:.", "sled:."] {
-        let told = refused(dir.path(), &[&any_port[..], &["--store", store]].concat());
+        let error = start_error(dir.path(), &[&any_port[..], &["--store", store]].concat());
         let (_, path) = store.split_once(':').unwrap();
-        assert!(told.contains(path), "{store}: {told}");
+        assert!(error.contains(path), "{store}: {error}");
     }
     assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"not a directory");
 }
 
 #[test]
-fn keys_that_others_can_read_are_refused() {
+fn keys_that_other_users_can_read_are_rejected() {
     let dir = tempdir().unwrap();
     drop(Server::start(dir.path(), &["--store", "memory"]));
     let keys = dir.path().join("platform-data/keys.json");
     fs::set_permissions(&keys, fs::Permissions::from_mode(0o644)).unwrap();
     for command in ["env", "token", "serve"] {
-        let told = refused(dir.path(), &[command, "--listen", "127.0.0.1:0"]);
-        assert!(told.contains("chmod 600"), "{told}");
+        let error = start_error(dir.path(), &[command, "--listen", "127.0.0.1:0"]);
+        assert!(error.contains("chmod 600"), "{error}");
     }
 }
 
 #[test]
-fn check_needs_a_store_and_finds_a_new_one_sound() {
+fn check_needs_a_store_and_finds_no_damage_in_a_new_one() {
     let dir = tempdir().unwrap();
-    assert!(run(dir.path(), &["check"]).failed().contains("there is no store at platform-data/platform.sqlite"));
+    assert!(run(dir.path(), &["check"]).failed().contains("no store at platform-data/platform.sqlite"));
     assert!(run(dir.path(), &["check", "--store", "memory"]).failed().contains("nothing to check"));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     for store in ["sqlite", "sled"] {
         drop(Server::start(dir.path(), &["--store", store]));
         let ran = run(dir.path(), &["check", "--store", store]);
-        assert!(ran.stderr.ends_with("is sound\n"), "{ran:?}");
+        assert!(ran.stderr.starts_with("no damage found in platform-data/"), "{ran:?}");
         assert_eq!(ran.ok(), "");
     }
 }
@@ -482,14 +482,14 @@ fn check_finds_events_whose_data_is_missing() {
     for store in ["sqlite", "sled"] {
         let dir = tempdir().unwrap();
         let server = Server::start(dir.path(), &["--store", store]);
-        let (api, organisation) = api(dir.path(), &[]);
+        let (api, organization) = api(dir.path(), &[]);
         for _ in 0..2 {
             let body = serde_json::json!({ "sink": "https://receiver.invalid/" });
-            api.post(&format!("/events/v2/subscriptions/{organisation}"), &body).ok();
+            api.post(&format!("/events/v2/subscriptions/{organization}"), &body).ok();
         }
         let aliases: Vec<_> = (0..100).map(|n| format!("library/{n}{}:latest", "a".repeat(100))).collect();
         let repo = serde_json::json!({ "name": "nginx", "aliases": aliases });
-        api.post(&format!("/registry/v2/repos/{organisation}"), &repo).ok();
+        api.post(&format!("/registry/v2/repos/{organization}"), &repo).ok();
         server.terminate();
         assert_eq!(server.wait().code, Some(0));
         assert_eq!(run(dir.path(), &["check", "--store", store]).ok(), "", "{store}");
@@ -499,19 +499,19 @@ fn check_finds_events_whose_data_is_missing() {
             "sqlite" => Box::new(SqliteStore::open(path).unwrap()),
             _ => Box::new(SledStore::open(path).unwrap()),
         };
-        let delete = vec![Delete::Below(Uid::opaque(&*organisation), vec!["EventBody"])];
+        let delete = vec![Delete::Below(Uid::opaque(&*organization), vec!["EventBody"])];
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(open.commit(Commit { delete, ..Commit::default() })).unwrap();
         drop(open);
         let ran = run(dir.path(), &["check", "--store", store]);
         assert_eq!(ran.code, Some(1), "{ran:?}");
         assert_eq!(ran.stdout.matches("is missing").count(), 2, "{ran:?}");
-        assert!(ran.stdout.contains(&format!("the data {organisation}/")), "{ran:?}");
+        assert!(ran.stdout.contains(&format!("the data {organization}/")), "{ran:?}");
     }
 }
 
 #[test]
-fn the_log_has_a_line_for_each_request_and_no_secret() {
+fn the_log_has_a_line_per_request_and_no_secrets() {
     for format in ["text", "json"] {
         let dir = tempdir().unwrap();
         let server = Server::start(dir.path(), &["--store", "memory", "--log-format", format]);
@@ -537,11 +537,11 @@ fn the_log_has_a_line_for_each_request_and_no_secret() {
 }
 
 #[test]
-fn requests_that_anybody_can_send_leave_no_errors_in_the_log() {
+fn unauthenticated_requests_log_no_errors() {
     let dir = tempdir().unwrap();
-    let away = ["--trusted-issuer", "http://127.0.0.1:1", "--allow-http-issuers", "--store", "memory"];
-    let server = Server::start(dir.path(), &away);
-    // Of an issuer that is trusted and away; the signature is nobody's.
+    let unreachable = ["--trusted-issuer", "http://127.0.0.1:1", "--allow-http-issuers", "--store", "memory"];
+    let server = Server::start(dir.path(), &unreachable);
+    // A token of the trusted issuer, which is unreachable, with an invalid signature.
     let token = "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJodHRwOi8vMTI3LjAuMC4xOjEiLCJzdWIiOiJhIiwiYXVkIjoieCIsImV4cCI6OTk5OTk5OTk5OX0.AAAA";
     let api = common::Api::new(&server.url, token);
     for path in ["/iam/v2/groups", "/sts/exchange?aud=x", "/auth/v1/ok"] {
@@ -550,12 +550,12 @@ fn requests_that_anybody_can_send_leave_no_errors_in_the_log() {
         }
     }
     for path in ["/nothing", "/sts/headless_sessions", "/registry/v2/repos?page_size=x"] {
-        let answer = api.with_token("x").get(path);
-        assert!(answer.status >= 400, "{answer:?}");
+        let response = api.with_token("x").get(path);
+        assert!(response.status >= 400, "{response:?}");
     }
     let log = server.kill();
     assert!(!log.contains("ERROR"), "{log}");
-    assert_eq!(log.matches("WARN").count(), 1, "the issuer, once an interval: {log}");
+    assert_eq!(log.matches("WARN").count(), 1, "one warning about the issuer per interval: {log}");
 }
 
 #[test]
@@ -564,7 +564,7 @@ fn the_server_publishes_its_issuer_under_its_public_url() {
     let server = Server::start(dir.path(), &["--store", "memory", "--public-url", "https://api.example.com/"]);
     assert_eq!(server.next_line().unwrap(), "  public URL: https://api.example.com");
     let (mut api, _) = api(dir.path(), &[]);
-    assert_eq!(api.url, "https://api.example.com", "the directory remembers the URL");
+    assert_eq!(api.url, "https://api.example.com", "the URL is recorded in the data directory");
     api.url = server.url.clone();
     api.get("/iam/v2/groups").ok();
     let document = api.get("/.well-known/openid-configuration").ok();
@@ -573,9 +573,9 @@ fn the_server_publishes_its_issuer_under_its_public_url() {
     assert!(api.get("/.well-known/jwks.json").ok()["keys"][0]["n"].is_string());
 }
 
-/// Returns why no server starts.
+/// Returns the error with which a server fails to start.
 #[track_caller]
-fn refused(dir: &Path, arguments: &[&str]) -> String {
+fn start_error(dir: &Path, arguments: &[&str]) -> String {
     Server::of(&mut program(dir, arguments)).map(|server| format!("it started: {server:?}")).unwrap_err().failed()
 }
 
@@ -583,11 +583,11 @@ fn connect(server: &Server) -> TcpStream {
     TcpStream::connect(server.url.trim_start_matches("http://")).unwrap()
 }
 
-/// Sends the beginning of a request and returns all that comes back.
+/// Sends the head of a request and returns the raw response.
 fn raw(server: &Server, head: &str) -> String {
     let mut stream = connect(server);
     stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
 }

@@ -1,7 +1,7 @@
-//! What is beyond the server's power: full disks, files that are read-only or damaged, and two servers on one store.
+//! Faults of the environment: full disks, read-only or damaged files, and two servers on one store.
 //!
-//! Whatever happens, requests are answered, errors are structured, nothing that was acknowledged is lost, and nothing
-//! is shown that was not written.
+//! In each case requests get a response, errors are structured, no acknowledged write is lost, and no data is returned
+//! that was never written.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
 
@@ -15,48 +15,48 @@ use std::{
     process::Command,
 };
 
-use common::{Answer, Api, Disk, Server, api, program, run};
+use common::{Api, Disk, Response, Server, api, program, run};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
 #[test]
-fn a_full_disk_refuses_writes_of_sqlite_until_there_is_room() {
-    a_full_disk_refuses_writes_until_there_is_room("sqlite");
+fn sqlite_rejects_writes_while_the_disk_is_full() {
+    rejects_writes_while_the_disk_is_full("sqlite");
 }
 
 #[test]
-fn a_full_disk_refuses_writes_of_sled_until_there_is_room() {
-    a_full_disk_refuses_writes_until_there_is_room("sled");
+fn sled_rejects_writes_while_the_disk_is_full() {
+    rejects_writes_while_the_disk_is_full("sled");
 }
 
-fn a_full_disk_refuses_writes_until_there_is_room(store: &str) {
+fn rejects_writes_while_the_disk_is_full(store: &str) {
     let Some(mut disk) = Disk::new(24) else { return };
     let dir = tempdir().unwrap();
-    let ballast = disk.place("ballast").display().to_string();
+    let ballast = disk.file("ballast").display().to_string();
     disk.run(&format!("head -c 6000000 /dev/zero > {ballast}"));
-    let on_disk = format!("{store}:{}", disk.place("store").display());
-    let serve = on(dir.path(), &on_disk);
+    let on_disk = format!("{store}:{}", disk.file("store").display());
+    let serve = serve_on(dir.path(), &on_disk);
     let server = Server::of(&mut disk.enter(&serve)).unwrap_or_else(|ran| panic!("{ran:?}"));
-    let (api, organisation) = api(dir.path(), &["--data-dir", &data_dir(dir.path())]);
+    let (api, organization) = api(dir.path(), &["--data-dir", &data_dir(dir.path())]);
 
-    let (written, refused) = write_until_refused(&api, &organisation);
-    assert_eq!(refused.error(429)["details"][0]["reason"], "RESOURCE_EXHAUSTED", "{refused:?}");
+    let (written, rejected) = write_until_rejected(&api, &organization);
+    assert_eq!(rejected.error(429)["details"][0]["reason"], "RESOURCE_EXHAUSTED", "{rejected:?}");
     assert!(written.len() > 10, "{written:?}");
-    // Reads go on, and writes are refused in the same way, for as long as it lasts.
+    // While the disk is full, reads succeed and writes are rejected with the same error.
     assert_eq!(repos(&api), written);
-    let told = api.get("/readyz").error(503);
-    assert_eq!(told["message"], "The store is full");
+    let error = api.get("/readyz").error(503);
+    assert_eq!(error["message"], "The store is full");
     assert_eq!(api.get("/livez").status, 200, "a restart would not help");
     for _ in 0..3 {
-        write(&api, &organisation, written.len()).error(429);
+        write(&api, &organization, written.len()).error(429);
     }
     assert_eq!(repos(&api), written);
-    // With room again there is nothing to restart.
+    // Once there is free space, the server recovers without a restart.
     disk.run(&format!("rm {ballast}"));
     let mut written = written;
-    // Nobody need write for it to be seen.
+    // The server detects it even without a write.
     until(|| api.get("/readyz").status == 200);
-    written.push(write(&api, &organisation, written.len()).ok());
+    written.push(write(&api, &organization, written.len()).ok());
     assert_eq!(repos(&api), written);
 
     let log = server.kill();
@@ -69,36 +69,36 @@ fn a_full_disk_refuses_writes_until_there_is_room(store: &str) {
 }
 
 #[test]
-fn a_file_of_sqlite_that_may_not_grow_loses_nothing() {
-    a_file_that_may_not_grow_loses_nothing("sqlite");
+fn sqlite_loses_no_acknowledged_write_if_its_file_cannot_grow() {
+    loses_no_acknowledged_write_if_the_file_cannot_grow("sqlite");
 }
 
 #[test]
-fn a_file_of_sled_that_may_not_grow_loses_nothing() {
-    a_file_that_may_not_grow_loses_nothing("sled");
+fn sled_loses_no_acknowledged_write_if_its_file_cannot_grow() {
+    loses_no_acknowledged_write_if_the_file_cannot_grow("sled");
 }
 
-/// A write that fails with anything but "no room" leaves a file of which nobody knows what it holds: no more is
-/// written, and a restart finds all that was acknowledged.
-fn a_file_that_may_not_grow_loses_nothing(store: &str) {
+/// After a write that fails with an error other than "no space left", the contents of the file are unknown: the store
+/// accepts no more writes, and a restart finds every acknowledged write.
+fn loses_no_acknowledged_write_if_the_file_cannot_grow(store: &str) {
     let dir = tempdir().unwrap();
-    let serve = on(dir.path(), store);
+    let serve = serve_on(dir.path(), store);
     let mut limited = Command::new("sh");
-    // The signal that the limit sends is ignored, so that the write fails. 4,096 blocks are 2 or 4 MB.
+    // Ignores the signal that the limit sends, so that the write fails instead. 4,096 blocks are 2 or 4 MB.
     limited.args(["-c", "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\""]);
     limited.arg(serve.get_program()).args(serve.get_args()).current_dir(dir.path());
     let server = Server::of(&mut limited).unwrap_or_else(|ran| panic!("{ran:?}"));
     let arguments = ["--data-dir", &data_dir(dir.path())];
-    let (api, organisation) = api(dir.path(), &arguments);
+    let (api, organization) = api(dir.path(), &arguments);
     assert_eq!((api.get("/livez").status, api.get("/readyz").status), (200, 200));
     assert_eq!(grpc_health(&server), SERVING);
-    let (mut written, refused) = write_until_refused(&api, &organisation);
-    refused.error(503);
+    let (mut written, rejected) = write_until_rejected(&api, &organization);
+    rejected.error(503);
     for path in ["/livez", "/readyz"] {
-        assert_eq!(api.get(path).error(503)["message"], "The store writes no more: restart the server");
+        assert_eq!(api.get(path).error(503)["message"], "The store accepts no more writes; restart the server");
     }
     until(|| grpc_health(&server) == NOT_SERVING);
-    let again = write(&api, &organisation, written.len() + 1);
+    let again = write(&api, &organization, written.len() + 1);
     again.error(again.status);
     for path in ["/registry/v2/repos", "/iam/v2/groups", "/iam/v2/roles"] {
         let read = api.get(path);
@@ -109,69 +109,68 @@ fn a_file_that_may_not_grow_loses_nothing(store: &str) {
     assert!(!log.contains("panicked"), "{log}");
     assert_eq!(log.matches(STOPPED).count(), 1, "{log}");
 
-    let _again = Server::of(&mut on(dir.path(), store)).unwrap_or_else(|ran| panic!("{ran:?}"));
+    let _again = Server::of(&mut serve_on(dir.path(), store)).unwrap_or_else(|ran| panic!("{ran:?}"));
     let (api, _) = common::api(dir.path(), &arguments);
-    let there = repos(&api);
-    // The write that failed was not acknowledged, and may have been done all the same.
-    assert!(there.len() <= written.len() + 1, "{} of {}", there.len(), written.len());
-    assert_eq!(there[..written.len()], written);
-    written = there;
-    written.push(write(&api, &organisation, 9_999).ok());
+    let stored = repos(&api);
+    // The failed write was not acknowledged, and may have been applied nevertheless.
+    assert!(stored.len() <= written.len() + 1, "{} of {}", stored.len(), written.len());
+    assert_eq!(stored[..written.len()], written);
+    written = stored;
+    written.push(write(&api, &organization, 9_999).ok());
     assert_eq!(repos(&api), written);
 }
 
 const SERVING: u8 = 1;
 const NOT_SERVING: u8 = 2;
 
-/// Returns the status that the gRPC health service answers, by gRPC-Web.
+/// Returns the status of the gRPC health service, called over gRPC-Web.
 fn grpc_health(server: &Server) -> u8 {
     let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
     let head = "POST /grpc.health.v1.Health/Check HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
     let head = format!("{head}Content-Type: application/grpc-web+proto\r\nContent-Length: 5\r\n\r\n");
     stream.write_all(&[head.as_bytes(), &[0; 5]].concat()).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    // A message of two bytes, whose first field is the status.
-    let message = answer.windows(7).find(|bytes| bytes.starts_with(&[0, 0, 0, 0, 2, 8])).unwrap();
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).unwrap();
+    // The frame of a message of two bytes, whose first field is the status.
+    let message = response.windows(7).find(|bytes| bytes.starts_with(&[0, 0, 0, 0, 2, 8])).unwrap();
     message[6]
 }
 
-/// What the log says once when the store writes no more.
-const STOPPED: &str = "the store writes no more until this server is restarted";
+/// The log message, logged once, of a store that accepts no more writes.
+const STOPPED: &str = "the store accepts no more writes until this server is restarted";
 
 #[test]
-fn a_server_whose_store_writes_no_more_ends_for_a_supervisor_to_start_it_again() {
+fn a_server_exits_for_a_restart_when_its_store_accepts_no_more_writes() {
     for store in ["sqlite", "sled"] {
         let dir = tempdir().unwrap();
-        let serve = on(dir.path(), store);
+        let serve = serve_on(dir.path(), store);
         let mut limited = Command::new("sh");
         limited.args(["-c", "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\" --on-store-failure exit"]);
         limited.arg(serve.get_program()).args(serve.get_args().filter(|argument| *argument != ON_FAILURE));
         let server = Server::of(limited.current_dir(dir.path())).unwrap_or_else(|ran| panic!("{ran:?}"));
-        let (api, organisation) = api(dir.path(), &["--data-dir", &data_dir(dir.path())]);
-        write_until_refused(&api, &organisation).1.error(503);
-        let told = server.wait();
-        assert_eq!(told.code, Some(1), "{told:?}");
-        assert!(told.stderr.contains(STOPPED), "{told:?}");
-        assert!(told.stderr.lines().last().unwrap().starts_with("platform-server: "), "{told:?}");
+        let (api, organization) = api(dir.path(), &["--data-dir", &data_dir(dir.path())]);
+        write_until_rejected(&api, &organization).1.error(503);
+        let ran = server.wait();
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.stderr.contains(STOPPED), "{ran:?}");
+        assert!(ran.stderr.lines().last().unwrap().starts_with("platform-server: "), "{ran:?}");
     }
 }
 
 #[test]
-fn a_store_that_may_not_be_written_is_refused_by_name() {
+fn the_error_for_a_read_only_store_names_its_path() {
     for store in ["sqlite", "sled"] {
         let Some(mut disk) = Disk::new(24) else { return };
         let dir = tempdir().unwrap();
-        let on_disk = format!("{store}:{}", disk.place("store").display());
-        let serve = on(dir.path(), &on_disk);
+        let on_disk = format!("{store}:{}", disk.file("store").display());
+        let serve = serve_on(dir.path(), &on_disk);
         let server = Server::of(&mut disk.enter(&serve)).unwrap_or_else(|ran| panic!("{ran:?}"));
         server.terminate();
         assert_eq!(server.wait().code, Some(0));
         disk.write_protect();
-        let refused = Server::of(&mut disk.enter(&serve)).map(|_| "it started").unwrap_err();
-        let told = refused.failed();
-        assert!(told.contains(&disk.place("store").display().to_string()), "{told}");
-        assert!(told.contains("cannot be written") || told.contains("Read-only"), "{told}");
+        let error = Server::of(&mut disk.enter(&serve)).map(|_| "it started").unwrap_err().failed();
+        assert!(error.contains(&disk.file("store").display().to_string()), "{error}");
+        assert!(error.contains("cannot be written") || error.contains("Read-only"), "{error}");
     }
 }
 
@@ -186,45 +185,45 @@ fn servers_with_data_directories_of_their_own_cannot_share_a_store() {
             let arguments = ["--listen", "127.0.0.1:0", "--data-dir", data, "--store", &store];
             Server::of(&mut program(dir.path(), &arguments))
         };
-        // The second has an installation, to which a store of its own belonged.
+        // The second installation already has its own store.
         start("two", "stores/other").unwrap().kill();
         let _first = start("one", "stores/store").unwrap();
         std::os::unix::fs::symlink(dir.path().join("stores/store"), dir.path().join("alias")).unwrap();
         for path in ["stores/store", "linked/store", "alias"] {
-            let told = start("two", path).map(|_| format!("{path}: it started")).unwrap_err().failed();
-            assert!(told.contains("in use") || told.contains("has it open"), "{path}: {told}");
+            let error = start("two", path).map(|_| format!("{path}: it started")).unwrap_err().failed();
+            assert!(error.contains("in use") || error.contains("has it open"), "{path}: {error}");
         }
     }
 }
 
 #[test]
-fn a_damaged_file_of_sqlite_shows_nothing_that_was_not_written() {
-    a_damaged_file_shows_nothing_that_was_not_written("sqlite", "platform.sqlite");
+fn sqlite_with_a_damaged_file_returns_no_data_that_was_not_written() {
+    returns_no_data_that_was_not_written("sqlite", "platform.sqlite");
 }
 
 #[test]
-fn a_damaged_file_of_sled_shows_nothing_that_was_not_written() {
-    a_damaged_file_shows_nothing_that_was_not_written("sled", "platform.sled/db");
+fn sled_with_a_damaged_file_returns_no_data_that_was_not_written() {
+    returns_no_data_that_was_not_written("sled", "platform.sled/db");
 }
 
-fn a_damaged_file_shows_nothing_that_was_not_written(store: &str, file: &str) {
+fn returns_no_data_that_was_not_written(store: &str, file: &str) {
     let seed = fastrand::u64(..1_000_000);
     let mut rng = fastrand::Rng::with_seed(seed);
     let dir = tempdir().unwrap();
-    let server = Server::of(&mut on(dir.path(), store)).unwrap_or_else(|ran| panic!("{ran:?}"));
+    let server = Server::of(&mut serve_on(dir.path(), store)).unwrap_or_else(|ran| panic!("{ran:?}"));
     let arguments = ["--data-dir", &data_dir(dir.path())];
-    let (api, organisation) = api(dir.path(), &arguments);
+    let (api, organization) = api(dir.path(), &arguments);
     for number in 0..40 {
-        let repo = write(&api, &organisation, number).ok();
+        let repo = write(&api, &organization, number).ok();
         let body = json!({"name": "latest", "digest": format!("sha256:{:064x}", rng.u128(..))});
         api.post(&format!("/registry/v2/tags/{}", repo["uid"].as_str().unwrap()), &body).ok();
     }
-    let truth = read_all(&api);
-    assert!(truth.iter().all(|(_, answer)| answer.status == 200));
+    let original = read_all(&api);
+    assert!(original.iter().all(|(_, response)| response.status == 200));
     server.terminate();
     assert_eq!(server.wait().code, Some(0));
-    let sound = dir.path().join("sound");
-    copy(&dir.path().join("data"), &sound);
+    let undamaged = dir.path().join("undamaged");
+    copy(&dir.path().join("data"), &undamaged);
 
     let path = dir.path().join("data").join(file);
     let store_name = file.split('/').next().unwrap();
@@ -242,66 +241,66 @@ fn a_damaged_file_shows_nothing_that_was_not_written(store: &str, file: &str) {
             _ => (0..rng.usize(1..64)).for_each(|_| damaged[rng.usize(..=used)] ^= 1 << rng.u8(..8)),
         }
         fs::remove_dir_all(dir.path().join("data")).unwrap();
-        copy(&sound, &dir.path().join("data"));
+        copy(&undamaged, &dir.path().join("data"));
         fs::write(&path, damaged).unwrap();
-        let true_answers = match Server::of(&mut on(dir.path(), store)) {
+        let is_complete = match Server::of(&mut serve_on(dir.path(), store)) {
             Ok(server) => {
                 let (api, _) = common::api(dir.path(), &arguments);
-                let mut all_true = true;
-                for (path, expected) in &truth {
-                    let answer = api.get(path);
-                    all_true &= answer.status == 200 && answer.text == expected.text;
-                    match answer.status {
-                        200 => assert_true_as_far_as_it_goes(&answer, expected, &format!("{path}, {damage} of {seed}")),
-                        _ => assert_structured(&answer),
+                let mut all_equal = true;
+                for (path, expected) in &original {
+                    let response = api.get(path);
+                    all_equal &= response.status == 200 && response.text == expected.text;
+                    match response.status {
+                        200 => assert_subset(&response, expected, &format!("{path}, {damage} of {seed}")),
+                        _ => assert_structured(&response),
                     }
                 }
-                let write = write(&api, &organisation, 9_999);
+                let write = write(&api, &organization, 9_999);
                 if write.status != 200 {
                     assert_structured(&write);
                 }
                 let log = server.kill();
-                // The store's library may panic over what it reads, which is caught; nothing of ours does.
+                // The store's library may panic on damaged data, which is caught; our own code must not panic.
                 assert!(!log.contains("panicked at platform") && !log.contains("panicked at examples"), "{log}");
-                all_true
+                all_equal
             }
             Err(ran) => {
-                // sled panics over some damage, which is caught and logged.
+                // sled panics on some damage, which is caught and logged.
                 assert_eq!(ran.code, Some(1), "{ran:?}");
-                let told = ran.stderr.lines().last().unwrap_or_default();
-                assert!(told.starts_with("platform-server: ") && told.contains(store_name), "{ran:?}");
+                let error = ran.stderr.lines().last().unwrap_or_default();
+                assert!(error.starts_with("platform-server: ") && error.contains(store_name), "{ran:?}");
                 false
             }
         };
         let checked = run(dir.path(), &["check", "--store", store, "--data-dir", &data_dir(dir.path())]);
         assert!(matches!(checked.code, Some(0 | 1)), "damage {damage} of {seed}: {checked:?}");
-        assert!(true_answers || checked.code == Some(1), "a check misses damage {damage} of {seed}: {checked:?}");
+        assert!(is_complete || checked.code == Some(1), "a check misses damage {damage} of {seed}: {checked:?}");
     }
 }
 
-/// A list may miss what no index leads to any more, which a check finds; what it has is as it was written.
-fn assert_true_as_far_as_it_goes(answer: &Answer, expected: &Answer, what: &str) {
-    let (answer, expected) = (answer.json(), expected.json());
+/// A list may lack resources whose index entry is lost, which a check finds; those in it must be as they were written.
+fn assert_subset(response: &Response, expected: &Response, context: &str) {
+    let (response, expected) = (response.json(), expected.json());
     let list =
         |body: &Value| body.as_object().and_then(|body| body.values().find_map(|value| value.as_array().cloned()));
-    match (expected.get("totalCount"), list(&answer), list(&expected)) {
-        (Some(_), Some(shown), Some(written)) => {
-            assert!(shown.iter().all(|item| written.contains(item)), "{what}: {answer}");
+    match (expected.get("totalCount"), list(&response), list(&expected)) {
+        (Some(_), Some(found), Some(written)) => {
+            assert!(found.iter().all(|item| written.contains(item)), "{context}: {response}");
         }
-        _ => assert_eq!(answer, expected, "{what}"),
+        _ => assert_eq!(response, expected, "{context}"),
     }
 }
 
-fn assert_structured(answer: &Answer) {
-    let error = answer.error(answer.status);
+fn assert_structured(response: &Response) {
+    let error = response.error(response.status);
     let reason = error["details"][0]["reason"].as_str().unwrap();
-    // A row that no index leads to any more is not found, and a check finds it.
-    let allowed = matches!((answer.status, reason), (500, "DATA_LOSS") | (503, "UNAVAILABLE") | (404, "NOT_FOUND"));
-    assert!(allowed, "{answer:?}");
+    // A row whose index entry is lost is NOT_FOUND, and a check finds it.
+    let allowed = matches!((response.status, reason), (500, "DATA_LOSS") | (503, "UNAVAILABLE") | (404, "NOT_FOUND"));
+    assert!(allowed, "{response:?}");
 }
 
-/// Every list and every repo, by its path.
-fn read_all(api: &Api) -> Vec<(String, Answer)> {
+/// Returns the responses of every list and every repo by path.
+fn read_all(api: &Api) -> Vec<(String, Response)> {
     let mut paths: Vec<String> = ["groups", "roles", "roleBindings", "identities"]
         .map(|plural| format!("/iam/v2/{plural}?page_size=200"))
         .into_iter()
@@ -312,31 +311,31 @@ fn read_all(api: &Api) -> Vec<(String, Answer)> {
     paths.into_iter().map(|path| (path.clone(), api.get(&path))).collect()
 }
 
-fn write(api: &Api, organisation: &str, number: usize) -> Answer {
+fn write(api: &Api, organization: &str, number: usize) -> Response {
     let body = json!({"name": format!("repo {number:04}"), "description": "x".repeat(500)});
-    let made = api.post(&format!("/registry/v2/repos/{organisation}"), &body);
+    let made = api.post(&format!("/registry/v2/repos/{organization}"), &body);
     if number.is_multiple_of(10) && made.status == 200 {
-        // Some are large, so that a disk is soon full; without its readme a repo is there all the same.
+        // Large readmes fill the disk quickly. Their failure does not matter, since the repo exists without one.
         let readme = json!({"content": "all work and no play ".repeat(10_000)});
         api.patch(&format!("/registry/v2/repos/{}/readme", made.json()["uid"].as_str().unwrap()), &readme);
     }
     made
 }
 
-/// Writes repos until one is refused, and returns those that were not, and the refusal.
-fn write_until_refused(api: &Api, organisation: &str) -> (Vec<Value>, Answer) {
+/// Writes repos until one is rejected, and returns the written repos and the rejection.
+fn write_until_rejected(api: &Api, organization: &str) -> (Vec<Value>, Response) {
     let mut written = Vec::new();
     loop {
-        let answer = write(api, organisation, written.len());
-        if answer.status != 200 {
-            return (written, answer);
+        let response = write(api, organization, written.len());
+        if response.status != 200 {
+            return (written, response);
         }
-        written.push(answer.json());
+        written.push(response.json());
         assert!(written.len() < 5_000, "the disk does not fill");
     }
 }
 
-/// Returns all repos by name, after making sure that the total agrees.
+/// Returns all repos by name, after checking the total.
 fn repos(api: &Api) -> Vec<Value> {
     let (mut repos, mut token) = (Vec::new(), String::new());
     loop {
@@ -356,23 +355,23 @@ fn data_dir(dir: &Path) -> String {
     dir.join("data").display().to_string()
 }
 
-/// Waits until something is so, for a minute at most.
+/// Waits until a condition is true, for a minute at most.
 #[track_caller]
-fn until(mut so: impl FnMut() -> bool) {
+fn until(mut condition: impl FnMut() -> bool) {
     for _ in 0..600 {
-        if so() {
+        if condition() {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    panic!("it never comes to be so");
+    panic!("timed out");
 }
 
-/// Lets a server whose store writes no more go on answering reads.
+/// Keeps the server running after its store has stopped accepting writes.
 const ON_FAILURE: &str = "--on-store-failure=serve";
 
-/// Returns a server on this store, with its keys in the directory.
-fn on(dir: &Path, store: &str) -> Command {
+/// Returns the command of a server on this store, with its keys in the directory.
+fn serve_on(dir: &Path, store: &str) -> Command {
     let (log, data) = (["--log", "warn"], data_dir(dir));
     let serve = ["serve", "--listen", "127.0.0.1:0", ON_FAILURE, "--data-dir", &data, "--store", store];
     program(dir, &[&serve[..], &log].concat())

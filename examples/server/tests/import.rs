@@ -1,4 +1,4 @@
-//! `platform-server import`, as an operator runs it: into a store, into a running server, and again after a kill.
+//! `platform-server import` into a store and into a running server, and its continuation after a kill.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use common::{Api, Server, api, program, run};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-/// Writes documents of these packages, each with an advisory, into a folder.
+/// Writes one document per package, each with one advisory, to the directory `data`.
 fn documents(dir: &Path, packages: &[&str]) {
     fs::create_dir_all(dir.join("data")).unwrap();
     for package in packages {
@@ -36,7 +36,7 @@ fn documents(dir: &Path, packages: &[&str]) {
     }
 }
 
-/// Returns lines of artifacts with a version each.
+/// Returns artifacts as NDJSON, each with one version.
 fn lines(numbers: std::ops::Range<usize>) -> String {
     numbers.fold(String::new(), |mut text, n| {
         writeln!(text, r#"{{"ecosystem":"python","name":"p{n}","versions":[{{"version":"1.{n}"}}]}}"#).unwrap();
@@ -50,7 +50,7 @@ fn total(api: &Api) -> u64 {
 }
 
 #[test]
-fn what_is_imported_into_a_store_is_there_when_the_server_starts() {
+fn data_imported_into_a_store_is_served_after_the_start() {
     for store in ["sqlite", "sled"] {
         let dir = tempdir().unwrap();
         documents(dir.path(), &["a", "b"]);
@@ -66,13 +66,13 @@ fn what_is_imported_into_a_store_is_there_when_the_server_starts() {
 }
 
 #[test]
-fn what_was_imported_is_removed_from_a_store_or_a_running_server_and_then_its_group_can_go() {
+fn imported_data_is_removed_from_a_store_or_a_running_server_so_that_its_group_can_be_deleted() {
     let dir = tempdir().unwrap();
     documents(dir.path(), &["a", "b"]);
     let server = Server::start(dir.path(), &[]);
-    let (api, organisation) = api(dir.path(), &[]);
+    let (api, organization) = api(dir.path(), &[]);
     let group = |name: &str| {
-        let made = api.post(&format!("/iam/v2/groups/{organisation}"), &json!({ "name": name })).ok();
+        let made = api.post(&format!("/iam/v2/groups/{organization}"), &json!({ "name": name })).ok();
         made["uid"].as_str().unwrap().to_owned()
     };
     let (one, other) = (group("one"), group("other"));
@@ -94,35 +94,35 @@ fn what_was_imported_is_removed_from_a_store_or_a_running_server_and_then_its_gr
 }
 
 #[test]
-fn what_is_refused_is_listed_and_ends_with_code_1_while_the_rest_is_written() {
+fn rejected_documents_are_listed_and_the_rest_is_written_with_exit_code_1() {
     let dir = tempdir().unwrap();
     documents(dir.path(), &["a"]);
     fs::write(dir.path().join("data/b.yaml"), "schema-version: 1\npackage: {name: b}\n").unwrap();
     let ran = run(dir.path(), &["import", "advisories", "data"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
-        ran.stdout.ends_with("advisories: 1 created, 0 updated, 0 unchanged\nrefused 1 time; see above\n"),
+        ran.stdout.ends_with("advisories: 1 created, 0 updated, 0 unchanged\nrejected 1 item; see above\n"),
         "{ran:?}"
     );
-    assert!(ran.stderr.contains("refused: data/b.yaml: schema-version: must be 2 or 2.x, and is `1`\n"), "{ran:?}");
+    assert!(ran.stderr.contains("rejected: data/b.yaml: schema-version: must be 2 or 2.x"), "{ran:?}");
 }
 
 #[test]
-fn a_store_that_a_server_has_open_is_told_with_what_to_do_and_so_is_one_in_memory() {
+fn the_error_for_a_store_in_use_or_in_memory_says_what_to_do() {
     for store in ["sqlite", "sled"] {
         let dir = tempdir().unwrap();
         documents(dir.path(), &["a"]);
         let server = Server::start(dir.path(), &["--store", store]);
-        let told = run(dir.path(), &["import", "advisories", "data", "--store", store]).failed();
-        assert!(told.contains(&format!("--api {}", server.url)), "{told}");
+        let output = run(dir.path(), &["import", "advisories", "data", "--store", store]).failed();
+        assert!(output.contains(&format!("--api {}", server.url)), "{output}");
     }
     let dir = tempdir().unwrap();
-    let told = run(dir.path(), &["import", "osv", "data", "--store", "memory"]).failed();
-    assert!(told.contains("a memory store ends with its server"), "{told}");
+    let output = run(dir.path(), &["import", "osv", "data", "--store", "memory"]).failed();
+    assert!(output.contains("a memory store exists only inside its server process"), "{output}");
 }
 
 #[test]
-fn a_running_server_takes_an_import_with_a_token_of_its_data_directory() {
+fn a_running_server_accepts_an_import_with_a_token_from_its_data_directory() {
     let dir = tempdir().unwrap();
     documents(dir.path(), &["a", "b", "c"]);
     fs::write(dir.path().join("osv.json"), r#"{"id": "CVE-1", "severity": [{"type": "CVSS_V3", "score": "x"}]}"#)
@@ -137,71 +137,71 @@ fn a_running_server_takes_an_import_with_a_token_of_its_data_directory() {
     let list = api.get("/vulnerabilities/v2/advisories?artifactNames=a").ok();
     assert_eq!(list["advisories"][0]["severities"], json!([{ "type": "TYPE_CVSS_V3", "score": "x" }]));
 
-    let nowhere = format!("{}/0123456789abcdef", "0".repeat(40));
-    let told = run(dir.path(), &[&import[..], &["--group", &nowhere]].concat()).failed();
-    assert!(told.contains("404") && told.contains("not found"), "{told}");
-    let told = run(dir.path(), &[&import[..], &["--token", "no"]].concat()).failed();
-    assert!(told.contains("401"), "{told}");
+    let unknown = format!("{}/0123456789abcdef", "0".repeat(40));
+    let output = run(dir.path(), &[&import[..], &["--group", &unknown]].concat()).failed();
+    assert!(output.contains("404") && output.contains("not found"), "{output}");
+    let output = run(dir.path(), &[&import[..], &["--token", "no"]].concat()).failed();
+    assert!(output.contains("401"), "{output}");
     let elsewhere = tempdir().unwrap();
     documents(elsewhere.path(), &["a"]);
-    let told = run(elsewhere.path(), &import).failed();
-    assert!(told.contains("--token") && told.contains("there is no installation in platform-data"), "{told}");
+    let output = run(elsewhere.path(), &import).failed();
+    assert!(output.contains("--token") && output.contains("no installation in platform-data"), "{output}");
 }
 
 #[test]
-fn an_import_that_was_killed_goes_on_from_what_it_wrote() {
+fn a_killed_import_is_continued_by_running_it_again() {
     let dir = tempdir().unwrap();
     const LINES: usize = 6000;
     let mut import = program(dir.path(), &["import", "artifacts", "-"]);
     let mut import = import.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    // No more than some lots are ever in memory, so that most of what it took from the pipe is written by then.
+    // The import holds only a few lots in memory, so most of the lines that it has read from the pipe are written.
     import.stdin.as_mut().unwrap().write_all(lines(0..LINES).as_bytes()).unwrap();
     import.kill().unwrap();
     import.wait().unwrap();
 
     fs::write(dir.path().join("all.ndjson"), lines(0..LINES)).unwrap();
-    let told = run(dir.path(), &["import", "artifacts", "all.ndjson"]).ok();
-    let counts = told.lines().find(|line| line.starts_with("artifactVersions: ")).unwrap();
+    let output = run(dir.path(), &["import", "artifacts", "all.ndjson"]).ok();
+    let counts = output.lines().find(|line| line.starts_with("artifactVersions: ")).unwrap();
     let numbers: Vec<usize> = counts.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    assert_eq!((numbers[0] + numbers[2], numbers[1]), (LINES, 0), "{told}");
-    assert!(numbers[2] > 0, "{told}");
-    let told = run(dir.path(), &["import", "artifacts", "all.ndjson"]).ok();
-    assert!(told.contains(&format!("artifacts: 0 created, 0 updated, {LINES} unchanged")), "{told}");
+    assert_eq!((numbers[0] + numbers[2], numbers[1]), (LINES, 0), "{output}");
+    assert!(numbers[2] > 0, "{output}");
+    let output = run(dir.path(), &["import", "artifacts", "all.ndjson"]).ok();
+    assert!(output.contains(&format!("artifacts: 0 created, 0 updated, {LINES} unchanged")), "{output}");
 }
 
 #[test]
-fn a_batch_whose_answer_was_lost_is_sent_again() {
+fn a_batch_without_a_response_is_retried() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
     let (api, _) = api(dir.path(), &[]);
     fs::write(dir.path().join("a.ndjson"), lines(0..600)).unwrap();
-    // Between them is one that hangs up twice in the middle of a request, and then passes all on.
-    let between = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", between.local_addr().unwrap());
-    let behind = server.url.trim_start_matches("http://").to_owned();
+    // A proxy that closes the first two connections in the middle of a request, and then forwards everything.
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", proxy.local_addr().unwrap());
+    let upstream = server.url.trim_start_matches("http://").to_owned();
     thread::spawn(move || {
-        for (count, client) in between.incoming().map_while(Result::ok).enumerate() {
+        for (count, client) in proxy.incoming().map_while(Result::ok).enumerate() {
             if count < 2 {
                 let mut line = String::new();
                 BufReader::new(client).read_line(&mut line).unwrap();
                 continue;
             }
-            let server = std::net::TcpStream::connect(&behind).unwrap();
+            let server = std::net::TcpStream::connect(&upstream).unwrap();
             let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
             thread::spawn(move || std::io::copy(&mut from, &mut to));
             thread::spawn(move || std::io::copy(&mut &server, &mut &client));
         }
     });
-    let told = run(dir.path(), &["import", "artifacts", "a.ndjson", "--api", &url, "--token", &api.token]).ok();
-    assert!(told.contains("artifacts: 600 created, 0 updated, 0 unchanged"), "{told}");
+    let output = run(dir.path(), &["import", "artifacts", "a.ndjson", "--api", &url, "--token", &api.token]).ok();
+    assert!(output.contains("artifacts: 600 created, 0 updated, 0 unchanged"), "{output}");
     assert_eq!(total(&api), 600);
 }
 
 #[test]
-fn the_endpoint_acknowledges_batches_and_names_what_it_refuses_by_line() {
+fn the_endpoint_acknowledges_batches_and_reports_rejected_lines_by_number() {
     let dir = tempdir().unwrap();
     let _server = Server::start(dir.path(), &["--store", "memory"]);
-    let (api, organisation) = api(dir.path(), &[]);
+    let (api, organization) = api(dir.path(), &[]);
     let body: String = (1..=600)
         .map(|n| match n {
             3 => "{\n".to_owned(),
@@ -210,16 +210,16 @@ fn the_endpoint_acknowledges_batches_and_names_what_it_refuses_by_line() {
             n => format!("{{\"name\":\"p{n}\",\"ecosystem\":\"ECOSYSTEM_PYTHON\"}}\n"),
         })
         .collect();
-    let answer = send(&api, "POST", "/import/artifacts", &body);
-    assert_eq!(answer.0, 200, "{}", answer.1);
-    let batches: Vec<Value> = answer.1.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told: Vec<_> =
+    let response = send(&api, "POST", "/import/artifacts", &body);
+    assert_eq!(response.0, 200, "{}", response.1);
+    let batches: Vec<Value> = response.1.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let counts: Vec<_> =
         batches.iter().map(|batch| (batch["through"].as_u64().unwrap(), batch["created"].as_u64().unwrap())).collect();
-    assert_eq!(told, [(100, 99), (200, 100), (300, 99), (400, 100), (500, 100), (600, 99)]);
-    let refused: Vec<_> = batches.iter().flat_map(|batch| batch["refused"].as_array().unwrap()).collect();
-    assert_eq!(refused.iter().map(|one| one["line"].as_u64().unwrap()).collect::<Vec<_>>(), [3, 300, 599]);
+    assert_eq!(counts, [(100, 99), (200, 100), (300, 99), (400, 100), (500, 100), (600, 99)]);
+    let rejected: Vec<_> = batches.iter().flat_map(|batch| batch["refused"].as_array().unwrap()).collect();
+    assert_eq!(rejected.iter().map(|one| one["line"].as_u64().unwrap()).collect::<Vec<_>>(), [3, 300, 599]);
     assert!(
-        refused
+        rejected
             .iter()
             .all(|one| one["error"]["code"] == 3 && one["error"]["details"][0]["reason"] == "INVALID_ARGUMENT")
     );
@@ -236,8 +236,8 @@ fn the_endpoint_acknowledges_batches_and_names_what_it_refuses_by_line() {
     ] {
         api.send(method, path, Some(&json!({ "name": "x" }))).error(status);
     }
-    // Whoever else may do much may not do this.
-    let person = api.post(&format!("/iam/v2/identities/{organisation}"), &json!({
+    // Only operators may import: any other identity is denied.
+    let person = api.post(&format!("/iam/v2/identities/{organization}"), &json!({
         "name": "owner", "staticKeys": { "issuer": "https://x.example", "subject": "s", "issuerKeys": "{\"keys\":[]}" },
     }));
     let uid = person.json()["uid"].as_str().map(str::to_owned);
@@ -248,7 +248,7 @@ fn the_endpoint_acknowledges_batches_and_names_what_it_refuses_by_line() {
     Api::new(&api.url, "no").post("/import/artifacts", &json!({})).error(401);
 }
 
-/// Sends a body as it is.
+/// Sends a text as the body, and returns status and response.
 fn send(api: &Api, method: &str, path: &str, body: &str) -> (u16, String) {
     let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None);
     let agent: ureq::Agent = config.build().into();
@@ -256,16 +256,16 @@ fn send(api: &Api, method: &str, path: &str, body: &str) -> (u16, String) {
         .method(method)
         .uri(format!("{}{path}", api.url))
         .header("authorization", format!("Bearer {}", api.token));
-    let mut answer = agent.run(request.body(body.to_owned()).unwrap()).unwrap();
-    (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+    let mut response = agent.run(request.body(body.to_owned()).unwrap()).unwrap();
+    (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
 }
 
 #[test]
-fn help_says_what_a_format_is_and_how_an_import_ends() {
+fn help_describes_options_and_exit_codes() {
     let dir = tempdir().unwrap();
     for kind in ["advisories", "osv", "image", "artifacts"] {
         let help = run(dir.path(), &["import", kind, "--help"]).ok();
-        for word in ["--api", "--token", "--max-archive", "Exits with 0", "begun again"] {
+        for word in ["--api", "--token", "--max-archive", "Exits with 0", "run again"] {
             assert!(help.contains(word), "{kind}: {word}: {help}");
         }
     }

@@ -1,5 +1,5 @@
-//! The owners of organizations, on the stores that a server has: of two who go at once one stays, and an operator gives
-//! an organization an owner again by `platform-server repair-owner`.
+//! The owners of organizations, on each store: concurrent removals leave one owner, and `platform-server repair-owner`
+//! gives an organization an owner again.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,48 +21,50 @@ fn uid(made: &Value) -> String {
     made["uid"].as_str().unwrap().to_owned()
 }
 
-fn owner(api: &Api) -> String {
+/// Returns the uid of the built-in role `owner`.
+fn owner_role(api: &Api) -> String {
     let roles = api.get("/iam/v2/roles?name=owner").ok();
     uid(&roles["roles"][0])
 }
 
-/// Creates an organization, and returns it with the binding of its owner, the operator.
-fn organization(api: &Api) -> (String, String) {
+/// Creates an organization, and returns its uid and that of the role binding of its owner, the operator.
+fn create_organization(api: &Api) -> (String, String) {
     let organization = uid(&api.post("/iam/v2/groups", &json!({ "name": "organization" })).ok());
     let bindings = api.get(&format!("/iam/v2/roleBindings?group={organization}")).ok();
     (organization, uid(&bindings["roleBindings"][0]))
 }
 
-/// Creates an identity in an organization that owns it, and returns the two.
-fn owned(api: &Api, organization: &str) -> (String, String) {
+/// Creates an identity that owns the organization, and returns its uid and that of its role binding.
+fn create_owner(api: &Api, organization: &str) -> (String, String) {
     let claims = json!({ "issuer": "https://issuer.test", "subject": "s" });
     let body = json!({ "name": "owner", "claimMatch": claims });
     let identity = uid(&api.post(&format!("/iam/v2/identities/{organization}"), &body).ok());
-    let body = json!({ "identityUid": identity, "roleUid": owner(api) });
+    let body = json!({ "identityUid": identity, "roleUid": owner_role(api) });
     let binding = uid(&api.post(&format!("/iam/v2/roleBindings/{organization}"), &body).ok());
     (identity, binding)
 }
 
+/// Returns the type of the first violation.
 fn violation(error: &Value) -> &str {
     let details = error["details"].as_array().unwrap();
     details.iter().find_map(|detail| detail["violations"][0]["type"].as_str()).unwrap_or_default()
 }
 
 #[test]
-fn of_two_last_owners_who_go_at_once_one_stays_on_every_store() {
+fn one_of_two_concurrent_removals_of_the_last_owners_is_rejected() {
     for store in common::STORES {
         let dir = tempdir().unwrap();
         let _server = Server::start(dir.path(), &["--store", store]);
         let (api, _) = api(dir.path(), &[]);
         for round in 0..10 {
-            let (organization, first) = organization(&api);
-            let (identity, second) = owned(&api, &organization);
-            // The operator sees the organization by another binding, which makes nobody an owner.
-            let viewer = uid(&api.get("/iam/v2/roles?name=editor").ok()["roles"][0]);
+            let (organization, first) = create_organization(&api);
+            let (identity, second) = create_owner(&api, &organization);
+            // Gives the operator other roles for the removal, which do not count as ownership.
+            let editor = uid(&api.get("/iam/v2/roles?name=editor").ok()["roles"][0]);
             let role = json!({ "name": "remover", "capabilities": ["CAP_IAM_ROLE_BINDINGS_DELETE", "CAP_IAM_IDENTITY_DELETE"] });
             let role = uid(&api.post(&format!("/iam/v2/roles/{organization}"), &role).ok());
             let operator = api.get(&format!("/iam/v2/roleBindings/{first}")).ok()["identityUid"].clone();
-            for role in [viewer, role] {
+            for role in [editor, role] {
                 let body = json!({ "identityUid": operator, "roleUid": role });
                 api.post(&format!("/iam/v2/roleBindings/{organization}"), &body).ok();
             }
@@ -71,62 +73,65 @@ fn of_two_last_owners_who_go_at_once_one_stays_on_every_store() {
                 _ => format!("/iam/v2/identities/{identity}"),
             };
             let barrier = Barrier::new(2);
-            let answers = thread::scope(|scope| {
-                let go = [format!("/iam/v2/roleBindings/{first}"), other].map(|path| {
+            let responses = thread::scope(|scope| {
+                let threads = [format!("/iam/v2/roleBindings/{first}"), other].map(|path| {
                     let (api, barrier) = (&api, &barrier);
                     scope.spawn(move || {
                         barrier.wait();
                         api.delete(&path)
                     })
                 });
-                go.map(|thread| thread.join().expect("no panic"))
+                threads.map(|thread| thread.join().expect("no panic"))
             });
-            let refused: Vec<_> = answers.iter().filter(|answer| answer.status != 200).collect();
-            assert_eq!(refused.len(), 1, "{store}: {answers:?}");
-            assert_eq!(violation(&refused[0].error(400)), "LAST_OWNER");
+            let rejected: Vec<_> = responses.iter().filter(|response| response.status != 200).collect();
+            assert_eq!(rejected.len(), 1, "{store}: {responses:?}");
+            assert_eq!(violation(&rejected[0].error(400)), "LAST_OWNER");
         }
     }
 }
 
 #[test]
-fn an_operator_repairs_an_organization_over_the_api_and_in_a_stopped_servers_store() {
+fn repair_owner_works_over_the_api_and_in_the_store_of_a_stopped_server() {
     for store in ["sqlite", "sled"] {
         let dir = tempdir().unwrap();
         let server = Server::start(dir.path(), &["--store", store]);
         let (api, _) = api(dir.path(), &[]);
-        let (organization, first) = organization(&api);
+        let (organization, first) = create_organization(&api);
         let operator =
             api.get(&format!("/iam/v2/roleBindings/{first}")).ok()["identityUid"].as_str().unwrap().to_owned();
-        owned(&api, &organization);
+        create_owner(&api, &organization);
         assert_eq!(api.delete(&format!("/iam/v2/roleBindings/{first}")).status, 200);
         let group = format!("/iam/v2/groups/{organization}");
         api.get(&group).error(403);
 
         let repair = ["repair-owner", "--store", store, "--organization", &organization, "--identity", &operator];
         let over_api = [&repair[..], &["--api", &server.url]].concat();
-        // Its store is open elsewhere.
+        // The running server has the store open.
         assert!(run(dir.path(), &repair).failed().contains(&format!("--api {}", server.url)));
         let done = run(dir.path(), &over_api).ok();
         let binding = done.trim().rsplit(' ').next().unwrap().to_owned();
         assert!(
-            done.starts_with(&format!("{operator} owns {organization} by the role binding {organization}/")),
+            done.starts_with(&format!("{operator} now owns {organization} through the role binding {organization}/")),
             "{done}"
         );
         api.get(&group).ok();
         assert!(run(dir.path(), &over_api).failed().contains("There is already a binding"));
-        let nobody = "0".repeat(40);
-        let unknown = ["repair-owner", "--organization", &organization, "--identity", &nobody, "--api", &server.url];
-        assert!(run(dir.path(), &unknown).failed().contains("answers 404"));
-        let narrowed = [&over_api[..], &["--token", "no"]].concat();
-        assert!(run(dir.path(), &narrowed).failed().contains("answers 401"));
+        let missing = "0".repeat(40);
+        let unknown = ["repair-owner", "--organization", &organization, "--identity", &missing, "--api", &server.url];
+        assert!(run(dir.path(), &unknown).failed().contains("returned 404"));
+        let invalid_token = [&over_api[..], &["--token", "no"]].concat();
+        assert!(run(dir.path(), &invalid_token).failed().contains("returned 401"));
 
         assert_eq!(api.delete(&format!("/iam/v2/roleBindings/{binding}")).status, 200);
         api.get(&group).error(403);
         drop(server);
         run(dir.path(), &repair).ok();
         let folder = format!("{organization}/0000000000000000");
-        let not = ["repair-owner", "--store", store, "--organization", &folder, "--identity", &operator];
-        assert!(run(dir.path(), &not).failed().contains("groupUid: must be the uid of an organization"));
+        let not_an_organization =
+            ["repair-owner", "--store", store, "--organization", &folder, "--identity", &operator];
+        assert!(
+            run(dir.path(), &not_an_organization).failed().contains("groupUid: must be the uid of an organization")
+        );
         let server = Server::start(dir.path(), &["--store", store]);
         let api = Api::new(&server.url, &api.token);
         let token = run(dir.path(), &["token"]).ok().trim().to_owned();
@@ -135,7 +140,7 @@ fn an_operator_repairs_an_organization_over_the_api_and_in_a_stopped_servers_sto
 }
 
 #[test]
-fn an_organization_and_an_identity_must_be_named_by_uids() {
+fn repair_owner_validates_its_arguments() {
     let dir = tempdir().unwrap();
     let ran = run(dir.path(), &["repair-owner", "--organization", "acme"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");

@@ -1,4 +1,4 @@
-//! Tokens as clients over HTTP meet them: exchange, refresh, registration, directories, keys that rotate.
+//! Tokens over HTTP: exchange, refresh, registration, SCIM directories, and key rotation.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
 
@@ -13,14 +13,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Answer, Api, Server, api, run};
+use common::{Api, Response, Server, api, run};
 use platform_core::clock::Clock;
 use platform_http::{SystemClock, SystemEntropy};
 use platform_oidc::{Algorithm, Issuer, Keys, person_uid};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-/// An OIDC issuer on this machine.
+/// A local OIDC issuer.
 struct Stub {
     url: String,
     keys: Arc<Keys>,
@@ -57,12 +57,12 @@ impl Stub {
 
 const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
-/// A server that trusts the stub, and its operator's client.
+/// Starts a server that trusts the stub. Returns it with a client of the operator and the first organization.
 fn start(dir: &Path, stub: &Stub) -> (Server, Api, String) {
     let arguments = ["--trusted-issuer", &stub.url, "--allow-http-issuers"];
     let server = Server::start(dir, &arguments);
-    let (api, organisation) = api(dir, &[]);
-    (server, api, organisation)
+    let (api, organization) = api(dir, &[]);
+    (server, api, organization)
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
@@ -70,9 +70,9 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 }
 
 #[test]
-fn a_person_registers_signs_in_refreshes_asks_who_they_are_and_goes() {
+fn a_person_registers_exchanges_refreshes_validates_and_deletes_themselves() {
     let (dir, stub) = (tempdir().unwrap(), Stub::start());
-    let (server, operator, organisation) = start(dir.path(), &stub);
+    let (server, operator, organization) = start(dir.path(), &stub);
     let upstream = stub.token("ada", &operator.url, json!({"email": "ada@example.com", "email_verified": true}));
     let ada = operator.with_token(&upstream);
     let exchange = format!("/sts/exchange?aud={}", operator.url);
@@ -80,34 +80,34 @@ fn a_person_registers_signs_in_refreshes_asks_who_they_are_and_goes() {
     ada.get("/auth/v1/ok").error(401);
 
     let invite = json!({ "roleUid": VIEWER, "ttl": "3600s", "singleUse": true, "email": "ada@example.com" });
-    let invite = operator.post(&format!("/iam/v2/groupInvites/{organisation}"), &invite).ok();
+    let invite = operator.post(&format!("/iam/v2/groupInvites/{organization}"), &invite).ok();
     let session = ada.post("/auth/v1/register", &json!({ "code": text(&invite, "code") })).ok();
     let person = person_uid(&stub.url, "ada").to_string();
-    assert_eq!(session, json!({ "identity": person, "group": organisation }));
+    assert_eq!(session, json!({ "identity": person, "group": organization }));
     ada.post("/auth/v1/register", &json!({ "code": text(&invite, "code") })).error(400);
 
-    // By query, by form, by JSON: the same.
-    let form = format!("aud={}&scope={organisation}&cap=groups.list", operator.url);
-    for (answer, narrowed) in [
+    // Query, form and JSON are equivalent.
+    let form = format!("aud={}&scope={organization}&cap=groups.list", operator.url);
+    for (response, narrowed) in [
         (ada.get(&exchange), false),
         (ada.post(&exchange, &json!({})), false),
         (ada.form("/sts/exchange", &form), true),
         (ada.form(&exchange, "cap=groups.list"), true),
         (ada.post("/sts/exchange", &json!({ "aud": [operator.url], "cap": ["groups.list"] })), true),
     ] {
-        let reply = answer.ok();
+        let reply = response.ok();
         assert!(text(&reply, "expiry").ends_with('Z') && reply["refreshToken"].is_string());
         let access = operator.with_token(text(&reply, "token"));
-        access.get(&format!("/iam/v2/groups/{organisation}")).ok();
-        let repos = access.get(&format!("/registry/v2/repos?uidp.descendants_of={organisation}")).ok();
+        access.get(&format!("/iam/v2/groups/{organization}")).ok();
+        let repos = access.get(&format!("/registry/v2/repos?uidp.descendants_of={organization}")).ok();
         assert_eq!(repos["repos"], json!([]));
-        let who = access.get("/auth/v1/ok").ok();
-        assert_eq!((text(&who, "subject"), text(&who, "email")), (person.as_str(), "ada@example.com"));
+        let caller = access.get("/auth/v1/ok").ok();
+        assert_eq!((text(&caller, "subject"), text(&caller, "email")), (person.as_str(), "ada@example.com"));
         let held = match narrowed {
-            true => json!([{ "group": organisation, "capabilities": ["groups.list"] }]),
-            false => json!([{ "group": organisation, "role": "viewer" }]),
+            true => json!([{ "group": organization, "capabilities": ["groups.list"] }]),
+            false => json!([{ "group": organization, "role": "viewer" }]),
         };
-        assert_eq!(who["capabilities"], held);
+        assert_eq!(caller["capabilities"], held);
     }
     let both = ada.post(&exchange, &json!({ "aud": [operator.url] })).error(400);
     assert_eq!(both["details"][1]["fieldViolations"][0]["field"], "aud");
@@ -141,11 +141,11 @@ fn a_person_registers_signs_in_refreshes_asks_who_they_are_and_goes() {
     refresh(next).error(401);
 
     let headless = ada.get("/sts/headless_sessions?code=x").error(501);
-    assert!(text(&headless, "message").contains("no page to sign in"), "{headless}");
+    assert!(text(&headless, "message").contains("sign-in"), "{headless}");
     let access = operator.with_token(access);
-    let gone = format!("/auth/v1/delete/{person}");
-    operator.delete(&gone).error(403);
-    let deleted = access.delete(&gone);
+    let path = format!("/auth/v1/delete/{person}");
+    operator.delete(&path).error(403);
+    let deleted = access.delete(&path);
     assert_eq!((deleted.status, deleted.text.as_str()), (200, ""));
     access.get("/auth/v1/ok").error(401);
     ada.get(&exchange).error(404);
@@ -163,16 +163,16 @@ fn a_person_registers_signs_in_refreshes_asks_who_they_are_and_goes() {
 }
 
 #[test]
-fn an_identity_is_assumed_by_a_token_that_matches_and_private_issuers_only_where_the_operator_says_so() {
+fn a_matching_token_assumes_an_identity_and_private_issuers_need_the_operators_permission() {
     let (dir, stub) = (tempdir().unwrap(), Stub::start());
-    let identity = |operator: &Api, organisation: &str| {
+    let identity = |operator: &Api, organization: &str| {
         let body = json!({ "name": "ci", "claimMatch": { "issuer": stub.url, "subjectPattern": "repo:org/.*" } });
-        let ci = operator.post(&format!("/iam/v2/identities/{organisation}"), &body).ok();
+        let ci = operator.post(&format!("/iam/v2/identities/{organization}"), &body).ok();
         let binding = json!({ "identityUid": ci["uid"], "roleUid": VIEWER });
-        operator.post(&format!("/iam/v2/roleBindings/{organisation}"), &binding).ok();
+        operator.post(&format!("/iam/v2/roleBindings/{organization}"), &binding).ok();
         text(&ci, "uid").to_owned()
     };
-    let assume = |operator: &Api, ci: &str| -> Answer {
+    let assume = |operator: &Api, ci: &str| -> Response {
         let upstream = operator.with_token(&stub.token("repo:org/app", &operator.url, json!({})));
         upstream.form("/sts/exchange", &format!("aud={}&identity={ci}", operator.url))
     };
@@ -182,32 +182,32 @@ fn an_identity_is_assumed_by_a_token_that_matches_and_private_issuers_only_where
         (&["--store", "memory", "--allow-http-issuers", "--allow-private-issuers"][..], 200),
     ] {
         let _server = Server::start(dir.path(), arguments);
-        let (operator, organisation) = api(dir.path(), &[]);
-        let ci = identity(&operator, &organisation);
-        let answer = assume(&operator, &ci);
-        assert_eq!(answer.status, status, "{arguments:?}: {answer:?}");
+        let (operator, organization) = api(dir.path(), &[]);
+        let ci = identity(&operator, &organization);
+        let response = assume(&operator, &ci);
+        assert_eq!(response.status, status, "{arguments:?}: {response:?}");
         if status == 200 {
-            let reply = answer.ok();
+            let reply = response.ok();
             assert!(reply.get("refreshToken").is_none());
-            operator.with_token(text(&reply, "token")).get(&format!("/iam/v2/groups/{organisation}")).ok();
+            operator.with_token(text(&reply, "token")).get(&format!("/iam/v2/groups/{organization}")).ok();
             let aws =
                 json!({ "name": "a", "awsIdentity": { "awsAccount": "123456789012", "arn": "a", "userId": "u" } });
-            let aws = operator.post(&format!("/iam/v2/identities/{organisation}"), &aws).ok();
+            let aws = operator.post(&format!("/iam/v2/identities/{organization}"), &aws).ok();
             // `POST /?Action=GetCallerIdentity HTTP/1.1` in base64url.
             let signed = operator.with_token("UE9TVCAvP0FjdGlvbj1HZXRDYWxsZXJJZGVudGl0eSBIVFRQLzEuMQ");
-            let told = signed.form("/sts/exchange", &format!("aud=a&identity={}", text(&aws, "uid"))).error(501);
-            assert!(text(&told, "message").contains("AWS"), "{told}");
+            let error = signed.form("/sts/exchange", &format!("aud=a&identity={}", text(&aws, "uid"))).error(501);
+            assert!(text(&error, "message").contains("AWS"), "{error}");
         }
     }
 }
 
 #[test]
-fn keys_rotate_under_a_server_that_runs_and_tokens_and_page_tokens_of_before_are_still_good() {
+fn tokens_and_page_tokens_stay_valid_when_the_keys_of_a_running_server_are_rotated() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
-    let (operator, organisation) = api(dir.path(), &[]);
+    let (operator, organization) = api(dir.path(), &[]);
     for name in ["a", "b"] {
-        operator.post(&format!("/registry/v2/repos/{organisation}"), &json!({ "name": name })).ok();
+        operator.post(&format!("/registry/v2/repos/{organization}"), &json!({ "name": name })).ok();
     }
     let page = operator.get("/registry/v2/repos?page_size=1").ok();
     let list = || run(dir.path(), &["keys", "list"]).ok();
@@ -218,34 +218,34 @@ fn keys_rotate_under_a_server_that_runs_and_tokens_and_page_tokens_of_before_are
     assert_eq!(rotated, list());
     let kid = rotated.lines().next().unwrap().split_whitespace().last().unwrap().to_owned();
     assert!(!before.contains(&kid));
-    let begun = Instant::now();
+    let started = Instant::now();
     while !operator.get("/.well-known/jwks.json").text.contains(&kid) {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the server does not follow: {}", server.log());
+        assert!(started.elapsed() < Duration::from_secs(30), "the server does not switch keys: {}", server.log());
         thread::yield_now();
     }
     let next = format!("/registry/v2/repos?page_size=1&page_token={}", text(&page, "nextPageToken"));
     assert_eq!(operator.get(&next).ok()["repos"].as_array().unwrap().len(), 1);
     let (fresh, _) = api(dir.path(), &[]);
-    assert_ne!(fresh.token.split('.').next(), operator.token.split('.').next(), "another key signs");
+    assert_ne!(fresh.token.split('.').next(), operator.token.split('.').next(), "the new key signs");
     fresh.get("/iam/v2/groups").ok();
     let secrets = std::fs::read_to_string(dir.path().join("platform-data/keys.json")).unwrap();
     let secrets: Value = serde_json::from_str(&secrets).unwrap();
-    for secret in ["signing", "webhooks"].into_iter().flat_map(|sort| secrets[sort].as_array().unwrap()) {
+    for secret in ["signing", "webhooks"].into_iter().flat_map(|usage| secrets[usage].as_array().unwrap()) {
         assert!(!rotated.contains(text(secret, "pkcs8")));
     }
 }
 
-/// A provider of the organisation whose directory may tell of users: its uid, its endpoint and its token.
-fn directory(operator: &Api, organisation: &str, stub: &Stub) -> (String, String, String) {
+/// Creates an identity provider with SCIM enabled. Returns its uid, its SCIM endpoint and its SCIM token.
+fn create_directory(operator: &Api, organization: &str, stub: &Stub) -> (String, String, String) {
     let oidc = json!({ "issuer": stub.url, "clientId": "client", "pkceEnabled": true });
     let provider = json!({ "name": "sign-in", "defaultRole": VIEWER, "oidc": oidc });
-    let provider = operator.post(&format!("/iam/v2/identityProviders/{organisation}"), &provider).ok();
+    let provider = operator.post(&format!("/iam/v2/identityProviders/{organization}"), &provider).ok();
     let uid = text(&provider, "uid").to_owned();
     let second = operator.with_token(&stub.token("second owner", &operator.url, json!({})));
     let second = second.post("/auth/v1/register", &json!({})).ok();
     let roles = operator.get("/iam/v2/roles?name=owner").ok();
     let binding = json!({ "identityUid": second["identity"], "roleUid": roles["roles"][0]["uid"] });
-    operator.post(&format!("/iam/v2/roleBindings/{organisation}"), &binding).ok();
+    operator.post(&format!("/iam/v2/roleBindings/{organization}"), &binding).ok();
     let issued = operator.post(&format!("/iam/v2/identityProviders/{uid}:generateScimToken"), &json!({})).ok();
     let endpoint = text(&issued, "endpointUrl").strip_prefix(&operator.url).unwrap().to_owned();
     let scim = operator.with_token(text(&issued, "token"));
@@ -256,10 +256,10 @@ fn directory(operator: &Api, organisation: &str, stub: &Stub) -> (String, String
 }
 
 #[test]
-fn a_directory_tells_of_users_by_scim_who_then_sign_in_until_it_says_otherwise() {
+fn users_provisioned_by_scim_can_sign_in_until_they_are_deactivated_or_deleted() {
     let (dir, stub) = (tempdir().unwrap(), Stub::start());
-    let (_server, operator, organisation) = start(dir.path(), &stub);
-    let (provider, endpoint, token) = directory(&operator, &organisation, &stub);
+    let (_server, operator, organization) = start(dir.path(), &stub);
+    let (provider, endpoint, token) = create_directory(&operator, &organization, &stub);
     let scim = operator.with_token(&token);
     let sign_in = || {
         let upstream = operator.with_token(&stub.token("00u1", "client", json!({})));
@@ -283,9 +283,9 @@ fn a_directory_tells_of_users_by_scim_who_then_sign_in_until_it_says_otherwise()
     let twice = scim.post(&users, &json!({ "userName": "ADA@EXAMPLE.COM" }));
     assert_eq!((twice.status, text(&twice.json(), "scimType")), (409, "uniqueness"), "{twice:?}");
     for bad in [json!({}), json!({ "userName": 1 }), json!({ "userName": "x".repeat(300) })] {
-        let refused = scim.post(&users, &bad);
-        assert_eq!((refused.status, text(&refused.json(), "status")), (400, "400"), "{refused:?}");
-        assert_eq!(refused.json()["schemas"], json!(["urn:ietf:params:scim:api:messages:2.0:Error"]));
+        let rejected = scim.post(&users, &bad);
+        assert_eq!((rejected.status, text(&rejected.json(), "status")), (400, "400"), "{rejected:?}");
+        assert_eq!(rejected.json()["schemas"], json!(["urn:ietf:params:scim:api:messages:2.0:Error"]));
     }
     for (query, total) in [
         ("", 1),
@@ -307,7 +307,7 @@ fn a_directory_tells_of_users_by_scim_who_then_sign_in_until_it_says_otherwise()
     assert_eq!(schema["attributes"][0]["name"], "userName");
 
     let access = operator.with_token(text(&sign_in().ok(), "token"));
-    let group = format!("/iam/v2/groups/{organisation}");
+    let group = format!("/iam/v2/groups/{organization}");
     access.get(&group).ok();
     let patch = |active: Value| {
         let operation = json!({ "op": "replace", "path": "active", "value": active });
@@ -332,14 +332,14 @@ fn a_directory_tells_of_users_by_scim_who_then_sign_in_until_it_says_otherwise()
     assert_eq!(patch(json!(false)).status, 404);
     access.get(&group).error(401);
 
-    // A SCIM token is for its endpoint, and nothing else is.
+    // A SCIM token is valid only at its endpoint, and no other token is valid there.
     for path in [group.as_str(), "/auth/v1/ok", "/sts/exchange?aud=a", "/iam/v2/directoryUsers"] {
         scim.get(path).error(401);
     }
-    let other = users.replace(&provider, &format!("{organisation}/0000000000000000"));
+    let other = users.replace(&provider, &format!("{organization}/0000000000000000"));
     for (client, path) in [(&operator, &users), (&access, &users), (&scim, &other), (&scim.with_token("x"), &users)] {
-        let refused = client.get(path);
-        assert_eq!((refused.status, text(&refused.json(), "status")), (401, "401"), "{refused:?}");
+        let rejected = client.get(path);
+        assert_eq!((rejected.status, text(&rejected.json(), "status")), (401, "401"), "{rejected:?}");
     }
     assert_eq!(scim.send("DELETE", &users, None).status, 405);
     assert_eq!(scim.get(&format!("{endpoint}/Groups")).status, 404);

@@ -1,5 +1,5 @@
-//! Traps of this interface, tried on every operation of a server that runs: tokens for something else, cookies, paths
-//! that look like others, and secrets that turn up where they should not.
+//! Security traps, tried on every operation of a running server: tokens for another purpose, cookies, ambiguous paths,
+//! and leaked secrets.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
 
@@ -16,7 +16,7 @@ use tempfile::tempdir;
 
 const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
-/// What needs no token, and what answers the same to all.
+/// Operations that need no token, or that return the same to every caller.
 const OPEN: &[&str] = &[
     "Ping",
     "ListDocuments",
@@ -28,7 +28,7 @@ const OPEN: &[&str] = &[
     "GetReadiness",
 ];
 
-/// Every operation of the server's document: its id, its method and its path.
+/// Returns every operation of the OpenAPI document: id, method and path.
 fn operations(api: &Api) -> Vec<(String, String, String)> {
     let document = api.get("/openapi.json").ok();
     let paths = document["paths"].as_object().unwrap().iter();
@@ -43,8 +43,8 @@ fn operations(api: &Api) -> Vec<(String, String, String)> {
     all
 }
 
-/// Puts a value in place of every variable of a path but `plural`, which is one of a kind.
-fn filled(path: &str, value: &str) -> String {
+/// Replaces every variable of a path by a value, except `plural`, which must be the plural of a kind.
+fn fill(path: &str, value: &str) -> String {
     let mut parts = path.split('{');
     let mut filled = parts.next().unwrap().to_owned();
     for part in parts {
@@ -64,38 +64,38 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 }
 
 #[test]
-fn trap_c15_a_webhooks_token_opens_no_operation() {
+fn trap_c15_a_webhook_token_authorizes_no_operation() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &["--store", "memory"]);
-    let (operator, organisation) = api(dir.path(), &[]);
+    let (operator, organization) = api(dir.path(), &[]);
     let keys = Keys::read(&dir.path().join("platform-data")).unwrap().unwrap();
     let now = SystemClock.now().seconds();
     for (typ, aud) in [("JWT", json!("customer")), ("at+jwt", json!(["customer", operator.url]))] {
-        let subject = format!("webhook:{organisation}");
+        let subject = format!("webhook:{organization}");
         let claims = json!({ "iss": server.url, "sub": subject, "aud": aud, "iat": now, "exp": now + 300 });
         let webhook = operator.with_token(&keys.signing().sign(typ, claims.as_object().unwrap()).unwrap());
         for (id, method, path) in operations(&operator).iter().filter(|(id, ..)| !OPEN.contains(&id.as_str())) {
             let body = has_body(method).then(|| json!({}));
-            // What an exchange is asked for is looked at before its credential.
+            // An exchange validates its parameters before its credential.
             let query = if path.starts_with("/sts/") { "?aud=a" } else { "" };
-            let answer = webhook.send(method, &(filled(path, &organisation) + query), body.as_ref());
-            assert_eq!(answer.status, 401, "{id}: {answer:?}");
+            let response = webhook.send(method, &(fill(path, &organization) + query), body.as_ref());
+            assert_eq!(response.status, 401, "{id}: {response:?}");
         }
     }
 }
 
 #[test]
-fn trap_c22_a_cookie_is_no_credential() {
+fn trap_c22_a_cookie_is_not_a_credential() {
     let dir = tempdir().unwrap();
     let _server = Server::start(dir.path(), &["--store", "memory"]);
-    let (operator, organisation) = api(dir.path(), &[]);
+    let (operator, organization) = api(dir.path(), &[]);
     let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).build();
     let agent: ureq::Agent = config.into();
     let token = &operator.token;
     let cookie = format!("authorization=Bearer {token}; token={token}; access_token={token}");
     for (id, method, path) in operations(&operator).iter().filter(|(id, ..)| !OPEN.contains(&id.as_str())) {
-        let url = format!("{}{}", operator.url, filled(path, &organisation));
-        // What a page of another origin can send without being asked for leave.
+        let url = format!("{}{}", operator.url, fill(path, &organization));
+        // A request that a page of another origin can send without a CORS preflight.
         let request = ureq::http::Request::builder().method(method.as_str()).uri(url);
         let request = request.header("cookie", &cookie).header("content-type", "text/plain").body("{}").unwrap();
         assert_eq!(agent.run(request).unwrap().status(), 401, "{id}");
@@ -103,13 +103,13 @@ fn trap_c22_a_cookie_is_no_credential() {
 }
 
 #[test]
-fn trap_c6_no_spelling_of_a_path_tells_or_does_what_the_caller_may_not() {
+fn trap_c6_no_spelling_of_a_path_bypasses_authorization() {
     let dir = tempdir().unwrap();
     let _server = Server::start(dir.path(), &["--store", "memory"]);
-    let (operator, organisation) = api(dir.path(), &[]);
+    let (operator, organization) = api(dir.path(), &[]);
     let make = |path: &str, body: Value| text(&operator.post(path, &body).ok(), "uid").to_owned();
     let canary = |name: &str| json!({ "name": name, "description": "canary" });
-    let folder = make(&format!("/iam/v2/groups/{organisation}"), json!({ "name": "folder" }));
+    let folder = make(&format!("/iam/v2/groups/{organization}"), json!({ "name": "folder" }));
     let mut relationship = canary("ci");
     relationship["claimMatch"] = json!({ "issuer": "https://a.example", "subject": "b" });
     let caller = |capabilities: &[&str]| {
@@ -123,7 +123,7 @@ fn trap_c6_no_spelling_of_a_path_tells_or_does_what_the_caller_may_not() {
         }
         operator.with_token(run(dir.path(), &["token", "--identity", &caller]).ok().trim())
     };
-    // Who may see groups sees their names, which are no canaries.
+    // Callers that may list groups see their names, so groups have no canary in them.
     let callers = [caller(&[]), caller(&["CAP_IAM_GROUPS_LIST"])];
     let repo = make(&format!("/registry/v2/repos/{folder}"), canary("canary"));
     operator.patch(&format!("/registry/v2/repos/{repo}/readme"), &json!({ "content": "canary" })).ok();
@@ -134,13 +134,13 @@ fn trap_c6_no_spelling_of_a_path_tells_or_does_what_the_caller_may_not() {
     provider["defaultRole"] = VIEWER.into();
     provider["oidc"] = oidc;
     let provider = make(&format!("/iam/v2/identityProviders/{folder}"), provider);
-    let standing = || {
+    let snapshot = || {
         let lists =
             ["registry/v2/repos", "registry/v2/tags", "iam/v2/identityProviders", "iam/v2/groups", "iam/v2/roles"];
         let lists = lists.map(|list| operator.get(&format!("/{list}?page_size=200")).ok());
         (lists, operator.get(&format!("/registry/v2/repos/{repo}/readme")).ok())
     };
-    let before = standing();
+    let before = snapshot();
 
     let mut values = Vec::new();
     for uid in [&folder, &repo, &tag, &provider] {
@@ -166,84 +166,84 @@ fn trap_c6_no_spelling_of_a_path_tells_or_does_what_the_caller_may_not() {
     }
     values.extend(["", "/", "..", "*", "%2F", "readme", "count", ":lookupGroup"].map(str::to_owned));
     for (id, method, path) in operations(&operator) {
-        // Callers may end themselves and say what they are.
+        // Operations on the caller's own identity are allowed.
         let own = ["Delete", "UpdateIdentityMetadata", "EndSignIns"].contains(&id.as_str());
         let variables = path.contains('{');
         for value in values.iter().filter(|value| !own && (variables || value.is_empty())) {
             let body = has_body(&method).then(|| json!({ "name": "changed", "content": "changed" }));
             for caller in &callers {
-                let answer = caller.send(&method, &filled(&path, value), body.as_ref());
-                assert!(answer.status < 500 || answer.status == 501, "{id} {value}: {answer:?}");
-                assert!(!answer.text.contains("canary"), "{id} {value}: {answer:?}");
+                let response = caller.send(&method, &fill(&path, value), body.as_ref());
+                assert!(response.status < 500 || response.status == 501, "{id} {value}: {response:?}");
+                assert!(!response.text.contains("canary"), "{id} {value}: {response:?}");
             }
         }
     }
-    assert_eq!(standing(), before);
+    assert_eq!(snapshot(), before);
 }
 
 #[test]
-fn trap_c18_secrets_are_in_no_file_no_log_and_no_answer_but_their_own() {
+fn trap_c18_secrets_are_in_no_file_no_log_and_no_other_response() {
     for store in ["sqlite", "sled"] {
         let dir = tempdir().unwrap();
         let server = Server::start(dir.path(), &["--store", store, "--log", "debug"]);
-        let (operator, organisation) = api(dir.path(), &[]);
-        // Its events wait in the store: there is nobody at the sink.
+        let (operator, organization) = api(dir.path(), &[]);
+        // The sink is unreachable, so that events stay in the store.
         let sink = json!({ "sink": "https://sink.invalid/" });
-        operator.post(&format!("/events/v2/subscriptions/{organisation}"), &sink).ok();
+        operator.post(&format!("/events/v2/subscriptions/{organization}"), &sink).ok();
         let mut secrets = vec!["canary-of-the-client".to_owned(), operator.token.clone()];
         let oidc = json!({ "issuer": "https://a.example", "clientId": "c", "clientSecret": secrets[0] });
         let body = json!({ "name": "sign-in", "defaultRole": VIEWER, "oidc": oidc });
-        let providers = format!("/iam/v2/identityProviders/{organisation}");
-        let mut answers = vec![operator.post(&providers, &body)];
-        let provider = format!("/iam/v2/identityProviders/{}", text(&answers[0].ok(), "uid"));
+        let providers = format!("/iam/v2/identityProviders/{organization}");
+        let mut responses = vec![operator.post(&providers, &body)];
+        let provider = format!("/iam/v2/identityProviders/{}", text(&responses[0].ok(), "uid"));
         let mut generated = operator.post(&format!("{provider}:generateScimToken"), &json!({})).ok();
         secrets.push(text(&generated, "token").to_owned());
         let etag = json!({ "etag": generated["etag"] });
         generated = operator.post(&format!("{provider}:regenerateScimToken"), &etag).ok();
         secrets.push(text(&generated, "token").to_owned());
         let invite = json!({ "roleUid": VIEWER, "ttl": "60s" });
-        let invite = operator.post(&format!("/iam/v2/groupInvites/{organisation}"), &invite).ok();
+        let invite = operator.post(&format!("/iam/v2/groupInvites/{organization}"), &invite).ok();
         secrets.push(text(&invite, "code").to_owned());
 
-        // Whatever is read, and whatever is refused with a secret in it.
-        let (mut wrong, mut unsound) = (body.clone(), body.clone());
-        wrong["oidc"]["nosuch"] = json!(secrets[0]);
-        unsound["name"] = json!("NO NAME");
-        for refused in [&wrong, &unsound] {
-            answers.push(operator.post(&providers, refused));
-            answers.push(operator.patch(&provider, refused));
+        // Reads, and rejected requests that contain a secret.
+        let (mut unknown_field, mut invalid_name) = (body.clone(), body.clone());
+        unknown_field["oidc"]["nosuch"] = json!(secrets[0]);
+        invalid_name["name"] = json!("NO NAME");
+        for body in [&unknown_field, &invalid_name] {
+            responses.push(operator.post(&providers, body));
+            responses.push(operator.patch(&provider, body));
         }
-        answers.push(operator.post(&format!("{provider}:regenerateScimToken"), &etag));
-        answers.push(operator.patch(&provider, &json!({ "oidc": { "clientSecret": secrets[0] } })));
+        responses.push(operator.post(&format!("{provider}:regenerateScimToken"), &etag));
+        responses.push(operator.patch(&provider, &json!({ "oidc": { "clientSecret": secrets[0] } })));
         for secret in &secrets[1..] {
-            answers.push(operator.get(&format!("/iam/v2/groups?nosuch={secret}")));
-            answers.push(operator.post("/auth/v1/register", &json!({ "code": secret })));
+            responses.push(operator.get(&format!("/iam/v2/groups?nosuch={secret}")));
+            responses.push(operator.post("/auth/v1/register", &json!({ "code": secret })));
             let other = operator.with_token(&format!("{secret}0"));
-            answers.push(other.get("/iam/v2/groups"));
-            answers.push(other.get(&format!("/scim/v2/{organisation}/Users")));
-            answers.push(other.form("/sts/exchange", "aud=a"));
-            answers.push(other.form("/sts/exchange_refresh_token", "aud=a"));
+            responses.push(other.get("/iam/v2/groups"));
+            responses.push(other.get(&format!("/scim/v2/{organization}/Users")));
+            responses.push(other.form("/sts/exchange", "aud=a"));
+            responses.push(other.form("/sts/exchange_refresh_token", "aud=a"));
         }
         for list in ["identityProviders", "groupInvites", "identities", "roleBindings"] {
-            answers.push(operator.get(&format!("/iam/v2/{list}")));
+            responses.push(operator.get(&format!("/iam/v2/{list}")));
         }
         for path in ["/events/v2/deliveries", "/events/v2/deliveryStatuses", "/operator/events/pending"] {
-            answers.push(operator.get(path));
+            responses.push(operator.get(path));
         }
-        answers.push(operator.get(&provider));
+        responses.push(operator.get(&provider));
         let log = server.kill();
         assert!(log.contains("answered"), "{log}");
         for (number, secret) in secrets.iter().enumerate() {
             assert!(!log.contains(secret), "secret {number} is in the log of {store}");
-            for answer in &answers {
-                assert!(!answer.text.contains(secret), "secret {number}: {answer:?}");
+            for response in &responses {
+                assert!(!response.text.contains(secret), "secret {number}: {response:?}");
             }
             assert_no_file_has(&dir.path().join("platform-data"), secret);
         }
     }
 }
 
-/// Looks into all files at or below a path.
+/// Asserts that no file at or below a path contains a secret.
 fn assert_no_file_has(path: &Path, secret: &str) {
     if path.is_dir() {
         return fs::read_dir(path).unwrap().for_each(|entry| assert_no_file_has(&entry.unwrap().path(), secret));

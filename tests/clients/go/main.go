@@ -1,4 +1,4 @@
-// Walks the API with the published Go SDK, as any program of it does: nothing here knows which server answers.
+// Calls the API with the published Go SDK, like any other program: nothing here is specific to this server.
 package main
 
 import (
@@ -27,11 +27,11 @@ const repos = 120
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	api, organisation, token := os.Getenv("API"), os.Getenv("ORG_ID"), os.Getenv("TOKEN")
-	if err := walk(ctx, api, organisation, token); err != nil {
+	api, organization, token := os.Getenv("API"), os.Getenv("ORG_ID"), os.Getenv("TOKEN")
+	if err := walk(ctx, api, organization, token); err != nil {
 		log.Fatal(err)
 	}
-	if err := exchange(ctx, api, organisation, token); err != nil {
+	if err := exchange(ctx, api, organization, token); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -40,7 +40,7 @@ func connect(ctx context.Context, api, token string) (clients.Clients, error) {
 	return clients.NewClients(ctx, api, "platform-check", auth.NewFromToken(ctx, "Bearer "+token, false))
 }
 
-func walk(ctx context.Context, api, organisation, token string) error {
+func walk(ctx context.Context, api, organization, token string) error {
 	c, err := connect(ctx, api, token)
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func walk(ctx context.Context, api, organisation, token string) error {
 	defer c.Close()
 
 	group, err := c.IAM().GroupsService().CreateGroup(ctx, &iam.CreateGroupRequest{
-		Parent: organisation,
+		Parent: organization,
 		Group:  &iam.Group{Name: "sdk"},
 	})
 	if err != nil {
@@ -86,54 +86,54 @@ func walk(ctx context.Context, api, organisation, token string) error {
 		return fmt.Errorf("update: %w", err)
 	}
 	if updated.GetName() != last.GetName() || updated.GetDescription() != "a web server" {
-		return fmt.Errorf("the mask was not kept to: %v", updated)
+		return fmt.Errorf("fields outside the mask were updated: %v", updated)
 	}
 
 	_, err = c.IAM().IdentitiesService().CreateIdentity(ctx, &iam.CreateIdentityRequest{
-		Parent:   organisation,
+		Parent:   organization,
 		Identity: &iam.Identity{Name: "Bad Name"},
 	})
-	if err := refused(err, codes.InvalidArgument, "INVALID_ARGUMENT", "name"); err != nil {
+	if err := checkError(err, codes.InvalidArgument, "INVALID_ARGUMENT", "name"); err != nil {
 		return err
 	}
 	_, err = c.IAM().GroupsService().DeleteGroup(ctx, &iam.DeleteGroupRequest{Uid: group.GetUid()})
-	if err := refused(err, codes.FailedPrecondition, "FAILED_PRECONDITION", "RESOURCE_NOT_EMPTY"); err != nil {
+	if err := checkError(err, codes.FailedPrecondition, "FAILED_PRECONDITION", "RESOURCE_NOT_EMPTY"); err != nil {
 		return err
 	}
-	missing := organisation + "/" + strings.Repeat("0", 16)
+	missing := organization + "/" + strings.Repeat("0", 16)
 	_, err = c.Registry().ReposService().GetRepo(ctx, &registry.GetRepoRequest{Uid: missing})
-	return refused(err, codes.NotFound, "NOT_FOUND", missing)
+	return checkError(err, codes.NotFound, "NOT_FOUND", missing)
 }
 
-// refused checks a refusal's code, its reason, and that a further detail tells of a thing.
-func refused(err error, code codes.Code, reason, thing string) error {
+// checkError checks the code and reason of an error, and that another detail contains a value.
+func checkError(err error, code codes.Code, reason, value string) error {
 	if err == nil {
-		return errors.New("it was not refused")
+		return errors.New("the call did not fail")
 	}
-	refusal, _ := status.FromError(err)
-	told := false
-	for _, detail := range refusal.Details() {
+	failure, _ := status.FromError(err)
+	found := false
+	for _, detail := range failure.Details() {
 		switch detail := detail.(type) {
 		case *errdetails.ErrorInfo:
 			if detail.GetReason() != reason || !strings.Contains(detail.GetDomain(), ".") {
 				return fmt.Errorf("%v instead of %s", detail, reason)
 			}
 		case *errdetails.BadRequest:
-			told = detail.GetFieldViolations()[0].GetField() == thing
+			found = detail.GetFieldViolations()[0].GetField() == value
 		case *errdetails.PreconditionFailure:
-			told = detail.GetViolations()[0].GetType() == thing
+			found = detail.GetViolations()[0].GetType() == value
 		case *errdetails.ResourceInfo:
-			told = detail.GetResourceName() == thing
+			found = detail.GetResourceName() == value
 		}
 	}
-	if refusal.Code() != code || !told {
-		return fmt.Errorf("%w with %v, instead of %v for %s", err, refusal.Details(), code, thing)
+	if failure.Code() != code || !found {
+		return fmt.Errorf("%w with %v, instead of %v for %s", err, failure.Details(), code, value)
 	}
 	return nil
 }
 
-// exchange gets a token that may list groups and no more.
-func exchange(ctx context.Context, api, organisation, token string) error {
+// exchange gets a token that is restricted to listing groups.
+func exchange(ctx context.Context, api, organization, token string) error {
 	pair, err := sts.ExchangePair(ctx, api, api, token, sts.WithCapabilities("groups.list"))
 	if err != nil {
 		return fmt.Errorf("exchange: %w", err)
@@ -145,12 +145,12 @@ func exchange(ctx context.Context, api, organisation, token string) error {
 	defer c.Close()
 	groups, err := c.IAM().ListGroupsAll(ctx, &iam.ListGroupsRequest{})
 	if err != nil {
-		return fmt.Errorf("list by the new token: %w", err)
+		return fmt.Errorf("list with the new token: %w", err)
 	}
 	if len(groups) < 2 {
 		return fmt.Errorf("%d groups", len(groups))
 	}
-	request := &registry.CreateRepoRequest{Parent: organisation, Repo: &registry.Repo{Name: "no"}}
+	request := &registry.CreateRepoRequest{Parent: organization, Repo: &registry.Repo{Name: "no"}}
 	_, err = c.Registry().ReposService().CreateRepo(ctx, request)
 	if status.Code(err) != codes.PermissionDenied {
 		return fmt.Errorf("%v instead of a denial", err)

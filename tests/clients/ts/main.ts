@@ -1,4 +1,4 @@
-// Calls operations of the generated client: one on each line of standard input, its outcome on a line of standard output.
+// Calls operations of the generated client: reads one call per line of standard input and prints one outcome per line.
 
 import { createInterface } from 'node:readline';
 
@@ -14,7 +14,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   const { operation, ...options } = JSON.parse(line);
   let outcome;
   try {
-    // Replies that are not as the document says make the client throw.
+    // The client throws on replies that do not match the document.
     const { data, error, response } = await (operations as any)[operation]({ client, ...options });
     outcome = response === undefined ? { thrown: String(error) } : { status: response.status, body: data ?? error };
   } catch (thrown) {

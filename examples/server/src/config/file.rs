@@ -1,4 +1,4 @@
-//! The file: its keys are the options' long names.
+//! The configuration file: its keys are the long names of the options.
 
 use std::{ffi::OsString, path::Path};
 
@@ -7,29 +7,30 @@ use clap::{CommandFactory, FromArgMatches};
 
 use crate::cli::Cli;
 
-/// Reads the command line, the environment, and the file that they may name.
+/// Reads the command line, the environment, and the file given with `--config`, if any.
 ///
 /// # Errors
-/// A [`clap::Error`] when flags or variables are wrong or help is asked for, and others when the file is.
+/// Returns a [`clap::Error`] when flags or variables are invalid or help is requested, and another error when the file
+/// is invalid.
 pub(crate) fn read(arguments: &[OsString]) -> Result<Cli> {
     let given = parse(command(), arguments)?;
     let cli = match &given.config.config {
         None => given,
         Some(path) => {
-            let at_fault = |error: clap::Error| {
+            let name_file = |error: clap::Error| {
                 let text = error.to_string();
                 let line = text.lines().next().unwrap_or_default();
                 anyhow!("{}: {}", path.display(), line.trim_start_matches("error: "))
             };
-            // Flags and variables have been parsed before: what is wrong now is the file.
-            parse(with_defaults_of(path)?, arguments).map_err(at_fault)?
+            // Flags and variables were parsed without error above, so an error now comes from the file.
+            parse(with_defaults_of(path)?, arguments).map_err(name_file)?
         }
     };
     cli.config.checked()?;
     Ok(cli)
 }
 
-/// Returns the command line. A variable that is set to nothing counts as none, as it does to shells and compose files.
+/// Returns the command line parser. Ignores variables set to the empty string, as shells and compose files do.
 fn command() -> clap::Command {
     Cli::command().mut_args(|argument| {
         let value = argument.get_env().and_then(std::env::var_os);
@@ -41,30 +42,30 @@ fn parse(command: clap::Command, arguments: &[OsString]) -> Result<Cli, clap::Er
     Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
 }
 
-/// Returns the command line whose defaults are what the file says.
+/// Returns the command line parser with the values of the file as defaults.
 fn with_defaults_of(path: &Path) -> Result<clap::Command> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let table: toml::Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
+    let table: toml::Table = text.parse().with_context(|| format!("{} is not valid TOML", path.display()))?;
     let mut command = command();
     for (key, value) in table {
         let named = |argument: &&clap::Arg| argument.get_long() == Some(&key) && key != "config";
         let Some(id) = command.get_arguments().find(named).map(|argument| argument.get_id().clone()) else {
-            bail!("{}: there is no option `{key}`", path.display());
+            bail!("{}: unknown option `{key}`", path.display());
         };
-        let values = values(value).with_context(|| format!("{}: the option `{key}`", path.display()))?;
+        let values = values(value).with_context(|| format!("{}: option `{key}`", path.display()))?;
         command = command.mut_arg(id, |argument| argument.default_values(values));
     }
     Ok(command)
 }
 
-/// Returns values as the command line would have them.
+/// Converts a TOML value to the form that it has on the command line.
 fn values(value: toml::Value) -> Result<Vec<String>> {
     Ok(match value {
         toml::Value::String(text) => vec![text],
         toml::Value::Integer(number) => vec![number.to_string()],
         toml::Value::Boolean(truth) => vec![truth.to_string()],
         toml::Value::Array(several) => several.into_iter().map(values).collect::<Result<Vec<_>>>()?.concat(),
-        _ => bail!("must be a text, a whole number, true or false, or an array of these"),
+        _ => bail!("must be a string, an integer, a boolean, or an array of these"),
     })
 }
 
@@ -95,13 +96,13 @@ mod tests {
             let long = argument.get_long().unwrap_or_else(|| panic!("{argument} has no long name"));
             let variable = format!("PLATFORM_{}", long.replace('-', "_").to_uppercase());
             assert_eq!(argument.get_env(), Some(std::ffi::OsStr::new(&variable)), "--{long}");
-            assert!(argument.is_global_set(), "--{long} stands before and after the command");
+            assert!(argument.is_global_set(), "--{long} is accepted before and after the command");
             assert_eq!(argument.get_short(), None);
         }
     }
 
     #[test]
-    fn every_option_but_the_file_is_a_key_of_the_file() {
+    fn every_option_except_config_is_a_key_of_the_file() {
         let some = |long: &str| match long {
             "listen" | "metrics-listen" => "'127.0.0.1:1'",
             "store" => "'memory'",
@@ -120,8 +121,8 @@ mod tests {
             name if name.starts_with("allow-") => "true",
             _ => "'text'",
         };
-        // What one alone is refused without.
-        let other = |long: &str| match long {
+        // Options that another one requires.
+        let required = |long: &str| match long {
             "tls-cert" => "tls-key = 'text'",
             "tls-key" => "tls-cert = 'text'",
             "proxy-protocol" => "trusted-proxies = '10.0.0.0/8'",
@@ -129,13 +130,13 @@ mod tests {
         };
         for argument in Cli::command().get_arguments() {
             let long = argument.get_long().unwrap();
-            let read = read_file(&format!("{long} = {}\n{}", some(long), other(long)), &[]);
+            let read = read_file(&format!("{long} = {}\n{}", some(long), required(long)), &[]);
             assert_eq!(read.is_ok(), long != "config", "{long}: {read:?}");
         }
     }
 
     #[test]
-    fn flags_win_over_the_file_and_the_file_over_defaults() {
+    fn flags_override_the_file_and_the_file_overrides_defaults() {
         let file = "listen = '127.0.0.1:1'\nstore = 'memory'\nopen-organisations = true\naudience = ['a', 'b']\n\
                     request-timeout = '2m'\n";
         let config = read_file(file, &["--listen", "127.0.0.1:2"]).unwrap();
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn without_options_all_is_as_documented() {
+    fn defaults_are_as_documented() {
         let config = read_with(&[]).unwrap();
         assert_eq!(config.listen().to_string(), "127.0.0.1:8080");
         assert_eq!((config.store, config.log_format), (Store::Sqlite(None), LogFormat::Text));
@@ -159,12 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_set_to_the_default_that_help_names_is_as_if_it_was_not_set() {
+    fn defaults_in_the_help_text_are_the_actual_limits() {
         let mut limits = 0;
         for argument in Cli::command().get_arguments() {
             let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
             let default = help.split_once("[default: ").and_then(|(_, rest)| rest.split_once(']'));
-            // Some defaults are told in words.
+            // Skips defaults that are described in words.
             let Some((default, _)) = default.filter(|(default, _)| default.starts_with(char::is_numeric)) else {
                 continue;
             };
@@ -176,23 +177,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_the_file_is_told_with_its_name() {
-        for (text, told) in [
-            ("lisen = '127.0.0.1:1'", "there is no option `lisen`"),
-            ("config = 'other.toml'", "there is no option `config`"),
+    fn errors_in_the_file_name_the_file() {
+        for (text, expected) in [
+            ("lisen = '127.0.0.1:1'", "unknown option `lisen`"),
+            ("config = 'other.toml'", "unknown option `config`"),
             ("listen = 'here'", "invalid value 'here' for '--listen <IP:PORT>'"),
-            ("listen = 1.5", "the option `listen`: must be a text"),
+            ("listen = 1.5", "option `listen`: must be a string"),
             ("max-body = -1", "invalid value '-1' for '--max-body <BYTES>'"),
-            ("listen", "is not TOML"),
+            ("listen", "is not valid TOML"),
         ] {
             let error = read_file(text, &[]).unwrap_err();
             let error = format!("{error:#}");
-            assert!(error.contains(told) && error.contains("platform.toml"), "{error}");
+            assert!(error.contains(expected) && error.contains("platform.toml"), "{error}");
         }
     }
 
     #[test]
-    fn a_rate_is_of_all_callers_or_of_the_one_that_it_names() {
+    fn a_rate_applies_to_all_callers_or_to_the_named_one() {
         let uid = "00000000000000000000000000000000000000aa";
         let file = format!("identity-rate = ['50:500', '{uid}=5', '{uid}/0123456789abcdef=6:7']");
         let limits = read_file(&file, &["--organization-rate", &format!("{uid}=9")]).unwrap().limits.limits();
@@ -208,15 +209,15 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_protocol_takes_trusted_proxies() {
+    fn the_proxy_protocol_requires_trusted_proxies() {
         let error = read_with(&["--proxy-protocol"]).unwrap_err();
-        assert!(error.to_string().contains("give --trusted-proxies"), "{error}");
+        assert!(error.to_string().contains("set --trusted-proxies"), "{error}");
         let config = read_with(&["--proxy-protocol", "--trusted-proxies", "10.0.0.0/8"]).unwrap();
         assert!(config.limits.limits().proxy_protocol);
     }
 
     #[test]
-    fn a_server_for_other_machines_must_be_told_its_name() {
+    fn a_server_for_other_machines_requires_a_public_url() {
         assert!(read_with(&["--listen", "0.0.0.0:80"]).is_err());
         let config = read_with(&["--listen", "0.0.0.0:80", "--public-url", "https://api.example.com/"]).unwrap();
         assert_eq!(config.public_url.as_deref(), Some("https://api.example.com"));

@@ -1,4 +1,4 @@
-//! Bounds on what peers may send and hold.
+//! Limits on the requests, connections and memory of clients.
 
 use std::{collections::HashMap, str::FromStr, time::Duration};
 
@@ -9,82 +9,82 @@ use platform_http::{IpNet, Limits, Rate};
 
 use super::{bytes, duration};
 
-/// What differs from the library's own limits.
+/// Overrides of the library's default limits.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitOptions {
-    /// The most bytes of a request's body [default: 1048576]
+    /// Maximum size of a request body in bytes [default: 1048576]
     #[arg(long, global = true, env = "PLATFORM_MAX_BODY", value_name = "BYTES")]
     max_body: Option<usize>,
-    /// The most bytes of requests' bodies at once; an eighth for one address or caller [default: 256M]
+    /// Maximum total size of request bodies in memory; an eighth of it per address or caller [default: 256M]
     #[arg(long, global = true, env = "PLATFORM_MAX_BODIES", value_name = "BYTES", value_parser = size)]
     max_bodies: Option<usize>,
-    /// The same for the bodies of token paths, such as /sts/exchange [default: 16M]
+    /// The same for request bodies of token paths, such as /sts/exchange [default: 16M]
     #[arg(long, global = true, env = "PLATFORM_MAX_TOKEN_BODIES", value_name = "BYTES", value_parser = size)]
     max_token_bodies: Option<usize>,
-    /// The most bytes of replies that clients have not read yet; an eighth for one address [default: 256M]
+    /// Maximum total size of replies not yet read by clients; an eighth of it per address [default: 256M]
     #[arg(long, global = true, env = "PLATFORM_MAX_REPLIES", value_name = "BYTES", value_parser = size)]
     max_replies: Option<usize>,
-    /// How deep a JSON body may nest [default: 32]
+    /// Maximum nesting depth of a JSON body [default: 32]
     #[arg(long, global = true, env = "PLATFORM_MAX_DEPTH", value_name = "LEVELS")]
     max_depth: Option<usize>,
-    /// The most bytes of a path [default: 4096]
+    /// Maximum length of a path in bytes [default: 4096]
     #[arg(long, global = true, env = "PLATFORM_MAX_PATH", value_name = "BYTES")]
     max_path: Option<usize>,
-    /// The most bytes of a query string [default: 32768]
+    /// Maximum length of a query string in bytes [default: 32768]
     #[arg(long, global = true, env = "PLATFORM_MAX_QUERY", value_name = "BYTES")]
     max_query: Option<usize>,
-    /// The most bytes of a request's head, at least 8192 [default: 65536]
+    /// Maximum size of a request head in bytes, at least 8192 [default: 65536]
     #[arg(long, global = true, env = "PLATFORM_MAX_HEAD", value_name = "BYTES")]
     max_head: Option<usize>,
-    /// The most header lines of a request [default: 100]
+    /// Maximum number of header lines in a request [default: 100]
     #[arg(long, global = true, env = "PLATFORM_MAX_HEADERS", value_name = "LINES")]
     max_headers: Option<usize>,
-    /// The most connections at once; further ones wait [default: 4096]
+    /// Maximum concurrent connections; further ones wait [default: 4096]
     #[arg(long, global = true, env = "PLATFORM_MAX_CONNECTIONS", value_name = "NUMBER")]
     max_connections: Option<u32>,
-    /// The most connections of one address at once; further ones are closed [default: 1024]
+    /// Maximum concurrent connections per address; further ones are closed [default: 1024]
     #[arg(long, global = true, env = "PLATFORM_MAX_CONNECTIONS_PER_ADDRESS", value_name = "NUMBER")]
     max_connections_per_address: Option<u32>,
-    /// The most requests of one address at once; further ones are refused [default: 4096]
+    /// Maximum concurrent requests per address; further ones are rejected [default: 4096]
     #[arg(long, global = true, env = "PLATFORM_MAX_REQUESTS_PER_ADDRESS", value_name = "NUMBER")]
     max_requests_per_address: Option<u32>,
-    /// The most gRPC streams without an end at once, such as Watch; an eighth for one address [default: 1024]
+    /// Maximum concurrent long-lived gRPC streams, such as Watch; an eighth of it per address [default: 1024]
     #[arg(long, global = true, env = "PLATFORM_MAX_STANDING_STREAMS", value_name = "NUMBER")]
     max_standing_streams: Option<u32>,
-    /// The most requests at once on a connection of HTTP/2 [default: 200]
+    /// Maximum concurrent requests per HTTP/2 connection [default: 200]
     #[arg(long, global = true, env = "PLATFORM_MAX_STREAMS", value_name = "NUMBER")]
     max_streams: Option<u32>,
-    /// How long a request may take, its body included [default: 30s]
+    /// Time limit for a request, including receipt of its body [default: 30s]
     #[arg(long, global = true, env = "PLATFORM_REQUEST_TIMEOUT", value_name = "TIME", value_parser = duration)]
     request_timeout: Option<Duration>,
-    /// How long a request's body may take to arrive [default: 15s]
+    /// Time limit for receipt of a request body [default: 15s]
     #[arg(long, global = true, env = "PLATFORM_BODY_TIMEOUT", value_name = "TIME", value_parser = duration)]
     body_timeout: Option<Duration>,
-    /// How long a new connection may take to send a request's head [default: 10s]
+    /// Time limit for receipt of the first request head on a new connection [default: 10s]
     #[arg(long, global = true, env = "PLATFORM_HEAD_TIMEOUT", value_name = "TIME", value_parser = duration)]
     head_timeout: Option<Duration>,
-    /// How long a connection stays open without a request [default: 1m]
+    /// Idle timeout of a connection without a request [default: 1m]
     #[arg(long, global = true, env = "PLATFORM_IDLE_TIMEOUT", value_name = "TIME", value_parser = duration)]
     idle_timeout: Option<Duration>,
-    /// How long a gRPC stream without an end stays open when nothing passes over it [default: 15m]
+    /// Idle timeout of a long-lived gRPC stream [default: 15m]
     #[arg(long, global = true, env = "PLATFORM_STREAM_IDLE_TIMEOUT", value_name = "TIME", value_parser = duration)]
     stream_idle_timeout: Option<Duration>,
-    /// How long a client may leave what it is answered unread [default: 30s]
+    /// How long a client may leave a reply unread [default: 30s]
     #[arg(long, global = true, env = "PLATFORM_WRITE_TIMEOUT", value_name = "TIME", value_parser = duration)]
     write_timeout: Option<Duration>,
-    /// How long an HTTP/2 peer has to answer whether it is still there [default: 20s]
+    /// Time limit for an HTTP/2 peer to answer a keep-alive ping [default: 20s]
     #[arg(long, global = true, env = "PLATFORM_PING_TIMEOUT", value_name = "TIME", value_parser = duration)]
     ping_timeout: Option<Duration>,
-    /// How long open requests have to finish when the server stops [default: 20s]
+    /// Time limit for open requests to finish when the server stops [default: 20s]
     #[arg(long, global = true, env = "PLATFORM_DRAIN_TIMEOUT", value_name = "TIME", value_parser = duration)]
     drain_timeout: Option<Duration>,
-    /// How many requests a second, and how many at once, one address may send to what needs no token [default: 50:500]
+    /// Rate limit per address for requests without a verified token, per second and as a burst [default: 50:500]
     #[arg(long, global = true, env = "PLATFORM_OPEN_RATE", value_name = "NUMBER[:BURST]")]
     open_rate: Option<Rate>,
-    /// How many requests a second, and how many at once, one identity may send; may be repeated [default: any number]
+    /// Rate limit per identity, in requests per second and as a burst; may be repeated [default: none]
     ///
-    /// With UID= it is the rate of this identity, in place of the rate of all others: --identity-rate 50:500
+    /// UID=RATE sets the limit of one identity, which replaces the general limit for it: --identity-rate 50:500
     /// --identity-rate UID=5.
     #[arg(
         long,
@@ -94,11 +94,11 @@ pub(crate) struct LimitOptions {
         value_delimiter = ','
     )]
     identity_rate: Vec<RateOf>,
-    /// How many requests a second, and how many at once, the identities of one organization may send; may be repeated
-    /// [default: any number]
+    /// Rate limit per organization, for all of its identities together, in requests per second and as a burst; may be
+    /// repeated [default: none]
     ///
-    /// With UID= it is the rate of this organization, in place of the rate of all others. Registered persons are not of
-    /// an organization.
+    /// UID=RATE sets the limit of one organization, which replaces the general limit for it. Registered persons do not
+    /// belong to an organization.
     #[arg(
         long,
         global = true,
@@ -107,26 +107,26 @@ pub(crate) struct LimitOptions {
         value_delimiter = ','
     )]
     organization_rate: Vec<RateOf>,
-    /// A network of proxies, whose word is taken on where requests come from; may be repeated
+    /// Network of proxies that are trusted to report the addresses of clients; may be repeated
     ///
-    /// Behind one of these the address of a request is the right-most one of Forwarded or X-Forwarded-For that is not
-    /// of these networks. Shares of connections do not apply to them.
+    /// The client address of a request from such a proxy is the right-most address of Forwarded or X-Forwarded-For that
+    /// is not in one of these networks. The limit of connections per address does not apply to the proxies.
     #[arg(long, global = true, env = "PLATFORM_TRUSTED_PROXIES", value_name = "CIDR", value_delimiter = ',')]
     trusted_proxies: Vec<IpNet>,
-    /// Expect a PROXY protocol header, version 2, on each connection from --trusted-proxies, which names the client
+    /// Require a PROXY protocol header, version 2, with the client's address on each connection from --trusted-proxies
     ///
-    /// For proxies that forward TCP or TLS. A connection without a good header within --head-timeout is closed.
-    /// Connections from elsewhere are served without one.
+    /// For proxies that forward TCP or TLS. A connection without a valid header within --head-timeout is closed.
+    /// Connections from other addresses are served without a header.
     #[arg(long, global = true, env = "PLATFORM_PROXY_PROTOCOL", default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     proxy_protocol: bool,
-    /// Apply the shares and rates of addresses to loopback addresses too
+    /// Apply the limits per address to loopback addresses too
     #[arg(long, global = true, env = "PLATFORM_LIMIT_LOOPBACK", default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     limit_loopback: bool,
 }
 
-/// A rate: that of one caller, or without a uid of all callers that do not have their own.
+/// A rate limit of one caller or, without a uid, of all callers without a limit of their own.
 #[derive(Debug, Clone)]
 struct RateOf(Option<Uid>, Rate);
 
@@ -139,24 +139,22 @@ impl FromStr for RateOf {
     }
 }
 
-/// Returns the rate of all and the rates of some. Of several for one the last counts.
+/// Returns the general rate and the rates by uid. If one is given several times, the last value wins.
 fn rates(given: &[RateOf]) -> (Option<Rate>, HashMap<Uid, Rate>) {
-    let of_all = given.iter().rev().find(|RateOf(uid, _)| uid.is_none()).map(|RateOf(_, rate)| *rate);
-    (of_all, given.iter().filter_map(|RateOf(uid, rate)| Some((uid.clone()?, *rate))).collect())
+    let general = given.iter().rev().find(|RateOf(uid, _)| uid.is_none()).map(|RateOf(_, rate)| *rate);
+    (general, given.iter().filter_map(|RateOf(uid, rate)| Some((uid.clone()?, *rate))).collect())
 }
 
-/// Reads a number of bytes that this machine can have.
+/// Parses a number of bytes that fits the address space of this machine.
 fn size(text: &str) -> Result<usize, String> {
-    bytes(text)?.try_into().map_err(|_| "is more than this machine can have".to_owned())
+    bytes(text)?.try_into().map_err(|_| "exceeds the address space of this machine".to_owned())
 }
 
 impl LimitOptions {
-    /// Refuses what no option by itself shows to be wrong.
+    /// Rejects invalid combinations of options.
     pub(crate) fn checked(&self) -> anyhow::Result<()> {
         if self.proxy_protocol && self.trusted_proxies.is_empty() {
-            bail!(
-                "--proxy-protocol takes the addresses of clients from trusted proxies alone: give --trusted-proxies too"
-            );
+            bail!("--proxy-protocol accepts client addresses only from trusted proxies: set --trusted-proxies too");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `platform-server events`: over a running server's API, or in a stopped one's store.
+//! `platform-server events`: uses the API of a running server or the store of a stopped one.
 
 use std::{
     io::{BufRead, BufReader, Write, stdout},
@@ -18,7 +18,7 @@ use crate::{
     installation::{Installation, known_url},
 };
 
-/// How many lines are asked for at once.
+/// Page size, in items.
 const PAGE: usize = 1000;
 
 pub(super) fn run(config: &Config, events: &Events) -> Result<ExitCode> {
@@ -26,9 +26,9 @@ pub(super) fn run(config: &Config, events: &Events) -> Result<ExitCode> {
     match api {
         Some(url) => {
             let token = bearer(config, events.at.token.as_ref())?;
-            remote(&Remote::new(url, token), &events.what)?;
+            remote(&Remote::new(url, token), &events.command)?;
         }
-        None => direct(config, &events.what)?,
+        None => direct(config, &events.command)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -49,39 +49,39 @@ impl Remote {
         Self { agent: config.build().into(), url: url.to_owned(), token }
     }
 
-    /// Hands on each line of an answer, and returns how many there were and the last.
-    fn each_line(&self, method: &str, path: &str, mut take: impl FnMut(&str) -> Result<()>) -> Result<String> {
+    /// Passes each line of the response to a function, and returns the last line, which is empty if there is none.
+    fn each_line(&self, method: &str, path: &str, mut handle: impl FnMut(&str) -> Result<()>) -> Result<String> {
         let url = format!("{}/operator/events/{path}", self.url);
         let authorization = format!("Bearer {}", self.token);
         let sent = match method {
             "POST" => self.agent.post(&url).header("authorization", &authorization).send_empty(),
             _ => self.agent.get(&url).header("authorization", &authorization).call(),
         };
-        let answer = sent.with_context(|| format!("{} does not answer", self.url))?;
-        let status = answer.status();
-        let lines = BufReader::new(answer.into_body().into_reader()).lines();
+        let response = sent.with_context(|| format!("no response from {}", self.url))?;
+        let status = response.status();
+        let lines = BufReader::new(response.into_body().into_reader()).lines();
         let mut last = String::new();
         for line in lines {
-            let line = line.context("the server went away")?;
+            let line = line.context("lost the connection to the server")?;
             if !status.is_success() {
                 let error: Value = serde_json::from_str(&line).unwrap_or_default();
                 bail!(
-                    "{} answers {}: {}",
+                    "{} returned {}: {}",
                     self.url,
                     status.as_u16(),
                     error.get("message").and_then(Value::as_str).unwrap_or(&line)
                 );
             }
-            take(&line)?;
+            handle(&line)?;
             last = line;
         }
-        if status.is_success() { Ok(last) } else { bail!("{} answers {}", self.url, status.as_u16()) }
+        if status.is_success() { Ok(last) } else { bail!("{} returned {}", self.url, status.as_u16()) }
     }
 }
 
-fn remote(server: &Remote, what: &EventsCommand) -> Result<()> {
+fn remote(server: &Remote, command: &EventsCommand) -> Result<()> {
     let print = |line: &str| Ok(writeln!(stdout(), "{line}")?);
-    let (path, key) = match what {
+    let (path, key) = match command {
         EventsCommand::Tail => return server.each_line("GET", "tail", print).map(drop),
         EventsCommand::Redeliver { below } => {
             let below = below.as_ref().map(|uid| format!("?below={uid}")).unwrap_or_default();
@@ -101,36 +101,37 @@ fn remote(server: &Remote, what: &EventsCommand) -> Result<()> {
     }
 }
 
-fn direct(config: &Config, what: &EventsCommand) -> Result<()> {
+fn direct(config: &Config, command: &EventsCommand) -> Result<()> {
     let url = known_url(config);
     if config.store == Store::Memory {
-        bail!("a memory store ends with its server: ask the running one with --api {url}");
+        bail!("a memory store exists only inside its server process: use --api {url}");
     }
-    if let EventsCommand::Tail = what {
-        bail!("nothing changes in a stopped server's store: ask the running one with --api {url}");
+    if let EventsCommand::Tail = command {
+        bail!("`events tail` needs a running server: use --api {url}");
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
     runtime.block_on(async {
         let installation = Installation::open_existing(config)?;
         let platform = installation.platform(config, &url).await;
-        let platform = platform.with_context(|| format!("if a server has the store open, ask it with --api {url}"))?;
-        print(&platform, what).await
+        let platform = platform.with_context(|| format!("if a running server has the store open, use --api {url}"))?;
+        print(&platform, command).await
     })
 }
 
-async fn print(platform: &Platform, what: &EventsCommand) -> Result<()> {
+async fn print(platform: &Platform, command: &EventsCommand) -> Result<()> {
     let mut after: Option<Uid> = None;
     loop {
-        let last = match what {
+        let last = match command {
             EventsCommand::Pending => {
-                let some = overview::pending(platform, after.as_ref(), PAGE).await?;
-                some.iter().try_for_each(line)?;
-                some.last().map(|one| one.subscription.clone())
+                let page = overview::pending(platform, after.as_ref(), PAGE).await?;
+                page.iter().try_for_each(line)?;
+                page.last().map(|item| item.subscription.clone())
             }
             EventsCommand::Dead => {
-                let some = overview::dead(platform, after.as_ref(), PAGE).await?;
-                some.iter().try_for_each(line)?;
-                some.last().map(|one| one.uid.clone())
+                let page = overview::dead(platform, after.as_ref(), PAGE).await?;
+                page.iter().try_for_each(line)?;
+                page.last().map(|item| item.uid.clone())
             }
             EventsCommand::Redeliver { below } => {
                 let count = overview::redeliver(platform, below.as_ref()).await?;

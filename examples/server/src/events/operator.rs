@@ -1,4 +1,4 @@
-//! What the running server tells its operator of events: `/operator/events/…`, for `platform-server events --api`.
+//! `/operator/events/…`: the endpoints of a running server that `platform-server events --api` uses.
 
 use std::sync::Arc;
 
@@ -23,18 +23,18 @@ use platform_http::{operator, status};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// The most lines of an answer; `after` leads to the next.
-const MOST: usize = 1000;
+/// Maximum number of lines in a response; the parameter `after` continues with the next page.
+const PAGE: usize = 1000;
 
-/// Returns the routes, which answer operators alone.
+/// Returns the routes, which only operators may call.
 pub(crate) fn routes(platform: &Arc<Platform>, authenticator: Arc<dyn Authenticator>) -> Router {
     let operator = Operator { platform: Arc::clone(platform), authenticator };
     let [pending, dead, redeliver, tail] = std::array::from_fn(|_| operator.clone());
     Router::new()
-        .route("/operator/events/pending", get(move |request| pending.answer(request, What::Pending)))
-        .route("/operator/events/dead", get(move |request| dead.answer(request, What::Dead)))
-        .route("/operator/events/tail", get(move |request| tail.answer(request, What::Tail)))
-        .route("/operator/events/redeliver", post(move |request| redeliver.answer(request, What::Redeliver)))
+        .route("/operator/events/pending", get(move |request| pending.respond(request, Endpoint::Pending)))
+        .route("/operator/events/dead", get(move |request| dead.respond(request, Endpoint::Dead)))
+        .route("/operator/events/tail", get(move |request| tail.respond(request, Endpoint::Tail)))
+        .route("/operator/events/redeliver", post(move |request| redeliver.respond(request, Endpoint::Redeliver)))
 }
 
 #[derive(Clone)]
@@ -44,7 +44,7 @@ struct Operator {
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum Endpoint {
     Pending,
     Dead,
     Redeliver,
@@ -52,28 +52,28 @@ enum What {
 }
 
 impl Operator {
-    async fn answer(self, request: Request, what: What) -> Response {
+    async fn respond(self, request: Request, endpoint: Endpoint) -> Response {
         let (head, _) = request.into_parts();
-        self.carry_out(&head, what).await.unwrap_or_else(|error| {
-            let told = serde_json::to_vec(&error.status(&self.platform.settings().service_domain)).unwrap_or_default();
-            let mut response = (status::of(error.code()), told).into_response();
+        self.handle(&head, endpoint).await.unwrap_or_else(|error| {
+            let body = serde_json::to_vec(&error.status(&self.platform.settings().service_domain)).unwrap_or_default();
+            let mut response = (status::of(error.code()), body).into_response();
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         })
     }
 
-    async fn carry_out(&self, request: &Parts, what: What) -> Result<Response> {
+    async fn handle(&self, request: &Parts, endpoint: Endpoint) -> Result<Response> {
         operator(&self.platform, &*self.authenticator, request).await?;
         let platform = &self.platform;
-        let uid = uid_of(request, what)?;
-        let body = match what {
-            What::Pending => lines(&overview::pending(platform, uid.as_ref(), MOST).await?)?,
-            What::Dead => lines(&overview::dead(platform, uid.as_ref(), MOST).await?)?,
-            What::Redeliver => {
+        let uid = uid_param(request, endpoint)?;
+        let body = match endpoint {
+            Endpoint::Pending => lines(&overview::pending(platform, uid.as_ref(), PAGE).await?)?,
+            Endpoint::Dead => lines(&overview::dead(platform, uid.as_ref(), PAGE).await?)?,
+            Endpoint::Redeliver => {
                 let count = overview::redeliver(platform, uid.as_ref()).await?;
                 lines(&[json!({ "redelivered": count })])?
             }
-            What::Tail => Body::from_stream(platform.subscribe_to_all().map(|heard| {
+            Endpoint::Tail => Body::from_stream(platform.subscribe_to_all().map(|heard| {
                 let line = match heard {
                     Heard::Event { sequence, event } => json!({ "sequence": sequence, "event": event }),
                     Heard::Missed(count) => json!({ "missed": count }),
@@ -87,28 +87,28 @@ impl Operator {
     }
 }
 
-/// The parameters.
+/// The query parameters of all endpoints.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Params {
-    /// Of a list: behind which uid it begins.
+    /// Lists only: the uid after which the page starts.
     after: Option<String>,
-    /// Of what is delivered again: where.
+    /// Redelivery only: the subscription, or the group at and below which dead letters are redelivered.
     below: Option<String>,
 }
 
-/// Returns the uid of the one parameter that the method has, if it is given.
-fn uid_of(request: &Parts, what: What) -> Result<Option<Uid>> {
+/// Returns the value of the one parameter that the endpoint has, if it is given.
+fn uid_param(request: &Parts, endpoint: Endpoint) -> Result<Option<Uid>> {
     let given: Query<Params> =
         Query::try_from_uri(&request.uri).map_err(|rule| Error::invalid_field("query", rule.body_text()))?;
     let mut uid = None;
     for (name, text, has) in [
-        ("after", given.0.after, matches!(what, What::Pending | What::Dead)),
-        ("below", given.0.below, matches!(what, What::Redeliver)),
+        ("after", given.0.after, matches!(endpoint, Endpoint::Pending | Endpoint::Dead)),
+        ("below", given.0.below, matches!(endpoint, Endpoint::Redeliver)),
     ] {
         let Some(text) = text else { continue };
         if !has {
-            return Err(Error::invalid_field(name, "is not a parameter of this method"));
+            return Err(Error::invalid_field(name, "unknown parameter"));
         }
         uid = Some(Uid::parse(&text).map_err(|rule| Error::invalid_field(name, rule.to_string()))?);
     }

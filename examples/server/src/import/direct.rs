@@ -1,4 +1,4 @@
-//! Into a stopped server's store.
+//! Import into the store of a stopped server.
 
 use anyhow::{Context, Result};
 use platform_core::{
@@ -19,47 +19,50 @@ use crate::{
     installation::{Installation, known_url},
 };
 
-/// Writes to a store that no server has open, as the operator.
+/// Writes as the operator to a store that no server has open.
 pub(crate) struct Direct {
     runtime: Runtime,
     platform: Platform,
     operator: Caller,
-    organisation: Uid,
+    organization: Uid,
 }
 
 impl Direct {
-    /// Opens the store of the installation that `open` finds or makes. `otherwise` says what to do while a server has it
-    /// open.
+    /// Opens the store of the installation that `open` finds or creates. `otherwise` is the advice to print when a
+    /// server has the store open.
     pub(crate) fn open(config: &Config, open: fn(&Config) -> Result<Installation>, otherwise: &str) -> Result<Self> {
-        super::refuse_memory(config, otherwise)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+        super::reject_memory(config, otherwise)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the async runtime")?;
         let installation = open(config)?;
         let opened = runtime.block_on(installation.platform(config, &known_url(config)));
         let platform = opened.map_err(|error| match is_in_use(&error) {
-            true => error.context(format!("the store is open elsewhere; if that is a server, {otherwise}")),
+            true => error.context(format!("the store is open in another process; if that is a server, {otherwise}")),
             false => error,
         })?;
         let Installation { bootstrap, .. } = installation;
-        Ok(Self { runtime, platform, operator: Caller::new(bootstrap.operator), organisation: bootstrap.organization })
+        Ok(Self { runtime, platform, operator: Caller::new(bootstrap.operator), organization: bootstrap.organization })
     }
 
-    /// Returns the uid of the first organisation.
-    pub(super) fn organisation(&self) -> &str {
-        self.organisation.as_str()
+    /// Returns the uid of the first organization.
+    pub(super) fn organization(&self) -> &str {
+        self.organization.as_str()
     }
 
-    /// Runs an action of a kind's service.
+    /// Runs an action of a kind as the operator.
     pub(crate) fn run<R: Resource>(&self, name: &str, request: &Map<String, Value>) -> Result<Value> {
         let action = R::KIND.actions.iter().find(|action| action.name == name);
-        let action = action.with_context(|| format!("there is no action {name}"))?;
+        let action = action.with_context(|| format!("unknown action {name}"))?;
         let done = self.runtime.block_on(self.platform.run(Some(&self.operator), R::KIND, action, request));
         done.map_err(|error| match error.violations() {
             [] => error.into(),
-            _ => anyhow::Error::msg(rules(&error)),
+            _ => anyhow::Error::msg(describe(&error)),
         })
     }
 
-    /// Removes all that lies directly below a parent.
+    /// Removes all resources of a kind directly below a parent, and returns their number.
     pub(super) fn remove<R: Imported>(&self, parent: &Uid) -> Result<u64> {
         Ok(self.runtime.block_on(self.platform.remove_all::<R>(&self.operator, parent))?)
     }
@@ -76,17 +79,17 @@ impl Sink for Direct {
             updated: reply.updated,
             unchanged: reply.unchanged,
             refused: refused
-                .map(|refused| (usize::try_from(refused.index).unwrap_or(usize::MAX), rules(&refused.error)))
+                .map(|refused| (usize::try_from(refused.index).unwrap_or(usize::MAX), describe(&refused.error)))
                 .collect(),
         })
     }
 }
 
-/// Returns every rule that something breaks, in a line.
-fn rules(error: &Error) -> String {
+/// Returns all violations of an error on one line, or its message if it has none.
+fn describe(error: &Error) -> String {
     let violations = error.violations().iter();
-    let rules: Vec<_> = violations.map(|one| format!("{}: {}", one.field, one.description)).collect();
-    if rules.is_empty() { error.message().to_owned() } else { rules.join("; ") }
+    let violations: Vec<_> = violations.map(|one| format!("{}: {}", one.field, one.description)).collect();
+    if violations.is_empty() { error.message().to_owned() } else { violations.join("; ") }
 }
 
 fn is_in_use(error: &anyhow::Error) -> bool {

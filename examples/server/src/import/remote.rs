@@ -1,4 +1,4 @@
-//! Into a running server, over its `/import/` paths.
+//! Import into a running server over its `/import/` paths.
 
 use std::{
     thread::sleep,
@@ -12,20 +12,21 @@ use serde::Deserialize;
 use serde_json::Value;
 use ureq::http::StatusCode;
 
-/// The most resources of a request. The server acknowledges as many at once, so that a request is one batch.
+/// Maximum number of resources in a request. The server commits and acknowledges this many at once, so that a request
+/// is one batch.
 const BATCH: usize = 100;
 
-/// The most bytes of a request, but for a single resource that is larger.
+/// Target size of a request in bytes: it is sent once it has reached this size.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// How long a server that is busy or started anew is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a batch is retried while the server is overloaded or restarting, and the timeout of each attempt.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long to wait before asking again: at first, and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Delay before a retry: the first, and the maximum of the exponential backoff.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Writes by requests of a batch each. What is not acknowledged is sent again, which changes nothing where it was
-/// written all the same.
+/// Writes with one request per batch. A batch that is not acknowledged is sent again; this is safe because the server's
+/// writes are idempotent: a resource that was written nevertheless counts as unchanged.
 pub(super) struct Remote {
     agent: ureq::Agent,
     url: String,
@@ -38,32 +39,34 @@ impl Remote {
             .http_status_as_error(false)
             .max_redirects(0)
             .timeout_connect(Some(Duration::from_secs(10)))
-            .timeout_global(Some(PATIENCE));
+            .timeout_global(Some(RETRY_TIMEOUT));
         Self { agent: config.build().into(), url: url.to_owned(), token: token.to_owned() }
     }
 
-    /// Sends a batch until it is acknowledged.
+    /// Sends a batch, with retries after transient failures, until it is acknowledged.
     fn send(&self, url: &str, lines: &[u8]) -> Result<String> {
-        let (begun, mut pause) = (Instant::now(), PAUSE.0);
+        let (started, mut backoff) = (Instant::now(), BACKOFF.0);
         loop {
             let failure = match self.send_once(url, lines) {
                 Ok((StatusCode::OK, text)) => return Ok(text),
-                Ok((status, text)) if !is_passing(status) => bail!("{} answers {}", self.url, refusal(status, &text)),
-                Ok((status, text)) => anyhow!("{} answers {}", self.url, refusal(status, &text)),
-                Err(error) => anyhow!(error).context(format!("{} does not answer", self.url)),
+                Ok((status, text)) if !is_transient(status) => {
+                    bail!("{} returned {}", self.url, status_line(status, &text))
+                }
+                Ok((status, text)) => anyhow!("{} returned {}", self.url, status_line(status, &text)),
+                Err(error) => anyhow!(error).context(format!("no response from {}", self.url)),
             };
-            if begun.elapsed() > PATIENCE {
+            if started.elapsed() > RETRY_TIMEOUT {
                 return Err(failure);
             }
-            sleep(pause);
-            pause = PAUSE.1.min(pause * 2);
+            sleep(backoff);
+            backoff = BACKOFF.1.min(backoff * 2);
         }
     }
 
     fn send_once(&self, url: &str, lines: &[u8]) -> Result<(StatusCode, String), ureq::Error> {
         let request = self.agent.post(url).header("authorization", format!("Bearer {}", self.token));
-        let mut answer = request.header("content-type", "application/x-ndjson").send(lines)?;
-        Ok((answer.status(), answer.body_mut().read_to_string()?))
+        let mut response = request.header("content-type", "application/x-ndjson").send(lines)?;
+        Ok((response.status(), response.body_mut().read_to_string()?))
     }
 }
 
@@ -80,7 +83,7 @@ impl Sink for Remote {
             lines.push(b'\n');
             let next = index + 1;
             if next - sent >= BATCH || lines.len() >= BATCH_BYTES || resources.peek().is_none() {
-                acknowledged(&self.send(&url, &lines)?, sent, &mut done)?;
+                add_acknowledged(&self.send(&url, &lines)?, sent, &mut done)?;
                 sent = next;
                 lines.clear();
             }
@@ -89,12 +92,13 @@ impl Sink for Remote {
     }
 }
 
-/// Adds what the server says became of a request, whose first resource is this one of all.
-fn acknowledged(text: &str, first: usize, done: &mut Done) -> Result<()> {
+/// Adds the server's response to one request to the totals. `first` is the index, in the whole import, of the request's
+/// first resource.
+fn add_acknowledged(text: &str, first: usize, done: &mut Done) -> Result<()> {
     for line in text.lines() {
-        let batch: Batch = serde_json::from_str(line).context("what the server acknowledges is not understood")?;
+        let batch: Batch = serde_json::from_str(line).context("cannot parse the response of the server")?;
         if let Some(error) = batch.error {
-            bail!("the server stopped: {}", message(&error));
+            bail!("the server aborted the import: {}", message(&error));
         }
         done.created += batch.created;
         done.updated += batch.updated;
@@ -122,8 +126,8 @@ struct RefusedLine {
     error: Value,
 }
 
-/// Tells whether the same request may be answered otherwise in a while.
-fn is_passing(status: StatusCode) -> bool {
+/// Returns whether the same request may succeed later.
+fn is_transient(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::CONFLICT
@@ -134,7 +138,7 @@ fn is_passing(status: StatusCode) -> bool {
     )
 }
 
-fn refusal(status: StatusCode, text: &str) -> String {
+fn status_line(status: StatusCode, text: &str) -> String {
     let error: Option<Value> = serde_json::from_str(text).ok();
     match error.as_ref().map(message).filter(|message| !message.is_empty()) {
         Some(message) => format!("{}: {message}", status.as_u16()),
@@ -142,11 +146,11 @@ fn refusal(status: StatusCode, text: &str) -> String {
     }
 }
 
-/// Returns the rules that an error names, or else its message.
+/// Returns the field violations of an error, or its message if it has none.
 fn message(error: &Value) -> String {
     let details = error.get("details").and_then(Value::as_array).into_iter().flatten();
     let violations = details.filter_map(|detail| detail.get("fieldViolations")?.as_array()).flatten();
     let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let rules: Vec<_> = violations.map(|one| format!("{}: {}", text(one, "field"), text(one, "description"))).collect();
-    if rules.is_empty() { text(error, "message") } else { rules.join("; ") }
+    let lines: Vec<_> = violations.map(|one| format!("{}: {}", text(one, "field"), text(one, "description"))).collect();
+    if lines.is_empty() { text(error, "message") } else { lines.join("; ") }
 }

@@ -1,14 +1,14 @@
-//! A client of the API: sends JSON, returns status and body.
+//! An HTTP client of the API that sends JSON and returns status and body.
 
 use std::time::Duration;
 
 use serde_json::Value;
 use ureq::http::{Method, Request};
 
-/// How long the slowest answer may take; a server that needs longer hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of a request. A server that needs longer is considered hung.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A server and a token for it. Connections are kept, and clones share them.
+/// A client with the URL of a server and a token for it. Pools connections, and clones share the pool.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     agent: ureq::Agent,
@@ -16,9 +16,9 @@ pub(crate) struct Api {
     pub(crate) token: String,
 }
 
-/// What the server answered.
+/// A response of the server.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) text: String,
 }
@@ -26,20 +26,20 @@ pub(crate) struct Answer {
 impl Api {
     pub(crate) fn new(url: &str, token: &str) -> Self {
         let config =
-            ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE)).proxy(None);
+            ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(TIMEOUT)).proxy(None);
         Self { agent: config.build().into(), url: url.to_owned(), token: token.to_owned() }
     }
 
-    /// Sends a request; none when no answer came, because there is no such server or no longer.
+    /// Sends a request. Returns `None` if there is no response because the server does not run or was killed.
     ///
     /// # Panics
-    /// When the server hangs.
-    pub(crate) fn try_send(&self, method: &str, path: &str, body: Option<&Value>) -> Option<Answer> {
+    /// Panics if the request times out.
+    pub(crate) fn try_send(&self, method: &str, path: &str, body: Option<&Value>) -> Option<Response> {
         self.try_send_text(method, path, body.map(ToString::to_string).as_deref())
     }
 
-    /// As [`Api::try_send`], with any text as the body.
-    pub(crate) fn try_send_text(&self, method: &str, path: &str, body: Option<&str>) -> Option<Answer> {
+    /// Like [`Api::try_send`], with any text as the body.
+    pub(crate) fn try_send_text(&self, method: &str, path: &str, body: Option<&str>) -> Option<Response> {
         let request = Request::builder()
             .method(Method::from_bytes(method.as_bytes()).unwrap())
             .uri(format!("{}{path}", self.url))
@@ -48,20 +48,20 @@ impl Api {
             Some(body) => self.agent.run(request.body(body.to_owned()).unwrap()),
             None => self.agent.run(request.body(()).unwrap()),
         };
-        let read = |mut answer: ureq::http::Response<ureq::Body>| {
-            let text = answer.body_mut().read_to_string()?;
-            Ok(Answer { status: answer.status().as_u16(), text })
+        let read = |mut response: ureq::http::Response<ureq::Body>| {
+            let text = response.body_mut().read_to_string()?;
+            Ok(Response { status: response.status().as_u16(), text })
         };
         match done.and_then(read) {
-            Ok(answer) => Some(answer),
-            Err(ureq::Error::Timeout(_)) => panic!("{method} {path} had no answer for {PATIENCE:?}"),
+            Ok(response) => Some(response),
+            Err(ureq::Error::Timeout(_)) => panic!("no response to {method} {path} within {TIMEOUT:?}"),
             Err(_) => None,
         }
     }
 
     #[track_caller]
-    pub(crate) fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
-        self.try_send(method, path, body).unwrap_or_else(|| panic!("{method} {path}: no answer"))
+    pub(crate) fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Response {
+        self.try_send(method, path, body).unwrap_or_else(|| panic!("{method} {path}: no response"))
     }
 
     /// Returns the same client with another token.
@@ -71,45 +71,45 @@ impl Api {
 
     /// Sends a form.
     #[track_caller]
-    pub(crate) fn form(&self, path: &str, form: &str) -> Answer {
-        self.try_send_text("POST", path, Some(form)).unwrap_or_else(|| panic!("{path}: no answer"))
+    pub(crate) fn form(&self, path: &str, form: &str) -> Response {
+        self.try_send_text("POST", path, Some(form)).unwrap_or_else(|| panic!("{path}: no response"))
     }
 
     #[track_caller]
-    pub(crate) fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Response {
         self.send("GET", path, None)
     }
 
     #[track_caller]
-    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Response {
         self.send("POST", path, Some(body))
     }
 
     #[track_caller]
-    pub(crate) fn patch(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) fn patch(&self, path: &str, body: &Value) -> Response {
         self.send("PATCH", path, Some(body))
     }
 
     #[track_caller]
-    pub(crate) fn delete(&self, path: &str) -> Answer {
+    pub(crate) fn delete(&self, path: &str) -> Response {
         self.send("DELETE", path, None)
     }
 }
 
-impl Answer {
+impl Response {
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Returns the body of a request that was done.
+    /// Returns the body of a successful response.
     #[track_caller]
     pub(crate) fn ok(&self) -> Value {
         assert_eq!(self.status, 200, "{self:?}");
         self.json()
     }
 
-    /// Returns the error, which must have this status and be structured.
+    /// Returns the body of an error response, which must have this status and the AIP-193 form.
     #[track_caller]
     pub(crate) fn error(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{self:?}");

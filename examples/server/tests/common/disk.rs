@@ -1,4 +1,4 @@
-//! A small disk that can be filled, and made read-only, without the rights of the system's administrator.
+//! A small disk that tests can fill or make read-only without root privileges.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -8,20 +8,20 @@ use std::{
 
 use tempfile::TempDir;
 
-/// A file system in memory, which only processes that enter it see; it goes when this is dropped.
+/// A tmpfs in its own mount namespace, visible only to processes that enter it. Removed on drop.
 pub(crate) struct Disk {
     holder: Child,
     commands: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    responses: BufReader<ChildStdout>,
     directory: TempDir,
 }
 
 impl Disk {
-    /// Makes a disk of so many megabytes. None where the system does not let its users have namespaces of their own;
-    /// that is said, as it leaves something untested.
+    /// Creates a disk of this size. Returns `None` where the system does not allow user namespaces; prints a note then,
+    /// since the test is skipped.
     pub(crate) fn new(megabytes: usize) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
-        // Each line is run, and answered by whether it succeeded.
+        // Runs each line of input and prints whether it succeeded.
         let shell = "while read -r line; do eval \"$line\" && echo done || echo failed; done";
         let holder = Command::new("unshare")
             .args(["--map-root-user", "--mount", "sh", "-c", shell])
@@ -29,40 +29,40 @@ impl Disk {
             .stdout(Stdio::piped())
             .spawn();
         let mut holder = holder.ok().or_else(|| {
-            skipped();
+            print_skipped();
             None
         })?;
         let commands = holder.stdin.take().unwrap();
-        let answers = BufReader::new(holder.stdout.take().unwrap());
-        let mut disk = Self { holder, commands, answers, directory };
+        let responses = BufReader::new(holder.stdout.take().unwrap());
+        let mut disk = Self { holder, commands, responses, directory };
         let mount = format!("mount -t tmpfs -o size={megabytes}m tmpfs {}", disk.path().display());
         if !disk.try_run(&mount) {
-            skipped();
+            print_skipped();
             return None;
         }
         Some(disk)
     }
 
-    /// Returns where it is, for processes that enter it.
+    /// Returns the mount point, for processes that enter the namespace.
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Returns a place on it.
-    pub(crate) fn place(&self, name: &str) -> PathBuf {
+    /// Returns the path of a file on the disk.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 
-    /// Runs a line of shell on it.
+    /// Runs a line of shell in the namespace.
     #[track_caller]
     pub(crate) fn run(&mut self, line: &str) {
         assert!(self.try_run(line), "{line}");
     }
 
     fn try_run(&mut self, line: &str) -> bool {
-        let mut answer = String::new();
+        let mut response = String::new();
         let sent = writeln!(self.commands, "{line}");
-        sent.and_then(|()| self.answers.read_line(&mut answer)).is_ok() && answer == "done\n"
+        sent.and_then(|()| self.responses.read_line(&mut response)).is_ok() && response == "done\n"
     }
 
     /// Makes the disk read-only.
@@ -71,7 +71,7 @@ impl Disk {
         self.run(&format!("mount -o remount,ro {path}"));
     }
 
-    /// Returns the command as run on this disk.
+    /// Returns a command that runs the given one in the namespace.
     pub(crate) fn enter(&self, command: &Command) -> Command {
         let mut entering = Command::new("nsenter");
         entering.args(["--user", "--preserve-credentials", "--mount"]);
@@ -88,8 +88,9 @@ impl Drop for Disk {
     }
 }
 
-fn skipped() {
-    let told =
-        "SKIPPED: a small disk needs user namespaces (`unshare --map-root-user --mount`), which are refused here";
-    let _ = writeln!(std::io::stderr(), "{told}");
+fn print_skipped() {
+    let _ = writeln!(
+        std::io::stderr(),
+        "SKIPPED: a small disk needs user namespaces (`unshare --map-root-user --mount`), which are not allowed here"
+    );
 }

@@ -1,4 +1,4 @@
-//! What the tests of the binary share: a directory to run it in, a server process, and a client.
+//! Shared test support: runs the binary in a directory, starts server processes, and provides an API client.
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 
@@ -12,30 +12,30 @@ use std::{
 };
 
 pub(crate) use self::{
-    api::{Answer, Api},
+    api::{Api, Response},
     disk::Disk,
     server::Server,
 };
 
-/// The stores that a server can have.
+/// The available stores.
 pub(crate) const STORES: [&str; 3] = ["sqlite", "sled", "memory"];
 
-/// Returns the binary with these arguments, in this directory and an environment of its own.
+/// Returns a command that runs the binary in this directory with these arguments and an empty environment.
 pub(crate) fn program(dir: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_platform-server"));
     command.env_clear().current_dir(dir).args(arguments);
     command
 }
 
-/// Runs the binary to its end.
+/// Runs the binary until it exits.
 pub(crate) fn run(dir: &Path, arguments: &[&str]) -> Ran {
     Ran::of(program(dir, arguments).output().unwrap())
 }
 
-/// What a command said and how it ended.
+/// Output and exit code of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    /// The exit code; none when a signal ended it.
+    /// The exit code, or `None` if a signal ended the process.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -47,14 +47,14 @@ impl Ran {
         Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// Returns what it said, which must have been in good health.
+    /// Returns the output of a command, which must have succeeded.
     #[track_caller]
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.stdout
     }
 
-    /// Returns why it failed: one line for its user, and exit code 1.
+    /// Returns the error message of a command, which must have failed with exit code 1 and without a panic.
     #[track_caller]
     pub(crate) fn failed(self) -> String {
         assert_eq!(self.code, Some(1), "{self:?}");
@@ -64,12 +64,13 @@ impl Ran {
     }
 }
 
-/// Returns the API of the server that was last started on this data directory, as `env` tells a shell.
+/// Returns a client of the server that was last started on this data directory, and the first organization, as `env`
+/// prints them for a shell.
 pub(crate) fn api(dir: &Path, arguments: &[&str]) -> (Api, String) {
     let lines = run(dir, &[&["env"], arguments].concat()).ok();
     let script = format!("{lines}printf '%s\\n' \"$API\" \"$ORG_ID\" \"$TOKEN\"");
     let shell = Command::new("sh").args(["-c", &script]).output().unwrap();
     let values = String::from_utf8(shell.stdout).unwrap();
-    let [url, organisation, token] = values.lines().collect::<Vec<_>>()[..] else { panic!("{lines}") };
-    (Api::new(url, token), organisation.to_owned())
+    let [url, organization, token] = values.lines().collect::<Vec<_>>()[..] else { panic!("{lines}") };
+    (Api::new(url, token), organization.to_owned())
 }

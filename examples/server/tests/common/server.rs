@@ -14,17 +14,17 @@ use tempfile::NamedTempFile;
 
 use super::{Ran, program};
 
-/// How long a server may take to start or to stop.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for a server to start or to stop.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A process that ends when this is dropped.
+/// A server process, which is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
-    /// The lines of its output; closed when it ends.
+    /// The lines of standard output. The channel is closed when the process ends.
     lines: Receiver<String>,
     log: NamedTempFile,
-    /// Where it listens.
+    /// The URL that the server printed, empty until then.
     pub(crate) url: String,
 }
 
@@ -33,10 +33,11 @@ impl Server {
     #[track_caller]
     pub(crate) fn start(dir: &Path, arguments: &[&str]) -> Self {
         let mut command = program(dir, &["serve", "--listen", "127.0.0.1:0"]);
-        Self::of(command.args(arguments)).unwrap_or_else(|ran| panic!("it does not start: {ran:?}"))
+        Self::of(command.args(arguments)).unwrap_or_else(|ran| panic!("the server does not start: {ran:?}"))
     }
 
-    /// Starts a server by this command and waits until it listens, or returns what it said before it ended.
+    /// Starts a server with this command and waits until it listens. Returns its output and exit code if it ends
+    /// before.
     pub(crate) fn of(command: &mut Command) -> Result<Self, Ran> {
         let mut server = Self::spawn(command);
         let first = server.next_line();
@@ -49,7 +50,7 @@ impl Server {
         }
     }
 
-    /// Starts a server by this command, and does not wait.
+    /// Starts a server with this command and does not wait.
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let log = NamedTempFile::new().unwrap();
         let stderr = log.reopen().unwrap();
@@ -61,17 +62,17 @@ impl Server {
         Self { child, lines, log, url: String::new() }
     }
 
-    /// Returns the next line of output, or none when the process has closed it.
+    /// Returns the next line of output, or `None` if the process has closed it.
     #[track_caller]
     pub(crate) fn next_line(&self) -> Option<String> {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(TIMEOUT) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("the server said nothing for {PATIENCE:?}: {}", self.log()),
+            Err(RecvTimeoutError::Timeout) => panic!("no output of the server within {TIMEOUT:?}: {}", self.log()),
         }
     }
 
-    /// Returns what the process logged so far.
+    /// Returns the log so far.
     pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap()).into_owned()
     }
@@ -86,14 +87,14 @@ impl Server {
         assert!(kill.unwrap().success());
     }
 
-    /// Ends the process by SIGKILL, with no chance to finish anything, and returns its log.
+    /// Kills the process by SIGKILL, so that it cannot shut down gracefully, and returns its log.
     pub(crate) fn kill(mut self) -> String {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         self.log()
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits for the process to exit.
     #[track_caller]
     pub(crate) fn wait(self) -> Ran {
         self.ended(None)
@@ -101,11 +102,11 @@ impl Server {
 
     #[track_caller]
     fn ended(mut self, first: Option<String>) -> Ran {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut stdout: Vec<_> = first.into_iter().collect();
         while let Some(line) = self.next_line() {
             stdout.push(line);
-            assert!(begun.elapsed() < PATIENCE, "the server goes on and on: {stdout:?}");
+            assert!(started.elapsed() < TIMEOUT, "the server does not exit: {stdout:?}");
         }
         let status = self.child.wait().unwrap();
         Ran { code: status.code(), stdout: stdout.join("\n"), stderr: self.log() }

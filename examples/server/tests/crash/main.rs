@@ -1,17 +1,18 @@
-//! Kills a server that is being written to, again and again, and checks after each restart what is there.
+//! Kills a server under write load repeatedly, and checks the stored data after each restart.
 //!
-//! After each restart every acknowledged write is there, a write that got no answer is there as a whole or not at all,
-//! and lists in every order, totals and gets agree. Beside the ordinary writers, races are run whose outcome only the
-//! store's commits decide. `platform-server check` has its say after every 25th kill and after the last.
+//! After each restart every acknowledged write is present, a write without a response is applied as a whole or not at
+//! all, and lists in every order, totals and gets agree. In addition to ordinary writers there are clients that send
+//! conflicting requests, whose outcome only the store's commits decide. `platform-server check` verifies the store
+//! after every 25th kill and after the last.
 //!
 //! ```text
 //! cargo test --release -p platform-server --test crash                        100 kills of each store
 //! CRASH_CYCLES=2000 cargo test --release -p platform-server --test crash -- sqlite
-//! CRASH_SEED=7 cargo test -p platform-server --test crash -- sled             the same random decisions again
+//! CRASH_SEED=7 cargo test -p platform-server --test crash -- sled             repeats the random decisions of a seed
 //! ```
 //!
-//! A seed repeats what is written and when the kill comes, but not how threads and disk take turns. When something is
-//! wrong the data directory is kept and named, and `--nocapture` is not needed to see where the run stands.
+//! A seed repeats the writes and the times of the kills, but not the scheduling of threads and disk. A failed test
+//! keeps the data directory and prints its path. Progress is printed even without `--nocapture`.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
 
@@ -33,85 +34,86 @@ use std::{
 };
 
 use common::{Api, Server, program, run};
-use known::{Known, Unsure};
-use races::{Fields, Orphans, Twins};
+use known::{Known, Unacknowledged};
+use races::{NameRace, ParentRace, PatchRace};
 use serde_json::json;
 use tempfile::TempDir;
 use writers::Writer;
 
 #[test]
-fn what_sqlite_acknowledged_survives_kills() {
+fn acknowledged_writes_to_sqlite_survive_kills() {
     crash("sqlite");
 }
 
 #[test]
-fn what_sled_acknowledged_survives_kills() {
+fn acknowledged_writes_to_sled_survive_kills() {
     crash("sled");
 }
 
-/// The URL that tokens are for; the same whatever port a restart gets.
+/// The audience of tokens, which stays the same when a restart gets another port.
 const URL: &str = "http://crash.test";
-/// How many ordinary writers there are beside the races.
+/// Number of ordinary writers, in addition to the clients of the races.
 const WRITERS: usize = 4;
-/// How many writes are acknowledged, at most, before a server is to be killed.
+/// Upper bound of the random number of acknowledged writes before a kill.
 const WRITES: usize = 60;
-/// How much longer it lives, at most, in microseconds.
-const REST: u64 = 20_000;
-/// After how many kills the whole store is proved.
+/// Upper bound of the random delay between these writes and the kill, in microseconds.
+const KILL_DELAY: u64 = 20_000;
+/// Number of kills between checks of the whole store.
 const CHECK_EVERY: u64 = 25;
-/// After how many kills the run says where it stands.
-const TELL_EVERY: u64 = 100;
+/// Number of kills between reports of progress.
+const REPORT_EVERY: u64 = 100;
 
 fn crash(store: &str) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let cycles = number("CRASH_CYCLES").unwrap_or(100);
     let seed = number("CRASH_SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
-    tell(&format!("{store}: {cycles} kills, CRASH_SEED={seed}"));
+    print(&format!("{store}: {cycles} kills, CRASH_SEED={seed}"));
     let mut harness = Harness::new(store, seed);
     for cycle in 1..=cycles {
         harness.cycle(cycle);
-        if cycle % TELL_EVERY == 0 || cycle == cycles {
-            harness.tell(cycle);
+        if cycle % REPORT_EVERY == 0 || cycle == cycles {
+            harness.report(cycle);
         }
     }
     harness.check();
 }
 
-/// Says something at once, whatever the test runner does with the output of tests.
-fn tell(text: &str) {
+/// Prints to standard error, which the test runner does not capture here.
+fn print(text: &str) {
     let _ = writeln!(stderr(), "{text}");
 }
 
-/// Where the writers write.
+/// The resources that all clients share.
 #[derive(Debug)]
-struct Place {
-    /// The folder that all of it lies in.
+struct Fixture {
+    /// The folder that contains all resources of the test.
     folder: String,
     /// Identities that can be bound.
     identities: Vec<String>,
 }
 
-/// One who writes and knows what it was told.
+/// A client that writes and knows the acknowledged state of its resources.
 trait Client: Send {
-    /// Sends the next request, or two at once. When an answer did not come, returns what may have been done.
-    fn write(&mut self, api: &Api, place: &Place) -> Result<Written, Unsure>;
+    /// Sends the next request, or two at once. If a response is missing, returns the changes that may have been
+    /// applied.
+    fn write(&mut self, api: &Api, fixture: &Fixture) -> Result<Written, Unacknowledged>;
 
     fn known(&mut self) -> &mut Known;
 }
 
-/// What was acknowledged.
+/// Kind of an acknowledged write.
 #[derive(Debug, PartialEq, Eq)]
 enum Written {
     Once,
     Race,
 }
 
-/// What the setup wrote, and nobody writes again.
+/// The resources that the setup created, which no client changes.
 struct Setup(Known);
 
 impl Client for Setup {
-    fn write(&mut self, _: &Api, _: &Place) -> Result<Written, Unsure> {
-        Err(Unsure::new())
+    fn write(&mut self, _: &Api, _: &Fixture) -> Result<Written, Unacknowledged> {
+        Err(Unacknowledged::new())
     }
 
     fn known(&mut self) -> &mut Known {
@@ -119,14 +121,15 @@ impl Client for Setup {
     }
 }
 
-/// What was counted.
+/// Counters for the report.
 #[derive(Debug, Default)]
 struct Counts {
     acknowledged: u64,
     races: u64,
-    /// Requests without an answer, and those of them that were found done.
+    /// Requests without a response.
     unanswered: u64,
-    done: u64,
+    /// Requests without a response that were applied.
+    applied: u64,
 }
 
 struct Harness {
@@ -135,12 +138,12 @@ struct Harness {
     token: String,
     rng: fastrand::Rng,
     server: Option<Server>,
-    place: Place,
+    fixture: Fixture,
     clients: Vec<Box<dyn Client>>,
-    /// When each resource was last seen to be created and updated.
+    /// The last seen creation and update times of each resource.
     times: walk::Times,
     counts: Counts,
-    begun: Instant,
+    started: Instant,
 }
 
 impl Harness {
@@ -151,8 +154,8 @@ impl Harness {
         let token = run(dir.path(), &["token", "--ttl", "30d", "--public-url", URL]).ok().trim().to_owned();
         let api = Api::new(&server.url, &token);
 
-        let organisation = api.get("/iam/v2/groups").ok()["groups"][0]["uid"].as_str().unwrap().to_owned();
-        let folder = api.post(&format!("/iam/v2/groups/{organisation}"), &json!({"name": "work"})).ok();
+        let organization = api.get("/iam/v2/groups").ok()["groups"][0]["uid"].as_str().unwrap().to_owned();
+        let folder = api.post(&format!("/iam/v2/groups/{organization}"), &json!({"name": "work"})).ok();
         let uid = folder["uid"].as_str().unwrap().to_owned();
         let mut setup = Known::default();
         setup.acknowledge("group work", folder);
@@ -168,9 +171,9 @@ impl Harness {
         let identities = identities.iter().map(|identity| identity["uid"].as_str().unwrap().to_owned()).collect();
         let mut clients: Vec<Box<dyn Client>> = vec![
             Box::new(Setup(setup)),
-            Box::new(Orphans::default()),
-            Box::new(Twins::default()),
-            Box::new(Fields::default()),
+            Box::new(ParentRace::default()),
+            Box::new(NameRace::default()),
+            Box::new(PatchRace::default()),
         ];
         for number in 0..WRITERS {
             clients.push(Box::new(Writer::new(format!("w{number}"), rng.fork())));
@@ -181,93 +184,94 @@ impl Harness {
             token,
             rng,
             server: Some(server),
-            place: Place { folder: uid, identities },
+            fixture: Fixture { folder: uid, identities },
             clients,
             times: walk::Times::default(),
             counts: Counts::default(),
-            begun: Instant::now(),
+            started: Instant::now(),
         }
     }
 
-    /// Writes, kills, restarts, and compares what is there with what was said.
+    /// Writes, kills, restarts, and compares the stored with the acknowledged state.
     fn cycle(&mut self, cycle: u64) {
         let server = self.server.take().unwrap();
         let api = Api::new(&server.url, &self.token);
-        let unsure = self.write_until_killed(server, &api);
+        let unacknowledged = self.write_until_killed(server, &api);
         if cycle.is_multiple_of(CHECK_EVERY) {
             self.check();
         }
         if self.rng.u8(..8) == 0 {
-            // The next one does not get to the end of its start.
+            // Kills another server while it is starting.
             let early = Server::spawn(&mut serve(self.dir.path(), &self.store));
             thread::sleep(Duration::from_millis(self.rng.u64(..40)));
-            sound(&early.kill());
+            assert_no_errors(&early.kill());
         }
         let server = start(self.dir.path(), &self.store);
         let api = Api::new(&server.url, &self.token);
         self.server = Some(server);
-        let seen = walk::everything(&api, &self.place.folder, &mut self.rng);
+        let seen = walk::everything(&api, &self.fixture.folder, &mut self.rng);
         self.times.check(&seen);
-        for (client, unsure) in self.clients.iter_mut().zip(&unsure) {
-            if let Some(done) = client.known().settle(unsure, &seen) {
+        for (client, unacknowledged) in self.clients.iter_mut().zip(&unacknowledged) {
+            if let Some(is_applied) = client.known().reconcile(unacknowledged, &seen) {
                 self.counts.unanswered += 1;
-                self.counts.done += u64::from(done);
+                self.counts.applied += u64::from(is_applied);
             }
         }
         for (name, body) in &seen {
             let is_known = self.clients.iter_mut().any(|client| client.known().contains(name));
-            assert!(is_known, "nobody asked for `{name}`: {body}");
+            assert!(is_known, "no client created `{name}`: {body}");
         }
     }
 
-    /// Returns what each client does not know.
-    fn write_until_killed(&mut self, server: Server, api: &Api) -> Vec<Unsure> {
-        let (writes, rest) = (self.rng.usize(..WRITES), Duration::from_micros(self.rng.u64(..REST)));
-        let place = &self.place;
+    /// Runs all clients until the server is killed, and returns the unacknowledged changes of each.
+    fn write_until_killed(&mut self, server: Server, api: &Api) -> Vec<Unacknowledged> {
+        let (writes, delay) = (self.rng.usize(..WRITES), Duration::from_micros(self.rng.u64(..KILL_DELAY)));
+        let fixture = &self.fixture;
         let (written, acknowledged) = mpsc::channel();
         let until_killed = |client: &mut Box<dyn Client>, written: mpsc::Sender<Written>| {
             loop {
-                match client.write(api, place) {
-                    Ok(what) => written.send(what).unwrap(),
-                    Err(unsure) => return unsure,
+                match client.write(api, fixture) {
+                    Ok(kind) => written.send(kind).unwrap(),
+                    Err(unacknowledged) => return unacknowledged,
                 }
             }
         };
-        let (unsure, first) = thread::scope(|scope| {
+        let (unacknowledged, first) = thread::scope(|scope| {
             let spawn = |client| {
                 let written = written.clone();
                 scope.spawn(move || until_killed(client, written))
             };
             let threads: Vec<_> = self.clients.iter_mut().map(spawn).collect();
             drop(written);
-            // So many, or fewer when the clients have all found something wrong.
+            // Fewer than `writes` only if all clients failed.
             let first: Vec<_> = acknowledged.iter().take(writes).collect();
-            thread::sleep(rest);
-            sound(&server.kill());
-            let unsure = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            (unsure.collect(), first)
+            thread::sleep(delay);
+            assert_no_errors(&server.kill());
+            let unacknowledged =
+                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            (unacknowledged.collect(), first)
         });
-        for what in first.into_iter().chain(acknowledged) {
-            self.counts.acknowledged += u64::from(what == Written::Once);
-            self.counts.races += u64::from(what == Written::Race);
+        for kind in first.into_iter().chain(acknowledged) {
+            self.counts.acknowledged += u64::from(kind == Written::Once);
+            self.counts.races += u64::from(kind == Written::Race);
         }
-        unsure
+        unacknowledged
     }
 
-    /// Has the store proved, while no server runs on it.
+    /// Stops the server and verifies the store.
     fn check(&mut self) {
         drop(self.server.take());
         let checked = run(self.dir.path(), &["check", "--store", &self.store]);
         assert_eq!(checked.code, Some(0), "{checked:?}");
     }
 
-    fn tell(&self, cycle: u64) {
-        let Counts { acknowledged, races, unanswered, done } = &self.counts;
-        tell(&format!(
-            "{}: {cycle} kills in {:.0?}; {acknowledged} acknowledged writes are as they were left; of {unanswered} \
-             requests without an answer {done} were done and none by half; {races} races had one outcome each",
+    fn report(&self, cycle: u64) {
+        let Counts { acknowledged, races, unanswered, applied } = &self.counts;
+        print(&format!(
+            "{}: {cycle} kills in {:.0?}; all {acknowledged} acknowledged writes are intact; of {unanswered} requests \
+             without a response {applied} were applied and none in part; {races} races had one outcome each",
             self.store,
-            self.begun.elapsed()
+            self.started.elapsed()
         ));
     }
 }
@@ -277,15 +281,15 @@ fn serve(dir: &Path, store: &str) -> std::process::Command {
 }
 
 fn start(dir: &Path, store: &str) -> Server {
-    Server::of(&mut serve(dir, store)).unwrap_or_else(|ran| panic!("it does not start: {ran:?}"))
+    Server::of(&mut serve(dir, store)).unwrap_or_else(|ran| panic!("the server does not start: {ran:?}"))
 }
 
-/// Makes sure that a server had nothing to complain of until it was killed.
-fn sound(log: &str) {
+/// Asserts that a server logged no errors or panics.
+fn assert_no_errors(log: &str) {
     assert!(!log.contains("panicked") && !log.contains("ERROR"), "{log}");
 }
 
-/// A directory that outlives a test that fails.
+/// A temporary directory that is kept if the test fails.
 struct Directory(TempDir);
 
 impl Directory {
@@ -298,7 +302,7 @@ impl Drop for Directory {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.disable_cleanup(true);
-            tell(&format!("what was found wrong is kept in {}", self.path().display()));
+            print(&format!("the data directory is kept in {}", self.path().display()));
         }
     }
 }

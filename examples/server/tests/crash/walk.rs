@@ -1,4 +1,4 @@
-//! Looks at everything: every list in every order, both ways, with pages of any size, and at totals and gets beside it.
+//! Reads all resources: every list in every order, both ways, with various page sizes, compared with totals and gets.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::{common::Api, known::Seen};
 
-/// A kind that is walked.
+/// A kind whose lists are read.
 struct Walked {
-    /// What its names here begin with.
-    sort: &'static str,
+    /// The prefix of its names in [`Seen`].
+    kind: &'static str,
     path: &'static str,
     plural: &'static str,
     orders: &'static [&'static str],
@@ -18,22 +18,22 @@ struct Walked {
 const ALL: &[&str] = &["uid", "name", "createTime", "updateTime"];
 
 const WALKED: [Walked; 5] = [
-    Walked { sort: "group", path: "/iam/v2/groups", plural: "groups", orders: ALL },
-    Walked { sort: "identity", path: "/iam/v2/identities", plural: "identities", orders: ALL },
-    Walked { sort: "repo", path: "/registry/v2/repos", plural: "repos", orders: ALL },
-    Walked { sort: "tag", path: "/registry/v2/tags", plural: "tags", orders: ALL },
+    Walked { kind: "group", path: "/iam/v2/groups", plural: "groups", orders: ALL },
+    Walked { kind: "identity", path: "/iam/v2/identities", plural: "identities", orders: ALL },
+    Walked { kind: "repo", path: "/registry/v2/repos", plural: "repos", orders: ALL },
+    Walked { kind: "tag", path: "/registry/v2/tags", plural: "tags", orders: ALL },
     Walked {
-        sort: "binding",
+        kind: "binding",
         path: "/iam/v2/roleBindings",
         plural: "roleBindings",
         orders: &["uid", "createTime", "updateTime"],
     },
 ];
 
-/// Returns all that lies in a folder, itself included, after making sure that lists, totals and gets agree.
+/// Returns a folder and all of its descendants, after checking that lists, totals and gets agree.
 ///
 /// # Panics
-/// When they do not, when a name occurs twice, and when something has no parent.
+/// Panics if they do not agree, if a name occurs twice, or if a resource has no parent.
 pub(crate) fn everything(api: &Api, folder: &str, rng: &mut fastrand::Rng) -> Seen {
     let mut seen = Seen::new();
     let mut names: BTreeMap<String, String> = BTreeMap::new();
@@ -42,18 +42,18 @@ pub(crate) fn everything(api: &Api, folder: &str, rng: &mut fastrand::Rng) -> Se
         for body in &bodies {
             let uid = text(body, "uid");
             let (parent, _) = uid.rsplit_once('/').unwrap();
-            // Walked before: groups before what is in them, repos before tags.
+            // Parents are listed before their children: groups first, repos before tags.
             let parent_name = names.get(parent);
             assert!(uid == folder || parent_name.is_some(), "an orphan: {body}");
-            let own = match kind.sort {
+            let own = match kind.kind {
                 "binding" => format!("{} {}", parent_name.unwrap(), body["identity"]["uid"].as_str().unwrap()),
                 "tag" => format!("{} {}", parent_name.unwrap(), text(body, "name")),
                 _ => text(body, "name").to_owned(),
             };
             names.insert(uid.to_owned(), own.clone());
-            let name = format!("{} {own}", kind.sort);
+            let name = format!("{} {own}", kind.kind);
             let twice = seen.insert(name, body.clone());
-            assert!(twice.is_none(), "two of one name: {body} {twice:?}");
+            assert!(twice.is_none(), "two resources of one name: {body} {twice:?}");
         }
         some_by_get(api, kind, &bodies, rng);
         some_by_parent_and_name(api, kind, &bodies, rng);
@@ -61,7 +61,7 @@ pub(crate) fn everything(api: &Api, folder: &str, rng: &mut fastrand::Rng) -> Se
     seen
 }
 
-/// Walks a list in all its orders, both ways, and returns it by uid.
+/// Reads a list in all of its orders, both ways, and returns it ordered by uid.
 fn in_every_order(api: &Api, kind: &Walked, scope: &str, rng: &mut fastrand::Rng) -> Vec<Value> {
     let mut by_uid = walk(api, kind, scope, "uid", 200);
     for order in kind.orders {
@@ -79,7 +79,7 @@ fn in_every_order(api: &Api, kind: &Walked, scope: &str, rng: &mut fastrand::Rng
     by_uid
 }
 
-/// Walks a list to its end, page after page.
+/// Reads all pages of a list.
 fn walk(api: &Api, kind: &Walked, scope: &str, order: &str, size: usize) -> Vec<Value> {
     let (mut walked, mut token, mut totals) = (Vec::new(), String::new(), Vec::new());
     loop {
@@ -111,19 +111,20 @@ fn some_by_parent_and_name(api: &Api, kind: &Walked, bodies: &[Value], rng: &mut
         let siblings: Vec<_> = bodies.iter().filter(below).cloned().collect();
         let scope = format!("uidp.children_of={parent}");
         assert_eq!(walk(api, kind, &scope, "uid", 200), siblings, "{}", kind.plural);
-        if kind.sort != "binding" {
+        if kind.kind != "binding" {
             let scope = format!("{scope}&name={}", text(body, "name").replace(' ', "%20"));
             assert_eq!(walk(api, kind, &scope, "uid", 200), std::slice::from_ref(body));
         }
     }
 }
 
-/// When each resource, by its uid, was last seen to be created and updated.
+/// The last seen creation and update times of each resource, by uid.
 #[derive(Debug, Default)]
 pub(crate) struct Times(BTreeMap<String, (String, String)>);
 
 impl Times {
-    /// Makes sure that nothing is updated before it is created, that creation never moves, and updates never go back.
+    /// Checks that no update precedes the creation, that creation times never change, and that update times never
+    /// decrease.
     pub(crate) fn check(&mut self, seen: &Seen) {
         let mut now = BTreeMap::new();
         for body in seen.values() {

@@ -1,17 +1,17 @@
-//! Ordinary writers: each has resources of its own, and knows of each what the server last said.
+//! Ordinary writers: each has its own resources, and knows the last acknowledged state of each.
 
 use serde_json::{Value, json};
 
 use crate::{
-    Client, Place, Written,
-    common::{Answer, Api},
-    known::{Change, Expected, Known, Unsure},
+    Client, Fixture, Written,
+    common::{Api, Response},
+    known::{Change, Expected, Known, Unacknowledged},
 };
 
-/// The published role that is bound.
+/// The uid of the built-in role that the bindings use.
 const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
-/// How many repos, and how many folders, a writer has before it would rather delete some.
+/// Number of repos, and of folders, from which on a writer deletes more often.
 const MANY: usize = 12;
 
 pub(crate) struct Writer {
@@ -21,8 +21,8 @@ pub(crate) struct Writer {
     known: Known,
 }
 
-/// No answer came: what the request would have changed.
-pub(crate) struct Lost(pub(crate) Change);
+/// Error of a request without a response, with the change that it may have made.
+pub(crate) struct NoResponse(pub(crate) Change);
 
 impl Writer {
     pub(crate) fn new(name: String, rng: fastrand::Rng) -> Self {
@@ -35,19 +35,19 @@ impl Client for Writer {
         &mut self.known
     }
 
-    fn write(&mut self, api: &Api, place: &Place) -> Result<Written, Unsure> {
-        self.one(api, place).map(|()| Written::Once).map_err(|Lost(change)| vec![change])
+    fn write(&mut self, api: &Api, fixture: &Fixture) -> Result<Written, Unacknowledged> {
+        self.write_one(api, fixture).map(|()| Written::Once).map_err(|NoResponse(change)| vec![change])
     }
 }
 
 impl Writer {
-    fn one(&mut self, api: &Api, place: &Place) -> Result<(), Lost> {
+    fn write_one(&mut self, api: &Api, fixture: &Fixture) -> Result<(), NoResponse> {
         self.written += 1;
         let repos = self.known.names(&format!("repo {}-", self.name));
         let folders = self.known.names(&format!("group {}-", self.name));
         let (repo, folder) = (self.rng.choice(&repos), self.rng.choice(&folders));
-        let rather_delete = |names: &[String]| if names.len() > MANY { 4 } else { 1 };
-        let weights: [usize; 8] = [4, 4, 6, 2, rather_delete(&repos), 2, 3, rather_delete(&folders)];
+        let delete_weight = |names: &[String]| if names.len() > MANY { 4 } else { 1 };
+        let weights: [usize; 8] = [4, 4, 6, 2, delete_weight(&repos), 2, 3, delete_weight(&folders)];
         let mut dice = self.rng.usize(..weights.iter().sum::<usize>());
         let choice = weights.iter().position(|weight| {
             let here = dice < *weight;
@@ -59,17 +59,17 @@ impl Writer {
             (Some(2), Some(repo), _) => self.put_tag(api, repo),
             (Some(3), Some(repo), _) => self.delete_tag(api, repo),
             (Some(4), Some(repo), _) => self.delete_repo(api, repo),
-            (Some(5), ..) => self.create(api, "group", &format!("/iam/v2/groups/{}", place.folder)),
-            (Some(6), _, Some(folder)) => self.bind_all(api, place, folder),
+            (Some(5), ..) => self.create(api, "group", &format!("/iam/v2/groups/{}", fixture.folder)),
+            (Some(6), _, Some(folder)) => self.bind_all(api, fixture, folder),
             (Some(7), _, Some(folder)) => self.delete_folder(api, folder),
-            _ => self.create(api, "repo", &format!("/registry/v2/repos/{}", place.folder)),
+            _ => self.create(api, "repo", &format!("/registry/v2/repos/{}", fixture.folder)),
         }
     }
 
-    fn create(&mut self, api: &Api, sort: &str, path: &str) -> Result<(), Lost> {
+    fn create(&mut self, api: &Api, kind: &str, path: &str) -> Result<(), NoResponse> {
         let name = format!("{}-{}", self.name, self.written);
         let body = json!({"name": name, "description": format!("made by write {}", self.written)});
-        let name = format!("{sort} {name}");
+        let name = format!("{kind} {name}");
         let change = vec![(name.clone(), Some(Expected::With(body.clone())))];
         let made = written(api.try_send("POST", path, Some(&body)), change)?;
         assert_eq!((&made["name"], &made["description"]), (&body["name"], &body["description"]));
@@ -77,7 +77,7 @@ impl Writer {
         Ok(())
     }
 
-    fn patch_repo(&mut self, api: &Api, repo: &str) -> Result<(), Lost> {
+    fn patch_repo(&mut self, api: &Api, repo: &str) -> Result<(), NoResponse> {
         let before = &self.known.get(repo).unwrap();
         let patch = json!({"description": format!("patched by write {}", self.written)});
         let expected = with(before, &patch);
@@ -91,8 +91,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes a tag or moves it.
-    fn put_tag(&mut self, api: &Api, repo: &str) -> Result<(), Lost> {
+    /// Creates a tag or moves it to another digest.
+    fn put_tag(&mut self, api: &Api, repo: &str) -> Result<(), NoResponse> {
         let name = format!("t{}", self.rng.u8(..4));
         let tag = format!("tag {} {name}", repo.trim_start_matches("repo "));
         let digest = format!("sha256:{:064x}", self.rng.u128(..));
@@ -108,50 +108,50 @@ impl Writer {
         Ok(())
     }
 
-    fn delete_tag(&mut self, api: &Api, repo: &str) -> Result<(), Lost> {
+    fn delete_tag(&mut self, api: &Api, repo: &str) -> Result<(), NoResponse> {
         let tags = self.tags(repo);
         let Some(tag) = self.rng.choice(&tags) else { return self.put_tag(api, repo) };
         self.delete(api, "/registry/v2/tags/", tag, &[])
     }
 
-    fn delete_repo(&mut self, api: &Api, repo: &str) -> Result<(), Lost> {
+    fn delete_repo(&mut self, api: &Api, repo: &str) -> Result<(), NoResponse> {
         let tags = self.tags(repo);
         self.delete(api, "/registry/v2/repos/", repo, &tags)
     }
 
-    fn delete_folder(&mut self, api: &Api, folder: &str) -> Result<(), Lost> {
+    fn delete_folder(&mut self, api: &Api, folder: &str) -> Result<(), NoResponse> {
         let bindings = self.bindings(folder);
         self.delete(api, "/iam/v2/groups/", folder, &bindings)
     }
 
-    /// Deletes a resource, which takes others with it.
-    fn delete(&mut self, api: &Api, collection: &str, name: &str, with_it: &[String]) -> Result<(), Lost> {
-        let gone = || std::iter::once(name).chain(with_it.iter().map(String::as_str));
-        let change = gone().map(|name| (name.to_owned(), None)).collect();
+    /// Deletes a resource and, by cascade, its dependents.
+    fn delete(&mut self, api: &Api, collection: &str, name: &str, dependents: &[String]) -> Result<(), NoResponse> {
+        let deleted = || std::iter::once(name).chain(dependents.iter().map(String::as_str));
+        let change = deleted().map(|name| (name.to_owned(), None)).collect();
         let path = path(collection, self.known.get(name).unwrap());
-        let answer = api.try_send("DELETE", &path, None).ok_or(Lost(change))?;
-        assert_eq!((answer.status, answer.text.as_str()), (200, ""), "DELETE of {name}");
-        gone().for_each(|name| self.known.forget(name));
+        let response = api.try_send("DELETE", &path, None).ok_or(NoResponse(change))?;
+        assert_eq!((response.status, response.text.as_str()), (200, ""), "DELETE of {name}");
+        deleted().for_each(|name| self.known.forget(name));
         Ok(())
     }
 
-    /// Binds every identity at a folder in one batch, which is done whole or not at all.
-    fn bind_all(&mut self, api: &Api, place: &Place, folder: &str) -> Result<(), Lost> {
+    /// Binds every identity at a folder in one batch, which is applied as a whole or not at all.
+    fn bind_all(&mut self, api: &Api, fixture: &Fixture, folder: &str) -> Result<(), NoResponse> {
         if !self.bindings(folder).is_empty() {
             return self.delete_folder(api, folder);
         }
         let requests: Vec<_> =
-            place.identities.iter().map(|uid| json!({"roleBinding": {"identityUid": uid}})).collect();
+            fixture.identities.iter().map(|uid| json!({"roleBinding": {"identityUid": uid}})).collect();
         let uid = &self.known.get(folder).unwrap()["uid"];
         let body = json!({"parent": uid, "roleUid": VIEWER, "requests": requests});
         let binding_of = |identity: &str| format!("binding {} {identity}", folder.trim_start_matches("group "));
         let fields = Expected::With(json!({}));
-        let change = place.identities.iter().map(|uid| (binding_of(uid), Some(fields.clone()))).collect();
+        let change = fixture.identities.iter().map(|uid| (binding_of(uid), Some(fields.clone()))).collect();
         let made = written(api.try_send("POST", "/iam/v2/roleBindings:batchCreate", Some(&body)), change)?;
         let made = made["roleBindings"].as_array().unwrap();
-        assert_eq!(made.len(), place.identities.len());
-        for (identity, binding) in place.identities.iter().zip(made) {
-            assert_eq!(binding["identity"]["uid"], *identity, "answers come in the order of the requests");
+        assert_eq!(made.len(), fixture.identities.len());
+        for (identity, binding) in fixture.identities.iter().zip(made) {
+            assert_eq!(binding["identity"]["uid"], *identity, "responses come in the order of the requests");
             self.known.acknowledge(binding_of(identity), binding.clone());
         }
         Ok(())
@@ -166,12 +166,12 @@ impl Writer {
     }
 }
 
-/// Returns what was written, unless there was no answer.
-pub(crate) fn written(answer: Option<Answer>, change: Change) -> Result<Value, Lost> {
-    answer.map(|answer| answer.ok()).ok_or(Lost(change))
+/// Returns the written resource, or an error if there was no response.
+pub(crate) fn written(response: Option<Response>, change: Change) -> Result<Value, NoResponse> {
+    response.map(|response| response.ok()).ok_or(NoResponse(change))
 }
 
-/// Returns what stays of a resource when these fields are written.
+/// Returns the expected fields of a resource after these fields are written. Leaves out `updateTime`, which changes.
 pub(crate) fn with(before: &Value, written: &Value) -> Value {
     let mut fields = before.as_object().unwrap().clone();
     fields.remove("updateTime");

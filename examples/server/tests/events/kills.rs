@@ -1,4 +1,4 @@
-//! Kills the server and its receiver at random: every acknowledged change is told, in the order of the changes.
+//! Kills the server and its receiver at random: the event of every acknowledged change is delivered, in order.
 
 use std::{
     collections::HashSet,
@@ -13,17 +13,17 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// The URL that tokens are for; the same whatever port a restart gets.
+/// The audience of tokens, which stays the same when a restart gets another port.
 const URL: &str = "http://events.test";
 
 #[test]
 fn kills_of_server_and_receiver_lose_no_event_of_sqlite() {
-    survive("sqlite");
+    kill_server_and_receiver("sqlite");
 }
 
 #[test]
 fn kills_of_server_and_receiver_lose_no_event_of_sled() {
-    survive("sled");
+    kill_server_and_receiver("sled");
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -34,11 +34,11 @@ fn start(dir: &TempDir, store: &str) -> Server {
     Server::start(dir.path(), &[&["--store", store, "--public-url", URL][..], &OPEN].concat())
 }
 
-/// Where the server is now.
+/// The current URL of the server, which changes with each restart.
 #[derive(Default)]
-struct Where(Mutex<String>);
+struct ServerUrl(Mutex<String>);
 
-fn survive(store: &str) {
+fn kill_server_and_receiver(store: &str) {
     let events = number("EVENTS").unwrap_or(1000);
     let seed = number("EVENTS_SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -47,28 +47,28 @@ fn survive(store: &str) {
     let mut server = start(&dir, store);
     let token = run(dir.path(), &["token", "--ttl", "30d", "--public-url", URL]).ok().trim().to_owned();
     let first = Api::new(&server.url, &token);
-    let organisation = first.get("/iam/v2/groups").ok()["groups"][0]["uid"].as_str().unwrap().to_owned();
-    let mut receiver = Receiver::begin();
-    let subscription = subscribe(&first, &organisation, &receiver.url());
+    let organization = first.get("/iam/v2/groups").ok()["groups"][0]["uid"].as_str().unwrap().to_owned();
+    let mut receiver = Receiver::start();
+    let subscription = subscribe(&first, &organization, &receiver.url());
 
-    let place = Arc::new(Where(Mutex::new(server.url.clone())));
+    let server_url = Arc::new(ServerUrl(Mutex::new(server.url.clone())));
     let done = Arc::<AtomicBool>::default();
     let writer = {
-        let (place, done, token) = (Arc::clone(&place), Arc::clone(&done), token.clone());
-        let path = format!("/registry/v2/repos/{organisation}");
-        // One writer, so that the order in which changes are acknowledged is that of their commits.
+        let (server_url, done, token) = (Arc::clone(&server_url), Arc::clone(&done), token.clone());
+        let path = format!("/registry/v2/repos/{organization}");
+        // A single writer, so that changes are acknowledged in the order of their commits.
         thread::spawn(move || {
             let (mut acknowledged, mut attempt) = (Vec::new(), 0);
             while (acknowledged.len() as u64) < events {
-                let url = place.0.lock().unwrap().clone();
+                let url = server_url.0.lock().unwrap().clone();
                 let api = Api::new(&url, &token);
                 while (acknowledged.len() as u64) < events {
                     attempt += 1;
                     match api.try_send("POST", &path, Some(&json!({ "name": format!("r{attempt}") }))) {
-                        Some(answer) if answer.status == 200 => {
-                            acknowledged.push(answer.json()["uid"].as_str().unwrap().to_owned());
+                        Some(response) if response.status == 200 => {
+                            acknowledged.push(response.json()["uid"].as_str().unwrap().to_owned());
                         }
-                        Some(answer) => panic!("{answer:?}"),
+                        Some(response) => panic!("{response:?}"),
                         None => break,
                     }
                 }
@@ -78,20 +78,20 @@ fn survive(store: &str) {
             acknowledged
         })
     };
-    let (mut kills, mut ends) = (0, 0);
+    let (mut kills, mut restarts) = (0, 0);
     while !done.load(Ordering::SeqCst) {
         thread::sleep(Duration::from_millis(rng.u64(5..100)));
         if rng.bool() {
             let log = server.kill();
             assert!(!log.contains("panicked"), "{log}");
             server = start(&dir, store);
-            *place.0.lock().unwrap() = server.url.clone();
+            *server_url.0.lock().unwrap() = server.url.clone();
             kills += 1;
         } else {
-            receiver.end();
+            receiver.stop();
             thread::sleep(Duration::from_millis(rng.u64(1..300)));
-            receiver.again();
-            ends += 1;
+            receiver.restart();
+            restarts += 1;
         }
     }
     let acknowledged = writer.join().unwrap();
@@ -99,22 +99,27 @@ fn survive(store: &str) {
     let last = acknowledged.last().unwrap();
     until(|| receiver.subjects().last() == Some(last));
     until(|| run(dir.path(), &["events", "pending", "--api", &server.url, "--token", &token]).ok().is_empty());
-    let told = receiver.subjects();
-    // Changes whose answers never came may be told of too, in their places.
+    let delivered = receiver.subjects();
+    // Changes whose responses were lost have events too, in their order among the others.
     let known: HashSet<_> = acknowledged.iter().collect();
-    let of_known: Vec<_> = told.iter().filter(|subject| known.contains(subject)).collect();
-    assert_eq!(of_known, acknowledged.iter().collect::<Vec<_>>(), "none is lost and their order is kept");
-    for unknown in told.iter().filter(|subject| !known.contains(subject)) {
+    let delivered_known: Vec<_> = delivered.iter().filter(|subject| known.contains(subject)).collect();
+    assert_eq!(
+        delivered_known,
+        acknowledged.iter().collect::<Vec<_>>(),
+        "no event is lost, and their order is that of the changes"
+    );
+    for unknown in delivered.iter().filter(|subject| !known.contains(subject)) {
         api.get(&format!("/registry/v2/repos/{unknown}")).ok();
     }
-    let total = api.get(&format!("/registry/v2/repos?uidp.descendants_of={organisation}")).ok()["totalCount"].clone();
-    assert_eq!(total, told.len().to_string(), "no event without its change, and no change without its event");
+    let total = api.get(&format!("/registry/v2/repos?uidp.descendants_of={organization}")).ok()["totalCount"].clone();
+    assert_eq!(total, delivered.len().to_string(), "one event per change");
     let status = api.get(&format!("/events/v2/deliveryStatuses/{subscription}")).ok();
-    let again = receiver.taken().len() - told.len();
+    let duplicates = receiver.received().len() - delivered.len();
     let _ = writeln!(
         stderr(),
-        "{store}: {} told, {again} of them again, after {kills} kills of the server and {ends} of the receiver; dead {}",
-        told.len(),
+        "{store}: {} delivered, {duplicates} duplicates, {} dead after {kills} kills of the server and {restarts} of the \
+         receiver",
+        delivered.len(),
         status["dead"]
     );
     assert_eq!(status["dead"], "0");

@@ -1,4 +1,4 @@
-//! A receiver of events that can be ended and begun again at its address.
+//! A receiver of events that can be stopped and restarted at the same address.
 
 use std::{
     collections::HashSet,
@@ -20,19 +20,19 @@ pub(crate) struct Receiver {
 
 #[derive(Default)]
 struct State {
-    /// Head and body of what was acknowledged, in the order in which it came.
-    taken: Mutex<Vec<(String, String)>>,
+    /// Head and body of each acknowledged request, in order of arrival.
+    received: Mutex<Vec<(String, String)>>,
     status: AtomicU16,
     connections: AtomicUsize,
 }
 
 impl Receiver {
-    pub(crate) fn begin() -> Self {
-        Self::answering(200)
+    pub(crate) fn start() -> Self {
+        Self::with_status(200)
     }
 
-    /// Listens at a free port, and answers with this status.
-    pub(crate) fn answering(status: u16) -> Self {
+    /// Listens on a free port and responds with this status.
+    pub(crate) fn with_status(status: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let state = State { status: AtomicU16::new(status), ..State::default() };
         let mut receiver = Self { address: listener.local_addr().unwrap(), state: Arc::new(state), listening: None };
@@ -44,26 +44,26 @@ impl Receiver {
         format!("http://{}/", self.address)
     }
 
-    pub(crate) fn answer(&self, status: u16) {
+    pub(crate) fn set_status(&self, status: u16) {
         self.state.status.store(status, Ordering::SeqCst);
     }
 
-    pub(crate) fn taken(&self) -> Vec<(String, String)> {
-        self.state.taken.lock().unwrap().clone()
+    pub(crate) fn received(&self) -> Vec<(String, String)> {
+        self.state.received.lock().unwrap().clone()
     }
 
     pub(crate) fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
     }
 
-    /// Returns the subjects of the events that were acknowledged, in their order, each event once.
+    /// Returns the subjects of the acknowledged events in order, without duplicate deliveries.
     pub(crate) fn subjects(&self) -> Vec<String> {
         let attribute = |head: &str, name: &str| {
             head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap_or_default().to_owned()
         };
         let mut ids = HashSet::new();
         let mut subjects = Vec::new();
-        for (head, _) in self.taken() {
+        for (head, _) in self.received() {
             if ids.insert(attribute(&head, "ce-id")) {
                 subjects.push(attribute(&head, "ce-subject"));
             }
@@ -71,23 +71,23 @@ impl Receiver {
         subjects
     }
 
-    /// Ends it: what it is being sent is not answered, and nobody listens any more.
-    pub(crate) fn end(&mut self) {
-        if let Some((ended, thread)) = self.listening.take() {
-            ended.store(true, Ordering::SeqCst);
+    /// Stops listening, and closes connections without responding to requests in flight.
+    pub(crate) fn stop(&mut self) {
+        if let Some((stopped, thread)) = self.listening.take() {
+            stopped.store(true, Ordering::SeqCst);
             let _ = TcpStream::connect(self.address);
             thread.join().unwrap();
         }
     }
 
-    /// Listens again.
-    pub(crate) fn again(&mut self) {
+    /// Listens again at the same address.
+    pub(crate) fn restart(&mut self) {
         self.listen(TcpListener::bind(self.address).unwrap());
     }
 
     fn listen(&mut self, listener: TcpListener) {
-        let ended = Arc::<AtomicBool>::default();
-        let (flag, state) = (Arc::clone(&ended), Arc::clone(&self.state));
+        let stopped = Arc::<AtomicBool>::default();
+        let (flag, state) = (Arc::clone(&stopped), Arc::clone(&self.state));
         let thread = thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 if flag.load(Ordering::SeqCst) {
@@ -98,18 +98,18 @@ impl Receiver {
                 thread::spawn(move || serve(&stream, &state, &flag));
             }
         });
-        self.listening = Some((ended, thread));
+        self.listening = Some((stopped, thread));
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.end();
+        self.stop();
     }
 }
 
-/// Answers the requests of a connection, until it or the receiver ends.
-fn serve(stream: &TcpStream, state: &State, ended: &AtomicBool) -> Option<()> {
+/// Responds to the requests of a connection until it is closed or the receiver stops.
+fn serve(stream: &TcpStream, state: &State, stopped: &AtomicBool) -> Option<()> {
     stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
     let mut reader = BufReader::new(stream);
     loop {
@@ -129,12 +129,12 @@ fn serve(stream: &TcpStream, state: &State, ended: &AtomicBool) -> Option<()> {
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
-        if ended.load(Ordering::SeqCst) {
+        if stopped.load(Ordering::SeqCst) {
             return None;
         }
         let status = state.status.load(Ordering::SeqCst);
         if (200..300).contains(&status) {
-            state.taken.lock().unwrap().push((head, String::from_utf8(body).ok()?));
+            state.received.lock().unwrap().push((head, String::from_utf8(body).ok()?));
         }
         let mut stream = stream;
         write!(stream, "HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n").ok()?;

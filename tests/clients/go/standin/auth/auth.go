@@ -12,7 +12,7 @@ type token struct {
 	secure bool
 }
 
-// NewFromToken sends a token as it is.
+// NewFromToken returns credentials that send the token unchanged.
 func NewFromToken(_ context.Context, value string, secure bool) credentials.PerRPCCredentials {
 	return token{value, secure}
 }

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-const mostBytes = 100 << 20
+const maxMessageBytes = 100 << 20
 
-// Clients has the domains that the check calls.
+// Clients has the domains that the program calls.
 type Clients interface {
 	IAM() iam.Clients
 	Registry() registry.Clients
@@ -23,7 +23,7 @@ type Clients interface {
 
 type clients struct{ conn *grpc.ClientConn }
 
-// NewClients connects when the first call is made.
+// NewClients connects at the first call.
 func NewClients(_ context.Context, api, agent string, cred credentials.PerRPCCredentials) (Clients, error) {
 	conn, err := Dial(api, agent, cred)
 	if err != nil {
@@ -32,7 +32,7 @@ func NewClients(_ context.Context, api, agent string, cred credentials.PerRPCCre
 	return clients{conn}, nil
 }
 
-// Dial speaks HTTP/2 in cleartext to http and TLS to https, waits for a server, and takes large messages.
+// Dial uses cleartext HTTP/2 for http and TLS for https, waits until the server is ready, and accepts large messages.
 func Dial(api, agent string, cred credentials.PerRPCCredentials) (*grpc.ClientConn, error) {
 	at, err := url.Parse(api)
 	if err != nil {
@@ -47,7 +47,7 @@ func Dial(api, agent string, cred credentials.PerRPCCredentials) (*grpc.ClientCo
 		grpc.WithPerRPCCredentials(cred),
 		grpc.WithUserAgent(agent),
 		grpc.WithDefaultCallOptions(
-			grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(mostBytes), grpc.MaxCallSendMsgSize(mostBytes),
+			grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(maxMessageBytes),
 		),
 	)
 }

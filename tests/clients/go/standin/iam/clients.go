@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Clients has the services that the check calls.
+// Clients has the services that the program calls.
 type Clients interface {
 	GroupsService() GroupsServiceClient
 	IdentitiesService() IdentitiesServiceClient
@@ -17,7 +17,7 @@ type Clients interface {
 
 type clients struct{ conn *grpc.ClientConn }
 
-// NewClientsFromConnection makes clients of a connection.
+// NewClientsFromConnection returns clients that use a connection.
 func NewClientsFromConnection(conn *grpc.ClientConn) Clients { return clients{conn} }
 
 func (c clients) GroupsService() GroupsServiceClient { return NewGroupsServiceClient(c.conn) }

@@ -1,4 +1,4 @@
-// Package pages reads lists to their ends.
+// Package pages reads all pages of a list.
 package pages
 
 import (
@@ -6,7 +6,7 @@ import (
 	"iter"
 )
 
-// Read yields what is on each page. The call gets a page token, and returns the page and the next one.
+// Read yields the items of all pages. The call takes a page token, and returns the page and the next page token.
 func Read[T any](ctx context.Context, call func(context.Context, string) ([]T, string, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		token := ""
@@ -30,7 +30,7 @@ func Read[T any](ctx context.Context, call func(context.Context, string) ([]T, s
 	}
 }
 
-// All returns everything, or the first error.
+// All returns all items, or the first error.
 func All[T any](pages iter.Seq2[T, error]) ([]T, error) {
 	var all []T
 	for one, err := range pages {

@@ -9,7 +9,7 @@ import (
 	oidc "chainguard.dev/sdk/proto/platform/oidc/v1"
 )
 
-// TokenPair is what an exchange gives.
+// TokenPair is the result of an exchange.
 type TokenPair struct{ AccessToken, RefreshToken string }
 
 // ExchangerOption changes a request.
@@ -20,7 +20,7 @@ func WithCapabilities(names ...string) ExchangerOption {
 	return func(request *oidc.ExchangeRequest) { request.Cap = names }
 }
 
-// ExchangePair exchanges a token for one that is for an audience.
+// ExchangePair exchanges a token for one with another audience.
 func ExchangePair(
 	ctx context.Context, issuer, audience, token string, options ...ExchangerOption,
 ) (TokenPair, error) {

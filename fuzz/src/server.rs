@@ -1,4 +1,4 @@
-//! Targets that go through the whole platform, on a memory store: REST, and what is put.
+//! Support for targets that run the whole platform on a memory store: REST requests and imports.
 
 use std::{cell::RefCell, future::Future, sync::Arc};
 
@@ -24,7 +24,7 @@ use tower::ServiceExt;
 const ORG: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 const OPERATOR: &str = "7f0c2b1d44617e3f2603851537be0123af4a57d8";
 
-/// What bodies are sent to; the first byte of the data says which.
+/// The endpoints that bodies are sent to; the first byte of the input selects one.
 const BODIES: [(&str, &str); 8] = [
     ("PATCH", "/iam/v2/groups/63921b2c44617e3f2603851537be0123af4a57d7"),
     ("PATCH", "/iam/v2/identities/7f0c2b1d44617e3f2603851537be0123af4a57d8"),
@@ -36,7 +36,7 @@ const BODIES: [(&str, &str); 8] = [
     ("POST", "/registry/v2/tags/63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
 ];
 
-/// What queries are sent to, all of them.
+/// The paths that each query is sent to.
 const QUERIES: [&str; 6] = [
     "/iam/v2/identities",
     "/registry/v2/tags",
@@ -46,19 +46,19 @@ const QUERIES: [&str; 6] = [
     "/advisory/v2/images/resolvedVulns",
 ];
 
-/// How many requests a platform answers before it is made anew, so that what they create does not fill the memory.
-const REQUESTS: u32 = 10_000;
+/// Number of requests after which the platform is recreated, so that created resources do not fill the memory.
+const MAX_REQUESTS: u32 = 10_000;
 
-struct Served {
+struct Server {
     runtime: Runtime,
     rest: Rest,
-    /// Where images go.
+    /// The parent of images.
     repo: Uid,
-    left: u32,
+    requests_left: u32,
 }
 
 thread_local! {
-    static SERVED: RefCell<Option<Served>> = const { RefCell::new(None) };
+    static SERVER: RefCell<Option<Server>> = const { RefCell::new(None) };
 }
 
 #[derive(Debug)]
@@ -71,55 +71,55 @@ impl Authenticator for Operator {
     }
 }
 
-/// Sends a path, if HTTP would.
+/// Requests a path, if it is valid in HTTP.
 pub(crate) fn path(data: &[u8]) {
     for method in ["GET", "DELETE"] {
         send(method, &[b"/", data].concat(), b"");
     }
 }
 
-/// Sends a query, if HTTP would.
+/// Sends a query, if it is valid in HTTP.
 pub(crate) fn query(data: &[u8]) {
     for path in QUERIES {
         send("GET", &[path.as_bytes(), b"?", data].concat(), b"");
     }
 }
 
-/// Sends a body.
+/// Sends a body to the selected endpoint.
 pub(crate) fn body(data: &[u8]) {
     let Some((which, body)) = data.split_first() else { return };
     let (method, path) = BODIES[usize::from(*which) % BODIES.len()];
     send(method, path.as_bytes(), body);
 }
 
-/// Waits for what needs no timer.
-pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
+/// Runs a future that needs no timer.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     Builder::new_current_thread().build().expect("a runtime").block_on(future)
 }
 
-/// Where something is put.
+/// Parent of imported resources.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Below {
-    /// In no group.
-    Nothing,
-    /// In the organisation.
-    Organisation,
-    /// In the repo that there is.
+pub(crate) enum Parent {
+    /// No group.
+    None,
+    /// The organization.
+    Organization,
+    /// The one repo.
     Repo,
 }
 
-/// Puts what was read, as the operator, and then once more.
-pub(crate) fn put_twice<R: Imported>(below: Below, resources: Vec<R>) -> (PutReply, PutReply) {
-    with_served(|served| {
-        let parent = match below {
-            Below::Nothing => "",
-            Below::Organisation => ORG,
-            Below::Repo => &served.repo,
+/// Writes resources as the operator, twice.
+pub(crate) fn put_twice<R: Imported>(parent: Parent, resources: Vec<R>) -> (PutReply, PutReply) {
+    with_server(|server| {
+        let parent = match parent {
+            Parent::None => "",
+            Parent::Organization => ORG,
+            Parent::Repo => &server.repo,
         };
         let put = |resources| {
             let operator = Caller::new(uid(OPERATOR));
-            let put = served.rest.platform().put(&operator, parent, resources);
-            served.runtime.block_on(put).expect("what breaks a rule is refused by itself")
+            let put = server.rest.platform().put(&operator, parent, resources);
+            server.runtime.block_on(put).expect("invalid resources are rejected one by one")
         };
         (put(resources.clone()), put(resources))
     })
@@ -129,35 +129,35 @@ fn send(method: &str, target: &[u8], body: &[u8]) {
     let Ok(uri) = Uri::try_from(target) else { return };
     let request = Request::builder().method(method).uri(uri).header("authorization", "Bearer a");
     let request = request.body(Body::from(body.to_vec())).expect("a request");
-    with_served(|served| {
-        let reply = served.runtime.block_on(served.rest.clone().oneshot(request)).expect("an answer");
+    with_server(|server| {
+        let reply = server.runtime.block_on(server.rest.clone().oneshot(request)).expect("a response");
         assert!(!reply.status().is_server_error(), "{method} {target:?}: {reply:?}");
     });
 }
 
-fn with_served<T>(act: impl FnOnce(&Served) -> T) -> T {
-    SERVED.with_borrow_mut(|served| {
-        let served = match served {
-            Some(served) if served.left > 0 => served,
-            served => served.insert(Served::new()),
+fn with_server<T>(act: impl FnOnce(&Server) -> T) -> T {
+    SERVER.with_borrow_mut(|server| {
+        let server = match server {
+            Some(server) if server.requests_left > 0 => server,
+            server => server.insert(Server::new()),
         };
-        served.left -= 1;
-        act(served)
+        server.requests_left -= 1;
+        act(server)
     })
 }
 
-impl Served {
+impl Server {
     fn new() -> Self {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let settings = Settings { operators: [uid(OPERATOR)].into(), ..Settings::default() };
         let store = Arc::new(MemoryStore::new());
         let platform = platform_core::builder(store, SystemClock, SystemEntropy).settings(settings).build();
         let first = Bootstrap { organization: uid(ORG), organization_name: "acme".to_owned(), operator: uid(OPERATOR) };
-        runtime.block_on(Iam::of(&platform).bootstrap(&first)).expect("a first organisation");
+        runtime.block_on(Iam::of(&platform).bootstrap(&first)).expect("a first organization");
         let repo = Repo { name: "nginx".to_owned(), ..Repo::default() };
         let repo = runtime.block_on(platform.create(&Caller::new(uid(OPERATOR)), ORG, &repo)).expect("a repo");
         let rest = Rest::new(Arc::new(platform), Arc::new(Operator), Limits::default()).expect("routes");
-        Self { runtime, rest, repo: repo.uid, left: REQUESTS }
+        Self { runtime, rest, repo: repo.uid, requests_left: MAX_REQUESTS }
     }
 }
 

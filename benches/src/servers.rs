@@ -1,4 +1,4 @@
-//! Servers in processes of their own, loaded turn about.
+//! Servers in separate processes, loaded in alternating turns.
 
 use std::{
     env, fs,
@@ -12,43 +12,44 @@ use crate::{
     measure::{Goal, Line, median},
 };
 
-/// How often each side has its turn.
+/// Number of turns of each side.
 pub const TURNS: usize = 5;
-/// How long a turn is.
+/// Duration of a turn.
 pub const TURN: Duration = Duration::from_secs(2);
-/// What a turn of load showed.
+
+/// Result of a turn.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
-    /// Microseconds of the server's process for each request.
+    /// CPU time of the server's process per request, in microseconds.
     pub cpu: f64,
-    /// Microseconds that 99 of 100 requests take at most.
+    /// 99th percentile of the latency, in microseconds.
     pub p99: f64,
 }
 
 impl Load {
-    /// Makes it of what each request took, in microseconds, and what the server's process took.
-    pub fn of(mut spent: Vec<f64>, time: Duration, cpu: f64) -> Self {
-        spent.sort_by(f64::total_cmp);
-        let requests = spent.len() as f64;
-        Self { rate: requests / time.as_secs_f64(), cpu: cpu / requests, p99: spent[spent.len() * 99 / 100] }
+    /// Returns the result from the latency of each request and the CPU time of the server, in microseconds.
+    pub fn of(mut latencies: Vec<f64>, time: Duration, cpu: f64) -> Self {
+        latencies.sort_by(f64::total_cmp);
+        let requests = latencies.len() as f64;
+        Self { rate: requests / time.as_secs_f64(), cpu: cpu / requests, p99: latencies[latencies.len() * 99 / 100] }
     }
 }
 
-/// Loads two sides turn about.
+/// Loads two sides in alternating turns.
 pub fn turns(mut a: impl FnMut() -> Load, mut b: impl FnMut() -> Load) -> Vec<(Load, Load)> {
-    // To have both warm.
+    // Warms up both.
     let _ = (a(), b());
     (0..TURNS).map(|_| (a(), b())).collect()
 }
 
-/// Makes the line that is judged, of processor time, and one of requests a second.
+/// Returns a line with the ratio of CPU times, which has the goal, and one with the ratio of request rates.
 pub fn lines(name: &str, turns: &[(Load, Load)], goal: Goal) -> Vec<Line> {
     vec![cpu(name, turns, goal), rate(name, turns, Goal::None)]
 }
 
-/// Makes the line that is judged, of requests a second, and one of processor time.
+/// Returns a line with the ratio of request rates, which has the goal, and one with the ratio of CPU times.
 pub fn rates(name: &str, turns: &[(Load, Load)], goal: Goal) -> Vec<Line> {
     vec![rate(name, turns, goal), cpu(name, turns, Goal::None)]
 }
@@ -79,31 +80,31 @@ fn rate(name: &str, turns: &[(Load, Load)], goal: Goal) -> Line {
     }
 }
 
-/// A server in a process of its own, which ends with this value.
+/// A server in a separate process, which is killed on drop.
 #[derive(Debug)]
 pub struct Server {
     process: Child,
-    /// Where it listens.
+    /// The address on which the server listens.
     pub address: String,
-    /// A token of the operator.
+    /// An access token of the operator.
     pub token: String,
     _data_dir: Option<tempfile::TempDir>,
 }
 
 impl Server {
-    /// Starts `platform-server` over a store, in a fresh data directory with the first organisation of the data.
+    /// Starts `platform-server` on a store, with a new data directory and the first organization of the data.
     pub fn platform(store: &str) -> Self {
         Self::platform_with(store, &[])
     }
 
-    /// Starts `platform-server` as [`Server::platform`] does, with more options.
+    /// Like [`Server::platform`], with additional options.
     pub fn platform_with(store: &str, options: &[&str]) -> Self {
         let program = env::current_exe().unwrap().with_file_name("platform-server");
         assert!(program.exists(), "build it first: cargo build --release -p platform-server");
         let data_dir = tempfile::tempdir_in(data::directory()).unwrap();
-        let bootstrap = platform_oidc::Bootstrap::new(data::organisation(0), data::operator());
+        let bootstrap = platform_oidc::Bootstrap::new(data::organization(0), data::operator());
         platform_oidc::Bootstrap::read_or_create(data_dir.path(), || bootstrap).unwrap();
-        // A server does not start with one of the two files alone.
+        // A server does not start if one of the two files is missing.
         let (clock, entropy) = (platform_http::SystemClock, platform_http::SystemEntropy);
         platform_oidc::Keys::read_or_create(data_dir.path(), platform_oidc::Algorithm::Rs256, &clock, &entropy)
             .unwrap();
@@ -121,23 +122,24 @@ impl Server {
         Self { process, address, token, _data_dir: Some(data_dir) }
     }
 
-    /// Starts this program as one of the servers of the other side.
-    pub fn child(what: &[&str]) -> Self {
-        let (process, address) = start(Command::new(env::current_exe().unwrap()).arg("child").args(what));
+    /// Starts this program as a server of the other side.
+    pub fn child(arguments: &[&str]) -> Self {
+        let (process, address) = start(Command::new(env::current_exe().unwrap()).arg("child").args(arguments));
         Self { process, address, token: "none".to_owned(), _data_dir: None }
     }
 
-    /// Returns how much memory the process has, in bytes.
+    /// Returns the resident memory of the process, in bytes.
     pub fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
     }
 
-    /// Returns how long the process was on processors, in microseconds, in steps of 10,000.
+    /// Returns the CPU time of the process in microseconds, with a resolution of 10,000.
     pub fn cpu_micros(&self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
-        // The name, in parentheses, may have spaces; user and system time are the 12th and 13th behind it.
+        // The process name, in parentheses, may contain spaces. User and system time are the 12th and 13th fields after
+        // it.
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
         (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) * 10_000.0
     }
@@ -150,12 +152,12 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server that says in its first line where it listens.
+/// Starts a server, and returns it with the address in its first line of output.
 fn start(command: &mut Command) -> (Child, String) {
     let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
-    // It may say more, and must not be kept from it.
+    // Reads further output, so that the server does not block on a full pipe.
     std::thread::spawn(move || lines.for_each(drop));
     (process, first.rsplit('/').next().unwrap().to_owned())
 }
