@@ -6,7 +6,7 @@
     tests/clients/run.py generated     two clients generated from the document walk every operation of it
     tests/clients/run.py page          headless Chromium: /docs loads and tries an operation
     tests/clients/run.py events        a receiver by the CloudEvents SDK takes events, and only those that the server vouches for
-    tests/clients/run.py readme        the session in the README does what the README shows
+    tests/clients/run.py readme        the sessions in README.md and docs/tutorial.md give the output that they show
     tests/clients/run.py grpc          grpcio with stubs from our .proto files: the same state and errors as REST
     tests/clients/run.py sdk           a Go program with the published SDK, where Go and the SDK can be had
 
