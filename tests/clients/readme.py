@@ -1,11 +1,12 @@
-"""The README's session does what the README shows.
+"""Checks the sessions in README.md and docs/tutorial.md against a running server.
 
-Every `console` block of the README is typed into one shell, and each command's output is compared with what is printed
-under it: an ellipsis stands for anything, and uids, times and the port may be others. With `UPDATE_EXPECT=1` the README
-is given what the server answered, shortened.
+Each page gets a server and a shell of its own. Every command of the page's `console` blocks is typed into the shell, in
+order, and its output is compared with the output on the page: an ellipsis matches any text, and uids, times and the port
+may differ. With `UPDATE_EXPECT=1`, the output on the pages is replaced by the server's, shortened.
 """
 
 import os
+import pathlib
 import re
 import subprocess
 import tempfile
@@ -13,10 +14,10 @@ from dataclasses import dataclass, field
 
 from server import ROOT, Server, binary, running
 
-README = ROOT / "README.md"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "tutorial.md")
 END = "--- end of the output ---"
 
-# What differs from one run to the next, and the form it has.
+# Patterns of values that differ from one run to the next.
 VARIABLE = (
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z",
     r"[0-9a-f]{40}",
@@ -24,7 +25,7 @@ VARIABLE = (
     r"127\.0\.0\.1:\d+",
 )
 
-# What is too long to print, by what it begins with.
+# Values that are too long to print; the groups before the value are kept.
 LONG = (
     r'("nextPageToken":")[\w-]+',
     r"(eyJ)[\w.-]{40,}",
@@ -37,14 +38,14 @@ LONG = (
 
 @dataclass
 class Command:
-    """A command, all of its lines, and what is printed under it."""
+    """A command with all of its lines, and the output under it."""
 
     text: str
     output: list[str] = field(default_factory=list)
 
 
 def commands(block: str) -> list[Command]:
-    """Reads a block: a `$` begins a command, which goes on to the end of its here-document if it has one."""
+    """Splits a block into commands: a `$` starts a command, which includes its here-document if it has one."""
     found: list[Command] = []
     until = None
     for line in block.splitlines():
@@ -61,7 +62,7 @@ def commands(block: str) -> list[Command]:
 
 
 def matches(expected: str, output: str) -> bool:
-    """Tells whether an output is what is expected but for what may differ."""
+    """Returns whether an output equals the expected one, except in values that may differ."""
     parts = re.split("(…|" + "|".join(VARIABLE) + ")", expected)
     forms = ("…", *VARIABLE)
     pattern = ""
@@ -72,14 +73,14 @@ def matches(expected: str, output: str) -> bool:
 
 
 def printed(output: str) -> str:
-    """Returns an output as the README prints it: shortened, and as of the port that a server listens on by itself."""
+    """Returns an output as the pages print it: shortened, and with the server's default port."""
     for long in LONG:
         output = re.sub(long, r"\1…", output)
     return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8080", output)
 
 
 class Shell:
-    """A shell in which `platform-server` is the server's own binary."""
+    """A shell in which `platform-server` is the binary of the running server."""
 
     def __init__(self, server: Server, folder: str):
         self.shell = subprocess.Popen(
@@ -98,9 +99,8 @@ class Shell:
         return "".join(lines).strip("\n")
 
 
-def main() -> None:
-    update = os.environ.get("UPDATE_EXPECT")
-    text = README.read_text()
+def run_page(page: pathlib.Path) -> tuple[str, list[str], int]:
+    """Runs the session of a page; returns the page with the server's output, the differences and the number of commands."""
     faults, count = [], 0
 
     def typed(block: re.Match) -> str:
@@ -111,19 +111,31 @@ def main() -> None:
             output = shell.run(command.text)
             expected = "\n".join(command.output)
             if not matches(expected, output):
-                faults.append(f"$ {command.text}\nexpected: {expected}\nanswered: {output}\n")
+                faults.append(f"{page.name}: $ {command.text}\nexpected: {expected}\nactual: {output}\n")
             answered = printed(output)
             shown.append(f"$ {command.text}" + (f"\n{answered}\n" if answered else ""))
         return "```console\n" + "\n".join(shown).rstrip("\n") + "\n```\n"
 
     with running() as server, tempfile.TemporaryDirectory() as folder:
         shell = Shell(server, folder)
-        text = re.sub(r"^```console\n(.*?)^```\n", typed, text, flags=re.M | re.S)
-    if update:
-        README.write_text(text)
-    elif faults:
-        raise SystemExit("\n".join(faults))
-    print(f"{count} commands of the README do what it shows")
+        text = re.sub(r"^```console\n(.*?)^```\n", typed, page.read_text(), flags=re.M | re.S)
+    return text, faults, count
+
+
+def main() -> None:
+    update = os.environ.get("UPDATE_EXPECT")
+    failed = []
+    for page in PAGES:
+        text, faults, count = run_page(page)
+        # A page without commands would pass without checking anything.
+        assert count, f"{page.name} has no console block"
+        if update:
+            page.write_text(text)
+        else:
+            failed += faults
+        print(f"{page.name}: {count} commands, {len(faults)} of them with another output than on the page")
+    if failed:
+        raise SystemExit("\n".join(failed))
 
 
 if __name__ == "__main__":
