@@ -1,8 +1,10 @@
-//! The listener: HTTP/1.1 and HTTP/2 on one port, in cleartext or by TLS, with bounds on what a peer may hold open.
+//! Listener for HTTP/1.1 and HTTP/2 on one port, in cleartext or over TLS, with limits on the connections that a peer
+//! can hold open.
 //!
-//! The HTTP library's own timer covers heads of HTTP/1.1 only, and idle connections with them, so time is kept here,
-//! the same for both versions and for the bytes that tell them apart: a connection without a request is closed, one
-//! whose client does not take what it is answered too, and any other with a request never.
+//! The timers of the HTTP library cover only the heads and idle connections of HTTP/1.1. So this module has its own
+//! timers, which work the same for both versions and for the first bytes, which decide the version. They close a
+//! connection without a request, and a connection whose client does not read a response. They never close any other
+//! connection with an open request.
 
 mod exchange;
 mod proxy;
@@ -40,17 +42,17 @@ use crate::{
     },
 };
 
-/// How long to wait before accepting again when there are no more file descriptors.
+/// Delay before the next accept after one failed, for example because no file descriptors are left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How many bytes of a request's body the HTTP library may keep before anybody asks for them: of one HTTP/2 stream and
-/// of all streams of a connection.
+/// Number of bytes of request bodies that the HTTP library may buffer before the service reads them: per HTTP/2 stream,
+/// and for all streams of a connection together.
 const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 
-/// Where connections come from: a TCP listener, and what is spoken between TCP and HTTP.
+/// Source of connections: a TCP listener and the transport between TCP and HTTP.
 ///
-/// A [`TcpListener`] alone is one in cleartext.
+/// A [`TcpListener`] converts into a cleartext listener.
 #[derive(Debug)]
 pub struct Listener {
     tcp: TcpListener,
@@ -65,21 +67,21 @@ impl From<TcpListener> for Listener {
 }
 
 impl Listener {
-    /// Speaks TLS. A handshake may take [`Limits::head_time`].
+    /// Serves TLS. The handshake must finish within [`Limits::head_time`].
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(self, tls: &Tls) -> Self {
         Self { transport: Transport::Tls(tls.acceptor()), ..self }
     }
 
-    /// Charges connections and requests to these shares, which the caller can look at.
+    /// Charges connections and requests to these budgets, so that the caller can inspect them.
     #[must_use]
     pub fn with_shares(self, shares: Arc<Shares>) -> Self {
         Self { shares: Some(shares), ..self }
     }
 }
 
-/// What is between TCP and HTTP.
+/// Transport between TCP and HTTP.
 #[derive(Clone)]
 enum Transport {
     Cleartext,
@@ -97,14 +99,14 @@ impl fmt::Debug for Transport {
     }
 }
 
-/// Serves connections until `shutdown` is ready, then lets those that are open finish for at most
-/// [`Limits::drain_time`].
+/// Serves connections until `shutdown` is ready, then lets open connections finish for at most [`Limits::drain_time`].
 ///
-/// Any tower service will do, such as a [`Rest`](crate::Rest), an axum router around one, or one that takes gRPC too.
-/// With [`Limits::proxy_protocol`], connections from trusted proxies begin with a PROXY protocol header.
+/// Accepts any tower service, such as a [`Rest`](crate::Rest), an axum router around one, or a service that also
+/// handles gRPC. With [`Limits::proxy_protocol`], connections from trusted proxies must start with a PROXY protocol
+/// header.
 ///
 /// # Errors
-/// None today: a connection that cannot be accepted is logged and the next one awaited.
+/// Currently none: a failed accept is logged and retried.
 pub async fn serve<S, R>(
     listener: impl Into<Listener>,
     service: S,
@@ -150,7 +152,7 @@ where
                 });
             }
             Err(error) => {
-                // Peers can cause this again and again, by as many connections as there are file descriptors.
+                // Peers can cause this repeatedly, by opening as many connections as there are file descriptors.
                 if shares.warnings.check(&"accept").is_ok() {
                     tracing::warn!(%error, "cannot accept a connection");
                 } else {
@@ -161,7 +163,7 @@ where
         }
     }
     drop((tcp, stop));
-    // Every connection has a permit until it ends.
+    // Every connection holds a permit until it ends.
     let all_ended = free.acquire_many(limits.connections);
     if timeout(limits.drain_time, all_ended).await.is_err() {
         tracing::warn!("connections were still open when the server stopped");
@@ -175,14 +177,14 @@ async fn accept(
 ) -> io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
     let permit = Arc::clone(free).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, address) = listener.accept().await?;
-    // A peer that is gone already is no reason to wait before the next.
+    // If the peer has already disconnected, this connection fails later. Accepting the next one must not be delayed.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection failed");
     }
     Ok((stream, address.ip(), permit))
 }
 
-/// Takes the peer's share of connections. None when it has as many as it may.
+/// Charges a connection to the peer's address. Returns `None` if the address has reached its limit.
 fn share(peer: Peer, shares: &Shares) -> Option<Charge> {
     let address = peer.of_connection();
     let mut charge = shares.connections.charge(address.map(Holder::Address));
@@ -207,10 +209,10 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     builder
 }
 
-/// Into how many parts a time is divided to notice in time that it is over.
+/// Number of times that a stall is checked for during its timeout, so that it is noticed soon after the timeout.
 const LOOKS: u32 = 4;
 
-/// Serves one connection for as long as it is allowed to last.
+/// Serves one connection until it ends, idles, stalls or the server stops.
 async fn connection<I, S, R>(
     stream: I,
     builder: Arc<Builder<TokioExecutor>>,
@@ -256,7 +258,8 @@ async fn connection<I, S, R>(
     }
 }
 
-/// Connections fail as their peers please, which is no fault of ours.
+/// Logs the result of a connection at level DEBUG: peers can make connections fail at will, so it is not a server
+/// fault.
 fn log(done: Result<(), BoxError>) {
     if let Err(error) = done {
         tracing::debug!(error, "a connection failed");

@@ -1,4 +1,4 @@
-//! Threads for work that keeps a processor busy.
+//! Bounded thread pool for CPU-heavy work.
 
 use std::{collections::HashMap, num::NonZero, sync::Arc, thread::available_parallelism};
 
@@ -10,8 +10,8 @@ use platform_core::{
 };
 use tokio::sync::Semaphore;
 
-/// Does costly work on the runtime's blocking threads, as much at once as there are processors, with a bounded queue
-/// and a share of it for each organization.
+/// Runs CPU-heavy work on the runtime's blocking threads: one job per processor at a time, with a bounded queue and a
+/// share of the queue for each organization.
 #[derive(Debug)]
 pub struct Pool {
     processors: Arc<Semaphore>,
@@ -19,30 +19,30 @@ pub struct Pool {
     bounds: PoolBounds,
 }
 
-/// How much work may wait or run at once; more is refused with RESOURCE_EXHAUSTED.
+/// Maximum number of jobs that are queued or running. Further jobs get RESOURCE_EXHAUSTED.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolBounds {
-    /// For all organizations.
+    /// Total of all organizations.
     pub all: usize,
-    /// For one organization.
+    /// Share of one organization.
     pub share: usize,
 }
 
 impl Default for PoolBounds {
-    /// 256 jobs, 8 of them for one organization.
+    /// Returns bounds of 256 jobs, 8 of them for one organization.
     fn default() -> Self {
         Self { all: 256, share: 8 }
     }
 }
 
-/// How many jobs wait or run.
+/// Number of jobs that are queued or running.
 #[derive(Debug, Default)]
 struct Jobs {
     all: usize,
     by_share: HashMap<Box<str>, usize>,
 }
 
-/// A job's place among those that wait or run; given up when it is dropped.
+/// Slot of a job that is queued or running, released on drop.
 struct Place {
     jobs: Arc<Mutex<Jobs>>,
     share: Box<str>,
@@ -96,7 +96,7 @@ impl Offload for Pool {
             let processor = Arc::clone(&self.processors).acquire_owned().await.map_err(Error::internal)?;
             let job = move || {
                 work();
-                // Work whose request is gone is still done, and keeps its place until then.
+                // Work goes on when its request is dropped, and keeps its slot and processor until it is done.
                 drop((place, processor));
             };
             tokio::task::spawn_blocking(job).await.map_err(Error::internal)
@@ -134,7 +134,7 @@ mod tests {
         for share in ["a", "b", "c"] {
             assert_eq!(refused(share).await, Err(Code::ResourceExhausted), "{share}");
         }
-        // One of two of `a` ends.
+        // One of the two jobs of `a` ends.
         drop(releases.remove(0));
         jobs.remove(0).await.unwrap().unwrap();
         assert_eq!(refused("c").await, Ok(()));

@@ -1,4 +1,4 @@
-//! Writes answers. Bodies of resources are spliced as they are stored, without being parsed.
+//! Renders responses. Stored resources are spliced into bodies as they are, without being parsed.
 
 use std::{error::Error as _, fmt::Write as _};
 
@@ -21,27 +21,27 @@ use serde_json::Value;
 
 use crate::{limits::origin::ReplyBytes, status};
 
-/// The most bytes of an answer that is not counted before it is sent. Our choice.
+/// Responses up to this size in bytes are not counted before they are sent. Our choice.
 const SMALL: usize = 1 << 10;
 
-/// An answer, all of it in memory.
+/// Response whose body is completely in memory.
 pub type Reply = Response<Full<Bytes>>;
 
-/// Returns a body of JSON.
+/// Returns a JSON response.
 pub(crate) fn json(body: impl Into<Bytes>) -> Reply {
     let mut reply = Reply::new(Full::new(body.into()));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // Texts of users are in it, which no browser may take for HTML.
+    // Bodies contain text from users, which browsers must not interpret as HTML.
     reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     reply
 }
 
-/// Returns what an action said.
+/// Returns the result of an action as JSON.
 pub(crate) fn value(value: &Value) -> Result<Reply> {
     serde_json::to_vec(value).map(json).map_err(Error::internal)
 }
 
-/// Returns bytes that are kept ready, or 304 to a client that has them (RFC 9110, 13.1.2).
+/// Returns a cached body, or 304 if the client already has it (RFC 9110, 13.1.2).
 pub(crate) fn rendered(rendered: Rendered, request: &HeaderMap) -> Reply {
     let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let has_it = known
@@ -62,21 +62,21 @@ pub(crate) fn rendered(rendered: Rendered, request: &HeaderMap) -> Reply {
     reply
 }
 
-/// Returns an answer without a body.
+/// Returns a response without a body.
 pub(crate) fn empty() -> Reply {
     Reply::default()
 }
 
-/// Returns the answer of a delete: `{}` for clients that ask for JSON, which generated clients parse, and no body for
-/// all others (`docs/api.md`, Deletes).
+/// Returns the response to a delete: `{}` for clients that accept JSON, because generated clients parse it, and no body
+/// for all others (`docs/api.md`, Deletes).
 pub(crate) fn deleted(request: &HeaderMap) -> Reply {
     let mut reply = if asks_for_json(request) { json("{}") } else { empty() };
     reply.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     reply
 }
 
-/// Tells whether the Accept header lists `application/json` with a weight above 0, or, where it does not list that,
-/// `application/*`. `*/*` does not count: command line tools and HTTP libraries send it without asking for anything.
+/// Returns whether the Accept header lists `application/json`, or else `application/*`, with a weight above 0. `*/*`
+/// does not count, because command line tools and HTTP libraries send it by default.
 fn asks_for_json(request: &HeaderMap) -> bool {
     let values = request.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let (mut exact, mut range) = (None, None);
@@ -93,15 +93,15 @@ fn asks_for_json(request: &HeaderMap) -> bool {
     exact.or(range).unwrap_or_default()
 }
 
-/// Returns the methods that a path has.
+/// Returns the response to OPTIONS, with the methods of a path.
 pub(crate) fn options(allow: &str) -> Reply {
     let mut reply = empty();
     set_allow(&mut reply, allow);
     reply
 }
 
-/// Returns a page: the array under the kind's plural, the token of the next page where there is one, the total as a
-/// string, as proto3 JSON writes 64 bits, and what was skipped.
+/// Returns a page of a list: an array under the kind's plural, the next page token if there is a next page, the total
+/// as a string (proto3 JSON for 64-bit integers), and the number of skipped resources.
 pub(crate) fn list(plural: &str, page: &ListReply) -> Reply {
     let bodies: usize = page.items.iter().map(|item| item.len() + 1).sum();
     let token = page.next_page_token.as_deref().unwrap_or_default();
@@ -115,21 +115,21 @@ pub(crate) fn list(plural: &str, page: &ListReply) -> Reply {
         }
         body.put_slice(item);
     }
-    // Tokens are base64, which has nothing to escape.
+    // Tokens are base64, so they need no escaping.
     let token = if token.is_empty() { String::new() } else { format!("\"nextPageToken\":\"{token}\",") };
     let (total, skipped) = (page.total_count, page.skipped);
-    // Writing into a buffer that grows does not fail.
+    // Writing into a growable buffer does not fail.
     let _ = write!(body, "],{token}\"totalCount\":\"{total}\",\"skipped\":{skipped}}}");
     json(body.freeze())
 }
 
-/// Returns how many bytes an answer's body has.
+/// Returns the length of a response's body in bytes.
 pub(crate) fn length(reply: &Reply) -> usize {
     let length = http_body::Body::size_hint(reply.body()).exact().unwrap_or_default();
     usize::try_from(length).unwrap_or(usize::MAX)
 }
 
-/// Notes in an answer's extensions how much of it is in memory, for when another layer replaces its body by one of
+/// Records the size of a response's body in its extensions, for the case that another layer replaces the body by one of
 /// unknown size.
 pub(crate) fn keep(reply: &mut Reply) {
     let length = length(reply);
@@ -138,7 +138,7 @@ pub(crate) fn keep(reply: &mut Reply) {
     }
 }
 
-/// Makes an answer one to HEAD: its headers, and the length of the body that it does not have.
+/// Turns a response into one to HEAD: the same headers and length, but no body.
 pub(crate) fn without_body(reply: Reply) -> Reply {
     let (mut head, body) = reply.into_parts();
     let length = http_body::Body::size_hint(&body).exact().unwrap_or_default();
@@ -146,14 +146,14 @@ pub(crate) fn without_body(reply: Reply) -> Reply {
     Reply::from_parts(head, Full::default())
 }
 
-/// Says that the connection of a request ends with this answer, where HTTP has a way to say it.
+/// Announces that the connection closes after this response, if the HTTP version has a header for it.
 pub(crate) fn close<B>(head: &Parts, reply: &mut Response<B>) {
     if head.version < Version::HTTP_2 {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
 }
 
-/// A request that is refused: an error, and its status where HTTP has one that says more than the code's.
+/// Rejection of a request: an error, and an HTTP status that can be more specific than that of the error's code.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     error: Error,
@@ -172,73 +172,73 @@ impl Refusal {
         Self { error: Error::new(code, message), status, allow: None }
     }
 
-    /// 404 for a path that is none.
+    /// Returns 404 for an unknown path.
     pub(crate) fn no_path() -> Self {
         Self::new(Code::NotFound, StatusCode::NOT_FOUND, "There is no such path")
     }
 
-    /// 405 for a method that a path does not have.
+    /// Returns 405 for a method that a path does not have.
     pub(crate) fn other_methods(allow: String) -> Self {
         let message = "This path does not have this method";
         let refusal = Self::new(Code::Unimplemented, StatusCode::METHOD_NOT_ALLOWED, message);
         Self { allow: Some(allow), ..refusal }
     }
 
-    /// 413 for a body. INVALID_ARGUMENT, since clients repeat what is refused with RESOURCE_EXHAUSTED, and this
-    /// would be refused again.
+    /// Returns 413 for a body. The code is INVALID_ARGUMENT, because clients retry after RESOURCE_EXHAUSTED, and a
+    /// retry would be rejected as well.
     pub(crate) fn too_large(most: usize) -> Self {
         let error = Error::invalid_field("body", format!("is larger than {most} bytes"));
         Self { error, status: StatusCode::PAYLOAD_TOO_LARGE, allow: None }
     }
 
-    /// 414 for a path or query.
+    /// Returns 414 for a path or query.
     pub(crate) fn too_long(what: &str, most: usize) -> Self {
         let error = Error::invalid_field(what, format!("is longer than {most} bytes"));
         Self { error, status: StatusCode::URI_TOO_LONG, allow: None }
     }
 
-    /// 412 for a condition that cannot be checked (RFC 9110, 13.1), so that the request changes nothing.
+    /// Returns 412 for a precondition that cannot be checked (RFC 9110, 13.1). The request has not changed anything.
     pub(crate) fn condition(header: &str) -> Self {
         let rule = format!("{header} cannot be checked, because resources have no ETags");
         let error = Error::blocked("CONDITION_NOT_SUPPORTED", rule);
         Self { error, status: StatusCode::PRECONDITION_FAILED, allow: None }
     }
 
-    /// 504 for what takes too long.
+    /// Returns 504 for a request that takes too long.
     pub(crate) fn deadline(message: &str) -> Self {
         Error::new(Code::DeadlineExceeded, message).into()
     }
 
-    /// 408 for a body that does not arrive.
+    /// Returns 408 for a body that does not arrive in time.
     pub(crate) fn slow_body() -> Self {
         Self::new(Code::DeadlineExceeded, StatusCode::REQUEST_TIMEOUT, "The body took too long to arrive")
     }
 
-    /// Returns the status and the message, for answers of another form.
+    /// Returns the status and the message, for responses in another format.
     pub(crate) fn told(&self) -> (StatusCode, &str) {
         (self.status, self.error.message())
     }
 
-    /// Logs a fault of ours with its causes.
+    /// Logs a server fault with its causes.
     pub(crate) fn log(&self) {
         if self.status.is_server_error() {
             log_fault(&self.error);
         }
     }
 
-    /// Says which domain the error is of.
+    /// Sets the domain of the error.
     pub(crate) fn of_domain(self, domain: &'static str) -> Self {
         Self { error: self.error.of_domain(domain), ..self }
     }
 
-    /// Returns the error in the form of AIP-193, for an answer whose status is said already. Faults of ours are logged
-    /// here with their causes.
+    /// Returns the error in the format of AIP-193, for a response whose status is already sent. Logs a server fault
+    /// with its causes.
     pub(crate) fn status(&self, service_domain: &str) -> Status {
         self.log();
         self.error.status(service_domain)
     }
 
-    /// Returns the answer in the form of AIP-193. Faults of ours are logged here with their causes.
+    /// Returns the response in the format of AIP-193. Logs a server fault with its causes.
     pub(crate) fn into_reply(self, service_domain: &str) -> Reply {
         self.log();
         let Self { error, status, allow } = self;
@@ -262,8 +262,8 @@ impl Refusal {
     }
 }
 
-/// Logs an error with its causes when it is a fault of ours, for other transports that answer with it. An unknown
-/// method, a deadline of the client's own and an unreachable issuer of tokens are not: clients could fill the log.
+/// Logs an error with its causes if it is a server fault; for other transports. An unknown method, a deadline set by
+/// the client and an unreachable token issuer are not server faults, because clients could fill the log with them.
 pub fn log_fault(error: &Error) {
     let is_ours = match error.code() {
         Code::Unimplemented | Code::DeadlineExceeded => false,

@@ -1,4 +1,4 @@
-//! Reads what a request carries: token, path variables, query and body.
+//! Reads the parts of a request: token, path variables, query and body.
 
 use std::{
     borrow::Cow,
@@ -34,8 +34,8 @@ use crate::{
 /// Returns the path and the query of a request.
 ///
 /// # Errors
-/// When one is longer than the limits allow; and INVALID_ARGUMENT for two Host headers, of which intermediaries might
-/// take either.
+/// Status 414 when one of them is longer than its limit. INVALID_ARGUMENT for two Host headers, because an intermediary
+/// may have used either.
 pub(crate) fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &'h str), Refusal> {
     let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
     if path.len() > limits.path {
@@ -50,11 +50,12 @@ pub(crate) fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &
     Ok((path, query))
 }
 
-/// Refuses a body that is too long before it is sent, when the client waits for `100 Continue` with it. The body of a
-/// client that does not wait is read first, see [`read`]: closing its connection while it sends would lose the answer.
+/// Rejects a body that is too large before it is sent, if the client waits for `100 Continue`. The body of a client
+/// that does not wait is read first, see [`read_body`]: closing the connection while the client still sends would lose
+/// the response.
 ///
 /// # Errors
-/// INVALID_ARGUMENT (413) for a body whose announced length is over the limit.
+/// INVALID_ARGUMENT (413) for a body whose announced length exceeds the limit.
 pub(crate) fn expected(head: &Parts, body: &impl Body, limits: &Limits) -> Result<(), Refusal> {
     match head.headers.contains_key(EXPECT) && body.size_hint().lower() > limits.body as u64 {
         true => Err(Refusal::too_large(limits.body)),
@@ -62,17 +63,17 @@ pub(crate) fn expected(head: &Parts, body: &impl Body, limits: &Limits) -> Resul
     }
 }
 
-/// The most bytes of a body that are read although nobody wants them, and for how long they are waited for.
+/// Maximum number of bytes of a rejected body that are read and discarded, and the time for which they are awaited.
 const UNWANTED: usize = 64 << 10;
 const UNWANTED_TIME: Duration = Duration::from_millis(100);
 
-/// Reads what is left of a body that was refused before it was read, if that is not much, so that its connection goes
-/// on with the next request. Tells whether that was all.
+/// Reads and discards the rest of a body that was rejected unread, if it is small, so that the connection can be used
+/// for the next request. Returns whether the end of the body was reached.
 pub(crate) async fn drained<B: Body>(head: &Parts, mut body: Pin<&mut B>) -> bool {
     if body.is_end_stream() {
         return true;
     }
-    // Who waits to be asked for the body is not asked.
+    // A client that waits for `100 Continue` has not sent the body.
     if head.headers.contains_key(EXPECT) {
         return false;
     }
@@ -90,11 +91,11 @@ pub(crate) async fn drained<B: Body>(head: &Parts, mut body: Pin<&mut B>) -> boo
     tokio::time::timeout(UNWANTED_TIME, drain).await.unwrap_or(false)
 }
 
-/// Returns the bearer token, if there is one. A header value without a scheme is a token too, since clients send
-/// the contents of token files as they are (`docs/api.md`, Tokens).
+/// Returns the bearer token, if any. A header value without a scheme counts as a token, because clients send the
+/// contents of token files unchanged (`docs/api.md`, Tokens).
 ///
 /// # Errors
-/// UNAUTHENTICATED for two Authorization headers, of which intermediaries might take either, and for other schemes.
+/// UNAUTHENTICATED for other schemes, and for two Authorization headers, because an intermediary may have used either.
 pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -114,20 +115,20 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
     }
 }
 
-/// Returns the bearer token of a request that needs one.
+/// Returns the bearer token of a request that requires one.
 ///
 /// # Errors
-/// UNAUTHENTICATED as [`bearer`], and with this message when there is none.
+/// UNAUTHENTICATED as [`bearer`], and with this message when there is no token.
 pub(crate) fn required_bearer<'h>(headers: &'h HeaderMap, message: &str) -> Result<&'h str> {
     bearer(headers)?.ok_or_else(|| Error::unauthenticated(message))
 }
 
-/// Returns the installation's operator who sent a request: as the API authenticates callers, and refused like them
-/// when the identity is gone.
+/// Authenticates a request and returns its caller, who must be an operator of the installation. Callers are
+/// authenticated as by the API; a deleted identity is rejected.
 ///
 /// # Errors
-/// UNAUTHENTICATED as [`bearer`] and without a token, PERMISSION_DENIED for anybody else and for a narrowed token, and
-/// RESOURCE_EXHAUSTED as [`Origin::admit`] and, without a good token, as [`Origin::open`].
+/// UNAUTHENTICATED as [`bearer`] and without a token, PERMISSION_DENIED for any other caller and for a narrowed token,
+/// and RESOURCE_EXHAUSTED as [`Origin::admit`] and, without a valid token, as [`Origin::open`].
 pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, head: &Parts) -> Result<Caller> {
     let origin = Origin::known(&head.extensions);
     if let Some(origin) = &origin {
@@ -145,8 +146,9 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
     Ok(caller)
 }
 
-/// Refuses the conditions of a write, which cannot be checked while resources have no ETags: a client that sends one
-/// must not believe that it was checked. `If-Match: *` requires that the resource exists, as a write without it does.
+/// Rejects preconditions of a write. They cannot be checked, because resources have no ETags, and a client that sends
+/// one must not believe that it was checked. `If-Match: *` is accepted: it requires that the resource exists, which a
+/// write requires anyway.
 ///
 /// # Errors
 /// FAILED_PRECONDITION (412).
@@ -155,7 +157,7 @@ pub(crate) fn no_conditions(head: &Parts) -> Result<(), Refusal> {
         return Ok(());
     }
     let values = |name: HeaderName| head.headers.get_all(name).iter();
-    // If-Unmodified-Since counts only without If-Match (RFC 9110, 13.1.4).
+    // If-Unmodified-Since applies only without If-Match (RFC 9110, 13.1.4).
     if head.headers.contains_key(IF_MATCH) {
         return match values(IF_MATCH).all(|value| value.as_bytes().trim_ascii() == b"*") {
             true => Ok(()),
@@ -173,7 +175,7 @@ fn is_write(method: &Method) -> bool {
     ![Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
 }
 
-/// Decodes a variable of the path.
+/// Percent-decodes a path variable.
 pub(crate) fn variable(name: &str, raw: &str) -> Result<String> {
     let decoded = decode(raw, false).map_err(|rule| Error::invalid_field(name, rule))?;
     Ok(decoded.into_owned())
@@ -194,7 +196,7 @@ pub(crate) fn pairs(query: &str) -> Result<Vec<(String, String)>> {
     violations.none_or(pairs)
 }
 
-/// Refuses all parameters, where a method has none.
+/// Rejects all parameters, for a method that has none.
 pub(crate) fn no_pairs(query: &str) -> Result<()> {
     if query.is_empty() {
         return Ok(());
@@ -206,7 +208,7 @@ pub(crate) fn no_pairs(query: &str) -> Result<()> {
     violations.none_or(())
 }
 
-/// Returns the mask of an update. An empty one is none.
+/// Returns the mask of an update. An empty mask is the same as none.
 pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
     let mut violations = Violations::default();
     let mut mask = None;
@@ -220,10 +222,10 @@ pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
     violations.none_or(mask.filter(|mask| !mask.trim().is_empty()))
 }
 
-/// Puts a variable of the path into an action's request.
+/// Adds a path variable to the request message of an action.
 ///
 /// # Errors
-/// INVALID_ARGUMENT when the request has another value for it, in either spelling.
+/// INVALID_ARGUMENT when the message has another value for it, in either spelling.
 pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) -> Result<()> {
     match request.get(name).or_else(|| request.get(&json::snake_case(name))) {
         None => {
@@ -235,11 +237,11 @@ pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) 
     }
 }
 
-/// Reads a body as a JSON object, whatever its Content-Type says. Nothing at all is an empty object.
+/// Reads a body as a JSON object, regardless of its Content-Type. An empty body is an empty object.
 ///
 /// # Errors
-/// INVALID_ARGUMENT when it is too large (413) or not a JSON object; DEADLINE_EXCEEDED (408) when it takes too long;
-/// RESOURCE_EXHAUSTED when it is metered and exceeds a budget.
+/// INVALID_ARGUMENT when it is too large (413) or not a JSON object; DEADLINE_EXCEEDED (408) when it arrives too
+/// slowly; RESOURCE_EXHAUSTED when it is metered and exceeds a budget.
 pub(crate) async fn object<B>(body: B, limits: &Limits) -> Result<Map<String, Value>, Refusal>
 where
     B: Body,
@@ -248,10 +250,10 @@ where
     Ok(parsed(&bytes(body, limits).await?, limits)?)
 }
 
-/// Reads a body as it is.
+/// Reads a body as bytes.
 ///
 /// # Errors
-/// As [`object`].
+/// As [`object`], except for JSON errors.
 pub(crate) async fn bytes<B>(body: B, limits: &Limits) -> Result<Bytes, Refusal>
 where
     B: Body,
@@ -265,23 +267,23 @@ where
     })
 }
 
-/// Says why a body was not read.
+/// Error of reading a body.
 #[derive(Debug)]
 pub enum Unread {
-    /// It is too long.
+    /// The body is too large.
     TooLarge,
-    /// It took too long to arrive.
+    /// The body took too long to arrive.
     TooSlow,
-    /// It is metered, and exceeded a budget.
+    /// The body is metered and exceeded a budget.
     NoRoom,
-    /// It ended too early.
+    /// The body ended too early.
     Broken(BoxError),
 }
 
-/// Reads a body of at most `most` bytes that arrives within `time`.
+/// Reads a body of at most `most` bytes that must arrive within `time`.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the body is too large, too slow, incomplete or over budget.
 pub async fn read<B>(body: B, most: usize, time: Duration) -> Result<Bytes, Unread>
 where
     B: Body,
@@ -290,15 +292,15 @@ where
     tokio::time::timeout(time, collect(body, most)).await.unwrap_or(Err(Unread::TooSlow))
 }
 
-/// Reads a JSON object. Nothing at all is an empty one.
+/// Parses a JSON object. Empty input is an empty object.
 pub(crate) fn parsed(bytes: &[u8], limits: &Limits) -> Result<Map<String, Value>> {
     if bytes.is_empty() { Ok(Map::new()) } else { json::read_object(bytes, limits.depth) }
 }
 
 /// Reads a body of at most `most` bytes.
 ///
-/// Of one that is larger, as much again is read and thrown away, so that a peer that is slightly over is done
-/// sending and reads the answer instead of a reset connection.
+/// If the body is larger, up to as many bytes again are read and discarded, so that a client that is slightly over the
+/// limit finishes sending and reads the response instead of a connection reset.
 async fn collect<B>(body: B, most: usize) -> Result<Bytes, Unread>
 where
     B: Body,
@@ -337,7 +339,7 @@ where
     }
 }
 
-/// Decodes percent-encoding once and strictly; says what is wrong with what is none.
+/// Percent-decodes a text once and strictly. Returns the violated rule for invalid input.
 fn decode(raw: &str, plus_is_space: bool) -> Result<Cow<'_, str>, &'static str> {
     if !raw.contains(['%', '+']) {
         return Ok(raw.into());

@@ -1,4 +1,4 @@
-//! The service: from a request to the platform and back.
+//! The REST service: dispatches requests to the platform and renders responses.
 
 use std::{
     convert::Infallible,
@@ -35,11 +35,11 @@ use crate::{
     scim, tokens,
 };
 
-/// The REST API of a platform, as one tower service. Clones are handles of one and the same.
+/// REST API of a platform, as one tower service. Clones share their state.
 ///
-/// It answers every path: mount it where nothing else is, with axum's `fallback_service`. Requests are routed first,
-/// then authenticated, then read; whatever goes wrong, panics included, is answered in the form of AIP-193. It runs
-/// within a tokio runtime, for its timers.
+/// It answers every path, so mount it as the fallback, with axum's `fallback_service`. A request is first routed, then
+/// authenticated, then read. Every failure, including a panic, is answered in the format of AIP-193. Needs a tokio
+/// runtime for its timers.
 #[derive(Debug, Clone)]
 pub struct Rest(Arc<Inner>);
 
@@ -57,7 +57,7 @@ impl Rest {
     /// Derives the paths of all kinds of the platform.
     ///
     /// # Errors
-    /// When two kinds want the same path, or an action's path is none.
+    /// When two kinds use the same path, or the path of an action is invalid.
     pub fn new(
         platform: Arc<Platform>,
         authenticator: Arc<dyn Authenticator>,
@@ -68,7 +68,7 @@ impl Rest {
         Ok(Self(Arc::new(Inner { platform, authenticator, tokens: None, routes, limits, shares })))
     }
 
-    /// Answers the paths of the token services too, `/sts/…` and `/auth/v1/…`.
+    /// Also serves the paths of the token services, `/sts/…` and `/auth/v1/…`.
     #[must_use]
     pub fn with_tokens(mut self, tokens: Arc<dyn TokenService>) -> Self {
         Arc::make_mut(&mut self.0).tokens = Some(tokens);
@@ -110,8 +110,8 @@ impl Inner {
         let (head, body) = request.into_parts();
         let origin = Origin::of(&head.extensions, &self.shares);
         let mut body = pin!(origin.metered(body));
-        // The platform's state is behind locks that no panic leaves half changed: every write is one commit. The future is
-        // large, and is in a box so that it is not moved into each of those around it.
+        // A panic cannot leave the platform's state half changed: its locks do not allow it, and every write is one
+        // commit. The future is large, so it is boxed instead of being moved into each of the futures around it.
         let handled = AssertUnwindSafe(Box::pin(self.handle(&head, &origin, body.as_mut()))).catch_unwind();
         let reply = match tokio::time::timeout(self.limits.request_time, handled).await {
             Ok(Ok(done)) => done,
@@ -121,7 +121,7 @@ impl Inner {
                 Err(Refusal::deadline("The request took too long"))
             }
         };
-        // A reply to a read can be dropped when there is no room for it.
+        // A reply to a read can be dropped when it does not fit into the budget; a reply to a write must be sent.
         let reply = reply.and_then(|reply| match head.method.is_safe() {
             true => origin.reply(reply::length(&reply)).map(|()| reply).map_err(Refusal::from),
             false => Ok(reply),
@@ -161,7 +161,7 @@ impl Inner {
             return self.token_service(&**service, endpoint, head, origin, query, body).await;
         }
         if let Some(path) = path.strip_prefix(scim::PREFIX) {
-            // Its future is the largest by far, and in a box it does not enlarge those of all other requests.
+            // Boxed, because this future is by far the largest and would enlarge the futures of all other requests.
             return Ok(Box::pin(scim::answer(&self.platform, origin, head, path, query, body, &self.limits)).await);
         }
         let (endpoint, variables) = match self.routes.find(&head.method, path) {
@@ -189,7 +189,8 @@ impl Inner {
         }
     }
 
-    /// Returns the domain of a path's errors: that of its kinds, `iam` for the token services, none for unknown paths.
+    /// Returns the domain of the errors of a path: the domain of its kinds, `iam` for the token services, empty for
+    /// unknown paths.
     fn domain(&self, path: &str) -> &'static str {
         match self.tokens.is_some() && tokens::Endpoint::find(path).is_some() {
             true => Domain::IAM.0,
@@ -218,7 +219,7 @@ impl Inner {
         tokens::answer(service, endpoint, head, credential, query, body, &self.limits.of_tokens()).await
     }
 
-    /// Answers a list. The variables of its path are parameters.
+    /// Handles a list. Its path variables are parameters.
     async fn list<'v>(
         &self,
         registered: &Registered,
@@ -242,7 +243,8 @@ impl Inner {
         Ok(reply::list(kind.plural, &self.platform.list_erased(&caller, registered, &list).await?))
     }
 
-    /// Answers a standard method but a list. `uid` is not decoded; for a create it is the parent's, and may be empty.
+    /// Handles a standard method except list. `uid` is still percent-encoded; for a create it is the parent's uid and
+    /// may be empty.
     #[allow(clippy::too_many_arguments, reason = "what a request is made of")]
     async fn standard<B>(
         &self,
@@ -266,14 +268,15 @@ impl Inner {
         let (mask, body) = match self.rest_of(verb, head, query, body).await {
             Ok(rest) => rest,
             Err(refusal) => {
-                // A caller who has lost the right since does not learn what is wrong with the rest.
+                // A caller whose access was revoked since then must not learn what is wrong with the rest of the
+                // request.
                 platform.current_grants(caller).await?;
                 platform.admit(caller, registered, verb, uid).await?;
                 return Err(refusal);
             }
         };
         match verb {
-            // Lists have no uid.
+            // The path of a list has no uid.
             Verb::List => Err(Refusal::no_path()),
             Verb::Get => Ok(reply::json(platform.get_erased(caller, registered, uid).await?)),
             Verb::Create => Ok(reply::json(platform.create_erased(caller, registered, uid, &body).await?)),
@@ -287,7 +290,7 @@ impl Inner {
         }
     }
 
-    /// Reads the rest of a request for a standard method: the mask of an update, and the body.
+    /// Reads the rest of the request for a standard method: the mask of an update, and the body.
     async fn rest_of<B>(
         &self,
         verb: Verb,
@@ -358,7 +361,7 @@ impl Inner {
         }
     }
 
-    /// Reads the request of an action from the query or the body.
+    /// Reads the request message of an action from the query or the body.
     async fn sent<B>(&self, action: &Action, head: &Parts, query: &str, body: B) -> Result<Map<String, Value>, Refusal>
     where
         B: Body,

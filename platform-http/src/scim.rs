@@ -1,8 +1,7 @@
-//! SCIM 2.0 (RFC 7643, RFC 7644): where an identity provider's own directory tells of its users.
+//! SCIM 2.0 (RFC 7643, RFC 7644), with which the directory of an identity provider manages its users.
 //!
-//! Users alone; what is read and written here becomes [`DirectoryUser`]s. A directory comes with the SCIM token that
-//! its provider was given and with nothing else, and every answer, refusals too, has SCIM's own form (`docs/api.md`,
-//! SCIM).
+//! Supports users only, which are stored as [`DirectoryUser`]s. A directory authenticates with the SCIM token of its
+//! provider and with nothing else. Every response, including errors, has SCIM's own format (`docs/api.md`, SCIM).
 
 mod about;
 mod path;
@@ -34,19 +33,19 @@ use crate::{
     request,
 };
 
-/// What the paths begin with, before the provider's uid.
+/// Prefix of all SCIM paths. The provider's uid follows.
 pub(crate) const PREFIX: &str = "/scim/v2/";
 
-/// The most bytes of a body; our choice, as the contract has it: 256 KiB.
+/// Maximum size of a body in bytes: 256 KiB. Our choice, documented in the contract.
 const MAX_BODY: usize = 256 << 10;
-/// How many users a page has when the request does not say, and at most; our choice.
+/// Default and maximum number of users on a page; our choice.
 const DEFAULT_COUNT: usize = 100;
 const MAX_COUNT: usize = 200;
 
 const ERROR: &str = "urn:ietf:params:scim:api:messages:2.0:Error";
 const LIST: &str = "urn:ietf:params:scim:api:messages:2.0:ListResponse";
 
-/// A refusal in SCIM's form (RFC 7644 section 3.12).
+/// Error in SCIM's format (RFC 7644 section 3.12).
 #[derive(Debug)]
 struct Refused {
     status: StatusCode,
@@ -105,7 +104,7 @@ impl From<Refusal> for Refused {
     }
 }
 
-/// What a path behind the provider's uid is for.
+/// Endpoint of a path, after the provider's uid.
 #[derive(Debug, PartialEq, Eq)]
 enum Endpoint<'p> {
     Users,
@@ -113,7 +112,7 @@ enum Endpoint<'p> {
     About(About),
 }
 
-/// Splits a path into the provider's uid and what is behind it.
+/// Splits a path into the provider's uid and the endpoint after it.
 fn find(path: &str) -> Option<(&str, Endpoint<'_>)> {
     let segments = path.split('/').map(str::len).take_while(|len| matches!(len, 16 | 40));
     let length = segments.map(|len| len + 1).sum::<usize>().checked_sub(1)?;
@@ -128,7 +127,7 @@ fn find(path: &str) -> Option<(&str, Endpoint<'_>)> {
     Some((provider, endpoint))
 }
 
-/// Reads `%2F` as the slash of a uid; users' ids have none.
+/// Replaces `%2F`, an encoded slash of the provider's uid, by `/`. The ids of users contain no slash.
 fn with_slashes(path: &str) -> Cow<'_, str> {
     match path.contains('%') {
         true => path.replace("%2F", "/").replace("%2f", "/").into(),
@@ -136,12 +135,12 @@ fn with_slashes(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// Writes a refusal that comes before the path is looked at, of a request whose path begins with [`PREFIX`].
+/// Returns the response for a request that is rejected before its path is read. Its path starts with [`PREFIX`].
 pub(crate) fn refused(refusal: Refusal) -> Reply {
     Refused::from(refusal).into_reply()
 }
 
-/// Answers a request whose path begins with [`PREFIX`], which `path` is without.
+/// Handles a request whose path starts with [`PREFIX`]. `path` is the path without the prefix.
 pub(crate) async fn answer<B>(
     platform: &Platform,
     origin: &Origin,
@@ -178,7 +177,7 @@ where
     let access = access.map_err(|error| origin.refused(error))?;
     let path = with_slashes(path);
     let (provider, endpoint) = find(&path).ok_or_else(Refused::not_found)?;
-    // A token is good at its own provider, and tells nothing of any other.
+    // A token is valid only for its own provider, and must not reveal anything about another one.
     if *provider != *access.provider {
         return Err(Error::unauthenticated("The SCIM token is not valid here").into());
     }
@@ -219,7 +218,7 @@ where
     }
 }
 
-/// Reads a body, in which no object may have two keys that differ only in case.
+/// Reads a body. Rejects objects with two keys that differ only in case.
 async fn read<B>(body: B, limits: &Limits) -> Result<Value, Refused>
 where
     B: Body,
@@ -230,14 +229,14 @@ where
     Ok(body)
 }
 
-/// The directory of a provider.
+/// Directory of an identity provider.
 struct Place<'a> {
     platform: &'a Platform,
     provider: Uid,
 }
 
 impl Place<'_> {
-    /// Returns the URL that the directory was given.
+    /// Returns the base URL of this directory, which its administrator configures in the identity provider.
     fn base(&self) -> String {
         let url = self.platform.settings().public_url.trim_end_matches('/');
         format!("{url}{PREFIX}{}", self.provider)
@@ -254,7 +253,7 @@ impl Place<'_> {
                 "filter" => users = filter(&value).ok_or_else(|| Refused::invalid("invalidFilter", FILTERS))?,
                 "startIndex" => start = number()?,
                 "count" => count = Some(number()?),
-                // What else a list may be asked for changes nothing of what it must have.
+                // Other parameters are optional for a server, and ignored.
                 _ => {}
             }
         }
@@ -293,7 +292,7 @@ impl Place<'_> {
         self.update(id, |standing| user::patched(standing, &operations)).await
     }
 
-    /// Replaces a user by the result of `change`, which gets the stored one.
+    /// Replaces a user by the result of `change`, which is called with the stored user.
     async fn update(
         &self,
         id: &str,
@@ -315,10 +314,10 @@ impl Place<'_> {
     }
 }
 
-/// What a filter may be.
+/// Supported filters.
 const FILTERS: &str = "a filter must be userName eq \"…\" or externalId eq \"…\"";
 
-/// Reads a filter. Names and operators are case-insensitive (RFC 7644 section 3.4.2.2).
+/// Parses a filter. Names and operators are case-insensitive (RFC 7644 section 3.4.2.2).
 fn filter(text: &str) -> Option<DirectoryUsers> {
     let Ok(Filter::Attr(AttrExp::Comparison(path, CompareOp::Eq, CompValue::Str(value)))) = text.parse() else {
         return None;

@@ -1,7 +1,7 @@
-//! The paths of the contract's token services, which are no kinds: exchange and refresh of tokens, and persons who
-//! register, ask who they are, and go (`docs/api.md`, Token exchange).
+//! Paths of the contract's token services, which are not kinds: token exchange and refresh, and registration,
+//! inspection and deletion of users (`docs/api.md`, Token exchange).
 //!
-//! What is here reads and writes HTTP; a [`TokenService`] does the rest.
+//! This module only reads and writes HTTP; a [`TokenService`] does the rest.
 
 use http::{
     HeaderValue, Method,
@@ -25,7 +25,7 @@ use crate::{
     request,
 };
 
-/// What a path is for.
+/// Endpoint of a token service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endpoint<'p> {
     Exchange,
@@ -33,14 +33,14 @@ pub(crate) enum Endpoint<'p> {
     HeadlessSession,
     WhoAmI,
     Register,
-    /// With the person's uid, not decoded.
+    /// With the person's uid, still percent-encoded.
     Unregister(&'p str),
 }
 
 impl<'p> Endpoint<'p> {
-    /// Finds what a path is for.
+    /// Finds the endpoint of a path.
     pub(crate) fn find(path: &'p str) -> Option<Self> {
-        // As in other paths, one slash at the end means nothing.
+        // One trailing slash is ignored, as on all other paths.
         match path.strip_suffix('/').unwrap_or(path) {
             "/sts/exchange" => Some(Self::Exchange),
             "/sts/exchange_refresh_token" => Some(Self::Refresh),
@@ -61,7 +61,8 @@ impl<'p> Endpoint<'p> {
         }
     }
 
-    /// Refuses a method that the path does not have; an answer where one can be given without asking further.
+    /// Checks the HTTP method of a request. Returns the response to OPTIONS; rejects a method that the path does not
+    /// have.
     pub(crate) fn check_method(self, method: &Method) -> Result<Option<Reply>, Refusal> {
         let methods = self.methods();
         let asked = if *method == Method::HEAD { &Method::GET } else { method };
@@ -78,8 +79,7 @@ impl<'p> Endpoint<'p> {
     }
 }
 
-/// Answers a request for one of these paths, whose method was checked. A credential that is missing or cannot be good
-/// by its form is refused before the body is read.
+/// Handles a request whose method was checked. A missing or malformed credential is rejected before the body is read.
 pub(crate) async fn answer<B>(
     service: &dyn TokenService,
     endpoint: Endpoint<'_>,
@@ -130,8 +130,8 @@ where
     }
 }
 
-/// Reads parameters from the query and from the body, which is a form or a JSON object. Which of them is seen by how
-/// it begins, since clients send either under either content type.
+/// Reads parameters from the query and the body, which is a form or a JSON object. The body's first character decides
+/// which, because clients send either with either content type.
 async fn parameters<B>(
     fields: &'static [Field],
     query: &str,
@@ -159,7 +159,7 @@ where
     Ok(from_query(fields, &pairs)?)
 }
 
-/// Writes a reply that nobody on the way may keep.
+/// Returns a JSON response that must not be cached.
 fn written(value: &impl Serialize) -> Result<Reply, Refusal> {
     let body = serde_json::to_vec(value).map_err(Error::internal)?;
     let mut reply = reply::json(body);

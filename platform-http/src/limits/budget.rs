@@ -1,4 +1,4 @@
-//! What all requests share, and how much of it one holder may have: bytes, connections, requests.
+//! Budgets for bytes, connections and requests, with a share per holder.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,14 +7,14 @@ use platform_core::uid::Uid;
 
 use super::address::Address;
 
-/// Whom a charge is accounted to.
+/// Address or caller that a charge is accounted to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     Address(Address),
     Caller(Uid),
 }
 
-/// An amount that is shared. Holders that hold nothing take no memory.
+/// Shared budget. Holders with no charge use no memory.
 #[derive(Debug)]
 pub(crate) struct Budget {
     total: usize,
@@ -29,22 +29,22 @@ struct Held {
 }
 
 impl Budget {
-    /// Returns a budget of `total`, of which one holder may have `share`.
+    /// Returns a budget of `total`, of which one holder may use at most `share`.
     pub(crate) fn new(total: usize, share: usize) -> Arc<Self> {
         Arc::new(Self { total, share, held: Mutex::default() })
     }
 
-    /// Begins a charge of nothing.
+    /// Returns an empty charge to this budget. Without a holder, only the total limits it.
     pub(crate) fn charge(self: &Arc<Self>, holder: Option<Holder>) -> Charge {
         Charge { budget: Arc::clone(self), holders: holder.into_iter().collect(), amount: 0 }
     }
 
-    /// Returns how much is held in all.
+    /// Returns the amount in use by all holders.
     pub(crate) fn held(&self) -> usize {
         self.held.lock().total
     }
 
-    /// Tells whether this much more fits, in all and into the holder's share.
+    /// Returns whether `more` fits into both the total and the holder's share.
     pub(crate) fn has_room(&self, holder: Option<&Holder>, more: usize) -> bool {
         let held = self.held.lock();
         let by = holder.and_then(|holder| held.by.get(holder)).copied().unwrap_or_default();
@@ -52,7 +52,7 @@ impl Budget {
     }
 }
 
-/// An amount of a [`Budget`] that is given back when this is dropped.
+/// Amount taken from a [`Budget`], released on drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<Budget>,
@@ -61,7 +61,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Accounts this charge to another holder too, who then has as much as the others.
+    /// Adds a holder, which is charged with the current amount too. Does not check the holder's share.
     pub(crate) fn also(&mut self, holder: Holder) {
         if self.amount > 0 {
             *self.budget.held.lock().by.entry(holder.clone()).or_default() += self.amount;
@@ -69,7 +69,8 @@ impl Charge {
         self.holders.push(holder);
     }
 
-    /// Takes more. Returns false, and takes nothing, when there is not as much left.
+    /// Takes more from the budget. Returns false and takes nothing if this would exceed the total or the share of a
+    /// holder.
     pub(crate) fn take(&mut self, more: usize) -> bool {
         let mut held = self.budget.held.lock();
         let by = |holder| held.by.get(holder).copied().unwrap_or_default();
@@ -82,13 +83,13 @@ impl Charge {
         fits
     }
 
-    /// Takes more than there may be left: what is held already and cannot be refused any longer.
+    /// Takes more regardless of the limits, for memory that is already in use or work that cannot be rejected any more.
     pub(crate) fn take_anyway(&mut self, more: usize) {
         self.amount += more;
         self.budget.held.lock().add(&self.holders, more);
     }
 
-    /// Gives some of it back.
+    /// Releases a part of the charge, at most all of it.
     pub(crate) fn give_back(&mut self, less: usize) {
         let less = less.min(self.amount);
         self.amount -= less;

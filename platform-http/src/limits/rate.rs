@@ -1,4 +1,4 @@
-//! How often requests may come.
+//! Rate limits per key.
 
 use std::{
     collections::HashMap, convert::Infallible, fmt, hash::Hash, num::NonZeroU32, str::FromStr, sync::Arc,
@@ -12,20 +12,20 @@ use governor::{
 use platform_core::error::{Code, Detail, Error, Result};
 use quick_cache::sync::Cache;
 
-/// How many keys are remembered. A key that is forgotten has its whole burst again.
+/// Number of keys in the cache. An evicted key has its whole burst again.
 const KEYS: usize = 16 << 10;
 
-/// How often something may happen: one each `every` in the long run, and up to `burst` at once.
+/// Rate limit: one event per `every` on average, and up to `burst` events at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// In how much time one more becomes possible.
+    /// Time after which one more event is allowed.
     pub every: Duration,
-    /// How many may come at once.
+    /// Maximum number of events at once.
     pub burst: NonZeroU32,
 }
 
 impl Rate {
-    /// Returns a rate of so many a second with this burst.
+    /// Returns a rate of `number` events per second with this burst.
     pub fn per_second(number: NonZeroU32, burst: NonZeroU32) -> Self {
         Self { every: Duration::from_secs(1) / number.get(), burst }
     }
@@ -35,7 +35,7 @@ impl Rate {
     }
 }
 
-/// Reads `50` or `50:500`: how many a second, and how many at once, which without it is as many.
+/// Parses `50` or `50:500`: the number per second and the burst, which defaults to the number per second.
 impl FromStr for Rate {
     type Err = String;
 
@@ -47,10 +47,10 @@ impl FromStr for Rate {
     }
 }
 
-/// A limiter for each key, as many as are remembered.
+/// Rate limiters by key, in a cache of bounded size.
 pub(crate) struct Rates<K> {
     quota: Option<Quota>,
-    /// The quotas of keys that have their own.
+    /// Quotas of individual keys, which override `quota`.
     named: HashMap<K, Quota>,
     limiters: Cache<K, Arc<DefaultDirectRateLimiter>>,
     clock: DefaultClock,
@@ -63,28 +63,28 @@ impl<K> fmt::Debug for Rates<K> {
 }
 
 impl<K: Hash + Eq + Clone> Rates<K> {
-    /// Returns limiters of this rate; none limits nothing.
+    /// Returns limiters with this rate. `None` is unlimited.
     pub(crate) fn new(rate: Option<Rate>) -> Self {
         let (quota, limiters) = (rate.and_then(Rate::quota), Cache::new(KEYS));
         Self { quota, named: HashMap::new(), limiters, clock: DefaultClock::default() }
     }
 
-    /// Gives these keys rates of their own, in place of the rate of all others.
+    /// Sets the rates of individual keys, which override the common rate.
     #[must_use]
     pub(crate) fn with(mut self, named: &HashMap<K, Rate>) -> Self {
         self.named = named.iter().filter_map(|(key, rate)| Some((key.clone(), rate.quota()?))).collect();
         self
     }
 
-    /// Tells whether any key has a rate.
+    /// Returns whether any key has a rate limit.
     pub(crate) fn limits(&self) -> bool {
         self.quota.is_some() || !self.named.is_empty()
     }
 
-    /// Counts one of this key.
+    /// Counts one event of this key.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED, with when to try again.
+    /// RESOURCE_EXHAUSTED, with the time after which to retry.
     pub(crate) fn check(&self, key: &K) -> Result<()> {
         let Some(quota) = self.named.get(key).copied().or(self.quota) else { return Ok(()) };
         let new = || Ok(Arc::new(RateLimiter::direct(quota)));
@@ -96,7 +96,7 @@ impl<K: Hash + Eq + Clone> Rates<K> {
     }
 }
 
-/// Refuses what there is no room for now.
+/// Returns a RESOURCE_EXHAUSTED error that asks the client to retry after `wait`.
 pub(crate) fn exhausted(message: &str, wait: Duration) -> Error {
     let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
     Error::new(Code::ResourceExhausted, message).with(Detail::RetryInfo { millis })

@@ -1,5 +1,5 @@
-//! Requests and their answers, followed until a client has taken the last byte: which connection is idle, which client
-//! does not read, and what its address holds meanwhile.
+//! Tracks requests and their responses until the client has read the last byte. This shows which connections are idle
+//! and which clients do not read, and keeps the charges to the client's address until then.
 
 use std::{
     collections::HashMap,
@@ -28,18 +28,18 @@ use crate::limits::{
     origin::{ReplyBytes, Shares, Source},
 };
 
-/// How many bytes a client must take in a second, when it has been waited for long enough. Our choice.
+/// Minimum rate in bytes per second at which a client must read, once the stall timeout has passed. Our choice.
 const SLOWEST: u64 = 16 << 10;
 
-/// What a connection does.
+/// Activity of one connection.
 #[derive(Debug)]
 pub(super) struct Activity {
     pub(super) begun: Instant,
-    /// Requests whose answers are not yet taken.
+    /// Number of requests whose responses are not completely read yet.
     open: AtomicUsize,
-    /// When the last one was, in milliseconds since the beginning and one more; 0 when there was none yet.
+    /// Time when the last request ended, in the unit of [`Activity::millis`]; 0 if none has ended yet.
     last: AtomicU64,
-    /// The answers that are being sent, by numbers.
+    /// Responses that are being sent, by number.
     sending: Mutex<HashMap<u64, Arc<Sending>>>,
     next: AtomicU64,
 }
@@ -71,34 +71,35 @@ impl Activity {
         }
     }
 
-    /// Tells whether there is an answer of which nothing was taken for this long, or which is taken too slowly.
+    /// Returns whether the client has read nothing of a response for this long, or reads it too slowly.
     pub(super) fn is_stalled(&self, patience: Duration) -> bool {
         let (now, patience) = (self.millis(), u64::try_from(patience.as_millis()).unwrap_or(u64::MAX));
         self.sending.lock().values().any(|sending| sending.is_stalled(now, patience))
     }
 
-    /// Returns how long the connection is open, in milliseconds and one more.
+    /// Returns the age of the connection in milliseconds plus one, so that 0 can mean "never".
     fn millis(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 }
 
-/// An answer whose head was handed over to the connection. All times are of [`Activity::millis`].
+/// Response whose head was handed over to the connection. All times are in the unit of [`Activity::millis`].
 #[derive(Debug, Default)]
 struct Sending {
-    /// When the client last took something; 0 while there is nothing for it to take.
+    /// Time of the client's last progress; 0 while it has nothing to read.
     moved: AtomicU64,
-    /// When what it is to take was handed over, and how long it may need for it besides what it is waited for.
+    /// Time when the current chunk was handed over, and the time in milliseconds that the client may take to read it in
+    /// addition to the stall timeout.
     since: AtomicU64,
     allowed: AtomicU64,
-    /// How many pieces are handed over and not yet taken.
+    /// Number of chunks that were handed over and are not read yet.
     pieces: AtomicUsize,
-    /// Whether the service was asked for the next piece, and has none yet.
+    /// Whether the service was polled for the next chunk and does not have it yet.
     asked: AtomicBool,
 }
 
 impl Sending {
-    /// Says that the client has something to take, or the connection something to ask for.
+    /// Restarts the stall timer: the client has something to read, or the connection something to poll for.
     fn hand_over(&self, now: u64, bytes: usize) {
         self.allowed.store(bytes as u64 * 1000 / SLOWEST, Ordering::Relaxed);
         self.since.store(now, Ordering::Relaxed);
@@ -119,7 +120,8 @@ impl Sending {
         }
     }
 
-    /// Says that the service was asked and has nothing yet, or nothing more.
+    /// Records that the service was polled and has nothing yet, or nothing more. The timer stops once all chunks are
+    /// read, because then the client is not the one to wait for.
     fn ask(&self) {
         self.asked.store(true, Ordering::Release);
         if self.pieces.load(Ordering::Acquire) == 0 {
@@ -135,7 +137,7 @@ impl Sending {
     }
 }
 
-/// A request and its answer, until the last byte of it is taken or given up.
+/// Request and its response, until the last byte of the response is read or given up.
 #[derive(Debug)]
 struct Exchange {
     activity: Arc<Activity>,
@@ -164,7 +166,7 @@ impl Drop for Exchange {
     }
 }
 
-/// A service whose requests are followed, for one connection.
+/// Service for one connection that tracks its requests.
 #[derive(Debug, Clone)]
 pub(super) struct Watched<S> {
     service: S,
@@ -183,7 +185,7 @@ impl<S> Watched<S> {
         &self.activity
     }
 
-    /// Counts a request as open, and says so in its extensions.
+    /// Counts a request as open, and adds its [`Source`] to its extensions.
     fn begin<B>(&self, request: &mut Request<B>) -> Arc<Exchange> {
         let address = self.peer.of_request(request.headers(), &self.limits);
         let holder = || address.map(Holder::Address);
@@ -250,7 +252,7 @@ where
 }
 
 pin_project! {
-    /// A body that accounts for what is not yet taken of it.
+    /// Body that charges for its bytes until the client has read them.
     pub(super) struct WatchedBody<R> {
         #[pin]
         body: R,
@@ -273,16 +275,17 @@ impl<R: Body> WatchedBody<R> {
     }
 }
 
-/// What is charged for bytes that were not handed over yet.
+/// Charge for the bytes of a body that are not handed over yet.
 struct Within {
     bytes: usize,
-    /// Whether what is handed over was charged for before: what a compressed body has in it is not what it sends.
+    /// Whether chunks were charged in advance. If a layer replaced the body, for example by a compressed one, the
+    /// charge for the buffered original says nothing about the size of the chunks.
     moves: bool,
     exchange: Arc<Exchange>,
 }
 
 impl Within {
-    /// Charges for a piece that is handed over.
+    /// Charges for a chunk that is handed over.
     fn hand_over(&mut self, bytes: usize) {
         let charged = if self.moves { self.bytes.min(bytes) } else { 0 };
         self.bytes -= charged;
@@ -336,7 +339,7 @@ impl<R: Body> Body for WatchedBody<R> {
     }
 }
 
-/// A piece of a body, which is charged for until the client has taken it.
+/// Chunk of a body, charged for until the client has read it.
 pub(super) struct Piece<D> {
     data: D,
     bytes: usize,

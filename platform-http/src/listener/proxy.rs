@@ -1,4 +1,4 @@
-//! The PROXY protocol, version 2: a header by which a proxy that forwards bytes names the client
+//! PROXY protocol version 2: a header with which a proxy that forwards bytes names the client
 //! (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>, section 2.2).
 
 use std::{
@@ -14,17 +14,17 @@ use tokio::{
 
 use crate::limits::{Limits, address::Peer, origin::Shares};
 
-/// The length in bytes of the fixed part of a header, which ends with the length of the rest.
+/// Length in bytes of the fixed part of a header. Its last two bytes are the length of the rest.
 const FIXED: usize = 16;
 
-/// The most bytes of the rest. Addresses take at most 216; the other fields describe TLS or the proxy's network. Our
-/// choice.
+/// Maximum length in bytes of the rest. Addresses take at most 216 bytes; the other fields describe TLS or the proxy's
+/// network. Our choice.
 const MOST: usize = 4 << 10;
 
 const CONFIG: ParseConfig = ParseConfig { include_tlvs: false, allow_v1: false, allow_v2: true };
 
-/// Returns the other end of a connection from `ip`, which a trusted proxy names in its header. None when the header is
-/// not valid or does not arrive in time. Reads nothing after the header.
+/// Returns the remote end of a connection from `ip`. For a trusted proxy this is the source in its header, or `None`
+/// when the header is invalid or does not arrive in time. Reads nothing after the header.
 pub(super) async fn peer(
     stream: &mut (impl AsyncRead + Unpin),
     ip: IpAddr,
@@ -38,8 +38,8 @@ pub(super) async fn peer(
     match read {
         Ok(source) => Some(Peer::forwarded(ip, source, limits)),
         Err(error) => {
-            // An operator must learn that a proxy with a wrong setting loses all of its connections. Proxies that only
-            // check whether the port is open hang up, which is not worth a warning.
+            // Operators need to see that a misconfigured proxy loses all of its connections. Proxies that only check
+            // whether the port is open hang up, which does not deserve a warning.
             let is_wrong = matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::TimedOut);
             if is_wrong && shares.warnings.check(&"proxy").is_ok() {
                 tracing::warn!(%ip, %error, "a trusted proxy does not send a PROXY protocol header");
@@ -51,8 +51,8 @@ pub(super) async fn peer(
     }
 }
 
-/// Reads a header and returns its source. None when the connection is the proxy's own (LOCAL), and for a source that is
-/// not an IP address.
+/// Reads a header and returns its source. Returns `None` for a connection of the proxy itself (LOCAL), and for a source
+/// that is not an IP address.
 async fn source(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<IpAddr>> {
     let mut bytes = vec![0; FIXED];
     stream.read_exact(&mut bytes).await?;
@@ -86,7 +86,7 @@ mod tests {
 
     const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-    /// Reads a header from a stream that carries a byte at a time; returns what is left behind it too.
+    /// Reads a header from a stream that carries one byte at a time. Also returns the bytes that remain after it.
     async fn read(bytes: Vec<u8>) -> (io::Result<Option<IpAddr>>, Vec<u8>) {
         let (mut proxy, mut server) = duplex(1);
         let send = tokio::spawn(async move { proxy.write_all(&bytes).await });
@@ -103,7 +103,7 @@ mod tests {
     #[tokio::test]
     async fn a_header_is_read_however_it_is_split_and_nothing_behind_it() {
         let v4 = [SIGNATURE, &[0x21, 0x11, 0, 12, 198, 51, 100, 7, 192, 0, 2, 1, 1, 2, 0, 80]].concat();
-        // A type of the sender's own, with three bytes.
+        // A vendor-specific type with three bytes.
         let with_more =
             [SIGNATURE, &[0x21, 0x11, 0, 18, 198, 51, 100, 7, 192, 0, 2, 1, 1, 2, 0, 80, 0xe0, 0, 3, 1, 2, 3]];
         for bytes in [v4, with_more.concat()] {

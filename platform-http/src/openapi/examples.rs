@@ -1,24 +1,24 @@
-//! Examples, from those that the kinds have.
+//! Examples of requests and responses, from the examples of the kinds.
 
 use platform_core::kind::{Access, Field, Registered, Type, Verb};
 use serde_json::{Value, json};
 
-/// The uid of something in a group.
+/// Uid of a resource in a group.
 pub(super) const UID: &str = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
 
-/// Returns the example of a kind as a client sends it: without what only the server sets.
+/// Returns the example of a kind as a request body: without output-only fields.
 pub(super) fn sent(registered: &Registered) -> Value {
     let mut body = (registered.sent)();
     take_out(registered.kind.fields, &mut body);
     body
 }
 
-/// Returns a page with the example of a kind.
+/// Returns a page of a list with the example of a kind.
 pub(super) fn page(registered: &Registered) -> Value {
     json!({ registered.kind.plural: [(registered.example)()], "totalCount": "1", "skipped": 0 })
 }
 
-/// Returns the uid of the example, or for a create its parent's.
+/// Returns the uid in the path: that of the example, or of its parent for a create.
 pub(super) fn uid_in_path(registered: &Registered, verb: Verb) -> String {
     let example = (registered.example)();
     let uid = example.get("uid").and_then(Value::as_str).unwrap_or(UID);

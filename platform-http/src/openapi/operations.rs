@@ -1,4 +1,4 @@
-//! Routes as operations: parameters, body and answer of each, from the table of its kind.
+//! Operations of routes: parameters, body and responses of each, from the table of its kind.
 
 use http::Method;
 use platform_core::{
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::routes::{Endpoint, Path};
 
-/// Returns what a method of a path does.
+/// Returns the operation of a method of a path.
 pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method, endpoint: &Endpoint) -> Value {
     let (mut operation, open) = match endpoint {
         Endpoint::Standard(verb, registered, _) => {
@@ -103,7 +103,7 @@ fn action(schemas: &Schemas<'_>, path: &Path<'_>, kind: &Kind, action: &Action) 
     operation
 }
 
-/// Returns the name of the schema of a page of a list.
+/// Returns the name of the schema of a list's page.
 pub(super) fn list_name(kind: &Kind) -> String {
     format!("{}Response", kind.rpc(Verb::List))
 }
@@ -129,7 +129,7 @@ fn answer(schema: &str, example: Option<Value>) -> Value {
     json!({ "description": "Done.", "content": { "application/json": content } })
 }
 
-/// Adds the statuses that refuse.
+/// Adds the responses of errors, and 304 for open paths.
 fn refuse(operation: &mut Value, open: bool, method: &Method) {
     let Some(responses) = operation.get_mut("responses") else { return };
     if open {
@@ -140,7 +140,7 @@ fn refuse(operation: &mut Value, open: bool, method: &Method) {
             412 => method != Method::GET,
             413 => [Method::POST, Method::PATCH].contains(method),
             403 => !open,
-            // No kind has a method that is not there.
+            // No method of a kind is unimplemented.
             501 => false,
             _ => true,
         };
@@ -156,7 +156,7 @@ fn capabilities(held: &str, needs: &[Capability]) -> String {
     if names.is_empty() { String::new() } else { format!("{held} {}.", names.join(" and ")) }
 }
 
-/// Says what the kinds of a service are and what can be done with them.
+/// Returns the description of a service: its kinds and their methods.
 pub(super) fn described(kinds: &[&Kind]) -> String {
     let one = |kind: &&Kind| {
         let place = match kind.parent {
@@ -177,7 +177,7 @@ pub(super) fn described(kinds: &[&Kind]) -> String {
     kinds.iter().filter(has_any).map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns a name in camelCase as words.
+/// Splits a camelCase name into words.
 fn words(camel: &str) -> String {
     camel.chars().fold(String::new(), |mut words, c| {
         if c.is_uppercase() && !words.is_empty() {
@@ -188,7 +188,7 @@ fn words(camel: &str) -> String {
     })
 }
 
-/// Returns the name of an RPC, an imperative, as a summary: `LookupGroup` is "Lookup group".
+/// Turns the name of an RPC, which is an imperative, into a summary: `LookupGroup` becomes "Lookup group".
 fn sentence(name: &str) -> String {
     let words = words(name);
     let (first, rest) = words.split_at_checked(1).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What operations answer when they refuse: the shape of AIP-193, its details, and an example for each status.
+//! Error responses: the format of AIP-193, its details, and examples for each status.
 
 use http::StatusCode;
 use platform_core::error::{Code, Detail, Error, Violations};
@@ -7,15 +7,15 @@ use serde_json::{Map, Value, json};
 use super::schema::reference;
 use crate::status;
 
-/// A status that operations answer, and the errors that it stands for.
+/// Error response of operations, with a status and the errors that have it.
 pub(crate) struct Refused {
-    /// The HTTP status.
+    /// HTTP status.
     pub(crate) status: StatusCode,
     what: &'static str,
     examples: fn() -> Vec<Error>,
 }
 
-/// All statuses that refuse, in their order.
+/// All error responses, ordered by status.
 pub(crate) const REFUSED: &[Refused] = &[
     Refused {
         status: StatusCode::BAD_REQUEST,
@@ -129,7 +129,7 @@ impl Refused {
     }
 }
 
-/// Returns the responses that operations refer to.
+/// Returns the response components, which operations reference.
 pub(crate) fn components(service_domain: &str) -> Map<String, Value> {
     REFUSED.iter().map(|refused| (refused.name(), refused.response(service_domain))).collect()
 }

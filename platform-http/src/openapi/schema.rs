@@ -1,4 +1,4 @@
-//! Field tables as JSON Schemas (draft 2020-12, as OpenAPI 3.1 has them).
+//! JSON Schemas of field tables (draft 2020-12, as in OpenAPI 3.1).
 
 use platform_core::{
     access::Capability,
@@ -6,17 +6,17 @@ use platform_core::{
 };
 use serde_json::{Map, Value, json};
 
-/// What a uid looks like (`docs/api.md`, Identifiers).
+/// Pattern of a uid (`docs/api.md`, Identifiers).
 pub(crate) const UID_PATTERN: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
 
-/// What a message is for, which decides what it has and must have.
+/// Purpose of a message, which decides its fields and which of them are required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
-    /// A reply: without what is only put in; numbers and truth values are always written.
+    /// Reply: without input-only fields; numbers and booleans are always written.
     Reply,
-    /// The body of a create or an action: what callers may set.
+    /// Body of a create or an action: the fields that callers can set.
     Request,
-    /// The body of an update: what callers may set, none of it required.
+    /// Body of an update: the fields that callers can set, none of them required.
     Update,
 }
 
@@ -28,7 +28,7 @@ impl For {
         }
     }
 
-    /// Tells whether it is always there (`docs/api.md`, JSON).
+    /// Returns whether the field is always present (`docs/api.md`, JSON).
     fn requires(self, field: &Field) -> bool {
         match self {
             Self::Reply => field.is_written(),
@@ -38,26 +38,26 @@ impl For {
     }
 }
 
-/// Makes schemas of field tables; knows the kinds, so that a message that is one refers to it.
+/// Builds schemas of field tables. A message that is a known kind becomes a reference to the kind's schema.
 #[derive(Debug)]
 pub(crate) struct Schemas<'k> {
     kinds: Vec<&'k Kind>,
 }
 
 impl<'k> Schemas<'k> {
-    /// Begins with the kinds of a platform, of which those with standard methods have a schema of their own.
+    /// Takes the kinds of a platform. Kinds with standard methods have a schema of their own.
     pub(crate) fn of(kinds: impl Iterator<Item = &'k Kind>) -> Self {
         Self { kinds: kinds.filter(|kind| !kind.methods.is_empty()).collect() }
     }
 
-    /// Returns the schema of an object with these fields, written out.
+    /// Returns the inline schema of an object with these fields.
     pub(crate) fn object(&self, fields: &[Field], purpose: For) -> Value {
         let mut properties = Map::new();
         for field in fields.iter().filter(|field| purpose.has(field)) {
             properties.insert(field.name.to_owned(), self.field(field, purpose));
         }
         let mut object = json!({ "type": "object", "properties": properties });
-        // A later release may add to replies; in requests an unknown key is refused.
+        // A later release may add fields to replies; unknown keys in requests are rejected.
         if purpose != For::Reply {
             set(&mut object, "additionalProperties", false);
         }
@@ -72,7 +72,7 @@ impl<'k> Schemas<'k> {
         object
     }
 
-    /// Returns the schema of what an action answers, or a message elsewhere: a reference where it is a kind.
+    /// Returns the schema of a message: a reference if it is a kind in a reply, otherwise an inline schema.
     pub(crate) fn message(&self, fields: &[Field], purpose: For) -> Value {
         let is_it = |kind: &&&Kind| !fields.is_empty() && same(kind.fields, fields);
         match self.kinds.iter().find(is_it) {
@@ -81,13 +81,13 @@ impl<'k> Schemas<'k> {
         }
     }
 
-    /// Returns the schema of a field, with its meaning and access.
+    /// Returns the schema of a field, with its description and access.
     pub(crate) fn field(&self, field: &Field, purpose: For) -> Value {
         let mut schema = self.of_type(field, &field.ty, purpose);
         let (mut about, mut writer) = (vec![field.about.to_owned()], "");
         match field.access {
             Access::OutputOnly => set(&mut schema, "readOnly", true),
-            // In replies it is always null, which the contract requires to be there.
+            // Always null in replies; the contract requires the field to be present.
             Access::InputOnly if purpose == For::Reply => schema = json!({ "type": "null" }),
             Access::InputOnly => set(&mut schema, "writeOnly", true),
             Access::Immutable => writer = "Set by the create; an update must not change it.",
@@ -105,7 +105,7 @@ impl<'k> Schemas<'k> {
         schema
     }
 
-    /// Returns the schema of a parameter in a query or path, where messages of lists are texts.
+    /// Returns the schema of a query or path parameter, in which the messages of a list are strings.
     pub(crate) fn parameter(&self, field: &Field) -> Value {
         match (field.in_query, &field.ty) {
             (Some(_), Type::List(_)) => {
@@ -122,8 +122,8 @@ impl<'k> Schemas<'k> {
         }
     }
 
-    /// Returns the schema of a field's type, or of its elements. Requests have the field's bounds; that of a text is in
-    /// bytes, so that it has at most as many characters.
+    /// Returns the schema of a field's type or of its elements. Requests include the limits of the field. The limit of
+    /// a string is in bytes, which is also an upper limit on its characters.
     fn of_type(&self, field: &Field, ty: &Type, purpose: For) -> Value {
         let mut schema = self.unbounded(field, ty, purpose);
         if purpose != For::Reply {
@@ -170,12 +170,12 @@ pub(crate) fn capability() -> Value {
     json!({ "type": "string", "description": "One thing that a role allows.", "enum": all })
 }
 
-/// Returns a reference to a component.
+/// Returns a reference to a schema component.
 pub(crate) fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// Adds the pattern that texts match.
+/// Adds the field's pattern, to the items of a list or to the schema itself.
 fn restrict(schema: &mut Value, field: &Field) {
     if field.pattern.is_empty() {
         return;
@@ -186,14 +186,14 @@ fn restrict(schema: &mut Value, field: &Field) {
     }
 }
 
-/// Puts a key into an object.
+/// Sets a key of an object.
 pub(crate) fn set(object: &mut Value, key: &str, value: impl Into<Value>) {
     if let Value::Object(object) = object {
         object.insert(key.to_owned(), value.into());
     }
 }
 
-/// Says which fields exclude each other; JSON Schema could, but not so that people can read it.
+/// Describes which fields exclude each other. JSON Schema could express it, but not readably.
 fn exclusions(fields: &[Field]) -> Option<String> {
     let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
     for field in fields {
@@ -208,7 +208,7 @@ fn exclusions(fields: &[Field]) -> Option<String> {
     (!text.is_empty()).then(|| text.join(" "))
 }
 
-/// Tells whether two tables are one; a constant has no identity.
+/// Returns whether two tables are the same, by field names. Addresses cannot be compared, because a constant has none.
 fn same(one: &[Field], other: &[Field]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.name == other.name)
 }

@@ -1,5 +1,4 @@
-//! What the SCIM endpoint says of itself (RFC 7644 section 4): what it can do, of which types its resources are, and
-//! which attributes they have.
+//! SCIM discovery (RFC 7644 section 4): the capabilities of the service, its resource types and their schemas.
 
 use serde_json::{Value, json};
 
@@ -9,7 +8,7 @@ const CONFIG: &str = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfi
 const RESOURCE_TYPE: &str = "urn:ietf:params:scim:schemas:core:2.0:ResourceType";
 const SCHEMA_OF_SCHEMAS: &str = "urn:ietf:params:scim:schemas:core:2.0:Schema";
 
-/// What a directory may ask of the endpoint itself.
+/// Discovery endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum About {
     Config,
@@ -20,7 +19,7 @@ pub(super) enum About {
 }
 
 impl About {
-    /// Finds what a path behind the provider's uid asks for.
+    /// Finds the discovery endpoint of a path after the provider's uid.
     pub(super) fn find(path: &str) -> Option<Self> {
         match path.split_once('/') {
             None if path == "ServiceProviderConfig" => Some(Self::Config),
@@ -32,7 +31,7 @@ impl About {
         }
     }
 
-    /// Returns the answer. `base` is the URL that the directory was given.
+    /// Returns the response body. `base` is the base URL of the directory.
     pub(super) fn written(self, base: &str) -> Value {
         match self {
             Self::Config => config(base),
@@ -44,7 +43,7 @@ impl About {
     }
 }
 
-/// Returns a list of the one that there is.
+/// Returns a list response with a single resource.
 fn listed(one: Value) -> Value {
     json!({ "schemas": [LIST], "totalResults": 1, "startIndex": 1, "itemsPerPage": 1, "Resources": [one] })
 }
@@ -79,7 +78,7 @@ fn user_type(base: &str) -> Value {
     })
 }
 
-/// Returns the attributes that are kept (RFC 7643 section 7).
+/// Returns the schema of the stored attributes (RFC 7643 section 7).
 fn user_schema(base: &str) -> Value {
     let text = |name: &str, description: &str| attribute(name, "string", description, json!({}));
     let unique = json!({ "required": true, "uniqueness": "server" });
@@ -109,7 +108,7 @@ fn user_schema(base: &str) -> Value {
     })
 }
 
-/// Returns an attribute that is as most are, but for what `but` says.
+/// Returns the definition of an attribute: the most common characteristics, overridden by `overrides`.
 fn attribute(name: &str, ty: &str, description: &str, but: Value) -> Value {
     let mut attribute = json!({
         "name": name,

@@ -1,13 +1,13 @@
-//! Paths of patches (RFC 7644 section 3.5.2), and the attributes of a user that they name.
+//! Paths of PATCH operations (RFC 7644 section 3.5.2), and the attributes of a user that they name.
 //!
-//! The grammar is parsed by `scim_v2`, which bounds nesting and the number of terms while it parses.
+//! The parser is `scim_v2`, which limits nesting and the number of terms while it parses.
 
 use platform_core::resources::iam::DirectoryUser;
 use scim_v2::filter::{AttrExp, AttrPath, CompValue, CompareOp, PatchPath, ValFilter};
 
 use super::{Refused, user::SCHEMA};
 
-/// The most bytes of a path; our choice.
+/// Maximum length of a path in bytes; our choice.
 const MAX_PATH: usize = 512;
 
 const ENTERPRISE: &str = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User";
@@ -31,7 +31,7 @@ const NOT_KEPT: &[&str] = &[
     "x509certificates",
 ];
 
-/// What a path names.
+/// Target of a path.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Target {
     /// The user itself.
@@ -43,18 +43,18 @@ pub(super) enum Target {
     GivenName,
     FamilyName,
     Active,
-    /// The mail addresses, or those of them that pass the filter.
+    /// All mail addresses, or those that match the filter.
     Emails(Option<ValFilter>),
-    /// Their `value`.
+    /// The `value` of these addresses.
     EmailValue(Option<ValFilter>),
-    /// A read-only attribute.
+    /// Read-only attribute.
     ReadOnly,
-    /// An attribute that is not stored.
+    /// Attribute that is not stored.
     NotKept,
 }
 
 impl Target {
-    /// Reads a path. Names of attributes and schemas are case-insensitive.
+    /// Parses a path. Names of attributes and schemas are case-insensitive.
     ///
     /// # Errors
     /// `invalidPath` for a malformed path, and for an unknown attribute.
@@ -117,7 +117,7 @@ impl Target {
     }
 }
 
-/// Returns whether a filter names only attributes that an address has.
+/// Returns whether a filter uses only the attributes of an address.
 fn asks_about_addresses(filter: &ValFilter) -> bool {
     match filter {
         ValFilter::Attr(AttrExp::Present(path) | AttrExp::Comparison(path, _, _)) => {
@@ -131,7 +131,7 @@ fn asks_about_addresses(filter: &ValFilter) -> bool {
     }
 }
 
-/// Returns whether the stored address passes a filter. Its type is `work`, and it is the primary one.
+/// Returns whether the stored address matches a filter. Its type is `work`, and it is the primary address.
 pub(super) fn is_selected(user: &DirectoryUser, filter: Option<&ValFilter>) -> bool {
     filter.is_none_or(|filter| passes(&user.email, filter))
 }
@@ -148,7 +148,7 @@ fn passes(address: &str, filter: &ValFilter) -> bool {
     }
 }
 
-/// Returns an attribute of an address as text; truth values as JSON writes them.
+/// Returns an attribute of an address as text; a boolean as in JSON.
 fn attribute<'a>(address: &'a str, path: &AttrPath) -> Option<&'a str> {
     match path.name.to_ascii_lowercase().as_str() {
         "value" => Some(address),
@@ -158,8 +158,8 @@ fn attribute<'a>(address: &'a str, path: &AttrPath) -> Option<&'a str> {
     }
 }
 
-/// Compares without regard to case, as these attributes are. Truth values may be written as text, which some
-/// directories do.
+/// Compares case-insensitively, because these attributes are case-insensitive. Some directories send booleans as
+/// strings.
 fn compares(found: Option<&str>, operator: &CompareOp, value: &CompValue) -> bool {
     let wanted = match value {
         CompValue::Str(text) => Some(text.to_lowercase()),

@@ -1,7 +1,7 @@
-//! Users as SCIM writes them (RFC 7643 section 4.1), read leniently and written plainly.
+//! JSON representation of users in SCIM (RFC 7643 section 4.1): lenient when read, canonical when written.
 //!
-//! Names of attributes are case-insensitive. Attributes of the RFC that this server does not store are ignored: every
-//! answer shows which are stored.
+//! Attribute names are case-insensitive. Attributes of the RFC that this server does not store are ignored; every
+//! response shows which are stored.
 
 use std::collections::HashSet;
 
@@ -16,13 +16,13 @@ use super::{
 
 pub(super) const SCHEMA: &str = "urn:ietf:params:scim:schemas:core:2.0:User";
 
-/// The most operations of one patch; our choice.
+/// Maximum number of operations in one patch; our choice.
 const MAX_OPERATIONS: usize = 100;
 
-/// The most keys of a body, in all its objects; our choice.
+/// Maximum number of keys of a body, in all its objects; our choice.
 const MAX_KEYS: usize = 1000;
 
-/// Returns a user as SCIM writes it. `base` is the URL that the directory was given.
+/// Returns a user as SCIM JSON. `base` is the base URL of the directory.
 pub(super) fn written(user: &DirectoryUser, base: &str) -> Value {
     let said = |text: &str| (!text.is_empty()).then(|| Value::from(text));
     let name = object([("givenName", said(&user.given_name)), ("familyName", said(&user.family_name))]);
@@ -47,7 +47,7 @@ pub(super) fn written(user: &DirectoryUser, base: &str) -> Value {
     body.into()
 }
 
-/// Returns an object of what there is.
+/// Returns an object of the members that have a value.
 fn object<const N: usize>(members: [(&str, Option<Value>); N]) -> Map<String, Value> {
     members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
@@ -61,8 +61,8 @@ fn id(user: &DirectoryUser) -> &str {
     user.uid.rsplit('/').next().unwrap_or_default()
 }
 
-/// Reads a whole user, which replaces the stored one, if there is one. Omitted attributes are cleared, except `active`:
-/// a new user is active, and a stored one keeps the value.
+/// Reads a whole user, which may replace a stored one. Omitted attributes are cleared, except `active`: it is true for
+/// a new user and unchanged for a stored one.
 ///
 /// # Errors
 /// `invalidValue`, and `invalidSyntax` for an attribute that is given twice.
@@ -80,8 +80,8 @@ pub(super) fn read(body: &Value, standing: Option<&DirectoryUser>) -> Read<Direc
     Ok(user)
 }
 
-/// Refuses a body in which an object has two keys that differ only in case, since either could count, and a body with
-/// too many keys.
+/// Rejects a body in which an object has two keys that differ only in case, because it is ambiguous which one counts,
+/// and a body with too many keys.
 ///
 /// # Errors
 /// `invalidSyntax`.
@@ -109,10 +109,10 @@ pub(super) fn sound(body: &Value) -> Read<()> {
     Ok(())
 }
 
-/// The result of reading a request.
+/// Result of reading a request.
 type Read<T> = std::result::Result<T, Refused>;
 
-/// One change of a patch.
+/// One operation of a patch.
 #[derive(Debug)]
 pub(super) struct Operation {
     op: Op,
@@ -165,10 +165,10 @@ pub(super) fn operations(body: &Value) -> Read<Vec<Operation>> {
     operations.collect()
 }
 
-/// Returns the user as the operations make it, all of them.
+/// Returns the user after all operations, which are applied in order.
 ///
 /// # Errors
-/// `invalidValue`, `invalidPath` for an unknown attribute of a value, `noTarget` for a filter that selects nothing.
+/// `invalidValue`, `invalidPath` for an unknown attribute in a value, `noTarget` for a filter that selects nothing.
 pub(super) fn patched(mut user: DirectoryUser, operations: &[Operation]) -> Read<DirectoryUser> {
     for Operation { op, target, value } in operations {
         match target {
@@ -187,10 +187,10 @@ fn invalid(name: &str, rule: &str) -> Refused {
     Refused::invalid("invalidValue", format!("{name}: {rule}"))
 }
 
-/// The object that attributes are read from.
+/// Kind of object that attributes are read from.
 #[derive(Clone, Copy)]
 enum From {
-    /// A whole user, whose unknown and unassigned attributes are ignored.
+    /// A whole user, whose unknown and null attributes are ignored.
     Whole,
     /// The value of an operation without a path.
     Patch(Op),
@@ -217,7 +217,7 @@ fn set_all(user: &mut DirectoryUser, body: &Value, from: From) -> Read<()> {
             return Err(Refused::invalid("invalidSyntax", format!("{name} is given twice")));
         }
         match &target {
-            // The attributes under the name of their schema.
+            // Attributes nested under the name of their schema.
             Target::User => set_all(user, value, from)?,
             target => set(user, op, target, value)?,
         }
@@ -226,7 +226,7 @@ fn set_all(user: &mut DirectoryUser, body: &Value, from: From) -> Read<()> {
     Ok(())
 }
 
-/// Sets an attribute; null leaves it unassigned.
+/// Sets an attribute; null clears it.
 fn set(user: &mut DirectoryUser, op: Op, target: &Target, value: &Value) -> Read<()> {
     match target {
         Target::UserName => user.user_name = text("userName", value)?,
@@ -234,7 +234,7 @@ fn set(user: &mut DirectoryUser, op: Op, target: &Target, value: &Value) -> Read
         Target::DisplayName => user.display_name = text("displayName", value)?,
         Target::GivenName => user.given_name = text("name.givenName", value)?,
         Target::FamilyName => user.family_name = text("name.familyName", value)?,
-        // A user without the attribute is not let in.
+        // A user whose `active` is cleared cannot sign in.
         Target::Active => user.active = !value.is_null() && truth("active", value)?,
         Target::Name if value.is_null() => {
             user.given_name.clear();
@@ -251,7 +251,7 @@ fn set(user: &mut DirectoryUser, op: Op, target: &Target, value: &Value) -> Read
         Target::Emails(filter) => {
             select(user, op, filter.as_ref())?;
             match emails(value)? {
-                // An added address replaces the stored one when it is the primary one.
+                // An added address is ignored if it is not the primary one and an address is already stored.
                 Some(added) if op == Op::Add && filter.is_none() && !added.primary && !user.email.is_empty() => {}
                 given => user.email = given.map(|given| given.address).unwrap_or_default(),
             }
@@ -265,7 +265,8 @@ fn set(user: &mut DirectoryUser, op: Op, target: &Target, value: &Value) -> Read
     Ok(())
 }
 
-/// Refuses a filter that selects no address. When none is stored, one that would be selected can be set.
+/// Rejects a filter that does not match the stored address. If no address is stored, add and replace can still set one
+/// that would match.
 fn select(user: &DirectoryUser, op: Op, filter: Option<&ValFilter>) -> Read<()> {
     let there = !user.email.is_empty() || op != Op::Remove || filter.is_none();
     match there && path::is_selected(user, filter) {
@@ -282,7 +283,7 @@ fn text(name: &str, value: &Value) -> Read<String> {
     }
 }
 
-/// Reads a truth value, which some directories write as text.
+/// Reads a boolean, which some directories send as a string.
 fn truth(name: &str, value: &Value) -> Read<bool> {
     match value {
         Value::Bool(truth) => Ok(*truth),
@@ -292,13 +293,13 @@ fn truth(name: &str, value: &Value) -> Read<bool> {
     }
 }
 
-/// A mail address as it is sent.
+/// Mail address in a request.
 struct Email {
     address: String,
     primary: bool,
 }
 
-/// Returns the primary address, or the first.
+/// Returns the primary address, or else the first.
 fn emails(value: &Value) -> Read<Option<Email>> {
     let one = std::slice::from_ref(value);
     let emails = match value {
@@ -445,7 +446,7 @@ mod tests {
         assert_eq!(added(json!({ "value": "h@example.com", "primary": true })), "h@example.com");
         assert_eq!(one("replace", "emails", json!([{ "value": "h@example.com" }])).unwrap().email, "h@example.com");
         assert!(one("replace", "emails", json!([])).unwrap().email.is_empty());
-        // When none is stored, one of this type can be set, and none can be removed.
+        // When no address is stored, a work address can be set, and none can be removed.
         let none = |op: &str, path: &str| {
             patch(&json!([{ "op": "remove", "path": "emails" }, { "op": op, "path": path, "value": "n@example.com" }]))
         };
