@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes};
 use http_body::Body;
 use platform_core::error::{Code, Error, Result};
-use platform_http::{BoxError, Limits, NoRoom, Unread, read as read_body};
+use platform_http::{BoxError, Limits, OverBudget, ReadError, read_body};
 
 /// The bytes before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
@@ -21,10 +21,10 @@ where
     let bytes = read_body(body, limits.body.saturating_add(PREFIX), limits.body_time).await;
     let bytes = bytes.map_err(|unread| match unread {
         // The same code as over REST: clients would retry RESOURCE_EXHAUSTED, and be refused again.
-        Unread::TooLarge => Error::invalid_field("message", format!("is larger than {} bytes", limits.body)),
-        Unread::TooSlow => Error::new(Code::DeadlineExceeded, "The message took too long to arrive"),
-        Unread::NoRoom => NoRoom.into(),
-        Unread::Broken(error) => broken().because(error),
+        ReadError::TooLarge => Error::invalid_field("message", format!("is larger than {} bytes", limits.body)),
+        ReadError::TooSlow => Error::new(Code::DeadlineExceeded, "The message took too long to arrive"),
+        ReadError::OverBudget => OverBudget.into(),
+        ReadError::Broken(error) => broken().because(error),
     })?;
     match whole(&bytes) {
         Some(true) => Ok(bytes),

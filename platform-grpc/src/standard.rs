@@ -25,7 +25,7 @@ use platform_core::{
     BoxFuture,
     error::{Code, Error, Result},
 };
-use platform_http::{BoxError, Limits, Origin, Standing};
+use platform_http::{BoxError, Limits, Origin, StreamPermit};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -156,8 +156,8 @@ impl Found {
         B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
     {
         let Self { service, mut stopped } = self;
-        let share = origin.stand()?;
-        let idle = Idle::new(limits.standing_idle_time);
+        let share = origin.open_stream()?;
+        let idle = Idle::new(limits.long_lived_idle_time);
         let (head, body) = request.into_parts();
         let body = Paced { body, idle: idle.clone(), origin: origin.clone() };
         let Ok(response) = service.oneshot(Request::from_parts(head, Body::new(body))).await;
@@ -244,7 +244,7 @@ struct Until {
     body: Body,
     idle: Idle,
     end: Option<BoxFuture<'static, tonic::Code>>,
-    _share: Standing,
+    _share: StreamPermit,
 }
 
 impl fmt::Debug for Until {

@@ -43,26 +43,26 @@ use crate::{
 
 /// Maximum number of lines in a batch. Our choice: a batch is one commit and takes a few milliseconds, so other
 /// requests do not wait long for their turn.
-const BATCH: usize = 100;
+const BATCH_LINES: usize = 100;
 
 /// Maximum size of a batch in bytes, not counting its last line.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Maximum size of a line in bytes.
-const LINE: usize = 16 << 20;
+const MAX_LINE: usize = 16 << 20;
 
 /// Maximum number of JSON values in a line, including keys. Our choice: far more than an image with thousands of
 /// packages has, and so few that a parsed line uses little more memory than its bytes.
-const VALUES: usize = 100_000;
+const MAX_VALUES: usize = 100_000;
 
 /// Maximum number of bytes of consecutive empty lines. Our choice.
-const BLANK: usize = 1 << 20;
+const MAX_BLANK: usize = 1 << 20;
 
 /// Maximum number of concurrent imports and removals. Our choice: each buffers a line or a batch in memory.
-const IMPORTS: usize = 4;
+const MAX_IMPORTS: usize = 4;
 
 /// Retry delay in milliseconds for clients when too many imports are running.
-const BUSY_MILLIS: u64 = 1000;
+const RETRY_MILLIS: u64 = 1000;
 
 /// Response to an import: one line per batch, streamed as the batches are written.
 pub type ImportReply = Response<UnsyncBoxBody<Bytes, BoxError>>;
@@ -105,7 +105,7 @@ struct Written {
 impl Import {
     /// Returns the service without any kinds.
     pub fn new(platform: Arc<Platform>, authenticator: Arc<dyn Authenticator>, limits: Limits) -> Self {
-        let permits = Arc::new(Semaphore::new(IMPORTS));
+        let permits = Arc::new(Semaphore::new(MAX_IMPORTS));
         Self(Arc::new(Inner { platform, authenticator, limits, kinds: HashMap::new(), permits }))
     }
 
@@ -155,10 +155,10 @@ impl Inner {
         if ![Method::POST, Method::DELETE].contains(&head.method) {
             return Err(Refusal::other_methods("DELETE, POST".to_owned()));
         }
-        request::no_conditions(head)?;
+        request::reject_preconditions(head)?;
         let caller = request::operator(&self.platform, &*self.authenticator, head).await?;
         let parent: Arc<str> = parent(query)?.into();
-        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| busy())?;
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| too_many_imports())?;
         if head.method == Method::DELETE {
             let remove = move || {
                 // The work keeps the permit, because it goes on after the request is dropped.
@@ -179,7 +179,7 @@ impl Inner {
             let mut batches = batches?;
             let (line, next) = match batches.next().await {
                 Ok(line) => (line?, Some(batches)),
-                Err(refusal) => (batches.failed(refusal), None),
+                Err(refusal) => (batches.error_line(refusal), None),
             };
             Some((Ok(Frame::data(line)), next))
         });
@@ -232,7 +232,7 @@ where
     }
 
     /// Returns the last line of the response to an import that failed midway.
-    fn failed(&self, refusal: Refusal) -> Bytes {
+    fn error_line(&self, refusal: Refusal) -> Bytes {
         line(&json!({ "error": refusal.status(&self.inner.platform.settings().service_domain) }))
     }
 }
@@ -257,12 +257,12 @@ where
     /// Returns the next non-empty lines with their numbers, which start at 1. Returns no lines at the end.
     async fn batch(&mut self, limits: &Limits) -> Result<Vec<(u64, Bytes)>, Refusal> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        while batch.len() < BATCH && bytes < BATCH_BYTES {
+        while batch.len() < BATCH_LINES && bytes < BATCH_BYTES {
             let Some(line) = self.next(limits).await? else { break };
             if line.trim_ascii().is_empty() {
                 self.blank = self.blank.saturating_add(line.len()).saturating_add(1);
-                if self.blank > BLANK {
-                    let rule = format!("is behind more than {BLANK} bytes of empty lines");
+                if self.blank > MAX_BLANK {
+                    let rule = format!("follows more than {MAX_BLANK} bytes of empty lines");
                     return Err(Error::invalid_field(format!("line {}", self.number), rule).into());
                 }
             } else {
@@ -285,8 +285,8 @@ where
                 return Ok(Some(line.freeze()));
             }
             searched = self.buffer.len();
-            if searched > LINE {
-                let rule = format!("is longer than {LINE} bytes");
+            if searched > MAX_LINE {
+                let rule = format!("is longer than {MAX_LINE} bytes");
                 return Err(Error::invalid_field(format!("line {}", self.number + 1), rule).into());
             }
             if self.ended {
@@ -301,14 +301,15 @@ where
     /// Reads the next bytes of the body. Each MiB of a non-empty line must arrive within the body timeout.
     async fn read(&mut self, limits: &Limits) -> Result<(), Refusal> {
         let since = *self.since.get_or_insert_with(Instant::now);
-        let begun = u32::try_from(self.buffer.len() >> 20).unwrap_or(u32::MAX).saturating_add(1);
-        let frame = tokio::time::timeout_at(since + limits.body_time.saturating_mul(begun), self.body.frame()).await;
+        let started_mib = u32::try_from(self.buffer.len() >> 20).unwrap_or(u32::MAX).saturating_add(1);
+        let frame =
+            tokio::time::timeout_at(since + limits.body_time.saturating_mul(started_mib), self.body.frame()).await;
         let frame = frame.map_err(|_| Refusal::deadline("The body took too long to arrive"))?;
-        let broken = |error| Error::invalid_field("body", "was not sent to its end").because(error);
+        let incomplete = |error| Error::invalid_field("body", "is incomplete").because(error);
         match frame {
             None => self.ended = true,
             Some(frame) => {
-                if let Ok(mut data) = frame.map_err(|error| broken(error.into()))?.into_data() {
+                if let Ok(mut data) = frame.map_err(|error| incomplete(error.into()))?.into_data() {
                     while data.has_remaining() {
                         let chunk = data.chunk();
                         self.buffer.extend_from_slice(chunk);
@@ -333,7 +334,7 @@ fn put<R: Imported>(
     let mut written = Written::default();
     let (mut numbers, mut resources) = (Vec::new(), Vec::<R>::new());
     for (number, line) in lines {
-        match read(&line, depth) {
+        match parse_line(&line, depth) {
             Ok(resource) => {
                 numbers.push(number);
                 resources.push(resource);
@@ -355,14 +356,14 @@ fn remove<R: Imported>(platform: &Platform, caller: &Caller, parent: &str) -> Re
 }
 
 /// Parses a resource, including the fields that only imports can set.
-fn read<R: Imported>(line: &[u8], depth: usize) -> Result<R> {
-    json::check_object(line, depth, VALUES, |key| R::KIND.field(key).is_some())?;
+fn parse_line<R: Imported>(line: &[u8], depth: usize) -> Result<R> {
+    json::check_object(line, depth, MAX_VALUES, |key| R::KIND.field(key).is_some())?;
     serde_json::from_slice(line).map_err(|error| Error::invalid_field("line", error.to_string()))
 }
 
-fn busy() -> Error {
-    let error = Error::new(Code::ResourceExhausted, format!("At most {IMPORTS} imports are under way at once"));
-    error.with(Detail::RetryInfo { millis: BUSY_MILLIS })
+fn too_many_imports() -> Error {
+    let error = Error::new(Code::ResourceExhausted, format!("At most {MAX_IMPORTS} imports can run at once"));
+    error.with(Detail::RetryInfo { millis: RETRY_MILLIS })
 }
 
 /// Returns `parent`, the only parameter.
@@ -372,7 +373,7 @@ fn parent(query: &str) -> Result<String> {
         match (key.as_str(), &parent) {
             ("parent", None) => parent = Some(value),
             ("parent", Some(_)) => return Err(Error::invalid_field("parent", "is given twice")),
-            _ => return Err(Error::invalid_field(key, "is not a parameter of this method")),
+            _ => return Err(Error::invalid_field(key, "unknown parameter")),
         }
     }
     Ok(parent.unwrap_or_default())

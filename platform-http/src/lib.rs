@@ -21,8 +21,8 @@
 //! # }
 //! ```
 //!
-//! No other crate maps errors to HTTP statuses; see [`status`]. This crate does not name any kind, and does not parse
-//! tokens.
+//! No other crate maps errors to HTTP statuses; see [`status`]. Apart from the users of SCIM, this crate does not
+//! name any kind, and it does not parse tokens.
 
 mod rest;
 
@@ -60,13 +60,13 @@ pub use layers::Layers;
 pub use limits::{
     Limits,
     open_paths::{OpenPath, OpenPaths},
-    origin::{Metered, NoRoom, Origin, ReplyBytes, Shares, Standing},
+    origin::{Metered, Origin, OverBudget, ReplyBytes, Shares, StreamPermit},
     rate::Rate,
 };
 pub use listener::{Listener, serve};
 pub use pool::{Pool, PoolBounds};
 pub use reply::{Reply, log_fault};
-pub use request::{Unread, bearer, operator, read};
+pub use request::{ReadError, bearer, operator, read_body};
 pub use rest::Rest;
 pub use routes::BadRoute;
 pub use system::{SystemClock, SystemEntropy};

@@ -48,9 +48,9 @@ pub struct Limits {
     pub requests_per_address: u32,
     /// Maximum number of open streams that have no end, such as health watches. One address may have an eighth of them.
     /// Default 1,024. Further streams get RESOURCE_EXHAUSTED.
-    pub standing: u32,
+    pub long_lived_streams: u32,
     /// Time after which such a stream is closed when no data is sent on it. Default 15 min.
-    pub standing_idle_time: Duration,
+    pub long_lived_idle_time: Duration,
     /// Rate limit per address for requests without a token, or with a token that is not verified yet. Default 50 per
     /// second, with a burst of 500. Further requests get RESOURCE_EXHAUSTED. `None` is unlimited.
     pub open_rate: Option<Rate>,
@@ -58,7 +58,7 @@ pub struct Limits {
     pub identity_rate: Option<Rate>,
     /// Rate limits of individual identities, which override [`Limits::identity_rate`]. Empty by default.
     pub identity_rates: HashMap<Uid, Rate>,
-    /// Rate limit for all identities of one organization together. Default `None`, which is unlimited. Registered users
+    /// Rate limit for all identities of one organization together. Default `None`, which is unlimited. Registered persons
     /// do not belong to an organization.
     pub organization_rate: Option<Rate>,
     /// Rate limits of individual organizations, which override [`Limits::organization_rate`]. Empty by default.
@@ -115,8 +115,8 @@ impl Default for Limits {
             token_bodies: 16 << 20,
             replies: 256 << 20,
             requests_per_address: 4096,
-            standing: 1024,
-            standing_idle_time: Duration::from_secs(15 * 60),
+            long_lived_streams: 1024,
+            long_lived_idle_time: Duration::from_secs(15 * 60),
             open_rate: NonZeroU32::new(50).zip(NonZeroU32::new(500)).map(|(rate, burst)| Rate::per_second(rate, burst)),
             identity_rate: None,
             identity_rates: HashMap::new(),

@@ -29,7 +29,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
-use self::exchange::{Quiet, Watched};
+use self::exchange::{Idle, Tracked};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 use crate::{
@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// Delay before the next accept after one failed, for example because no file descriptors are left.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Number of bytes of request bodies that the HTTP library may buffer before the service reads them: per HTTP/2 stream,
 /// and for all streams of a connection together.
@@ -121,12 +121,12 @@ where
     let shares = shares.unwrap_or_else(|| Shares::new(limits));
     let builder = Arc::new(builder(limits));
     let limits = Arc::new(limits.clone());
-    let free = Arc::new(Semaphore::new(limits.connections as usize));
+    let permits = Arc::new(Semaphore::new(limits.connections as usize));
     let (stop, stopped) = watch::channel(());
     let mut shutdown = pin!(shutdown);
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&tcp, &free) => accepted,
+            accepted = accept(&tcp, &permits) => accepted,
             () = &mut shutdown => break,
         };
         match accepted {
@@ -136,17 +136,17 @@ where
                 tokio::spawn(async move {
                     let _permit = permit;
                     let Some(peer) = proxy::peer(&mut stream, ip, &limits, &shares).await else { return };
-                    let Some(_share) = share(peer, &shares) else {
-                        return tracing::debug!("an address has too many connections");
+                    let Some(_charge) = charge_connection(peer, &shares) else {
+                        return tracing::debug!("closing a connection: its address has too many");
                     };
-                    let service = Watched::new(service, peer, Arc::clone(&limits), shares);
+                    let service = Tracked::new(service, peer, Arc::clone(&limits), shares);
                     match transport {
                         Transport::Cleartext => connection(stream, builder, service, limits, stopped).await,
                         #[cfg(feature = "tls")]
                         Transport::Tls(acceptor) => match timeout(limits.head_time, acceptor.accept(stream)).await {
                             Ok(Ok(stream)) => connection(stream, builder, service, limits, stopped).await,
                             Ok(Err(error)) => log(Err(error.into())),
-                            Err(_) => tracing::debug!("a handshake took too long"),
+                            Err(_) => tracing::debug!("a TLS handshake timed out"),
                         },
                     }
                 });
@@ -158,13 +158,13 @@ where
                 } else {
                     tracing::debug!(%error, "cannot accept a connection");
                 }
-                sleep(PAUSE).await;
+                sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
     drop((tcp, stop));
     // Every connection holds a permit until it ends.
-    let all_ended = free.acquire_many(limits.connections);
+    let all_ended = permits.acquire_many(limits.connections);
     if timeout(limits.drain_time, all_ended).await.is_err() {
         tracing::warn!("connections were still open when the server stopped");
     }
@@ -173,9 +173,9 @@ where
 
 async fn accept(
     listener: &TcpListener,
-    free: &Arc<Semaphore>,
+    permits: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
-    let permit = Arc::clone(free).acquire_owned().await.map_err(io::Error::other)?;
+    let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, address) = listener.accept().await?;
     // If the peer has already disconnected, this connection fails later. Accepting the next one must not be delayed.
     if let Err(error) = stream.set_nodelay(true) {
@@ -185,7 +185,7 @@ async fn accept(
 }
 
 /// Charges a connection to the peer's address. Returns `None` if the address has reached its limit.
-fn share(peer: Peer, shares: &Shares) -> Option<Charge> {
+fn charge_connection(peer: Peer, shares: &Shares) -> Option<Charge> {
     let address = peer.of_connection();
     let mut charge = shares.connections.charge(address.map(Holder::Address));
     (address.is_none() || charge.take(1)).then_some(charge)
@@ -210,13 +210,13 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
 }
 
 /// Number of times that a stall is checked for during its timeout, so that it is noticed soon after the timeout.
-const LOOKS: u32 = 4;
+const STALL_CHECKS: u32 = 4;
 
 /// Serves one connection until it ends, idles, stalls or the server stops.
 async fn connection<I, S, R>(
     stream: I,
     builder: Arc<Builder<TokioExecutor>>,
-    service: Watched<S>,
+    service: Tracked<S>,
     limits: Arc<Limits>,
     mut stopped: watch::Receiver<()>,
 ) where
@@ -226,33 +226,33 @@ async fn connection<I, S, R>(
 {
     let activity = Arc::clone(service.activity());
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)));
-    let mut until = activity.begun + limits.head_time;
-    let mut look = interval(limits.write_time / LOOKS);
+    let mut idle_check_at = activity.started + limits.head_time;
+    let mut stall_check = interval(limits.write_time / STALL_CHECKS);
     loop {
         tokio::select! {
             done = connection.as_mut() => return log(done),
             _ = stopped.changed() => break,
-            () = sleep_until(until) => match activity.quiet_since() {
-                Quiet::Never => until = Instant::now() + limits.idle_time,
-                Quiet::FromTheStart => return,
-                Quiet::Since(at) if at + limits.idle_time <= Instant::now() => break,
-                Quiet::Since(at) => until = at + limits.idle_time,
+            () = sleep_until(idle_check_at) => match activity.idle() {
+                Idle::No => idle_check_at = Instant::now() + limits.idle_time,
+                Idle::Unused => return,
+                Idle::Since(at) if at + limits.idle_time <= Instant::now() => break,
+                Idle::Since(at) => idle_check_at = at + limits.idle_time,
             },
-            _ = look.tick() => if activity.is_stalled(limits.write_time) {
-                return tracing::debug!("a client does not take what it is answered");
+            _ = stall_check.tick() => if activity.is_stalled(limits.write_time) {
+                return tracing::debug!("closing a connection: the client does not read the response");
             },
         }
     }
     connection.as_mut().graceful_shutdown();
-    let patience = limits.write_time.min(limits.drain_time / LOOKS);
-    let mut look = interval(patience / LOOKS);
+    let stall_timeout = limits.write_time.min(limits.drain_time / STALL_CHECKS);
+    let mut stall_check = interval(stall_timeout / STALL_CHECKS);
     let end = Instant::now() + limits.drain_time;
     loop {
         tokio::select! {
             done = connection.as_mut() => return log(done),
-            () = sleep_until(end) => return tracing::debug!("a connection did not finish in time"),
-            _ = look.tick() => if activity.is_stalled(patience) {
-                return tracing::debug!("a client does not take what it is answered");
+            () = sleep_until(end) => return tracing::debug!("a connection did not finish within the drain time"),
+            _ = stall_check.tick() => if activity.is_stalled(stall_timeout) {
+                return tracing::debug!("closing a connection: the client does not read the response");
             },
         }
     }

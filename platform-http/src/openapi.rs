@@ -114,7 +114,7 @@ fn merge(whole: &mut Value, part: Value) {
         (Value::Object(whole), Value::Object(part)) => {
             for (key, value) in part {
                 match whole.get_mut(&key) {
-                    Some(standing) => merge(standing, value),
+                    Some(existing) => merge(existing, value),
                     None => drop(whole.insert(key, value)),
                 }
             }
@@ -134,7 +134,7 @@ fn tags(platform: &Platform) -> Vec<Value> {
     }
     let tag = |service: &str| {
         let of_service: Vec<_> = platform.kinds().filter(|kind| kind.service == service).collect();
-        json!({ "name": service, "description": operations::described(&of_service) })
+        json!({ "name": service, "description": operations::describe_kinds(&of_service) })
     };
     services.into_iter().map(tag).collect()
 }

@@ -43,7 +43,7 @@ struct Jobs {
 }
 
 /// Slot of a job that is queued or running, released on drop.
-struct Place {
+struct Slot {
     jobs: Arc<Mutex<Jobs>>,
     share: Box<str>,
 }
@@ -58,7 +58,7 @@ impl Pool {
         Self { processors: Arc::new(Semaphore::new(processors)), jobs: Arc::default(), bounds }
     }
 
-    fn place(&self, share: &str) -> Option<Place> {
+    fn slot(&self, share: &str) -> Option<Slot> {
         let mut jobs = self.jobs.lock();
         let of_share = jobs.by_share.get(share).copied().unwrap_or_default();
         if jobs.all >= self.bounds.all || of_share >= self.bounds.share {
@@ -66,7 +66,7 @@ impl Pool {
         }
         jobs.all += 1;
         jobs.by_share.insert(share.into(), of_share + 1);
-        Some(Place { jobs: Arc::clone(&self.jobs), share: share.into() })
+        Some(Slot { jobs: Arc::clone(&self.jobs), share: share.into() })
     }
 }
 
@@ -76,7 +76,7 @@ impl Default for Pool {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut jobs = self.jobs.lock();
         jobs.all = jobs.all.saturating_sub(1);
@@ -92,12 +92,12 @@ impl Drop for Place {
 impl Offload for Pool {
     fn run<'a>(&'a self, share: &'a str, work: Work) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let place = self.place(share).ok_or_else(Error::exhausted)?;
+            let slot = self.slot(share).ok_or_else(Error::exhausted)?;
             let processor = Arc::clone(&self.processors).acquire_owned().await.map_err(Error::internal)?;
             let job = move || {
                 work();
                 // Work goes on when its request is dropped, and keeps its slot and processor until it is done.
-                drop((place, processor));
+                drop((slot, processor));
             };
             tokio::task::spawn_blocking(job).await.map_err(Error::internal)
         })
@@ -151,16 +151,16 @@ mod tests {
     async fn work_whose_request_has_gone_keeps_its_place_until_it_is_done() {
         let pool = Arc::new(Pool::new(PoolBounds { all: 1, share: 1 }));
         let (release, wait) = mpsc::channel::<()>();
-        let (begun, has_begun) = mpsc::channel::<()>();
+        let (started, has_started) = mpsc::channel::<()>();
         let work: Work = Box::new(move || {
-            begun.send(()).unwrap();
+            started.send(()).unwrap();
             wait.recv().unwrap_or_default();
         });
         let job = tokio::spawn({
             let pool = Arc::clone(&pool);
             async move { pool.run("a", work).await }
         });
-        while has_begun.try_recv().is_err() {
+        while has_started.try_recv().is_err() {
             tokio::task::yield_now().await;
         }
         job.abort();

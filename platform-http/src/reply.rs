@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::{limits::origin::ReplyBytes, status};
 
 /// Responses up to this size in bytes are not counted before they are sent. Our choice.
-const SMALL: usize = 1 << 10;
+const UNCOUNTED: usize = 1 << 10;
 
 /// Response whose body is completely in memory.
 pub type Reply = Response<Full<Bytes>>;
@@ -44,15 +44,15 @@ pub(crate) fn value(value: &Value) -> Result<Reply> {
 /// Returns a cached body, or 304 if the client already has it (RFC 9110, 13.1.2).
 pub(crate) fn rendered(rendered: Rendered, request: &HeaderMap) -> Reply {
     let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let has_it = known
+    let is_cached = known
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .any(|tag| tag == "*" || tag.trim_start_matches("W/") == rendered.etag.trim_start_matches("W/"));
-    let mut reply = match has_it {
+    let mut reply = match is_cached {
         true => empty(),
         false => json(rendered.body),
     };
-    if has_it {
+    if is_cached {
         *reply.status_mut() = StatusCode::NOT_MODIFIED;
     }
     if let Ok(etag) = HeaderValue::from_str(&rendered.etag) {
@@ -83,12 +83,12 @@ fn asks_for_json(request: &HeaderMap) -> bool {
     for listed in values.flat_map(MediaTypeList::new).filter_map(Result::ok) {
         let weight = listed.get_param(names::Q).map_or("1", |weight| weight.as_str());
         let wanted = weight.parse::<f32>().is_ok_and(|weight| weight > 0.0);
-        let place = match (listed.ty.as_str(), listed.subty.as_str()) {
+        let weighted = match (listed.ty.as_str(), listed.subty.as_str()) {
             (ty, "*") if ty.eq_ignore_ascii_case("application") => &mut range,
             (ty, subty) if ty.eq_ignore_ascii_case("application") && subty.eq_ignore_ascii_case("json") => &mut exact,
             _ => continue,
         };
-        *place = Some(place.unwrap_or_default() || wanted);
+        *weighted = Some(weighted.unwrap_or_default() || wanted);
     }
     exact.or(range).unwrap_or_default()
 }
@@ -109,8 +109,8 @@ pub(crate) fn list(plural: &str, page: &ListReply) -> Reply {
     body.put_slice(b"{\"");
     body.put_slice(plural.as_bytes());
     body.put_slice(b"\":[");
-    for (place, item) in page.items.iter().enumerate() {
-        if place > 0 {
+    for (index, item) in page.items.iter().enumerate() {
+        if index > 0 {
             body.put_u8(b',');
         }
         body.put_slice(item);
@@ -131,9 +131,9 @@ pub(crate) fn length(reply: &Reply) -> usize {
 
 /// Records the size of a response's body in its extensions, for the case that another layer replaces the body by one of
 /// unknown size.
-pub(crate) fn keep(reply: &mut Reply) {
+pub(crate) fn record_length(reply: &mut Reply) {
     let length = length(reply);
-    if length > SMALL {
+    if length > UNCOUNTED {
         reply.extensions_mut().insert(ReplyBytes(length));
     }
 }
@@ -174,12 +174,12 @@ impl Refusal {
 
     /// Returns 404 for an unknown path.
     pub(crate) fn no_path() -> Self {
-        Self::new(Code::NotFound, StatusCode::NOT_FOUND, "There is no such path")
+        Self::new(Code::NotFound, StatusCode::NOT_FOUND, "Path not found")
     }
 
     /// Returns 405 for a method that a path does not have.
     pub(crate) fn other_methods(allow: String) -> Self {
-        let message = "This path does not have this method";
+        let message = "This path does not support this method";
         let refusal = Self::new(Code::Unimplemented, StatusCode::METHOD_NOT_ALLOWED, message);
         Self { allow: Some(allow), ..refusal }
     }
@@ -215,7 +215,7 @@ impl Refusal {
     }
 
     /// Returns the status and the message, for responses in another format.
-    pub(crate) fn told(&self) -> (StatusCode, &str) {
+    pub(crate) fn status_and_message(&self) -> (StatusCode, &str) {
         (self.status, self.error.message())
     }
 
@@ -265,13 +265,18 @@ impl Refusal {
 /// Logs an error with its causes if it is a server fault; for other transports. An unknown method, a deadline set by
 /// the client and an unreachable token issuer are not server faults, because clients could fill the log with them.
 pub fn log_fault(error: &Error) {
-    let is_ours = match error.code() {
+    let is_server_fault = match error.code() {
         Code::Unimplemented | Code::DeadlineExceeded => false,
         Code::Unavailable => error.source().is_some(),
         code => status::of(code).is_server_error(),
     };
-    if is_ours {
-        tracing::error!(code = error.code().reason(), message = error.message(), causes = causes(error), "failed");
+    if is_server_fault {
+        tracing::error!(
+            code = error.code().reason(),
+            message = error.message(),
+            causes = causes(error),
+            "request failed"
+        );
     }
 }
 

@@ -26,7 +26,7 @@ use crate::{
     BoxError,
     limits::{
         Limits,
-        origin::{NoRoom, Origin},
+        origin::{Origin, OverBudget},
     },
     reply::Refusal,
 };
@@ -56,7 +56,7 @@ pub(crate) fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &
 ///
 /// # Errors
 /// INVALID_ARGUMENT (413) for a body whose announced length exceeds the limit.
-pub(crate) fn expected(head: &Parts, body: &impl Body, limits: &Limits) -> Result<(), Refusal> {
+pub(crate) fn check_expect(head: &Parts, body: &impl Body, limits: &Limits) -> Result<(), Refusal> {
     match head.headers.contains_key(EXPECT) && body.size_hint().lower() > limits.body as u64 {
         true => Err(Refusal::too_large(limits.body)),
         false => Ok(()),
@@ -64,12 +64,12 @@ pub(crate) fn expected(head: &Parts, body: &impl Body, limits: &Limits) -> Resul
 }
 
 /// Maximum number of bytes of a rejected body that are read and discarded, and the time for which they are awaited.
-const UNWANTED: usize = 64 << 10;
-const UNWANTED_TIME: Duration = Duration::from_millis(100);
+const DRAIN_BYTES: usize = 64 << 10;
+const DRAIN_TIME: Duration = Duration::from_millis(100);
 
 /// Reads and discards the rest of a body that was rejected unread, if it is small, so that the connection can be used
 /// for the next request. Returns whether the end of the body was reached.
-pub(crate) async fn drained<B: Body>(head: &Parts, mut body: Pin<&mut B>) -> bool {
+pub(crate) async fn drain<B: Body>(head: &Parts, mut body: Pin<&mut B>) -> bool {
     if body.is_end_stream() {
         return true;
     }
@@ -77,9 +77,9 @@ pub(crate) async fn drained<B: Body>(head: &Parts, mut body: Pin<&mut B>) -> boo
     if head.headers.contains_key(EXPECT) {
         return false;
     }
-    let drain = async {
+    let drained = async {
         let mut read = 0;
-        while read <= UNWANTED {
+        while read <= DRAIN_BYTES {
             match body.frame().await {
                 None => return true,
                 Some(Err(_)) => return false,
@@ -88,7 +88,7 @@ pub(crate) async fn drained<B: Body>(head: &Parts, mut body: Pin<&mut B>) -> boo
         }
         false
     };
-    tokio::time::timeout(UNWANTED_TIME, drain).await.unwrap_or(false)
+    tokio::time::timeout(DRAIN_TIME, drained).await.unwrap_or(false)
 }
 
 /// Returns the bearer token, if any. A header value without a scheme counts as a token, because clients send the
@@ -100,7 +100,7 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(Error::unauthenticated("There is more than one Authorization header"));
+        return Err(Error::unauthenticated("The request has more than one Authorization header"));
     }
     let none = || Error::unauthenticated("The Authorization header has no bearer token");
     let value = value.to_str().map_err(|_| none())?.trim();
@@ -134,11 +134,11 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
     if let Some(origin) = &origin {
         origin.admit()?;
     }
-    let proved = match required_bearer(&head.headers, "A bearer token is needed") {
+    let authenticated = match required_bearer(&head.headers, "A bearer token is needed") {
         Ok(token) => authenticator.authenticate(token).await,
         Err(error) => Err(error),
     };
-    let caller = proved.map_err(|error| match origin {
+    let caller = authenticated.map_err(|error| match origin {
         Some(origin) => origin.refused(error),
         None => error,
     })?;
@@ -152,7 +152,7 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
 ///
 /// # Errors
 /// FAILED_PRECONDITION (412).
-pub(crate) fn no_conditions(head: &Parts) -> Result<(), Refusal> {
+pub(crate) fn reject_preconditions(head: &Parts) -> Result<(), Refusal> {
     if !is_write(&head.method) {
         return Ok(());
     }
@@ -197,13 +197,13 @@ pub(crate) fn pairs(query: &str) -> Result<Vec<(String, String)>> {
 }
 
 /// Rejects all parameters, for a method that has none.
-pub(crate) fn no_pairs(query: &str) -> Result<()> {
+pub(crate) fn reject_parameters(query: &str) -> Result<()> {
     if query.is_empty() {
         return Ok(());
     }
     let mut violations = Violations::default();
     for (key, _) in pairs(query)? {
-        violations.add(key, "is not a parameter of this method");
+        violations.add(key, "unknown parameter");
     }
     violations.none_or(())
 }
@@ -216,7 +216,7 @@ pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
         match (key.as_str(), &mask) {
             ("updateMask" | "update_mask", None) => mask = Some(value),
             ("updateMask" | "update_mask", Some(_)) => violations.add("update_mask", "is given twice"),
-            _ => violations.add(key, "is not a parameter of this method"),
+            _ => violations.add(key, "unknown parameter"),
         }
     }
     violations.none_or(mask.filter(|mask| !mask.trim().is_empty()))
@@ -233,7 +233,7 @@ pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) 
             Ok(())
         }
         Some(Value::String(sent)) if *sent == value => Ok(()),
-        Some(_) => Err(Error::invalid_field(name, "differs from the one in the path")),
+        Some(_) => Err(Error::invalid_field(name, "must match the value in the path")),
     }
 }
 
@@ -247,7 +247,7 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    Ok(parsed(&bytes(body, limits).await?, limits)?)
+    Ok(parse_object(&bytes(body, limits).await?, limits)?)
 }
 
 /// Reads a body as bytes.
@@ -259,23 +259,23 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    read(body, limits.body, limits.body_time).await.map_err(|unread| match unread {
-        Unread::TooLarge => Refusal::too_large(limits.body),
-        Unread::TooSlow => Refusal::slow_body(),
-        Unread::NoRoom => Error::from(NoRoom).into(),
-        Unread::Broken(error) => Error::invalid_field("body", "was not sent to its end").because(error).into(),
+    read_body(body, limits.body, limits.body_time).await.map_err(|error| match error {
+        ReadError::TooLarge => Refusal::too_large(limits.body),
+        ReadError::TooSlow => Refusal::slow_body(),
+        ReadError::OverBudget => Error::from(OverBudget).into(),
+        ReadError::Broken(error) => Error::invalid_field("body", "is incomplete").because(error).into(),
     })
 }
 
 /// Error of reading a body.
 #[derive(Debug)]
-pub enum Unread {
+pub enum ReadError {
     /// The body is too large.
     TooLarge,
     /// The body took too long to arrive.
     TooSlow,
     /// The body is metered and exceeded a budget.
-    NoRoom,
+    OverBudget,
     /// The body ended too early.
     Broken(BoxError),
 }
@@ -284,16 +284,16 @@ pub enum Unread {
 ///
 /// # Errors
 /// When the body is too large, too slow, incomplete or over budget.
-pub async fn read<B>(body: B, most: usize, time: Duration) -> Result<Bytes, Unread>
+pub async fn read_body<B>(body: B, most: usize, time: Duration) -> Result<Bytes, ReadError>
 where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    tokio::time::timeout(time, collect(body, most)).await.unwrap_or(Err(Unread::TooSlow))
+    tokio::time::timeout(time, collect(body, most)).await.unwrap_or(Err(ReadError::TooSlow))
 }
 
 /// Parses a JSON object. Empty input is an empty object.
-pub(crate) fn parsed(bytes: &[u8], limits: &Limits) -> Result<Map<String, Value>> {
+pub(crate) fn parse_object(bytes: &[u8], limits: &Limits) -> Result<Map<String, Value>> {
     if bytes.is_empty() { Ok(Map::new()) } else { json::read_object(bytes, limits.depth) }
 }
 
@@ -301,7 +301,7 @@ pub(crate) fn parsed(bytes: &[u8], limits: &Limits) -> Result<Map<String, Value>
 ///
 /// If the body is larger, up to as many bytes again are read and discarded, so that a client that is slightly over the
 /// limit finishes sending and reads the response instead of a connection reset.
-async fn collect<B>(body: B, most: usize) -> Result<Bytes, Unread>
+async fn collect<B>(body: B, most: usize) -> Result<Bytes, ReadError>
 where
     B: Body,
     B::Error: Into<BoxError>,
@@ -310,9 +310,9 @@ where
     let mut rest = BytesMut::new();
     let (mut first, mut length) = (Bytes::new(), 0_usize);
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| match error.into().downcast::<NoRoom>() {
-            Ok(_) => Unread::NoRoom,
-            Err(error) => Unread::Broken(error),
+        let frame = frame.map_err(|error| match error.into().downcast::<OverBudget>() {
+            Ok(_) => ReadError::OverBudget,
+            Err(error) => ReadError::Broken(error),
         })?;
         let Ok(mut data) = frame.into_data() else { continue };
         length = length.saturating_add(data.remaining());
@@ -333,7 +333,7 @@ where
         }
     }
     match length > most {
-        true => Err(Unread::TooLarge),
+        true => Err(ReadError::TooLarge),
         false if rest.is_empty() => Ok(first),
         false => Ok(rest.freeze()),
     }
@@ -351,7 +351,7 @@ fn decode(raw: &str, plus_is_space: bool) -> Result<Cow<'_, str>, &'static str> 
             b'%' => {
                 let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16));
                 let value = digit().zip(digit()).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-                value.ok_or("has a percent sign without two hexadecimal digits")?
+                value.ok_or("has a percent sign that is not followed by two hexadecimal digits")?
             }
             b'+' if plus_is_space => b' ',
             byte => byte,

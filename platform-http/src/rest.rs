@@ -131,13 +131,13 @@ impl Inner {
             refusal.of_domain(domain).into_reply(&self.platform.settings().service_domain)
         };
         let mut reply = reply.unwrap_or_else(refused);
-        if !request::drained(&head, body).await {
+        if !request::drain(&head, body).await {
             reply::close(&head, &mut reply);
         }
         if head.method == Method::HEAD {
             return reply::without_body(reply);
         }
-        reply::keep(&mut reply);
+        reply::record_length(&mut reply);
         reply
     }
 
@@ -149,7 +149,7 @@ impl Inner {
         origin.admit()?;
         let target = request::target(head, &self.limits);
         let (path, query) =
-            match target.and_then(|target| request::expected(head, &body, &self.limits).map(|()| target)) {
+            match target.and_then(|target| request::check_expect(head, &body, &self.limits).map(|()| target)) {
                 Ok(target) => target,
                 Err(refusal) => {
                     let refusal = origin.refused(refusal);
@@ -245,7 +245,7 @@ impl Inner {
 
     /// Handles a standard method except list. `uid` is still percent-encoded; for a create it is the parent's uid and
     /// may be empty.
-    #[allow(clippy::too_many_arguments, reason = "what a request is made of")]
+    #[allow(clippy::too_many_arguments, reason = "the parts of a request")]
     async fn standard<B>(
         &self,
         verb: Verb,
@@ -265,7 +265,7 @@ impl Inner {
         let caller = &origin.authenticate(&*self.authenticator, token).await?;
         let uid = &request::variable(if verb == Verb::Create { "parent" } else { "uid" }, uid)?;
         platform.admit(caller, registered, verb, uid).await?;
-        let (mask, body) = match self.rest_of(verb, head, query, body).await {
+        let (mask, body) = match self.mask_and_body(verb, head, query, body).await {
             Ok(rest) => rest,
             Err(refusal) => {
                 // A caller whose access was revoked since then must not learn what is wrong with the rest of the
@@ -291,7 +291,7 @@ impl Inner {
     }
 
     /// Reads the rest of the request for a standard method: the mask of an update, and the body.
-    async fn rest_of<B>(
+    async fn mask_and_body<B>(
         &self,
         verb: Verb,
         head: &Parts,
@@ -302,10 +302,10 @@ impl Inner {
         B: Body,
         B::Error: Into<BoxError>,
     {
-        request::no_conditions(head)?;
+        request::reject_preconditions(head)?;
         let mask = match verb {
             Verb::Update => request::update_mask(query)?,
-            _ => request::no_pairs(query).map(|()| None)?,
+            _ => request::reject_parameters(query).map(|()| None)?,
         };
         match verb {
             Verb::Create | Verb::Update => Ok((mask, request::object(body, &self.limits).await?)),
@@ -313,7 +313,7 @@ impl Inner {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "what a request is made of")]
+    #[allow(clippy::too_many_arguments, reason = "the parts of a request")]
     async fn action<'v, B>(
         &self,
         kind: &Kind,
@@ -335,43 +335,49 @@ impl Inner {
                 Some(origin.authenticate(&*self.authenticator, token).await?)
             }
         };
-        let mut known = Map::new();
+        let mut in_path = Map::new();
         for (name, raw) in variables {
-            known.insert(name.to_owned(), request::variable(name, raw)?.into());
+            in_path.insert(name.to_owned(), request::variable(name, raw)?.into());
         }
         if let Some(caller) = &caller {
-            self.platform.admit_action(caller, kind, action, &known).await?;
+            self.platform.admit_action(caller, kind, action, &in_path).await?;
         }
-        let mut sent = match self.sent(action, head, query, body).await {
-            Ok(sent) => sent,
+        let mut request_message = match self.action_request(action, head, query, body).await {
+            Ok(request_message) => request_message,
             Err(refusal) => {
                 if let Some(caller) = &caller {
                     self.platform.current_grants(caller).await?;
-                    self.platform.admit_action(caller, kind, action, &known).await?;
+                    self.platform.admit_action(caller, kind, action, &in_path).await?;
                 }
                 return Err(refusal);
             }
         };
-        for (name, value) in &known {
-            request::bind(&mut sent, name, value.as_str().unwrap_or_default().to_owned())?;
+        for (name, value) in &in_path {
+            request::bind(&mut request_message, name, value.as_str().unwrap_or_default().to_owned())?;
         }
-        match self.platform.run_rendered(caller.as_ref(), kind, action, &sent).await? {
+        match self.platform.run_rendered(caller.as_ref(), kind, action, &request_message).await? {
             Answer::Value(value) => Ok(reply::value(&value)?),
             Answer::Rendered(rendered) => Ok(reply::rendered(rendered, &head.headers)),
         }
     }
 
     /// Reads the request message of an action from the query or the body.
-    async fn sent<B>(&self, action: &Action, head: &Parts, query: &str, body: B) -> Result<Map<String, Value>, Refusal>
+    async fn action_request<B>(
+        &self,
+        action: &Action,
+        head: &Parts,
+        query: &str,
+        body: B,
+    ) -> Result<Map<String, Value>, Refusal>
     where
         B: Body,
         B::Error: Into<BoxError>,
     {
-        request::no_conditions(head)?;
+        request::reject_preconditions(head)?;
         match action.http {
             Http::Get => Ok(from_query(action.request, &request::pairs(query)?)?),
             Http::Post | Http::Patch => {
-                request::no_pairs(query)?;
+                request::reject_parameters(query)?;
                 request::object(body, &self.limits).await
             }
         }

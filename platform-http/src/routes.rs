@@ -16,7 +16,7 @@ const VERSIONS: [&str; 2] = ["v2", "v2beta1"];
 
 /// Error of an invalid path, or of two methods with the same path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the path `{path}` of {method}: {why}")]
+#[error("invalid path `{path}` of {method}: {why}")]
 pub struct BadRoute {
     path: String,
     method: String,
@@ -110,8 +110,8 @@ impl Routes {
         path: &str,
         endpoint: impl FnOnce(Vec<String>) -> Endpoint,
     ) -> Result<(), BadRoute> {
-        let bad = |why| BadRoute { path: path.to_owned(), method: format!("{} {method}", kind.name), why };
-        let (template, names) = Template::parse(path).map_err(bad)?;
+        let error = |why| BadRoute { path: path.to_owned(), method: format!("{} {method}", kind.name), why };
+        let (template, names) = Template::parse(path).map_err(error)?;
         let collections = entry(&mut self.domains, |(domain, _)| *domain == kind.domain.0, || (kind.domain.0, vec![]));
         let name = template.collection();
         let collection = entry(
@@ -125,7 +125,7 @@ impl Routes {
             || Route { template: template.clone(), methods: Vec::new() },
         );
         if route.methods.iter().any(|(other, _)| *other == method) {
-            return Err(bad("is taken"));
+            return Err(error("another method has the same path"));
         }
         route.methods.push((method, endpoint(names)));
         Ok(())
@@ -240,8 +240,8 @@ const fn http_method(verb: Verb) -> Method {
 
 /// Returns the first element that matches, after appending a new one if none does.
 #[allow(clippy::indexing_slicing, reason = "the index is that of an element found or just appended")]
-fn entry<T>(all: &mut Vec<T>, is_it: impl FnMut(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
-    let at = all.iter().position(is_it).unwrap_or_else(|| {
+fn entry<T>(all: &mut Vec<T>, matches: impl FnMut(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
+    let at = all.iter().position(matches).unwrap_or_else(|| {
         all.push(new());
         all.len() - 1
     });
@@ -329,6 +329,6 @@ mod tests {
     #[test]
     fn two_methods_of_one_path_are_refused_when_routes_are_made() {
         let twice: Vec<_> = KINDS.iter().chain(KINDS).copied().collect();
-        assert!(Routes::of(&twice).unwrap_err().to_string().contains("is taken"));
+        assert!(Routes::of(&twice).unwrap_err().to_string().contains("same path"));
     }
 }

@@ -3,7 +3,7 @@
 //! Supports users only, which are stored as [`DirectoryUser`]s. A directory authenticates with the SCIM token of its
 //! provider and with nothing else. Every response, including errors, has SCIM's own format (`docs/api.md`, SCIM).
 
-mod about;
+mod discovery;
 mod path;
 mod user;
 
@@ -25,7 +25,7 @@ use platform_core::{
 use scim_v2::filter::{AttrExp, CompValue, CompareOp, Filter};
 use serde_json::{Value, json};
 
-use self::about::About;
+use self::discovery::Discovery;
 use crate::{
     BoxError,
     limits::{Limits, origin::Origin},
@@ -47,14 +47,14 @@ const LIST: &str = "urn:ietf:params:scim:api:messages:2.0:ListResponse";
 
 /// Error in SCIM's format (RFC 7644 section 3.12).
 #[derive(Debug)]
-struct Refused {
+struct ScimError {
     status: StatusCode,
     kind: &'static str,
     detail: String,
     allow: &'static str,
 }
 
-impl Refused {
+impl ScimError {
     fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
         Self { status, kind, detail: detail.into(), allow: "" }
     }
@@ -64,7 +64,7 @@ impl Refused {
     }
 
     fn not_found() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "", "There is no such resource")
+        Self::new(StatusCode::NOT_FOUND, "", "Resource not found")
     }
 
     fn into_reply(self) -> Reply {
@@ -84,7 +84,7 @@ impl Refused {
     }
 }
 
-impl From<Error> for Refused {
+impl From<Error> for ScimError {
     fn from(error: Error) -> Self {
         let kind = match error.code() {
             Code::InvalidArgument => "invalidValue",
@@ -95,9 +95,9 @@ impl From<Error> for Refused {
     }
 }
 
-impl From<Refusal> for Refused {
+impl From<Refusal> for ScimError {
     fn from(refusal: Refusal) -> Self {
-        let (status, message) = refusal.told();
+        let (status, message) = refusal.status_and_message();
         let refused = Self::new(status, "", message);
         refusal.log();
         refused
@@ -109,7 +109,7 @@ impl From<Refusal> for Refused {
 enum Endpoint<'p> {
     Users,
     User(&'p str),
-    About(About),
+    Discovery(Discovery),
 }
 
 /// Splits a path into the provider's uid and the endpoint after it.
@@ -122,7 +122,7 @@ fn find(path: &str) -> Option<(&str, Endpoint<'_>)> {
         None if rest == "Users" => Endpoint::Users,
         Some(("Users", "")) => Endpoint::Users,
         Some(("Users", id)) => Endpoint::User(id),
-        _ => Endpoint::About(About::find(rest)?),
+        _ => Endpoint::Discovery(Discovery::find(rest)?),
     };
     Some((provider, endpoint))
 }
@@ -137,7 +137,7 @@ fn with_slashes(path: &str) -> Cow<'_, str> {
 
 /// Returns the response for a request that is rejected before its path is read. Its path starts with [`PREFIX`].
 pub(crate) fn refused(refusal: Refusal) -> Reply {
-    Refused::from(refusal).into_reply()
+    ScimError::from(refusal).into_reply()
 }
 
 /// Handles a request whose path starts with [`PREFIX`]. `path` is the path without the prefix.
@@ -154,7 +154,7 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    handle(platform, origin, head, path, query, body, limits).await.unwrap_or_else(Refused::into_reply)
+    handle(platform, origin, head, path, query, body, limits).await.unwrap_or_else(ScimError::into_reply)
 }
 
 async fn handle<B>(
@@ -165,7 +165,7 @@ async fn handle<B>(
     query: &str,
     body: B,
     limits: &Limits,
-) -> Result<Reply, Refused>
+) -> Result<Reply, ScimError>
 where
     B: Body,
     B::Error: Into<BoxError>,
@@ -176,81 +176,85 @@ where
     };
     let access = access.map_err(|error| origin.refused(error))?;
     let path = with_slashes(path);
-    let (provider, endpoint) = find(&path).ok_or_else(Refused::not_found)?;
+    let (provider, endpoint) = find(&path).ok_or_else(ScimError::not_found)?;
     // A token is valid only for its own provider, and must not reveal anything about another one.
     if *provider != *access.provider {
-        return Err(Error::unauthenticated("The SCIM token is not valid here").into());
+        return Err(Error::unauthenticated("The SCIM token is not valid for this path").into());
     }
     if !access.enabled {
-        return Err(Refused::new(StatusCode::FORBIDDEN, "", "The directory may not tell of users; enable SCIM first"));
+        return Err(ScimError::new(StatusCode::FORBIDDEN, "", "SCIM is not enabled for this identity provider"));
     }
-    let at = Place { platform, provider: access.provider };
+    let directory = Directory { platform, provider: access.provider };
     let limits = Limits { body: limits.body.min(MAX_BODY), ..limits.clone() };
     let method = if head.method == Method::HEAD { &Method::GET } else { &head.method };
     if method != Method::GET {
-        request::no_conditions(head)?;
+        request::reject_preconditions(head)?;
     }
     match (endpoint, method) {
-        (Endpoint::Users, &Method::GET) => at.list(query).await,
-        (Endpoint::Users, &Method::POST) => at.create(&read(body, &limits).await?).await,
+        (Endpoint::Users, &Method::GET) => directory.list(query).await,
+        (Endpoint::Users, &Method::POST) => directory.create(&read(body, &limits).await?).await,
         (Endpoint::User(id), &Method::GET) => {
-            let user = platform.directory_user(&at.provider, id).await?;
-            Ok(scim(StatusCode::OK, &user::written(&user, &at.base())))
+            let user = platform.directory_user(&directory.provider, id).await?;
+            Ok(scim(StatusCode::OK, &user::to_json(&user, &directory.base())))
         }
-        (Endpoint::User(id), &Method::PUT) => at.replace(id, &read(body, &limits).await?).await,
-        (Endpoint::User(id), &Method::PATCH) => at.patch(id, &read(body, &limits).await?).await,
+        (Endpoint::User(id), &Method::PUT) => directory.replace(id, &read(body, &limits).await?).await,
+        (Endpoint::User(id), &Method::PATCH) => directory.patch(id, &read(body, &limits).await?).await,
         (Endpoint::User(id), &Method::DELETE) => {
-            platform.delete_directory_user(&at.provider, id).await?;
+            platform.delete_directory_user(&directory.provider, id).await?;
             let mut reply = reply::empty();
             *reply.status_mut() = StatusCode::NO_CONTENT;
             Ok(reply)
         }
-        (Endpoint::About(about), &Method::GET) => Ok(scim(StatusCode::OK, &about.written(&at.base()))),
+        (Endpoint::Discovery(discovery), &Method::GET) => {
+            Ok(scim(StatusCode::OK, &discovery.to_json(&directory.base())))
+        }
         (endpoint, _) => {
             let allow = match endpoint {
                 Endpoint::Users => "GET, POST, HEAD",
                 Endpoint::User(_) => "GET, PUT, PATCH, DELETE, HEAD",
-                Endpoint::About(_) => "GET, HEAD",
+                Endpoint::Discovery(_) => "GET, HEAD",
             };
-            let refused = Refused::new(StatusCode::METHOD_NOT_ALLOWED, "", "This path does not have this method");
-            Err(Refused { allow, ..refused })
+            let refused = ScimError::new(StatusCode::METHOD_NOT_ALLOWED, "", "This path does not support this method");
+            Err(ScimError { allow, ..refused })
         }
     }
 }
 
 /// Reads a body. Rejects objects with two keys that differ only in case.
-async fn read<B>(body: B, limits: &Limits) -> Result<Value, Refused>
+async fn read<B>(body: B, limits: &Limits) -> Result<Value, ScimError>
 where
     B: Body,
     B::Error: Into<BoxError>,
 {
     let body = request::object(body, limits).await?.into();
-    user::sound(&body)?;
+    user::check_keys(&body)?;
     Ok(body)
 }
 
 /// Directory of an identity provider.
-struct Place<'a> {
+struct Directory<'a> {
     platform: &'a Platform,
     provider: Uid,
 }
 
-impl Place<'_> {
+impl Directory<'_> {
     /// Returns the base URL of this directory, which its administrator configures in the identity provider.
     fn base(&self) -> String {
         let url = self.platform.settings().public_url.trim_end_matches('/');
         format!("{url}{PREFIX}{}", self.provider)
     }
 
-    async fn list(&self, query: &str) -> Result<Reply, Refused> {
+    async fn list(&self, query: &str) -> Result<Reply, ScimError> {
         let mut users = DirectoryUsers::All;
         let (mut start, mut count) = (1_i64, None);
         for (name, value) in request::pairs(query)? {
             let number = || {
-                value.parse::<i64>().map_err(|_| Refused::invalid("invalidValue", format!("{name} must be a number")))
+                value
+                    .parse::<i64>()
+                    .map_err(|_| ScimError::invalid("invalidValue", format!("{name} must be an integer")))
             };
             match name.as_str() {
-                "filter" => users = filter(&value).ok_or_else(|| Refused::invalid("invalidFilter", FILTERS))?,
+                "filter" => users = filter(&value).ok_or_else(|| ScimError::invalid("invalidFilter", FILTERS))?,
                 "startIndex" => start = number()?,
                 "count" => count = Some(number()?),
                 // Other parameters are optional for a server, and ignored.
@@ -261,7 +265,7 @@ impl Place<'_> {
         let count = count.map_or(DEFAULT_COUNT, |count| usize::try_from(count.max(0)).unwrap_or(MAX_COUNT));
         let (found, total) = self.platform.directory_users(&self.provider, &users, skip, count.min(MAX_COUNT)).await?;
         let base = self.base();
-        let resources: Vec<_> = found.iter().map(|user| user::written(user, &base)).collect();
+        let resources: Vec<_> = found.iter().map(|user| user::to_json(user, &base)).collect();
         let body = json!({
             "schemas": [LIST],
             "totalResults": total,
@@ -272,42 +276,42 @@ impl Place<'_> {
         Ok(scim(StatusCode::OK, &body))
     }
 
-    async fn create(&self, body: &Value) -> Result<Reply, Refused> {
+    async fn create(&self, body: &Value) -> Result<Reply, ScimError> {
         let user = user::read(body, None)?;
         let user = self.platform.create_directory_user(&self.provider, user).await?;
         let base = self.base();
-        let mut reply = scim(StatusCode::CREATED, &user::written(&user, &base));
+        let mut reply = scim(StatusCode::CREATED, &user::to_json(&user, &base));
         if let Ok(location) = HeaderValue::from_str(&user::location(&user, &base)) {
             reply.headers_mut().insert(LOCATION, location);
         }
         Ok(reply)
     }
 
-    async fn replace(&self, id: &str, body: &Value) -> Result<Reply, Refused> {
-        self.update(id, |standing| user::read(body, Some(&standing))).await
+    async fn replace(&self, id: &str, body: &Value) -> Result<Reply, ScimError> {
+        self.update(id, |stored| user::read(body, Some(&stored))).await
     }
 
-    async fn patch(&self, id: &str, body: &Value) -> Result<Reply, Refused> {
+    async fn patch(&self, id: &str, body: &Value) -> Result<Reply, ScimError> {
         let operations = user::operations(body)?;
-        self.update(id, |standing| user::patched(standing, &operations)).await
+        self.update(id, |stored| user::patched(stored, &operations)).await
     }
 
     /// Replaces a user by the result of `change`, which is called with the stored user.
     async fn update(
         &self,
         id: &str,
-        change: impl Fn(DirectoryUser) -> Result<DirectoryUser, Refused>,
-    ) -> Result<Reply, Refused> {
+        change: impl Fn(DirectoryUser) -> Result<DirectoryUser, ScimError>,
+    ) -> Result<Reply, ScimError> {
         let refused = Mutex::new(None);
-        let change = |standing| {
-            change(standing).map_err(|found| {
+        let change = |stored| {
+            change(stored).map_err(|found| {
                 *refused.lock() = Some(found);
-                Error::invalid_field("body", "is refused")
+                Error::invalid_field("body", "is invalid")
             })
         };
         let updated = self.platform.update_directory_user(&self.provider, id, change).await;
         match (updated, refused.into_inner()) {
-            (Ok(user), _) => Ok(scim(StatusCode::OK, &user::written(&user, &self.base()))),
+            (Ok(user), _) => Ok(scim(StatusCode::OK, &user::to_json(&user, &self.base()))),
             (Err(_), Some(refused)) => Err(refused),
             (Err(error), None) => Err(error.into()),
         }
@@ -350,7 +354,7 @@ mod tests {
         assert_eq!(found("/Users").as_deref(), Some("true Users"));
         assert_eq!(found("/Users/").as_deref(), Some("true Users"));
         assert_eq!(found("/Users/0123456789abcdef").as_deref(), Some("true User(\"0123456789abcdef\")"));
-        assert_eq!(found("/ServiceProviderConfig").as_deref(), Some("true About(Config)"));
+        assert_eq!(found("/ServiceProviderConfig").as_deref(), Some("true Discovery(Config)"));
         for other in ["", "/", "/users", "/Groups", "/Bulk"] {
             assert_eq!(found(other), None, "{other}");
         }

@@ -34,7 +34,9 @@ impl Template {
         for segment in path.split('/') {
             let variable = segment.strip_prefix('{').and_then(|segment| segment.strip_suffix('}'));
             let part = match variable.map(|variable| variable.split_once('=').unwrap_or((variable, "*"))) {
-                None if segment.is_empty() || segment.contains(['{', '}', '*', ':']) => return Err("a bad literal"),
+                None if segment.is_empty() || segment.contains(['{', '}', '*', ':']) => {
+                    return Err("a segment is not a valid literal");
+                }
                 None => Part::Literal(segment.to_owned()),
                 Some((name, "*")) => {
                     names.push(name.to_owned());
@@ -45,13 +47,13 @@ impl Template {
                     template.greedy = Some(Vec::new());
                     continue;
                 }
-                Some(_) => return Err("a bad variable"),
+                Some(_) => return Err("a segment is not a valid variable"),
             };
             template.greedy.as_mut().unwrap_or(&mut template.before).push(part);
         }
         match template.before.first() {
             Some(Part::Literal(_)) => Ok((template, names)),
-            _ => Err("a template begins with a literal"),
+            _ => Err("the first segment must be a literal"),
         }
     }
 
@@ -81,7 +83,7 @@ impl Template {
             left = remaining;
         }
         let Some(after) = &self.greedy else { return left.is_none().then_some(captured) };
-        let (mut behind, mut at_end) = (Vec::new(), left.is_none());
+        let (mut tail, mut at_end) = (Vec::new(), left.is_none());
         rest = left.unwrap_or_default();
         for part in after.iter().rev() {
             if at_end {
@@ -97,10 +99,10 @@ impl Template {
                     std::mem::take(&mut rest)
                 }
             };
-            part.take(segment, &mut behind)?;
+            part.take(segment, &mut tail)?;
         }
         captured.push(rest);
-        captured.extend(behind.into_iter().rev());
+        captured.extend(tail.into_iter().rev());
         Some(captured)
     }
 

@@ -1,5 +1,5 @@
 //! Paths of the contract's token services, which are not kinds: token exchange and refresh, and registration,
-//! inspection and deletion of users (`docs/api.md`, Token exchange).
+//! inspection and deletion of persons (`docs/api.md`, Token exchange).
 //!
 //! This module only reads and writes HTTP; a [`TokenService`] does the rest.
 
@@ -65,8 +65,8 @@ impl<'p> Endpoint<'p> {
     /// have.
     pub(crate) fn check_method(self, method: &Method) -> Result<Option<Reply>, Refusal> {
         let methods = self.methods();
-        let asked = if *method == Method::HEAD { &Method::GET } else { method };
-        if methods.contains(asked) {
+        let method_or_get = if *method == Method::HEAD { &Method::GET } else { method };
+        if methods.contains(method_or_get) {
             return Ok(None);
         }
         let mut allow: Vec<_> = methods.iter().map(Method::as_str).collect();
@@ -94,8 +94,8 @@ where
     B::Error: Into<BoxError>,
 {
     if endpoint == Endpoint::HeadlessSession {
-        let why = "There is no page to sign in at, so there are no sign-ins without a browser to wait for";
-        return Err(Error::new(Code::Unimplemented, why).into());
+        let message = "Browser sign-in is not supported, so headless sessions are not available";
+        return Err(Error::new(Code::Unimplemented, message).into());
     }
     let credential = credential.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
     let of = if endpoint == Endpoint::Refresh { CredentialOf::Refresh } else { CredentialOf::Token };
@@ -103,20 +103,20 @@ where
     match endpoint {
         Endpoint::Exchange => {
             let request = Exchange::read(parameters(Exchange::FIELDS, query, body, limits).await?)?;
-            written(&service.exchange(credential, &request).await?)
+            json_not_cached(&service.exchange(credential, &request).await?)
         }
         Endpoint::Refresh => {
             let request = Refresh::read(parameters(Refresh::FIELDS, query, body, limits).await?)?;
-            written(&service.refresh(credential, &request).await?)
+            json_not_cached(&service.refresh(credential, &request).await?)
         }
         Endpoint::Register => {
-            request::no_conditions(head)?;
+            request::reject_preconditions(head)?;
             let request = Register::read(parameters(Register::FIELDS, query, body, limits).await?)?;
-            written(&service.register(credential, &request).await?)
+            json_not_cached(&service.register(credential, &request).await?)
         }
         Endpoint::Unregister(id) => {
-            request::no_conditions(head)?;
-            request::no_pairs(query)?;
+            request::reject_preconditions(head)?;
+            request::reject_parameters(query)?;
             if id.is_empty() {
                 return Err(Error::invalid_field("id", "is required").into());
             }
@@ -124,8 +124,8 @@ where
             Ok(reply::deleted(&head.headers))
         }
         Endpoint::WhoAmI | Endpoint::HeadlessSession => {
-            request::no_pairs(query)?;
-            written(&service.who_am_i(credential).await?)
+            request::reject_parameters(query)?;
+            json_not_cached(&service.who_am_i(credential).await?)
         }
     }
 }
@@ -146,7 +146,7 @@ where
     let is_json = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
     let mut pairs = request::pairs(query)?;
     if is_json {
-        let mut sent = request::parsed(&bytes, limits)?;
+        let mut sent = request::parse_object(&bytes, limits)?;
         for (name, value) in from_query(fields, &pairs)? {
             if sent.insert(name.clone(), value).is_some() {
                 return Err(Error::invalid_field(name, "is given twice").into());
@@ -160,7 +160,7 @@ where
 }
 
 /// Returns a JSON response that must not be cached.
-fn written(value: &impl Serialize) -> Result<Reply, Refusal> {
+fn json_not_cached(value: &impl Serialize) -> Result<Reply, Refusal> {
     let body = serde_json::to_vec(value).map_err(Error::internal)?;
     let mut reply = reply::json(body);
     reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

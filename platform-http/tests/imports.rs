@@ -71,7 +71,7 @@ async fn a_line_of_too_many_values_is_refused_before_anything_is_made_of_it() {
     let many = "{},".repeat(5_000_000);
     let line = format!("{{\"name\":\"x\",\"versions\":[{many}{{}}]}}\n{LINE}");
     let refused = refusals(send(&import, Method::POST, once(line)).await);
-    assert!(refused[0].contains("versions") && refused[0].contains("not a field"), "{refused:?}");
+    assert!(refused[0].contains("versions") && refused[0].contains("field"), "{refused:?}");
     let line = format!("{{\"name\":\"x\",\"cudaVersions\":[{}\"\"]}}\n", "\"\",".repeat(100_000));
     let refused = refusals(send(&import, Method::POST, once(line)).await);
     assert!(refused[0].contains("more than 100000 values"), "{refused:?}");

@@ -137,10 +137,10 @@ fn what_is_no_certificate_is_told_by_its_file() {
     assert!(matches!(tls(&folder), Err(TlsError::File(..))));
     write(folder.path(), "localhost");
     fs::write(folder.path().join("cert.pem"), "nothing").unwrap();
-    assert!(tls(&folder).unwrap_err().to_string().contains("cert.pem is no PEM file of certificates"));
+    assert!(tls(&folder).unwrap_err().to_string().contains("cert.pem is not a PEM file with certificates"));
     write(folder.path(), "localhost");
     fs::write(folder.path().join("key.pem"), "").unwrap();
-    assert!(tls(&folder).unwrap_err().to_string().contains("key.pem is no PEM file of a private key"));
+    assert!(tls(&folder).unwrap_err().to_string().contains("key.pem is not a PEM file with a private key"));
 }
 
 #[tokio::test]

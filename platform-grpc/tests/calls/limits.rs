@@ -161,7 +161,7 @@ async fn grpc_web_has_no_other_method_than_post() {
 
 #[tokio::test]
 async fn reflection_takes_small_messages_and_ends_when_nothing_passes() {
-    let both = Both::with(Limits { standing_idle_time: Duration::from_millis(300), ..Limits::default() }).await;
+    let both = Both::with(Limits { long_lived_idle_time: Duration::from_millis(300), ..Limits::default() }).await;
     for version in ["v1", "v1alpha"] {
         let path = format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo");
         // What announces 4 MB ends its stream when it does. How, reflection does not say.
@@ -191,7 +191,7 @@ async fn reflection_takes_small_messages_and_ends_when_nothing_passes() {
 #[tokio::test]
 async fn an_address_has_its_share_of_streams_without_an_end_and_a_rate() {
     let hourly = |burst| Some(Rate { every: Duration::from_secs(3600), burst: NonZeroU32::new(burst).unwrap() });
-    let limits = Limits { standing: 16, limit_loopback: true, open_rate: hourly(6), ..Limits::default() };
+    let limits = Limits { long_lived_streams: 16, limit_loopback: true, open_rate: hourly(6), ..Limits::default() };
     let both = Both::with(limits).await;
     let watch = async || HealthClient::new(both.channel.clone()).watch(HealthCheckRequest::default()).await;
     let mut held = Vec::new();
@@ -268,7 +268,7 @@ async fn unlike(both: &Both, paths: &[String], token: &str, body: impl Fn() -> S
 #[tokio::test]
 async fn every_method_has_bounds_of_token_size_and_time() {
     let limits = Limits { body: 10_000, body_time: Duration::from_millis(200), ..Limits::default() };
-    let limits = Limits { standing_idle_time: Duration::from_millis(200), ..limits };
+    let limits = Limits { long_lived_idle_time: Duration::from_millis(200), ..limits };
     let both = Both::with(limits).await;
     let paths = every_path(&both);
     let is_stream = |path: &String| path.ends_with("/Watch") || path.ends_with("/ServerReflectionInfo");

@@ -92,8 +92,8 @@ impl Peer {
             Self::Client(address) => return Some(address),
             Self::Proxy(address) => address,
         };
-        let forwarded = client(headers, &FORWARDED, forwarded_for, limits);
-        let x_forwarded_for = client(headers, &X_FORWARDED_FOR, address_of, limits);
+        let forwarded = right_most_untrusted(headers, &FORWARDED, forwarded_for, limits);
+        let x_forwarded_for = right_most_untrusted(headers, &X_FORWARDED_FOR, address_of, limits);
         match (forwarded, x_forwarded_for) {
             (Hop::Absent, Hop::Absent) => None,
             (Hop::Client(ip), Hop::Absent) | (Hop::Absent, Hop::Client(ip)) => Some(Address::of(ip)),
@@ -113,7 +113,12 @@ enum Hop {
     Unknown,
 }
 
-fn client(headers: &HeaderMap, name: &HeaderName, read: fn(&str) -> Option<IpAddr>, limits: &Limits) -> Hop {
+fn right_most_untrusted(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    read: fn(&str) -> Option<IpAddr>,
+    limits: &Limits,
+) -> Hop {
     let lines: Vec<_> = headers.get_all(name).iter().map(|line| line.to_str().unwrap_or("unknown")).collect();
     for hop in lines.iter().rev().flat_map(|line| line.rsplit(',')).map(str::trim) {
         match read(hop) {

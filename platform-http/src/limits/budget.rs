@@ -45,7 +45,7 @@ impl Budget {
     }
 
     /// Returns whether `more` fits into both the total and the holder's share.
-    pub(crate) fn has_room(&self, holder: Option<&Holder>, more: usize) -> bool {
+    pub(crate) fn fits(&self, holder: Option<&Holder>, more: usize) -> bool {
         let held = self.held.lock();
         let by = holder.and_then(|holder| held.by.get(holder)).copied().unwrap_or_default();
         held.total.saturating_add(more) <= self.total && (holder.is_none() || by.saturating_add(more) <= self.share)
@@ -62,7 +62,7 @@ pub(crate) struct Charge {
 
 impl Charge {
     /// Adds a holder, which is charged with the current amount too. Does not check the holder's share.
-    pub(crate) fn also(&mut self, holder: Holder) {
+    pub(crate) fn add_holder(&mut self, holder: Holder) {
         if self.amount > 0 {
             *self.budget.held.lock().by.entry(holder.clone()).or_default() += self.amount;
         }
@@ -84,13 +84,13 @@ impl Charge {
     }
 
     /// Takes more regardless of the limits, for memory that is already in use or work that cannot be rejected any more.
-    pub(crate) fn take_anyway(&mut self, more: usize) {
+    pub(crate) fn force_take(&mut self, more: usize) {
         self.amount += more;
         self.budget.held.lock().add(&self.holders, more);
     }
 
     /// Releases a part of the charge, at most all of it.
-    pub(crate) fn give_back(&mut self, less: usize) {
+    pub(crate) fn release(&mut self, less: usize) {
         let less = less.min(self.amount);
         self.amount -= less;
         self.budget.held.lock().remove(&self.holders, less);
@@ -100,7 +100,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         if self.amount > 0 {
-            self.give_back(self.amount);
+            self.release(self.amount);
         }
     }
 }
@@ -146,7 +146,7 @@ mod tests {
         assert!(charges[0].take(1));
         assert!(!charges[1].take(1), "over the total");
         assert_eq!(budget.held(), 10);
-        charges[2].give_back(1);
+        charges[2].release(1);
         assert!(charges[1].take(1));
         drop(charges);
         assert_eq!((budget.held(), budget.held.lock().by.len()), (0, 0));
@@ -158,13 +158,13 @@ mod tests {
         let (mut one, mut other) = (budget.charge(Some(holder(1))), budget.charge(Some(holder(2))));
         let caller = || Holder::Caller(Uid::opaque("a"));
         assert!(one.take(2));
-        one.also(caller());
-        other.also(caller());
+        one.add_holder(caller());
+        other.add_holder(caller());
         assert!(other.take(2) && !other.take(1), "two addresses of one caller have one share");
         let mut exempt = budget.charge(None);
         assert!(exempt.take(96) && !exempt.take(1));
-        exempt.take_anyway(5);
+        exempt.force_take(5);
         assert_eq!(budget.held(), 105);
-        assert!(!budget.has_room(None, 0) && !budget.has_room(Some(&holder(1)), 3));
+        assert!(!budget.fits(None, 0) && !budget.fits(Some(&holder(1)), 3));
     }
 }

@@ -28,10 +28,10 @@ use super::{
 use crate::BoxError;
 
 /// Time after which a client may retry when a budget is exhausted.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Minimum interval between two log warnings about the same thing that peers can cause.
-const WARNINGS: Duration = Duration::from_secs(60);
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Divisor of a byte budget: one holder may use one part in this many.
 const SHARES: usize = 8;
@@ -45,7 +45,7 @@ pub struct Shares {
     pub(crate) replies: Arc<Budget>,
     bodies: Arc<Budget>,
     token_bodies: Arc<Budget>,
-    standing: Arc<Budget>,
+    long_lived: Arc<Budget>,
     open: Rates<Address>,
     identities: Rates<Uid>,
     organizations: Rates<Uid>,
@@ -63,11 +63,14 @@ impl Shares {
             replies: of_bytes(limits.replies),
             bodies: of_bytes(limits.bodies),
             token_bodies: of_bytes(limits.token_bodies),
-            standing: Budget::new(limits.standing as usize, (limits.standing as usize).div_ceil(SHARES)),
+            long_lived: Budget::new(
+                limits.long_lived_streams as usize,
+                (limits.long_lived_streams as usize).div_ceil(SHARES),
+            ),
             open: Rates::new(limits.open_rate),
             identities: Rates::new(limits.identity_rate).with(&limits.identity_rates),
             organizations: Rates::new(limits.organization_rate).with(&limits.organization_rates),
-            warnings: Rates::new(Some(Rate { every: WARNINGS, burst: NonZeroU32::MIN })),
+            warnings: Rates::new(Some(Rate { every: WARNING_INTERVAL, burst: NonZeroU32::MIN })),
         })
     }
 
@@ -98,7 +101,7 @@ pub(crate) struct Source {
     pub(crate) address: Option<Address>,
     pub(crate) shares: Arc<Shares>,
     /// Whether the address was within its limit of concurrent requests when this request started.
-    pub(crate) within: bool,
+    pub(crate) within_limit: bool,
 }
 
 /// Origin of a request in progress: the address that it came from, and the budgets that it uses.
@@ -116,7 +119,7 @@ impl Origin {
     /// [`serve`](crate::serve) has no address and uses the budgets of `own`.
     pub fn of(extensions: &Extensions, own: &Arc<Shares>) -> Self {
         Self::known(extensions)
-            .unwrap_or_else(|| Self::from(Source { address: None, shares: Arc::clone(own), within: true }))
+            .unwrap_or_else(|| Self::from(Source { address: None, shares: Arc::clone(own), within_limit: true }))
     }
 
     /// Like [`Origin::of`], but returns `None` for a request that did not come through [`serve`](crate::serve).
@@ -134,8 +137,8 @@ impl Origin {
     /// # Errors
     /// RESOURCE_EXHAUSTED when the address has too many open requests, or too many bytes of unread replies.
     pub fn admit(&self) -> Result<()> {
-        if !self.source.within {
-            return Err(exhausted("Too many requests are open at once", AGAIN));
+        if !self.source.within_limit {
+            return Err(exhausted("Too many requests are open at once", RETRY_DELAY));
         }
         self.reply(0)
     }
@@ -148,7 +151,7 @@ impl Origin {
         let Source { address: Some(address), shares, .. } = &self.source else { return Ok(()) };
         shares.open.check(address).inspect_err(|_| {
             if shares.warnings.check(&"rate").is_ok() {
-                tracing::warn!(%address, "requests without a valid token come too fast and are refused");
+                tracing::warn!(%address, "rejecting requests: too many without a valid token");
             }
         })
     }
@@ -175,11 +178,11 @@ impl Origin {
     /// UNAUTHENTICATED without a token, as [`Authenticator::authenticate`], and RESOURCE_EXHAUSTED when the identity,
     /// its organization or, without a valid token, the address exceeds its rate limit.
     pub async fn authenticate(&self, authenticator: &dyn Authenticator, token: Option<&str>) -> Result<Caller> {
-        let proved = match token {
+        let authenticated = match token {
             Some(token) => authenticator.authenticate(token).await,
             None => Err(Error::unauthenticated("A bearer token is needed")),
         };
-        let caller = proved.map_err(|error| self.refused(error))?;
+        let caller = authenticated.map_err(|error| self.refused(error))?;
         self.caller(&caller)?;
         Ok(caller)
     }
@@ -188,10 +191,10 @@ impl Origin {
     fn caller(&self, caller: &Caller) -> Result<()> {
         let Shares { identities, organizations, .. } = &*self.source.shares;
         identities.check(&caller.identity)?;
-        if !caller.identity.is_root() && organizations.limits() {
+        if !caller.identity.is_root() && organizations.is_limited() {
             organizations.check(&Uid::opaque(caller.identity.root().to_owned()))?;
         }
-        self.body.lock().also(Holder::Caller(caller.identity.clone()));
+        self.body.lock().add_holder(Holder::Caller(caller.identity.clone()));
         Ok(())
     }
 
@@ -206,9 +209,9 @@ impl Origin {
     /// RESOURCE_EXHAUSTED when unread replies use too much memory.
     pub fn reply(&self, bytes: usize) -> Result<()> {
         let holder = self.source.address.map(Holder::Address);
-        match self.source.shares.replies.has_room(holder.as_ref(), bytes) {
+        match self.source.shares.replies.fits(holder.as_ref(), bytes) {
             true => Ok(()),
-            false => Err(exhausted("Too many replies are not read yet", AGAIN)),
+            false => Err(exhausted("Too many bytes of replies are unread", RETRY_DELAY)),
         }
     }
 
@@ -216,18 +219,18 @@ impl Origin {
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED when too many such streams are open, in total or for this address.
-    pub fn stand(&self) -> Result<Standing> {
-        let mut charge = self.source.shares.standing.charge(self.source.address.map(Holder::Address));
+    pub fn open_stream(&self) -> Result<StreamPermit> {
+        let mut charge = self.source.shares.long_lived.charge(self.source.address.map(Holder::Address));
         match charge.take(1) {
-            true => Ok(Standing { _charge: charge }),
-            false => Err(exhausted("Too many streams are open", AGAIN)),
+            true => Ok(StreamPermit { _charge: charge }),
+            false => Err(exhausted("Too many streams are open", RETRY_DELAY)),
         }
     }
 }
 
 /// Permit for one stream that stays open.
 #[derive(Debug)]
-pub struct Standing {
+pub struct StreamPermit {
     _charge: Charge,
 }
 
@@ -237,12 +240,12 @@ pub struct ReplyBytes(pub usize);
 
 /// Error of a body that exceeds its budget.
 #[derive(Debug, thiserror::Error)]
-#[error("too many bytes of requests are held")]
-pub struct NoRoom;
+#[error("too many bytes of request bodies are buffered")]
+pub struct OverBudget;
 
-impl From<NoRoom> for Error {
-    fn from(_: NoRoom) -> Self {
-        exhausted("Too many bytes of requests are held at once", AGAIN)
+impl From<OverBudget> for Error {
+    fn from(_: OverBudget) -> Self {
+        exhausted("Too many bytes of request bodies are buffered", RETRY_DELAY)
     }
 }
 
@@ -270,7 +273,7 @@ where
         if let Poll::Ready(Some(Ok(frame))) = &polled {
             let bytes = frame.data_ref().map_or(0, Buf::remaining);
             if bytes > 0 && !this.charge.lock().take(bytes) {
-                return Poll::Ready(Some(Err(NoRoom.into())));
+                return Poll::Ready(Some(Err(OverBudget.into())));
             }
         }
         polled

@@ -13,7 +13,7 @@ use platform_core::error::{Code, Detail, Error, Result};
 use quick_cache::sync::Cache;
 
 /// Number of keys in the cache. An evicted key has its whole burst again.
-const KEYS: usize = 16 << 10;
+const MAX_KEYS: usize = 16 << 10;
 
 /// Rate limit: one event per `every` on average, and up to `burst` events at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl FromStr for Rate {
         let (number, burst) = text.split_once(':').unwrap_or((text, text));
         let read = |text: &str| text.parse::<NonZeroU32>().ok();
         let rate = read(number).zip(read(burst)).map(|(number, burst)| Self::per_second(number, burst));
-        rate.ok_or_else(|| "must be a number per second and perhaps a burst, such as 50:500".to_owned())
+        rate.ok_or_else(|| "must be a number per second, optionally with a burst, such as 50:500".to_owned())
     }
 }
 
@@ -51,7 +51,7 @@ impl FromStr for Rate {
 pub(crate) struct Rates<K> {
     quota: Option<Quota>,
     /// Quotas of individual keys, which override `quota`.
-    named: HashMap<K, Quota>,
+    overrides: HashMap<K, Quota>,
     limiters: Cache<K, Arc<DefaultDirectRateLimiter>>,
     clock: DefaultClock,
 }
@@ -65,20 +65,20 @@ impl<K> fmt::Debug for Rates<K> {
 impl<K: Hash + Eq + Clone> Rates<K> {
     /// Returns limiters with this rate. `None` is unlimited.
     pub(crate) fn new(rate: Option<Rate>) -> Self {
-        let (quota, limiters) = (rate.and_then(Rate::quota), Cache::new(KEYS));
-        Self { quota, named: HashMap::new(), limiters, clock: DefaultClock::default() }
+        let (quota, limiters) = (rate.and_then(Rate::quota), Cache::new(MAX_KEYS));
+        Self { quota, overrides: HashMap::new(), limiters, clock: DefaultClock::default() }
     }
 
     /// Sets the rates of individual keys, which override the common rate.
     #[must_use]
-    pub(crate) fn with(mut self, named: &HashMap<K, Rate>) -> Self {
-        self.named = named.iter().filter_map(|(key, rate)| Some((key.clone(), rate.quota()?))).collect();
+    pub(crate) fn with(mut self, overrides: &HashMap<K, Rate>) -> Self {
+        self.overrides = overrides.iter().filter_map(|(key, rate)| Some((key.clone(), rate.quota()?))).collect();
         self
     }
 
     /// Returns whether any key has a rate limit.
-    pub(crate) fn limits(&self) -> bool {
-        self.quota.is_some() || !self.named.is_empty()
+    pub(crate) fn is_limited(&self) -> bool {
+        self.quota.is_some() || !self.overrides.is_empty()
     }
 
     /// Counts one event of this key.
@@ -86,7 +86,7 @@ impl<K: Hash + Eq + Clone> Rates<K> {
     /// # Errors
     /// RESOURCE_EXHAUSTED, with the time after which to retry.
     pub(crate) fn check(&self, key: &K) -> Result<()> {
-        let Some(quota) = self.named.get(key).copied().or(self.quota) else { return Ok(()) };
+        let Some(quota) = self.overrides.get(key).copied().or(self.quota) else { return Ok(()) };
         let new = || Ok(Arc::new(RateLimiter::direct(quota)));
         let Ok(limiter) = self.limiters.get_or_insert_with::<_, Infallible>(key, new);
         limiter.check().map_err(|not_until| {
@@ -124,11 +124,11 @@ mod tests {
     fn a_named_key_has_its_own_rate_in_place_of_that_of_the_others() {
         let hourly = |burst| Rate { every: Duration::from_secs(3600), burst: NonZeroU32::new(burst).unwrap() };
         let passed = |rates: &Rates<u8>, key: u8| (0..10).take_while(|_| rates.check(&key).is_ok()).count();
-        let named = HashMap::from([(1, hourly(5)), (2, hourly(1))]);
-        let rates = Rates::new(Some(hourly(3))).with(&named);
+        let overrides = HashMap::from([(1, hourly(5)), (2, hourly(1))]);
+        let rates = Rates::new(Some(hourly(3))).with(&overrides);
         assert_eq!([1, 2, 3].map(|key| passed(&rates, key)), [5, 1, 3]);
-        let rates = Rates::new(None).with(&named);
-        assert!(rates.limits());
+        let rates = Rates::new(None).with(&overrides);
+        assert!(rates.is_limited());
         assert_eq!([1, 2, 3].map(|key| passed(&rates, key)), [5, 1, 10]);
     }
 
@@ -136,8 +136,8 @@ mod tests {
     fn what_is_remembered_of_keys_is_bounded() {
         let rate = Rate { every: Duration::from_secs(3600), burst: NonZeroU32::MIN };
         let rates = Rates::new(Some(rate));
-        (0..10 * KEYS).for_each(|key| rates.check(&key).unwrap());
-        assert!(rates.limiters.len() <= KEYS, "{}", rates.limiters.len());
+        (0..10 * MAX_KEYS).for_each(|key| rates.check(&key).unwrap());
+        assert!(rates.limiters.len() <= MAX_KEYS, "{}", rates.limiters.len());
     }
 
     #[test]

@@ -15,11 +15,11 @@ use tokio::{
 use crate::limits::{Limits, address::Peer, origin::Shares};
 
 /// Length in bytes of the fixed part of a header. Its last two bytes are the length of the rest.
-const FIXED: usize = 16;
+const FIXED_LENGTH: usize = 16;
 
 /// Maximum length in bytes of the rest. Addresses take at most 216 bytes; the other fields describe TLS or the proxy's
 /// network. Our choice.
-const MOST: usize = 4 << 10;
+const MAX_REST: usize = 4 << 10;
 
 const CONFIG: ParseConfig = ParseConfig { include_tlvs: false, allow_v1: false, allow_v2: true };
 
@@ -40,11 +40,11 @@ pub(super) async fn peer(
         Err(error) => {
             // Operators need to see that a misconfigured proxy loses all of its connections. Proxies that only check
             // whether the port is open hang up, which does not deserve a warning.
-            let is_wrong = matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::TimedOut);
-            if is_wrong && shares.warnings.check(&"proxy").is_ok() {
-                tracing::warn!(%ip, %error, "a trusted proxy does not send a PROXY protocol header");
+            let is_misconfigured = matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::TimedOut);
+            if is_misconfigured && shares.warnings.check(&"proxy").is_ok() {
+                tracing::warn!(%ip, %error, "a trusted proxy did not send a valid PROXY protocol header");
             } else {
-                tracing::debug!(%ip, %error, "a trusted proxy does not send a PROXY protocol header");
+                tracing::debug!(%ip, %error, "a trusted proxy did not send a valid PROXY protocol header");
             }
             None
         }
@@ -54,12 +54,12 @@ pub(super) async fn peer(
 /// Reads a header and returns its source. Returns `None` for a connection of the proxy itself (LOCAL), and for a source
 /// that is not an IP address.
 async fn source(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<IpAddr>> {
-    let mut bytes = vec![0; FIXED];
+    let mut bytes = vec![0; FIXED_LENGTH];
     stream.read_exact(&mut bytes).await?;
     let mut parsed = ProxyHeader::parse(&bytes, CONFIG);
     if let (Err(Error::BufferTooShort), Some(length)) = (&parsed, bytes.last_chunk()) {
         let length = usize::from(u16::from_be_bytes(*length));
-        if length > MOST {
+        if length > MAX_REST {
             return Err(invalid("the header is too long"));
         }
         let mut rest = vec![0; length];
@@ -69,8 +69,8 @@ async fn source(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<IpAd
     }
     match parsed {
         Ok((header, _)) => Ok(header.proxied_address().map(|address| address.source.ip())),
-        Err(_) if bytes.starts_with(b"PROXY ") => Err(invalid("the header is of version 1; version 2 is needed")),
-        Err(_) => Err(invalid("the bytes are not a header")),
+        Err(_) if bytes.starts_with(b"PROXY ") => Err(invalid("the header has version 1, but version 2 is required")),
+        Err(_) => Err(invalid("the bytes are not a PROXY protocol header")),
     }
 }
 
@@ -121,16 +121,16 @@ mod tests {
             let fixed = [SIGNATURE, &[0x21, 0x11], &u16::try_from(length).unwrap().to_be_bytes()].concat();
             [fixed, vec![0; length]].concat()
         };
-        assert!(read(header(MOST)).await.0.is_ok());
-        assert_eq!(read(header(MOST + 1)).await.0.unwrap_err().kind(), ErrorKind::InvalidData);
+        assert!(read(header(MAX_REST)).await.0.is_ok());
+        assert_eq!(read(header(MAX_REST + 1)).await.0.unwrap_err().kind(), ErrorKind::InvalidData);
     }
 
     #[tokio::test]
     async fn what_is_not_a_header_is_refused_with_its_reason() {
         for (bytes, reason) in [
             (&b"PROXY TCP4 198.51.100.7 192.0.2.1 258 80\r\n"[..], "version 1"),
-            (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "not a header"),
-            (&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 0, 0, 0, 0, 0], "not a header"),
+            (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "not a PROXY protocol header"),
+            (&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 0, 0, 0, 0, 0], "not a PROXY protocol header"),
             (&SIGNATURE[..5], "eof"),
         ] {
             let error = read(bytes.to_vec()).await.0.unwrap_err();

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 pub(super) const UID: &str = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
 
 /// Returns the example of a kind as a request body: without output-only fields.
-pub(super) fn sent(registered: &Registered) -> Value {
+pub(super) fn request(registered: &Registered) -> Value {
     let mut body = (registered.sent)();
-    take_out(registered.kind.fields, &mut body);
+    strip_output_only(registered.kind.fields, &mut body);
     body
 }
 
@@ -29,21 +29,21 @@ pub(super) fn uid_in_path(registered: &Registered, verb: Verb) -> String {
     parent.to_owned()
 }
 
-fn take_out(fields: &[Field], body: &mut Value) {
+fn strip_output_only(fields: &[Field], body: &mut Value) {
     let Value::Object(object) = body else { return };
     for field in fields {
         match object.get_mut(field.name) {
             Some(_) if field.access == Access::OutputOnly => drop(object.shift_remove(field.name)),
-            Some(value) => take_out_of(&field.ty, value),
+            Some(value) => strip_type(&field.ty, value),
             None => {}
         }
     }
 }
 
-fn take_out_of(ty: &Type, value: &mut Value) {
+fn strip_type(ty: &Type, value: &mut Value) {
     match (ty, value) {
-        (Type::Message(fields), value) => take_out(fields, value),
-        (Type::List(element), Value::Array(values)) => values.iter_mut().for_each(|value| take_out_of(element, value)),
+        (Type::Message(fields), value) => strip_output_only(fields, value),
+        (Type::List(element), Value::Array(values)) => values.iter_mut().for_each(|value| strip_type(element, value)),
         _ => {}
     }
 }

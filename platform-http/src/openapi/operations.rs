@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     examples, parameters,
-    responses::REFUSED,
+    responses::ERROR_RESPONSES,
     schema::{For, Schemas, reference, set},
 };
 use crate::routes::{Endpoint, Path};
@@ -28,7 +28,7 @@ pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method,
     if open {
         set(&mut operation, "security", json!([]));
     }
-    refuse(&mut operation, open, method);
+    add_error_responses(&mut operation, open, method);
     operation
 }
 
@@ -48,13 +48,13 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
         Verb::Update => format!("Updates {}", with_article(&one)),
         Verb::Delete => format!("Deletes {}", with_article(&one)),
     };
-    let held = match verb {
+    let prefix = match verb {
         Verb::List => "Shows what lies where the caller holds",
         Verb::Create => "Needs, at the parent or above,",
         Verb::Get | Verb::Update | Verb::Delete => "Needs, at the resource or above,",
     };
     let needs = kind.method(verb).map(|method| method.capabilities).unwrap_or_default();
-    let mut operation = begun(kind, &id, &summary, &capabilities(held, needs));
+    let mut operation = new_operation(kind, &id, &summary, &capabilities(prefix, needs));
 
     let parameters = match verb {
         Verb::List => parameters::of_list(schemas, path, kind),
@@ -63,23 +63,23 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
     set(&mut operation, "parameters", parameters);
     let body = match verb {
         Verb::Create | Verb::Update => Some(json!({
-            "schema": reference(&body_name(kind, verb)), "example": examples::sent(registered),
+            "schema": reference(&body_name(kind, verb)), "example": examples::request(registered),
         })),
         Verb::List | Verb::Get | Verb::Delete => None,
     };
     if let Some(body) = body {
         set(&mut operation, "requestBody", json!({ "content": { "application/json": body } }));
     }
-    let answer = match verb {
-        Verb::List => answer(&list_name(kind), Some(examples::page(registered))),
-        Verb::Get | Verb::Create | Verb::Update => answer(kind.name, Some((registered.example)())),
+    let success = match verb {
+        Verb::List => success(&list_name(kind), Some(examples::page(registered))),
+        Verb::Get | Verb::Create | Verb::Update => success(kind.name, Some((registered.example)())),
         Verb::Delete => json!({
             "description": "It is gone. The body is `{}` when the Accept header lists `application/json`, and empty \
                             otherwise.",
             "content": { "application/json": { "schema": { "type": "object" } } },
         }),
     };
-    set(&mut operation, "responses", json!({ "200": answer }));
+    set(&mut operation, "responses", json!({ "200": success }));
     operation
 }
 
@@ -91,15 +91,15 @@ fn action(schemas: &Schemas<'_>, path: &Path<'_>, kind: &Kind, action: &Action) 
         Needs::Somewhere(needs) => capabilities("Needs, anywhere,", needs),
         Needs::Narrowed(needs) => capabilities("Shows what lies where the caller holds", needs),
     };
-    let mut operation = begun(kind, action.name, &sentence(action.name), &description);
+    let mut operation = new_operation(kind, action.name, &sentence(action.name), &description);
     set(&mut operation, "parameters", parameters::of_action(schemas, path, action));
     if action.http != Http::Get {
         let body = reference(&format!("{}Request", action.name));
         set(&mut operation, "requestBody", json!({ "content": { "application/json": { "schema": body } } }));
     }
     let schema = schemas.message(action.response, For::Reply);
-    let answer = json!({ "description": "Done.", "content": { "application/json": { "schema": schema } } });
-    set(&mut operation, "responses", json!({ "200": answer }));
+    let success = json!({ "description": "Done.", "content": { "application/json": { "schema": schema } } });
+    set(&mut operation, "responses", json!({ "200": success }));
     operation
 }
 
@@ -113,7 +113,7 @@ pub(super) fn body_name(kind: &Kind, verb: Verb) -> String {
     format!("{}{}", kind.name, verb.name())
 }
 
-fn begun(kind: &Kind, id: &str, summary: &str, description: &str) -> Value {
+fn new_operation(kind: &Kind, id: &str, summary: &str, description: &str) -> Value {
     let mut operation = json!({ "tags": [kind.service], "operationId": id, "summary": summary });
     if !description.is_empty() {
         set(&mut operation, "description", description);
@@ -121,7 +121,7 @@ fn begun(kind: &Kind, id: &str, summary: &str, description: &str) -> Value {
     operation
 }
 
-fn answer(schema: &str, example: Option<Value>) -> Value {
+fn success(schema: &str, example: Option<Value>) -> Value {
     let mut content = json!({ "schema": reference(schema) });
     if let Some(example) = example {
         set(&mut content, "example", example);
@@ -130,13 +130,13 @@ fn answer(schema: &str, example: Option<Value>) -> Value {
 }
 
 /// Adds the responses of errors, and 304 for open paths.
-fn refuse(operation: &mut Value, open: bool, method: &Method) {
+fn add_error_responses(operation: &mut Value, open: bool, method: &Method) {
     let Some(responses) = operation.get_mut("responses") else { return };
     if open {
         set(responses, "304", json!({ "description": "It is still what If-None-Match has the ETag of." }));
     }
-    for refused in REFUSED {
-        let occurs = match refused.status.as_u16() {
+    for response in ERROR_RESPONSES {
+        let occurs = match response.status.as_u16() {
             412 => method != Method::GET,
             413 => [Method::POST, Method::PATCH].contains(method),
             403 => !open,
@@ -145,19 +145,19 @@ fn refuse(operation: &mut Value, open: bool, method: &Method) {
             _ => true,
         };
         if occurs {
-            let response = json!({ "$ref": format!("#/components/responses/{}", refused.name()) });
-            set(responses, refused.status.as_str(), response);
+            let reference = json!({ "$ref": format!("#/components/responses/{}", response.name()) });
+            set(responses, response.status.as_str(), reference);
         }
     }
 }
 
-fn capabilities(held: &str, needs: &[Capability]) -> String {
+fn capabilities(prefix: &str, needs: &[Capability]) -> String {
     let names: Vec<_> = needs.iter().map(|capability| format!("`{}`", capability.name())).collect();
-    if names.is_empty() { String::new() } else { format!("{held} {}.", names.join(" and ")) }
+    if names.is_empty() { String::new() } else { format!("{prefix} {}.", names.join(" and ")) }
 }
 
 /// Returns the description of a service: its kinds and their methods.
-pub(super) fn described(kinds: &[&Kind]) -> String {
+pub(super) fn describe_kinds(kinds: &[&Kind]) -> String {
     let one = |kind: &&Kind| {
         let place = match kind.parent {
             Parent::None => String::new(),

@@ -140,7 +140,7 @@ fn order_by(kind: &Kind) -> Value {
 }
 
 fn mask_example(registered: &Registered) -> Value {
-    let sent = examples::sent(registered);
-    let first = sent.as_object().and_then(|sent| sent.keys().next().cloned());
+    let example = examples::request(registered);
+    let first = example.as_object().and_then(|example| example.keys().next().cloned());
     first.unwrap_or_else(|| "*".to_owned()).into()
 }

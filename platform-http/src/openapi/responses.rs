@@ -8,18 +8,18 @@ use super::schema::reference;
 use crate::status;
 
 /// Error response of operations, with a status and the errors that have it.
-pub(crate) struct Refused {
+pub(crate) struct ErrorResponse {
     /// HTTP status.
     pub(crate) status: StatusCode,
-    what: &'static str,
+    description: &'static str,
     examples: fn() -> Vec<Error>,
 }
 
 /// All error responses, ordered by status.
-pub(crate) const REFUSED: &[Refused] = &[
-    Refused {
+pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
+    ErrorResponse {
         status: StatusCode::BAD_REQUEST,
-        what: "The request breaks a rule, or something stands in its way.",
+        description: "The request breaks a rule, or something stands in its way.",
         examples: || {
             let mut violations = Violations::default();
             violations.add("name", "must match ^[a-z0-9 ._-]{1,}$");
@@ -30,28 +30,28 @@ pub(crate) const REFUSED: &[Refused] = &[
             ]
         },
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::UNAUTHORIZED,
-        what: "There is no token, or none that proves an identity.",
+        description: "There is no token, or none that proves an identity.",
         examples: || vec![Error::unauthenticated("A bearer token is needed")],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::FORBIDDEN,
-        what: "The caller may not do this there, whether or not there is such a resource.",
+        description: "The caller may not do this there, whether or not there is such a resource.",
         examples: || vec![Error::denied()],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::NOT_FOUND,
-        what: "There is no such resource, and the caller may know.",
+        description: "There is no such resource, and the caller may know.",
         examples: || {
             let name = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
             let what = Detail::ResourceInfo { domain: "registry", kind: "Repo", name: name.to_owned() };
             vec![Error::new(Code::NotFound, format!("Repo not found: {name}")).with(what)]
         },
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::CONFLICT,
-        what: "There is one already, or too much changed at once.",
+        description: "There is one already, or too much changed at once.",
         examples: || {
             let busy = Error::new(Code::Aborted, "Too many changes at once; try again");
             let name = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
@@ -62,52 +62,52 @@ pub(crate) const REFUSED: &[Refused] = &[
             ]
         },
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::PRECONDITION_FAILED,
-        what: "The request has a condition that cannot be checked, such as If-Match. Nothing was changed.",
+        description: "The request has a condition that cannot be checked, such as If-Match. Nothing was changed.",
         examples: || {
             let why = "If-Match cannot be checked, because resources have no ETags";
             vec![Error::blocked("CONDITION_NOT_SUPPORTED", why)]
         },
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::PAYLOAD_TOO_LARGE,
-        what: "The body is larger than this server takes.",
+        description: "The body is larger than this server takes.",
         examples: || vec![Error::invalid_field("body", "is larger than 1048576 bytes")],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::URI_TOO_LONG,
-        what: "The path or the query is longer than this server takes.",
+        description: "The path or the query is longer than this server takes.",
         examples: || vec![Error::invalid_field("query", "is longer than 32768 bytes")],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::TOO_MANY_REQUESTS,
-        what: "A limit is reached.",
+        description: "A limit is reached.",
         examples: || vec![Error::new(Code::ResourceExhausted, "The server has no room to write")],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::INTERNAL_SERVER_ERROR,
-        what: "A fault of the server, or damaged data.",
+        description: "A fault of the server, or damaged data.",
         examples: || vec![Error::new(Code::Internal, "Internal error")],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::NOT_IMPLEMENTED,
-        what: "This server has no such thing.",
+        description: "This server has no such thing.",
         examples: || vec![Error::new(Code::Unimplemented, "There is no page to sign in at")],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::SERVICE_UNAVAILABLE,
-        what: "The server cannot answer now.",
+        description: "The server cannot answer now.",
         examples: || vec![Error::new(Code::Unavailable, "The store is not available")],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::GATEWAY_TIMEOUT,
-        what: "The request took too long. What it began may have been done.",
+        description: "The request took too long. What it began may have been done.",
         examples: || vec![Error::new(Code::DeadlineExceeded, "The request took too long")],
     },
 ];
 
-impl Refused {
+impl ErrorResponse {
     /// Returns the name of the response among the components.
     pub(crate) fn name(&self) -> String {
         self.status.canonical_reason().unwrap_or_default().replace(' ', "")
@@ -123,7 +123,7 @@ impl Refused {
             examples.insert(name.to_owned(), json!({ "value": value }));
         }
         json!({
-            "description": self.what,
+            "description": self.description,
             "content": { "application/json": { "schema": reference("Status"), "examples": examples } },
         })
     }
@@ -131,7 +131,7 @@ impl Refused {
 
 /// Returns the response components, which operations reference.
 pub(crate) fn components(service_domain: &str) -> Map<String, Value> {
-    REFUSED.iter().map(|refused| (refused.name(), refused.response(service_domain))).collect()
+    ERROR_RESPONSES.iter().map(|response| (response.name(), response.response(service_domain))).collect()
 }
 
 /// Returns the schemas of errors.
@@ -199,7 +199,7 @@ pub(crate) fn schemas() -> Map<String, Value> {
     }
     let status = json!({
         "type": "object",
-        "description": "Why a request was refused (AIP-193). Branch on the code and on the types of the details.",
+        "description": "Why a request was rejected (AIP-193). Branch on the code and on the types of the details.",
         "properties": {
             "code": { "type": "integer", "minimum": 1, "maximum": 16, "description": "A number of google.rpc.Code." },
             "message": { "type": "string", "description": "For people." },
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn every_code_has_a_documented_status() {
         for code in [Code::InvalidArgument, Code::NotFound, Code::Aborted, Code::DataLoss, Code::DeadlineExceeded] {
-            assert!(REFUSED.iter().any(|refused| refused.status == status::of(code)), "{code:?}");
+            assert!(ERROR_RESPONSES.iter().any(|response| response.status == status::of(code)), "{code:?}");
         }
     }
 

@@ -74,8 +74,8 @@ impl<'k> Schemas<'k> {
 
     /// Returns the schema of a message: a reference if it is a kind in a reply, otherwise an inline schema.
     pub(crate) fn message(&self, fields: &[Field], purpose: For) -> Value {
-        let is_it = |kind: &&&Kind| !fields.is_empty() && same(kind.fields, fields);
-        match self.kinds.iter().find(is_it) {
+        let is_kind = |kind: &&&Kind| !fields.is_empty() && is_same_table(kind.fields, fields);
+        match self.kinds.iter().find(is_kind) {
             Some(kind) if purpose == For::Reply => reference(kind.name),
             _ => self.object(fields, purpose),
         }
@@ -84,23 +84,23 @@ impl<'k> Schemas<'k> {
     /// Returns the schema of a field, with its description and access.
     pub(crate) fn field(&self, field: &Field, purpose: For) -> Value {
         let mut schema = self.of_type(field, &field.ty, purpose);
-        let (mut about, mut writer) = (vec![field.about.to_owned()], "");
+        let (mut about, mut access) = (vec![field.about.to_owned()], "");
         match field.access {
             Access::OutputOnly => set(&mut schema, "readOnly", true),
             // Always null in replies; the contract requires the field to be present.
             Access::InputOnly if purpose == For::Reply => schema = json!({ "type": "null" }),
             Access::InputOnly => set(&mut schema, "writeOnly", true),
-            Access::Immutable => writer = "Set by the create; an update must not change it.",
+            Access::Immutable => access = "Set by the create; an update must not change it.",
             Access::Mutable => {}
         }
         about.extend(schema.get("description").and_then(Value::as_str).map(str::to_owned));
-        about.push(writer.to_owned());
+        about.push(access.to_owned());
         about.retain(|text| !text.is_empty());
         if !about.is_empty() {
             set(&mut schema, "description", about.join(" "));
         }
         if purpose != For::Reply {
-            restrict(&mut schema, field);
+            add_pattern(&mut schema, field);
         }
         schema
     }
@@ -113,7 +113,7 @@ impl<'k> Schemas<'k> {
             }
             (_, ty) => {
                 let mut schema = self.of_type(field, ty, For::Request);
-                restrict(&mut schema, field);
+                add_pattern(&mut schema, field);
                 if field.required && matches!(ty, Type::List(_)) {
                     set(&mut schema, "minItems", 1);
                 }
@@ -125,7 +125,7 @@ impl<'k> Schemas<'k> {
     /// Returns the schema of a field's type or of its elements. Requests include the limits of the field. The limit of
     /// a string is in bytes, which is also an upper limit on its characters.
     fn of_type(&self, field: &Field, ty: &Type, purpose: For) -> Value {
-        let mut schema = self.unbounded(field, ty, purpose);
+        let mut schema = self.unlimited_type(field, ty, purpose);
         if purpose != For::Reply {
             match ty {
                 Type::String => set(&mut schema, "maxLength", field.max_len),
@@ -143,7 +143,7 @@ impl<'k> Schemas<'k> {
         schema
     }
 
-    fn unbounded(&self, field: &Field, ty: &Type, purpose: For) -> Value {
+    fn unlimited_type(&self, field: &Field, ty: &Type, purpose: For) -> Value {
         match ty {
             Type::String => json!({ "type": "string" }),
             Type::Bool => json!({ "type": "boolean" }),
@@ -176,7 +176,7 @@ pub(crate) fn reference(name: &str) -> Value {
 }
 
 /// Adds the field's pattern, to the items of a list or to the schema itself.
-fn restrict(schema: &mut Value, field: &Field) {
+fn add_pattern(schema: &mut Value, field: &Field) {
     if field.pattern.is_empty() {
         return;
     }
@@ -209,7 +209,7 @@ fn exclusions(fields: &[Field]) -> Option<String> {
 }
 
 /// Returns whether two tables are the same, by field names. Addresses cannot be compared, because a constant has none.
-fn same(one: &[Field], other: &[Field]) -> bool {
+fn is_same_table(one: &[Field], other: &[Field]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.name == other.name)
 }
 

@@ -5,7 +5,7 @@
 use platform_core::resources::iam::DirectoryUser;
 use scim_v2::filter::{AttrExp, AttrPath, CompValue, CompareOp, PatchPath, ValFilter};
 
-use super::{Refused, user::SCHEMA};
+use super::{ScimError, user::SCHEMA};
 
 /// Maximum length of a path in bytes; our choice.
 const MAX_PATH: usize = 512;
@@ -13,7 +13,7 @@ const MAX_PATH: usize = 512;
 const ENTERPRISE: &str = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User";
 
 /// Attributes of RFC 7643 section 4.1 that are not stored, in lower case.
-const NOT_KEPT: &[&str] = &[
+const NOT_STORED: &[&str] = &[
     "addresses",
     "entitlements",
     "ims",
@@ -50,7 +50,7 @@ pub(super) enum Target {
     /// Read-only attribute.
     ReadOnly,
     /// Attribute that is not stored.
-    NotKept,
+    NotStored,
 }
 
 impl Target {
@@ -58,8 +58,8 @@ impl Target {
     ///
     /// # Errors
     /// `invalidPath` for a malformed path, and for an unknown attribute.
-    pub(super) fn parse(text: &str) -> Result<Self, Refused> {
-        let invalid = |why: &str| Refused::invalid("invalidPath", format!("the path {why}"));
+    pub(super) fn parse(text: &str) -> Result<Self, ScimError> {
+        let invalid = |why: &str| ScimError::invalid("invalidPath", format!("the path {why}"));
         if text.len() > MAX_PATH {
             return Err(invalid(&format!("must have at most {MAX_PATH} bytes")));
         }
@@ -67,21 +67,21 @@ impl Target {
             return Ok(Self::User);
         }
         if text.eq_ignore_ascii_case(ENTERPRISE) {
-            return Ok(Self::NotKept);
+            return Ok(Self::NotStored);
         }
-        let path: PatchPath = text.parse().map_err(|_| invalid("must be as RFC 7644 section 3.5.2 has it"))?;
+        let path: PatchPath = text.parse().map_err(|_| invalid("must follow RFC 7644 section 3.5.2"))?;
         let (attribute, filter, part) = match path {
             PatchPath::Attr(attribute) => {
                 let part = attribute.sub_attr.clone();
                 (attribute, None, part)
             }
             PatchPath::Value(path) if path.attr.sub_attr.is_some() => {
-                return Err(invalid("must not filter a part of an attribute"));
+                return Err(invalid("must not filter a sub-attribute"));
             }
             PatchPath::Value(path) => (path.attr, Some(path.filter), path.sub_attr),
         };
         match &attribute.uri {
-            Some(schema) if schema.eq_ignore_ascii_case(ENTERPRISE) => return Ok(Self::NotKept),
+            Some(schema) if schema.eq_ignore_ascii_case(ENTERPRISE) => return Ok(Self::NotStored),
             Some(schema) if !schema.eq_ignore_ascii_case(SCHEMA) => return Err(invalid("names an unknown schema")),
             _ => {}
         }
@@ -89,19 +89,19 @@ impl Target {
         let unknown = || Err(invalid("names an unknown attribute"));
         match (name.as_str(), part.as_deref(), filter) {
             ("emails", part, filter) => {
-                if !filter.as_ref().is_none_or(asks_about_addresses) {
+                if !filter.as_ref().is_none_or(uses_address_attributes) {
                     return unknown();
                 }
                 match part {
                     None => Ok(Self::Emails(filter)),
                     Some("value") => Ok(Self::EmailValue(filter)),
-                    Some("type" | "primary" | "display") => Ok(Self::NotKept),
+                    Some("type" | "primary" | "display") => Ok(Self::NotStored),
                     Some(_) => unknown(),
                 }
             }
-            (name, _, _) if NOT_KEPT.contains(&name) => Ok(Self::NotKept),
+            (name, _, _) if NOT_STORED.contains(&name) => Ok(Self::NotStored),
             ("id" | "meta" | "schemas" | "groups", _, _) => Ok(Self::ReadOnly),
-            (_, _, Some(_)) => Err(invalid("filters an attribute that does not have several values")),
+            (_, _, Some(_)) => Err(invalid("filters an attribute that has a single value")),
             ("username", None, None) => Ok(Self::UserName),
             ("externalid", None, None) => Ok(Self::ExternalId),
             ("displayname", None, None) => Ok(Self::DisplayName),
@@ -110,7 +110,7 @@ impl Target {
             ("name", Some("givenname"), None) => Ok(Self::GivenName),
             ("name", Some("familyname"), None) => Ok(Self::FamilyName),
             ("name", Some("formatted" | "middlename" | "honorificprefix" | "honorificsuffix"), None) => {
-                Ok(Self::NotKept)
+                Ok(Self::NotStored)
             }
             _ => unknown(),
         }
@@ -118,7 +118,7 @@ impl Target {
 }
 
 /// Returns whether a filter uses only the attributes of an address.
-fn asks_about_addresses(filter: &ValFilter) -> bool {
+fn uses_address_attributes(filter: &ValFilter) -> bool {
     match filter {
         ValFilter::Attr(AttrExp::Present(path) | AttrExp::Comparison(path, _, _)) => {
             let known = ["value", "type", "primary", "display"];
@@ -126,25 +126,25 @@ fn asks_about_addresses(filter: &ValFilter) -> bool {
                 && path.sub_attr.is_none()
                 && known.iter().any(|known| path.name.eq_ignore_ascii_case(known))
         }
-        ValFilter::Not(inner) => asks_about_addresses(inner),
-        ValFilter::And(all) | ValFilter::Or(all) => all.iter().all(asks_about_addresses),
+        ValFilter::Not(inner) => uses_address_attributes(inner),
+        ValFilter::And(all) | ValFilter::Or(all) => all.iter().all(uses_address_attributes),
     }
 }
 
 /// Returns whether the stored address matches a filter. Its type is `work`, and it is the primary address.
 pub(super) fn is_selected(user: &DirectoryUser, filter: Option<&ValFilter>) -> bool {
-    filter.is_none_or(|filter| passes(&user.email, filter))
+    filter.is_none_or(|filter| matches(&user.email, filter))
 }
 
-fn passes(address: &str, filter: &ValFilter) -> bool {
+fn matches(address: &str, filter: &ValFilter) -> bool {
     match filter {
         ValFilter::Attr(AttrExp::Present(path)) => attribute(address, path).is_some(),
         ValFilter::Attr(AttrExp::Comparison(path, operator, value)) => {
             compares(attribute(address, path), operator, value)
         }
-        ValFilter::Not(inner) => !passes(address, inner),
-        ValFilter::And(all) => all.iter().all(|one| passes(address, one)),
-        ValFilter::Or(all) => all.iter().any(|one| passes(address, one)),
+        ValFilter::Not(inner) => !matches(address, inner),
+        ValFilter::And(all) => all.iter().all(|one| matches(address, one)),
+        ValFilter::Or(all) => all.iter().any(|one| matches(address, one)),
     }
 }
 
@@ -199,17 +199,17 @@ mod tests {
             ("urn:ietf:params:scim:schemas:core:2.0:User:name.familyName", Target::FamilyName),
             ("Name.GivenName", Target::GivenName),
             ("name", Target::Name),
-            ("name.formatted", Target::NotKept),
+            ("name.formatted", Target::NotStored),
             ("username", Target::UserName),
             ("externalId", Target::ExternalId),
             ("displayName", Target::DisplayName),
             ("emails", Target::Emails(None)),
             ("Emails.Value", Target::EmailValue(None)),
-            ("emails.type", Target::NotKept),
-            ("title", Target::NotKept),
-            ("phoneNumbers[type eq \"work\"].value", Target::NotKept),
-            ("urn:ietf:params:scim:schemas:extension:enterprise:2.0:User:manager", Target::NotKept),
-            ("urn:ietf:params:scim:schemas:extension:enterprise:2.0:User", Target::NotKept),
+            ("emails.type", Target::NotStored),
+            ("title", Target::NotStored),
+            ("phoneNumbers[type eq \"work\"].value", Target::NotStored),
+            ("urn:ietf:params:scim:schemas:extension:enterprise:2.0:User:manager", Target::NotStored),
+            ("urn:ietf:params:scim:schemas:extension:enterprise:2.0:User", Target::NotStored),
             ("id", Target::ReadOnly),
             ("meta.created", Target::ReadOnly),
         ] {

@@ -10,7 +10,7 @@ const SCHEMA_OF_SCHEMAS: &str = "urn:ietf:params:scim:schemas:core:2.0:Schema";
 
 /// Discovery endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum About {
+pub(super) enum Discovery {
     Config,
     ResourceTypes,
     UserType,
@@ -18,7 +18,7 @@ pub(super) enum About {
     UserSchema,
 }
 
-impl About {
+impl Discovery {
     /// Finds the discovery endpoint of a path after the provider's uid.
     pub(super) fn find(path: &str) -> Option<Self> {
         match path.split_once('/') {
@@ -32,23 +32,23 @@ impl About {
     }
 
     /// Returns the response body. `base` is the base URL of the directory.
-    pub(super) fn written(self, base: &str) -> Value {
+    pub(super) fn to_json(self, base: &str) -> Value {
         match self {
-            Self::Config => config(base),
-            Self::ResourceTypes => listed(user_type(base)),
+            Self::Config => service_provider_config(base),
+            Self::ResourceTypes => list_of_one(user_type(base)),
             Self::UserType => user_type(base),
-            Self::Schemas => listed(user_schema(base)),
+            Self::Schemas => list_of_one(user_schema(base)),
             Self::UserSchema => user_schema(base),
         }
     }
 }
 
 /// Returns a list response with a single resource.
-fn listed(one: Value) -> Value {
+fn list_of_one(one: Value) -> Value {
     json!({ "schemas": [LIST], "totalResults": 1, "startIndex": 1, "itemsPerPage": 1, "Resources": [one] })
 }
 
-fn config(base: &str) -> Value {
+fn service_provider_config(base: &str) -> Value {
     let (yes, no) = (json!({ "supported": true }), json!({ "supported": false }));
     json!({
         "schemas": [CONFIG],
@@ -61,7 +61,7 @@ fn config(base: &str) -> Value {
         "authenticationSchemes": [{
             "type": "oauthbearertoken",
             "name": "SCIM token",
-            "description": "The token that the identity provider was given, as a bearer token",
+            "description": "The SCIM token of the identity provider, as a bearer token",
         }],
         "meta": { "resourceType": "ServiceProviderConfig", "location": format!("{base}/ServiceProviderConfig") },
     })
@@ -88,8 +88,8 @@ fn user_schema(base: &str) -> Value {
     ] });
     let addresses = json!({ "multiValued": true, "subAttributes": [
         text("value", "The address"),
-        text("type", "What it is used for"),
-        attribute("primary", "boolean", "Whether it is the one to write to", json!({})),
+        text("type", "The purpose of the address"),
+        attribute("primary", "boolean", "Whether it is the primary address", json!({})),
     ] });
     json!({
         "schemas": [SCHEMA_OF_SCHEMAS],
@@ -97,19 +97,19 @@ fn user_schema(base: &str) -> Value {
         "name": "User",
         "description": "A user of the directory",
         "attributes": [
-            attribute("userName", "string", "What the user signs in by, unique in the directory", unique),
-            attribute("externalId", "string", "What the directory calls the user", json!({ "caseExact": true })),
+            attribute("userName", "string", "The name with which the user signs in, unique in the directory", unique),
+            attribute("externalId", "string", "The directory's identifier of the user", json!({ "caseExact": true })),
             attribute("name", "complex", "The parts of the user's name", parts),
-            text("displayName", "The name to show"),
+            text("displayName", "The display name"),
             attribute("active", "boolean", "Whether the user may sign in", json!({})),
-            attribute("emails", "complex", "Mail addresses, of which the primary one is kept", addresses),
+            attribute("emails", "complex", "Mail addresses, of which only the primary one is stored", addresses),
         ],
         "meta": { "resourceType": "Schema", "location": format!("{base}/Schemas/{SCHEMA}") },
     })
 }
 
 /// Returns the definition of an attribute: the most common characteristics, overridden by `overrides`.
-fn attribute(name: &str, ty: &str, description: &str, but: Value) -> Value {
+fn attribute(name: &str, ty: &str, description: &str, overrides: Value) -> Value {
     let mut attribute = json!({
         "name": name,
         "type": ty,
@@ -121,8 +121,8 @@ fn attribute(name: &str, ty: &str, description: &str, but: Value) -> Value {
         "returned": "default",
         "uniqueness": "none",
     });
-    if let (Value::Object(attribute), Value::Object(but)) = (&mut attribute, but) {
-        attribute.extend(but);
+    if let (Value::Object(attribute), Value::Object(overrides)) = (&mut attribute, overrides) {
+        attribute.extend(overrides);
     }
     attribute
 }
@@ -133,15 +133,16 @@ mod tests {
 
     #[test]
     fn what_it_says_of_itself_is_where_it_says_it_is() {
-        let at =
-            |path: &str| About::find(path).unwrap_or_else(|| panic!("{path}")).written("https://api.test/scim/v2/a");
+        let at = |path: &str| {
+            Discovery::find(path).unwrap_or_else(|| panic!("{path}")).to_json("https://api.test/scim/v2/a")
+        };
         for path in ["ServiceProviderConfig", "ResourceTypes/User", &format!("Schemas/{SCHEMA}")] {
             assert_eq!(at(path)["meta"]["location"], format!("https://api.test/scim/v2/a/{path}"));
         }
         assert_eq!(at("ResourceTypes")["Resources"][0], at("ResourceTypes/User"));
         assert_eq!(at("Schemas")["Resources"][0], at(&format!("Schemas/{SCHEMA}")));
         for other in ["", "Schemas/", "Schemas/User", "ResourceTypes/Group", "ServiceProviderConfig/", "Me", "Bulk"] {
-            assert_eq!(About::find(other), None, "{other}");
+            assert_eq!(Discovery::find(other), None, "{other}");
         }
     }
 }
