@@ -85,7 +85,7 @@ impl OpenApi {
                 "securitySchemes": {
                     "bearer": {
                         "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
-                        "description": "A token of this server's issuer, or of one that it trusts.",
+                        "description": "A token of this server's issuer, or of a trusted issuer.",
                     },
                 },
             },
@@ -175,7 +175,7 @@ fn page(kind: &str, plural: &str) -> Value {
             "nextPageToken": { "type": "string", "description": "Absent on the last page." },
             "totalCount": {
                 "type": "string", "format": "int64", "pattern": "^[0-9]+$",
-                "description": "Of all that match and that the caller may see.",
+                "description": "The number of all matching resources that the caller can see.",
             },
             "skipped": {
                 "type": "integer", "format": "int64", "minimum": 0, "description": "The `skip` of the request.",

@@ -43,18 +43,18 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
     let summary = match verb {
         Verb::List => format!("Lists {many}"),
         Verb::Get => format!("Gets {}", with_article(&one)),
-        Verb::Create if without_parent => format!("Creates {} that lies in nothing", with_article(&one)),
+        Verb::Create if without_parent => format!("Creates {} without a parent", with_article(&one)),
         Verb::Create => format!("Creates {}", with_article(&one)),
         Verb::Update => format!("Updates {}", with_article(&one)),
         Verb::Delete => format!("Deletes {}", with_article(&one)),
     };
-    let prefix = match verb {
-        Verb::List => "Shows what lies where the caller holds",
-        Verb::Create => "Needs, at the parent or above,",
-        Verb::Get | Verb::Update | Verb::Delete => "Needs, at the resource or above,",
+    let requires = match verb {
+        Verb::List => "Returns resources where the caller has {}.",
+        Verb::Create => "Requires {} at the parent or an ancestor.",
+        Verb::Get | Verb::Update | Verb::Delete => "Requires {} at the resource or an ancestor.",
     };
     let needs = kind.method(verb).map(|method| method.capabilities).unwrap_or_default();
-    let mut operation = new_operation(kind, &id, &summary, &capabilities(prefix, needs));
+    let mut operation = new_operation(kind, &id, &summary, &capabilities(requires, needs));
 
     let parameters = match verb {
         Verb::List => parameters::of_list(schemas, path, kind),
@@ -74,7 +74,7 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
         Verb::List => success(&list_name(kind), Some(examples::page(registered))),
         Verb::Get | Verb::Create | Verb::Update => success(kind.name, Some((registered.example)())),
         Verb::Delete => json!({
-            "description": "It is gone. The body is `{}` when the Accept header lists `application/json`, and empty \
+            "description": "The resource is deleted. The body is `{}` when the Accept header lists `application/json`, and empty \
                             otherwise.",
             "content": { "application/json": { "schema": { "type": "object" } } },
         }),
@@ -86,10 +86,10 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
 fn action(schemas: &Schemas<'_>, path: &Path<'_>, kind: &Kind, action: &Action) -> Value {
     let description = match action.needs {
         Needs::Nothing => String::new(),
-        Needs::Caller => "Any authenticated caller.".to_owned(),
-        Needs::At(field, needs) => capabilities(&format!("Needs, at the `{field}` or above,"), needs),
-        Needs::Somewhere(needs) => capabilities("Needs, anywhere,", needs),
-        Needs::Narrowed(needs) => capabilities("Shows what lies where the caller holds", needs),
+        Needs::Caller => "Allowed for any authenticated caller.".to_owned(),
+        Needs::At(field, needs) => capabilities(&format!("Requires {{}} at the `{field}` or an ancestor."), needs),
+        Needs::Somewhere(needs) => capabilities("Requires {} in any group.", needs),
+        Needs::Narrowed(needs) => capabilities("Returns resources where the caller has {}.", needs),
     };
     let mut operation = new_operation(kind, action.name, &sentence(action.name), &description);
     set(&mut operation, "parameters", parameters::of_action(schemas, path, action));
@@ -133,7 +133,7 @@ fn success(schema: &str, example: Option<Value>) -> Value {
 fn add_error_responses(operation: &mut Value, open: bool, method: &Method) {
     let Some(responses) = operation.get_mut("responses") else { return };
     if open {
-        set(responses, "304", json!({ "description": "It is still what If-None-Match has the ETag of." }));
+        set(responses, "304", json!({ "description": "The response still has the ETag in If-None-Match." }));
     }
     for response in ERROR_RESPONSES {
         let occurs = match response.status.as_u16() {
@@ -151,9 +151,10 @@ fn add_error_responses(operation: &mut Value, open: bool, method: &Method) {
     }
 }
 
-fn capabilities(prefix: &str, needs: &[Capability]) -> String {
+/// Returns a description of the required capabilities, which replace `{}` in the text.
+fn capabilities(text: &str, needs: &[Capability]) -> String {
     let names: Vec<_> = needs.iter().map(|capability| format!("`{}`", capability.name())).collect();
-    if names.is_empty() { String::new() } else { format!("{prefix} {}.", names.join(" and ")) }
+    if names.is_empty() { String::new() } else { text.replace("{}", &names.join(" and ")) }
 }
 
 /// Returns the description of a service: its kinds and their methods.
@@ -162,7 +163,7 @@ pub(super) fn describe_kinds(kinds: &[&Kind]) -> String {
         let place = match kind.parent {
             Parent::None => String::new(),
             Parent::Group => " in a group".to_owned(),
-            Parent::GroupOrNone => " in a group, or in none".to_owned(),
+            Parent::GroupOrNone => " in a group, or without a parent".to_owned(),
             Parent::Of(parent) | Parent::Sole(parent) => format!(" of {}", with_article(&words(parent))),
             Parent::Singleton(parent, _) => format!(" of each {}", words(parent)),
         };

@@ -14,7 +14,7 @@ use super::{
 use crate::routes::Path;
 
 /// Format of uids in paths.
-const IN_PATHS: &str = "A uid; its slashes are sent as `%2F`.";
+const IN_PATHS: &str = "A uid, with its slashes encoded as `%2F`.";
 
 /// Returns the parameters of a list: path variables, parameters common to all lists, and parameters of the kind.
 pub(super) fn of_list(schemas: &Schemas<'_>, path: &Path<'_>, kind: &'static Kind) -> Vec<Value> {
@@ -37,12 +37,12 @@ pub(super) fn of_resource(path: &Path<'_>, verb: Verb, registered: &Registered) 
         let example = examples::uid_in_path(registered, verb);
         let mut schema = json!({ "type": "string", "minLength": 1 });
         let mut description = match verb {
-            Verb::Create => "The parent's uid; its slashes are sent as `%2F`.",
+            Verb::Create => "The parent's uid, with its slashes encoded as `%2F`.",
             _ => IN_PATHS,
         };
         match (verb, kind.parent) {
             (Verb::Create, Parent::GroupOrNone) => {
-                description = "The parent: its uid, the end of one, or its name; slashes are sent as `%2F`.";
+                description = "The parent: its uid, the end of its uid, or its name, with slashes encoded as `%2F`.";
             }
             (_, Parent::None) => {}
             _ => set(&mut schema, "pattern", UID_PATTERN),
@@ -55,8 +55,8 @@ pub(super) fn of_resource(path: &Path<'_>, verb: Verb, registered: &Registered) 
     if verb == Verb::Update {
         parameters.push(json!({
             "name": "updateMask", "in": "query", "example": mask_example(registered),
-            "description": "The fields to set, with commas between them, dotted into messages; `*` for all. Without \
-                            it, those that the body has.",
+            "description": "The fields to set, separated by commas, with dots for nested fields; `*` for all fields. \
+                            Defaults to the fields in the body.",
             "schema": { "type": "string" },
         }));
     }
@@ -134,7 +134,7 @@ fn order_by(kind: &Kind) -> Value {
     json!({
         "name": "order_by", "in": "query", "example": format!("{first} desc"),
         "description": "A field to order by, in camelCase or snake_case, optionally followed by ` asc` or ` desc`. \
-                        Without it, lists have the kind's own order.",
+                        Defaults to the kind's own order.",
         "schema": { "type": "string", "pattern": format!("^ *(({})( +(asc|desc))? *)?$", spelled.join("|")) },
     })
 }

@@ -19,7 +19,7 @@ pub(crate) struct ErrorResponse {
 pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
     ErrorResponse {
         status: StatusCode::BAD_REQUEST,
-        description: "The request breaks a rule, or something stands in its way.",
+        description: "The request is invalid, or a precondition of the operation is not met.",
         examples: || {
             let mut violations = Violations::default();
             violations.add("name", "must match ^[a-z0-9 ._-]{1,}$");
@@ -32,17 +32,17 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
     },
     ErrorResponse {
         status: StatusCode::UNAUTHORIZED,
-        description: "There is no token, or none that proves an identity.",
+        description: "The bearer token is missing or invalid.",
         examples: || vec![Error::unauthenticated("A bearer token is needed")],
     },
     ErrorResponse {
         status: StatusCode::FORBIDDEN,
-        description: "The caller may not do this there, whether or not there is such a resource.",
+        description: "The caller does not have the required capability, whether or not the resource exists.",
         examples: || vec![Error::denied()],
     },
     ErrorResponse {
         status: StatusCode::NOT_FOUND,
-        description: "There is no such resource, and the caller may know.",
+        description: "The resource does not exist, and the caller is allowed to know.",
         examples: || {
             let name = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
             let what = Detail::ResourceInfo { domain: "registry", kind: "Repo", name: name.to_owned() };
@@ -51,7 +51,7 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
     },
     ErrorResponse {
         status: StatusCode::CONFLICT,
-        description: "There is one already, or too much changed at once.",
+        description: "The resource already exists, or too many changes were made at once.",
         examples: || {
             let busy = Error::new(Code::Aborted, "Too many changes at once; try again");
             let name = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
@@ -64,7 +64,7 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
     },
     ErrorResponse {
         status: StatusCode::PRECONDITION_FAILED,
-        description: "The request has a condition that cannot be checked, such as If-Match. Nothing was changed.",
+        description: "The request has a precondition that cannot be checked, such as If-Match. Nothing was changed.",
         examples: || {
             let why = "If-Match cannot be checked, because resources have no ETags";
             vec![Error::blocked("CONDITION_NOT_SUPPORTED", why)]
@@ -72,37 +72,42 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
     },
     ErrorResponse {
         status: StatusCode::PAYLOAD_TOO_LARGE,
-        description: "The body is larger than this server takes.",
+        description: "The body exceeds the size limit of this server.",
         examples: || vec![Error::invalid_field("body", "is larger than 1048576 bytes")],
     },
     ErrorResponse {
         status: StatusCode::URI_TOO_LONG,
-        description: "The path or the query is longer than this server takes.",
+        description: "The path or the query exceeds the length limit of this server.",
         examples: || vec![Error::invalid_field("query", "is longer than 32768 bytes")],
     },
     ErrorResponse {
         status: StatusCode::TOO_MANY_REQUESTS,
-        description: "A limit is reached.",
+        description: "A limit was exceeded.",
         examples: || vec![Error::new(Code::ResourceExhausted, "The server has no room to write")],
     },
     ErrorResponse {
         status: StatusCode::INTERNAL_SERVER_ERROR,
-        description: "A fault of the server, or damaged data.",
+        description: "A server fault, or damaged data.",
         examples: || vec![Error::new(Code::Internal, "Internal error")],
     },
     ErrorResponse {
         status: StatusCode::NOT_IMPLEMENTED,
-        description: "This server has no such thing.",
-        examples: || vec![Error::new(Code::Unimplemented, "There is no page to sign in at")],
+        description: "This server does not support the operation.",
+        examples: || {
+            vec![Error::new(
+                Code::Unimplemented,
+                "Browser sign-in is not supported, so headless sessions are not available",
+            )]
+        },
     },
     ErrorResponse {
         status: StatusCode::SERVICE_UNAVAILABLE,
-        description: "The server cannot answer now.",
+        description: "The server is temporarily unavailable.",
         examples: || vec![Error::new(Code::Unavailable, "The store is not available")],
     },
     ErrorResponse {
         status: StatusCode::GATEWAY_TIMEOUT,
-        description: "The request took too long. What it began may have been done.",
+        description: "The request took too long. Its changes may still have been made.",
         examples: || vec![Error::new(Code::DeadlineExceeded, "The request took too long")],
     },
 ];
@@ -141,29 +146,29 @@ pub(crate) fn schemas() -> Map<String, Value> {
     for (name, what, fields) in [
         (
             "ErrorInfo",
-            "What happened, for programs. Every error begins with one.",
+            "The reason of the error, for programs. It is the first detail of every error.",
             json!({
-                "reason": { "type": "string", "description": "The code's name.", "examples": ["INVALID_ARGUMENT"] },
+                "reason": { "type": "string", "description": "The name of the code.", "examples": ["INVALID_ARGUMENT"] },
                 "domain": {
                     "type": "string", "examples": ["iam.platform.local"],
-                    "description": "The part of the API, a dot and the installation's service domain; the latter alone \
-                                    for a path that is none.",
+                    "description": "The domain of the API, a dot and the installation's service domain; only the service \
+                                    domain for an unknown path.",
                 },
             }),
         ),
         (
             "BadRequest",
-            "Every rule that the request breaks.",
-            json!({ "fieldViolations": items("Each rule, in the order in which they were found.", &["field", "description"]) }),
+            "All rules that the request violates.",
+            json!({ "fieldViolations": items("The violated rules, in the order in which they were found.", &["field", "description"]) }),
         ),
         (
             "PreconditionFailure",
-            "What stands in the way.",
-            json!({ "violations": items("Each thing.", &["type", "description"]) }),
+            "The preconditions that are not met.",
+            json!({ "violations": items("The preconditions.", &["type", "description"]) }),
         ),
         (
             "ResourceInfo",
-            "What was not found, or is already there.",
+            "The resource that does not exist, or already exists.",
             json!({
                 "resourceType": {
                     "type": "string", "examples": ["registry.platform.local/Repo"],
@@ -171,16 +176,16 @@ pub(crate) fn schemas() -> Map<String, Value> {
                 },
                 "resourceName": {
                     "type": "string",
-                    "description": "Its uid, or the name that was asked for; empty where neither may be told.",
+                    "description": "Its uid, or the requested name; empty if the caller is not allowed to know either.",
                 },
             }),
         ),
         (
             "RetryInfo",
-            "When to try again.",
+            "The delay after which to retry.",
             json!({ "retryDelay": {
                 "type": "string", "pattern": "^[0-9]+\\.[0-9]{3}s$", "examples": ["0.100s"],
-                "description": "How long to wait, in seconds.",
+                "description": "The delay in seconds.",
             } }),
         ),
     ] {
@@ -199,10 +204,10 @@ pub(crate) fn schemas() -> Map<String, Value> {
     }
     let status = json!({
         "type": "object",
-        "description": "Why a request was rejected (AIP-193). Branch on the code and on the types of the details.",
+        "description": "The reason why a request was rejected (AIP-193). Branch on the code and on the types of the details.",
         "properties": {
             "code": { "type": "integer", "minimum": 1, "maximum": 16, "description": "A number of google.rpc.Code." },
-            "message": { "type": "string", "description": "For people." },
+            "message": { "type": "string", "description": "The error message, for people." },
             "details": {
                 "type": "array", "minItems": 1, "items": { "oneOf": details },
                 "description": "Typed details, of which the first is the ErrorInfo.",
@@ -216,9 +221,9 @@ pub(crate) fn schemas() -> Map<String, Value> {
 
 fn items(what: &str, names: &[&str]) -> Value {
     let about = |name: &str| match name {
-        "field" => "The path of the field in camelCase, dotted into messages.",
+        "field" => "The path of the field in camelCase, with dots for nested fields.",
         "type" => "A constant for programs, such as `RESOURCE_NOT_EMPTY`.",
-        _ => "The rule, or what stands in the way, for people.",
+        _ => "The violated rule or precondition, for people.",
     };
     let property = |name: &&str| ((*name).to_owned(), json!({ "type": "string", "description": about(name) }));
     let properties: Map<_, _> = names.iter().map(property).collect();

@@ -90,7 +90,7 @@ impl<'k> Schemas<'k> {
             // Always null in replies; the contract requires the field to be present.
             Access::InputOnly if purpose == For::Reply => schema = json!({ "type": "null" }),
             Access::InputOnly => set(&mut schema, "writeOnly", true),
-            Access::Immutable => access = "Set by the create; an update must not change it.",
+            Access::Immutable => access = "Set on create; cannot be changed by an update.",
             Access::Mutable => {}
         }
         about.extend(schema.get("description").and_then(Value::as_str).map(str::to_owned));
@@ -154,7 +154,7 @@ impl<'k> Schemas<'k> {
             Type::Duration => json!({ "type": "string", "pattern": "^-?[0-9]{1,12}(\\.[0-9]{1,9})?s$" }),
             Type::Enum(names) => json!({ "type": "string", "enum": names }),
             Type::Capability => reference("Capability"),
-            Type::FieldMask => json!({ "type": "string", "description": "Paths, with commas between them." }),
+            Type::FieldMask => json!({ "type": "string", "description": "Field paths, separated by commas." }),
             Type::Message(fields) => self.message(fields, purpose),
             Type::List(element) => json!({ "type": "array", "items": self.of_type(field, element, purpose) }),
             Type::Map(element) => {
@@ -167,7 +167,7 @@ impl<'k> Schemas<'k> {
 /// Returns the enum of capabilities.
 pub(crate) fn capability() -> Value {
     let all: Vec<_> = Capability::all().map(Capability::id).collect();
-    json!({ "type": "string", "description": "One thing that a role allows.", "enum": all })
+    json!({ "type": "string", "description": "A capability, which roles grant.", "enum": all })
 }
 
 /// Returns a reference to a schema component.
@@ -204,7 +204,8 @@ fn exclusions(fields: &[Field]) -> Option<String> {
             None => groups.push((oneof, vec![name])),
         }
     }
-    let text: Vec<_> = groups.iter().map(|(_, names)| format!("At most one of {} is set.", names.join(", "))).collect();
+    let text: Vec<_> =
+        groups.iter().map(|(_, names)| format!("At most one of {} can be set.", names.join(", "))).collect();
     (!text.is_empty()).then(|| text.join(" "))
 }
 
@@ -255,7 +256,7 @@ mod tests {
     #[test]
     fn a_field_says_who_sets_it_and_a_message_what_excludes_what() {
         let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Reply);
-        assert_eq!(schema["description"], "At most one of `one`, `two` is set.");
+        assert_eq!(schema["description"], "At most one of `one`, `two` can be set.");
         let size = &schema["properties"]["size"];
         assert_eq!((&size["readOnly"], &size["type"]), (&json!(true), &json!("string")));
         let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Request);
