@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_and_what_it_loads_are_there_and_nothing_else() {
+    fn only_the_page_and_its_files_are_served() {
         let docs = Docs::new("/docs", "/openapi.json");
         for (path, kind) in [
             ("/", "text/html; charset=utf-8"),

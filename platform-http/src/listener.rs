@@ -162,6 +162,7 @@ where
             }
         }
     }
+    // Closes the listening socket and tells all connections to finish.
     drop((tcp, stop));
     // Every connection holds a permit until it ends.
     let all_ended = permits.acquire_many(limits.connections);
@@ -193,7 +194,9 @@ fn charge_connection(peer: Peer, shares: &Shares) -> Option<Charge> {
 
 fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
+    // No `header_read_timeout`: this module has its own timers. The library panics if the buffer is below 8 KiB.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.head.max(8 << 10));
+    // Setting the number, even to the library's default, moves the headers from its stack to the heap.
     if limits.headers != Limits::default().headers {
         builder.http1().max_headers(limits.headers);
     }
@@ -243,7 +246,9 @@ async fn connection<I, S, R>(
             },
         }
     }
+    // The connection is idle or the server stops: finish the open requests, within the drain time.
     connection.as_mut().graceful_shutdown();
+    // At most a quarter of the drain time, so that a client that does not read cannot use up all of it.
     let stall_timeout = limits.write_time.min(limits.drain_time / STALL_CHECKS);
     let mut stall_check = interval(stall_timeout / STALL_CHECKS);
     let end = Instant::now() + limits.drain_time;

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_is_routed_to_what_it_says_and_every_route_is_an_operation() {
+    fn operations_and_routes_match_in_both_directions() {
         let (document, routes) = (document(), Routes::of(KINDS).unwrap());
         let mut documented = 0;
         for (path, methods) in document["paths"].as_object().unwrap() {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_by_hand_is_routed_too() {
+    fn hand_written_operations_are_routed() {
         let paths = |part| serde_json::from_str::<Value>(part).unwrap()["paths"].as_object().unwrap().clone();
         for (path, methods) in paths(TOKENS) {
             let endpoint = tokens::Endpoint::find(&path).unwrap_or_else(|| panic!("{path}"));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn operation_ids_and_references_are_sound() {
+    fn operation_ids_are_unique_and_references_resolve() {
         let document = document();
         let mut ids: Vec<_> = find(&document, "operationId");
         let all = ids.len();

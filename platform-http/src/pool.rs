@@ -93,6 +93,7 @@ impl Offload for Pool {
     fn run<'a>(&'a self, share: &'a str, work: Work) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let slot = self.slot(share).ok_or_else(Error::exhausted)?;
+            // Acquired before the thread, so that queued jobs do not occupy blocking threads.
             let processor = Arc::clone(&self.processors).acquire_owned().await.map_err(Error::internal)?;
             let job = move || {
                 work();
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_organization_has_its_share_of_the_queue_and_the_others_theirs() {
+    async fn one_organization_cannot_use_the_whole_queue() {
         let pool = Arc::new(Pool::with_processors(PoolBounds { all: 3, share: 2 }, 3));
         let spawn = |share: &'static str| {
             let (release, wait) = mpsc::channel::<()>();
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_whose_request_has_gone_keeps_its_place_until_it_is_done() {
+    async fn work_of_a_dropped_request_keeps_its_slot_until_it_is_done() {
         let pool = Arc::new(Pool::new(PoolBounds { all: 1, share: 1 }));
         let (release, wait) = mpsc::channel::<()>();
         let (started, has_started) = mpsc::channel::<()>();

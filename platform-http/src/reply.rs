@@ -192,8 +192,8 @@ impl Refusal {
     }
 
     /// Returns 414 for a path or query.
-    pub(crate) fn too_long(what: &str, most: usize) -> Self {
-        let error = Error::invalid_field(what, format!("is longer than {most} bytes"));
+    pub(crate) fn too_long(field: &str, most: usize) -> Self {
+        let error = Error::invalid_field(field, format!("is longer than {most} bytes"));
         Self { error, status: StatusCode::URI_TOO_LONG, allow: None }
     }
 
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_always_has_its_array_total_and_skipped_and_a_token_only_when_there_is_a_next() {
+    fn a_page_has_array_total_and_skipped_and_a_token_only_if_there_is_a_next_page() {
         assert_eq!(text(list("repos", &page(&[], None))), r#"{"repos":[],"totalCount":"7","skipped":2}"#);
         assert_eq!(
             text(list("repos", &page(&[r#"{"uid":"a"}"#, r#"{"uid":"b"}"#], Some("Cqo-_=")))),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delete_answers_an_object_to_clients_that_ask_for_json_and_nothing_to_others() {
+    fn a_delete_returns_an_object_only_to_clients_that_accept_json() {
         for (accept, body) in [
             (&[][..], ""),
             (&["*/*"], ""),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_ours_tells_the_client_nothing() {
+    fn a_server_fault_reveals_nothing_to_the_client() {
         let reply = Refusal::from(Error::internal("secret")).into_reply("platform.test");
         assert_eq!(reply.status(), StatusCode::INTERNAL_SERVER_ERROR);
         let body = text(reply);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_carry_the_headers_that_http_asks_for() {
+    fn errors_have_the_headers_that_http_requires() {
         let reply = Refusal::from(Error::unauthenticated("no")).into_reply("platform.test");
         assert_eq!(reply.headers()[WWW_AUTHENTICATE], "Bearer");
         let busy = Error::new(Code::Unavailable, "busy").with(Detail::RetryInfo { millis: 100 });

@@ -323,6 +323,7 @@ where
             continue;
         }
         let size = data.remaining();
+        // A body in a single frame, the common case, is returned without copying it.
         if first.is_empty() {
             first = data.copy_to_bytes(size);
         } else {
@@ -367,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_read_with_its_scheme_or_bare_and_only_once() {
+    fn a_token_is_accepted_with_its_scheme_or_bare_but_only_once() {
         for (values, token) in [
             (&[][..], Ok(None)),
             (&["Bearer abc"], Ok(Some("abc"))),
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_is_given_once_in_either_spelling() {
+    fn a_mask_is_accepted_once_in_either_spelling() {
         for (query, mask) in [
             ("", Ok(None)),
             ("updateMask=", Ok(None)),
@@ -417,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_may_stand_in_the_body_too_if_it_says_the_same() {
+    fn a_path_variable_can_be_repeated_in_the_body_with_the_same_value() {
         for (body, fits) in [
             (serde_json::json!({}), true),
             (serde_json::json!({ "groupUid": "a" }), true),

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn every_path_means_one_method_of_one_kind() {
+    fn every_path_is_routed_to_one_method_of_one_kind() {
         let (get, post, patch, delete) = (Method::GET, Method::POST, Method::PATCH, Method::DELETE);
         for (method, path, says) in [
             (&get, "/registry/v2/repos", "ListRepo []"),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn two_methods_of_one_path_are_refused_when_routes_are_made() {
+    fn two_methods_with_the_same_path_are_rejected() {
         let twice: Vec<_> = KINDS.iter().chain(KINDS).copied().collect();
         assert!(Routes::of(&twice).unwrap_err().to_string().contains("same path"));
     }

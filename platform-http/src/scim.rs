@@ -302,6 +302,7 @@ impl Directory<'_> {
         id: &str,
         change: impl Fn(DirectoryUser) -> Result<DirectoryUser, ScimError>,
     ) -> Result<Reply, ScimError> {
+        // The platform's callback can only return platform errors, so a SCIM error is passed around it.
         let refused = Mutex::new(None);
         let change = |stored| {
             change(stored).map_err(|found| {
@@ -346,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_has_the_providers_uid_and_what_is_asked_of_it() {
+    fn a_path_consists_of_the_uid_of_the_provider_and_an_endpoint() {
         let provider = format!("{}/{}", "a".repeat(40), "b".repeat(16));
         let found = |rest: &str| {
             find(&format!("{provider}{rest}")).map(|(uid, endpoint)| format!("{} {endpoint:?}", uid == provider))
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_an_equation_of_a_name_or_an_external_id() {
+    fn a_filter_compares_a_user_name_or_an_external_id() {
         let named = |text: &str| Some(DirectoryUsers::Named(text.to_owned()));
         for (text, expected) in [
             (r#"userName eq "ada@example.com""#, named("ada@example.com")),

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_matches_the_paths_of_its_shape() {
+    fn a_template_matches_paths_of_its_form() {
         for (template, path, captured) in [
             ("repos", "repos", Some(vec![])),
             ("repos", "repos/", None),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_documented_with_its_variables_by_name() {
+    fn a_template_is_documented_with_the_names_of_its_variables() {
         for (template, path, greedy) in [
             ("repos", "repos", &[][..]),
             ("groups:lookupGroup", "groups:lookupGroup", &[]),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_and_literals_come_before_what_is_greedy() {
+    fn verbs_and_literals_take_precedence_over_greedy_variables() {
         let mut templates = [
             "repos/{uid=**}",
             "repos/{uid=**}/readme",
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_is_refused() {
+    fn an_invalid_template_is_rejected() {
         for text in ["", "{uid=**}", "a//b", "a/{x=**}/{y=**}", "a/{x=b/*}", "a/x{y}", "/a", "a/**"] {
             assert!(Template::parse(text).is_err(), "{text}");
         }

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_path_is_for_one_thing_and_has_its_methods() {
+    fn each_path_has_one_endpoint_with_its_methods() {
         for (path, endpoint, methods) in [
             ("/sts/exchange", Some(Endpoint::Exchange), "GET, POST, HEAD, OPTIONS"),
             ("/sts/exchange_refresh_token", Some(Endpoint::Refresh), "POST, OPTIONS"),

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_addresses_of_one_network_are_one_and_mapped_addresses_are_ipv4() {
+    fn an_ipv6_network_is_one_address_and_mapped_addresses_are_ipv4() {
         assert_eq!(address("2001:db8:1:2::1"), address("2001:db8:1:2:ffff::2"));
         assert_ne!(address("2001:db8:1:2::1"), address("2001:db8:1:3::1"));
         assert_eq!(address("::ffff:192.0.2.1"), address("192.0.2.1"));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_apply_to_clients_and_to_the_loopback_only_where_asked_for() {
+    fn limits_apply_to_clients_and_optionally_to_loopback_addresses() {
         let peer = |ip: &str, loopback| Peer::of(ip.parse().unwrap(), &limits(loopback));
         assert_eq!(peer("127.0.0.1", false), Peer::Exempt);
         assert_eq!(peer("::1", false), Peer::Exempt);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forwarded_connection_is_of_its_source_or_else_of_its_proxy() {
+    fn a_forwarded_connection_is_accounted_to_its_source_or_else_to_its_proxy() {
         for (source, expected) in [
             (Some("198.51.100.1"), Peer::Client(address("198.51.100.1").unwrap())),
             (Some("2001:db8:1:2::7"), Peer::Client(address("2001:db8:1:2::").unwrap())),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_trusted_proxies_the_right_most_untrusted_hop_counts() {
+    fn requests_from_trusted_proxies_are_accounted_to_the_right_most_untrusted_hop() {
         for (peer, headers, expected) in [
             ("192.0.2.1", &[("x-forwarded-for", "198.51.100.1")][..], "192.0.2.1"),
             ("127.0.0.1", &[("x-forwarded-for", "198.51.100.1")], ""),

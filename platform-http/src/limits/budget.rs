@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn one_holder_has_its_share_and_all_have_the_total() {
+    fn one_holder_is_limited_to_its_share_and_all_to_the_total() {
         let budget = Budget::new(10, 4);
         let mut charges: Vec<_> = (0..3).map(|n| budget.charge(Some(holder(n)))).collect();
         assert!(charges.iter_mut().all(|charge| charge.take(3)));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_may_have_several_holders_or_none() {
+    fn a_charge_can_have_several_holders_or_none() {
         let budget = Budget::new(100, 4);
         let (mut one, mut other) = (budget.charge(Some(holder(1))), budget.charge(Some(holder(2))));
         let caller = || Holder::Caller(Uid::opaque("a"));

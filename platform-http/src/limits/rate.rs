@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_key_has_its_burst_and_is_told_when_to_come_again() {
+    fn each_key_has_its_own_burst_and_errors_have_a_retry_delay() {
         let rate = Rate { every: Duration::from_secs(3600), burst: NonZeroU32::new(3).unwrap() };
         let rates = Rates::new(Some(rate));
         for key in [1, 2] {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_key_has_its_own_rate_in_place_of_that_of_the_others() {
+    fn a_key_can_override_the_common_rate() {
         let hourly = |burst| Rate { every: Duration::from_secs(3600), burst: NonZeroU32::new(burst).unwrap() };
         let passed = |rates: &Rates<u8>, key: u8| (0..10).take_while(|_| rates.check(&key).is_ok()).count();
         let overrides = HashMap::from([(1, hourly(5)), (2, hourly(1))]);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_of_keys_is_bounded() {
+    fn the_number_of_cached_keys_is_bounded() {
         let rate = Rate { every: Duration::from_secs(3600), burst: NonZeroU32::MIN };
         let rates = Rates::new(Some(rate));
         (0..10 * MAX_KEYS).for_each(|key| rates.check(&key).unwrap());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_a_number_a_second_and_perhaps_a_burst() {
+    fn a_rate_is_a_number_per_second_with_an_optional_burst() {
         let rate = |text: &str| text.parse::<Rate>().map(|rate| (rate.every.as_micros(), rate.burst.get()));
         assert_eq!(rate("50:500"), Ok((20_000, 500)));
         assert_eq!(rate("10"), Ok((100_000, 10)));

@@ -317,6 +317,7 @@ impl<R: Body> Body for TrackedBody<R> {
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame.map_data(|data| {
                 let bytes = data.remaining();
                 pending.charge_chunk(bytes);
+                // From here on the chunk owns the charge, and releases it on drop.
                 Chunk { data, bytes, exchange: Arc::clone(&pending.exchange) }
             })))),
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error))),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_is_read_however_it_is_split_and_nothing_behind_it() {
+    async fn a_header_is_read_in_any_fragmentation_and_nothing_after_it() {
         let v4 = [SIGNATURE, &[0x21, 0x11, 0, 12, 198, 51, 100, 7, 192, 0, 2, 1, 1, 2, 0, 80]].concat();
         // A vendor-specific type with three bytes.
         let with_more =
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_has_a_bound() {
+    async fn a_header_has_a_maximum_length() {
         let header = |length: usize| {
             let fixed = [SIGNATURE, &[0x21, 0x11], &u16::try_from(length).unwrap().to_be_bytes()].concat();
             [fixed, vec![0; length]].concat()
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_a_header_is_refused_with_its_reason() {
+    async fn an_invalid_header_is_rejected_with_a_reason() {
         for (bytes, reason) in [
             (&b"PROXY TCP4 198.51.100.7 192.0.2.1 258 80\r\n"[..], "version 1"),
             (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "not a PROXY protocol header"),

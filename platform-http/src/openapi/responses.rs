@@ -143,7 +143,7 @@ pub(crate) fn components(service_domain: &str) -> Map<String, Value> {
 pub(crate) fn schemas() -> Map<String, Value> {
     let mut schemas = Map::new();
     let mut details = Vec::new();
-    for (name, what, fields) in [
+    for (name, description, fields) in [
         (
             "ErrorInfo",
             "The reason of the error, for programs. It is the first detail of every error.",
@@ -197,7 +197,7 @@ pub(crate) fn schemas() -> Map<String, Value> {
         schemas.insert(
             name.to_owned(),
             json!({
-                "type": "object", "description": what, "properties": properties, "required": required,
+                "type": "object", "description": description, "properties": properties, "required": required,
             }),
         );
         details.push(reference(name));
@@ -219,7 +219,7 @@ pub(crate) fn schemas() -> Map<String, Value> {
     schemas
 }
 
-fn items(what: &str, names: &[&str]) -> Value {
+fn items(description: &str, names: &[&str]) -> Value {
     let about = |name: &str| match name {
         "field" => "The path of the field in camelCase, with dots for nested fields.",
         "type" => "A constant for programs, such as `RESOURCE_NOT_EMPTY`.",
@@ -228,7 +228,7 @@ fn items(what: &str, names: &[&str]) -> Value {
     let property = |name: &&str| ((*name).to_owned(), json!({ "type": "string", "description": about(name) }));
     let properties: Map<_, _> = names.iter().map(property).collect();
     json!({
-        "type": "array", "description": what,
+        "type": "array", "description": description,
         "items": {
             "type": "object", "properties": properties, "required": names,
         },
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_status_has_examples_of_its_own() {
+    fn each_status_has_examples() {
         for (name, response) in components("platform.test") {
             let examples = response["content"]["application/json"]["examples"].as_object().unwrap();
             assert!(!examples.is_empty(), "{name}");

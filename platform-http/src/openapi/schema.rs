@@ -228,7 +228,7 @@ mod tests {
     ];
 
     #[test]
-    fn each_purpose_has_the_fields_that_it_may_and_must_have() {
+    fn each_purpose_has_its_allowed_and_required_fields() {
         let of = |purpose| {
             let schema = Schemas::of(std::iter::empty()).object(FIELDS, purpose);
             let names: Vec<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
@@ -241,20 +241,20 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_may_have_more_than_it_is_known_to_have_and_a_request_may_not() {
+    fn replies_allow_additional_properties_and_requests_do_not() {
         let of = |purpose| Schemas::of(std::iter::empty()).object(FIELDS, purpose)["additionalProperties"].clone();
         assert_eq!((of(For::Reply), of(For::Request), of(For::Update)), (Value::Null, false.into(), false.into()));
     }
 
     #[test]
-    fn what_is_only_put_in_is_null_in_replies_that_always_have_it() {
+    fn an_input_only_field_that_is_always_written_is_null_in_replies() {
         const TTL: &[Field] = &[Field::new("ttl", Type::Duration).input_only().always()];
         let schema = Schemas::of(std::iter::empty()).object(TTL, For::Reply);
         assert_eq!((&schema["required"], &schema["properties"]["ttl"]["type"]), (&json!(["ttl"]), &json!("null")));
     }
 
     #[test]
-    fn a_field_says_who_sets_it_and_a_message_what_excludes_what() {
+    fn fields_document_their_access_and_messages_their_exclusive_fields() {
         let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Reply);
         assert_eq!(schema["description"], "At most one of `one`, `two` can be set.");
         let size = &schema["properties"]["size"];
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_callers_send_has_the_bounds_of_its_field_and_what_they_get_has_none() {
+    fn requests_document_the_limits_of_fields_and_replies_do_not() {
         const BOUNDED: &[Field] = &[
             Field::strings("tags").max_len(5).max_items(3).distinct(),
             Field::string_map("labels").max_len(7).max_items(2),

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_says_of_itself_is_where_it_says_it_is() {
+    fn every_discovery_document_is_at_its_location() {
         let at = |path: &str| {
             Discovery::find(path).unwrap_or_else(|| panic!("{path}")).to_json("https://api.test/scim/v2/a")
         };

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_attributes_and_schemas_are_of_either_case() {
+    fn names_of_attributes_and_schemas_are_case_insensitive() {
         for (text, target) in [
             ("active", Target::Active),
             ("ACTIVE", Target::Active),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_path_of_a_user_is_an_invalid_path() {
+    fn malformed_paths_and_unknown_attributes_are_invalid_paths() {
         let deep = format!("emails[{}type eq \"work\"{}]", "(".repeat(100), ")".repeat(100));
         let long = format!("emails[type eq \"{}\"]", "x".repeat(600));
         let bracketed = "(".repeat(100_000);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_selects_the_address_that_is_kept_or_not() {
+    fn a_filter_matches_the_stored_address_or_not() {
         let user = DirectoryUser { email: "ada@example.com".to_owned(), ..DirectoryUser::default() };
         let selects = |filter: &str| match Target::parse(&format!("emails[{filter}]")) {
             Ok(Target::Emails(filter)) => is_selected(&user, filter.as_ref()),

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_read_with_what_is_kept_and_is_active_unless_said_otherwise() {
+    fn a_user_is_read_with_its_stored_attributes_and_is_active_by_default() {
         let ada = user();
         assert!(ada.active && ada.email == "a@example.com" && ada.given_name == "Ada");
         assert!(!read(&json!({ "USERNAME": "a", "active": "False" }), None).unwrap().active);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_is_replaced_keeps_whether_it_is_active_when_that_is_left_out() {
+    fn a_replacement_without_active_does_not_change_it() {
         let deactivated = DirectoryUser { active: false, ..user() };
         for left_out in [json!({ "userName": "ada" }), json!({ "userName": "ada", "active": null })] {
             let replaced = read(&left_out, Some(&deactivated)).unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn two_keys_that_differ_in_case_alone_are_refused_at_every_depth() {
+    fn keys_that_differ_only_in_case_are_rejected_at_every_depth() {
         for twice in [
             json!({ "active": false, "ACTIVE": true }),
             json!({ "Operations": [{ "op": "add", "Op": "remove" }] }),
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deactivation_is_done_however_it_is_written() {
+    fn a_deactivation_is_accepted_in_every_notation() {
         for operation in [
             json!({ "op": "replace", "path": "active", "value": false }),
             json!({ "op": "Replace", "path": "active", "value": "False" }),
@@ -442,7 +442,11 @@ mod tests {
         let element = json!({ "value": "c@example.com", "type": "work" });
         assert_eq!(one("replace", "emails[value eq \"A@example.com\"]", element).unwrap().email, "c@example.com");
         let added = |email: Value| one("add", "emails", json!([email])).unwrap().email;
-        assert_eq!(added(json!({ "value": "h@example.com", "type": "home" })), "a@example.com", "beside it");
+        assert_eq!(
+            added(json!({ "value": "h@example.com", "type": "home" })),
+            "a@example.com",
+            "an address that is not primary"
+        );
         assert_eq!(added(json!({ "value": "h@example.com", "primary": true })), "h@example.com");
         assert_eq!(one("replace", "emails", json!([{ "value": "h@example.com" }])).unwrap().email, "h@example.com");
         assert!(one("replace", "emails", json!([])).unwrap().email.is_empty());
@@ -456,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_done_one_after_another_and_what_is_not_kept_is_passed_over() {
+    fn operations_are_applied_in_order_and_attributes_that_are_not_stored_are_ignored() {
         let changed = patch(&json!([
             { "op": "add", "path": "name.givenName", "value": "Augusta" },
             { "op": "remove", "path": "displayName" },
