@@ -150,7 +150,8 @@ fn remove_invalid_request_id<B>(mut request: Request<B>) -> Request<B> {
 fn request_span<B>(request: &Request<B>) -> Span {
     let id = request.extensions().get::<RequestId>().and_then(|id| id.header_value().to_str().ok());
     let (method, path) = (request.method().as_str(), request.uri().path());
-    tracing::info_span!("request", method = %truncated(method, MAX_LOGGED_METHOD), path = truncated(path, MAX_LOGGED_PATH), id)
+    let (method, path) = (truncated(method, MAX_LOGGED_METHOD), truncated(path, MAX_LOGGED_PATH));
+    tracing::info_span!("request", %method, path, id)
 }
 
 /// Truncates a text for the log, to at most `most` bytes and at a character boundary.

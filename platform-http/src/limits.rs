@@ -58,8 +58,8 @@ pub struct Limits {
     pub identity_rate: Option<Rate>,
     /// Rate limits of individual identities, which override [`Limits::identity_rate`]. Empty by default.
     pub identity_rates: HashMap<Uid, Rate>,
-    /// Rate limit for all identities of one organization together. Default `None`, which is unlimited. Registered persons
-    /// do not belong to an organization.
+    /// Rate limit for all identities of one organization together. Default `None`, which is unlimited. Registered
+    /// persons do not belong to an organization.
     pub organization_rate: Option<Rate>,
     /// Rate limits of individual organizations, which override [`Limits::organization_rate`]. Empty by default.
     pub organization_rates: HashMap<Uid, Rate>,

@@ -110,9 +110,9 @@ impl Inner {
         let (head, body) = request.into_parts();
         let origin = Origin::of(&head.extensions, &self.shares);
         let mut body = pin!(origin.metered(body));
-        // Unwinding is safe: the platform's state is behind locks, and a panic cannot leave it half changed, because every
-        // write is one commit. The future is large, so it is boxed instead of being moved into each of the futures around
-        // it.
+        // Unwinding is safe: the platform's state is behind locks, and a panic cannot leave it half changed, because
+        // every write is one commit. The future is large, so it is boxed instead of being moved into each of the
+        // futures around it.
         let handled = AssertUnwindSafe(Box::pin(self.handle(&head, &origin, body.as_mut()))).catch_unwind();
         let reply = match tokio::time::timeout(self.limits.request_time, handled).await {
             Ok(Ok(done)) => done,

@@ -44,9 +44,13 @@ pub(super) struct Activity {
     next: AtomicU64,
 }
 
+/// Whether a connection is idle.
 pub(super) enum Idle {
+    /// A request is open.
     No,
+    /// No request has arrived yet.
     Unused,
+    /// The last request ended at this time.
     Since(Instant),
 }
 
@@ -99,7 +103,8 @@ struct Sending {
 }
 
 impl Sending {
-    /// Restarts the stall timer: the client has something to read, or the connection something to poll for.
+    /// Restarts the stall timer: the client has `bytes` to read, or the connection can poll for the next chunk, which
+    /// it does only once the client reads.
     fn restart_timer(&self, now: u64, bytes: usize) {
         self.chunk_allowance.store(bytes as u64 * 1000 / MIN_BYTES_PER_SECOND, Ordering::Relaxed);
         self.chunk_started.store(now, Ordering::Relaxed);

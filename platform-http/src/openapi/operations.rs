@@ -74,8 +74,8 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
         Verb::List => success(&list_name(kind), Some(examples::page(registered))),
         Verb::Get | Verb::Create | Verb::Update => success(kind.name, Some((registered.example)())),
         Verb::Delete => json!({
-            "description": "The resource is deleted. The body is `{}` when the Accept header lists `application/json`, and empty \
-                            otherwise.",
+            "description": "The resource is deleted. The body is `{}` when the Accept header lists `application/json`, and \
+                            empty otherwise.",
             "content": { "application/json": { "schema": { "type": "object" } } },
         }),
     };

@@ -151,15 +151,18 @@ pub(crate) fn schemas() -> Map<String, Value> {
                 "reason": { "type": "string", "description": "The name of the code.", "examples": ["INVALID_ARGUMENT"] },
                 "domain": {
                     "type": "string", "examples": ["iam.platform.local"],
-                    "description": "The domain of the API, a dot and the installation's service domain; only the service \
-                                    domain for an unknown path.",
+                    "description": "The domain of the API, a dot and the installation's service domain; only the \
+                                    service domain for an unknown path.",
                 },
             }),
         ),
         (
             "BadRequest",
             "All rules that the request violates.",
-            json!({ "fieldViolations": items("The violated rules, in the order in which they were found.", &["field", "description"]) }),
+            json!({
+                "fieldViolations":
+                    items("The violated rules, in the order in which they were found.", &["field", "description"]),
+            }),
         ),
         (
             "PreconditionFailure",
@@ -204,7 +207,8 @@ pub(crate) fn schemas() -> Map<String, Value> {
     }
     let status = json!({
         "type": "object",
-        "description": "The reason why a request was rejected (AIP-193). Branch on the code and on the types of the details.",
+        "description": "The reason why a request was rejected (AIP-193). Branch on the code and on the types of the \
+                        details.",
         "properties": {
             "code": { "type": "integer", "minimum": 1, "maximum": 16, "description": "A number of google.rpc.Code." },
             "message": { "type": "string", "description": "The error message, for people." },
