@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes};
 use http_body::Body;
 use platform_core::error::{Code, Error, Result};
-use platform_http::{BoxError, Limits, NoRoom, Unread, read as read_body};
+use platform_http::{BoxError, Limits, OverBudget, ReadError, read_body};
 
 /// The length of the prefix of each message, in bytes: a compression flag and a 32-bit length.
 const PREFIX: usize = 5;
@@ -21,10 +21,10 @@ where
     let bytes = read_body(body, limits.body.saturating_add(PREFIX), limits.body_time).await;
     let bytes = bytes.map_err(|unread| match unread {
         // The same code as over REST. Clients would retry RESOURCE_EXHAUSTED, only to be rejected again.
-        Unread::TooLarge => Error::invalid_field("message", format!("is larger than {} bytes", limits.body)),
-        Unread::TooSlow => Error::new(Code::DeadlineExceeded, "The message took too long to arrive"),
-        Unread::NoRoom => NoRoom.into(),
-        Unread::Broken(error) => incomplete().because(error),
+        ReadError::TooLarge => Error::invalid_field("message", format!("is larger than {} bytes", limits.body)),
+        ReadError::TooSlow => Error::new(Code::DeadlineExceeded, "The message took too long to arrive"),
+        ReadError::OverBudget => OverBudget.into(),
+        ReadError::Broken(error) => incomplete().because(error),
     })?;
     match is_single_message(&bytes) {
         Some(true) => Ok(bytes),

@@ -26,7 +26,7 @@ use platform_core::{
     BoxFuture,
     error::{Code, Error, Result},
 };
-use platform_http::{BoxError, Limits, Origin, Standing};
+use platform_http::{BoxError, Limits, Origin, StreamPermit};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -162,8 +162,8 @@ impl Endpoint {
         B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
     {
         let Self { service, mut stop } = self;
-        let share = origin.stand()?;
-        let idle = IdleTimer::new(limits.standing_idle_time);
+        let share = origin.open_stream()?;
+        let idle = IdleTimer::new(limits.long_lived_idle_time);
         let (head, body) = request.into_parts();
         let body = RateLimited { body, idle: idle.clone(), origin: origin.clone() };
         let Ok(response) = service.oneshot(Request::from_parts(head, Body::new(body))).await;
@@ -251,7 +251,7 @@ struct BoundedStream {
     body: Body,
     idle: IdleTimer,
     end: Option<BoxFuture<'static, tonic::Code>>,
-    _share: Standing,
+    _share: StreamPermit,
 }
 
 impl fmt::Debug for BoundedStream {

@@ -1,5 +1,5 @@
-//! A page that shows the OpenAPI document and tries its operations: Swagger UI, whose files are in the binary, so that
-//! it needs no network but this server.
+//! Documentation page: Swagger UI for the OpenAPI document. Its files are embedded in the binary, so the page does not
+//! load anything from other servers.
 
 use std::{
     convert::Infallible,
@@ -19,16 +19,17 @@ use utoipa_swagger_ui::Config;
 
 use crate::reply::{self, Reply};
 
-/// What the page may do: load its own files and call this server. Swagger UI has its icons in `data:` URLs.
+/// Content security policy: the page can load its own files and call this server. Swagger UI uses `data:` URLs for its
+/// icons.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The files of Swagger UI that the page needs, and no others.
+/// Files of Swagger UI that the page needs; others are not served.
 const FILES: [&str; 3] = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"];
 
 /// Serves the page at a path and its files below it. Mount it with axum's `nest_service`.
 ///
-/// A token is pasted into it by whoever reads it; it is kept in the page's memory and ends with it.
+/// Readers paste a token into the page to call the API. The page keeps it in memory only, until it is closed.
 #[derive(Debug, Clone)]
 pub struct Docs {
     page: Bytes,
@@ -36,8 +37,8 @@ pub struct Docs {
 }
 
 impl Docs {
-    /// Makes the page for this path, such as `/docs`, that shows the document at the other, such as `/openapi.json`.
-    /// Both are of the same server.
+    /// Returns the page for the path `at`, such as `/docs`. It shows the document at the path `document`, such as
+    /// `/openapi.json`, of the same server.
     pub fn new(at: &str, document: &str) -> Self {
         let page = include_str!("docs/index.html").replace("{at}", at);
         let start = include_str!("docs/start.js").replace("{document}", document);
@@ -67,7 +68,7 @@ impl Docs {
     }
 }
 
-/// Returns a file of Swagger UI with its type.
+/// Returns a file of Swagger UI with its content type.
 fn file(name: &str) -> Option<(&'static str, Bytes)> {
     let name = FILES.iter().find(|file| **file == name)?;
     let found = utoipa_swagger_ui::serve(name, Arc::new(Config::default())).ok()??;
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_and_what_it_loads_are_there_and_nothing_else() {
+    fn only_the_page_and_its_files_are_served() {
         let docs = Docs::new("/docs", "/openapi.json");
         for (path, kind) in [
             ("/", "text/html; charset=utf-8"),

@@ -1,9 +1,9 @@
-//! Data in bulk, for the operator: `POST` and `DELETE /import/{plural}` (`docs/api.md`, Importing over the API).
+//! Bulk import for operators: `POST` and `DELETE /import/{plural}` (`docs/api.md`, Importing over the API).
 //!
-//! Not of the contract but our own, and so a service of its own beside [`Rest`](crate::Rest), which an embedder mounts
-//! or leaves out. The body is one resource a line and may be of any length: it is read as fast as it is written, some
-//! hundred lines at a time, so that an import takes little memory and other requests get their turns. Each batch is
-//! acknowledged by a line of the answer as soon as it is durable.
+//! This is our extension of the contract, so it is a separate service that an embedder can mount next to
+//! [`Rest`](crate::Rest). The body has one resource per line and no maximum length. It is read only as fast as it is
+//! written, in batches of up to a hundred lines, so an import uses little memory and does not block other requests.
+//! Each batch is acknowledged by a line of the response once it is durable.
 
 use std::{
     collections::HashMap,
@@ -41,33 +41,33 @@ use crate::{
     request,
 };
 
-/// The most lines of a batch. Our choice: a batch is one commit, which takes some milliseconds, and other requests
-/// must not wait long for their turns.
-const BATCH: usize = 100;
+/// Maximum number of lines in a batch. Our choice: a batch is one commit and takes a few milliseconds, so other
+/// requests do not wait long for their turn.
+const BATCH_LINES: usize = 100;
 
-/// The most bytes of a batch, but for its last line.
+/// Maximum size of a batch in bytes, not counting its last line.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// The most bytes of a line.
-const LINE: usize = 16 << 20;
+/// Maximum size of a line in bytes.
+const MAX_LINE: usize = 16 << 20;
 
-/// The most values of a line, keys counted; our choice: far more than an image of thousands of packages has, and few
-/// enough that a line takes little more memory than its bytes.
-const VALUES: usize = 100_000;
+/// Maximum number of JSON values in a line, including keys. Our choice: far more than an image with thousands of
+/// packages has, and so few that a parsed line uses little more memory than its bytes.
+const MAX_VALUES: usize = 100_000;
 
-/// The most bytes of empty lines, one after another. Our choice.
-const BLANK: usize = 1 << 20;
+/// Maximum number of bytes of consecutive empty lines. Our choice.
+const MAX_BLANK: usize = 1 << 20;
 
-/// How many imports and removals are under way at once. Our choice: each holds a line or a batch in memory.
-const IMPORTS: usize = 4;
+/// Maximum number of concurrent imports and removals. Our choice: each buffers a line or a batch in memory.
+const MAX_IMPORTS: usize = 4;
 
-/// How long a client should wait when there are too many, in milliseconds.
-const BUSY_MILLIS: u64 = 1000;
+/// Retry delay in milliseconds for clients when too many imports are running.
+const RETRY_MILLIS: u64 = 1000;
 
-/// The answer to an import: a line for each batch, as it is written.
+/// Response to an import: one line per batch, streamed as the batches are written.
 pub type ImportReply = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
-/// Takes resources in bulk, of the kinds that it is given. Clones are handles of one and the same.
+/// Bulk import service for the kinds that are added to it. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct Import(Arc<Inner>);
 
@@ -80,20 +80,20 @@ struct Inner {
     permits: Arc<Semaphore>,
 }
 
-/// What is done with a kind.
+/// Operations of a kind.
 #[derive(Debug, Clone, Copy)]
 struct Bulk {
     put: Put,
     remove: Remove,
 }
 
-/// Puts the resources of some lines, which are numbered, below a parent.
+/// Upserts the resources of some numbered lines under a parent.
 type Put = fn(&Platform, &Caller, &str, Vec<(u64, Bytes)>, usize) -> Result<Written>;
 
-/// Removes all that lies directly below a parent, and returns how many there were.
+/// Deletes all resources directly under a parent and returns their number.
 type Remove = fn(&Platform, &Caller, &str) -> Result<u64>;
 
-/// What became of a batch.
+/// Result of a batch.
 #[derive(Debug, Default)]
 struct Written {
     created: u64,
@@ -103,13 +103,13 @@ struct Written {
 }
 
 impl Import {
-    /// Returns the service, which takes no kind yet.
+    /// Returns the service without any kinds.
     pub fn new(platform: Arc<Platform>, authenticator: Arc<dyn Authenticator>, limits: Limits) -> Self {
-        let permits = Arc::new(Semaphore::new(IMPORTS));
+        let permits = Arc::new(Semaphore::new(MAX_IMPORTS));
         Self(Arc::new(Inner { platform, authenticator, limits, kinds: HashMap::new(), permits }))
     }
 
-    /// Takes a kind too, at `/import/` and its plural.
+    /// Adds a kind, at `/import/` and its plural.
     #[must_use]
     pub fn kind<R: Imported>(mut self) -> Self {
         Arc::make_mut(&mut self.0).kinds.insert(R::KIND.plural, Bulk { put: put::<R>, remove: remove::<R> });
@@ -135,7 +135,7 @@ where
         Box::pin(async move {
             let service_domain = inner.platform.settings().service_domain.clone();
             Ok(inner.answer(&head, body).await.unwrap_or_else(|refusal| {
-                // Who knows how long the body is.
+                // The rest of the body may be of any length, so it is not drained.
                 let mut reply = boxed(refusal.into_reply(&service_domain));
                 reply::close(&head, &mut reply);
                 reply
@@ -155,13 +155,13 @@ impl Inner {
         if ![Method::POST, Method::DELETE].contains(&head.method) {
             return Err(Refusal::other_methods("DELETE, POST".to_owned()));
         }
-        request::no_conditions(head)?;
+        request::reject_preconditions(head)?;
         let caller = request::operator(&self.platform, &*self.authenticator, head).await?;
         let parent: Arc<str> = parent(query)?.into();
-        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| busy())?;
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| too_many_imports())?;
         if head.method == Method::DELETE {
             let remove = move || {
-                // Held by the work, which goes on after the request is gone.
+                // The work keeps the permit, because it goes on after the request is dropped.
                 let _permit = permit;
                 (bulk.remove)(&self.platform, &caller, &parent)
             };
@@ -171,7 +171,7 @@ impl Inner {
         let body = Box::pin(body);
         let lines = Lines { body, buffer: BytesMut::new(), number: 0, blank: 0, since: None, ended: false };
         let mut batches = Batches { inner: self, put: bulk.put, caller, parent, lines, permit: Arc::new(permit) };
-        // What is wrong with all of it shows at the first batch, while the status is still to be said.
+        // An error that affects the whole import shows in the first batch, while the status can still be set.
         let first = batches.next().await?;
         let rest = first.is_some().then_some(batches);
         let first = stream::iter(first.map(|line| Ok(Frame::data(line))));
@@ -179,11 +179,11 @@ impl Inner {
             let mut batches = batches?;
             let (line, next) = match batches.next().await {
                 Ok(line) => (line?, Some(batches)),
-                Err(refusal) => (batches.failed(refusal), None),
+                Err(refusal) => (batches.error_line(refusal), None),
             };
             Some((Ok(Frame::data(line)), next))
         });
-        // Who answers may ask again after the end.
+        // Fused, because the body may be polled again after its end.
         let lines = first.chain(rest).fuse();
         let mut reply = Response::new(StreamBody::new(lines).boxed_unsync());
         reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
@@ -191,7 +191,7 @@ impl Inner {
     }
 }
 
-/// An import that goes on.
+/// Import in progress.
 struct Batches<B> {
     inner: Arc<Inner>,
     put: Put,
@@ -205,7 +205,7 @@ impl<B> Batches<B>
 where
     B: Body<Error: Into<BoxError>>,
 {
-    /// Writes the next batch and returns its acknowledgement; none at the end.
+    /// Writes the next batch and returns its acknowledgment, or `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
         let batch = self.lines.batch(&self.inner.limits).await?;
         if batch.is_empty() {
@@ -214,7 +214,7 @@ where
         let (inner, put) = (Arc::clone(&self.inner), self.put);
         let (caller, parent, permit) = (self.caller.clone(), Arc::clone(&self.parent), Arc::clone(&self.permit));
         let put = move || {
-            // Held by the work too, which goes on after the request is gone.
+            // The work keeps the permit too, because it goes on after the request is dropped.
             let _permit = permit;
             put(&inner.platform, &caller, &parent, batch, inner.limits.depth)
         };
@@ -231,21 +231,21 @@ where
         }))))
     }
 
-    /// Returns the last line of an import that cannot go on.
-    fn failed(&self, refusal: Refusal) -> Bytes {
+    /// Returns the last line of the response to an import that failed midway.
+    fn error_line(&self, refusal: Refusal) -> Bytes {
         line(&json!({ "error": refusal.status(&self.inner.platform.settings().service_domain) }))
     }
 }
 
-/// The lines of a body.
+/// Lines of a body.
 struct Lines<B> {
     body: Pin<Box<B>>,
     buffer: BytesMut,
-    /// How many lines were taken.
+    /// Number of lines read so far.
     number: u64,
-    /// How many bytes of empty lines came since the last line that was not empty.
+    /// Number of bytes of empty lines since the last non-empty line.
     blank: usize,
-    /// When the wait for the next line that is not empty began.
+    /// Start of the wait for the next non-empty line.
     since: Option<Instant>,
     ended: bool,
 }
@@ -254,15 +254,15 @@ impl<B> Lines<B>
 where
     B: Body<Error: Into<BoxError>>,
 {
-    /// Returns the next lines with their numbers from 1, without empty ones; none at the end.
+    /// Returns the next non-empty lines with their numbers, which start at 1. Returns no lines at the end.
     async fn batch(&mut self, limits: &Limits) -> Result<Vec<(u64, Bytes)>, Refusal> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        while batch.len() < BATCH && bytes < BATCH_BYTES {
+        while batch.len() < BATCH_LINES && bytes < BATCH_BYTES {
             let Some(line) = self.next(limits).await? else { break };
             if line.trim_ascii().is_empty() {
                 self.blank = self.blank.saturating_add(line.len()).saturating_add(1);
-                if self.blank > BLANK {
-                    let rule = format!("is behind more than {BLANK} bytes of empty lines");
+                if self.blank > MAX_BLANK {
+                    let rule = format!("follows more than {MAX_BLANK} bytes of empty lines");
                     return Err(Error::invalid_field(format!("line {}", self.number), rule).into());
                 }
             } else {
@@ -285,8 +285,8 @@ where
                 return Ok(Some(line.freeze()));
             }
             searched = self.buffer.len();
-            if searched > LINE {
-                let rule = format!("is longer than {LINE} bytes");
+            if searched > MAX_LINE {
+                let rule = format!("is longer than {MAX_LINE} bytes");
                 return Err(Error::invalid_field(format!("line {}", self.number + 1), rule).into());
             }
             if self.ended {
@@ -298,18 +298,18 @@ where
         }
     }
 
-    /// Takes the next bytes of the body. Each MiB of a line that is not empty must arrive within the time that a body
-    /// may take.
+    /// Reads the next bytes of the body. Each MiB of a non-empty line must arrive within the body timeout.
     async fn read(&mut self, limits: &Limits) -> Result<(), Refusal> {
         let since = *self.since.get_or_insert_with(Instant::now);
-        let begun = u32::try_from(self.buffer.len() >> 20).unwrap_or(u32::MAX).saturating_add(1);
-        let frame = tokio::time::timeout_at(since + limits.body_time.saturating_mul(begun), self.body.frame()).await;
+        let started_mib = u32::try_from(self.buffer.len() >> 20).unwrap_or(u32::MAX).saturating_add(1);
+        let frame =
+            tokio::time::timeout_at(since + limits.body_time.saturating_mul(started_mib), self.body.frame()).await;
         let frame = frame.map_err(|_| Refusal::deadline("The body took too long to arrive"))?;
-        let broken = |error| Error::invalid_field("body", "was not sent to its end").because(error);
+        let incomplete = |error| Error::invalid_field("body", "is incomplete").because(error);
         match frame {
             None => self.ended = true,
             Some(frame) => {
-                if let Ok(mut data) = frame.map_err(|error| broken(error.into()))?.into_data() {
+                if let Ok(mut data) = frame.map_err(|error| incomplete(error.into()))?.into_data() {
                     while data.has_remaining() {
                         let chunk = data.chunk();
                         self.buffer.extend_from_slice(chunk);
@@ -323,7 +323,7 @@ where
     }
 }
 
-/// Reads and writes a batch, on a thread that may be held up.
+/// Parses and writes a batch. Blocks its thread.
 fn put<R: Imported>(
     platform: &Platform,
     caller: &Caller,
@@ -334,7 +334,7 @@ fn put<R: Imported>(
     let mut written = Written::default();
     let (mut numbers, mut resources) = (Vec::new(), Vec::<R>::new());
     for (number, line) in lines {
-        match read(&line, depth) {
+        match parse_line(&line, depth) {
             Ok(resource) => {
                 numbers.push(number);
                 resources.push(resource);
@@ -355,25 +355,25 @@ fn remove<R: Imported>(platform: &Platform, caller: &Caller, parent: &str) -> Re
     Handle::current().block_on(platform.remove_all::<R>(caller, parent))
 }
 
-/// Reads a resource as embedders write it: all of its fields, those that only imports set included.
-fn read<R: Imported>(line: &[u8], depth: usize) -> Result<R> {
-    json::check_object(line, depth, VALUES, |key| R::KIND.field(key).is_some())?;
+/// Parses a resource, including the fields that only imports can set.
+fn parse_line<R: Imported>(line: &[u8], depth: usize) -> Result<R> {
+    json::check_object(line, depth, MAX_VALUES, |key| R::KIND.field(key).is_some())?;
     serde_json::from_slice(line).map_err(|error| Error::invalid_field("line", error.to_string()))
 }
 
-fn busy() -> Error {
-    let error = Error::new(Code::ResourceExhausted, format!("At most {IMPORTS} imports are under way at once"));
-    error.with(Detail::RetryInfo { millis: BUSY_MILLIS })
+fn too_many_imports() -> Error {
+    let error = Error::new(Code::ResourceExhausted, format!("At most {MAX_IMPORTS} imports can run at once"));
+    error.with(Detail::RetryInfo { millis: RETRY_MILLIS })
 }
 
-/// Returns the only parameter.
+/// Returns `parent`, the only parameter.
 fn parent(query: &str) -> Result<String> {
     let mut parent = None;
     for (key, value) in request::pairs(query)? {
         match (key.as_str(), &parent) {
             ("parent", None) => parent = Some(value),
             ("parent", Some(_)) => return Err(Error::invalid_field("parent", "is given twice")),
-            _ => return Err(Error::invalid_field(key, "is not a parameter of this method")),
+            _ => return Err(Error::invalid_field(key, "unknown parameter")),
         }
     }
     Ok(parent.unwrap_or_default())

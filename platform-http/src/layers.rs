@@ -1,5 +1,5 @@
-//! What stands around a service: request ids, a log line for each request, compression, CORS. All of it is
-//! tower-http's, put together once so that the REST API and an embedder's other routes share it.
+//! Middleware around a service: request ids, one log line per request, compression and CORS. All of it comes from
+//! tower-http; it is combined here once, so that the REST API and an embedder's other routes share it.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -27,49 +27,49 @@ use uuid::fmt::Hyphenated;
 
 use crate::BoxError;
 
-/// Bodies below this many bytes are sent as they are: they fit into one packet. Our choice.
-const COMPRESSED_FROM: u64 = 1024;
+/// Smaller bodies are not compressed, because they fit into one packet. Our choice.
+const MIN_COMPRESSED: u64 = 1024;
 
-/// The most characters of a request id that a client chooses, of a method and of a path in the log. Our choice.
-const REQUEST_ID: usize = 128;
-const LOGGED_METHOD: usize = 32;
-const LOGGED_PATH: usize = 1024;
+/// Maximum number of bytes of a client's request id, and of a method and a path in the log. Our choice.
+const MAX_REQUEST_ID: usize = 128;
+const MAX_LOGGED_METHOD: usize = 32;
+const MAX_LOGGED_PATH: usize = 1024;
 
-/// For how long a browser may remember what a CORS preflight said. Our choice.
+/// Time for which a browser may cache the result of a CORS preflight. Our choice.
 const PREFLIGHT_AGE: Duration = Duration::from_secs(3600);
 
-/// What gRPC-Web sends beside what REST does, and what its answers say in their head.
-const GRPC_WEB_SENDS: [HeaderName; 3] = [
+/// Request headers of gRPC-Web that REST does not use, and response headers that gRPC-Web clients read.
+const GRPC_WEB_REQUEST_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-grpc-web"),
     HeaderName::from_static("x-user-agent"),
     HeaderName::from_static("grpc-timeout"),
 ];
-const GRPC_WEB_READS: [HeaderName; 3] =
+const GRPC_WEB_RESPONSE_HEADERS: [HeaderName; 3] =
     [GRPC_STATUS, HeaderName::from_static("grpc-message"), HeaderName::from_static("grpc-status-details-bin")];
 
-/// The code of a gRPC call that was refused, whose HTTP status is always 200.
+/// Header with the code of a rejected gRPC call, whose HTTP status is always 200.
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 const GRPC_RESOURCE_EXHAUSTED: &str = "8";
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What stands around a service.
+/// Middleware around a service.
 ///
-/// Every request gets an `x-request-id`, unless it has one of at most 128 visible ASCII characters, which goes back with
-/// the answer and into the log. The log has one line for each request, with method, path, status, the code of a gRPC call
-/// that was refused, and time; never a query, a header or a body, since tokens travel in them. Lines are at level INFO.
-/// Those of preflights of CORS and of requests that were refused as too many (RESOURCE_EXHAUSTED) are at DEBUG, so that
-/// nobody without a token can fill the log.
+/// Every request gets an `x-request-id`, unless it has exactly one of at most 128 visible ASCII characters. The id is
+/// returned with the response and written to the log. The log has one line per request with method, path, status, the
+/// code of a failed gRPC call, and latency; never a query, a header or a body, since these can contain tokens. Lines
+/// are at level INFO. Lines of CORS preflights and of requests rejected by a limit (RESOURCE_EXHAUSTED) are at DEBUG,
+/// so that clients without a token cannot fill the log.
 #[derive(Debug, Clone, Default)]
 pub struct Layers {
-    /// The origins whose pages may call the API. None by default, and then there is no CORS.
+    /// Origins whose pages may call the API. Empty by default, which disables CORS.
     pub origins: Vec<HeaderValue>,
 }
 
 impl Layers {
-    /// Puts these around a service. Answers are compressed for those who ask for it, but for gRPC, which has a
-    /// compression of its own.
+    /// Wraps a service in these layers. Responses are compressed for clients that accept it, except gRPC, which has its
+    /// own compression.
     pub fn around<S, B, R>(
         &self,
         service: S,
@@ -88,19 +88,19 @@ impl Layers {
     {
         let compressed = CompressionLayer::new()
             .quality(CompressionLevel::Fastest)
-            .compress_when(SizeAbove::new(COMPRESSED_FROM).and(NotForContentType::GRPC));
+            .compress_when(SizeAbove::new(MIN_COMPRESSED).and(NotForContentType::GRPC));
         let service = compressed.layer(service);
         let service = option_layer(self.cors()).layer(service);
         let service = PropagateRequestIdLayer::new(X_REQUEST_ID).layer(service);
         let traced = TraceLayer::new_for_http()
-            .make_span_with(span::<B>)
+            .make_span_with(request_span::<B>)
             .on_request(())
-            .on_response(answered)
+            .on_response(log_response)
             .on_body_chunk(())
             .on_eos(())
             .on_failure(());
         let service = SetRequestIdLayer::new(X_REQUEST_ID, RandomId).layer(traced.layer(service));
-        MapRequestLayer::new(with_sound_id::<B>).layer(service)
+        MapRequestLayer::new(remove_invalid_request_id::<B>).layer(service)
     }
 
     fn cors(&self) -> Option<CorsLayer> {
@@ -109,15 +109,21 @@ impl Layers {
             .allow_origin(origins.clone())
             .allow_methods([Method::GET, Method::POST, Method::PATCH, Method::DELETE])
             .allow_headers(
-                [AUTHORIZATION, CONTENT_TYPE, X_REQUEST_ID].into_iter().chain(GRPC_WEB_SENDS).collect::<Vec<_>>(),
+                [AUTHORIZATION, CONTENT_TYPE, X_REQUEST_ID]
+                    .into_iter()
+                    .chain(GRPC_WEB_REQUEST_HEADERS)
+                    .collect::<Vec<_>>(),
             )
-            .expose_headers([RETRY_AFTER, X_REQUEST_ID].into_iter().chain(GRPC_WEB_READS).collect::<Vec<_>>())
+            .expose_headers(
+                [RETRY_AFTER, X_REQUEST_ID].into_iter().chain(GRPC_WEB_RESPONSE_HEADERS).collect::<Vec<_>>(),
+            )
             .max_age(PREFLIGHT_AGE);
         Some(cors)
     }
 }
 
-/// Makes ids that need not be unguessable, without the system call for each that `MakeRequestUuid` makes.
+/// Generates request ids. They need not be unguessable, so this saves the system call that `MakeRequestUuid` makes for
+/// each.
 #[derive(Debug, Clone, Copy)]
 struct RandomId;
 
@@ -129,36 +135,38 @@ impl MakeRequestId for RandomId {
     }
 }
 
-/// Takes away a request id that is too long for the log, has anything but visible characters, or is one of several.
-fn with_sound_id<B>(mut request: Request<B>) -> Request<B> {
+/// Removes the client's request id if it is too long for the log, has characters that are not visible ASCII, or is one
+/// of several.
+fn remove_invalid_request_id<B>(mut request: Request<B>) -> Request<B> {
     let mut ids = request.headers().get_all(X_REQUEST_ID).iter();
-    let is_sound =
-        |id: &HeaderValue| (1..=REQUEST_ID).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic);
-    if !ids.next().is_some_and(is_sound) || ids.next().is_some() {
+    let is_valid =
+        |id: &HeaderValue| (1..=MAX_REQUEST_ID).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic);
+    if !ids.next().is_some_and(is_valid) || ids.next().is_some() {
         request.headers_mut().remove(X_REQUEST_ID);
     }
     request
 }
 
-fn span<B>(request: &Request<B>) -> Span {
+fn request_span<B>(request: &Request<B>) -> Span {
     let id = request.extensions().get::<RequestId>().and_then(|id| id.header_value().to_str().ok());
     let (method, path) = (request.method().as_str(), request.uri().path());
-    tracing::info_span!("request", method = %beginning(method, LOGGED_METHOD), path = beginning(path, LOGGED_PATH), id)
+    let (method, path) = (truncated(method, MAX_LOGGED_METHOD), truncated(path, MAX_LOGGED_PATH));
+    tracing::info_span!("request", %method, path, id)
 }
 
-/// Returns as much of a text as a log line has room for.
-fn beginning(text: &str, most: usize) -> &str {
+/// Truncates a text for the log, to at most `most` bytes and at a character boundary.
+fn truncated(text: &str, most: usize) -> &str {
     (0..=most.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
-fn answered<B>(response: &Response<B>, latency: Duration, _: &Span) {
+fn log_response<B>(response: &Response<B>, latency: Duration, _: &Span) {
     let grpc = response.headers().get(GRPC_STATUS).and_then(|code| code.to_str().ok());
-    // As a number of 64 bits, since the log writes longer ones as text.
+    // As a 64-bit number, because the log writes longer ones as text.
     let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
     let status = response.status().as_u16();
     let is_preflight = response.headers().contains_key(ACCESS_CONTROL_ALLOW_METHODS);
-    let is_too_many = response.status() == StatusCode::TOO_MANY_REQUESTS || grpc == Some(GRPC_RESOURCE_EXHAUSTED);
-    if is_preflight || is_too_many {
+    let is_over_limit = response.status() == StatusCode::TOO_MANY_REQUESTS || grpc == Some(GRPC_RESOURCE_EXHAUSTED);
+    if is_preflight || is_over_limit {
         tracing::debug!(status, grpc, micros, "answered");
     } else {
         tracing::info!(status, grpc, micros, "answered");

@@ -1,9 +1,9 @@
-//! REST for [`platform_core`]: one tower service over the kind tables, and a listener that bounds what peers can
-//! hold.
+//! REST API for [`platform_core`]: one tower service over the kind tables, and a listener with limits on the resources
+//! that peers can use.
 //!
-//! [`Rest`] answers; [`Layers`] stands around it, and around an embedder's other routes; [`serve`] listens. Each can
-//! be had without the others. A kind that is added to the platform has its paths here without a line of code: they
-//! are derived from its table (`docs/api.md`, Paths).
+//! [`Rest`] is the service, [`Layers`] is middleware for it and for an embedder's other routes, and [`serve`] is the
+//! listener. Each can be used without the others. The paths of all kinds are derived from their tables (`docs/api.md`,
+//! Paths), so a new kind needs no code here.
 //!
 //! ```no_run
 //! # use std::{future::pending, sync::Arc};
@@ -21,7 +21,8 @@
 //! # }
 //! ```
 //!
-//! This crate alone knows HTTP statuses, in [`status`]. It knows no kind by name and no token format.
+//! No other crate maps errors to HTTP statuses; see [`status`]. Apart from the users of SCIM, this crate does not
+//! name any kind, and it does not parse tokens.
 
 mod rest;
 
@@ -59,18 +60,18 @@ pub use layers::Layers;
 pub use limits::{
     Limits,
     open_paths::{OpenPath, OpenPaths},
-    origin::{Metered, NoRoom, Origin, ReplyBytes, Shares, Standing},
+    origin::{Metered, Origin, OverBudget, ReplyBytes, Shares, StreamPermit},
     rate::Rate,
 };
 pub use listener::{Listener, serve};
 pub use pool::{Pool, PoolBounds};
 pub use reply::{Reply, log_fault};
-pub use request::{Unread, bearer, operator, read};
+pub use request::{ReadError, bearer, operator, read_body};
 pub use rest::Rest;
 pub use routes::BadRoute;
 pub use system::{SystemClock, SystemEntropy};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};
 
-/// Any error, as HTTP libraries pass them.
+/// Boxed error type shared by HTTP libraries.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

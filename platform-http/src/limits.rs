@@ -1,4 +1,4 @@
-//! What a peer may send and hold.
+//! Limits on requests and connections.
 
 pub(crate) mod address;
 pub(crate) mod budget;
@@ -13,84 +13,90 @@ use platform_core::uid::Uid;
 
 use self::rate::Rate;
 
-/// Bounds on requests and connections. All are our choice; each can be set.
+/// Limits on requests and connections. The defaults are our choice; each can be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// The most bytes of a request's body. 1 MiB. More: 413.
+    /// Maximum size of a request body in bytes. Default 1 MiB. Larger bodies get status 413.
     pub body: usize,
-    /// The most bytes of a path. 4 KiB, which is a uid of 240 levels. More: 414.
+    /// Maximum length of a path in bytes. Default 4 KiB, which fits a uid of 240 levels. Longer paths get status 414.
     pub path: usize,
-    /// The most bytes of a query string. 32 KiB, which is some 500 uids. More: 414.
+    /// Maximum length of a query string in bytes. Default 32 KiB, which fits about 500 uids. Longer ones get status
+    /// 414.
     pub query: usize,
-    /// How deep a JSON body may nest. 32.
+    /// Maximum nesting depth of a JSON body. Default 32.
     pub depth: usize,
-    /// How long a body may take to arrive. 15 s. Longer: 408.
+    /// Time within which a body must arrive. Default 15 s. Slower bodies get status 408.
     pub body_time: Duration,
-    /// The most bytes of a body on a token path. 16 KiB. More: 413.
+    /// Maximum size of a body on a token path in bytes. Default 16 KiB. Larger bodies get status 413.
     pub token_body: usize,
-    /// How long a body on a token path may take to arrive. 5 s. Longer: 408.
+    /// Time within which a body on a token path must arrive. Default 5 s. Slower bodies get status 408.
     pub token_body_time: Duration,
-    /// How long an answer may take, arrival of the body included. 30 s. Longer: 504. What was begun may have been
-    /// done.
+    /// Deadline for a response, including the time in which the body arrives. Default 30 s. Slower requests get status
+    /// 504; their changes may still have been made.
     pub request_time: Duration,
 
-    /// The most bytes of requests' bodies that are held at once, but those of token paths; an eighth for one address,
-    /// and for one caller. 256 MiB. More: RESOURCE_EXHAUSTED.
+    /// Budget in bytes for request bodies that are buffered at the same time, except on token paths. One address, and
+    /// one caller, may use an eighth of it. Default 256 MiB. Bodies over budget get RESOURCE_EXHAUSTED.
     pub bodies: usize,
-    /// The same for the bodies of token paths. 16 MiB.
+    /// The same budget for bodies on token paths. Default 16 MiB.
     pub token_bodies: usize,
-    /// The most bytes of replies that clients have not taken yet; an eighth for one address. 256 MiB. More:
-    /// RESOURCE_EXHAUSTED for what would add to them. Replies to changes that were made are sent all the same.
+    /// Budget in bytes for replies that clients have not read yet. One address may use an eighth of it. Default 256
+    /// MiB. Replies over budget are replaced by RESOURCE_EXHAUSTED, except replies to completed writes, which are
+    /// always sent.
     pub replies: usize,
-    /// How many requests of one address are open at once. 4,096. More: RESOURCE_EXHAUSTED.
+    /// Maximum number of concurrent requests of one address. Default 4,096. Further requests get RESOURCE_EXHAUSTED.
     pub requests_per_address: u32,
-    /// How many streams are open at once that have no end, such as watches of health; an eighth for one address.
-    /// 1,024. More: RESOURCE_EXHAUSTED.
-    pub standing: u32,
-    /// How long such a stream stays open when nothing passes over it. 15 min.
-    pub standing_idle_time: Duration,
-    /// How often one address may ask for what needs no token, or show a token that is yet to be judged. 50 a second,
-    /// 500 at once. More: RESOURCE_EXHAUSTED.
+    /// Maximum number of open streams that have no end, such as health watches. One address may have an eighth of them.
+    /// Default 1,024. Further streams get RESOURCE_EXHAUSTED.
+    pub long_lived_streams: u32,
+    /// Time after which such a stream is closed when no data is sent on it. Default 15 min.
+    pub long_lived_idle_time: Duration,
+    /// Rate limit per address for requests without a token, or with a token that is not verified yet. Default 50 per
+    /// second, with a burst of 500. Further requests get RESOURCE_EXHAUSTED. `None` is unlimited.
     pub open_rate: Option<Rate>,
-    /// How often one identity may call. None: as often as it likes.
+    /// Rate limit per identity. Default `None`, which is unlimited.
     pub identity_rate: Option<Rate>,
-    /// How often these identities may call, in place of [`Limits::identity_rate`]. None.
+    /// Rate limits of individual identities, which override [`Limits::identity_rate`]. Empty by default.
     pub identity_rates: HashMap<Uid, Rate>,
-    /// How often the identities of one organization may call, together. None. Registered persons are of no organization.
+    /// Rate limit for all identities of one organization together. Default `None`, which is unlimited. Registered
+    /// persons do not belong to an organization.
     pub organization_rate: Option<Rate>,
-    /// How often those of these organizations may call, in place of [`Limits::organization_rate`]. None.
+    /// Rate limits of individual organizations, which override [`Limits::organization_rate`]. Empty by default.
     pub organization_rates: HashMap<Uid, Rate>,
 
-    /// How many connections are open at once. 4,096. Further ones wait to be accepted.
+    /// Maximum number of open connections. Default 4,096. Further connections wait to be accepted.
     pub connections: u32,
-    /// How many connections of one address are open at once. 1,024. Further ones are closed.
+    /// Maximum number of open connections of one address. Default 1,024. Further connections are closed.
     pub connections_per_address: u32,
-    /// Whose word is taken on where a request came from. None. Shares of connections do not apply to these, and their
-    /// requests are accounted to the right-most hop of `Forwarded` or `X-Forwarded-For` that is not one of them.
+    /// Proxies that are trusted to report the client's address. Empty by default. Connection limits per address do not
+    /// apply to these proxies. Their requests are accounted to the right-most hop of `Forwarded` or `X-Forwarded-For`
+    /// that is not a trusted proxy.
     pub trusted_proxies: Vec<IpNet>,
-    /// Whether connections from trusted proxies begin with a PROXY protocol header of version 2, whose source is then
-    /// the client. They do not. Without a good header within [`Limits::head_time`] the connection is closed.
-    /// Connections from elsewhere have no header either way.
+    /// Whether connections from trusted proxies start with a PROXY protocol version 2 header, which names the client.
+    /// Default false. Such a connection is closed if no valid header arrives within [`Limits::head_time`]. Connections
+    /// from other peers never have this header.
     pub proxy_protocol: bool,
-    /// Whether the shares of addresses apply to loopback addresses. They do not.
+    /// Whether per-address limits apply to loopback addresses. Default false.
     pub limit_loopback: bool,
-    /// How long a new connection may take until its first request's head is there. 10 s.
+    /// Time within which the head of the first request must arrive on a new connection. Default 10 s.
     pub head_time: Duration,
-    /// How long a connection stays open without a request, or with a head half sent after its first one. 60 s.
+    /// Time after which a connection without an open request is closed. A partial head after the first request does not
+    /// count as a request. Default 60 s.
     pub idle_time: Duration,
-    /// How long a client may leave what it is answered untouched. 30 s; and a second more for each 16 KiB until it has
-    /// it all. Longer: its connection is closed.
+    /// Time after which a connection is closed when its client does not read a response. Default 30 s, plus one second
+    /// per 16 KiB until the whole response is read.
     pub write_time: Duration,
-    /// How long open connections have to finish when the server stops or closes them. 20 s.
+    /// Time that open connections have to finish when the server stops or closes them. Default 20 s.
     pub drain_time: Duration,
-    /// The most bytes of a request's head, at least 8 KiB. 64 KiB. More: 431, which the HTTP library answers, as it
-    /// does whatever is no HTTP, without a body.
+    /// Maximum size of a request head in bytes, at least 8 KiB. Default 64 KiB. For larger heads the HTTP library sends
+    /// 431 without a body, as it sends 400 without a body for bytes that are not HTTP.
     pub head: usize,
-    /// The most header lines of a request over HTTP/1.1. 100. More: 431 likewise.
+    /// Maximum number of header lines of an HTTP/1.1 request. Default 100. For more lines the HTTP library sends 431
+    /// without a body.
     pub headers: usize,
-    /// How many requests one HTTP/2 connection has at once. 200.
+    /// Maximum number of concurrent requests on one HTTP/2 connection. Default 200.
     pub streams: u32,
-    /// How often an HTTP/2 peer is asked whether it is still there, and how long it has to answer. 20 s.
+    /// Interval between HTTP/2 pings, and the time within which the peer must answer one. Default 20 s.
     pub ping_time: Duration,
 }
 
@@ -109,8 +115,8 @@ impl Default for Limits {
             token_bodies: 16 << 20,
             replies: 256 << 20,
             requests_per_address: 4096,
-            standing: 1024,
-            standing_idle_time: Duration::from_secs(15 * 60),
+            long_lived_streams: 1024,
+            long_lived_idle_time: Duration::from_secs(15 * 60),
             open_rate: NonZeroU32::new(50).zip(NonZeroU32::new(500)).map(|(rate, burst)| Rate::per_second(rate, burst)),
             identity_rate: None,
             identity_rates: HashMap::new(),
@@ -134,7 +140,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Returns the limits of token paths.
+    /// Returns these limits with the body size and body time of token paths.
     pub fn of_tokens(&self) -> Self {
         let (body, body_time) = (self.body.min(self.token_body), self.body_time.min(self.token_body_time));
         Self { body, body_time, ..self.clone() }

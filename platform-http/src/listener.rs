@@ -1,8 +1,10 @@
-//! The listener: HTTP/1.1 and HTTP/2 on one port, in cleartext or by TLS, with bounds on what a peer may hold open.
+//! Listener for HTTP/1.1 and HTTP/2 on one port, in cleartext or over TLS, with limits on the connections that a peer
+//! can hold open.
 //!
-//! The HTTP library's own timer covers heads of HTTP/1.1 only, and idle connections with them, so time is kept here,
-//! the same for both versions and for the bytes that tell them apart: a connection without a request is closed, one
-//! whose client does not take what it is answered too, and any other with a request never.
+//! The timers of the HTTP library cover only the heads and idle connections of HTTP/1.1. So this module has its own
+//! timers, which work the same for both versions and for the first bytes, which decide the version. They close a
+//! connection without a request, and a connection whose client does not read a response. They never close any other
+//! connection with an open request.
 
 mod exchange;
 mod proxy;
@@ -27,7 +29,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
-use self::exchange::{Quiet, Watched};
+use self::exchange::{Idle, Tracked};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 use crate::{
@@ -40,17 +42,17 @@ use crate::{
     },
 };
 
-/// How long to wait before accepting again when there are no more file descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Delay before the next accept after one failed, for example because no file descriptors are left.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// How many bytes of a request's body the HTTP library may keep before anybody asks for them: of one HTTP/2 stream and
-/// of all streams of a connection.
+/// Number of bytes of request bodies that the HTTP library may buffer before the service reads them: per HTTP/2 stream,
+/// and for all streams of a connection together.
 const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 
-/// Where connections come from: a TCP listener, and what is spoken between TCP and HTTP.
+/// Source of connections: a TCP listener and the transport between TCP and HTTP.
 ///
-/// A [`TcpListener`] alone is one in cleartext.
+/// A [`TcpListener`] converts into a cleartext listener.
 #[derive(Debug)]
 pub struct Listener {
     tcp: TcpListener,
@@ -65,21 +67,21 @@ impl From<TcpListener> for Listener {
 }
 
 impl Listener {
-    /// Speaks TLS. A handshake may take [`Limits::head_time`].
+    /// Serves TLS. The handshake must finish within [`Limits::head_time`].
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(self, tls: &Tls) -> Self {
         Self { transport: Transport::Tls(tls.acceptor()), ..self }
     }
 
-    /// Charges connections and requests to these shares, which the caller can look at.
+    /// Charges connections and requests to these budgets, so that the caller can inspect them.
     #[must_use]
     pub fn with_shares(self, shares: Arc<Shares>) -> Self {
         Self { shares: Some(shares), ..self }
     }
 }
 
-/// What is between TCP and HTTP.
+/// Transport between TCP and HTTP.
 #[derive(Clone)]
 enum Transport {
     Cleartext,
@@ -97,14 +99,14 @@ impl fmt::Debug for Transport {
     }
 }
 
-/// Serves connections until `shutdown` is ready, then lets those that are open finish for at most
-/// [`Limits::drain_time`].
+/// Serves connections until `shutdown` is ready, then lets open connections finish for at most [`Limits::drain_time`].
 ///
-/// Any tower service will do, such as a [`Rest`](crate::Rest), an axum router around one, or one that takes gRPC too.
-/// With [`Limits::proxy_protocol`], connections from trusted proxies begin with a PROXY protocol header.
+/// Accepts any tower service, such as a [`Rest`](crate::Rest), an axum router around one, or a service that also
+/// handles gRPC. With [`Limits::proxy_protocol`], connections from trusted proxies must start with a PROXY protocol
+/// header.
 ///
 /// # Errors
-/// None today: a connection that cannot be accepted is logged and the next one awaited.
+/// Currently none: a failed accept is logged and retried.
 pub async fn serve<S, R>(
     listener: impl Into<Listener>,
     service: S,
@@ -119,12 +121,12 @@ where
     let shares = shares.unwrap_or_else(|| Shares::new(limits));
     let builder = Arc::new(builder(limits));
     let limits = Arc::new(limits.clone());
-    let free = Arc::new(Semaphore::new(limits.connections as usize));
+    let permits = Arc::new(Semaphore::new(limits.connections as usize));
     let (stop, stopped) = watch::channel(());
     let mut shutdown = pin!(shutdown);
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&tcp, &free) => accepted,
+            accepted = accept(&tcp, &permits) => accepted,
             () = &mut shutdown => break,
         };
         match accepted {
@@ -134,35 +136,36 @@ where
                 tokio::spawn(async move {
                     let _permit = permit;
                     let Some(peer) = proxy::peer(&mut stream, ip, &limits, &shares).await else { return };
-                    let Some(_share) = share(peer, &shares) else {
-                        return tracing::debug!("an address has too many connections");
+                    let Some(_charge) = charge_connection(peer, &shares) else {
+                        return tracing::debug!("closing a connection: its address has too many");
                     };
-                    let service = Watched::new(service, peer, Arc::clone(&limits), shares);
+                    let service = Tracked::new(service, peer, Arc::clone(&limits), shares);
                     match transport {
                         Transport::Cleartext => connection(stream, builder, service, limits, stopped).await,
                         #[cfg(feature = "tls")]
                         Transport::Tls(acceptor) => match timeout(limits.head_time, acceptor.accept(stream)).await {
                             Ok(Ok(stream)) => connection(stream, builder, service, limits, stopped).await,
                             Ok(Err(error)) => log(Err(error.into())),
-                            Err(_) => tracing::debug!("a handshake took too long"),
+                            Err(_) => tracing::debug!("a TLS handshake timed out"),
                         },
                     }
                 });
             }
             Err(error) => {
-                // Peers can cause this again and again, by as many connections as there are file descriptors.
+                // Peers can cause this repeatedly, by opening as many connections as there are file descriptors.
                 if shares.warnings.check(&"accept").is_ok() {
                     tracing::warn!(%error, "cannot accept a connection");
                 } else {
                     tracing::debug!(%error, "cannot accept a connection");
                 }
-                sleep(PAUSE).await;
+                sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
+    // Closes the listening socket and tells all connections to finish.
     drop((tcp, stop));
-    // Every connection has a permit until it ends.
-    let all_ended = free.acquire_many(limits.connections);
+    // Every connection holds a permit until it ends.
+    let all_ended = permits.acquire_many(limits.connections);
     if timeout(limits.drain_time, all_ended).await.is_err() {
         tracing::warn!("connections were still open when the server stopped");
     }
@@ -171,19 +174,19 @@ where
 
 async fn accept(
     listener: &TcpListener,
-    free: &Arc<Semaphore>,
+    permits: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
-    let permit = Arc::clone(free).acquire_owned().await.map_err(io::Error::other)?;
+    let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, address) = listener.accept().await?;
-    // A peer that is gone already is no reason to wait before the next.
+    // If the peer has already disconnected, this connection fails later. Accepting the next one must not be delayed.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection failed");
     }
     Ok((stream, address.ip(), permit))
 }
 
-/// Takes the peer's share of connections. None when it has as many as it may.
-fn share(peer: Peer, shares: &Shares) -> Option<Charge> {
+/// Charges a connection to the peer's address. Returns `None` if the address has reached its limit.
+fn charge_connection(peer: Peer, shares: &Shares) -> Option<Charge> {
     let address = peer.of_connection();
     let mut charge = shares.connections.charge(address.map(Holder::Address));
     (address.is_none() || charge.take(1)).then_some(charge)
@@ -191,7 +194,9 @@ fn share(peer: Peer, shares: &Shares) -> Option<Charge> {
 
 fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
+    // No `header_read_timeout`: this module has its own timers. The library panics if the buffer is below 8 KiB.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.head.max(8 << 10));
+    // Setting the number, even to the library's default, moves the headers from its stack to the heap.
     if limits.headers != Limits::default().headers {
         builder.http1().max_headers(limits.headers);
     }
@@ -207,14 +212,14 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     builder
 }
 
-/// Into how many parts a time is divided to notice in time that it is over.
-const LOOKS: u32 = 4;
+/// Number of times that a stall is checked for during its timeout, so that it is noticed soon after the timeout.
+const STALL_CHECKS: u32 = 4;
 
-/// Serves one connection for as long as it is allowed to last.
+/// Serves one connection until it ends, idles, stalls or the server stops.
 async fn connection<I, S, R>(
     stream: I,
     builder: Arc<Builder<TokioExecutor>>,
-    service: Watched<S>,
+    service: Tracked<S>,
     limits: Arc<Limits>,
     mut stopped: watch::Receiver<()>,
 ) where
@@ -224,39 +229,42 @@ async fn connection<I, S, R>(
 {
     let activity = Arc::clone(service.activity());
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)));
-    let mut until = activity.begun + limits.head_time;
-    let mut look = interval(limits.write_time / LOOKS);
+    let mut idle_check_at = activity.started + limits.head_time;
+    let mut stall_check = interval(limits.write_time / STALL_CHECKS);
     loop {
         tokio::select! {
             done = connection.as_mut() => return log(done),
             _ = stopped.changed() => break,
-            () = sleep_until(until) => match activity.quiet_since() {
-                Quiet::Never => until = Instant::now() + limits.idle_time,
-                Quiet::FromTheStart => return,
-                Quiet::Since(at) if at + limits.idle_time <= Instant::now() => break,
-                Quiet::Since(at) => until = at + limits.idle_time,
+            () = sleep_until(idle_check_at) => match activity.idle() {
+                Idle::No => idle_check_at = Instant::now() + limits.idle_time,
+                Idle::Unused => return,
+                Idle::Since(at) if at + limits.idle_time <= Instant::now() => break,
+                Idle::Since(at) => idle_check_at = at + limits.idle_time,
             },
-            _ = look.tick() => if activity.is_stalled(limits.write_time) {
-                return tracing::debug!("a client does not take what it is answered");
+            _ = stall_check.tick() => if activity.is_stalled(limits.write_time) {
+                return tracing::debug!("closing a connection: the client does not read the response");
             },
         }
     }
+    // The connection is idle or the server stops: finish the open requests, within the drain time.
     connection.as_mut().graceful_shutdown();
-    let patience = limits.write_time.min(limits.drain_time / LOOKS);
-    let mut look = interval(patience / LOOKS);
+    // At most a quarter of the drain time, so that a client that does not read cannot use up all of it.
+    let stall_timeout = limits.write_time.min(limits.drain_time / STALL_CHECKS);
+    let mut stall_check = interval(stall_timeout / STALL_CHECKS);
     let end = Instant::now() + limits.drain_time;
     loop {
         tokio::select! {
             done = connection.as_mut() => return log(done),
-            () = sleep_until(end) => return tracing::debug!("a connection did not finish in time"),
-            _ = look.tick() => if activity.is_stalled(patience) {
-                return tracing::debug!("a client does not take what it is answered");
+            () = sleep_until(end) => return tracing::debug!("a connection did not finish within the drain time"),
+            _ = stall_check.tick() => if activity.is_stalled(stall_timeout) {
+                return tracing::debug!("closing a connection: the client does not read the response");
             },
         }
     }
 }
 
-/// Connections fail as their peers please, which is no fault of ours.
+/// Logs the result of a connection at level DEBUG: peers can make connections fail at will, so it is not a server
+/// fault.
 fn log(done: Result<(), BoxError>) {
     if let Err(error) = done {
         tracing::debug!(error, "a connection failed");

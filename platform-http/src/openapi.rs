@@ -1,8 +1,8 @@
-//! The API as an OpenAPI 3.1 document, made from the kind tables: an embedder's own kinds are in it without a line of
-//! code.
+//! OpenAPI 3.1 document of the API. It is derived from the kind tables, so an embedder's own kinds are included
+//! automatically.
 //!
-//! The parts for a server's own paths are written by hand: [`WELL_KNOWN`], [`HEALTH`], [`TOKENS`], [`SCIM`],
-//! [`IMPORT`], or any other part that is [added](OpenApi::with).
+//! The parts for a server's other paths are written by hand: [`WELL_KNOWN`], [`HEALTH`], [`TOKENS`], [`SCIM`],
+//! [`IMPORT`]. Embedders can [add](OpenApi::with) parts of their own.
 
 mod operations;
 mod parameters;
@@ -24,30 +24,30 @@ pub use served::ServedDocument;
 use self::schema::{For, Schemas, reference};
 use crate::routes::{BadRoute, Endpoint, Routes};
 
-/// What a client must know besides paths and schemas.
+/// Description of the API: conventions that paths and schemas do not show.
 const DESCRIPTION: &str = include_str!("openapi/description.md");
 
-/// The part for servers that publish their issuer: `/.well-known/openid-configuration` and `/.well-known/jwks.json`.
+/// Part for servers that publish their issuer: `/.well-known/openid-configuration` and `/.well-known/jwks.json`.
 pub const WELL_KNOWN: &str = include_str!("openapi/well_known.json");
 
-/// The part for servers that say by `/livez` and `/readyz` whether they work.
+/// Part for servers with health checks at `/livez` and `/readyz`.
 pub const HEALTH: &str = include_str!("openapi/health.json");
 
-/// The part for servers with the token services: `/sts/…` and `/auth/v1/…`.
+/// Part for servers with the token services: `/sts/…` and `/auth/v1/…`.
 pub const TOKENS: &str = include_str!("openapi/tokens.json");
 
-/// The part for servers that directories tell of their users: `/scim/v2/…`.
+/// Part for servers with SCIM: `/scim/v2/…`.
 pub const SCIM: &str = include_str!("openapi/scim.json");
 
-/// The part for servers that mount [`Import`](crate::Import) at `/import/` for all kinds that are imported.
+/// Part for servers that mount [`Import`](crate::Import) at `/import/` for all importable kinds.
 pub const IMPORT: &str = include_str!("openapi/import.json");
 
-/// An OpenAPI document in the making.
+/// Builder of an OpenAPI document.
 #[derive(Debug, Clone)]
 pub struct OpenApi(Value);
 
 impl OpenApi {
-    /// Makes the document of all kinds of a platform.
+    /// Returns the document of all kinds of a platform.
     ///
     /// # Errors
     /// As [`Rest::new`](crate::Rest::new).
@@ -85,17 +85,17 @@ impl OpenApi {
                 "securitySchemes": {
                     "bearer": {
                         "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
-                        "description": "A token of this server's issuer, or of one that it trusts.",
+                        "description": "A token of this server's issuer, or of a trusted issuer.",
                     },
                 },
             },
         })))
     }
 
-    /// Adds what a server answers at other paths: an object with `paths`, and perhaps `tags` and `components`.
+    /// Adds the other paths of a server: an object with `paths`, and optionally `tags` and `components`.
     ///
     /// # Errors
-    /// When it is no JSON object.
+    /// When the part is not a JSON object.
     pub fn with(mut self, part: &str) -> Result<Self, serde_json::Error> {
         let part: Map<String, Value> = serde_json::from_str(part)?;
         merge(&mut self.0, part.into());
@@ -108,13 +108,13 @@ impl OpenApi {
     }
 }
 
-/// Adds what a part has: objects by their keys, lists at their ends. What is there already stays, otherwise.
+/// Merges a part into the document: objects by key, arrays by appending. Other existing values are not replaced.
 fn merge(whole: &mut Value, part: Value) {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => {
             for (key, value) in part {
                 match whole.get_mut(&key) {
-                    Some(standing) => merge(standing, value),
+                    Some(existing) => merge(existing, value),
                     None => drop(whole.insert(key, value)),
                 }
             }
@@ -134,7 +134,7 @@ fn tags(platform: &Platform) -> Vec<Value> {
     }
     let tag = |service: &str| {
         let of_service: Vec<_> = platform.kinds().filter(|kind| kind.service == service).collect();
-        json!({ "name": service, "description": operations::described(&of_service) })
+        json!({ "name": service, "description": operations::describe_kinds(&of_service) })
     };
     services.into_iter().map(tag).collect()
 }
@@ -155,7 +155,7 @@ fn component_schemas(platform: &Platform, schemas: &Schemas<'_>) -> Map<String, 
         }
         for action in kind.actions.iter().filter(|action| action.http != Http::Get) {
             let mut request = schemas.object(action.request, For::Request);
-            // What the path says need not stand in the body.
+            // A field whose value is in the path is not required in the body.
             if let Some(required) = request.get_mut("required").and_then(Value::as_array_mut) {
                 required.retain(|name| !name.as_str().is_some_and(|name| action.path.contains(&format!("{{{name}"))));
             }
@@ -175,7 +175,7 @@ fn page(kind: &str, plural: &str) -> Value {
             "nextPageToken": { "type": "string", "description": "Absent on the last page." },
             "totalCount": {
                 "type": "string", "format": "int64", "pattern": "^[0-9]+$",
-                "description": "Of all that match and that the caller may see.",
+                "description": "The number of all matching resources that the caller can see.",
             },
             "skipped": {
                 "type": "integer", "format": "int64", "minimum": 0, "description": "The `skip` of the request.",
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_is_routed_to_what_it_says_and_every_route_is_an_operation() {
+    fn operations_and_routes_match_in_both_directions() {
         let (document, routes) = (document(), Routes::of(KINDS).unwrap());
         let mut documented = 0;
         for (path, methods) in document["paths"].as_object().unwrap() {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_by_hand_is_routed_too() {
+    fn hand_written_operations_are_routed() {
         let paths = |part| serde_json::from_str::<Value>(part).unwrap()["paths"].as_object().unwrap().clone();
         for (path, methods) in paths(TOKENS) {
             let endpoint = tokens::Endpoint::find(&path).unwrap_or_else(|| panic!("{path}"));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn operation_ids_and_references_are_sound() {
+    fn operation_ids_are_unique_and_references_resolve() {
         let document = document();
         let mut ids: Vec<_> = find(&document, "operationId");
         let all = ids.len();
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    /// Returns the texts under a key, wherever it is.
+    /// Returns all strings under a key, at any depth.
     fn find<'v>(value: &'v Value, key: &str) -> Vec<&'v str> {
         let here = value.get(key).and_then(Value::as_str);
         let inner: Vec<&Value> = match value {

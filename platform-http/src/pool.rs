@@ -1,4 +1,4 @@
-//! Threads for work that keeps a processor busy.
+//! Bounded thread pool for CPU-heavy work.
 
 use std::{collections::HashMap, num::NonZero, sync::Arc, thread::available_parallelism};
 
@@ -10,8 +10,8 @@ use platform_core::{
 };
 use tokio::sync::Semaphore;
 
-/// Does costly work on the runtime's blocking threads, as much at once as there are processors, with a bounded queue
-/// and a share of it for each organization.
+/// Runs CPU-heavy work on the runtime's blocking threads: one job per processor at a time, with a bounded queue and a
+/// share of the queue for each organization.
 #[derive(Debug)]
 pub struct Pool {
     processors: Arc<Semaphore>,
@@ -19,31 +19,31 @@ pub struct Pool {
     bounds: PoolBounds,
 }
 
-/// How much work may wait or run at once; more is refused with RESOURCE_EXHAUSTED.
+/// Maximum number of jobs that are queued or running. Further jobs get RESOURCE_EXHAUSTED.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolBounds {
-    /// For all organizations.
+    /// Total of all organizations.
     pub all: usize,
-    /// For one organization.
+    /// Share of one organization.
     pub share: usize,
 }
 
 impl Default for PoolBounds {
-    /// 256 jobs, 8 of them for one organization.
+    /// Returns bounds of 256 jobs, 8 of them for one organization.
     fn default() -> Self {
         Self { all: 256, share: 8 }
     }
 }
 
-/// How many jobs wait or run.
+/// Number of jobs that are queued or running.
 #[derive(Debug, Default)]
 struct Jobs {
     all: usize,
     by_share: HashMap<Box<str>, usize>,
 }
 
-/// A job's place among those that wait or run; given up when it is dropped.
-struct Place {
+/// Slot of a job that is queued or running, released on drop.
+struct Slot {
     jobs: Arc<Mutex<Jobs>>,
     share: Box<str>,
 }
@@ -58,7 +58,7 @@ impl Pool {
         Self { processors: Arc::new(Semaphore::new(processors)), jobs: Arc::default(), bounds }
     }
 
-    fn place(&self, share: &str) -> Option<Place> {
+    fn slot(&self, share: &str) -> Option<Slot> {
         let mut jobs = self.jobs.lock();
         let of_share = jobs.by_share.get(share).copied().unwrap_or_default();
         if jobs.all >= self.bounds.all || of_share >= self.bounds.share {
@@ -66,7 +66,7 @@ impl Pool {
         }
         jobs.all += 1;
         jobs.by_share.insert(share.into(), of_share + 1);
-        Some(Place { jobs: Arc::clone(&self.jobs), share: share.into() })
+        Some(Slot { jobs: Arc::clone(&self.jobs), share: share.into() })
     }
 }
 
@@ -76,7 +76,7 @@ impl Default for Pool {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut jobs = self.jobs.lock();
         jobs.all = jobs.all.saturating_sub(1);
@@ -92,12 +92,13 @@ impl Drop for Place {
 impl Offload for Pool {
     fn run<'a>(&'a self, share: &'a str, work: Work) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let place = self.place(share).ok_or_else(Error::exhausted)?;
+            let slot = self.slot(share).ok_or_else(Error::exhausted)?;
+            // Acquired before the thread, so that queued jobs do not occupy blocking threads.
             let processor = Arc::clone(&self.processors).acquire_owned().await.map_err(Error::internal)?;
             let job = move || {
                 work();
-                // Work whose request is gone is still done, and keeps its place until then.
-                drop((place, processor));
+                // Work goes on when its request is dropped, and keeps its slot and processor until it is done.
+                drop((slot, processor));
             };
             tokio::task::spawn_blocking(job).await.map_err(Error::internal)
         })
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_organization_has_its_share_of_the_queue_and_the_others_theirs() {
+    async fn one_organization_cannot_use_the_whole_queue() {
         let pool = Arc::new(Pool::with_processors(PoolBounds { all: 3, share: 2 }, 3));
         let spawn = |share: &'static str| {
             let (release, wait) = mpsc::channel::<()>();
@@ -134,7 +135,7 @@ mod tests {
         for share in ["a", "b", "c"] {
             assert_eq!(refused(share).await, Err(Code::ResourceExhausted), "{share}");
         }
-        // One of two of `a` ends.
+        // One of the two jobs of `a` ends.
         drop(releases.remove(0));
         jobs.remove(0).await.unwrap().unwrap();
         assert_eq!(refused("c").await, Ok(()));
@@ -148,19 +149,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_whose_request_has_gone_keeps_its_place_until_it_is_done() {
+    async fn work_of_a_dropped_request_keeps_its_slot_until_it_is_done() {
         let pool = Arc::new(Pool::new(PoolBounds { all: 1, share: 1 }));
         let (release, wait) = mpsc::channel::<()>();
-        let (begun, has_begun) = mpsc::channel::<()>();
+        let (started, has_started) = mpsc::channel::<()>();
         let work: Work = Box::new(move || {
-            begun.send(()).unwrap();
+            started.send(()).unwrap();
             wait.recv().unwrap_or_default();
         });
         let job = tokio::spawn({
             let pool = Arc::clone(&pool);
             async move { pool.run("a", work).await }
         });
-        while has_begun.try_recv().is_err() {
+        while has_started.try_recv().is_err() {
             tokio::task::yield_now().await;
         }
         job.abort();

@@ -1,4 +1,4 @@
-//! Writes answers. Bodies of resources are spliced as they are stored, without being parsed.
+//! Renders responses. Stored resources are spliced into bodies as they are, without being parsed.
 
 use std::{error::Error as _, fmt::Write as _};
 
@@ -21,38 +21,38 @@ use serde_json::Value;
 
 use crate::{limits::origin::ReplyBytes, status};
 
-/// The most bytes of an answer that is not counted before it is sent. Our choice.
-const SMALL: usize = 1 << 10;
+/// Responses up to this size in bytes are not counted before they are sent. Our choice.
+const UNCOUNTED: usize = 1 << 10;
 
-/// An answer, all of it in memory.
+/// Response whose body is completely in memory.
 pub type Reply = Response<Full<Bytes>>;
 
-/// Returns a body of JSON.
+/// Returns a JSON response.
 pub(crate) fn json(body: impl Into<Bytes>) -> Reply {
     let mut reply = Reply::new(Full::new(body.into()));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // Texts of users are in it, which no browser may take for HTML.
+    // Bodies contain text from users, which browsers must not interpret as HTML.
     reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     reply
 }
 
-/// Returns what an action said.
+/// Returns the result of an action as JSON.
 pub(crate) fn value(value: &Value) -> Result<Reply> {
     serde_json::to_vec(value).map(json).map_err(Error::internal)
 }
 
-/// Returns bytes that are kept ready, or 304 to a client that has them (RFC 9110, 13.1.2).
+/// Returns a cached body, or 304 if the client already has it (RFC 9110, 13.1.2).
 pub(crate) fn rendered(rendered: Rendered, request: &HeaderMap) -> Reply {
     let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let has_it = known
+    let is_cached = known
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .any(|tag| tag == "*" || tag.trim_start_matches("W/") == rendered.etag.trim_start_matches("W/"));
-    let mut reply = match has_it {
+    let mut reply = match is_cached {
         true => empty(),
         false => json(rendered.body),
     };
-    if has_it {
+    if is_cached {
         *reply.status_mut() = StatusCode::NOT_MODIFIED;
     }
     if let Ok(etag) = HeaderValue::from_str(&rendered.etag) {
@@ -62,46 +62,46 @@ pub(crate) fn rendered(rendered: Rendered, request: &HeaderMap) -> Reply {
     reply
 }
 
-/// Returns an answer without a body.
+/// Returns a response without a body.
 pub(crate) fn empty() -> Reply {
     Reply::default()
 }
 
-/// Returns the answer of a delete: `{}` for clients that ask for JSON, which generated clients parse, and no body for
-/// all others (`docs/api.md`, Deletes).
+/// Returns the response to a delete: `{}` for clients that accept JSON, because generated clients parse it, and no body
+/// for all others (`docs/api.md`, Deletes).
 pub(crate) fn deleted(request: &HeaderMap) -> Reply {
     let mut reply = if asks_for_json(request) { json("{}") } else { empty() };
     reply.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     reply
 }
 
-/// Tells whether the Accept header lists `application/json` with a weight above 0, or, where it does not list that,
-/// `application/*`. `*/*` does not count: command line tools and HTTP libraries send it without asking for anything.
+/// Returns whether the Accept header lists `application/json`, or else `application/*`, with a weight above 0. `*/*`
+/// does not count, because command line tools and HTTP libraries send it by default.
 fn asks_for_json(request: &HeaderMap) -> bool {
     let values = request.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let (mut exact, mut range) = (None, None);
     for listed in values.flat_map(MediaTypeList::new).filter_map(Result::ok) {
         let weight = listed.get_param(names::Q).map_or("1", |weight| weight.as_str());
         let wanted = weight.parse::<f32>().is_ok_and(|weight| weight > 0.0);
-        let place = match (listed.ty.as_str(), listed.subty.as_str()) {
+        let weighted = match (listed.ty.as_str(), listed.subty.as_str()) {
             (ty, "*") if ty.eq_ignore_ascii_case("application") => &mut range,
             (ty, subty) if ty.eq_ignore_ascii_case("application") && subty.eq_ignore_ascii_case("json") => &mut exact,
             _ => continue,
         };
-        *place = Some(place.unwrap_or_default() || wanted);
+        *weighted = Some(weighted.unwrap_or_default() || wanted);
     }
     exact.or(range).unwrap_or_default()
 }
 
-/// Returns the methods that a path has.
+/// Returns the response to OPTIONS, with the methods of a path.
 pub(crate) fn options(allow: &str) -> Reply {
     let mut reply = empty();
     set_allow(&mut reply, allow);
     reply
 }
 
-/// Returns a page: the array under the kind's plural, the token of the next page where there is one, the total as a
-/// string, as proto3 JSON writes 64 bits, and what was skipped.
+/// Returns a page of a list: an array under the kind's plural, the next page token if there is a next page, the total
+/// as a string (proto3 JSON for 64-bit integers), and the number of skipped resources.
 pub(crate) fn list(plural: &str, page: &ListReply) -> Reply {
     let bodies: usize = page.items.iter().map(|item| item.len() + 1).sum();
     let token = page.next_page_token.as_deref().unwrap_or_default();
@@ -109,36 +109,36 @@ pub(crate) fn list(plural: &str, page: &ListReply) -> Reply {
     body.put_slice(b"{\"");
     body.put_slice(plural.as_bytes());
     body.put_slice(b"\":[");
-    for (place, item) in page.items.iter().enumerate() {
-        if place > 0 {
+    for (index, item) in page.items.iter().enumerate() {
+        if index > 0 {
             body.put_u8(b',');
         }
         body.put_slice(item);
     }
-    // Tokens are base64, which has nothing to escape.
+    // Tokens are base64, so they need no escaping.
     let token = if token.is_empty() { String::new() } else { format!("\"nextPageToken\":\"{token}\",") };
     let (total, skipped) = (page.total_count, page.skipped);
-    // Writing into a buffer that grows does not fail.
+    // Writing into a growable buffer does not fail.
     let _ = write!(body, "],{token}\"totalCount\":\"{total}\",\"skipped\":{skipped}}}");
     json(body.freeze())
 }
 
-/// Returns how many bytes an answer's body has.
+/// Returns the length of a response's body in bytes.
 pub(crate) fn length(reply: &Reply) -> usize {
     let length = http_body::Body::size_hint(reply.body()).exact().unwrap_or_default();
     usize::try_from(length).unwrap_or(usize::MAX)
 }
 
-/// Notes in an answer's extensions how much of it is in memory, for when another layer replaces its body by one of
+/// Records the size of a response's body in its extensions, for the case that another layer replaces the body by one of
 /// unknown size.
-pub(crate) fn keep(reply: &mut Reply) {
+pub(crate) fn record_length(reply: &mut Reply) {
     let length = length(reply);
-    if length > SMALL {
+    if length > UNCOUNTED {
         reply.extensions_mut().insert(ReplyBytes(length));
     }
 }
 
-/// Makes an answer one to HEAD: its headers, and the length of the body that it does not have.
+/// Turns a response into one to HEAD: the same headers and length, but no body.
 pub(crate) fn without_body(reply: Reply) -> Reply {
     let (mut head, body) = reply.into_parts();
     let length = http_body::Body::size_hint(&body).exact().unwrap_or_default();
@@ -146,14 +146,14 @@ pub(crate) fn without_body(reply: Reply) -> Reply {
     Reply::from_parts(head, Full::default())
 }
 
-/// Says that the connection of a request ends with this answer, where HTTP has a way to say it.
+/// Announces that the connection closes after this response, if the HTTP version has a header for it.
 pub(crate) fn close<B>(head: &Parts, reply: &mut Response<B>) {
     if head.version < Version::HTTP_2 {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
 }
 
-/// A request that is refused: an error, and its status where HTTP has one that says more than the code's.
+/// Rejection of a request: an error, and an HTTP status that can be more specific than that of the error's code.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     error: Error,
@@ -172,73 +172,73 @@ impl Refusal {
         Self { error: Error::new(code, message), status, allow: None }
     }
 
-    /// 404 for a path that is none.
+    /// Returns 404 for an unknown path.
     pub(crate) fn no_path() -> Self {
-        Self::new(Code::NotFound, StatusCode::NOT_FOUND, "There is no such path")
+        Self::new(Code::NotFound, StatusCode::NOT_FOUND, "Path not found")
     }
 
-    /// 405 for a method that a path does not have.
+    /// Returns 405 for a method that a path does not have.
     pub(crate) fn other_methods(allow: String) -> Self {
-        let message = "This path does not have this method";
+        let message = "This path does not support this method";
         let refusal = Self::new(Code::Unimplemented, StatusCode::METHOD_NOT_ALLOWED, message);
         Self { allow: Some(allow), ..refusal }
     }
 
-    /// 413 for a body. INVALID_ARGUMENT, since clients repeat what is refused with RESOURCE_EXHAUSTED, and this
-    /// would be refused again.
+    /// Returns 413 for a body. The code is INVALID_ARGUMENT, because clients retry after RESOURCE_EXHAUSTED, and a
+    /// retry would be rejected as well.
     pub(crate) fn too_large(most: usize) -> Self {
         let error = Error::invalid_field("body", format!("is larger than {most} bytes"));
         Self { error, status: StatusCode::PAYLOAD_TOO_LARGE, allow: None }
     }
 
-    /// 414 for a path or query.
-    pub(crate) fn too_long(what: &str, most: usize) -> Self {
-        let error = Error::invalid_field(what, format!("is longer than {most} bytes"));
+    /// Returns 414 for a path or query.
+    pub(crate) fn too_long(field: &str, most: usize) -> Self {
+        let error = Error::invalid_field(field, format!("is longer than {most} bytes"));
         Self { error, status: StatusCode::URI_TOO_LONG, allow: None }
     }
 
-    /// 412 for a condition that cannot be checked (RFC 9110, 13.1), so that the request changes nothing.
+    /// Returns 412 for a precondition that cannot be checked (RFC 9110, 13.1). The request has not changed anything.
     pub(crate) fn condition(header: &str) -> Self {
         let rule = format!("{header} cannot be checked, because resources have no ETags");
         let error = Error::blocked("CONDITION_NOT_SUPPORTED", rule);
         Self { error, status: StatusCode::PRECONDITION_FAILED, allow: None }
     }
 
-    /// 504 for what takes too long.
+    /// Returns 504 for a request that takes too long.
     pub(crate) fn deadline(message: &str) -> Self {
         Error::new(Code::DeadlineExceeded, message).into()
     }
 
-    /// 408 for a body that does not arrive.
+    /// Returns 408 for a body that does not arrive in time.
     pub(crate) fn slow_body() -> Self {
         Self::new(Code::DeadlineExceeded, StatusCode::REQUEST_TIMEOUT, "The body took too long to arrive")
     }
 
-    /// Returns the status and the message, for answers of another form.
-    pub(crate) fn told(&self) -> (StatusCode, &str) {
+    /// Returns the status and the message, for responses in another format.
+    pub(crate) fn status_and_message(&self) -> (StatusCode, &str) {
         (self.status, self.error.message())
     }
 
-    /// Logs a fault of ours with its causes.
+    /// Logs a server fault with its causes.
     pub(crate) fn log(&self) {
         if self.status.is_server_error() {
             log_fault(&self.error);
         }
     }
 
-    /// Says which domain the error is of.
+    /// Sets the domain of the error.
     pub(crate) fn of_domain(self, domain: &'static str) -> Self {
         Self { error: self.error.of_domain(domain), ..self }
     }
 
-    /// Returns the error in the form of AIP-193, for an answer whose status is said already. Faults of ours are logged
-    /// here with their causes.
+    /// Returns the error in the format of AIP-193, for a response whose status is already sent. Logs a server fault
+    /// with its causes.
     pub(crate) fn status(&self, service_domain: &str) -> Status {
         self.log();
         self.error.status(service_domain)
     }
 
-    /// Returns the answer in the form of AIP-193. Faults of ours are logged here with their causes.
+    /// Returns the response in the format of AIP-193. Logs a server fault with its causes.
     pub(crate) fn into_reply(self, service_domain: &str) -> Reply {
         self.log();
         let Self { error, status, allow } = self;
@@ -262,16 +262,21 @@ impl Refusal {
     }
 }
 
-/// Logs an error with its causes when it is a fault of ours, for other transports that answer with it. An unknown
-/// method, a deadline of the client's own and an unreachable issuer of tokens are not: clients could fill the log.
+/// Logs an error with its causes if it is a server fault; for other transports. An unknown method, a deadline set by
+/// the client and an unreachable token issuer are not server faults, because clients could fill the log with them.
 pub fn log_fault(error: &Error) {
-    let is_ours = match error.code() {
+    let is_server_fault = match error.code() {
         Code::Unimplemented | Code::DeadlineExceeded => false,
         Code::Unavailable => error.source().is_some(),
         code => status::of(code).is_server_error(),
     };
-    if is_ours {
-        tracing::error!(code = error.code().reason(), message = error.message(), causes = causes(error), "failed");
+    if is_server_fault {
+        tracing::error!(
+            code = error.code().reason(),
+            message = error.message(),
+            causes = causes(error),
+            "request failed"
+        );
     }
 }
 
@@ -309,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_always_has_its_array_total_and_skipped_and_a_token_only_when_there_is_a_next() {
+    fn a_page_has_array_total_and_skipped_and_a_token_only_if_there_is_a_next_page() {
         assert_eq!(text(list("repos", &page(&[], None))), r#"{"repos":[],"totalCount":"7","skipped":2}"#);
         assert_eq!(
             text(list("repos", &page(&[r#"{"uid":"a"}"#, r#"{"uid":"b"}"#], Some("Cqo-_=")))),
@@ -318,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delete_answers_an_object_to_clients_that_ask_for_json_and_nothing_to_others() {
+    fn a_delete_returns_an_object_only_to_clients_that_accept_json() {
         for (accept, body) in [
             (&[][..], ""),
             (&["*/*"], ""),
@@ -353,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_ours_tells_the_client_nothing() {
+    fn a_server_fault_reveals_nothing_to_the_client() {
         let reply = Refusal::from(Error::internal("secret")).into_reply("platform.test");
         assert_eq!(reply.status(), StatusCode::INTERNAL_SERVER_ERROR);
         let body = text(reply);
@@ -361,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_carry_the_headers_that_http_asks_for() {
+    fn errors_have_the_headers_that_http_requires() {
         let reply = Refusal::from(Error::unauthenticated("no")).into_reply("platform.test");
         assert_eq!(reply.headers()[WWW_AUTHENTICATE], "Bearer");
         let busy = Error::new(Code::Unavailable, "busy").with(Detail::RetryInfo { millis: 100 });

@@ -1,4 +1,4 @@
-//! Reads what a request carries: token, path variables, query and body.
+//! Reads the parts of a request: token, path variables, query and body.
 
 use std::{
     borrow::Cow,
@@ -26,7 +26,7 @@ use crate::{
     BoxError,
     limits::{
         Limits,
-        origin::{NoRoom, Origin},
+        origin::{Origin, OverBudget},
     },
     reply::Refusal,
 };
@@ -34,8 +34,8 @@ use crate::{
 /// Returns the path and the query of a request.
 ///
 /// # Errors
-/// When one is longer than the limits allow; and INVALID_ARGUMENT for two Host headers, of which intermediaries might
-/// take either.
+/// Status 414 when one of them is longer than its limit. INVALID_ARGUMENT for two Host headers, because an intermediary
+/// may have used either.
 pub(crate) fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &'h str), Refusal> {
     let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
     if path.len() > limits.path {
@@ -50,35 +50,36 @@ pub(crate) fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &
     Ok((path, query))
 }
 
-/// Refuses a body that is too long before it is sent, when the client waits for `100 Continue` with it. The body of a
-/// client that does not wait is read first, see [`read`]: closing its connection while it sends would lose the answer.
+/// Rejects a body that is too large before it is sent, if the client waits for `100 Continue`. The body of a client
+/// that does not wait is read first, see [`read_body`]: closing the connection while the client still sends would lose
+/// the response.
 ///
 /// # Errors
-/// INVALID_ARGUMENT (413) for a body whose announced length is over the limit.
-pub(crate) fn expected(head: &Parts, body: &impl Body, limits: &Limits) -> Result<(), Refusal> {
+/// INVALID_ARGUMENT (413) for a body whose announced length exceeds the limit.
+pub(crate) fn check_expect(head: &Parts, body: &impl Body, limits: &Limits) -> Result<(), Refusal> {
     match head.headers.contains_key(EXPECT) && body.size_hint().lower() > limits.body as u64 {
         true => Err(Refusal::too_large(limits.body)),
         false => Ok(()),
     }
 }
 
-/// The most bytes of a body that are read although nobody wants them, and for how long they are waited for.
-const UNWANTED: usize = 64 << 10;
-const UNWANTED_TIME: Duration = Duration::from_millis(100);
+/// Maximum number of bytes of a rejected body that are read and discarded, and the time for which they are awaited.
+const DRAIN_BYTES: usize = 64 << 10;
+const DRAIN_TIME: Duration = Duration::from_millis(100);
 
-/// Reads what is left of a body that was refused before it was read, if that is not much, so that its connection goes
-/// on with the next request. Tells whether that was all.
-pub(crate) async fn drained<B: Body>(head: &Parts, mut body: Pin<&mut B>) -> bool {
+/// Reads and discards the rest of a body that was rejected unread, if it is small, so that the connection can be used
+/// for the next request. Returns whether the end of the body was reached.
+pub(crate) async fn drain<B: Body>(head: &Parts, mut body: Pin<&mut B>) -> bool {
     if body.is_end_stream() {
         return true;
     }
-    // Who waits to be asked for the body is not asked.
+    // A client that waits for `100 Continue` has not sent the body.
     if head.headers.contains_key(EXPECT) {
         return false;
     }
-    let drain = async {
+    let drained = async {
         let mut read = 0;
-        while read <= UNWANTED {
+        while read <= DRAIN_BYTES {
             match body.frame().await {
                 None => return true,
                 Some(Err(_)) => return false,
@@ -87,19 +88,19 @@ pub(crate) async fn drained<B: Body>(head: &Parts, mut body: Pin<&mut B>) -> boo
         }
         false
     };
-    tokio::time::timeout(UNWANTED_TIME, drain).await.unwrap_or(false)
+    tokio::time::timeout(DRAIN_TIME, drained).await.unwrap_or(false)
 }
 
-/// Returns the bearer token, if there is one. A header value without a scheme is a token too, since clients send
-/// the contents of token files as they are (`docs/api.md`, Tokens).
+/// Returns the bearer token, if any. A header value without a scheme counts as a token, because clients send the
+/// contents of token files unchanged (`docs/api.md`, Tokens).
 ///
 /// # Errors
-/// UNAUTHENTICATED for two Authorization headers, of which intermediaries might take either, and for other schemes.
+/// UNAUTHENTICATED for other schemes, and for two Authorization headers, because an intermediary may have used either.
 pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(Error::unauthenticated("There is more than one Authorization header"));
+        return Err(Error::unauthenticated("The request has more than one Authorization header"));
     }
     let none = || Error::unauthenticated("The Authorization header has no bearer token");
     let value = value.to_str().map_err(|_| none())?.trim();
@@ -114,30 +115,30 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
     }
 }
 
-/// Returns the bearer token of a request that needs one.
+/// Returns the bearer token of a request that requires one.
 ///
 /// # Errors
-/// UNAUTHENTICATED as [`bearer`], and with this message when there is none.
+/// UNAUTHENTICATED as [`bearer`], and with this message when there is no token.
 pub(crate) fn required_bearer<'h>(headers: &'h HeaderMap, message: &str) -> Result<&'h str> {
     bearer(headers)?.ok_or_else(|| Error::unauthenticated(message))
 }
 
-/// Returns the installation's operator who sent a request: as the API authenticates callers, and refused like them
-/// when the identity is gone.
+/// Authenticates a request and returns its caller, who must be an operator of the installation. Callers are
+/// authenticated as by the API; a deleted identity is rejected.
 ///
 /// # Errors
-/// UNAUTHENTICATED as [`bearer`] and without a token, PERMISSION_DENIED for anybody else and for a narrowed token, and
-/// RESOURCE_EXHAUSTED as [`Origin::admit`] and, without a good token, as [`Origin::open`].
+/// UNAUTHENTICATED as [`bearer`] and without a token, PERMISSION_DENIED for any other caller and for a narrowed token,
+/// and RESOURCE_EXHAUSTED as [`Origin::admit`] and, without a valid token, as [`Origin::open`].
 pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, head: &Parts) -> Result<Caller> {
     let origin = Origin::known(&head.extensions);
     if let Some(origin) = &origin {
         origin.admit()?;
     }
-    let proved = match required_bearer(&head.headers, "A bearer token is needed") {
+    let authenticated = match required_bearer(&head.headers, "A bearer token is needed") {
         Ok(token) => authenticator.authenticate(token).await,
         Err(error) => Err(error),
     };
-    let caller = proved.map_err(|error| match origin {
+    let caller = authenticated.map_err(|error| match origin {
         Some(origin) => origin.refused(error),
         None => error,
     })?;
@@ -145,17 +146,18 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
     Ok(caller)
 }
 
-/// Refuses the conditions of a write, which cannot be checked while resources have no ETags: a client that sends one
-/// must not believe that it was checked. `If-Match: *` requires that the resource exists, as a write without it does.
+/// Rejects preconditions of a write. They cannot be checked, because resources have no ETags, and a client that sends
+/// one must not believe that it was checked. `If-Match: *` is accepted: it requires that the resource exists, which a
+/// write requires anyway.
 ///
 /// # Errors
 /// FAILED_PRECONDITION (412).
-pub(crate) fn no_conditions(head: &Parts) -> Result<(), Refusal> {
+pub(crate) fn reject_preconditions(head: &Parts) -> Result<(), Refusal> {
     if !is_write(&head.method) {
         return Ok(());
     }
     let values = |name: HeaderName| head.headers.get_all(name).iter();
-    // If-Unmodified-Since counts only without If-Match (RFC 9110, 13.1.4).
+    // If-Unmodified-Since applies only without If-Match (RFC 9110, 13.1.4).
     if head.headers.contains_key(IF_MATCH) {
         return match values(IF_MATCH).all(|value| value.as_bytes().trim_ascii() == b"*") {
             true => Ok(()),
@@ -173,7 +175,7 @@ fn is_write(method: &Method) -> bool {
     ![Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
 }
 
-/// Decodes a variable of the path.
+/// Percent-decodes a path variable.
 pub(crate) fn variable(name: &str, raw: &str) -> Result<String> {
     let decoded = decode(raw, false).map_err(|rule| Error::invalid_field(name, rule))?;
     Ok(decoded.into_owned())
@@ -194,19 +196,19 @@ pub(crate) fn pairs(query: &str) -> Result<Vec<(String, String)>> {
     violations.none_or(pairs)
 }
 
-/// Refuses all parameters, where a method has none.
-pub(crate) fn no_pairs(query: &str) -> Result<()> {
+/// Rejects all parameters, for a method that has none.
+pub(crate) fn reject_parameters(query: &str) -> Result<()> {
     if query.is_empty() {
         return Ok(());
     }
     let mut violations = Violations::default();
     for (key, _) in pairs(query)? {
-        violations.add(key, "is not a parameter of this method");
+        violations.add(key, "unknown parameter");
     }
     violations.none_or(())
 }
 
-/// Returns the mask of an update. An empty one is none.
+/// Returns the mask of an update. An empty mask is the same as none.
 pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
     let mut violations = Violations::default();
     let mut mask = None;
@@ -214,16 +216,16 @@ pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
         match (key.as_str(), &mask) {
             ("updateMask" | "update_mask", None) => mask = Some(value),
             ("updateMask" | "update_mask", Some(_)) => violations.add("update_mask", "is given twice"),
-            _ => violations.add(key, "is not a parameter of this method"),
+            _ => violations.add(key, "unknown parameter"),
         }
     }
     violations.none_or(mask.filter(|mask| !mask.trim().is_empty()))
 }
 
-/// Puts a variable of the path into an action's request.
+/// Adds a path variable to the request message of an action.
 ///
 /// # Errors
-/// INVALID_ARGUMENT when the request has another value for it, in either spelling.
+/// INVALID_ARGUMENT when the message has another value for it, in either spelling.
 pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) -> Result<()> {
     match request.get(name).or_else(|| request.get(&json::snake_case(name))) {
         None => {
@@ -231,75 +233,75 @@ pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) 
             Ok(())
         }
         Some(Value::String(sent)) if *sent == value => Ok(()),
-        Some(_) => Err(Error::invalid_field(name, "differs from the one in the path")),
+        Some(_) => Err(Error::invalid_field(name, "must match the value in the path")),
     }
 }
 
-/// Reads a body as a JSON object, whatever its Content-Type says. Nothing at all is an empty object.
+/// Reads a body as a JSON object, regardless of its Content-Type. An empty body is an empty object.
 ///
 /// # Errors
-/// INVALID_ARGUMENT when it is too large (413) or not a JSON object; DEADLINE_EXCEEDED (408) when it takes too long;
-/// RESOURCE_EXHAUSTED when it is metered and exceeds a budget.
+/// INVALID_ARGUMENT when it is too large (413) or not a JSON object; DEADLINE_EXCEEDED (408) when it arrives too
+/// slowly; RESOURCE_EXHAUSTED when it is metered and exceeds a budget.
 pub(crate) async fn object<B>(body: B, limits: &Limits) -> Result<Map<String, Value>, Refusal>
 where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    Ok(parsed(&bytes(body, limits).await?, limits)?)
+    Ok(parse_object(&bytes(body, limits).await?, limits)?)
 }
 
-/// Reads a body as it is.
+/// Reads a body as bytes.
 ///
 /// # Errors
-/// As [`object`].
+/// As [`object`], except for JSON errors.
 pub(crate) async fn bytes<B>(body: B, limits: &Limits) -> Result<Bytes, Refusal>
 where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    read(body, limits.body, limits.body_time).await.map_err(|unread| match unread {
-        Unread::TooLarge => Refusal::too_large(limits.body),
-        Unread::TooSlow => Refusal::slow_body(),
-        Unread::NoRoom => Error::from(NoRoom).into(),
-        Unread::Broken(error) => Error::invalid_field("body", "was not sent to its end").because(error).into(),
+    read_body(body, limits.body, limits.body_time).await.map_err(|error| match error {
+        ReadError::TooLarge => Refusal::too_large(limits.body),
+        ReadError::TooSlow => Refusal::slow_body(),
+        ReadError::OverBudget => Error::from(OverBudget).into(),
+        ReadError::Broken(error) => Error::invalid_field("body", "is incomplete").because(error).into(),
     })
 }
 
-/// Says why a body was not read.
+/// Error of reading a body.
 #[derive(Debug)]
-pub enum Unread {
-    /// It is too long.
+pub enum ReadError {
+    /// The body is too large.
     TooLarge,
-    /// It took too long to arrive.
+    /// The body took too long to arrive.
     TooSlow,
-    /// It is metered, and exceeded a budget.
-    NoRoom,
-    /// It ended too early.
+    /// The body is metered and exceeded a budget.
+    OverBudget,
+    /// The body ended too early.
     Broken(BoxError),
 }
 
-/// Reads a body of at most `most` bytes that arrives within `time`.
+/// Reads a body of at most `most` bytes that must arrive within `time`.
 ///
 /// # Errors
-/// When it cannot be read.
-pub async fn read<B>(body: B, most: usize, time: Duration) -> Result<Bytes, Unread>
+/// When the body is too large, too slow, incomplete or over budget.
+pub async fn read_body<B>(body: B, most: usize, time: Duration) -> Result<Bytes, ReadError>
 where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    tokio::time::timeout(time, collect(body, most)).await.unwrap_or(Err(Unread::TooSlow))
+    tokio::time::timeout(time, collect(body, most)).await.unwrap_or(Err(ReadError::TooSlow))
 }
 
-/// Reads a JSON object. Nothing at all is an empty one.
-pub(crate) fn parsed(bytes: &[u8], limits: &Limits) -> Result<Map<String, Value>> {
+/// Parses a JSON object. Empty input is an empty object.
+pub(crate) fn parse_object(bytes: &[u8], limits: &Limits) -> Result<Map<String, Value>> {
     if bytes.is_empty() { Ok(Map::new()) } else { json::read_object(bytes, limits.depth) }
 }
 
 /// Reads a body of at most `most` bytes.
 ///
-/// Of one that is larger, as much again is read and thrown away, so that a peer that is slightly over is done
-/// sending and reads the answer instead of a reset connection.
-async fn collect<B>(body: B, most: usize) -> Result<Bytes, Unread>
+/// If the body is larger, up to as many bytes again are read and discarded, so that a client that is slightly over the
+/// limit finishes sending and reads the response instead of a connection reset.
+async fn collect<B>(body: B, most: usize) -> Result<Bytes, ReadError>
 where
     B: Body,
     B::Error: Into<BoxError>,
@@ -308,9 +310,9 @@ where
     let mut rest = BytesMut::new();
     let (mut first, mut length) = (Bytes::new(), 0_usize);
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| match error.into().downcast::<NoRoom>() {
-            Ok(_) => Unread::NoRoom,
-            Err(error) => Unread::Broken(error),
+        let frame = frame.map_err(|error| match error.into().downcast::<OverBudget>() {
+            Ok(_) => ReadError::OverBudget,
+            Err(error) => ReadError::Broken(error),
         })?;
         let Ok(mut data) = frame.into_data() else { continue };
         length = length.saturating_add(data.remaining());
@@ -321,6 +323,7 @@ where
             continue;
         }
         let size = data.remaining();
+        // A body in a single frame, the common case, is returned without copying it.
         if first.is_empty() {
             first = data.copy_to_bytes(size);
         } else {
@@ -331,13 +334,13 @@ where
         }
     }
     match length > most {
-        true => Err(Unread::TooLarge),
+        true => Err(ReadError::TooLarge),
         false if rest.is_empty() => Ok(first),
         false => Ok(rest.freeze()),
     }
 }
 
-/// Decodes percent-encoding once and strictly; says what is wrong with what is none.
+/// Percent-decodes a text once and strictly. Returns the violated rule for invalid input.
 fn decode(raw: &str, plus_is_space: bool) -> Result<Cow<'_, str>, &'static str> {
     if !raw.contains(['%', '+']) {
         return Ok(raw.into());
@@ -349,7 +352,7 @@ fn decode(raw: &str, plus_is_space: bool) -> Result<Cow<'_, str>, &'static str> 
             b'%' => {
                 let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16));
                 let value = digit().zip(digit()).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-                value.ok_or("has a percent sign without two hexadecimal digits")?
+                value.ok_or("has a percent sign that is not followed by two hexadecimal digits")?
             }
             b'+' if plus_is_space => b' ',
             byte => byte,
@@ -365,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_read_with_its_scheme_or_bare_and_only_once() {
+    fn a_token_is_accepted_with_its_scheme_or_bare_but_only_once() {
         for (values, token) in [
             (&[][..], Ok(None)),
             (&["Bearer abc"], Ok(Some("abc"))),
@@ -398,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_is_given_once_in_either_spelling() {
+    fn a_mask_is_accepted_once_in_either_spelling() {
         for (query, mask) in [
             ("", Ok(None)),
             ("updateMask=", Ok(None)),
@@ -415,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_may_stand_in_the_body_too_if_it_says_the_same() {
+    fn a_path_variable_can_be_repeated_in_the_body_with_the_same_value() {
         for (body, fits) in [
             (serde_json::json!({}), true),
             (serde_json::json!({ "groupUid": "a" }), true),

@@ -1,4 +1,4 @@
-//! The service: from a request to the platform and back.
+//! The REST service: dispatches requests to the platform and renders responses.
 
 use std::{
     convert::Infallible,
@@ -36,11 +36,11 @@ use crate::{
     scim, tokens,
 };
 
-/// The REST API of a platform, as one tower service. Clones are handles of one and the same.
+/// REST API of a platform, as one tower service. Clones share their state.
 ///
-/// It answers every path: mount it where nothing else is, with axum's `fallback_service`. Requests are routed first,
-/// then authenticated, then read; whatever goes wrong, panics included, is answered in the form of AIP-193. It runs
-/// within a tokio runtime, for its timers.
+/// It answers every path, so mount it as the fallback, with axum's `fallback_service`. A request is first routed, then
+/// authenticated, then read. Every failure, including a panic, is answered in the format of AIP-193. Needs a tokio
+/// runtime for its timers.
 #[derive(Debug, Clone)]
 pub struct Rest(Arc<Inner>);
 
@@ -58,7 +58,7 @@ impl Rest {
     /// Derives the paths of all kinds of the platform.
     ///
     /// # Errors
-    /// When two kinds want the same path, or an action's path is none.
+    /// When two kinds use the same path, or the path of an action is invalid.
     pub fn new(
         platform: Arc<Platform>,
         authenticator: Arc<dyn Authenticator>,
@@ -69,7 +69,7 @@ impl Rest {
         Ok(Self(Arc::new(Inner { platform, authenticator, tokens: None, routes, limits, shares })))
     }
 
-    /// Answers the paths of the token services too, `/sts/…` and `/auth/v1/…`.
+    /// Also serves the paths of the token services, `/sts/…` and `/auth/v1/…`.
     #[must_use]
     pub fn with_tokens(mut self, tokens: Arc<dyn TokenService>) -> Self {
         Arc::make_mut(&mut self.0).tokens = Some(tokens);
@@ -111,8 +111,9 @@ impl Inner {
         let (head, body) = request.into_parts();
         let origin = Origin::of(&head.extensions, &self.shares);
         let mut body = pin!(origin.metered(body));
-        // The platform's state is behind locks that no panic leaves half changed: every write is one commit. The future is
-        // large, and is in a box so that it is not moved into each of those around it.
+        // Unwinding is safe: the platform's state is behind locks, and a panic cannot leave it half changed, because
+        // every write is one commit. The future is large, so it is boxed instead of being moved into each of the
+        // futures around it.
         let handled = AssertUnwindSafe(Box::pin(self.handle(&head, &origin, body.as_mut()))).catch_unwind();
         let reply = match tokio::time::timeout(self.limits.request_time, handled).await {
             Ok(Ok(done)) => done,
@@ -122,7 +123,7 @@ impl Inner {
                 Err(Refusal::deadline("The request took too long"))
             }
         };
-        // A reply to a read can be dropped when there is no room for it.
+        // A reply to a read can be dropped when it does not fit into the budget; a reply to a write must be sent.
         let reply = reply.and_then(|reply| match head.method.is_safe() {
             true => origin.reply(reply::length(&reply)).map(|()| reply).map_err(Refusal::from),
             false => Ok(reply),
@@ -132,13 +133,13 @@ impl Inner {
             refusal.of_domain(domain).into_reply(&self.platform.settings().service_domain)
         };
         let mut reply = reply.unwrap_or_else(refused);
-        if !request::drained(&head, body).await {
+        if !request::drain(&head, body).await {
             reply::close(&head, &mut reply);
         }
         if head.method == Method::HEAD {
             return reply::without_body(reply);
         }
-        reply::keep(&mut reply);
+        reply::record_length(&mut reply);
         reply
     }
 
@@ -150,7 +151,7 @@ impl Inner {
         origin.admit()?;
         let target = request::target(head, &self.limits);
         let (path, query) =
-            match target.and_then(|target| request::expected(head, &body, &self.limits).map(|()| target)) {
+            match target.and_then(|target| request::check_expect(head, &body, &self.limits).map(|()| target)) {
                 Ok(target) => target,
                 Err(refusal) => {
                     let refusal = origin.refused(refusal);
@@ -162,7 +163,7 @@ impl Inner {
             return self.token_service(&**service, endpoint, head, origin, query, body).await;
         }
         if let Some(path) = path.strip_prefix(scim::PREFIX) {
-            // Its future is the largest by far, and in a box it does not enlarge those of all other requests.
+            // Boxed, because this future is by far the largest and would enlarge the futures of all other requests.
             return Ok(Box::pin(scim::answer(&self.platform, origin, head, path, query, body, &self.limits)).await);
         }
         let (endpoint, variables) = match self.routes.find(&head.method, path) {
@@ -190,7 +191,8 @@ impl Inner {
         }
     }
 
-    /// Returns the domain of a path's errors: that of its kinds, `iam` for the token services, none for unknown paths.
+    /// Returns the domain of the errors of a path: the domain of its kinds, `iam` for the token services, empty for
+    /// unknown paths.
     fn domain(&self, path: &str) -> &'static str {
         match self.tokens.is_some() && tokens::Endpoint::find(path).is_some() {
             true => Domain::IAM.0,
@@ -219,7 +221,7 @@ impl Inner {
         tokens::answer(service, endpoint, head, credential, query, body, &self.limits.of_tokens()).await
     }
 
-    /// Answers a list. The variables of its path are parameters.
+    /// Handles a list. Its path variables are parameters.
     async fn list<'v>(
         &self,
         registered: &Registered,
@@ -243,8 +245,9 @@ impl Inner {
         Ok(reply::list(kind.plural, &self.platform.list_erased(&caller, registered, &list).await?))
     }
 
-    /// Answers a standard method but a list. `uid` is not decoded; for a create it is the parent's, and may be empty.
-    #[allow(clippy::too_many_arguments, reason = "what a request is made of")]
+    /// Handles a standard method except list. `uid` is still percent-encoded; for a create it is the parent's uid and
+    /// may be empty.
+    #[allow(clippy::too_many_arguments, reason = "the parts of a request")]
     async fn standard<B>(
         &self,
         verb: Verb,
@@ -264,17 +267,18 @@ impl Inner {
         let caller = &origin.authenticate(&*self.authenticator, token).await?;
         let uid = &request::variable(if verb == Verb::Create { "parent" } else { "uid" }, uid)?;
         platform.admit(caller, registered, verb, uid).await?;
-        let (mask, body) = match self.rest_of(verb, head, query, body).await {
+        let (mask, body) = match self.mask_and_body(verb, head, query, body).await {
             Ok(rest) => rest,
             Err(refusal) => {
-                // A caller who has lost the right since does not learn what is wrong with the rest.
+                // A caller whose access was revoked since then must not learn what is wrong with the rest of the
+                // request.
                 platform.current_grants(caller).await?;
                 platform.admit(caller, registered, verb, uid).await?;
                 return Err(refusal);
             }
         };
         match verb {
-            // Lists have no uid.
+            // The path of a list has no uid.
             Verb::List => Err(Refusal::no_path()),
             Verb::Get => Ok(reply::json(platform.get_erased(caller, registered, uid).await?)),
             Verb::Create => Ok(reply::json(platform.create_erased(caller, registered, uid, &body).await?)),
@@ -288,8 +292,8 @@ impl Inner {
         }
     }
 
-    /// Reads the rest of a request for a standard method: the mask of an update, and the body.
-    async fn rest_of<B>(
+    /// Reads the rest of the request for a standard method: the mask of an update, and the body.
+    async fn mask_and_body<B>(
         &self,
         verb: Verb,
         head: &Parts,
@@ -300,10 +304,10 @@ impl Inner {
         B: Body,
         B::Error: Into<BoxError>,
     {
-        request::no_conditions(head)?;
+        request::reject_preconditions(head)?;
         let mask = match verb {
             Verb::Update => request::update_mask(query)?,
-            _ => request::no_pairs(query).map(|()| None)?,
+            _ => request::reject_parameters(query).map(|()| None)?,
         };
         match verb {
             Verb::Create | Verb::Update => Ok((mask, request::object(body, &self.limits).await?)),
@@ -311,7 +315,7 @@ impl Inner {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "what a request is made of")]
+    #[allow(clippy::too_many_arguments, reason = "the parts of a request")]
     async fn action<'v, B>(
         &self,
         kind: &Kind,
@@ -333,43 +337,49 @@ impl Inner {
                 Some(origin.authenticate(&*self.authenticator, token).await?)
             }
         };
-        let mut known = Map::new();
+        let mut in_path = Map::new();
         for (name, raw) in variables {
-            known.insert(name.to_owned(), request::variable(name, raw)?.into());
+            in_path.insert(name.to_owned(), request::variable(name, raw)?.into());
         }
         if let Some(caller) = &caller {
-            self.platform.admit_action(caller, kind, action, &known).await?;
+            self.platform.admit_action(caller, kind, action, &in_path).await?;
         }
-        let mut sent = match self.sent(action, head, query, body).await {
-            Ok(sent) => sent,
+        let mut request_message = match self.action_request(action, head, query, body).await {
+            Ok(request_message) => request_message,
             Err(refusal) => {
                 if let Some(caller) = &caller {
                     self.platform.current_grants(caller).await?;
-                    self.platform.admit_action(caller, kind, action, &known).await?;
+                    self.platform.admit_action(caller, kind, action, &in_path).await?;
                 }
                 return Err(refusal);
             }
         };
-        for (name, value) in &known {
-            request::bind(&mut sent, name, value.as_str().unwrap_or_default().to_owned())?;
+        for (name, value) in &in_path {
+            request::bind(&mut request_message, name, value.as_str().unwrap_or_default().to_owned())?;
         }
-        match self.platform.run_rendered(caller.as_ref(), kind, action, &sent).await? {
+        match self.platform.run_rendered(caller.as_ref(), kind, action, &request_message).await? {
             Answer::Value(value) => Ok(reply::value(&value)?),
             Answer::Rendered(rendered) => Ok(reply::rendered(rendered, &head.headers)),
         }
     }
 
-    /// Reads the request of an action from the query or the body.
-    async fn sent<B>(&self, action: &Action, head: &Parts, query: &str, body: B) -> Result<Map<String, Value>, Refusal>
+    /// Reads the request message of an action from the query or the body.
+    async fn action_request<B>(
+        &self,
+        action: &Action,
+        head: &Parts,
+        query: &str,
+        body: B,
+    ) -> Result<Map<String, Value>, Refusal>
     where
         B: Body,
         B::Error: Into<BoxError>,
     {
-        request::no_conditions(head)?;
+        request::reject_preconditions(head)?;
         match action.http {
             Http::Get => Ok(from_query(action.request, &request::pairs(query)?)?),
             Http::Post | Http::Patch => {
-                request::no_pairs(query)?;
+                request::reject_parameters(query)?;
                 request::object(body, &self.limits).await
             }
         }

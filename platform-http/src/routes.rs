@@ -1,7 +1,8 @@
-//! Which method of which kind a path means: all of it derived from the kind tables.
+//! Maps paths to methods of kinds. All routes are derived from the kind tables.
 //!
-//! Templates are tried by their precedence, and the first that matches owns the path: a method that it lacks is
-//! refused and never falls through to a greedier template, so that `DELETE …/readme` deletes no repo.
+//! Templates are tried in order of precedence, and the first match owns the path: if it does not have the HTTP method,
+//! the request is rejected instead of falling through to a greedier template. So `DELETE …/readme` cannot delete a
+//! repo.
 
 use std::fmt;
 
@@ -10,29 +11,29 @@ use platform_core::kind::{self as standard, Action, Http, Kind, Parent, Register
 
 use crate::template::{Captured, Template};
 
-/// The versions that a path may name; they mean the same (`docs/api.md`, Paths).
+/// Versions that a path may name. They are equivalent (`docs/api.md`, Paths).
 const VERSIONS: [&str; 2] = ["v2", "v2beta1"];
 
-/// Two methods that want the same path, or a path that is none.
+/// Error of an invalid path, or of two methods with the same path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the path `{path}` of {method}: {why}")]
+#[error("invalid path `{path}` of {method}: {why}")]
 pub struct BadRoute {
     path: String,
     method: String,
     why: &'static str,
 }
 
-/// What a request is for.
+/// Target of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Endpoint {
-    /// A standard method, with the uid or the parent as the path's only variable, or none; for a list the names of
-    /// the path's variables, which are parameters.
+    /// Standard method. Its path has at most one variable, the uid or the parent, except for a list: the names are
+    /// those of the variables in a list's path, which are parameters.
     Standard(Verb, Registered, Vec<String>),
-    /// An action, with the names of the path's variables.
+    /// Action, with the names of the path's variables.
     Action(&'static Kind, &'static Action, Vec<String>),
 }
 
-/// All paths.
+/// All routes, by domain.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Routes {
     domains: Vec<(&'static str, Vec<Collection>)>,
@@ -44,34 +45,34 @@ struct Collection {
     routes: Vec<Route>,
 }
 
-/// One template and what each HTTP method does there.
+/// Template with the endpoint of each HTTP method.
 #[derive(Debug, Clone)]
 struct Route {
     template: Template,
     methods: Vec<(Method, Endpoint)>,
 }
 
-/// A path as documents write it, with all that is there.
+/// Path in the notation of the OpenAPI document, with its methods.
 #[derive(Debug)]
 pub(crate) struct Path<'r> {
-    /// Domain, version and the rest, such as `/registry/v2/repos/{uid}/readme`.
+    /// Path with domain and version, such as `/registry/v2/repos/{uid}/readme`.
     pub(crate) text: String,
-    /// The names of its variables, in order.
+    /// Names of its variables, in order.
     pub(crate) names: &'r [String],
-    /// Which of them may have slashes.
+    /// For each variable, whether it may contain slashes.
     pub(crate) greedy: Vec<bool>,
-    /// What each HTTP method does.
+    /// Endpoint of each HTTP method.
     pub(crate) methods: &'r [(Method, Endpoint)],
 }
 
-/// What a path and a method come to.
+/// Result of looking up a path and a method.
 #[derive(Debug)]
 pub(crate) enum Found<'r, 'p> {
-    /// A method, with the text of the path's variables, not decoded.
+    /// Endpoint, with the text of the path's variables, still percent-encoded.
     Endpoint(&'r Endpoint, Captured<'p>),
-    /// A path that has other methods: these.
+    /// The path exists, but not with this method. Contains the value of the Allow header.
     OtherMethods(String),
-    /// No path of the API.
+    /// Unknown path.
     Nothing,
 }
 
@@ -109,8 +110,8 @@ impl Routes {
         path: &str,
         endpoint: impl FnOnce(Vec<String>) -> Endpoint,
     ) -> Result<(), BadRoute> {
-        let bad = |why| BadRoute { path: path.to_owned(), method: format!("{} {method}", kind.name), why };
-        let (template, names) = Template::parse(path).map_err(bad)?;
+        let error = |why| BadRoute { path: path.to_owned(), method: format!("{} {method}", kind.name), why };
+        let (template, names) = Template::parse(path).map_err(error)?;
         let collections = entry(&mut self.domains, |(domain, _)| *domain == kind.domain.0, || (kind.domain.0, vec![]));
         let name = template.collection();
         let collection = entry(
@@ -124,13 +125,13 @@ impl Routes {
             || Route { template: template.clone(), methods: Vec::new() },
         );
         if route.methods.iter().any(|(other, _)| *other == method) {
-            return Err(bad("is taken"));
+            return Err(error("another method has the same path"));
         }
         route.methods.push((method, endpoint(names)));
         Ok(())
     }
 
-    /// Returns all paths, domain by domain, under the first of the versions.
+    /// Returns all paths, grouped by domain, with the first of the versions.
     pub(crate) fn paths(&self) -> impl Iterator<Item = Path<'_>> {
         let [version, ..] = VERSIONS;
         let collections = self.domains.iter().flat_map(|(domain, all)| all.iter().map(move |one| (domain, one)));
@@ -143,13 +144,13 @@ impl Routes {
         })
     }
 
-    /// Returns the domain that a path begins with, which its errors have; empty for other paths.
+    /// Returns the domain that a path starts with, for its errors; empty for other paths.
     pub(crate) fn domain(&self, path: &str) -> &'static str {
         let first = path.strip_prefix('/').and_then(|path| path.split('/').next()).unwrap_or_default();
         self.domains.iter().map(|(name, _)| *name).find(|name| *name == first).unwrap_or_default()
     }
 
-    /// Finds what a path and method are for. HEAD is GET.
+    /// Looks up a path and a method. HEAD is treated as GET.
     pub(crate) fn find<'r, 'p>(&'r self, method: &Method, path: &'p str) -> Found<'r, 'p> {
         let Some((route, captured)) = self.route(path) else { return Found::Nothing };
         let method = if *method == Method::HEAD { &Method::GET } else { method };
@@ -168,7 +169,7 @@ impl Routes {
         let (_, collections) = self.domains.iter().find(|(name, _)| *name == domain)?;
         let name = path.split(['/', ':']).next()?;
         let collection = collections.iter().find(|collection| collection.name == name)?;
-        // One slash at the end is ignored (`docs/api.md`, Paths).
+        // One trailing slash is ignored (`docs/api.md`, Paths).
         let path = path.strip_suffix('/').unwrap_or(path);
         collection.routes.iter().find_map(|route| Some((route, route.template.match_path(path)?)))
     }
@@ -186,7 +187,8 @@ impl Route {
 }
 
 impl Endpoint {
-    /// Returns whether documents have it: not a create without a parent, which exists only to be refused.
+    /// Returns whether the OpenAPI document contains this endpoint. It omits a create without a parent for kinds that
+    /// need one: that route exists only to reject the request.
     pub(crate) fn is_documented(&self) -> bool {
         match self {
             Self::Standard(Verb::Create, registered, names) => {
@@ -212,8 +214,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Returns the paths of a standard method after the domain and version. A create is at the collection too: there it
-/// either needs no parent, or is refused without one.
+/// Returns the paths of a standard method, without domain and version. A create is also routed at the collection, where
+/// it either needs no parent or is rejected because the parent is missing.
 fn standard_paths(kind: &Kind, kinds: &[Registered], method: &standard::Method) -> Vec<String> {
     if let Parent::Singleton(parent, segment) = kind.parent {
         let parent = kinds.iter().map(|registered| registered.kind).find(|kind| kind.name == parent);
@@ -236,10 +238,10 @@ const fn http_method(verb: Verb) -> Method {
     }
 }
 
-/// Returns the element that is meant, which is appended where there is none.
+/// Returns the first element that matches, after appending a new one if none does.
 #[allow(clippy::indexing_slicing, reason = "the index is that of an element found or just appended")]
-fn entry<T>(all: &mut Vec<T>, is_it: impl FnMut(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
-    let at = all.iter().position(is_it).unwrap_or_else(|| {
+fn entry<T>(all: &mut Vec<T>, matches: impl FnMut(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
+    let at = all.iter().position(matches).unwrap_or_else(|| {
         all.push(new());
         all.len() - 1
     });
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn every_path_means_one_method_of_one_kind() {
+    fn every_path_is_routed_to_one_method_of_one_kind() {
         let (get, post, patch, delete) = (Method::GET, Method::POST, Method::PATCH, Method::DELETE);
         for (method, path, says) in [
             (&get, "/registry/v2/repos", "ListRepo []"),
@@ -325,8 +327,8 @@ mod tests {
     }
 
     #[test]
-    fn two_methods_of_one_path_are_refused_when_routes_are_made() {
+    fn two_methods_with_the_same_path_are_rejected() {
         let twice: Vec<_> = KINDS.iter().chain(KINDS).copied().collect();
-        assert!(Routes::of(&twice).unwrap_err().to_string().contains("is taken"));
+        assert!(Routes::of(&twice).unwrap_err().to_string().contains("same path"));
     }
 }

@@ -1,10 +1,9 @@
-//! SCIM 2.0 (RFC 7643, RFC 7644): where an identity provider's own directory tells of its users.
+//! SCIM 2.0 (RFC 7643, RFC 7644), with which the directory of an identity provider manages its users.
 //!
-//! Users alone; what is read and written here becomes [`DirectoryUser`]s. A directory comes with the SCIM token that
-//! its provider was given and with nothing else, and every answer, refusals too, has SCIM's own form (`docs/api.md`,
-//! SCIM).
+//! Supports users only, which are stored as [`DirectoryUser`]s. A directory authenticates with the SCIM token of its
+//! provider and with nothing else. Every response, including errors, has SCIM's own format (`docs/api.md`, SCIM).
 
-mod about;
+mod discovery;
 mod path;
 mod user;
 
@@ -27,7 +26,7 @@ use platform_core::{
 use scim_v2::filter::{AttrExp, CompValue, CompareOp, Filter};
 use serde_json::{Value, json};
 
-use self::about::About;
+use self::discovery::Discovery;
 use crate::{
     BoxError,
     limits::{Limits, origin::Origin},
@@ -35,28 +34,28 @@ use crate::{
     request,
 };
 
-/// What the paths begin with, before the provider's uid.
+/// Prefix of all SCIM paths. The provider's uid follows.
 pub(crate) const PREFIX: &str = "/scim/v2/";
 
-/// The most bytes of a body; our choice, as the contract has it: 256 KiB.
+/// Maximum size of a body in bytes: 256 KiB. Our choice, documented in the contract.
 const MAX_BODY: usize = 256 << 10;
-/// How many users a page has when the request does not say, and at most; our choice.
+/// Default and maximum number of users on a page; our choice.
 const DEFAULT_COUNT: usize = 100;
 const MAX_COUNT: usize = 200;
 
 const ERROR: &str = "urn:ietf:params:scim:api:messages:2.0:Error";
 const LIST: &str = "urn:ietf:params:scim:api:messages:2.0:ListResponse";
 
-/// A refusal in SCIM's form (RFC 7644 section 3.12).
+/// Error in SCIM's format (RFC 7644 section 3.12).
 #[derive(Debug)]
-struct Refused {
+struct ScimError {
     status: StatusCode,
     kind: &'static str,
     detail: String,
     allow: &'static str,
 }
 
-impl Refused {
+impl ScimError {
     fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
         Self { status, kind, detail: detail.into(), allow: "" }
     }
@@ -66,7 +65,7 @@ impl Refused {
     }
 
     fn not_found() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "", "There is no such resource")
+        Self::new(StatusCode::NOT_FOUND, "", "Resource not found")
     }
 
     fn into_reply(self) -> Reply {
@@ -86,7 +85,7 @@ impl Refused {
     }
 }
 
-impl From<Error> for Refused {
+impl From<Error> for ScimError {
     fn from(error: Error) -> Self {
         let kind = match error.code() {
             Code::InvalidArgument => "invalidValue",
@@ -97,24 +96,24 @@ impl From<Error> for Refused {
     }
 }
 
-impl From<Refusal> for Refused {
+impl From<Refusal> for ScimError {
     fn from(refusal: Refusal) -> Self {
-        let (status, message) = refusal.told();
+        let (status, message) = refusal.status_and_message();
         let refused = Self::new(status, "", message);
         refusal.log();
         refused
     }
 }
 
-/// What a path behind the provider's uid is for.
+/// Endpoint of a path, after the provider's uid.
 #[derive(Debug, PartialEq, Eq)]
 enum Endpoint<'p> {
     Users,
     User(&'p str),
-    About(About),
+    Discovery(Discovery),
 }
 
-/// Splits a path into the provider's uid and what is behind it.
+/// Splits a path into the provider's uid and the endpoint after it.
 fn find(path: &str) -> Option<(&str, Endpoint<'_>)> {
     let segments = path.split('/').map(str::len).take_while(|len| matches!(len, 16 | 40));
     let length = segments.map(|len| len + 1).sum::<usize>().checked_sub(1)?;
@@ -124,12 +123,12 @@ fn find(path: &str) -> Option<(&str, Endpoint<'_>)> {
         None if rest == "Users" => Endpoint::Users,
         Some(("Users", "")) => Endpoint::Users,
         Some(("Users", id)) => Endpoint::User(id),
-        _ => Endpoint::About(About::find(rest)?),
+        _ => Endpoint::Discovery(Discovery::find(rest)?),
     };
     Some((provider, endpoint))
 }
 
-/// Reads `%2F` as the slash of a uid; users' ids have none.
+/// Replaces `%2F`, an encoded slash of the provider's uid, by `/`. The ids of users contain no slash.
 fn with_slashes(path: &str) -> Cow<'_, str> {
     match path.contains('%') {
         true => path.replace("%2F", "/").replace("%2f", "/").into(),
@@ -137,12 +136,12 @@ fn with_slashes(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// Writes a refusal that comes before the path is looked at, of a request whose path begins with [`PREFIX`].
+/// Returns the response for a request that is rejected before its path is read. Its path starts with [`PREFIX`].
 pub(crate) fn refused(refusal: Refusal) -> Reply {
-    Refused::from(refusal).into_reply()
+    ScimError::from(refusal).into_reply()
 }
 
-/// Answers a request whose path begins with [`PREFIX`], which `path` is without.
+/// Handles a request whose path starts with [`PREFIX`]. `path` is the path without the prefix.
 pub(crate) async fn answer<B>(
     platform: &Platform,
     origin: &Origin,
@@ -156,7 +155,7 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    handle(platform, origin, head, path, query, body, limits).await.unwrap_or_else(Refused::into_reply)
+    handle(platform, origin, head, path, query, body, limits).await.unwrap_or_else(ScimError::into_reply)
 }
 
 async fn handle<B>(
@@ -167,7 +166,7 @@ async fn handle<B>(
     query: &str,
     body: B,
     limits: &Limits,
-) -> Result<Reply, Refused>
+) -> Result<Reply, ScimError>
 where
     B: Body,
     B::Error: Into<BoxError>,
@@ -178,84 +177,88 @@ where
     };
     let access = access.map_err(|error| origin.refused(error))?;
     let path = with_slashes(path);
-    let (provider, endpoint) = find(&path).ok_or_else(Refused::not_found)?;
-    // A token is good at its own provider, and tells nothing of any other.
+    let (provider, endpoint) = find(&path).ok_or_else(ScimError::not_found)?;
+    // A token is valid only for its own provider, and must not reveal anything about another one.
     if *provider != *access.provider {
-        return Err(Error::unauthenticated("The SCIM token is not valid here").into());
+        return Err(Error::unauthenticated("The SCIM token is not valid for this path").into());
     }
     if !access.enabled {
-        return Err(Refused::new(StatusCode::FORBIDDEN, "", "The directory may not tell of users; enable SCIM first"));
+        return Err(ScimError::new(StatusCode::FORBIDDEN, "", "SCIM is not enabled for this identity provider"));
     }
-    let at = Place { platform, provider: access.provider };
+    let directory = Directory { platform, provider: access.provider };
     let limits = Limits { body: limits.body.min(MAX_BODY), ..limits.clone() };
     let method = if head.method == Method::HEAD { &Method::GET } else { &head.method };
     if method != Method::GET {
-        request::no_conditions(head)?;
+        request::reject_preconditions(head)?;
     }
     match (endpoint, method) {
-        (Endpoint::Users, &Method::GET) => at.list(query).await,
-        (Endpoint::Users, &Method::POST) => at.create(&read(body, &limits).await?).await,
+        (Endpoint::Users, &Method::GET) => directory.list(query).await,
+        (Endpoint::Users, &Method::POST) => directory.create(&read(body, &limits).await?).await,
         (Endpoint::User(id), &Method::GET) => {
-            let user = Iam::of(platform).directory_user(&at.provider, id).await?;
-            Ok(scim(StatusCode::OK, &user::written(&user, &at.base())))
+            let user = Iam::of(platform).directory_user(&directory.provider, id).await?;
+            Ok(scim(StatusCode::OK, &user::to_json(&user, &directory.base())))
         }
-        (Endpoint::User(id), &Method::PUT) => at.replace(id, &read(body, &limits).await?).await,
-        (Endpoint::User(id), &Method::PATCH) => at.patch(id, &read(body, &limits).await?).await,
+        (Endpoint::User(id), &Method::PUT) => directory.replace(id, &read(body, &limits).await?).await,
+        (Endpoint::User(id), &Method::PATCH) => directory.patch(id, &read(body, &limits).await?).await,
         (Endpoint::User(id), &Method::DELETE) => {
-            Iam::of(platform).delete_directory_user(&at.provider, id).await?;
+            Iam::of(platform).delete_directory_user(&directory.provider, id).await?;
             let mut reply = reply::empty();
             *reply.status_mut() = StatusCode::NO_CONTENT;
             Ok(reply)
         }
-        (Endpoint::About(about), &Method::GET) => Ok(scim(StatusCode::OK, &about.written(&at.base()))),
+        (Endpoint::Discovery(discovery), &Method::GET) => {
+            Ok(scim(StatusCode::OK, &discovery.to_json(&directory.base())))
+        }
         (endpoint, _) => {
             let allow = match endpoint {
                 Endpoint::Users => "GET, POST, HEAD",
                 Endpoint::User(_) => "GET, PUT, PATCH, DELETE, HEAD",
-                Endpoint::About(_) => "GET, HEAD",
+                Endpoint::Discovery(_) => "GET, HEAD",
             };
-            let refused = Refused::new(StatusCode::METHOD_NOT_ALLOWED, "", "This path does not have this method");
-            Err(Refused { allow, ..refused })
+            let refused = ScimError::new(StatusCode::METHOD_NOT_ALLOWED, "", "This path does not support this method");
+            Err(ScimError { allow, ..refused })
         }
     }
 }
 
-/// Reads a body, in which no object may have two keys that differ only in case.
-async fn read<B>(body: B, limits: &Limits) -> Result<Value, Refused>
+/// Reads a body. Rejects objects with two keys that differ only in case.
+async fn read<B>(body: B, limits: &Limits) -> Result<Value, ScimError>
 where
     B: Body,
     B::Error: Into<BoxError>,
 {
     let body = request::object(body, limits).await?.into();
-    user::sound(&body)?;
+    user::check_keys(&body)?;
     Ok(body)
 }
 
-/// The directory of a provider.
-struct Place<'a> {
+/// Directory of an identity provider.
+struct Directory<'a> {
     platform: &'a Platform,
     provider: Uid,
 }
 
-impl Place<'_> {
-    /// Returns the URL that the directory was given.
+impl Directory<'_> {
+    /// Returns the base URL of this directory, which its administrator configures in the identity provider.
     fn base(&self) -> String {
         let url = self.platform.settings().public_url.trim_end_matches('/');
         format!("{url}{PREFIX}{}", self.provider)
     }
 
-    async fn list(&self, query: &str) -> Result<Reply, Refused> {
+    async fn list(&self, query: &str) -> Result<Reply, ScimError> {
         let mut users = DirectoryUsers::All;
         let (mut start, mut count) = (1_i64, None);
         for (name, value) in request::pairs(query)? {
             let number = || {
-                value.parse::<i64>().map_err(|_| Refused::invalid("invalidValue", format!("{name} must be a number")))
+                value
+                    .parse::<i64>()
+                    .map_err(|_| ScimError::invalid("invalidValue", format!("{name} must be an integer")))
             };
             match name.as_str() {
-                "filter" => users = filter(&value).ok_or_else(|| Refused::invalid("invalidFilter", FILTERS))?,
+                "filter" => users = filter(&value).ok_or_else(|| ScimError::invalid("invalidFilter", FILTERS))?,
                 "startIndex" => start = number()?,
                 "count" => count = Some(number()?),
-                // What else a list may be asked for changes nothing of what it must have.
+                // Other parameters are optional for a server, and ignored.
                 _ => {}
             }
         }
@@ -264,7 +267,7 @@ impl Place<'_> {
         let (found, total) =
             Iam::of(self.platform).directory_users(&self.provider, &users, skip, count.min(MAX_COUNT)).await?;
         let base = self.base();
-        let resources: Vec<_> = found.iter().map(|user| user::written(user, &base)).collect();
+        let resources: Vec<_> = found.iter().map(|user| user::to_json(user, &base)).collect();
         let body = json!({
             "schemas": [LIST],
             "totalResults": total,
@@ -275,52 +278,53 @@ impl Place<'_> {
         Ok(scim(StatusCode::OK, &body))
     }
 
-    async fn create(&self, body: &Value) -> Result<Reply, Refused> {
+    async fn create(&self, body: &Value) -> Result<Reply, ScimError> {
         let user = user::read(body, None)?;
         let user = Iam::of(self.platform).create_directory_user(&self.provider, user).await?;
         let base = self.base();
-        let mut reply = scim(StatusCode::CREATED, &user::written(&user, &base));
+        let mut reply = scim(StatusCode::CREATED, &user::to_json(&user, &base));
         if let Ok(location) = HeaderValue::from_str(&user::location(&user, &base)) {
             reply.headers_mut().insert(LOCATION, location);
         }
         Ok(reply)
     }
 
-    async fn replace(&self, id: &str, body: &Value) -> Result<Reply, Refused> {
-        self.update(id, |standing| user::read(body, Some(&standing))).await
+    async fn replace(&self, id: &str, body: &Value) -> Result<Reply, ScimError> {
+        self.update(id, |stored| user::read(body, Some(&stored))).await
     }
 
-    async fn patch(&self, id: &str, body: &Value) -> Result<Reply, Refused> {
+    async fn patch(&self, id: &str, body: &Value) -> Result<Reply, ScimError> {
         let operations = user::operations(body)?;
-        self.update(id, |standing| user::patched(standing, &operations)).await
+        self.update(id, |stored| user::patched(stored, &operations)).await
     }
 
-    /// Replaces a user by the result of `change`, which gets the stored one.
+    /// Replaces a user by the result of `change`, which is called with the stored user.
     async fn update(
         &self,
         id: &str,
-        change: impl Fn(DirectoryUser) -> Result<DirectoryUser, Refused>,
-    ) -> Result<Reply, Refused> {
+        change: impl Fn(DirectoryUser) -> Result<DirectoryUser, ScimError>,
+    ) -> Result<Reply, ScimError> {
+        // The platform's callback can only return platform errors, so a SCIM error is passed around it.
         let refused = Mutex::new(None);
-        let change = |standing| {
-            change(standing).map_err(|found| {
+        let change = |stored| {
+            change(stored).map_err(|found| {
                 *refused.lock() = Some(found);
-                Error::invalid_field("body", "is refused")
+                Error::invalid_field("body", "is invalid")
             })
         };
         let updated = Iam::of(self.platform).update_directory_user(&self.provider, id, change).await;
         match (updated, refused.into_inner()) {
-            (Ok(user), _) => Ok(scim(StatusCode::OK, &user::written(&user, &self.base()))),
+            (Ok(user), _) => Ok(scim(StatusCode::OK, &user::to_json(&user, &self.base()))),
             (Err(_), Some(refused)) => Err(refused),
             (Err(error), None) => Err(error.into()),
         }
     }
 }
 
-/// What a filter may be.
+/// Supported filters.
 const FILTERS: &str = "a filter must be userName eq \"…\" or externalId eq \"…\"";
 
-/// Reads a filter. Names and operators are case-insensitive (RFC 7644 section 3.4.2.2).
+/// Parses a filter. Names and operators are case-insensitive (RFC 7644 section 3.4.2.2).
 fn filter(text: &str) -> Option<DirectoryUsers> {
     let Ok(Filter::Attr(AttrExp::Comparison(path, CompareOp::Eq, CompValue::Str(value)))) = text.parse() else {
         return None;
@@ -345,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_has_the_providers_uid_and_what_is_asked_of_it() {
+    fn a_path_consists_of_the_uid_of_the_provider_and_an_endpoint() {
         let provider = format!("{}/{}", "a".repeat(40), "b".repeat(16));
         let found = |rest: &str| {
             find(&format!("{provider}{rest}")).map(|(uid, endpoint)| format!("{} {endpoint:?}", uid == provider))
@@ -353,7 +357,7 @@ mod tests {
         assert_eq!(found("/Users").as_deref(), Some("true Users"));
         assert_eq!(found("/Users/").as_deref(), Some("true Users"));
         assert_eq!(found("/Users/0123456789abcdef").as_deref(), Some("true User(\"0123456789abcdef\")"));
-        assert_eq!(found("/ServiceProviderConfig").as_deref(), Some("true About(Config)"));
+        assert_eq!(found("/ServiceProviderConfig").as_deref(), Some("true Discovery(Config)"));
         for other in ["", "/", "/users", "/Groups", "/Bulk"] {
             assert_eq!(found(other), None, "{other}");
         }
@@ -363,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_an_equation_of_a_name_or_an_external_id() {
+    fn a_filter_compares_a_user_name_or_an_external_id() {
         let named = |text: &str| Some(DirectoryUsers::Named(text.to_owned()));
         for (text, expected) in [
             (r#"userName eq "ada@example.com""#, named("ada@example.com")),

@@ -1,11 +1,11 @@
-//! HTTP statuses: the one place that knows which belongs to which code.
+//! Maps error codes to HTTP statuses. No other module does this.
 
 use http::StatusCode;
 use platform_core::error::Code;
 
-/// Returns the HTTP status of a code, as `google.rpc.Code` documents them (`docs/api.md`, Errors).
+/// Returns the HTTP status of a code, as `google.rpc.Code` documents it (`docs/api.md`, Errors).
 ///
-/// FAILED_PRECONDITION is 400 and not 412, which is for the conditions of HTTP itself.
+/// FAILED_PRECONDITION is 400 and not 412, which is reserved for HTTP preconditions.
 pub const fn of(code: Code) -> StatusCode {
     match code {
         Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => StatusCode::BAD_REQUEST,
@@ -22,7 +22,7 @@ pub const fn of(code: Code) -> StatusCode {
     }
 }
 
-/// 499, which no standard names and every gateway of this kind of API uses.
+/// Status 499, which is not in any standard, but is what gateways for this kind of API use.
 const CLIENT_CLOSED_REQUEST: StatusCode = match StatusCode::from_u16(499) {
     Ok(status) => status,
     Err(_) => StatusCode::BAD_REQUEST,

@@ -1,10 +1,10 @@
-//! The system's clock and randomness, for a core that has neither.
+//! The system clock and random number generator, which platform-core leaves to its embedder.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp};
 
-/// The system's clock.
+/// System clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -15,13 +15,13 @@ impl Clock for SystemClock {
     }
 }
 
-/// The operating system's generator.
+/// Random number generator of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
     fn fill(&self, bytes: &mut [u8]) {
-        // A uid or key that somebody can foresee is worse than no server.
+        // A predictable uid or key is worse than a crash.
         #[expect(clippy::expect_used, reason = "a system without randomness cannot serve")]
         getrandom::fill(bytes).expect("the operating system gives random bytes");
     }

@@ -1,14 +1,14 @@
-//! Path templates (AIP-127): literals, `{name}` for one segment, `{name=**}` for any number of them, a verb at the
-//! end. They match paths as they were sent: what is percent-encoded is decoded afterwards, so that an encoded slash
-//! never divides segments and nothing is normalised.
+//! Path templates (AIP-127): literals, `{name}` for one segment, `{name=**}` for any number of segments, and a verb at
+//! the end. They match paths as sent and the variables are percent-decoded afterwards. So an encoded slash never
+//! separates segments, and nothing is normalized.
 
 use std::cmp::Reverse;
 
-/// A path template.
+/// Path template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Template {
     before: Vec<Part>,
-    /// Whether there is a `**`, and what follows it.
+    /// Parts after the `**`, if there is one.
     greedy: Option<Vec<Part>>,
     verb: Option<String>,
 }
@@ -19,11 +19,11 @@ enum Part {
     One,
 }
 
-/// The text of a template's variables, as it was sent, in order. No template of the contract has more than two.
+/// Text of a template's variables as sent, in order. No template of the contract has more than two variables.
 pub(crate) type Captured<'p> = Vec<&'p str>;
 
 impl Template {
-    /// Reads a template; returns it with the names of its variables, in order.
+    /// Parses a template. Returns it with the names of its variables, in order.
     pub(crate) fn parse(text: &str) -> Result<(Self, Vec<String>), &'static str> {
         let (path, verb) = match text.rsplit_once(':') {
             Some((path, verb)) if !verb.contains(['/', '}']) => (path, Some(verb.to_owned())),
@@ -34,7 +34,9 @@ impl Template {
         for segment in path.split('/') {
             let variable = segment.strip_prefix('{').and_then(|segment| segment.strip_suffix('}'));
             let part = match variable.map(|variable| variable.split_once('=').unwrap_or((variable, "*"))) {
-                None if segment.is_empty() || segment.contains(['{', '}', '*', ':']) => return Err("a bad literal"),
+                None if segment.is_empty() || segment.contains(['{', '}', '*', ':']) => {
+                    return Err("a segment is not a valid literal");
+                }
                 None => Part::Literal(segment.to_owned()),
                 Some((name, "*")) => {
                     names.push(name.to_owned());
@@ -45,17 +47,17 @@ impl Template {
                     template.greedy = Some(Vec::new());
                     continue;
                 }
-                Some(_) => return Err("a bad variable"),
+                Some(_) => return Err("a segment is not a valid variable"),
             };
             template.greedy.as_mut().unwrap_or(&mut template.before).push(part);
         }
         match template.before.first() {
             Some(Part::Literal(_)) => Ok((template, names)),
-            _ => Err("a template begins with a literal"),
+            _ => Err("the first segment must be a literal"),
         }
     }
 
-    /// Returns the literal that the template begins with.
+    /// Returns the literal that the template starts with.
     pub(crate) fn collection(&self) -> &str {
         match self.before.first() {
             Some(Part::Literal(literal)) => literal,
@@ -63,14 +65,14 @@ impl Template {
         }
     }
 
-    /// Returns the variables' text where the path is of this template.
+    /// Returns the text of the variables if the path matches the template.
     pub(crate) fn match_path<'p>(&self, path: &'p str) -> Option<Captured<'p>> {
         let mut rest = match &self.verb {
             None => path,
             Some(verb) => path.strip_suffix(verb.as_str())?.strip_suffix(':')?,
         };
         let mut captured = Vec::with_capacity(2);
-        // What is left of the path, until nothing is: `None` is the end, `Some("")` one more empty segment.
+        // Unmatched rest of the path: `None` at the end, `Some("")` if one more empty segment follows.
         let mut left = Some(rest);
         for part in &self.before {
             let (segment, remaining) = match left?.split_once('/') {
@@ -81,7 +83,7 @@ impl Template {
             left = remaining;
         }
         let Some(after) = &self.greedy else { return left.is_none().then_some(captured) };
-        let (mut behind, mut at_end) = (Vec::new(), left.is_none());
+        let (mut tail, mut at_end) = (Vec::new(), left.is_none());
         rest = left.unwrap_or_default();
         for part in after.iter().rev() {
             if at_end {
@@ -97,14 +99,15 @@ impl Template {
                     std::mem::take(&mut rest)
                 }
             };
-            part.take(segment, &mut behind)?;
+            part.take(segment, &mut tail)?;
         }
         captured.push(rest);
-        captured.extend(behind.into_iter().rev());
+        captured.extend(tail.into_iter().rev());
         Some(captured)
     }
 
-    /// Returns the path as OpenAPI writes it, with these names of variables, and which of them may have slashes.
+    /// Returns the path in OpenAPI notation with these variable names, and for each variable whether it may contain
+    /// slashes.
     pub(crate) fn documented(&self, names: &[String]) -> (String, Vec<bool>) {
         let mut names = names.iter();
         let mut variable = || format!("{{{}}}", names.next().map_or("", String::as_str));
@@ -128,8 +131,8 @@ impl Template {
         (segments.join("/") + &verb.collect::<String>(), greedy)
     }
 
-    /// Orders templates so that of several that match a path the first is meant: verbs, then what has more literals,
-    /// then what is not greedy.
+    /// Returns a sort key by which the most specific of several matching templates comes first: templates with a verb,
+    /// then those with more literals, then those without a `**`.
     pub(crate) fn precedence(&self) -> impl Ord + use<> {
         let parts = || self.before.iter().chain(self.greedy.iter().flatten());
         let literals = parts().filter(|part| matches!(part, Part::Literal(_))).count();
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_matches_the_paths_of_its_shape() {
+    fn a_template_matches_paths_of_its_form() {
         for (template, path, captured) in [
             ("repos", "repos", Some(vec![])),
             ("repos", "repos/", None),
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_documented_with_its_variables_by_name() {
+    fn a_template_is_documented_with_the_names_of_its_variables() {
         for (template, path, greedy) in [
             ("repos", "repos", &[][..]),
             ("groups:lookupGroup", "groups:lookupGroup", &[]),
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_and_literals_come_before_what_is_greedy() {
+    fn verbs_and_literals_take_precedence_over_greedy_variables() {
         let mut templates = [
             "repos/{uid=**}",
             "repos/{uid=**}/readme",
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_is_refused() {
+    fn an_invalid_template_is_rejected() {
         for text in ["", "{uid=**}", "a//b", "a/{x=**}/{y=**}", "a/{x=b/*}", "a/x{y}", "/a", "a/**"] {
             assert!(Template::parse(text).is_err(), "{text}");
         }

@@ -1,5 +1,5 @@
-//! TLS for the listener (feature `tls`): rustls on aws-lc, HTTP/2 and HTTP/1.1 by ALPN, and a certificate that can be
-//! replaced while connections come.
+//! TLS for the listener (feature `tls`): rustls with aws-lc, HTTP/2 and HTTP/1.1 by ALPN, and a certificate that can be
+//! reloaded while the server runs.
 
 use std::{
     fs,
@@ -20,12 +20,13 @@ use tokio_rustls::TlsAcceptor;
 
 use pem::PemObject;
 
-/// The most bytes of a file. Our choice.
-const MOST: u64 = 1 << 20;
+/// Maximum size of a file in bytes. Our choice.
+const MAX_BYTES: u64 = 1 << 20;
 
-/// What a server proves itself by, in two PEM files: a chain of certificates, its own first, and its private key.
+/// Server certificate, read from two PEM files: a certificate chain that starts with the server's own certificate, and
+/// its private key.
 ///
-/// TLS 1.2 and 1.3. It takes its own provider of cryptography and installs none for the process.
+/// Serves TLS 1.2 and 1.3. Uses its own cryptographic provider and does not install one for the process.
 #[derive(Debug)]
 pub struct Tls {
     certificate: PathBuf,
@@ -34,17 +35,17 @@ pub struct Tls {
     config: Arc<ServerConfig>,
 }
 
-/// Says why a certificate cannot be used.
+/// Error of reading a certificate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("cannot read {0}")]
     File(PathBuf, #[source] io::Error),
-    /// A file has nothing of the sort that it should have.
-    #[error("{0} is no PEM file of {1}")]
+    /// A file does not contain the expected kind of PEM item.
+    #[error("{0} is not a PEM file with {1}")]
     Pem(PathBuf, &'static str, #[source] pem::Error),
-    /// The two do not belong together, or have what rustls does not know.
+    /// The certificate and the key do not match, or rustls does not support them.
     #[error("the certificate and the key cannot be used")]
     Refused(#[from] rustls::Error),
 }
@@ -53,10 +54,10 @@ impl Tls {
     /// Reads the files.
     ///
     /// # Errors
-    /// When they cannot be read, are no PEM, or do not belong together.
+    /// When a file cannot be read, is not PEM, or the certificate and key do not match.
     pub fn from_files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, TlsError> {
         let (certificate, key) = (certificate.into(), key.into());
-        let current = Arc::new(Current(ArcSwap::from_pointee(read(&certificate, &key)?)));
+        let current = Arc::new(Current(ArcSwap::from_pointee(read_certified_key(&certificate, &key)?)));
         let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
@@ -65,13 +66,14 @@ impl Tls {
         Ok(Self { certificate, key, current, config: Arc::new(config) })
     }
 
-    /// Reads the files again; tells whether the certificate is another one. New connections get it, and those that are
-    /// open keep theirs. Whatever cannot be used leaves what was used before: of two files, one is replaced first.
+    /// Reads the files again and returns whether the certificate has changed. New connections use the new certificate;
+    /// open connections keep theirs. On an error the previous certificate stays in use. This also covers the moment
+    /// when only one of the two files is replaced.
     ///
     /// # Errors
     /// As [`Tls::from_files`].
     pub fn reload(&self) -> Result<bool, TlsError> {
-        let new = read(&self.certificate, &self.key)?;
+        let new = read_certified_key(&self.certificate, &self.key)?;
         let is_new = new.cert != self.current.0.load().cert;
         if is_new {
             self.current.0.store(Arc::new(new));
@@ -84,7 +86,7 @@ impl Tls {
     }
 }
 
-/// The certificate in use.
+/// Current certificate.
 #[derive(Debug)]
 struct Current(ArcSwap<CertifiedKey>);
 
@@ -94,29 +96,29 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// Reads a regular file of at most [`MOST`] bytes: a pipe or a device might not end, and the read with it.
-fn contents(path: &Path) -> io::Result<Vec<u8>> {
+/// Reads a regular file of at most [`MAX_BYTES`]. A pipe or a device might never end, and the read would block.
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let found = fs::metadata(path)?;
     if !found.is_file() {
         return Err(io::Error::other("is not a regular file"));
     }
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(MOST + 1).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > MOST) {
-        return Err(io::Error::other(format!("is larger than {MOST} bytes")));
+    fs::File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_BYTES) {
+        return Err(io::Error::other(format!("is larger than {MAX_BYTES} bytes")));
     }
     Ok(bytes)
 }
 
-fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
-    let bytes = |path: &Path| contents(path).map_err(|error| TlsError::File(path.to_owned(), error));
-    let bad = |path: &Path, what| {
+fn read_certified_key(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
+    let bytes = |path: &Path| read_bounded(path).map_err(|error| TlsError::File(path.to_owned(), error));
+    let pem_error = |path: &Path, what| {
         let path = path.to_owned();
         move |error| TlsError::Pem(path, what, error)
     };
     let chain = CertificateDer::pem_slice_iter(&bytes(certificate)?).collect::<Result<Vec<_>, _>>();
     let chain = chain.and_then(|chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) });
-    let chain = chain.map_err(bad(certificate, "certificates"))?;
-    let key = PrivateKeyDer::from_pem_slice(&bytes(key)?).map_err(bad(key, "a private key"))?;
+    let chain = chain.map_err(pem_error(certificate, "certificates"))?;
+    let key = PrivateKeyDer::from_pem_slice(&bytes(key)?).map_err(pem_error(key, "a private key"))?;
     Ok(CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?)
 }

@@ -1,7 +1,7 @@
-//! The paths of the contract's token services, which are no kinds: exchange and refresh of tokens, and persons who
-//! register, ask who they are, and go (`docs/api.md`, Token exchange).
+//! Paths of the contract's token services, which are not kinds: token exchange and refresh, and registration,
+//! inspection and deletion of persons (`docs/api.md`, Token exchange).
 //!
-//! What is here reads and writes HTTP; a [`TokenService`] does the rest.
+//! This module only reads and writes HTTP; a [`TokenService`] does the rest.
 
 use http::{
     HeaderValue, Method,
@@ -25,7 +25,7 @@ use crate::{
     request,
 };
 
-/// What a path is for.
+/// Endpoint of a token service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endpoint<'p> {
     Exchange,
@@ -33,14 +33,14 @@ pub(crate) enum Endpoint<'p> {
     HeadlessSession,
     WhoAmI,
     Register,
-    /// With the person's uid, not decoded.
+    /// With the person's uid, still percent-encoded.
     Unregister(&'p str),
 }
 
 impl<'p> Endpoint<'p> {
-    /// Finds what a path is for.
+    /// Finds the endpoint of a path.
     pub(crate) fn find(path: &'p str) -> Option<Self> {
-        // As in other paths, one slash at the end means nothing.
+        // One trailing slash is ignored, as on all other paths.
         match path.strip_suffix('/').unwrap_or(path) {
             "/sts/exchange" => Some(Self::Exchange),
             "/sts/exchange_refresh_token" => Some(Self::Refresh),
@@ -61,11 +61,12 @@ impl<'p> Endpoint<'p> {
         }
     }
 
-    /// Refuses a method that the path does not have; an answer where one can be given without asking further.
+    /// Checks the HTTP method of a request. Returns the response to OPTIONS; rejects a method that the path does not
+    /// have.
     pub(crate) fn check_method(self, method: &Method) -> Result<Option<Reply>, Refusal> {
         let methods = self.methods();
-        let asked = if *method == Method::HEAD { &Method::GET } else { method };
-        if methods.contains(asked) {
+        let method_or_get = if *method == Method::HEAD { &Method::GET } else { method };
+        if methods.contains(method_or_get) {
             return Ok(None);
         }
         let mut allow: Vec<_> = methods.iter().map(Method::as_str).collect();
@@ -78,8 +79,7 @@ impl<'p> Endpoint<'p> {
     }
 }
 
-/// Answers a request for one of these paths, whose method was checked. A credential that is missing or cannot be good
-/// by its form is refused before the body is read.
+/// Handles a request whose method was checked. A missing or malformed credential is rejected before the body is read.
 pub(crate) async fn answer<B>(
     service: &dyn TokenService,
     endpoint: Endpoint<'_>,
@@ -94,8 +94,8 @@ where
     B::Error: Into<BoxError>,
 {
     if endpoint == Endpoint::HeadlessSession {
-        let why = "There is no page to sign in at, so there are no sign-ins without a browser to wait for";
-        return Err(Error::new(Code::Unimplemented, why).into());
+        let message = "Browser sign-in is not supported, so headless sessions are not available";
+        return Err(Error::new(Code::Unimplemented, message).into());
     }
     let credential = credential.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
     let of = if endpoint == Endpoint::Refresh { CredentialOf::Refresh } else { CredentialOf::Token };
@@ -103,20 +103,20 @@ where
     match endpoint {
         Endpoint::Exchange => {
             let request = Exchange::read(parameters(Exchange::FIELDS, query, body, limits).await?)?;
-            written(&service.exchange(credential, &request).await?)
+            json_not_cached(&service.exchange(credential, &request).await?)
         }
         Endpoint::Refresh => {
             let request = Refresh::read(parameters(Refresh::FIELDS, query, body, limits).await?)?;
-            written(&service.refresh(credential, &request).await?)
+            json_not_cached(&service.refresh(credential, &request).await?)
         }
         Endpoint::Register => {
-            request::no_conditions(head)?;
+            request::reject_preconditions(head)?;
             let request = Register::read(parameters(Register::FIELDS, query, body, limits).await?)?;
-            written(&service.register(credential, &request).await?)
+            json_not_cached(&service.register(credential, &request).await?)
         }
         Endpoint::Unregister(id) => {
-            request::no_conditions(head)?;
-            request::no_pairs(query)?;
+            request::reject_preconditions(head)?;
+            request::reject_parameters(query)?;
             if id.is_empty() {
                 return Err(Error::invalid_field("id", "is required").into());
             }
@@ -124,14 +124,14 @@ where
             Ok(reply::deleted(&head.headers))
         }
         Endpoint::WhoAmI | Endpoint::HeadlessSession => {
-            request::no_pairs(query)?;
-            written(&service.who_am_i(credential).await?)
+            request::reject_parameters(query)?;
+            json_not_cached(&service.who_am_i(credential).await?)
         }
     }
 }
 
-/// Reads parameters from the query and from the body, which is a form or a JSON object. Which of them is seen by how
-/// it begins, since clients send either under either content type.
+/// Reads parameters from the query and the body, which is a form or a JSON object. The body's first character decides
+/// which, because clients send either with either content type.
 async fn parameters<B>(
     fields: &'static [Field],
     query: &str,
@@ -146,7 +146,7 @@ where
     let is_json = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
     let mut pairs = request::pairs(query)?;
     if is_json {
-        let mut sent = request::parsed(&bytes, limits)?;
+        let mut sent = request::parse_object(&bytes, limits)?;
         for (name, value) in from_query(fields, &pairs)? {
             if sent.insert(name.clone(), value).is_some() {
                 return Err(Error::invalid_field(name, "is given twice").into());
@@ -159,8 +159,8 @@ where
     Ok(from_query(fields, &pairs)?)
 }
 
-/// Writes a reply that nobody on the way may keep.
-fn written(value: &impl Serialize) -> Result<Reply, Refusal> {
+/// Returns a JSON response that must not be cached.
+fn json_not_cached(value: &impl Serialize) -> Result<Reply, Refusal> {
     let body = serde_json::to_vec(value).map_err(Error::internal)?;
     let mut reply = reply::json(body);
     reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_path_is_for_one_thing_and_has_its_methods() {
+    fn each_path_has_one_endpoint_with_its_methods() {
         for (path, endpoint, methods) in [
             ("/sts/exchange", Some(Endpoint::Exchange), "GET, POST, HEAD, OPTIONS"),
             ("/sts/exchange_refresh_token", Some(Endpoint::Refresh), "POST, OPTIONS"),

@@ -1,4 +1,4 @@
-//! The domains that are only read, over HTTP: every path answers, and those that are open need no token.
+//! The read-only domains over HTTP: every path answers, and open paths need no token.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,7 +38,7 @@ async fn put<R: Imported>(api: &Rest, parent: &str, resource: Value) -> Uid {
     uid
 }
 
-/// An API with one of everything, and the repo's uid.
+/// Returns an API with one resource of each kind, and the repo's uid.
 async fn api() -> (Rest, String) {
     let api = support::rest(Limits::default()).await;
     let repo = post(&api, &format!("/registry/v2/repos/{ORG}"), json!({ "name": "nginx" })).await.ok();
@@ -64,7 +64,7 @@ fn digest() -> String {
 }
 
 #[tokio::test]
-async fn every_path_answers_in_both_versions_with_what_was_put() {
+async fn every_path_answers_in_both_versions_with_the_imported_data() {
     let (api, repo) = api().await;
     let advisory = get(&api, "/vulnerabilities/v2/advisories?aliases=CVE-1").await.ok()["advisories"][0].clone();
     let (uid, digest) = (advisory["uid"].as_str().unwrap(), digest());
@@ -95,7 +95,7 @@ async fn every_path_answers_in_both_versions_with_what_was_put() {
 }
 
 #[tokio::test]
-async fn what_is_public_needs_no_token_and_the_rest_does() {
+async fn public_paths_need_no_token_and_the_others_do() {
     let (api, _) = api().await;
     for (path, status) in [
         ("/advisory/v2/documents", 200),
@@ -111,7 +111,7 @@ async fn what_is_public_needs_no_token_and_the_rest_does() {
 }
 
 #[tokio::test]
-async fn requests_that_are_broken_are_told_what_is_wrong() {
+async fn invalid_requests_are_rejected_with_the_invalid_fields() {
     let (api, _) = api().await;
     for (path, status, fields) in [
         ("/libraries/v2/artifacts", 400, &["ecosystems"][..]),
@@ -132,7 +132,7 @@ async fn requests_that_are_broken_are_told_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn who_has_the_documents_gets_304_until_they_change() {
+async fn a_client_that_has_the_documents_gets_304_until_they_change() {
     let (api, _) = api().await;
     let ask = |tag: Option<&str>| {
         let mut request = Request::builder().uri("/advisory/v2/documents");

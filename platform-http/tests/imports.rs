@@ -1,4 +1,4 @@
-//! Imports whose bodies are hostile: lines of too many values, streams without progress, too many at once.
+//! Imports with hostile bodies: lines with too many values, streams without progress, too many imports at once.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -47,7 +47,7 @@ fn once(body: impl Into<Bytes>) -> impl Stream<Item = Bytes> {
     stream::iter([body.into()])
 }
 
-/// Sends the same frame over and over, after a pause each time, and counts.
+/// Repeats a frame forever, with a pause before each, and counts the frames.
 fn endless(frame: &'static str, pause: Duration, count: &Arc<AtomicUsize>) -> impl Stream<Item = Bytes> + use<> {
     stream::unfold(Arc::clone(count), move |count| async move {
         tokio::time::sleep(pause).await;
@@ -56,7 +56,7 @@ fn endless(frame: &'static str, pause: Duration, count: &Arc<AtomicUsize>) -> im
     })
 }
 
-/// Returns what each line of an answer says of the first line that was refused.
+/// Returns the message of the first rejected line from each line of the response.
 fn refusals(answer: Answer) -> Vec<String> {
     let text = String::from_utf8(answer.body.to_vec()).unwrap();
     let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
@@ -66,29 +66,29 @@ fn refusals(answer: Answer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_line_of_too_many_values_is_refused_before_anything_is_made_of_it() {
+async fn a_line_of_too_many_values_is_rejected_before_it_is_deserialized() {
     let import = import().await;
     let many = "{},".repeat(5_000_000);
     let line = format!("{{\"name\":\"x\",\"versions\":[{many}{{}}]}}\n{LINE}");
     let refused = refusals(send(&import, Method::POST, once(line)).await);
-    assert!(refused[0].contains("versions") && refused[0].contains("not a field"), "{refused:?}");
+    assert!(refused[0].contains("versions") && refused[0].contains("field"), "{refused:?}");
     let line = format!("{{\"name\":\"x\",\"cudaVersions\":[{}\"\"]}}\n", "\"\",".repeat(100_000));
     let refused = refusals(send(&import, Method::POST, once(line)).await);
     assert!(refused[0].contains("more than 100000 values"), "{refused:?}");
 }
 
 #[tokio::test]
-async fn a_stream_of_newlines_ends() {
+async fn an_endless_stream_of_newlines_is_rejected() {
     let frame: &'static str = Box::leak("\n".repeat(64 << 10).into_boxed_str());
     let count = Arc::default();
     let answer = send(&import().await, Method::POST, endless(frame, Duration::ZERO, &count)).await;
     let (status, _, message) = answer.refusal();
     assert!(status == 400 && message.contains("empty lines"), "{message}");
-    assert_eq!(count.load(Ordering::SeqCst), 17, "one more than a mebibyte has");
+    assert_eq!(count.load(Ordering::SeqCst), 17, "one frame over a mebibyte");
 }
 
 #[tokio::test(start_paused = true)]
-async fn empty_lines_and_bytes_of_a_line_are_no_progress() {
+async fn empty_lines_and_partial_lines_do_not_count_as_progress() {
     let import = import().await;
     for frame in ["\n", " \r\n", "{"] {
         let count = Arc::default();
@@ -99,7 +99,7 @@ async fn empty_lines_and_bytes_of_a_line_are_no_progress() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_import_whose_lines_come_in_time_goes_on() {
+async fn a_slow_import_whose_lines_arrive_in_time_succeeds() {
     let slow = endless(LINE, Duration::from_secs(12), &Arc::default()).take(20);
     let answer = send(&import().await, Method::POST, slow).await;
     let batch: Value = serde_json::from_slice(&answer.body).unwrap();
@@ -107,7 +107,7 @@ async fn a_slow_import_whose_lines_come_in_time_goes_on() {
 }
 
 #[tokio::test]
-async fn a_few_imports_run_at_once_and_a_further_one_is_told_to_wait() {
+async fn imports_over_the_limit_are_rejected_with_a_retry_delay() {
     let import = import().await;
     let mut running = Vec::new();
     for _ in 0..4 {
@@ -116,7 +116,7 @@ async fn a_few_imports_run_at_once_and_a_further_one_is_told_to_wait() {
             stream::unfold(receiver, |mut receiver| async { receiver.recv().await.map(|next| (next, receiver)) });
         let (import, started) = (import.clone(), sender.clone());
         let task = tokio::spawn(async move { send(&import, Method::POST, body).await });
-        // The second is taken once the first was read, which is behind the token.
+        // The buffer takes the second only after the first was read, which happens after authentication.
         started.send(Bytes::from_static(b"\n")).await.unwrap();
         started.send(Bytes::from_static(b"\n")).await.unwrap();
         started.send(Bytes::from_static(b"\n")).await.unwrap();

@@ -1,4 +1,4 @@
-//! What stands around the API, and the API within an axum app.
+//! The middleware, and the API inside an axum app.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,7 +34,7 @@ async fn send(layers: &Layers, method: &str, path: &str, headers: &[(&str, &str)
 }
 
 #[tokio::test]
-async fn an_axum_app_has_the_api_beside_routes_of_its_own() {
+async fn an_axum_app_serves_the_api_and_its_own_routes() {
     let layers = Layers::default();
     assert_eq!(send(&layers, "GET", "/healthz", &[]).await.body, "fine");
     let list = send(&layers, "GET", "/registry/v2/repos", &[("authorization", OPERATOR)]).await;
@@ -43,7 +43,7 @@ async fn an_axum_app_has_the_api_beside_routes_of_its_own() {
 }
 
 #[tokio::test]
-async fn answers_are_compressed_for_who_asks_and_when_it_is_worth_it() {
+async fn large_responses_are_compressed_for_clients_that_accept_it() {
     let layers = Layers::default();
     let gzip = ("accept-encoding", "gzip");
     let list = send(&layers, "GET", "/registry/v2/repos", &[("authorization", OPERATOR), gzip]).await;
@@ -54,7 +54,7 @@ async fn answers_are_compressed_for_who_asks_and_when_it_is_worth_it() {
 }
 
 #[tokio::test]
-async fn every_answer_has_a_request_id_which_is_the_clients_if_it_sent_one() {
+async fn every_response_has_a_request_id_and_a_valid_one_of_the_client_is_used() {
     let layers = Layers::default();
     assert_eq!(send(&layers, "GET", "/ping/v2/ping", &[("x-request-id", "abc")]).await.headers["x-request-id"], "abc");
     let (one, two) = (send(&layers, "GET", "/nosuch", &[]).await, send(&layers, "GET", "/nosuch", &[]).await);
@@ -81,7 +81,7 @@ fn allowed_origin(headers: &HeaderMap) -> Option<&str> {
 }
 
 #[tokio::test]
-async fn pages_of_other_origins_may_not_call_unless_they_are_configured() {
+async fn only_pages_of_configured_origins_can_call_the_api() {
     let (off, on) = (Layers::default(), Layers { origins: vec!["https://console.example.com".parse().unwrap()] });
     for (layers, origin, allowed) in [
         (&off, "https://console.example.com", None),

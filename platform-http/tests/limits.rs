@@ -1,4 +1,4 @@
-//! What one address, one caller and all clients together may hold: counted, while attacks are held.
+//! Limits per address, per caller and in total. The tests count resource usage while an attack is in progress.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,10 +34,10 @@ use support::{Answer, NoTokens, OPERATOR, ORG, call, get, post};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tower::ServiceExt;
 
-/// What a test waits for at most; nothing is measured by it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of a test; nothing is measured with it.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A server whose limits apply to the loopback, and what is held of it.
+/// Server whose limits apply to loopback addresses, with access to its budgets.
 struct Server {
     address: SocketAddr,
     shares: Arc<Shares>,
@@ -62,11 +62,11 @@ impl Server {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
-    /// Sends a request over a connection of its own; returns the head and the body.
+    /// Sends a request on a new connection and returns the head and the body of the response.
     fn send(&self, line: &str, headers: &str) -> String {
         let mut stream = self.connect();
         let _ =
@@ -78,11 +78,11 @@ impl Server {
         status(&self.send("GET /ping/v2/ping", "")).to_owned()
     }
 
-    /// Waits until something can be counted.
+    /// Waits until the budgets fulfil a condition.
     async fn until(&self, what: &str, is_so: impl Fn(&Shares) -> bool) {
         let begun = Instant::now();
         while !is_so(&self.shares) {
-            assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", self.shares);
+            assert!(begun.elapsed() < TIMEOUT, "{what}: {:?}", self.shares);
             tokio::task::yield_now().await;
         }
     }
@@ -93,7 +93,7 @@ fn read_to_end(stream: &mut TcpStream) -> String {
     match stream.read_to_end(&mut answer) {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-        Err(error) => panic!("the server holds the connection: {error}"),
+        Err(error) => panic!("the server keeps the connection open: {error}"),
     }
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -102,17 +102,17 @@ fn status(answer: &str) -> &str {
     answer.get(9..12).unwrap_or_default()
 }
 
-const fn each_hour(burst: u32) -> Option<Rate> {
+const fn hourly(burst: u32) -> Option<Rate> {
     match NonZeroU32::new(burst) {
         Some(burst) => Some(Rate { every: Duration::from_secs(3600), burst }),
         None => None,
     }
 }
 
-/// A body that says whether anybody wanted it, and has nothing.
-struct Unread(Arc<AtomicBool>);
+/// Empty body that records whether it was read.
+struct UnreadBody(Arc<AtomicBool>);
 
-impl Body for Unread {
+impl Body for UnreadBody {
     type Data = Bytes;
     type Error = Infallible;
     fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
@@ -121,19 +121,19 @@ impl Body for Unread {
     }
 }
 
-/// Sends a request; returns its status, and whether its body was read.
+/// Sends a request. Returns the status, and whether the body was read.
 async fn send_unread(rest: &Rest, token: Option<&str>, method: &str, path: &str) -> (u16, bool) {
     let read = Arc::new(AtomicBool::new(false));
     let mut request = Request::builder().method(method).uri(path).header(EXPECT, "100-continue");
     if let Some(token) = token {
         request = request.header("authorization", format!("Bearer {token}"));
     }
-    let response = rest.clone().oneshot(request.body(Unread(Arc::clone(&read))).unwrap()).await.unwrap();
+    let response = rest.clone().oneshot(request.body(UnreadBody(Arc::clone(&read))).unwrap()).await.unwrap();
     (response.status().as_u16(), read.load(Ordering::Relaxed))
 }
 
 #[tokio::test]
-async fn access_is_decided_before_the_rest_of_a_request_is_read() {
+async fn access_is_checked_before_the_rest_of_a_request_is_read() {
     let rest = support::rest(Limits::default()).await;
     let identity = json!({ "name": "nobody", "claimMatch": { "issuer": "https://a.example", "subject": "s" } });
     let stranger = post(&rest, &format!("/iam/v2/identities/{ORG}"), identity).await.ok()["uid"].clone();
@@ -153,7 +153,7 @@ async fn access_is_decided_before_the_rest_of_a_request_is_read() {
         assert_eq!(send_unread(&rest, None, method, &path).await, (401, false), "{method} {path}");
         assert_eq!(send_unread(&rest, Some("nobody"), method, &path).await, (401, false), "{method} {path}");
     }
-    // A caller who had the right when it was last looked at is not told what is wrong with a body either.
+    // A caller whose access was revoked between the checks must not learn what is wrong with the body either.
     let role = json!({ "name": "maker", "capabilities": ["CAP_REPO_CREATE"] });
     let role = post(&rest, &format!("/iam/v2/roles/{ORG}"), role).await.ok()["uid"].clone();
     let binding =
@@ -168,7 +168,7 @@ async fn access_is_decided_before_the_rest_of_a_request_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_path_refuses_a_malformed_bearer_before_it_reads_a_body_of_16_kib() {
+async fn a_token_path_rejects_a_malformed_token_before_reading_the_body_and_limits_the_body_to_16_kib() {
     let server = Server::new(Limits::default()).await;
     for (method, path) in [
         ("POST", "/sts/exchange"),
@@ -185,13 +185,13 @@ async fn a_token_path_refuses_a_malformed_bearer_before_it_reads_a_body_of_16_ki
         let headers = format!("Authorization: good\r\nContent-Length: {length}\r\n\r\n");
         status(&server.send("POST /sts/exchange", &format!("{headers}aud={}", "a".repeat(length - 4)))).to_owned()
     };
-    // The audience is too long; a body of one byte more is not looked at.
+    // The audience is too long. A body that is one byte longer is not parsed.
     assert_eq!((send(16 << 10), send((16 << 10) + 1)), ("400".to_owned(), "413".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_are_charged_as_they_arrive_and_nobody_waits_for_room() {
-    // A share is 10,000 bytes of bodies, and 1,000 of token paths.
+async fn bodies_are_charged_as_they_arrive_and_rejected_when_over_budget() {
+    // The share of a holder is 10,000 bytes of bodies, and 1,000 bytes on token paths.
     let server = Server::new(Limits { bodies: 80_000, token_bodies: 8_000, ..Limits::default() }).await;
     for (line, token, size, held_then) in [
         ("POST /sts/exchange".to_owned(), "good", 400, (800, 0)),
@@ -204,7 +204,7 @@ async fn bodies_are_charged_as_they_arrive_and_nobody_waits_for_room() {
             stream.write_all(&vec![b' '; size]).unwrap();
             stream
         };
-        // What is announced is not charged.
+        // Only received bytes are charged, not the announced length.
         let held = [begin(15_000), begin(15_000)];
         server.until("two bodies are held", |shares| shares.held_bodies() == held_then).await;
         let refused = read_to_end(&mut begin(15_000));
@@ -217,13 +217,13 @@ async fn bodies_are_charged_as_they_arrive_and_nobody_waits_for_room() {
     }
 }
 
-/// Returns a frame of HTTP/2.
+/// Returns an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Returns what begins a connection of HTTP/2 that lets the server send this many bytes of each body, and a GET.
+/// Returns the start of an HTTP/2 connection with a GET request. The server may send this many bytes of each body.
 fn unread_get(window: u32, path: &str) -> Vec<u8> {
     let setting = [&[0, 4][..], &window.to_be_bytes()].concat();
     let token = format!("Bearer {OPERATOR}");
@@ -234,9 +234,9 @@ fn unread_get(window: u32, path: &str) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_its_client_does_not_take_is_ended_and_its_connection_with_it() {
-    // Nothing else ends such a connection: a client may answer the server's pings.
-    let limits = Limits { ping_time: 10 * PATIENCE, idle_time: 10 * PATIENCE, ..Limits::default() };
+async fn a_connection_whose_client_does_not_read_the_response_is_closed() {
+    // Only the stall timeout closes such a connection: a client may well answer the server's pings.
+    let limits = Limits { ping_time: 10 * TIMEOUT, idle_time: 10 * TIMEOUT, ..Limits::default() };
     let server = Server::new(Limits { write_time: Duration::from_millis(400), ..limits }).await;
     for window in [0, 1] {
         let held: Vec<_> = (0..20)
@@ -248,7 +248,8 @@ async fn an_answer_that_its_client_does_not_take_is_ended_and_its_connection_wit
             .collect();
         assert_eq!(server.ping(), "200");
         for mut stream in held {
-            // Settings, the answer's head, what fits into the window; then the end, although nobody hung up.
+            // The server sends settings, the head of the response and what fits into the window, and then closes the
+            // connection.
             read_to_end(&mut stream);
         }
         server.until("nothing is open", |shares| shares.open_requests() == 0 && shares.held_replies() == 0).await;
@@ -257,14 +258,14 @@ async fn an_answer_that_its_client_does_not_take_is_ended_and_its_connection_wit
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_http_1_an_answer_that_its_client_does_not_take_is_ended_too() {
-    let limits = Limits { write_time: Duration::from_millis(400), idle_time: 10 * PATIENCE, ..Limits::default() };
+async fn an_http_1_connection_whose_client_does_not_read_the_response_is_closed() {
+    let limits = Limits { write_time: Duration::from_millis(400), idle_time: 10 * TIMEOUT, ..Limits::default() };
     let server = Server::new(limits).await;
     for n in 0..100 {
         let repo = json!({ "name": format!("repo-{n}"), "description": "a".repeat(500) });
         post(&server.rest, &format!("/registry/v2/repos/{ORG}"), repo).await.ok();
     }
-    // One after another, as many as the buffers of both sockets cannot hold.
+    // Pipelined requests, whose responses do not fit into the buffers of both sockets.
     let list = "GET /registry/v2/repos?page_size=200";
     let request = format!("{list} HTTP/1.1\r\nHost: a\r\nAuthorization: {OPERATOR}\r\n\r\n");
     let mut held = server.connect();
@@ -275,9 +276,9 @@ async fn over_http_1_an_answer_that_its_client_does_not_take_is_ended_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_on_a_token_path_has_a_time_of_its_own() {
-    let limits = Limits { token_body_time: Duration::from_millis(200), body_time: 10 * PATIENCE, ..Limits::default() };
-    let server = Server::new(Limits { request_time: 10 * PATIENCE, ..limits }).await;
+async fn a_body_on_a_token_path_has_its_own_timeout() {
+    let limits = Limits { token_body_time: Duration::from_millis(200), body_time: 10 * TIMEOUT, ..Limits::default() };
+    let server = Server::new(Limits { request_time: 10 * TIMEOUT, ..limits }).await;
     let answer = server.send("POST /sts/exchange", "Authorization: good\r\nContent-Length: 9\r\n");
     assert_eq!(status(&answer), "408", "{answer}");
 }
@@ -285,18 +286,18 @@ async fn a_body_on_a_token_path_has_a_time_of_its_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_stops_does_not_wait_for_clients_that_do_not_read() {
     let drain_time = Duration::from_secs(12);
-    let limits = Limits { write_time: 10 * PATIENCE, ping_time: 10 * PATIENCE, ..Limits::default() };
+    let limits = Limits { write_time: 10 * TIMEOUT, ping_time: 10 * TIMEOUT, ..Limits::default() };
     let server = Server::new(Limits { drain_time, ..limits }).await;
     let mut held = server.connect();
     held.write_all(&unread_get(0, "/ping/v2/ping")).unwrap();
     server.until("the answer is held", |shares| shares.held_replies() > 0).await;
     let Server { stop, done, .. } = server;
     stop.send(()).unwrap();
-    tokio::time::timeout(drain_time, done).await.expect("the stream holds the server up").unwrap().unwrap();
+    tokio::time::timeout(drain_time, done).await.expect("the stream delays the shutdown").unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replies_that_are_not_taken_hold_no_more_than_their_share() {
+async fn unread_replies_use_at_most_their_share_of_the_budget() {
     let server = Server::new(Limits { replies: 8 * 55_000, ..Limits::default() }).await;
     for n in 0..50 {
         let repo = json!({ "name": format!("repo-{n}"), "description": "a".repeat(500) });
@@ -311,7 +312,7 @@ async fn replies_that_are_not_taken_hold_no_more_than_their_share() {
     let list = || server.send("GET /registry/v2/repos", &authorization);
     assert_eq!(status(&list()), "429");
     assert_eq!(server.ping(), "200");
-    // What was changed is told all the same.
+    // The reply to a completed write is sent regardless of the budget.
     let body = r#"{"name":"one-more"}"#;
     let headers = format!("{authorization}Content-Length: {}\r\n\r\n{body}", body.len());
     assert_eq!(status(&server.send(&format!("POST /registry/v2/repos/{ORG}"), &headers)), "200");
@@ -321,7 +322,7 @@ async fn replies_that_are_not_taken_hold_no_more_than_their_share() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn compressed_replies_count_with_what_they_are_made_of() {
+async fn compressed_replies_are_charged_with_their_uncompressed_size() {
     let server = Server::new(Limits::default()).await;
     for n in 0..20 {
         let repo = json!({ "name": format!("repo-{n}"), "description": "a".repeat(500) });
@@ -331,7 +332,7 @@ async fn compressed_replies_count_with_what_they_are_made_of() {
     let mut held = server.connect();
     let accept = b"\x0f\x01\x04gzip";
     let mut bytes = unread_get(0, "/registry/v2/repos");
-    // The head is the last frame, behind the preface and one setting: a field more.
+    // The head is the last frame, after the preface and a frame with one setting. Append a field to it.
     bytes.extend_from_slice(accept);
     bytes[24 + 15 + 2] += u8::try_from(accept.len()).unwrap();
     held.write_all(&bytes).unwrap();
@@ -341,7 +342,7 @@ async fn compressed_replies_count_with_what_they_are_made_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_has_its_share_of_connections_and_further_ones_are_closed() {
+async fn connections_over_the_limit_of_an_address_are_closed() {
     let server = Server::new(Limits { connections_per_address: 2, ..Limits::default() }).await;
     let ping = b"GET /ping/v2/ping HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut held: Vec<_> = (0..2).map(|_| server.connect()).collect();
@@ -357,7 +358,7 @@ async fn an_address_has_its_share_of_connections_and_further_ones_are_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_has_its_share_of_requests_at_once() {
+async fn concurrent_requests_over_the_limit_of_an_address_are_rejected() {
     let server = Server::new(Limits { requests_per_address: 2, ..Limits::default() }).await;
     let held: Vec<_> = (0..2)
         .map(|_| {
@@ -374,14 +375,14 @@ async fn an_address_has_its_share_of_requests_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_needs_no_token_has_a_rate_for_each_address_and_callers_theirs() {
-    let limits = Limits { open_rate: each_hour(5), identity_rate: each_hour(2), ..Limits::default() };
+async fn unauthenticated_requests_are_rate_limited_by_address_and_others_by_caller() {
+    let limits = Limits { open_rate: hourly(5), identity_rate: hourly(2), ..Limits::default() };
     let server = Server::new(Limits { trusted_proxies: vec!["127.0.0.0/8".parse().unwrap()], ..limits }).await;
     let from = |hop: &str, line: &str, headers: &str| {
         server.send(line, &format!("X-Forwarded-For: 203.0.113.1, {hop}\r\n{headers}"))
     };
     let ping = |hop: &str| status(&from(hop, "GET /ping/v2/ping", "")).to_owned();
-    // Open paths, token paths, and tokens that are none.
+    // Open paths, token paths, and invalid tokens.
     assert_eq!(ping("198.51.100.1"), "200");
     assert_eq!(status(&from("198.51.100.1", "GET /advisory/v2/documents", "")), "200");
     assert_eq!(status(&from("198.51.100.1", "GET /auth/v1/ok", "Authorization: good\r\n")), "401");
@@ -393,7 +394,7 @@ async fn what_needs_no_token_has_a_rate_for_each_address_and_callers_theirs() {
     assert_eq!(status(&refused), "429");
     assert!(refused.contains("\r\nretry-after: ") && refused.contains("google.rpc.RetryInfo"), "{refused}");
     assert_eq!((ping("198.51.100.1"), ping("198.51.100.2")), ("429".to_owned(), "200".to_owned()));
-    // A caller who is known has a rate of their own, wherever they come from.
+    // An authenticated caller has a separate rate limit, independent of the address.
     let groups = |hop: &str| {
         let head = format!("Authorization: Bearer {OPERATOR}\r\n");
         status(&from(hop, "GET /iam/v2/groups", &head)).to_owned()
@@ -402,9 +403,9 @@ async fn what_needs_no_token_has_a_rate_for_each_address_and_callers_theirs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_that_are_refused_before_a_token_is_judged_have_the_same_rate() {
+async fn requests_rejected_before_authentication_count_as_unauthenticated() {
     let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
-    let server = Server::new(Limits { open_rate: each_hour(1), trusted_proxies, ..Limits::default() }).await;
+    let server = Server::new(Limits { open_rate: hourly(1), trusted_proxies, ..Limits::default() }).await;
     let long = format!("GET /{}", "a".repeat(5_000));
     let long_scim = format!("GET /scim/v2/{}", "a".repeat(5_000));
     let twice = "Authorization: a\r\nAuthorization: b\r\n";
@@ -429,11 +430,11 @@ async fn requests_that_are_refused_before_a_token_is_judged_have_the_same_rate()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_identity_or_organization_may_have_a_rate_of_its_own() {
-    let rate = |burst| each_hour(burst).unwrap();
+async fn an_identity_or_organization_can_have_its_own_rate_limit() {
+    let rate = |burst| hourly(burst).unwrap();
     for (identities, organizations) in [(true, false), (false, true)] {
         let (own, other) = (format!("{ORG}/0123456789abcdef"), format!("{ORG}/fedcba9876543210"));
-        let mut limits = Limits { identity_rate: each_hour(3), ..Limits::default() };
+        let mut limits = Limits { identity_rate: hourly(3), ..Limits::default() };
         if identities {
             limits.identity_rates.insert(Uid::opaque(&*own), rate(1));
         }
@@ -441,7 +442,8 @@ async fn an_identity_or_organization_may_have_a_rate_of_its_own() {
             limits.organization_rates.insert(Uid::opaque(ORG), rate(4));
         }
         let server = Server::new(limits).await;
-        // The token is a uid; that there is no such identity shows after its rate.
+        // The token is a uid. The rate limit is checked before the identity is looked up, and there is no such
+        // identity.
         let asked = |uid: &str| {
             let sent = || server.send("GET /iam/v2/groups", &format!("Authorization: Bearer {uid}\r\n"));
             (0..5).take_while(|_| status(&sent()) != "429").count()
@@ -451,14 +453,14 @@ async fn an_identity_or_organization_may_have_a_rate_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_paths_count_bad_tokens_too() {
-    let limits = Limits { open_rate: each_hour(2), limit_loopback: true, ..Limits::default() };
+async fn invalid_tokens_on_operator_paths_are_rate_limited() {
+    let limits = Limits { open_rate: hourly(2), limit_loopback: true, ..Limits::default() };
     let platform = Arc::clone(support::rest(limits.clone()).await.platform());
     let import = Import::new(platform, Arc::new(support::UidIsToken), limits.clone()).kind::<Advisory>();
     let server = support::Listening::serving(import, limits).await;
     let statuses = [(); 3].map(|()| {
         let mut stream = TcpStream::connect(server.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let head = format!("POST /import/advisories?parent={ORG} HTTP/1.1\r\nHost: a\r\nAuthorization: nobody\r\n");
         stream.write_all(format!("{head}Content-Length: 0\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
         status(&read_to_end(&mut stream)).to_owned()
@@ -467,12 +469,12 @@ async fn operators_paths_count_bad_tokens_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_loopback_has_no_limits_unless_they_are_asked_for() {
-    let limits = Limits { open_rate: each_hour(1), connections_per_address: 1, ..Limits::default() };
+async fn loopback_addresses_are_exempt_from_limits_by_default() {
+    let limits = Limits { open_rate: hourly(1), connections_per_address: 1, ..Limits::default() };
     let server = support::Listening::new(limits).await;
     let ping = || {
         let mut stream = TcpStream::connect(server.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(b"GET /ping/v2/ping HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).unwrap();
@@ -483,14 +485,14 @@ async fn the_loopback_has_no_limits_unless_they_are_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_embedders_routes_have_the_same_rate() {
-    let limits = Limits { open_rate: each_hour(1), limit_loopback: true, ..Limits::default() };
+async fn an_embedders_routes_can_share_the_rate_limit() {
+    let limits = Limits { open_rate: hourly(1), limit_loopback: true, ..Limits::default() };
     let app = axum::Router::new().route("/healthz", axum::routing::get(async || "fine"));
     let app = app.layer(OpenPaths::new(&limits, "platform.test"));
     let server = support::Listening::serving(app, limits).await;
     let answer = || {
         let mut stream = TcpStream::connect(server.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
         read_to_end(&mut stream)
     };
@@ -501,8 +503,8 @@ async fn an_embedders_routes_have_the_same_rate() {
 }
 
 #[tokio::test]
-async fn without_a_listener_there_is_no_address_and_the_budgets_hold() {
-    let rest = support::rest(Limits { bodies: 8_000, open_rate: each_hour(1), ..Limits::default() }).await;
+async fn without_a_listener_budgets_apply_but_address_limits_do_not() {
+    let rest = support::rest(Limits { bodies: 8_000, open_rate: hourly(1), ..Limits::default() }).await;
     for _ in 0..3 {
         get(&rest, "/ping/v2/ping").await.ok();
     }
@@ -510,6 +512,6 @@ async fn without_a_listener_there_is_no_address_and_the_budgets_hold() {
         let path = format!("/registry/v2/repos/{ORG}");
         call(&rest, http::Method::POST, &path, " ".repeat(size)).await
     };
-    // A caller's share is an eighth.
+    // The share of a caller is an eighth.
     assert_eq!((send(1_000).await.status.as_u16(), send(1_001).await.status.as_u16()), (400, 429));
 }

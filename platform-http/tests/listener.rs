@@ -1,4 +1,4 @@
-//! The listener over real sockets: what peers may hold, and what is no HTTP.
+//! The listener over real sockets: limits on connections, and input that is not valid HTTP.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,16 +24,16 @@ use platform_http::Limits;
 use serde_json::json;
 use support::{Answer, Listening, OPERATOR, ORG};
 
-/// What a test waits for at most; nothing is measured by it.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of a test; nothing is measured with it.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn connect(server: &Listening) -> TcpStream {
     let stream = TcpStream::connect(server.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
-/// Sends these bytes and reads until the server closes; a reset counts as closed.
+/// Sends these bytes and reads until the server closes the connection or resets it.
 fn exchange(server: &Listening, bytes: &[u8]) -> String {
     let mut stream = connect(server);
     let _ = stream.write_all(bytes);
@@ -47,18 +47,18 @@ fn read_to_end(mut stream: TcpStream) -> String {
             Ok(0) => break,
             Ok(length) => answer.extend_from_slice(&buffer[..length]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
-            Err(error) => panic!("the server holds the connection: {error}"),
+            Err(error) => panic!("the server keeps the connection open: {error}"),
         }
     }
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Returns the statuses of all answers in the text.
+/// Returns the statuses of all responses in the text.
 fn statuses(text: &str) -> Vec<&str> {
     text.split("HTTP/1.").skip(1).map(|answer| &answer[2..5]).collect()
 }
 
-/// Returns a whole request that asks for the connection to be closed after it.
+/// Returns a complete request with `Connection: close`.
 fn request(line: &str, headers: &str) -> String {
     format!("{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{headers}\r\n")
 }
@@ -71,13 +71,13 @@ fn is_open(stream: &TcpStream) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_hundred_half_sent_requests_keep_nobody_waiting() {
-    let server = Listening::new(Limits { head_time: 10 * PATIENCE, ..Limits::default() }).await;
+async fn five_hundred_partial_requests_do_not_delay_other_clients() {
+    let server = Listening::new(Limits { head_time: 10 * TIMEOUT, ..Limits::default() }).await;
     let head = b"GET /registry/v2/repos HTTP/1.1\r\nHost: a\r\nX-Slow";
     let half_sent: Vec<_> = (0..500)
         .map(|place| {
             let mut stream = connect(&server);
-            // From nothing at all, over what may yet become HTTP/2, to an open header line.
+            // Nothing at all, a prefix that may become HTTP/2, one byte, or an incomplete header line.
             let part = [&b""[..], b"PRI * HTTP/2.0\r\n", b"G", head][place % 4];
             stream.write_all(part).unwrap();
             stream
@@ -87,11 +87,11 @@ async fn five_hundred_half_sent_requests_keep_nobody_waiting() {
         let answer = exchange(&server, request("GET /ping/v2/ping", "").as_bytes());
         assert_eq!(statuses(&answer), ["200"]);
     }
-    assert!(half_sent.iter().all(is_open), "the answers came while every half-sent request was held open");
+    assert!(half_sent.iter().all(is_open), "a partial request was closed before the others were answered");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn half_sent_requests_and_idle_connections_are_closed_and_busy_ones_are_not() {
+async fn partial_requests_and_idle_connections_are_closed_but_busy_connections_are_not() {
     let short = Duration::from_millis(400);
     let limits = Limits { head_time: short, idle_time: short, drain_time: short, ..Limits::default() };
     let server = Listening::new(Limits { request_time: short * 5, ..limits }).await;
@@ -101,13 +101,13 @@ async fn half_sent_requests_and_idle_connections_are_closed_and_busy_ones_are_no
     let idle = "GET /ping/v2/ping HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_eq!(statuses(&exchange(&server, idle.as_bytes())), ["200"]);
     assert_eq!(statuses(&exchange(&server, format!("{idle}GET /half").as_bytes())), ["200"]);
-    // A request that takes longer than both times is answered all the same.
+    // A request that takes longer than both timeouts is still answered.
     let stalled = request("GET /iam/v2/groups", "Authorization: stall\r\n");
     assert_eq!(statuses(&exchange(&server, stalled.as_bytes())), ["504"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_never_ends_is_answered_and_cut_off() {
+async fn a_body_that_never_ends_times_out() {
     let limits = Limits { body_time: Duration::from_millis(200), ..Limits::default() };
     let server = Listening::new(limits).await;
     let line = format!("POST /registry/v2/repos/{ORG}");
@@ -124,7 +124,7 @@ async fn a_body_that_never_ends_is_answered_and_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_ambiguous_or_no_http_is_refused() {
+async fn ambiguous_and_malformed_http_is_rejected() {
     let server = Listening::new(Limits::default()).await;
     let auth = format!("Authorization: Bearer {OPERATOR}\r\n");
     let many = |count: usize| (0..count).map(|n| format!("X-{n}: a\r\n")).collect::<String>();
@@ -150,7 +150,7 @@ async fn what_is_ambiguous_or_no_http_is_refused() {
         ("CONNECT", request("CONNECT a:1", &auth), "404"),
         ("a chunked body", post(chunked, &format!("10\r\n{body}\r\n0\r\n\r\n")), "200"),
         ("two Content-Lengths", post("Content-Length: 16\r\nContent-Length: 17\r\n", body), "400"),
-        ("a Content-Length that is none", post("Content-Length: +16\r\n", body), "400"),
+        ("an invalid Content-Length", post("Content-Length: +16\r\n", body), "400"),
         ("an unknown encoding", post("Transfer-Encoding: cow\r\n", body), "400"),
         ("chunked, but not last", post("Transfer-Encoding: chunked, gzip\r\n", body), "400"),
         ("a bad chunk", post(chunked, "zz\r\n"), "400"),
@@ -170,11 +170,11 @@ async fn what_is_ambiguous_or_no_http_is_refused() {
     ] {
         let answer = exchange(&server, bytes.as_bytes());
         if statuses(&answer) != [status] {
-            differing.push(format!("{what}, which is not {status}: {answer}"));
+            differing.push(format!("{what}, expected {status}: {answer}"));
         }
     }
     assert!(differing.is_empty(), "{}", differing.join("\n"));
-    // Both lengths: the one that the body itself carries counts, and nothing behind it is taken for a request.
+    // With both lengths, the one in the body itself counts, and the bytes after the body are not parsed as a request.
     let both =
         post(&format!("Content-Length: 5\r\n{chunked}"), "0\r\n\r\nGET /ping/v2/ping HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(statuses(&exchange(&server, both.as_bytes())).len(), 1);
@@ -182,7 +182,7 @@ async fn what_is_ambiguous_or_no_http_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_over_its_limit_is_answered_although_its_sender_is_not_done() {
+async fn a_body_over_the_limit_is_rejected_while_the_client_still_sends() {
     let server = Listening::new(Limits::default()).await;
     for (size, status) in [(1 << 20, "200"), ((1 << 20) + 1, "413"), (3 << 19, "413"), (64 << 20, "413")] {
         let mut stream = connect(&server);
@@ -191,7 +191,7 @@ async fn a_body_over_its_limit_is_answered_although_its_sender_is_not_done() {
         let head = request(&format!("POST /registry/v2/repos/{ORG}"), &length) + &name;
         stream.write_all(head.as_bytes()).unwrap();
         let rest = size - name.len();
-        // Of 64 MiB no more is sent than the server reads.
+        // Of the 64 MiB, only as much is sent as the server reads.
         let padding = vec![b' '; rest.min((2 << 20) - name.len() + 1)];
         stream.write_all(&padding[..padding.len() - 1]).unwrap();
         stream.write_all(b"}").unwrap();
@@ -200,14 +200,14 @@ async fn a_body_over_its_limit_is_answered_although_its_sender_is_not_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_goes_on_after_a_body_that_nobody_read_or_says_that_it_ends() {
+async fn a_connection_is_reused_after_an_unread_body_or_announces_that_it_closes() {
     let server = Listening::new(Limits::default()).await;
     let path = format!("/iam/v2/groups/{ORG}");
     let kept = |line: &str, headers: &str| request(line, headers).replace("Connection: close\r\n", "");
     let mut stream = connect(&server);
     for method in ["POST", "DELETE", "GET", "PATCH"] {
         let head = kept(&format!("{method} {path}"), "Authorization: Bearer nobody\r\nContent-Length: 2\r\n");
-        // The body comes behind the head, as most clients send it.
+        // The body is sent after the head, as most clients do.
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(b"{}").unwrap();
         let mut answer = [0; 4096];
@@ -225,7 +225,7 @@ async fn a_connection_goes_on_after_a_body_that_nobody_read_or_says_that_it_ends
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_announced_as_too_long_is_not_asked_for() {
+async fn a_body_with_an_announced_length_over_the_limit_is_not_requested() {
     let server = Listening::new(Limits::default()).await;
     let path = format!("POST /iam/v2/groups/{ORG}");
     for (length, expected) in [(2, "http/1.1 100"), ((1 << 20) + 1, "http/1.1 413")] {
@@ -240,7 +240,7 @@ async fn a_body_that_is_announced_as_too_long_is_not_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_over_the_limit_wait_for_a_free_place() {
+async fn connections_over_the_limit_wait_for_a_permit() {
     let server = Listening::new(Limits { connections: 2, ..Limits::default() }).await;
     let ping = b"GET /ping/v2/ping HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut held: Vec<_> = (0..2).map(|_| connect(&server)).collect();
@@ -253,19 +253,19 @@ async fn connections_over_the_limit_wait_for_a_free_place() {
     waiting.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     assert_eq!(waiting.read(&mut [0; 4096]).unwrap_err().kind(), ErrorKind::WouldBlock);
     drop(held.pop());
-    waiting.set_read_timeout(Some(PATIENCE)).unwrap();
+    waiting.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert!(waiting.read(&mut [0; 4096]).unwrap() > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stops_finishes_what_it_has_begun_and_takes_nothing_new() {
+async fn a_stopping_server_finishes_open_requests_and_accepts_no_connections() {
     let server = Listening::new(Limits::default()).await;
     let address = server.address;
     let mut idle = connect(&server);
     idle.write_all(b"GET /ping/v2/ping HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert!(idle.read(&mut [0; 4096]).unwrap() > 0);
     let mut begun = connect(&server);
-    // The body's first bytes are asked for once the request is being answered.
+    // The server asks for the body once it handles the request.
     let head = "POST /iam/v2/groups HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n";
     begun.write_all(format!("{head}Authorization: {OPERATOR}\r\n\r\n").as_bytes()).unwrap();
     assert!(begun.read(&mut [0; 4096]).unwrap() > 0);
@@ -279,7 +279,7 @@ async fn a_server_that_stops_finishes_what_it_has_begun_and_takes_nothing_new() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_versions_of_http_are_served_on_one_port() {
+async fn http_1_and_http_2_are_served_on_one_port() {
     let server = Listening::new(Limits::default()).await;
     for http2 in [false, true] {
         let client = Client::builder(TokioExecutor::new()).http2_only(http2).build_http();
@@ -298,13 +298,13 @@ async fn both_versions_of_http_are_served_on_one_port() {
     }
 }
 
-/// Returns a frame of HTTP/2.
+/// Returns an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Sends frames behind the preface; returns those of the server until it closes or says that it goes away.
+/// Sends frames after the preface. Returns the server's frames until it closes the connection or sends GOAWAY.
 fn frames(server: &Listening, sent: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut stream = connect(server);
     let settings = frame(4, 0, 0, b"");
@@ -324,13 +324,13 @@ fn frames(server: &Listening, sent: &[u8]) -> Vec<(u8, Vec<u8>)> {
     received
 }
 
-/// Returns the reasons for which the server goes away.
-fn goodbyes(frames: &[(u8, Vec<u8>)]) -> Vec<u8> {
+/// Returns the error codes of GOAWAY frames.
+fn goaway_codes(frames: &[(u8, Vec<u8>)]) -> Vec<u8> {
     frames.iter().filter(|(kind, _)| *kind == 7).map(|(_, payload)| payload[7]).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn floods_over_http_2_end_their_connection_and_no_other() {
+async fn http_2_floods_close_only_their_own_connection() {
     let server = Listening::new(Limits::default()).await;
     let settings = frames(&server, b"").remove(0).1;
     let setting = |id: u16| {
@@ -344,13 +344,13 @@ async fn floods_over_http_2_end_their_connection_and_no_other() {
     let opened_and_reset = |stream: u32| [frame(1, 5, stream, head), frame(3, 0, stream, &[0, 0, 0, 8])].concat();
     let resets: Vec<u8> = (0..2000).flat_map(|n| opened_and_reset(2 * n + 1)).collect();
     let enhance_your_calm = 11;
-    assert_eq!(goodbyes(&frames(&server, &resets)), [enhance_your_calm]);
+    assert_eq!(goaway_codes(&frames(&server, &resets)), [enhance_your_calm]);
 
     let mut endless = frame(1, 1, 1, head);
-    // A literal header of a name of one byte and a value of 100, over and over.
+    // A literal header with a name of one byte and a value of 100 bytes, repeated.
     let literal = [&b"\x00\x01x\x64"[..], &[b'a'; 100]].concat().repeat(150);
     endless.extend((0..200).flat_map(|_| frame(9, 0, 1, &literal)));
-    assert_eq!(goodbyes(&frames(&server, &endless)).len(), 1);
+    assert_eq!(goaway_codes(&frames(&server, &endless)).len(), 1);
 
     let answer = exchange(&server, request("GET /ping/v2/ping", "").as_bytes());
     assert_eq!(statuses(&answer), ["200"]);

@@ -1,4 +1,4 @@
-//! The log, whose subscriber is the process's only one; so this test has a process of its own.
+//! The log. A process can have only one subscriber, so this test has a process of its own.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +33,7 @@ async fn send(path: &str, headers: &[(&str, &str)]) {
     service.oneshot(request.body(Full::new(Bytes::new())).unwrap()).await.unwrap();
 }
 
-/// Sends what clients do wrong and cannot be a fault of the server.
+/// Sends requests with client errors, none of which is a server fault.
 async fn send_faults_of_clients() {
     let limits = Limits { body_time: std::time::Duration::from_millis(50), ..Limits::default() };
     let rest = support::rest(limits.clone()).await.with_tokens(Arc::new(support::NoTokens));
@@ -45,7 +45,7 @@ async fn send_faults_of_clients() {
     let method = http::Method::from_bytes("A".repeat(4_000).as_bytes()).unwrap();
     let request = Request::builder().method(method).uri("/iam/v2/groups").body(none()).unwrap();
     service.oneshot(request).await.unwrap();
-    // Refused as too many: at level DEBUG, which is not in the log.
+    // Rejected by a limit: logged at level DEBUG, which is not in the log.
     let no_room = Layers::default().around(support::rest(Limits { bodies: 1, ..limits.clone() }).await);
     let request = Request::post(format!("/registry/v2/repos/{}", support::ORG));
     let request = request.header("authorization", format!("Bearer {}", support::OPERATOR));
@@ -78,7 +78,7 @@ impl MakeWriter<'_> for Log {
 }
 
 #[tokio::test]
-async fn the_log_has_a_line_for_each_request_and_no_secret() {
+async fn the_log_has_one_line_per_request_and_no_secrets() {
     let log = Log::default();
     tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).init();
     let headers = [("authorization", "Bearer canary-token"), ("x-request-id", "id\u{e9}-1")];

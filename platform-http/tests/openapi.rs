@@ -1,4 +1,4 @@
-//! The committed copy of the OpenAPI document, which reviewers read and clients are made from, and how it is served.
+//! The committed snapshot of the OpenAPI document, for reviewers and client generators, and how the document is served.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,7 +39,7 @@ fn document() -> Value {
 }
 
 #[test]
-fn the_document_is_the_committed_one() {
+fn the_committed_document_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openapi.json");
     let found = serde_json::to_string_pretty(&document()).unwrap() + "\n";
     if env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1") {
@@ -57,10 +57,10 @@ fn the_document_is_the_committed_one() {
     assert_eq!(expected.len(), found.len(), "the length of docs/openapi.json; UPDATE_EXPECT=1 accepts what was found");
 }
 
-/// The published interface's methods of the kinds, by hand.
+/// Methods of the published interface's kinds, written by hand.
 const CONTRACT: &str = include_str!("../../platform-core/tests/contract.txt");
 
-/// The published methods behind paths of their own.
+/// Published methods with paths of their own.
 const TOKEN_SERVICES: [&str; 7] = [
     "Auth.Delete DELETE /auth/v1/delete/{}",
     "Auth.GetHeadlessSession GET /sts/headless_sessions",
@@ -71,8 +71,8 @@ const TOKEN_SERVICES: [&str; 7] = [
     "SecurityTokenService.ExchangeRefreshToken POST /sts/exchange_refresh_token",
 ];
 
-/// What is ours and not of the published interface, by what its paths begin with.
-const OURS: [&str; 13] = [
+/// Path prefixes of our extensions, which are not part of the published interface.
+const EXTENSIONS: [&str; 13] = [
     "/registry/v2/repoFollowers",
     "/iam/v2/groups/{groupUid}:repairOwner",
     "/iam/v2/groupAccessRequests",
@@ -89,7 +89,7 @@ const OURS: [&str; 13] = [
 ];
 
 #[test]
-fn the_surface_is_that_of_the_contract_with_none_missing_and_none_besides() {
+fn the_document_has_exactly_the_methods_of_the_contract() {
     let plain = |path: &str| {
         let parts = path.split('{').map(|part| part.split_once('}').map_or(part, |(_, rest)| rest));
         parts.collect::<Vec<_>>().join("{}")
@@ -108,8 +108,8 @@ fn the_surface_is_that_of_the_contract_with_none_missing_and_none_besides() {
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap().iter().filter(|(method, _)| *method != "parameters") {
             let (service, id) = (operation["tags"][0].as_str().unwrap(), operation["operationId"].as_str().unwrap());
-            // An organisation is created with no parent in the path, by the same method.
-            if !OURS.iter().any(|ours| path.starts_with(ours)) && !id.ends_with("WithoutParent") {
+            // An organization is created by the same method, without a parent in the path.
+            if !EXTENSIONS.iter().any(|prefix| path.starts_with(prefix)) && !id.ends_with("WithoutParent") {
                 served.push(format!("{service}.{id} {} {}", method.to_uppercase(), plain(path)));
             }
         }
@@ -119,7 +119,7 @@ fn the_surface_is_that_of_the_contract_with_none_missing_and_none_besides() {
     assert_eq!(served, contract);
 }
 
-/// Returns every object of the document with its place, but for what examples have.
+/// Collects every object of the document with its location, except those in examples.
 fn objects<'v>(value: &'v Value, place: &str, found: &mut Vec<(String, &'v serde_json::Map<String, Value>)>) {
     match value {
         Value::Object(object) => {
@@ -164,7 +164,7 @@ fn every_field_parameter_and_tag_is_described() {
 }
 
 #[test]
-fn replies_may_have_fields_that_the_document_does_not_know_and_requests_may_not() {
+fn replies_can_have_undocumented_fields_but_requests_cannot() {
     let document = document();
     let schemas = document["components"]["schemas"].as_object().unwrap();
     let closed = |name: &str| schemas[name]["additionalProperties"] == false;
@@ -195,7 +195,7 @@ fn replies_may_have_fields_that_the_document_does_not_know_and_requests_may_not(
 }
 
 #[test]
-fn what_is_called_uid_and_is_none_is_not_described_as_one() {
+fn a_field_named_uid_that_is_not_a_uid_has_no_uid_pattern() {
     let document = document();
     let overlay = &document["components"]["schemas"]["Repo"]["properties"]["customOverlay"]["properties"];
     let uid = &overlay["accounts"]["properties"]["users"]["items"]["properties"]["uid"];
@@ -205,7 +205,7 @@ fn what_is_called_uid_and_is_none_is_not_described_as_one() {
 }
 
 #[tokio::test]
-async fn the_document_is_served_with_a_tag_by_which_it_is_asked_for_again() {
+async fn the_document_is_served_with_an_etag() {
     let served = ServedDocument::new(&document(), "platform.test");
     let ask = |method: &str, etag: &str| {
         let request = Request::builder().method(method).uri("/openapi.json").header("if-none-match", etag);
@@ -221,7 +221,7 @@ async fn the_document_is_served_with_a_tag_by_which_it_is_asked_for_again() {
     assert_eq!(ask("POST", "").await.refusal().0, 405);
 }
 
-/// A kind of an embedder's own.
+/// An embedder's own kind.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Ticket {
@@ -251,7 +251,7 @@ impl Resource for Ticket {
 }
 
 #[test]
-fn a_kind_of_the_embedders_own_is_in_it() {
+fn an_embedders_own_kind_is_documented() {
     let document = OpenApi::of(&platform().kind::<Ticket>().build()).unwrap().into_value();
     let create = &document["paths"]["/desk/v2/tickets/{uid}"]["post"];
     assert_eq!(create["operationId"], "CreateTicket");

@@ -1,4 +1,4 @@
-//! Connections that a proxy forwards by the PROXY protocol: whose they are, and what is refused.
+//! Connections forwarded with the PROXY protocol: the client that they are accounted to, and invalid headers.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,13 +33,13 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// What a test waits for at most; nothing is measured by it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of a test; nothing is measured with it.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 const LOCAL: u8 = 0x20;
 const PROXY: u8 = 0x21;
 
-/// Returns a header of version 2.
+/// Returns a version 2 header.
 fn header(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
     let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
     [b"\r\n\r\n\0\r\nQUIT\n", &[command, family][..], &length, rest].concat()
@@ -60,7 +60,7 @@ struct Server {
 }
 
 impl Server {
-    /// Serves limits that let an address send two requests without a token, and no third.
+    /// Serves with a rate limit of two requests without a token per address.
     async fn new(limits: Limits, with_tls: bool) -> Self {
         let burst = NonZeroU32::new(2).unwrap();
         let open_rate = Some(Rate { every: Duration::from_secs(3600), burst });
@@ -81,13 +81,14 @@ impl Server {
         Self { address, shares, tls }
     }
 
-    /// Behind a proxy on this machine, and others of a network.
+    /// Trusts proxies on this machine and in a network.
     async fn behind_a_proxy(limits: Limits, with_tls: bool) -> Self {
         let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap(), "10.0.0.0/8".parse().unwrap()];
         Self::new(Limits { trusted_proxies, ..limits }, with_tls).await
     }
 
-    /// Sends a header and a request; returns the status, which is empty when the connection is closed without one.
+    /// Sends a header and a request. Returns the status, or an empty string when the connection is closed without a
+    /// response.
     async fn ping(&self, header: &[u8], forwarded: &str) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(header).await.unwrap();
@@ -109,7 +110,7 @@ impl Server {
     }
 }
 
-/// Returns TLS for a server, and a client that believes its certificate.
+/// Returns TLS for a server, and a client that trusts its certificate.
 fn certified() -> (Tls, TlsConnector) {
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
@@ -135,27 +136,27 @@ async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), forwarded: &str
 
 async fn read_to_end(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut answer = Vec::new();
-    match tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection is held") {
+    match tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer)).await.expect("the connection is kept open") {
         Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
         _ => String::from_utf8_lossy(&answer).into_owned(),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_is_accounted_to_the_source_of_its_connection_in_cleartext_and_by_tls() {
+async fn a_request_is_accounted_to_the_source_of_its_connection_with_and_without_tls() {
     for with_tls in [false, true] {
         let server = Server::behind_a_proxy(Limits::default(), with_tls).await;
         assert_eq!(server.pings(&from("198.51.100.1"), "").await, ["200", "200", "429"], "TLS: {with_tls}");
-        // What the client itself writes about where it is from changes nothing.
+        // Forwarding headers from the client itself are ignored.
         assert_eq!(server.ping(&from("198.51.100.1"), "X-Forwarded-For: 198.51.100.9\r\n").await, "429");
         assert_eq!(server.ping(&from("198.51.100.2"), "").await, "200");
-        // One network of IPv6 is one address.
+        // An IPv6 /64 network counts as one address.
         for (source, status) in [("::1", "200"), ("::2", "200"), ("::3", "429")] {
             assert_eq!(server.ping(&from(&format!("2001:db8:1:2{source}")), "").await, status, "{source}");
         }
         assert_eq!(server.ping(&from("2001:db8:1:3::1"), "").await, "200");
-        // The loopback of another machine is not exempt.
-        assert_eq!(server.pings(&from("127.0.0.1"), "").await, ["200", "200", "200"], "a trusted proxy's own");
+        // The loopback address of another machine is not exempt.
+        assert_eq!(server.pings(&from("127.0.0.1"), "").await, ["200", "200", "200"], "127.0.0.0/8 is a trusted proxy");
         assert_eq!(server.pings(&from("::1"), "").await, ["200", "200", "429"]);
     }
 }
@@ -182,7 +183,7 @@ async fn a_connection_without_a_source_is_accounted_to_the_proxy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_source_has_its_share_of_connections_and_the_proxy_has_none() {
+async fn connection_limits_apply_to_sources_but_not_to_the_proxy() {
     let server = Server::behind_a_proxy(Limits { connections_per_address: 2, ..Limits::default() }, false).await;
     let mut held = Vec::new();
     for source in ["198.51.100.1", "198.51.100.1", "198.51.100.2"] {
@@ -198,7 +199,7 @@ async fn a_source_has_its_share_of_connections_and_the_proxy_has_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_of_a_trusted_proxy_without_a_good_header_is_closed() {
+async fn a_connection_of_a_trusted_proxy_without_a_valid_header_is_closed() {
     let limits = Limits { head_time: Duration::from_millis(300), ..Limits::default() };
     let request = b"GET /ping/v2/ping HTTP/1.1\r\nHost: a\r\n\r\n";
     for with_tls in [false, true] {
@@ -216,7 +217,7 @@ async fn a_connection_of_a_trusted_proxy_without_a_good_header_is_closed() {
         ] {
             let mut stream = TcpStream::connect(server.address).await.unwrap();
             let _ = stream.write_all(begins).await;
-            // What is half sent is waited for; behind all else comes a request.
+            // For a partial header the server waits; after any other header comes a request.
             if begins.len() > 20 || begins.is_empty() {
                 let _ = stream.write_all(request).await;
             }
@@ -226,7 +227,7 @@ async fn a_connection_of_a_trusted_proxy_without_a_good_header_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_from_elsewhere_has_no_header() {
+async fn a_connection_from_an_untrusted_peer_has_no_header() {
     let trusted_proxies = vec!["10.0.0.0/8".parse().unwrap()];
     for (limit_loopback, third) in [(false, "200"), (true, "429")] {
         let limits = Limits { trusted_proxies: trusted_proxies.clone(), limit_loopback, ..Limits::default() };

@@ -32,7 +32,7 @@ fn names(list: &Value, plural: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_list_is_walked_page_by_page_in_the_order_that_was_asked_for() {
+async fn a_list_is_paged_through_in_the_requested_order() {
     let api = api().await;
     for name in ["nginx", "redis", "curl", "bash", "jq"] {
         repo(&api, name).await;
@@ -56,7 +56,7 @@ async fn a_list_is_walked_page_by_page_in_the_order_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn an_identity_is_created_bound_and_then_sees_what_its_role_allows() {
+async fn an_identity_sees_what_its_role_binding_grants() {
     let api = api().await;
     repo(&api, "nginx").await;
     let body = json!({
@@ -85,7 +85,7 @@ async fn an_identity_is_created_bound_and_then_sees_what_its_role_allows() {
 }
 
 #[tokio::test]
-async fn a_tag_that_is_created_again_moves_to_the_new_digest() {
+async fn creating_an_existing_tag_moves_it_to_the_new_digest() {
     let api = api().await;
     let repo = repo(&api, "nginx").await;
     let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
@@ -98,7 +98,7 @@ async fn a_tag_that_is_created_again_moves_to_the_new_digest() {
 }
 
 #[tokio::test]
-async fn an_update_sets_what_its_mask_lists_or_without_one_what_the_body_has() {
+async fn an_update_sets_the_fields_of_its_mask_or_else_of_its_body() {
     let api = api().await;
     let path = &format!("/registry/v2/repos/{}", repo(&api, "nginx").await);
     let both = json!({ "name": "other", "description": "a web server" });
@@ -116,7 +116,7 @@ async fn an_update_sets_what_its_mask_lists_or_without_one_what_the_body_has() {
 }
 
 #[tokio::test]
-async fn a_readme_is_read_and_written_behind_its_repo() {
+async fn a_readme_is_read_and_written_at_the_path_of_its_repo() {
     let api = api().await;
     let repo = repo(&api, "nginx").await;
     let path = format!("/registry/v2/repos/{}/readme", repo.replace('/', "%2F"));
@@ -127,7 +127,7 @@ async fn a_readme_is_read_and_written_behind_its_repo() {
 }
 
 #[tokio::test]
-async fn refusals_say_what_is_wrong_in_details_that_programs_branch_on() {
+async fn errors_have_details_for_programs() {
     let api = api().await;
     let invalid = post(&api, &format!("/iam/v2/identities/{ORG}"), json!({ "name": "NO" })).await;
     let (status, code, message) = invalid.refusal();
@@ -154,7 +154,7 @@ async fn refusals_say_what_is_wrong_in_details_that_programs_branch_on() {
 }
 
 #[tokio::test]
-async fn who_has_no_token_learns_nothing_but_the_paths() {
+async fn unauthenticated_requests_reveal_only_which_paths_exist() {
     let api = api().await;
     assert_eq!(call_as(&api, None, Method::GET, "/ping/v2/ping", "").await.ok(), json!({ "response": "pong" }));
     for (method, path) in [
@@ -173,7 +173,7 @@ async fn who_has_no_token_learns_nothing_but_the_paths() {
 }
 
 #[tokio::test]
-async fn an_action_reads_path_query_and_body_and_refuses_when_they_disagree() {
+async fn an_action_rejects_a_body_that_contradicts_the_path() {
     let api = api().await;
     let uid = get(&api, "/iam/v2/identities:lookupIdentity?issuer=https%3A%2F%2Fa.example&subject=b").await.ok();
     assert_eq!(uid["uid"].as_str().unwrap().len(), 40);
@@ -189,7 +189,7 @@ async fn an_action_reads_path_query_and_body_and_refuses_when_they_disagree() {
 }
 
 #[tokio::test]
-async fn a_path_is_never_normalised() {
+async fn a_path_is_never_normalized() {
     let api = api().await;
     for (path, status) in [
         ("/iam/v2//groups", 404),
@@ -212,12 +212,12 @@ async fn a_path_is_never_normalised() {
         let refused = get(&api, path).await;
         assert_eq!(refused.refusal().0, status, "{path}");
     }
-    let organisation = get(&api, &format!("/iam/v2beta1/groups/%36{}", &ORG[1..])).await.ok();
-    assert_eq!(organisation["name"], "acme");
+    let organization = get(&api, &format!("/iam/v2beta1/groups/%36{}", &ORG[1..])).await.ok();
+    assert_eq!(organization["name"], "acme");
 }
 
 #[tokio::test]
-async fn one_slash_at_the_end_of_any_path_means_nothing() {
+async fn one_trailing_slash_is_ignored_on_every_path() {
     let api = api().await;
     let repo = post(&api, &format!("/registry/v2/repos/{ORG}/"), json!({ "name": "nginx" })).await.ok();
     let uid = repo["uid"].as_str().unwrap();
@@ -241,7 +241,7 @@ async fn one_slash_at_the_end_of_any_path_means_nothing() {
 }
 
 #[tokio::test]
-async fn a_create_without_a_parent_is_refused_for_the_parent_whatever_the_kind() {
+async fn a_create_without_a_parent_is_rejected_for_every_kind_that_needs_one() {
     let api = api().await;
     let mut refused = 0;
     for kind in platform_core::resources::KINDS.iter().map(|registered| registered.kind) {
@@ -274,7 +274,7 @@ async fn a_create_without_a_parent_is_refused_for_the_parent_whatever_the_kind()
 }
 
 #[tokio::test]
-async fn a_delete_answers_as_its_accept_header_asks() {
+async fn the_response_to_a_delete_depends_on_the_accept_header() {
     let api = api().await;
     for (accept, body) in [(None, ""), (Some("*/*"), ""), (Some("application/json"), "{}")] {
         let path = format!("/registry/v2/repos/{}", repo(&api, "nginx").await);
@@ -289,7 +289,7 @@ async fn a_delete_answers_as_its_accept_header_asks() {
 }
 
 #[tokio::test]
-async fn a_condition_that_cannot_be_checked_stops_a_write_and_nothing_changes() {
+async fn a_write_with_a_precondition_that_cannot_be_checked_changes_nothing() {
     let api = api().await;
     let path = &format!("/registry/v2/repos/{}", repo(&api, "nginx").await);
     let before = get(&api, path).await.ok();
@@ -326,12 +326,12 @@ async fn a_condition_that_cannot_be_checked_stops_a_write_and_nothing_changes() 
     assert_eq!(get(&api, "/registry/v2/repos").await.ok()["totalCount"], "1");
     assert!(get(&api, &format!("{path}/readme")).await.ok().get("content").is_none_or(|content| content == ""));
 
-    // Reads pass them over, and who may not call the method learns that first.
+    // Reads ignore preconditions, and an unauthenticated caller is rejected before they are checked.
     let read = send(Method::GET, path, &[("if-match", "\"a\""), ("if-unmodified-since", at)], "").await;
     assert_eq!(read.ok(), before);
     let headers = [("if-match", "\"a\"".to_owned())];
     assert_eq!(support::send(&api, Method::DELETE, path, &headers, "").await.refusal().0, 401);
-    // With If-Match the other condition does not count (RFC 9110, 13.1.4).
+    // With If-Match the other precondition does not apply (RFC 9110, 13.1.4).
     let both = [("if-match", "*"), ("if-unmodified-since", at)];
     let changed = send(Method::PATCH, path, &both, "{\"description\":\"changed\"}").await.ok();
     assert_eq!(changed["description"], "changed");
@@ -363,7 +363,7 @@ async fn every_error_has_the_domain_of_its_path() {
 }
 
 #[tokio::test]
-async fn a_method_that_a_path_lacks_is_named_with_those_that_it_has() {
+async fn an_unsupported_method_is_rejected_with_the_supported_ones() {
     let api = api().await;
     let put = support::call(&api, Method::PUT, "/iam/v2/groups", "{}").await;
     assert_eq!(
@@ -381,7 +381,7 @@ async fn a_method_that_a_path_lacks_is_named_with_those_that_it_has() {
 }
 
 #[tokio::test]
-async fn a_body_is_json_whatever_it_calls_itself_and_each_limit_holds_to_the_byte() {
+async fn bodies_are_strict_json_and_limits_are_exact_to_the_byte() {
     let limits = Limits { body: 1000, path: 200, query: 100, depth: 4, ..Limits::default() };
     let api = support::rest(limits).await;
     let path = &format!("/registry/v2/repos/{ORG}");
@@ -419,7 +419,7 @@ async fn a_body_is_json_whatever_it_calls_itself_and_each_limit_holds_to_the_byt
 }
 
 #[tokio::test]
-async fn an_unknown_parameter_is_refused_by_every_method() {
+async fn an_unknown_parameter_is_rejected_by_every_method() {
     let api = api().await;
     let repo = repo(&api, "nginx").await;
     let one = &format!("/registry/v2/repos/{repo}?nosuch=1&other=2");
@@ -432,7 +432,7 @@ async fn an_unknown_parameter_is_refused_by_every_method() {
 }
 
 #[tokio::test]
-async fn a_panic_or_a_stall_in_any_layer_is_an_answer_and_tells_no_secret() {
+async fn a_panic_or_stall_in_any_layer_is_answered_without_leaking_secrets() {
     let api = api().await;
     let panicked = call_as(&api, Some("panic"), Method::GET, "/iam/v2/groups", "").await;
     assert_eq!(panicked.refusal(), (500, 13, "Internal error".to_owned()));
@@ -455,7 +455,7 @@ async fn provider(api: &Rest) -> String {
 }
 
 #[tokio::test]
-async fn the_tokens_of_a_directory_are_issued_replaced_and_revoked_at_the_providers_path() {
+async fn scim_tokens_are_generated_regenerated_and_revoked_at_the_path_of_the_provider() {
     let api = api().await;
     let path = format!("/iam/v2/identityProviders/{}", provider(&api).await);
     let issued = post(&api, &format!("{path}:generateScimToken"), json!({ "neverExpires": true })).await.ok();
@@ -467,7 +467,7 @@ async fn the_tokens_of_a_directory_are_issued_replaced_and_revoked_at_the_provid
     assert_eq!((stale.0, stale.1), (409, 10));
     let enable = json!({ "enabled": true, "etag": second["etag"] });
     let alone = post(&api, &format!("{path}:setScimEnabled"), enable).await.refusal();
-    assert_eq!((alone.0, alone.1), (400, 9), "one owner");
+    assert_eq!((alone.0, alone.1), (400, 9), "the organization has only one owner");
     let escaped = path.replace(&format!("{ORG}/"), &format!("{ORG}%2F"));
     let revoked = call_as(&api, Some(OPERATOR), Method::POST, &format!("{escaped}:revokeScimToken"), "").await.ok();
     assert_eq!(get(&api, &path).await.ok()["scim"]["etag"], revoked["etag"]);

@@ -1,4 +1,4 @@
-//! SCIM as directories speak it: the examples of RFC 7644, and what the two most common clients send.
+//! SCIM: the examples of RFC 7644, and the requests of the two most common clients.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,7 +20,7 @@ const PATCH: &str = "urn:ietf:params:scim:api:messages:2.0:PatchOp";
 const USER: &str = "urn:ietf:params:scim:schemas:core:2.0:User";
 const ENTERPRISE: &str = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User";
 
-/// A directory that may tell of users.
+/// Directory with SCIM enabled.
 struct Directory {
     api: Rest,
     base: String,
@@ -64,7 +64,7 @@ impl Directory {
         self.call(Method::GET, &at(user), &Value::Null).await.ok()
     }
 
-    /// Patches a user, and returns the answer, which the next get confirms.
+    /// Patches a user and returns the response, after checking it against a GET.
     async fn patch(&self, user: &Value, operations: Value) -> Value {
         let body = json!({ "schemas": [PATCH], "Operations": operations });
         let patched = self.call(Method::PATCH, &at(user), &body).await.ok();
@@ -72,8 +72,8 @@ impl Directory {
         patched
     }
 
-    /// Patches a user in vain, and returns the `scimType` of the refusal; nothing changes.
-    async fn refuse(&self, user: &Value, operations: Value) -> String {
+    /// Sends an invalid patch and returns the `scimType` of the error, after checking that nothing has changed.
+    async fn rejected(&self, user: &Value, operations: Value) -> String {
         let before = self.get(user).await;
         let body = json!({ "schemas": [PATCH], "Operations": operations });
         let refused = self.call(Method::PATCH, &at(user), &body).await;
@@ -82,7 +82,7 @@ impl Directory {
         refused.json()["scimType"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Sends a write with a further header.
+    /// Sends a write with one additional header.
     async fn conditional(&self, method: Method, user: &Value, header: (HeaderName, &str), body: &Value) -> Answer {
         let request = Request::builder()
             .method(method)
@@ -104,7 +104,7 @@ fn work(user: &Value) -> &Value {
 }
 
 #[tokio::test]
-async fn the_examples_of_the_rfc_are_done_as_it_says() {
+async fn the_examples_of_the_rfc_have_the_results_of_the_rfc() {
     let directory = Directory::new().await;
     let user = json!({
         "schemas": [USER], "userName": "bjensen", "externalId": "bjensen",
@@ -114,7 +114,7 @@ async fn the_examples_of_the_rfc_are_done_as_it_says() {
     let user = directory.create(&user).await;
     assert_eq!((&user["active"], work(&user)), (&json!(true), &json!("bjensen@example.com")));
 
-    // Section 3.5.2.1: what is added beside the primary address is not the one that is kept.
+    // Section 3.5.2.1: an address that is added to the primary address is not stored.
     let home = json!({ "emails": [{ "value": "babs@jensen.org", "type": "home" }], "nickname": "Babs" });
     let added = directory.patch(&user, json!([{ "op": "add", "value": home }])).await;
     assert_eq!(work(&added), "bjensen@example.com");
@@ -122,7 +122,7 @@ async fn the_examples_of_the_rfc_are_done_as_it_says() {
     let path = "emails[type eq \"work\" and value ew \"example.com\"]";
     let removed = directory.patch(&user, json!([{ "op": "remove", "path": path }])).await;
     assert_eq!(removed.get("emails"), None);
-    assert_eq!(directory.refuse(&user, json!([{ "op": "remove", "path": path }])).await, "noTarget");
+    assert_eq!(directory.rejected(&user, json!([{ "op": "remove", "path": path }])).await, "noTarget");
     // Section 3.5.2.3.
     let both = json!([
         { "value": "bjensen@example.com", "type": "work", "primary": true },
@@ -142,15 +142,15 @@ async fn the_examples_of_the_rfc_are_done_as_it_says() {
     });
     let put = directory.call(Method::PUT, &at(&user), &whole).await.ok();
     assert_eq!((work(&put), &put["name"]["familyName"]), (&json!("bjensen@example.com"), &json!("Jensen")));
-    // Section 3.12: a path that is not one.
+    // Section 3.12: an invalid path.
     assert_eq!(
-        directory.refuse(&user, json!([{ "op": "replace", "path": "actve", "value": false }])).await,
+        directory.rejected(&user, json!([{ "op": "replace", "path": "actve", "value": false }])).await,
         "invalidPath"
     );
 }
 
 #[tokio::test]
-async fn a_deactivation_is_done_or_refused_and_never_only_answered() {
+async fn a_deactivation_takes_effect_or_is_rejected() {
     let directory = Directory::new().await;
     for (n, operation) in [
         json!({ "op": "replace", "path": "active", "value": false }),
@@ -167,7 +167,7 @@ async fn a_deactivation_is_done_or_refused_and_never_only_answered() {
         let user = directory.create(&json!({ "userName": format!("user{n}") })).await;
         let patched = directory.patch(&user, json!([operation])).await;
         assert_eq!(patched["active"], false, "{operation}");
-        // A replacement that does not say keeps it so.
+        // A replacement without `active` does not change it.
         let replaced = directory.call(Method::PUT, &at(&user), &json!({ "userName": format!("user{n}") })).await.ok();
         assert_eq!(replaced["active"], false, "{operation}");
     }
@@ -179,7 +179,7 @@ async fn a_deactivation_is_done_or_refused_and_never_only_answered() {
         (json!({ "op": "replace", "value": { "active": false, "ACTIVE": true } }), "invalidSyntax"),
         (json!({ "op": "replace", "path": "emails[type eq \"home\"].value", "value": "h@example.com" }), "noTarget"),
     ] {
-        assert_eq!(directory.refuse(&user, json!([operation])).await, kind, "{operation}");
+        assert_eq!(directory.rejected(&user, json!([operation])).await, kind, "{operation}");
     }
 }
 
@@ -245,7 +245,7 @@ async fn entra_creates_patches_and_disables_users() {
 }
 
 #[tokio::test]
-async fn names_are_the_same_user_whatever_the_case_and_never_only_look_the_same() {
+async fn user_names_are_case_insensitive_and_lookalikes_are_rejected() {
     let directory = Directory::new().await;
     let user = directory.create(&json!({ "userName": "Ämilie" })).await;
     for same in ["ämilie", "ÄMILIE"] {
@@ -262,7 +262,7 @@ async fn names_are_the_same_user_whatever_the_case_and_never_only_look_the_same(
             "{alike:?}"
         );
         assert_eq!(
-            directory.refuse(&user, json!([{ "op": "replace", "path": "userName", "value": alike }])).await,
+            directory.rejected(&user, json!([{ "op": "replace", "path": "userName", "value": alike }])).await,
             "invalidValue"
         );
     }
@@ -276,7 +276,7 @@ async fn names_are_the_same_user_whatever_the_case_and_never_only_look_the_same(
 }
 
 #[tokio::test]
-async fn a_conditional_write_is_refused_and_changes_nothing() {
+async fn a_conditional_write_is_rejected_and_changes_nothing() {
     let directory = Directory::new().await;
     let user = directory.create(&json!({ "userName": "ada" })).await;
     let patch = json!({ "Operations": [{ "op": "replace", "path": "active", "value": false }] });
@@ -299,7 +299,7 @@ async fn a_conditional_write_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_too_long_is_refused_in_scims_form() {
+async fn a_request_target_that_is_too_long_is_rejected_in_the_format_of_scim() {
     let directory = Directory::new().await;
     for long in [format!("/Users/{}", "a".repeat(20_000)), format!("/Users?filter={}", "a".repeat(60_000))] {
         let refused = directory.call(Method::GET, &long, &Value::Null).await;
@@ -315,7 +315,7 @@ async fn a_target_that_is_too_long_is_refused_in_scims_form() {
 }
 
 #[tokio::test]
-async fn a_patch_that_changes_nothing_leaves_when_the_user_was_last_modified() {
+async fn a_patch_without_changes_does_not_update_last_modified() {
     let directory = Directory::new().await;
     let user = directory.create(&json!({ "userName": "ada" })).await;
     assert_eq!(directory.patch(&user, json!([{ "op": "replace", "path": "active", "value": true }])).await, user);

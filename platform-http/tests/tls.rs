@@ -1,4 +1,4 @@
-//! TLS on the listener: HTTP/2 and HTTP/1.1 by ALPN, certificates that are replaced, peers that do not shake hands.
+//! TLS on the listener: HTTP/2 and HTTP/1.1 by ALPN, certificate reload, and peers that do not complete the handshake.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// Writes a new certificate of this name and its key.
+/// Writes a new certificate for this name and its key.
 fn write(folder: &Path, name: &str) {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -51,7 +51,7 @@ async fn listening(tls: Arc<Tls>, limits: Limits) -> SocketAddr {
     address
 }
 
-/// Connects, believing the certificate that is in the folder, and asks for these protocols.
+/// Connects with these ALPN protocols, trusting the certificate in the folder.
 async fn connect(
     address: SocketAddr,
     folder: &TempDir,
@@ -72,7 +72,7 @@ async fn connect(
 }
 
 #[tokio::test]
-async fn a_connection_is_of_the_version_that_alpn_agrees_on() {
+async fn a_connection_uses_the_http_version_negotiated_by_alpn() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "localhost");
     let address = listening(Arc::new(tls(&folder).unwrap()), Limits::default()).await;
@@ -96,7 +96,7 @@ async fn a_connection_is_of_the_version_that_alpn_agrees_on() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_replaced_is_used_for_new_connections_and_a_bad_one_never() {
+async fn a_replaced_certificate_is_used_for_new_connections_unless_it_is_invalid() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "old.example");
     let tls = Arc::new(tls(&folder).unwrap());
@@ -109,13 +109,13 @@ async fn a_certificate_that_is_replaced_is_used_for_new_connections_and_a_bad_on
     connect(address, &folder, "new.example", &[]).await.unwrap();
     assert!(connect(address, &folder, "old.example", &[]).await.is_err());
 
-    // One of two files is replaced before the other.
+    // Only one of the two files is replaced yet.
     let key = KeyPair::generate().unwrap().serialize_pem();
     fs::write(folder.path().join("key.pem"), key).unwrap();
     assert!(matches!(tls.reload(), Err(TlsError::Refused(_))));
     connect(address, &folder, "new.example", &[]).await.unwrap();
 
-    // A pipe in its place is told, and not waited for.
+    // A pipe in place of the file is an error, and reading it does not block.
     fs::remove_file(folder.path().join("cert.pem")).unwrap();
     let made = std::process::Command::new("mkfifo").arg(folder.path().join("cert.pem")).status().unwrap();
     assert!(made.success());
@@ -124,7 +124,7 @@ async fn a_certificate_that_is_replaced_is_used_for_new_connections_and_a_bad_on
     write(folder.path(), "newest.example");
     assert!(tls.reload().unwrap());
 
-    // What was open is open.
+    // The connection that was open before still works.
     tokio::io::AsyncWriteExt::write_all(&mut open, b"GET /ping/v2/ping HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     let mut answer = [0; 15];
     open.read_exact(&mut answer).await.unwrap();
@@ -132,19 +132,19 @@ async fn a_certificate_that_is_replaced_is_used_for_new_connections_and_a_bad_on
 }
 
 #[test]
-fn what_is_no_certificate_is_told_by_its_file() {
+fn an_error_names_the_invalid_file() {
     let folder = tempfile::tempdir().unwrap();
     assert!(matches!(tls(&folder), Err(TlsError::File(..))));
     write(folder.path(), "localhost");
     fs::write(folder.path().join("cert.pem"), "nothing").unwrap();
-    assert!(tls(&folder).unwrap_err().to_string().contains("cert.pem is no PEM file of certificates"));
+    assert!(tls(&folder).unwrap_err().to_string().contains("cert.pem is not a PEM file with certificates"));
     write(folder.path(), "localhost");
     fs::write(folder.path().join("key.pem"), "").unwrap();
-    assert!(tls(&folder).unwrap_err().to_string().contains("key.pem is no PEM file of a private key"));
+    assert!(tls(&folder).unwrap_err().to_string().contains("key.pem is not a PEM file with a private key"));
 }
 
 #[tokio::test]
-async fn a_peer_that_does_not_shake_hands_is_closed() {
+async fn a_peer_that_does_not_complete_the_handshake_is_disconnected() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "localhost");
     let limits = Limits { head_time: Duration::from_millis(200), ..Limits::default() };
@@ -152,10 +152,10 @@ async fn a_peer_that_does_not_shake_hands_is_closed() {
     let mut silent = TcpStream::connect(address).await.unwrap();
     let mut nothing = Vec::new();
     let closed = tokio::time::timeout(Duration::from_secs(5), silent.read_to_end(&mut nothing)).await;
-    assert_eq!(closed.expect("the peer is held").unwrap_or_default(), 0);
-    // Somebody who speaks without TLS is no more.
+    assert_eq!(closed.expect("the connection is kept open").unwrap_or_default(), 0);
+    // A peer that does not speak TLS is disconnected too.
     let mut plain = TcpStream::connect(address).await.unwrap();
     tokio::io::AsyncWriteExt::write_all(&mut plain, b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let closed = tokio::time::timeout(Duration::from_secs(5), plain.read_to_end(&mut nothing)).await;
-    closed.expect("the peer is held").unwrap_or_default();
+    closed.expect("the connection is kept open").unwrap_or_default();
 }

@@ -161,7 +161,8 @@ async fn grpc_web_accepts_only_post() {
 
 #[tokio::test]
 async fn reflection_accepts_only_small_messages_and_ends_idle_streams() {
-    let server = TestServer::with(Limits { standing_idle_time: Duration::from_millis(300), ..Limits::default() }).await;
+    let server =
+        TestServer::with(Limits { long_lived_idle_time: Duration::from_millis(300), ..Limits::default() }).await;
     for version in ["v1", "v1alpha"] {
         let path = format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo");
         // A message announced as 4 MB ends the stream at once. The status of reflection is either of these.
@@ -188,7 +189,7 @@ async fn reflection_accepts_only_small_messages_and_ends_idle_streams() {
 #[tokio::test]
 async fn endless_streams_and_calls_without_a_token_are_limited_per_address() {
     let hourly = |burst| Some(Rate { every: Duration::from_secs(3600), burst: NonZeroU32::new(burst).unwrap() });
-    let limits = Limits { standing: 16, limit_loopback: true, open_rate: hourly(6), ..Limits::default() };
+    let limits = Limits { long_lived_streams: 16, limit_loopback: true, open_rate: hourly(6), ..Limits::default() };
     let server = TestServer::with(limits).await;
     let watch = async || HealthClient::new(server.channel.clone()).watch(HealthCheckRequest::default()).await;
     let mut held = Vec::new();
@@ -271,7 +272,7 @@ async fn mismatches(
 #[tokio::test]
 async fn every_method_enforces_token_size_and_time_limits() {
     let limits = Limits { body: 10_000, body_time: Duration::from_millis(200), ..Limits::default() };
-    let limits = Limits { standing_idle_time: Duration::from_millis(200), ..limits };
+    let limits = Limits { long_lived_idle_time: Duration::from_millis(200), ..limits };
     let server = TestServer::with(limits).await;
     let paths = every_path(&server);
     let is_stream = |path: &String| path.ends_with("/Watch") || path.ends_with("/ServerReflectionInfo");

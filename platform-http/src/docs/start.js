@@ -1,4 +1,4 @@
-// No validator: it would be asked over the network. Nothing is kept when the page is closed.
+// No validator, because that is an external service. Nothing is stored after the page is closed.
 SwaggerUIBundle({
   url: "{document}",
   dom_id: "#docs",

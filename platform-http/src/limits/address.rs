@@ -1,4 +1,4 @@
-//! Which address a request is accounted to.
+//! Finds the address that a request is accounted to.
 
 use std::{
     fmt,
@@ -11,8 +11,8 @@ use super::Limits;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// An address that has a share of the server: an IPv4 address, or the /64 network of an IPv6 address, since a single
-/// customer usually has a whole one.
+/// Address to which limits apply: an IPv4 address, or the /64 network of an IPv6 address, because a single customer
+/// usually has a whole /64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Address(IpAddr);
 
@@ -37,14 +37,14 @@ impl Address {
     }
 }
 
-/// The other end of a connection.
+/// Remote end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// No share applies: a loopback address, unless [`Limits::limit_loopback`] is set.
+    /// Loopback address, exempt from per-address limits unless [`Limits::limit_loopback`] is set.
     Exempt,
-    /// A proxy of [`Limits::trusted_proxies`]. Each request names its own address in a header.
+    /// Proxy in [`Limits::trusted_proxies`]. Each request names the client's address in a header.
     Proxy(Address),
-    /// A client.
+    /// Client that is connected directly, or named by a PROXY protocol header.
     Client(Address),
 }
 
@@ -60,11 +60,11 @@ impl Peer {
         }
     }
 
-    /// Returns the other end of a connection that a trusted proxy at `ip` forwards by the PROXY protocol.
+    /// Returns the remote end of a connection that the trusted proxy at `ip` forwards with the PROXY protocol.
     ///
-    /// A source that is itself a trusted proxy is one. A connection without a source is accounted to the proxy that
-    /// forwards it, and its headers are not believed, since a client may have written them. A source of the loopback is
-    /// another machine's, and has shares like any other.
+    /// If the source is itself a trusted proxy, the result is [`Peer::Proxy`]. A connection without a source is
+    /// accounted to the forwarding proxy, and its forwarding headers are ignored, because a client may have written
+    /// them. A loopback source is the loopback of another machine, so it is not exempt from limits.
     pub(crate) fn forwarded(ip: IpAddr, source: Option<IpAddr>, limits: &Limits) -> Self {
         match source {
             Some(source) if limits.trusts(source) => Self::Proxy(Address::of(source)),
@@ -72,7 +72,7 @@ impl Peer {
         }
     }
 
-    /// Returns the address whose share of connections this connection counts against.
+    /// Returns the address whose connection limit this connection counts against.
     pub(crate) fn of_connection(self) -> Option<Address> {
         match self {
             Self::Client(address) => Some(address),
@@ -80,19 +80,20 @@ impl Peer {
         }
     }
 
-    /// Returns the address that a request with these headers is accounted to. None when no share applies.
+    /// Returns the address that a request with these headers is accounted to, or `None` when no per-address limit
+    /// applies.
     ///
-    /// Behind a trusted proxy this is the right-most hop of `Forwarded` (RFC 7239) or `X-Forwarded-For` that is not
-    /// itself a trusted proxy. Hops to the left of it are not looked at: clients can write them as they like. When both
-    /// headers are present and disagree, one of them came from the client; the request is then accounted to the proxy.
+    /// For a trusted proxy this is the right-most hop of `Forwarded` (RFC 7239) or `X-Forwarded-For` that is not itself
+    /// a trusted proxy. Hops further left are ignored, because clients can forge them. When both headers are present
+    /// and disagree, one of them came from the client, so the request is accounted to the proxy.
     pub(crate) fn of_request(self, headers: &HeaderMap, limits: &Limits) -> Option<Address> {
         let proxy = match self {
             Self::Exempt => return None,
             Self::Client(address) => return Some(address),
             Self::Proxy(address) => address,
         };
-        let forwarded = client(headers, &FORWARDED, forwarded_for, limits);
-        let x_forwarded_for = client(headers, &X_FORWARDED_FOR, address_of, limits);
+        let forwarded = right_most_untrusted(headers, &FORWARDED, forwarded_for, limits);
+        let x_forwarded_for = right_most_untrusted(headers, &X_FORWARDED_FOR, address_of, limits);
         match (forwarded, x_forwarded_for) {
             (Hop::Absent, Hop::Absent) => None,
             (Hop::Client(ip), Hop::Absent) | (Hop::Absent, Hop::Client(ip)) => Some(Address::of(ip)),
@@ -102,17 +103,22 @@ impl Peer {
     }
 }
 
-/// What a header says about where a request came from.
+/// Client address according to one forwarding header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hop {
-    /// There is no such header, or trusted proxies alone are named.
+    /// The header is absent, or names only trusted proxies.
     Absent,
     Client(IpAddr),
-    /// The right-most untrusted hop is not an address.
+    /// The right-most untrusted hop is not an IP address.
     Unknown,
 }
 
-fn client(headers: &HeaderMap, name: &HeaderName, read: fn(&str) -> Option<IpAddr>, limits: &Limits) -> Hop {
+fn right_most_untrusted(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    read: fn(&str) -> Option<IpAddr>,
+    limits: &Limits,
+) -> Hop {
     let lines: Vec<_> = headers.get_all(name).iter().map(|line| line.to_str().unwrap_or("unknown")).collect();
     for hop in lines.iter().rev().flat_map(|line| line.rsplit(',')).map(str::trim) {
         match read(hop) {
@@ -124,14 +130,14 @@ fn client(headers: &HeaderMap, name: &HeaderName, read: fn(&str) -> Option<IpAdd
     Hop::Absent
 }
 
-/// Reads the `for` parameter of an element of `Forwarded`.
+/// Parses the `for` parameter of a `Forwarded` element.
 fn forwarded_for(element: &str) -> Option<IpAddr> {
     let mut pairs = element.split(';').filter_map(|pair| pair.trim().split_once('='));
     let (_, node) = pairs.find(|(name, _)| name.eq_ignore_ascii_case("for"))?;
     address_of(node.trim_matches('"'))
 }
 
-/// Reads an address with or without a port.
+/// Parses an address with an optional port.
 fn address_of(node: &str) -> Option<IpAddr> {
     let ip = match node.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?.0,
@@ -155,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_addresses_of_one_network_are_one_and_mapped_addresses_are_ipv4() {
+    fn an_ipv6_network_is_one_address_and_mapped_addresses_are_ipv4() {
         assert_eq!(address("2001:db8:1:2::1"), address("2001:db8:1:2:ffff::2"));
         assert_ne!(address("2001:db8:1:2::1"), address("2001:db8:1:3::1"));
         assert_eq!(address("::ffff:192.0.2.1"), address("192.0.2.1"));
@@ -163,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_apply_to_clients_and_to_the_loopback_only_where_asked_for() {
+    fn limits_apply_to_clients_and_optionally_to_loopback_addresses() {
         let peer = |ip: &str, loopback| Peer::of(ip.parse().unwrap(), &limits(loopback));
         assert_eq!(peer("127.0.0.1", false), Peer::Exempt);
         assert_eq!(peer("::1", false), Peer::Exempt);
@@ -173,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forwarded_connection_is_of_its_source_or_else_of_its_proxy() {
+    fn a_forwarded_connection_is_accounted_to_its_source_or_else_to_its_proxy() {
         for (source, expected) in [
             (Some("198.51.100.1"), Peer::Client(address("198.51.100.1").unwrap())),
             (Some("2001:db8:1:2::7"), Peer::Client(address("2001:db8:1:2::").unwrap())),
@@ -188,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_trusted_proxies_the_right_most_untrusted_hop_counts() {
+    fn requests_from_trusted_proxies_are_accounted_to_the_right_most_untrusted_hop() {
         for (peer, headers, expected) in [
             ("192.0.2.1", &[("x-forwarded-for", "198.51.100.1")][..], "192.0.2.1"),
             ("127.0.0.1", &[("x-forwarded-for", "198.51.100.1")], ""),

@@ -1,4 +1,4 @@
-//! What all requests share, and how much of it one holder may have: bytes, connections, requests.
+//! Budgets for bytes, connections and requests, with a share per holder.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,14 +7,14 @@ use platform_core::uid::Uid;
 
 use super::address::Address;
 
-/// Whom a charge is accounted to.
+/// Address or caller that a charge is accounted to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     Address(Address),
     Caller(Uid),
 }
 
-/// An amount that is shared. Holders that hold nothing take no memory.
+/// Shared budget. Holders with no charge use no memory.
 #[derive(Debug)]
 pub(crate) struct Budget {
     total: usize,
@@ -29,30 +29,30 @@ struct Held {
 }
 
 impl Budget {
-    /// Returns a budget of `total`, of which one holder may have `share`.
+    /// Returns a budget of `total`, of which one holder may use at most `share`.
     pub(crate) fn new(total: usize, share: usize) -> Arc<Self> {
         Arc::new(Self { total, share, held: Mutex::default() })
     }
 
-    /// Begins a charge of nothing.
+    /// Returns an empty charge to this budget. Without a holder, only the total limits it.
     pub(crate) fn charge(self: &Arc<Self>, holder: Option<Holder>) -> Charge {
         Charge { budget: Arc::clone(self), holders: holder.into_iter().collect(), amount: 0 }
     }
 
-    /// Returns how much is held in all.
+    /// Returns the amount in use by all holders.
     pub(crate) fn held(&self) -> usize {
         self.held.lock().total
     }
 
-    /// Tells whether this much more fits, in all and into the holder's share.
-    pub(crate) fn has_room(&self, holder: Option<&Holder>, more: usize) -> bool {
+    /// Returns whether `more` fits into both the total and the holder's share.
+    pub(crate) fn fits(&self, holder: Option<&Holder>, more: usize) -> bool {
         let held = self.held.lock();
         let by = holder.and_then(|holder| held.by.get(holder)).copied().unwrap_or_default();
         held.total.saturating_add(more) <= self.total && (holder.is_none() || by.saturating_add(more) <= self.share)
     }
 }
 
-/// An amount of a [`Budget`] that is given back when this is dropped.
+/// Amount taken from a [`Budget`], released on drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<Budget>,
@@ -61,15 +61,16 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Accounts this charge to another holder too, who then has as much as the others.
-    pub(crate) fn also(&mut self, holder: Holder) {
+    /// Adds a holder, which is charged with the current amount too. Does not check the holder's share.
+    pub(crate) fn add_holder(&mut self, holder: Holder) {
         if self.amount > 0 {
             *self.budget.held.lock().by.entry(holder.clone()).or_default() += self.amount;
         }
         self.holders.push(holder);
     }
 
-    /// Takes more. Returns false, and takes nothing, when there is not as much left.
+    /// Takes more from the budget. Returns false and takes nothing if this would exceed the total or the share of a
+    /// holder.
     pub(crate) fn take(&mut self, more: usize) -> bool {
         let mut held = self.budget.held.lock();
         let by = |holder| held.by.get(holder).copied().unwrap_or_default();
@@ -82,14 +83,14 @@ impl Charge {
         fits
     }
 
-    /// Takes more than there may be left: what is held already and cannot be refused any longer.
-    pub(crate) fn take_anyway(&mut self, more: usize) {
+    /// Takes more regardless of the limits, for memory that is already in use or work that cannot be rejected any more.
+    pub(crate) fn force_take(&mut self, more: usize) {
         self.amount += more;
         self.budget.held.lock().add(&self.holders, more);
     }
 
-    /// Gives some of it back.
-    pub(crate) fn give_back(&mut self, less: usize) {
+    /// Releases a part of the charge, at most all of it.
+    pub(crate) fn release(&mut self, less: usize) {
         let less = less.min(self.amount);
         self.amount -= less;
         self.budget.held.lock().remove(&self.holders, less);
@@ -99,7 +100,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         if self.amount > 0 {
-            self.give_back(self.amount);
+            self.release(self.amount);
         }
     }
 }
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn one_holder_has_its_share_and_all_have_the_total() {
+    fn one_holder_is_limited_to_its_share_and_all_to_the_total() {
         let budget = Budget::new(10, 4);
         let mut charges: Vec<_> = (0..3).map(|n| budget.charge(Some(holder(n)))).collect();
         assert!(charges.iter_mut().all(|charge| charge.take(3)));
@@ -145,25 +146,25 @@ mod tests {
         assert!(charges[0].take(1));
         assert!(!charges[1].take(1), "over the total");
         assert_eq!(budget.held(), 10);
-        charges[2].give_back(1);
+        charges[2].release(1);
         assert!(charges[1].take(1));
         drop(charges);
         assert_eq!((budget.held(), budget.held.lock().by.len()), (0, 0));
     }
 
     #[test]
-    fn a_charge_may_have_several_holders_or_none() {
+    fn a_charge_can_have_several_holders_or_none() {
         let budget = Budget::new(100, 4);
         let (mut one, mut other) = (budget.charge(Some(holder(1))), budget.charge(Some(holder(2))));
         let caller = || Holder::Caller(Uid::opaque("a"));
         assert!(one.take(2));
-        one.also(caller());
-        other.also(caller());
+        one.add_holder(caller());
+        other.add_holder(caller());
         assert!(other.take(2) && !other.take(1), "two addresses of one caller have one share");
         let mut exempt = budget.charge(None);
         assert!(exempt.take(96) && !exempt.take(1));
-        exempt.take_anyway(5);
+        exempt.force_take(5);
         assert_eq!(budget.held(), 105);
-        assert!(!budget.has_room(None, 0) && !budget.has_room(Some(&holder(1)), 3));
+        assert!(!budget.fits(None, 0) && !budget.fits(Some(&holder(1)), 3));
     }
 }

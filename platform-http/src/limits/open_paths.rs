@@ -1,4 +1,4 @@
-//! The bounds of what needs no token, for an embedder's own routes.
+//! Limits on unauthenticated paths, for an embedder's own routes.
 
 use std::{
     convert::Infallible,
@@ -21,8 +21,9 @@ use super::{
 };
 use crate::reply::Refusal;
 
-/// Puts the bounds of paths that need no token around an embedder's routes: the rate of an address, its share of
-/// requests at once, and its share of replies that wait. [`Rest`](crate::Rest) has them already.
+/// Layer that applies the limits of unauthenticated paths to an embedder's routes: the rate limit per address, the
+/// number of concurrent requests per address, and the budget for unread replies. [`Rest`](crate::Rest) applies them
+/// itself.
 #[derive(Debug, Clone)]
 pub struct OpenPaths {
     shares: Arc<Shares>,
@@ -30,7 +31,7 @@ pub struct OpenPaths {
 }
 
 impl OpenPaths {
-    /// Returns the layer. Errors are of this service domain.
+    /// Returns the layer. Its errors name this service domain.
     pub fn new(limits: &Limits, service_domain: &str) -> Self {
         Self { shares: Shares::new(limits), service_domain: service_domain.into() }
     }
@@ -44,7 +45,7 @@ impl<S> Layer<S> for OpenPaths {
     }
 }
 
-/// A service within the bounds of [`OpenPaths`].
+/// Service wrapped by [`OpenPaths`].
 #[derive(Debug, Clone)]
 pub struct OpenPath<S> {
     service: S,

@@ -1,4 +1,4 @@
-//! Where a request came from, and what its address and its caller may have of the server.
+//! Origin of a request: its address and caller, and the budgets and rate limits that apply to them.
 
 use std::{
     num::NonZeroU32,
@@ -27,17 +27,17 @@ use super::{
 };
 use crate::BoxError;
 
-/// When a client may try again for whom there is no room.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Time after which a client may retry when a budget is exhausted.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// How often to warn about one thing that peers can cause.
-const WARNINGS: Duration = Duration::from_secs(60);
+/// Minimum interval between two log warnings about the same thing that peers can cause.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What one holder may have of a budget of bytes: one part of so many.
+/// Divisor of a byte budget: one holder may use one part in this many.
 const SHARES: usize = 8;
 
-/// What the requests of a server share, by the limits that it was made with. [`serve`](crate::serve) makes one for each
-/// listener and passes it on with each request.
+/// Budgets and rate limits shared by all requests of a server. [`serve`](crate::serve) creates one per listener from
+/// its [`Limits`] and attaches it to each request.
 #[derive(Debug)]
 pub struct Shares {
     pub(crate) connections: Arc<Budget>,
@@ -45,16 +45,16 @@ pub struct Shares {
     pub(crate) replies: Arc<Budget>,
     bodies: Arc<Budget>,
     token_bodies: Arc<Budget>,
-    standing: Arc<Budget>,
+    long_lived: Arc<Budget>,
     open: Rates<Address>,
     identities: Rates<Uid>,
     organizations: Rates<Uid>,
-    /// Warnings that peers can cause, by what they are about.
+    /// Rate limits for log warnings that peers can cause, keyed by topic.
     pub(crate) warnings: Rates<&'static str>,
 }
 
 impl Shares {
-    /// Returns shares of which nothing is held.
+    /// Returns budgets of which nothing is in use.
     pub fn new(limits: &Limits) -> Arc<Self> {
         let of_bytes = |bytes: usize| Budget::new(bytes, bytes / SHARES);
         Arc::new(Self {
@@ -63,48 +63,51 @@ impl Shares {
             replies: of_bytes(limits.replies),
             bodies: of_bytes(limits.bodies),
             token_bodies: of_bytes(limits.token_bodies),
-            standing: Budget::new(limits.standing as usize, (limits.standing as usize).div_ceil(SHARES)),
+            long_lived: Budget::new(
+                limits.long_lived_streams as usize,
+                (limits.long_lived_streams as usize).div_ceil(SHARES),
+            ),
             open: Rates::new(limits.open_rate),
             identities: Rates::new(limits.identity_rate).with(&limits.identity_rates),
             organizations: Rates::new(limits.organization_rate).with(&limits.organization_rates),
-            warnings: Rates::new(Some(Rate { every: WARNINGS, burst: NonZeroU32::MIN })),
+            warnings: Rates::new(Some(Rate { every: WARNING_INTERVAL, burst: NonZeroU32::MIN })),
         })
     }
 
-    /// Returns how many bytes of requests' bodies are held: of token paths, and of all others.
+    /// Returns the number of bytes of buffered request bodies: first on token paths, then on all other paths.
     pub fn held_bodies(&self) -> (usize, usize) {
         (self.token_bodies.held(), self.bodies.held())
     }
 
-    /// Returns how many bytes of replies wait to be taken by their clients.
+    /// Returns the number of bytes of replies that clients have not read yet.
     pub fn held_replies(&self) -> usize {
         self.replies.held()
     }
 
-    /// Returns how many connections are open of addresses that shares apply to.
+    /// Returns the number of open connections of addresses that are not exempt from limits.
     pub fn open_connections(&self) -> usize {
         self.connections.held()
     }
 
-    /// Returns how many requests are open: begun, and not yet answered to their end.
+    /// Returns the number of open requests: started, and not yet answered completely.
     pub fn open_requests(&self) -> usize {
         self.requests.held()
     }
 }
 
-/// What the listener knows of a request; it is in the request's extensions.
+/// Data that the listener attaches to a request, in its extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub(crate) address: Option<Address>,
     pub(crate) shares: Arc<Shares>,
-    /// Whether the address has no more requests open than it may.
-    pub(crate) within: bool,
+    /// Whether the address was within its limit of concurrent requests when this request started.
+    pub(crate) within_limit: bool,
 }
 
-/// A request that is being answered: which address it came from, and what it takes of the server's shares.
+/// Origin of a request in progress: the address that it came from, and the budgets that it uses.
 ///
-/// Give each request one, and keep it until the request is answered: what its body was charged is given back when the
-/// last clone of it is gone.
+/// Create one per request and keep it until the request is answered. The charge for the body is released when the last
+/// clone is dropped.
 #[derive(Debug, Clone)]
 pub struct Origin {
     source: Source,
@@ -112,14 +115,14 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Returns the origin of a request with these extensions. What did not come through [`serve`](crate::serve) has no
-    /// address and takes from `own`.
+    /// Returns the origin of a request with these extensions. A request that did not come through
+    /// [`serve`](crate::serve) has no address and uses the budgets of `own`.
     pub fn of(extensions: &Extensions, own: &Arc<Shares>) -> Self {
         Self::known(extensions)
-            .unwrap_or_else(|| Self::from(Source { address: None, shares: Arc::clone(own), within: true }))
+            .unwrap_or_else(|| Self::from(Source { address: None, shares: Arc::clone(own), within_limit: true }))
     }
 
-    /// As [`Origin::of`]; none for what did not come through [`serve`](crate::serve).
+    /// Like [`Origin::of`], but returns `None` for a request that did not come through [`serve`](crate::serve).
     pub(crate) fn known(extensions: &Extensions) -> Option<Self> {
         extensions.get::<Source>().cloned().map(Self::from)
     }
@@ -129,38 +132,37 @@ impl Origin {
         Self { source, body }
     }
 
-    /// Admits a request before anything else is done for it.
+    /// Admits a request. Call this before any other work for it.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when its address has too many requests open, or too much of what it was answered is not
-    /// taken yet.
+    /// RESOURCE_EXHAUSTED when the address has too many open requests, or too many bytes of unread replies.
     pub fn admit(&self) -> Result<()> {
-        if !self.source.within {
-            return Err(exhausted("Too many requests are open at once", AGAIN));
+        if !self.source.within_limit {
+            return Err(exhausted("Too many requests are open at once", RETRY_DELAY));
         }
         self.reply(0)
     }
 
-    /// Counts a request that needs no token, or whose token is yet to be judged.
+    /// Counts a request that needs no token, or whose token is not verified yet.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when such requests of its address come too fast.
+    /// RESOURCE_EXHAUSTED when the address exceeds the rate limit for such requests.
     pub fn open(&self) -> Result<()> {
         let Source { address: Some(address), shares, .. } = &self.source else { return Ok(()) };
         shares.open.check(address).inspect_err(|_| {
             if shares.warnings.check(&"rate").is_ok() {
-                tracing::warn!(%address, "requests without a valid token come too fast and are refused");
+                tracing::warn!(%address, "rejecting requests: too many without a valid token");
             }
         })
     }
 
-    /// Counts a request that is refused before it is known who sent it, as [`Origin::open`]. Returns the error to answer
-    /// with: RESOURCE_EXHAUSTED when such requests come too fast, otherwise the given one.
+    /// Counts a request that is rejected before its caller is known, like [`Origin::open`]. Returns the error to answer
+    /// with: RESOURCE_EXHAUSTED when the rate limit is exceeded, otherwise the given one.
     pub fn refused<E: From<Error>>(&self, error: E) -> E {
         self.open().err().map_or(error, E::from)
     }
 
-    /// Counts a request to a token path, whose body is charged to a budget of its own.
+    /// Counts a request on a token path, and charges its body to the budget of token paths.
     ///
     /// # Errors
     /// As [`Origin::open`].
@@ -169,86 +171,86 @@ impl Origin {
         self.open()
     }
 
-    /// Returns the caller that a token proves, and counts the request and charges its body to them. A request whose token
-    /// proves nobody is counted with those that need no token.
+    /// Authenticates the caller, counts the request against the caller's rate limits and charges its body to the
+    /// caller. A request without a valid token is counted as unauthenticated.
     ///
     /// # Errors
-    /// UNAUTHENTICATED without a token, as [`Authenticator::authenticate`], and RESOURCE_EXHAUSTED when requests of the
-    /// identity or of its organization come too fast, or as [`Origin::open`].
+    /// UNAUTHENTICATED without a token, as [`Authenticator::authenticate`], and RESOURCE_EXHAUSTED when the identity,
+    /// its organization or, without a valid token, the address exceeds its rate limit.
     pub async fn authenticate(&self, authenticator: &dyn Authenticator, token: Option<&str>) -> Result<Caller> {
-        let proved = match token {
+        let authenticated = match token {
             Some(token) => authenticator.authenticate(token).await,
             None => Err(Error::unauthenticated("A bearer token is needed")),
         };
-        let caller = proved.map_err(|error| self.refused(error))?;
+        let caller = authenticated.map_err(|error| self.refused(error))?;
         self.caller(&caller)?;
         Ok(caller)
     }
 
-    /// Counts a request of a caller, and charges its body to them.
+    /// Counts a request of a caller, and charges its body to the caller.
     fn caller(&self, caller: &Caller) -> Result<()> {
         let Shares { identities, organizations, .. } = &*self.source.shares;
         identities.check(&caller.identity)?;
-        if !caller.identity.is_root() && organizations.limits() {
+        if !caller.identity.is_root() && organizations.is_limited() {
             organizations.check(&Uid::opaque(caller.identity.root().to_owned()))?;
         }
-        self.body.lock().also(Holder::Caller(caller.identity.clone()));
+        self.body.lock().add_holder(Holder::Caller(caller.identity.clone()));
         Ok(())
     }
 
-    /// Returns a body whose bytes are charged as they arrive, for as long as this origin is kept.
+    /// Returns a body whose bytes are charged as they arrive. The charge lasts as long as this origin.
     pub fn metered<B>(&self, body: B) -> Metered<B> {
         Metered { body, charge: Arc::clone(&self.body) }
     }
 
-    /// Tells whether there is room for a reply of this many bytes.
+    /// Checks that a reply of this many bytes fits into the budget.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when replies that their clients do not take hold too much.
+    /// RESOURCE_EXHAUSTED when unread replies use too much memory.
     pub fn reply(&self, bytes: usize) -> Result<()> {
         let holder = self.source.address.map(Holder::Address);
-        match self.source.shares.replies.has_room(holder.as_ref(), bytes) {
+        match self.source.shares.replies.fits(holder.as_ref(), bytes) {
             true => Ok(()),
-            false => Err(exhausted("Too many replies are not read yet", AGAIN)),
+            false => Err(exhausted("Too many bytes of replies are unread", RETRY_DELAY)),
         }
     }
 
-    /// Takes a share of the streams that stay open, until it is dropped.
+    /// Takes a permit for a stream without an end. Dropping it releases it.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when there are too many of them, in all or of one address.
-    pub fn stand(&self) -> Result<Standing> {
-        let mut charge = self.source.shares.standing.charge(self.source.address.map(Holder::Address));
+    /// RESOURCE_EXHAUSTED when too many such streams are open, in total or for this address.
+    pub fn open_stream(&self) -> Result<StreamPermit> {
+        let mut charge = self.source.shares.long_lived.charge(self.source.address.map(Holder::Address));
         match charge.take(1) {
-            true => Ok(Standing { _charge: charge }),
-            false => Err(exhausted("Too many streams are open", AGAIN)),
+            true => Ok(StreamPermit { _charge: charge }),
+            false => Err(exhausted("Too many streams are open", RETRY_DELAY)),
         }
     }
 }
 
-/// A share of the streams that stay open.
+/// Permit for one stream that stays open.
 #[derive(Debug)]
-pub struct Standing {
+pub struct StreamPermit {
     _charge: Charge,
 }
 
-/// How many bytes of a reply are kept in memory, in the extensions of a response whose body does not say.
+/// Number of bytes of a reply in memory. Set in the extensions of a response whose body does not report its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyBytes(pub usize);
 
-/// Says that there is no room for more of a body.
+/// Error of a body that exceeds its budget.
 #[derive(Debug, thiserror::Error)]
-#[error("too many bytes of requests are held")]
-pub struct NoRoom;
+#[error("too many bytes of request bodies are buffered")]
+pub struct OverBudget;
 
-impl From<NoRoom> for Error {
-    fn from(_: NoRoom) -> Self {
-        exhausted("Too many bytes of requests are held at once", AGAIN)
+impl From<OverBudget> for Error {
+    fn from(_: OverBudget) -> Self {
+        exhausted("Too many bytes of request bodies are buffered", RETRY_DELAY)
     }
 }
 
 pin_project! {
-    /// A body whose bytes are charged as they arrive. It fails when there is no room for them.
+    /// Body whose bytes are charged as they arrive. It fails with [`OverBudget`] when they do not fit into the budget.
     #[derive(Debug)]
     pub struct Metered<B> {
         #[pin]
@@ -271,7 +273,7 @@ where
         if let Poll::Ready(Some(Ok(frame))) = &polled {
             let bytes = frame.data_ref().map_or(0, Buf::remaining);
             if bytes > 0 && !this.charge.lock().take(bytes) {
-                return Poll::Ready(Some(Err(NoRoom.into())));
+                return Poll::Ready(Some(Err(OverBudget.into())));
             }
         }
         polled

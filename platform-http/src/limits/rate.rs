@@ -1,4 +1,4 @@
-//! How often requests may come.
+//! Rate limits per key.
 
 use std::{
     collections::HashMap, convert::Infallible, fmt, hash::Hash, num::NonZeroU32, str::FromStr, sync::Arc,
@@ -12,20 +12,20 @@ use governor::{
 use platform_core::error::{Code, Detail, Error, Result};
 use quick_cache::sync::Cache;
 
-/// How many keys are remembered. A key that is forgotten has its whole burst again.
-const KEYS: usize = 16 << 10;
+/// Number of keys in the cache. An evicted key has its whole burst again.
+const MAX_KEYS: usize = 16 << 10;
 
-/// How often something may happen: one each `every` in the long run, and up to `burst` at once.
+/// Rate limit: one event per `every` on average, and up to `burst` events at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// In how much time one more becomes possible.
+    /// Time after which one more event is allowed.
     pub every: Duration,
-    /// How many may come at once.
+    /// Maximum number of events at once.
     pub burst: NonZeroU32,
 }
 
 impl Rate {
-    /// Returns a rate of so many a second with this burst.
+    /// Returns a rate of `number` events per second with this burst.
     pub fn per_second(number: NonZeroU32, burst: NonZeroU32) -> Self {
         Self { every: Duration::from_secs(1) / number.get(), burst }
     }
@@ -35,7 +35,7 @@ impl Rate {
     }
 }
 
-/// Reads `50` or `50:500`: how many a second, and how many at once, which without it is as many.
+/// Parses `50` or `50:500`: the number per second and the burst, which defaults to the number per second.
 impl FromStr for Rate {
     type Err = String;
 
@@ -43,15 +43,15 @@ impl FromStr for Rate {
         let (number, burst) = text.split_once(':').unwrap_or((text, text));
         let read = |text: &str| text.parse::<NonZeroU32>().ok();
         let rate = read(number).zip(read(burst)).map(|(number, burst)| Self::per_second(number, burst));
-        rate.ok_or_else(|| "must be a number per second and perhaps a burst, such as 50:500".to_owned())
+        rate.ok_or_else(|| "must be a number per second, optionally with a burst, such as 50:500".to_owned())
     }
 }
 
-/// A limiter for each key, as many as are remembered.
+/// Rate limiters by key, in a cache of bounded size.
 pub(crate) struct Rates<K> {
     quota: Option<Quota>,
-    /// The quotas of keys that have their own.
-    named: HashMap<K, Quota>,
+    /// Quotas of individual keys, which override `quota`.
+    overrides: HashMap<K, Quota>,
     limiters: Cache<K, Arc<DefaultDirectRateLimiter>>,
     clock: DefaultClock,
 }
@@ -63,30 +63,30 @@ impl<K> fmt::Debug for Rates<K> {
 }
 
 impl<K: Hash + Eq + Clone> Rates<K> {
-    /// Returns limiters of this rate; none limits nothing.
+    /// Returns limiters with this rate. `None` is unlimited.
     pub(crate) fn new(rate: Option<Rate>) -> Self {
-        let (quota, limiters) = (rate.and_then(Rate::quota), Cache::new(KEYS));
-        Self { quota, named: HashMap::new(), limiters, clock: DefaultClock::default() }
+        let (quota, limiters) = (rate.and_then(Rate::quota), Cache::new(MAX_KEYS));
+        Self { quota, overrides: HashMap::new(), limiters, clock: DefaultClock::default() }
     }
 
-    /// Gives these keys rates of their own, in place of the rate of all others.
+    /// Sets the rates of individual keys, which override the common rate.
     #[must_use]
-    pub(crate) fn with(mut self, named: &HashMap<K, Rate>) -> Self {
-        self.named = named.iter().filter_map(|(key, rate)| Some((key.clone(), rate.quota()?))).collect();
+    pub(crate) fn with(mut self, overrides: &HashMap<K, Rate>) -> Self {
+        self.overrides = overrides.iter().filter_map(|(key, rate)| Some((key.clone(), rate.quota()?))).collect();
         self
     }
 
-    /// Tells whether any key has a rate.
-    pub(crate) fn limits(&self) -> bool {
-        self.quota.is_some() || !self.named.is_empty()
+    /// Returns whether any key has a rate limit.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.quota.is_some() || !self.overrides.is_empty()
     }
 
-    /// Counts one of this key.
+    /// Counts one event of this key.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED, with when to try again.
+    /// RESOURCE_EXHAUSTED, with the time after which to retry.
     pub(crate) fn check(&self, key: &K) -> Result<()> {
-        let Some(quota) = self.named.get(key).copied().or(self.quota) else { return Ok(()) };
+        let Some(quota) = self.overrides.get(key).copied().or(self.quota) else { return Ok(()) };
         let new = || Ok(Arc::new(RateLimiter::direct(quota)));
         let Ok(limiter) = self.limiters.get_or_insert_with::<_, Infallible>(key, new);
         limiter.check().map_err(|not_until| {
@@ -96,7 +96,7 @@ impl<K: Hash + Eq + Clone> Rates<K> {
     }
 }
 
-/// Refuses what there is no room for now.
+/// Returns a RESOURCE_EXHAUSTED error that asks the client to retry after `wait`.
 pub(crate) fn exhausted(message: &str, wait: Duration) -> Error {
     let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
     Error::new(Code::ResourceExhausted, message).with(Detail::RetryInfo { millis })
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_key_has_its_burst_and_is_told_when_to_come_again() {
+    fn each_key_has_its_own_burst_and_errors_have_a_retry_delay() {
         let rate = Rate { every: Duration::from_secs(3600), burst: NonZeroU32::new(3).unwrap() };
         let rates = Rates::new(Some(rate));
         for key in [1, 2] {
@@ -121,27 +121,27 @@ mod tests {
     }
 
     #[test]
-    fn a_named_key_has_its_own_rate_in_place_of_that_of_the_others() {
+    fn a_key_can_override_the_common_rate() {
         let hourly = |burst| Rate { every: Duration::from_secs(3600), burst: NonZeroU32::new(burst).unwrap() };
         let passed = |rates: &Rates<u8>, key: u8| (0..10).take_while(|_| rates.check(&key).is_ok()).count();
-        let named = HashMap::from([(1, hourly(5)), (2, hourly(1))]);
-        let rates = Rates::new(Some(hourly(3))).with(&named);
+        let overrides = HashMap::from([(1, hourly(5)), (2, hourly(1))]);
+        let rates = Rates::new(Some(hourly(3))).with(&overrides);
         assert_eq!([1, 2, 3].map(|key| passed(&rates, key)), [5, 1, 3]);
-        let rates = Rates::new(None).with(&named);
-        assert!(rates.limits());
+        let rates = Rates::new(None).with(&overrides);
+        assert!(rates.is_limited());
         assert_eq!([1, 2, 3].map(|key| passed(&rates, key)), [5, 1, 10]);
     }
 
     #[test]
-    fn what_is_remembered_of_keys_is_bounded() {
+    fn the_number_of_cached_keys_is_bounded() {
         let rate = Rate { every: Duration::from_secs(3600), burst: NonZeroU32::MIN };
         let rates = Rates::new(Some(rate));
-        (0..10 * KEYS).for_each(|key| rates.check(&key).unwrap());
-        assert!(rates.limiters.len() <= KEYS, "{}", rates.limiters.len());
+        (0..10 * MAX_KEYS).for_each(|key| rates.check(&key).unwrap());
+        assert!(rates.limiters.len() <= MAX_KEYS, "{}", rates.limiters.len());
     }
 
     #[test]
-    fn a_rate_is_a_number_a_second_and_perhaps_a_burst() {
+    fn a_rate_is_a_number_per_second_with_an_optional_burst() {
         let rate = |text: &str| text.parse::<Rate>().map(|rate| (rate.every.as_micros(), rate.burst.get()));
         assert_eq!(rate("50:500"), Ok((20_000, 500)));
         assert_eq!(rate("10"), Ok((100_000, 10)));

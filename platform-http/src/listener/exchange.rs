@@ -1,5 +1,5 @@
-//! Requests and their answers, followed until a client has taken the last byte: which connection is idle, which client
-//! does not read, and what its address holds meanwhile.
+//! Tracks requests and their responses until the client has read the last byte. This shows which connections are idle
+//! and which clients do not read, and keeps the charges to the client's address until then.
 
 use std::{
     collections::HashMap,
@@ -28,114 +28,122 @@ use crate::limits::{
     origin::{ReplyBytes, Shares, Source},
 };
 
-/// How many bytes a client must take in a second, when it has been waited for long enough. Our choice.
-const SLOWEST: u64 = 16 << 10;
+/// Minimum rate in bytes per second at which a client must read, once the stall timeout has passed. Our choice.
+const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 
-/// What a connection does.
+/// Activity of one connection.
 #[derive(Debug)]
 pub(super) struct Activity {
-    pub(super) begun: Instant,
-    /// Requests whose answers are not yet taken.
+    pub(super) started: Instant,
+    /// Number of requests whose responses are not completely read yet.
     open: AtomicUsize,
-    /// When the last one was, in milliseconds since the beginning and one more; 0 when there was none yet.
-    last: AtomicU64,
-    /// The answers that are being sent, by numbers.
+    /// Time when the last request ended, in the unit of [`Activity::millis`]; 0 if none has ended yet.
+    last_ended: AtomicU64,
+    /// Responses that are being sent, by number.
     sending: Mutex<HashMap<u64, Arc<Sending>>>,
     next: AtomicU64,
 }
 
-pub(super) enum Quiet {
-    Never,
-    FromTheStart,
+/// Whether a connection is idle.
+pub(super) enum Idle {
+    /// A request is open.
+    No,
+    /// No request has arrived yet.
+    Unused,
+    /// The last request ended at this time.
     Since(Instant),
 }
 
 impl Activity {
     fn new() -> Self {
         Self {
-            begun: Instant::now(),
+            started: Instant::now(),
             open: AtomicUsize::new(0),
-            last: AtomicU64::new(0),
+            last_ended: AtomicU64::new(0),
             sending: Mutex::default(),
             next: AtomicU64::new(0),
         }
     }
 
-    pub(super) fn quiet_since(&self) -> Quiet {
+    pub(super) fn idle(&self) -> Idle {
         if self.open.load(Ordering::Acquire) > 0 {
-            return Quiet::Never;
+            return Idle::No;
         }
-        match self.last.load(Ordering::Acquire).checked_sub(1) {
-            None => Quiet::FromTheStart,
-            Some(millis) => Quiet::Since(self.begun + Duration::from_millis(millis)),
+        match self.last_ended.load(Ordering::Acquire).checked_sub(1) {
+            None => Idle::Unused,
+            Some(millis) => Idle::Since(self.started + Duration::from_millis(millis)),
         }
     }
 
-    /// Tells whether there is an answer of which nothing was taken for this long, or which is taken too slowly.
-    pub(super) fn is_stalled(&self, patience: Duration) -> bool {
-        let (now, patience) = (self.millis(), u64::try_from(patience.as_millis()).unwrap_or(u64::MAX));
-        self.sending.lock().values().any(|sending| sending.is_stalled(now, patience))
+    /// Returns whether the client has read nothing of a response for this long, or reads it too slowly.
+    pub(super) fn is_stalled(&self, stall_timeout: Duration) -> bool {
+        let (now, stall_timeout) = (self.millis(), u64::try_from(stall_timeout.as_millis()).unwrap_or(u64::MAX));
+        self.sending.lock().values().any(|sending| sending.is_stalled(now, stall_timeout))
     }
 
-    /// Returns how long the connection is open, in milliseconds and one more.
+    /// Returns the age of the connection in milliseconds plus one, so that 0 can mean "never".
     fn millis(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 }
 
-/// An answer whose head was handed over to the connection. All times are of [`Activity::millis`].
+/// Response whose head was handed over to the connection. All times are in the unit of [`Activity::millis`].
 #[derive(Debug, Default)]
 struct Sending {
-    /// When the client last took something; 0 while there is nothing for it to take.
-    moved: AtomicU64,
-    /// When what it is to take was handed over, and how long it may need for it besides what it is waited for.
-    since: AtomicU64,
-    allowed: AtomicU64,
-    /// How many pieces are handed over and not yet taken.
-    pieces: AtomicUsize,
-    /// Whether the service was asked for the next piece, and has none yet.
-    asked: AtomicBool,
+    /// Time of the client's last progress; 0 while it has nothing to read.
+    last_progress: AtomicU64,
+    /// Time when the current chunk was handed over, and the time in milliseconds that the client may take to read it in
+    /// addition to the stall timeout.
+    chunk_started: AtomicU64,
+    chunk_allowance: AtomicU64,
+    /// Number of chunks that were handed over and are not read yet.
+    chunks: AtomicUsize,
+    /// Whether the service was polled for the next chunk and does not have it yet.
+    awaits_service: AtomicBool,
 }
 
 impl Sending {
-    /// Says that the client has something to take, or the connection something to ask for.
-    fn hand_over(&self, now: u64, bytes: usize) {
-        self.allowed.store(bytes as u64 * 1000 / SLOWEST, Ordering::Relaxed);
-        self.since.store(now, Ordering::Relaxed);
-        self.moved.store(now, Ordering::Release);
+    /// Restarts the stall timer: the client has `bytes` to read, or the connection can poll for the next chunk, which
+    /// it does only once the client reads.
+    fn restart_timer(&self, now: u64, bytes: usize) {
+        self.chunk_allowance.store(bytes as u64 * 1000 / MIN_BYTES_PER_SECOND, Ordering::Relaxed);
+        self.chunk_started.store(now, Ordering::Relaxed);
+        self.last_progress.store(now, Ordering::Release);
     }
 
-    fn piece(&self, now: u64, bytes: usize) {
-        self.asked.store(false, Ordering::Release);
-        self.pieces.fetch_add(1, Ordering::AcqRel);
-        self.hand_over(now, bytes);
+    fn add_chunk(&self, now: u64, bytes: usize) {
+        self.awaits_service.store(false, Ordering::Release);
+        self.chunks.fetch_add(1, Ordering::AcqRel);
+        self.restart_timer(now, bytes);
     }
 
-    fn taken(&self, now: u64) {
-        self.hand_over(now, 0);
-        let left = self.pieces.fetch_sub(1, Ordering::AcqRel) - 1;
-        if left == 0 && self.asked.load(Ordering::Acquire) {
-            self.moved.store(0, Ordering::Release);
+    fn chunk_read(&self, now: u64) {
+        self.restart_timer(now, 0);
+        let left = self.chunks.fetch_sub(1, Ordering::AcqRel) - 1;
+        if left == 0 && self.awaits_service.load(Ordering::Acquire) {
+            self.last_progress.store(0, Ordering::Release);
         }
     }
 
-    /// Says that the service was asked and has nothing yet, or nothing more.
-    fn ask(&self) {
-        self.asked.store(true, Ordering::Release);
-        if self.pieces.load(Ordering::Acquire) == 0 {
-            self.moved.store(0, Ordering::Release);
+    /// Records that the service was polled and has nothing yet, or nothing more. The timer stops once all chunks are
+    /// read, because then the client is not the one to wait for.
+    fn await_service(&self) {
+        self.awaits_service.store(true, Ordering::Release);
+        if self.chunks.load(Ordering::Acquire) == 0 {
+            self.last_progress.store(0, Ordering::Release);
         }
     }
 
-    fn is_stalled(&self, now: u64, patience: u64) -> bool {
-        let moved = self.moved.load(Ordering::Acquire);
-        let since = self.since.load(Ordering::Relaxed);
-        let allowed = self.allowed.load(Ordering::Relaxed).saturating_add(patience);
-        moved > 0 && (now.saturating_sub(moved) > patience || now.saturating_sub(since) > allowed)
+    fn is_stalled(&self, now: u64, stall_timeout: u64) -> bool {
+        let last_progress = self.last_progress.load(Ordering::Acquire);
+        let chunk_started = self.chunk_started.load(Ordering::Relaxed);
+        let allowed = self.chunk_allowance.load(Ordering::Relaxed).saturating_add(stall_timeout);
+        last_progress > 0
+            && (now.saturating_sub(last_progress) > stall_timeout || now.saturating_sub(chunk_started) > allowed)
     }
 }
 
-/// A request and its answer, until the last byte of it is taken or given up.
+/// Request and its response, until the last byte of the response is read or given up.
 #[derive(Debug)]
 struct Exchange {
     activity: Arc<Activity>,
@@ -147,8 +155,8 @@ struct Exchange {
 }
 
 impl Exchange {
-    fn answered(&self) {
-        self.sending.hand_over(self.activity.millis(), 0);
+    fn track_response(&self) {
+        self.sending.restart_timer(self.activity.millis(), 0);
         self.is_sending.store(true, Ordering::Relaxed);
         self.activity.sending.lock().insert(self.number, Arc::clone(&self.sending));
     }
@@ -159,14 +167,14 @@ impl Drop for Exchange {
         if *self.is_sending.get_mut() {
             self.activity.sending.lock().remove(&self.number);
         }
-        self.activity.last.store(self.activity.millis(), Ordering::Release);
+        self.activity.last_ended.store(self.activity.millis(), Ordering::Release);
         self.activity.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// A service whose requests are followed, for one connection.
+/// Service for one connection that tracks its requests.
 #[derive(Debug, Clone)]
-pub(super) struct Watched<S> {
+pub(super) struct Tracked<S> {
     service: S,
     activity: Arc<Activity>,
     peer: Peer,
@@ -174,7 +182,7 @@ pub(super) struct Watched<S> {
     shares: Arc<Shares>,
 }
 
-impl<S> Watched<S> {
+impl<S> Tracked<S> {
     pub(super) fn new(service: S, peer: Peer, limits: Arc<Limits>, shares: Arc<Shares>) -> Self {
         Self { service, activity: Arc::new(Activity::new()), peer, limits, shares }
     }
@@ -183,16 +191,16 @@ impl<S> Watched<S> {
         &self.activity
     }
 
-    /// Counts a request as open, and says so in its extensions.
-    fn begin<B>(&self, request: &mut Request<B>) -> Arc<Exchange> {
+    /// Counts a request as open, and adds its [`Source`] to its extensions.
+    fn start<B>(&self, request: &mut Request<B>) -> Arc<Exchange> {
         let address = self.peer.of_request(request.headers(), &self.limits);
         let holder = || address.map(Holder::Address);
         let mut charge = self.shares.requests.charge(holder());
-        let within = charge.take(1);
-        if !within {
-            charge.take_anyway(1);
+        let within_limit = charge.take(1);
+        if !within_limit {
+            charge.force_take(1);
         }
-        request.extensions_mut().insert(Source { address, shares: Arc::clone(&self.shares), within });
+        request.extensions_mut().insert(Source { address, shares: Arc::clone(&self.shares), within_limit });
         self.activity.open.fetch_add(1, Ordering::AcqRel);
         Arc::new(Exchange {
             activity: Arc::clone(&self.activity),
@@ -205,123 +213,125 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S, B, R> Service<Request<B>> for Watched<S>
+impl<S, B, R> Service<Request<B>> for Tracked<S>
 where
     S: Service<Request<B>, Response = Response<R>>,
     R: Body,
 {
-    type Response = Response<WatchedBody<R>>;
+    type Response = Response<TrackedBody<R>>;
     type Error = S::Error;
-    type Future = WatchedFuture<S::Future>;
+    type Future = TrackedFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.service.poll_ready(cx)
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let exchange = self.begin(&mut request);
-        WatchedFuture { exchange, future: self.service.call(request) }
+        let exchange = self.start(&mut request);
+        TrackedFuture { exchange, future: self.service.call(request) }
     }
 }
 
 pin_project! {
-    pub(super) struct WatchedFuture<F> {
+    pub(super) struct TrackedFuture<F> {
         exchange: Arc<Exchange>,
         #[pin]
         future: F,
     }
 }
 
-impl<F, R, E> Future for WatchedFuture<F>
+impl<F, R, E> Future for TrackedFuture<F>
 where
     F: Future<Output = Result<Response<R>, E>>,
     R: Body,
 {
-    type Output = Result<Response<WatchedBody<R>>, E>;
+    type Output = Result<Response<TrackedBody<R>>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let exchange = this.exchange;
         this.future.poll(cx).map_ok(|mut response| {
-            let kept = response.extensions_mut().remove::<ReplyBytes>().map_or(0, |ReplyBytes(kept)| kept);
-            response.map(|body| WatchedBody::new(body, kept, Arc::clone(exchange)))
+            let buffered = response.extensions_mut().remove::<ReplyBytes>().map_or(0, |ReplyBytes(buffered)| buffered);
+            response.map(|body| TrackedBody::new(body, buffered, Arc::clone(exchange)))
         })
     }
 }
 
 pin_project! {
-    /// A body that accounts for what is not yet taken of it.
-    pub(super) struct WatchedBody<R> {
+    /// Body that charges for its bytes until the client has read them.
+    pub(super) struct TrackedBody<R> {
         #[pin]
         body: R,
-        within: Within,
+        pending: PendingCharge,
     }
 }
 
-impl<R: Body> WatchedBody<R> {
-    fn new(body: R, kept: usize, exchange: Arc<Exchange>) -> Self {
+impl<R: Body> TrackedBody<R> {
+    fn new(body: R, buffered: usize, exchange: Arc<Exchange>) -> Self {
         let hint = body.size_hint();
-        let moves = hint.exact().is_some();
-        let bytes = usize::try_from(hint.lower()).unwrap_or(usize::MAX).max(kept);
+        let prepaid = hint.exact().is_some();
+        let bytes = usize::try_from(hint.lower()).unwrap_or(usize::MAX).max(buffered);
         if bytes > 0 {
-            exchange.replies.lock().take_anyway(bytes);
+            exchange.replies.lock().force_take(bytes);
         }
         if !body.is_end_stream() {
-            exchange.answered();
+            exchange.track_response();
         }
-        Self { body, within: Within { bytes, moves, exchange } }
+        Self { body, pending: PendingCharge { bytes, prepaid, exchange } }
     }
 }
 
-/// What is charged for bytes that were not handed over yet.
-struct Within {
+/// Charge for the bytes of a body that are not handed over yet.
+struct PendingCharge {
     bytes: usize,
-    /// Whether what is handed over was charged for before: what a compressed body has in it is not what it sends.
-    moves: bool,
+    /// Whether chunks were charged in advance. If a layer replaced the body, for example by a compressed one, the
+    /// charge for the buffered original says nothing about the size of the chunks.
+    prepaid: bool,
     exchange: Arc<Exchange>,
 }
 
-impl Within {
-    /// Charges for a piece that is handed over.
-    fn hand_over(&mut self, bytes: usize) {
-        let charged = if self.moves { self.bytes.min(bytes) } else { 0 };
+impl PendingCharge {
+    /// Charges for a chunk that is handed over.
+    fn charge_chunk(&mut self, bytes: usize) {
+        let charged = if self.prepaid { self.bytes.min(bytes) } else { 0 };
         self.bytes -= charged;
         if bytes > charged {
-            self.exchange.replies.lock().take_anyway(bytes - charged);
+            self.exchange.replies.lock().force_take(bytes - charged);
         }
         let Exchange { sending, activity, .. } = &*self.exchange;
-        sending.piece(activity.millis(), bytes);
+        sending.add_chunk(activity.millis(), bytes);
     }
 }
 
-impl Drop for Within {
+impl Drop for PendingCharge {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.exchange.replies.lock().give_back(self.bytes);
+            self.exchange.replies.lock().release(self.bytes);
         }
     }
 }
 
-impl<R: Body> Body for WatchedBody<R> {
-    type Data = Piece<R::Data>;
+impl<R: Body> Body for TrackedBody<R> {
+    type Data = Chunk<R::Data>;
     type Error = R::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, R::Error>>> {
         let this = self.project();
-        let within = this.within;
+        let pending = this.pending;
         match this.body.poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame.map_data(|data| {
                 let bytes = data.remaining();
-                within.hand_over(bytes);
-                Piece { data, bytes, exchange: Arc::clone(&within.exchange) }
+                pending.charge_chunk(bytes);
+                // From here on the chunk owns the charge, and releases it on drop.
+                Chunk { data, bytes, exchange: Arc::clone(&pending.exchange) }
             })))),
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error))),
             Poll::Ready(None) => {
-                within.exchange.sending.ask();
+                pending.exchange.sending.await_service();
                 Poll::Ready(None)
             }
             Poll::Pending => {
-                within.exchange.sending.ask();
+                pending.exchange.sending.await_service();
                 Poll::Pending
             }
         }
@@ -336,14 +346,14 @@ impl<R: Body> Body for WatchedBody<R> {
     }
 }
 
-/// A piece of a body, which is charged for until the client has taken it.
-pub(super) struct Piece<D> {
+/// Chunk of a body, charged for until the client has read it.
+pub(super) struct Chunk<D> {
     data: D,
     bytes: usize,
     exchange: Arc<Exchange>,
 }
 
-impl<D: Buf> Buf for Piece<D> {
+impl<D: Buf> Buf for Chunk<D> {
     fn remaining(&self) -> usize {
         self.data.remaining()
     }
@@ -358,16 +368,16 @@ impl<D: Buf> Buf for Piece<D> {
 
     fn advance(&mut self, count: usize) {
         self.data.advance(count);
-        self.exchange.sending.moved.store(self.exchange.activity.millis(), Ordering::Release);
+        self.exchange.sending.last_progress.store(self.exchange.activity.millis(), Ordering::Release);
     }
 }
 
-impl<D> Drop for Piece<D> {
+impl<D> Drop for Chunk<D> {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.exchange.replies.lock().give_back(self.bytes);
+            self.exchange.replies.lock().release(self.bytes);
         }
         let Exchange { sending, activity, .. } = &*self.exchange;
-        sending.taken(activity.millis());
+        sending.chunk_read(activity.millis());
     }
 }

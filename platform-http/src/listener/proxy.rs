@@ -1,4 +1,4 @@
-//! The PROXY protocol, version 2: a header by which a proxy that forwards bytes names the client
+//! PROXY protocol version 2: a header with which a proxy that forwards bytes names the client
 //! (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>, section 2.2).
 
 use std::{
@@ -14,17 +14,17 @@ use tokio::{
 
 use crate::limits::{Limits, address::Peer, origin::Shares};
 
-/// The length in bytes of the fixed part of a header, which ends with the length of the rest.
-const FIXED: usize = 16;
+/// Length in bytes of the fixed part of a header. Its last two bytes are the length of the rest.
+const FIXED_LENGTH: usize = 16;
 
-/// The most bytes of the rest. Addresses take at most 216; the other fields describe TLS or the proxy's network. Our
-/// choice.
-const MOST: usize = 4 << 10;
+/// Maximum length in bytes of the rest. Addresses take at most 216 bytes; the other fields describe TLS or the proxy's
+/// network. Our choice.
+const MAX_REST: usize = 4 << 10;
 
 const CONFIG: ParseConfig = ParseConfig { include_tlvs: false, allow_v1: false, allow_v2: true };
 
-/// Returns the other end of a connection from `ip`, which a trusted proxy names in its header. None when the header is
-/// not valid or does not arrive in time. Reads nothing after the header.
+/// Returns the remote end of a connection from `ip`. For a trusted proxy this is the source in its header, or `None`
+/// when the header is invalid or does not arrive in time. Reads nothing after the header.
 pub(super) async fn peer(
     stream: &mut (impl AsyncRead + Unpin),
     ip: IpAddr,
@@ -38,28 +38,28 @@ pub(super) async fn peer(
     match read {
         Ok(source) => Some(Peer::forwarded(ip, source, limits)),
         Err(error) => {
-            // An operator must learn that a proxy with a wrong setting loses all of its connections. Proxies that only
-            // check whether the port is open hang up, which is not worth a warning.
-            let is_wrong = matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::TimedOut);
-            if is_wrong && shares.warnings.check(&"proxy").is_ok() {
-                tracing::warn!(%ip, %error, "a trusted proxy does not send a PROXY protocol header");
+            // Operators need to see that a misconfigured proxy loses all of its connections. Proxies that only check
+            // whether the port is open hang up, which does not deserve a warning.
+            let is_misconfigured = matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::TimedOut);
+            if is_misconfigured && shares.warnings.check(&"proxy").is_ok() {
+                tracing::warn!(%ip, %error, "a trusted proxy did not send a valid PROXY protocol header");
             } else {
-                tracing::debug!(%ip, %error, "a trusted proxy does not send a PROXY protocol header");
+                tracing::debug!(%ip, %error, "a trusted proxy did not send a valid PROXY protocol header");
             }
             None
         }
     }
 }
 
-/// Reads a header and returns its source. None when the connection is the proxy's own (LOCAL), and for a source that is
-/// not an IP address.
+/// Reads a header and returns its source. Returns `None` for a connection of the proxy itself (LOCAL), and for a source
+/// that is not an IP address.
 async fn source(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<IpAddr>> {
-    let mut bytes = vec![0; FIXED];
+    let mut bytes = vec![0; FIXED_LENGTH];
     stream.read_exact(&mut bytes).await?;
     let mut parsed = ProxyHeader::parse(&bytes, CONFIG);
     if let (Err(Error::BufferTooShort), Some(length)) = (&parsed, bytes.last_chunk()) {
         let length = usize::from(u16::from_be_bytes(*length));
-        if length > MOST {
+        if length > MAX_REST {
             return Err(invalid("the header is too long"));
         }
         let mut rest = vec![0; length];
@@ -69,8 +69,8 @@ async fn source(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<IpAd
     }
     match parsed {
         Ok((header, _)) => Ok(header.proxied_address().map(|address| address.source.ip())),
-        Err(_) if bytes.starts_with(b"PROXY ") => Err(invalid("the header is of version 1; version 2 is needed")),
-        Err(_) => Err(invalid("the bytes are not a header")),
+        Err(_) if bytes.starts_with(b"PROXY ") => Err(invalid("the header has version 1, but version 2 is required")),
+        Err(_) => Err(invalid("the bytes are not a PROXY protocol header")),
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
 
     const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-    /// Reads a header from a stream that carries a byte at a time; returns what is left behind it too.
+    /// Reads a header from a stream that carries one byte at a time. Also returns the bytes that remain after it.
     async fn read(bytes: Vec<u8>) -> (io::Result<Option<IpAddr>>, Vec<u8>) {
         let (mut proxy, mut server) = duplex(1);
         let send = tokio::spawn(async move { proxy.write_all(&bytes).await });
@@ -101,9 +101,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_is_read_however_it_is_split_and_nothing_behind_it() {
+    async fn a_header_is_read_in_any_fragmentation_and_nothing_after_it() {
         let v4 = [SIGNATURE, &[0x21, 0x11, 0, 12, 198, 51, 100, 7, 192, 0, 2, 1, 1, 2, 0, 80]].concat();
-        // A type of the sender's own, with three bytes.
+        // A vendor-specific type with three bytes.
         let with_more =
             [SIGNATURE, &[0x21, 0x11, 0, 18, 198, 51, 100, 7, 192, 0, 2, 1, 1, 2, 0, 80, 0xe0, 0, 3, 1, 2, 3]];
         for bytes in [v4, with_more.concat()] {
@@ -116,21 +116,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_has_a_bound() {
+    async fn a_header_has_a_maximum_length() {
         let header = |length: usize| {
             let fixed = [SIGNATURE, &[0x21, 0x11], &u16::try_from(length).unwrap().to_be_bytes()].concat();
             [fixed, vec![0; length]].concat()
         };
-        assert!(read(header(MOST)).await.0.is_ok());
-        assert_eq!(read(header(MOST + 1)).await.0.unwrap_err().kind(), ErrorKind::InvalidData);
+        assert!(read(header(MAX_REST)).await.0.is_ok());
+        assert_eq!(read(header(MAX_REST + 1)).await.0.unwrap_err().kind(), ErrorKind::InvalidData);
     }
 
     #[tokio::test]
-    async fn what_is_not_a_header_is_refused_with_its_reason() {
+    async fn an_invalid_header_is_rejected_with_a_reason() {
         for (bytes, reason) in [
             (&b"PROXY TCP4 198.51.100.7 192.0.2.1 258 80\r\n"[..], "version 1"),
-            (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "not a header"),
-            (&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 0, 0, 0, 0, 0], "not a header"),
+            (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "not a PROXY protocol header"),
+            (&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 0, 0, 0, 0, 0], "not a PROXY protocol header"),
             (&SIGNATURE[..5], "eof"),
         ] {
             let error = read(bytes.to_vec()).await.0.unwrap_err();

@@ -1,4 +1,4 @@
-//! Routes as operations: parameters, body and answer of each, from the table of its kind.
+//! Operations of routes: parameters, body and responses of each, from the table of its kind.
 
 use http::Method;
 use platform_core::{
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use super::{
     examples, parameters,
-    responses::REFUSED,
+    responses::ERROR_RESPONSES,
     schema::{For, Schemas, reference, set},
 };
 use crate::routes::{Endpoint, Path};
 
-/// Returns what a method of a path does.
+/// Returns the operation of a method of a path.
 pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method, endpoint: &Endpoint) -> Value {
     let (mut operation, open) = match endpoint {
         Endpoint::Standard(verb, registered, _) => {
@@ -28,7 +28,7 @@ pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method,
     if open {
         set(&mut operation, "security", json!([]));
     }
-    refuse(&mut operation, open, method);
+    add_error_responses(&mut operation, open, method);
     operation
 }
 
@@ -43,18 +43,18 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
     let summary = match verb {
         Verb::List => format!("Lists {many}"),
         Verb::Get => format!("Gets {}", with_article(&one)),
-        Verb::Create if without_parent => format!("Creates {} that lies in nothing", with_article(&one)),
+        Verb::Create if without_parent => format!("Creates {} without a parent", with_article(&one)),
         Verb::Create => format!("Creates {}", with_article(&one)),
         Verb::Update => format!("Updates {}", with_article(&one)),
         Verb::Delete => format!("Deletes {}", with_article(&one)),
     };
-    let held = match verb {
-        Verb::List => "Shows what lies where the caller holds",
-        Verb::Create => "Needs, at the parent or above,",
-        Verb::Get | Verb::Update | Verb::Delete => "Needs, at the resource or above,",
+    let requires = match verb {
+        Verb::List => "Returns resources where the caller has {}.",
+        Verb::Create => "Requires {} at the parent or an ancestor.",
+        Verb::Get | Verb::Update | Verb::Delete => "Requires {} at the resource or an ancestor.",
     };
     let needs = kind.method(verb).map(|method| method.capabilities).unwrap_or_default();
-    let mut operation = begun(kind, &id, &summary, &capabilities(held, needs));
+    let mut operation = new_operation(kind, &id, &summary, &capabilities(requires, needs));
 
     let parameters = match verb {
         Verb::List => parameters::of_list(schemas, path, kind),
@@ -63,47 +63,47 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
     set(&mut operation, "parameters", parameters);
     let body = match verb {
         Verb::Create | Verb::Update => Some(json!({
-            "schema": reference(&body_name(kind, verb)), "example": examples::sent(registered),
+            "schema": reference(&body_name(kind, verb)), "example": examples::request(registered),
         })),
         Verb::List | Verb::Get | Verb::Delete => None,
     };
     if let Some(body) = body {
         set(&mut operation, "requestBody", json!({ "content": { "application/json": body } }));
     }
-    let answer = match verb {
-        Verb::List => answer(&list_name(kind), Some(examples::page(registered))),
-        Verb::Get | Verb::Create | Verb::Update => answer(kind.name, Some((registered.example)())),
+    let success = match verb {
+        Verb::List => success(&list_name(kind), Some(examples::page(registered))),
+        Verb::Get | Verb::Create | Verb::Update => success(kind.name, Some((registered.example)())),
         Verb::Delete => json!({
-            "description": "It is gone. The body is `{}` when the Accept header lists `application/json`, and empty \
-                            otherwise.",
+            "description": "The resource is deleted. The body is `{}` when the Accept header lists `application/json`, and \
+                            empty otherwise.",
             "content": { "application/json": { "schema": { "type": "object" } } },
         }),
     };
-    set(&mut operation, "responses", json!({ "200": answer }));
+    set(&mut operation, "responses", json!({ "200": success }));
     operation
 }
 
 fn action(schemas: &Schemas<'_>, path: &Path<'_>, kind: &Kind, action: &Action) -> Value {
     let description = match action.needs {
         Needs::Nothing => String::new(),
-        Needs::Caller => "Any authenticated caller.".to_owned(),
-        Needs::At(field, needs) => capabilities(&format!("Needs, at the `{field}` or above,"), needs),
-        Needs::Somewhere(needs) => capabilities("Needs, anywhere,", needs),
-        Needs::Narrowed(needs) => capabilities("Shows what lies where the caller holds", needs),
+        Needs::Caller => "Allowed for any authenticated caller.".to_owned(),
+        Needs::At(field, needs) => capabilities(&format!("Requires {{}} at the `{field}` or an ancestor."), needs),
+        Needs::Somewhere(needs) => capabilities("Requires {} in any group.", needs),
+        Needs::Narrowed(needs) => capabilities("Returns resources where the caller has {}.", needs),
     };
-    let mut operation = begun(kind, action.name, &sentence(action.name), &description);
+    let mut operation = new_operation(kind, action.name, &sentence(action.name), &description);
     set(&mut operation, "parameters", parameters::of_action(schemas, path, action));
     if action.http != Http::Get {
         let body = reference(&format!("{}Request", action.name));
         set(&mut operation, "requestBody", json!({ "content": { "application/json": { "schema": body } } }));
     }
     let schema = schemas.message(action.response, For::Reply);
-    let answer = json!({ "description": "Done.", "content": { "application/json": { "schema": schema } } });
-    set(&mut operation, "responses", json!({ "200": answer }));
+    let success = json!({ "description": "Done.", "content": { "application/json": { "schema": schema } } });
+    set(&mut operation, "responses", json!({ "200": success }));
     operation
 }
 
-/// Returns the name of the schema of a page of a list.
+/// Returns the name of the schema of a list's page.
 pub(super) fn list_name(kind: &Kind) -> String {
     format!("{}Response", kind.rpc(Verb::List))
 }
@@ -113,7 +113,7 @@ pub(super) fn body_name(kind: &Kind, verb: Verb) -> String {
     format!("{}{}", kind.name, verb.name())
 }
 
-fn begun(kind: &Kind, id: &str, summary: &str, description: &str) -> Value {
+fn new_operation(kind: &Kind, id: &str, summary: &str, description: &str) -> Value {
     let mut operation = json!({ "tags": [kind.service], "operationId": id, "summary": summary });
     if !description.is_empty() {
         set(&mut operation, "description", description);
@@ -121,7 +121,7 @@ fn begun(kind: &Kind, id: &str, summary: &str, description: &str) -> Value {
     operation
 }
 
-fn answer(schema: &str, example: Option<Value>) -> Value {
+fn success(schema: &str, example: Option<Value>) -> Value {
     let mut content = json!({ "schema": reference(schema) });
     if let Some(example) = example {
         set(&mut content, "example", example);
@@ -129,40 +129,41 @@ fn answer(schema: &str, example: Option<Value>) -> Value {
     json!({ "description": "Done.", "content": { "application/json": content } })
 }
 
-/// Adds the statuses that refuse.
-fn refuse(operation: &mut Value, open: bool, method: &Method) {
+/// Adds the responses of errors, and 304 for open paths.
+fn add_error_responses(operation: &mut Value, open: bool, method: &Method) {
     let Some(responses) = operation.get_mut("responses") else { return };
     if open {
-        set(responses, "304", json!({ "description": "It is still what If-None-Match has the ETag of." }));
+        set(responses, "304", json!({ "description": "The response still has the ETag in If-None-Match." }));
     }
-    for refused in REFUSED {
-        let occurs = match refused.status.as_u16() {
+    for response in ERROR_RESPONSES {
+        let occurs = match response.status.as_u16() {
             412 => method != Method::GET,
             413 => [Method::POST, Method::PATCH].contains(method),
             403 => !open,
-            // No kind has a method that is not there.
+            // No method of a kind is unimplemented.
             501 => false,
             _ => true,
         };
         if occurs {
-            let response = json!({ "$ref": format!("#/components/responses/{}", refused.name()) });
-            set(responses, refused.status.as_str(), response);
+            let reference = json!({ "$ref": format!("#/components/responses/{}", response.name()) });
+            set(responses, response.status.as_str(), reference);
         }
     }
 }
 
-fn capabilities(held: &str, needs: &[Capability]) -> String {
+/// Returns a description of the required capabilities, which replace `{}` in the text.
+fn capabilities(text: &str, needs: &[Capability]) -> String {
     let names: Vec<_> = needs.iter().map(|capability| format!("`{}`", capability.name())).collect();
-    if names.is_empty() { String::new() } else { format!("{held} {}.", names.join(" and ")) }
+    if names.is_empty() { String::new() } else { text.replace("{}", &names.join(" and ")) }
 }
 
-/// Says what the kinds of a service are and what can be done with them.
-pub(super) fn described(kinds: &[&Kind]) -> String {
+/// Returns the description of a service: its kinds and their methods.
+pub(super) fn describe_kinds(kinds: &[&Kind]) -> String {
     let one = |kind: &&Kind| {
         let place = match kind.parent {
             Parent::None => String::new(),
             Parent::Group => " in a group".to_owned(),
-            Parent::GroupOrNone => " in a group, or in none".to_owned(),
+            Parent::GroupOrNone => " in a group, or without a parent".to_owned(),
             Parent::Of(parent) | Parent::Sole(parent) => format!(" of {}", with_article(&words(parent))),
             Parent::Singleton(parent, _) => format!(" of each {}", words(parent)),
         };
@@ -177,7 +178,7 @@ pub(super) fn described(kinds: &[&Kind]) -> String {
     kinds.iter().filter(has_any).map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns a name in camelCase as words.
+/// Splits a camelCase name into words.
 fn words(camel: &str) -> String {
     camel.chars().fold(String::new(), |mut words, c| {
         if c.is_uppercase() && !words.is_empty() {
@@ -188,7 +189,7 @@ fn words(camel: &str) -> String {
     })
 }
 
-/// Returns the name of an RPC, an imperative, as a summary: `LookupGroup` is "Lookup group".
+/// Turns the name of an RPC, which is an imperative, into a summary: `LookupGroup` becomes "Lookup group".
 fn sentence(name: &str) -> String {
     let words = words(name);
     let (first, rest) = words.split_at_checked(1).unwrap_or_default();

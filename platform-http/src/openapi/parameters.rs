@@ -1,4 +1,4 @@
-//! Parameters of paths and queries.
+//! Path and query parameters.
 
 use platform_core::{
     json::snake_case,
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::routes::Path;
 
-/// How uids stand in paths.
-const IN_PATHS: &str = "A uid; its slashes are sent as `%2F`.";
+/// Format of uids in paths.
+const IN_PATHS: &str = "A uid, with its slashes encoded as `%2F`.";
 
-/// Returns the parameters of a list: those of its path, those that every list has, its own.
+/// Returns the parameters of a list: path variables, parameters common to all lists, and parameters of the kind.
 pub(super) fn of_list(schemas: &Schemas<'_>, path: &Path<'_>, kind: &'static Kind) -> Vec<Value> {
     let mut parameters = Vec::new();
     for field in list_fields(kind) {
@@ -29,7 +29,7 @@ pub(super) fn of_list(schemas: &Schemas<'_>, path: &Path<'_>, kind: &'static Kin
     parameters
 }
 
-/// Returns the parameters of a method of one resource.
+/// Returns the parameters of a standard method except list.
 pub(super) fn of_resource(path: &Path<'_>, verb: Verb, registered: &Registered) -> Vec<Value> {
     let kind = registered.kind;
     let mut parameters = Vec::new();
@@ -37,12 +37,12 @@ pub(super) fn of_resource(path: &Path<'_>, verb: Verb, registered: &Registered) 
         let example = examples::uid_in_path(registered, verb);
         let mut schema = json!({ "type": "string", "minLength": 1 });
         let mut description = match verb {
-            Verb::Create => "The parent's uid; its slashes are sent as `%2F`.",
+            Verb::Create => "The parent's uid, with its slashes encoded as `%2F`.",
             _ => IN_PATHS,
         };
         match (verb, kind.parent) {
             (Verb::Create, Parent::GroupOrNone) => {
-                description = "The parent: its uid, the end of one, or its name; slashes are sent as `%2F`.";
+                description = "The parent: its uid, the end of its uid, or its name, with slashes encoded as `%2F`.";
             }
             (_, Parent::None) => {}
             _ => set(&mut schema, "pattern", UID_PATTERN),
@@ -55,15 +55,15 @@ pub(super) fn of_resource(path: &Path<'_>, verb: Verb, registered: &Registered) 
     if verb == Verb::Update {
         parameters.push(json!({
             "name": "updateMask", "in": "query", "example": mask_example(registered),
-            "description": "The fields to set, with commas between them, dotted into messages; `*` for all. Without \
-                            it, those that the body has.",
+            "description": "The fields to set, separated by commas, with dots for nested fields; `*` for all fields. \
+                            Defaults to the fields in the body.",
             "schema": { "type": "string" },
         }));
     }
     parameters
 }
 
-/// Returns the parameters of an action: those of its path, and without a body all others.
+/// Returns the parameters of an action: its path variables and, if it has no body, all other fields of its request.
 pub(super) fn of_action(schemas: &Schemas<'_>, path: &Path<'_>, action: &Action) -> Vec<Value> {
     let field = |name: &str| action.request.iter().find(|field| field.name == name);
     let mut parameters = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn of_action(schemas: &Schemas<'_>, path: &Path<'_>, action: &Action)
     parameters
 }
 
-/// A variable of a path that is one segment.
+/// Returns the parameter of a path variable that is a single segment.
 fn segment(schemas: &Schemas<'_>, name: &str, field: Option<&Field>) -> Value {
     let mut schema = field.map_or_else(|| json!({ "type": "string" }), |field| schemas.parameter(field));
     set(&mut schema, "minLength", 1);
@@ -92,7 +92,7 @@ fn segment(schemas: &Schemas<'_>, name: &str, field: Option<&Field>) -> Value {
     json!({ "name": name, "in": "path", "required": true, "description": about, "schema": schema })
 }
 
-/// Adds the parameters of a query that a field is: one, or those of the message that it is.
+/// Adds the query parameters of a field: one, or one per field of a message.
 fn query(schemas: &Schemas<'_>, field: &Field, prefix: &str, parameters: &mut Vec<Value>) {
     let name = format!("{prefix}{}", as_documented(field.name));
     if let Type::Message(inner) = field.ty {
@@ -110,8 +110,8 @@ fn query(schemas: &Schemas<'_>, field: &Field, prefix: &str, parameters: &mut Ve
     parameters.push(parameter);
 }
 
-/// The parameters that every list has are documented in snake_case, a kind's own in camelCase; both spellings of each
-/// are read.
+/// Returns the documented spelling: snake_case for parameters common to all lists, camelCase for those of a kind. The
+/// server accepts both spellings of each.
 fn as_documented(name: &str) -> String {
     let common = ["pageSize", "pageToken", "ancestorsOf", "descendantsOf", "childrenOf", "inRoot"];
     match common.contains(&name) {
@@ -120,7 +120,8 @@ fn as_documented(name: &str) -> String {
     }
 }
 
-/// Every spelling that the server reads, an empty text, and spaces where it takes them.
+/// Returns the `orderBy` parameter. Its pattern allows every spelling that the server accepts, an empty string, and
+/// extra spaces.
 fn order_by(kind: &Kind) -> Value {
     let names = kind.fields.iter().flat_map(|field| field.sort).flat_map(|name| [(*name).to_owned(), snake_case(name)]);
     let mut spelled: Vec<String> = Vec::new();
@@ -133,13 +134,13 @@ fn order_by(kind: &Kind) -> Value {
     json!({
         "name": "order_by", "in": "query", "example": format!("{first} desc"),
         "description": "A field to order by, in camelCase or snake_case, optionally followed by ` asc` or ` desc`. \
-                        Without it, lists have the kind's own order.",
+                        Defaults to the kind's own order.",
         "schema": { "type": "string", "pattern": format!("^ *(({})( +(asc|desc))? *)?$", spelled.join("|")) },
     })
 }
 
 fn mask_example(registered: &Registered) -> Value {
-    let sent = examples::sent(registered);
-    let first = sent.as_object().and_then(|sent| sent.keys().next().cloned());
+    let example = examples::request(registered);
+    let first = example.as_object().and_then(|example| example.keys().next().cloned());
     first.unwrap_or_else(|| "*".to_owned()).into()
 }

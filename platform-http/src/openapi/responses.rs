@@ -1,4 +1,4 @@
-//! What operations answer when they refuse: the shape of AIP-193, its details, and an example for each status.
+//! Error responses: the format of AIP-193, its details, and examples for each status.
 
 use http::StatusCode;
 use platform_core::error::{Code, Detail, Error, Violations};
@@ -7,19 +7,19 @@ use serde_json::{Map, Value, json};
 use super::schema::reference;
 use crate::status;
 
-/// A status that operations answer, and the errors that it stands for.
-pub(crate) struct Refused {
-    /// The HTTP status.
+/// Error response of operations, with a status and the errors that have it.
+pub(crate) struct ErrorResponse {
+    /// HTTP status.
     pub(crate) status: StatusCode,
-    what: &'static str,
+    description: &'static str,
     examples: fn() -> Vec<Error>,
 }
 
-/// All statuses that refuse, in their order.
-pub(crate) const REFUSED: &[Refused] = &[
-    Refused {
+/// All error responses, ordered by status.
+pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
+    ErrorResponse {
         status: StatusCode::BAD_REQUEST,
-        what: "The request breaks a rule, or something stands in its way.",
+        description: "The request is invalid, or a precondition of the operation is not met.",
         examples: || {
             let mut violations = Violations::default();
             violations.add("name", "must match ^[a-z0-9 ._-]{1,}$");
@@ -30,28 +30,28 @@ pub(crate) const REFUSED: &[Refused] = &[
             ]
         },
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::UNAUTHORIZED,
-        what: "There is no token, or none that proves an identity.",
+        description: "The bearer token is missing or invalid.",
         examples: || vec![Error::unauthenticated("A bearer token is needed")],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::FORBIDDEN,
-        what: "The caller may not do this there, whether or not there is such a resource.",
+        description: "The caller does not have the required capability, whether or not the resource exists.",
         examples: || vec![Error::denied()],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::NOT_FOUND,
-        what: "There is no such resource, and the caller may know.",
+        description: "The resource does not exist, and the caller is allowed to know.",
         examples: || {
             let name = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
             let what = Detail::ResourceInfo { domain: "registry", kind: "Repo", name: name.to_owned() };
             vec![Error::new(Code::NotFound, format!("Repo not found: {name}")).with(what)]
         },
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::CONFLICT,
-        what: "There is one already, or too much changed at once.",
+        description: "The resource already exists, or too many changes were made at once.",
         examples: || {
             let busy = Error::new(Code::Aborted, "Too many changes at once; try again");
             let name = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
@@ -62,52 +62,57 @@ pub(crate) const REFUSED: &[Refused] = &[
             ]
         },
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::PRECONDITION_FAILED,
-        what: "The request has a condition that cannot be checked, such as If-Match. Nothing was changed.",
+        description: "The request has a precondition that cannot be checked, such as If-Match. Nothing was changed.",
         examples: || {
             let why = "If-Match cannot be checked, because resources have no ETags";
             vec![Error::blocked("CONDITION_NOT_SUPPORTED", why)]
         },
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::PAYLOAD_TOO_LARGE,
-        what: "The body is larger than this server takes.",
+        description: "The body exceeds the size limit of this server.",
         examples: || vec![Error::invalid_field("body", "is larger than 1048576 bytes")],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::URI_TOO_LONG,
-        what: "The path or the query is longer than this server takes.",
+        description: "The path or the query exceeds the length limit of this server.",
         examples: || vec![Error::invalid_field("query", "is longer than 32768 bytes")],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::TOO_MANY_REQUESTS,
-        what: "A limit is reached.",
+        description: "A limit was exceeded.",
         examples: || vec![Error::new(Code::ResourceExhausted, "The server has no room to write")],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::INTERNAL_SERVER_ERROR,
-        what: "A fault of the server, or damaged data.",
+        description: "A server fault, or damaged data.",
         examples: || vec![Error::new(Code::Internal, "Internal error")],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::NOT_IMPLEMENTED,
-        what: "This server has no such thing.",
-        examples: || vec![Error::new(Code::Unimplemented, "There is no page to sign in at")],
+        description: "This server does not support the operation.",
+        examples: || {
+            vec![Error::new(
+                Code::Unimplemented,
+                "Browser sign-in is not supported, so headless sessions are not available",
+            )]
+        },
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::SERVICE_UNAVAILABLE,
-        what: "The server cannot answer now.",
+        description: "The server is temporarily unavailable.",
         examples: || vec![Error::new(Code::Unavailable, "The store is not available")],
     },
-    Refused {
+    ErrorResponse {
         status: StatusCode::GATEWAY_TIMEOUT,
-        what: "The request took too long. What it began may have been done.",
+        description: "The request took too long. Its changes may still have been made.",
         examples: || vec![Error::new(Code::DeadlineExceeded, "The request took too long")],
     },
 ];
 
-impl Refused {
+impl ErrorResponse {
     /// Returns the name of the response among the components.
     pub(crate) fn name(&self) -> String {
         self.status.canonical_reason().unwrap_or_default().replace(' ', "")
@@ -123,47 +128,50 @@ impl Refused {
             examples.insert(name.to_owned(), json!({ "value": value }));
         }
         json!({
-            "description": self.what,
+            "description": self.description,
             "content": { "application/json": { "schema": reference("Status"), "examples": examples } },
         })
     }
 }
 
-/// Returns the responses that operations refer to.
+/// Returns the response components, which operations reference.
 pub(crate) fn components(service_domain: &str) -> Map<String, Value> {
-    REFUSED.iter().map(|refused| (refused.name(), refused.response(service_domain))).collect()
+    ERROR_RESPONSES.iter().map(|response| (response.name(), response.response(service_domain))).collect()
 }
 
 /// Returns the schemas of errors.
 pub(crate) fn schemas() -> Map<String, Value> {
     let mut schemas = Map::new();
     let mut details = Vec::new();
-    for (name, what, fields) in [
+    for (name, description, fields) in [
         (
             "ErrorInfo",
-            "What happened, for programs. Every error begins with one.",
+            "The reason of the error, for programs. It is the first detail of every error.",
             json!({
-                "reason": { "type": "string", "description": "The code's name.", "examples": ["INVALID_ARGUMENT"] },
+                "reason": { "type": "string", "description": "The name of the code.", "examples": ["INVALID_ARGUMENT"] },
                 "domain": {
                     "type": "string", "examples": ["iam.platform.local"],
-                    "description": "The part of the API, a dot and the installation's service domain; the latter alone \
-                                    for a path that is none.",
+                    "description": "The domain of the API, a dot and the installation's service domain; only the \
+                                    service domain for an unknown path.",
                 },
             }),
         ),
         (
             "BadRequest",
-            "Every rule that the request breaks.",
-            json!({ "fieldViolations": items("Each rule, in the order in which they were found.", &["field", "description"]) }),
+            "All rules that the request violates.",
+            json!({
+                "fieldViolations":
+                    items("The violated rules, in the order in which they were found.", &["field", "description"]),
+            }),
         ),
         (
             "PreconditionFailure",
-            "What stands in the way.",
-            json!({ "violations": items("Each thing.", &["type", "description"]) }),
+            "The preconditions that are not met.",
+            json!({ "violations": items("The preconditions.", &["type", "description"]) }),
         ),
         (
             "ResourceInfo",
-            "What was not found, or is already there.",
+            "The resource that does not exist, or already exists.",
             json!({
                 "resourceType": {
                     "type": "string", "examples": ["registry.platform.local/Repo"],
@@ -171,16 +179,16 @@ pub(crate) fn schemas() -> Map<String, Value> {
                 },
                 "resourceName": {
                     "type": "string",
-                    "description": "Its uid, or the name that was asked for; empty where neither may be told.",
+                    "description": "Its uid, or the requested name; empty if the caller is not allowed to know either.",
                 },
             }),
         ),
         (
             "RetryInfo",
-            "When to try again.",
+            "The delay after which to retry.",
             json!({ "retryDelay": {
                 "type": "string", "pattern": "^[0-9]+\\.[0-9]{3}s$", "examples": ["0.100s"],
-                "description": "How long to wait, in seconds.",
+                "description": "The delay in seconds.",
             } }),
         ),
     ] {
@@ -192,17 +200,18 @@ pub(crate) fn schemas() -> Map<String, Value> {
         schemas.insert(
             name.to_owned(),
             json!({
-                "type": "object", "description": what, "properties": properties, "required": required,
+                "type": "object", "description": description, "properties": properties, "required": required,
             }),
         );
         details.push(reference(name));
     }
     let status = json!({
         "type": "object",
-        "description": "Why a request was refused (AIP-193). Branch on the code and on the types of the details.",
+        "description": "The reason why a request was rejected (AIP-193). Branch on the code and on the types of the \
+                        details.",
         "properties": {
             "code": { "type": "integer", "minimum": 1, "maximum": 16, "description": "A number of google.rpc.Code." },
-            "message": { "type": "string", "description": "For people." },
+            "message": { "type": "string", "description": "The error message, for people." },
             "details": {
                 "type": "array", "minItems": 1, "items": { "oneOf": details },
                 "description": "Typed details, of which the first is the ErrorInfo.",
@@ -214,16 +223,16 @@ pub(crate) fn schemas() -> Map<String, Value> {
     schemas
 }
 
-fn items(what: &str, names: &[&str]) -> Value {
+fn items(description: &str, names: &[&str]) -> Value {
     let about = |name: &str| match name {
-        "field" => "The path of the field in camelCase, dotted into messages.",
+        "field" => "The path of the field in camelCase, with dots for nested fields.",
         "type" => "A constant for programs, such as `RESOURCE_NOT_EMPTY`.",
-        _ => "The rule, or what stands in the way, for people.",
+        _ => "The violated rule or precondition, for people.",
     };
     let property = |name: &&str| ((*name).to_owned(), json!({ "type": "string", "description": about(name) }));
     let properties: Map<_, _> = names.iter().map(property).collect();
     json!({
-        "type": "array", "description": what,
+        "type": "array", "description": description,
         "items": {
             "type": "object", "properties": properties, "required": names,
         },
@@ -237,12 +246,12 @@ mod tests {
     #[test]
     fn every_code_has_a_documented_status() {
         for code in [Code::InvalidArgument, Code::NotFound, Code::Aborted, Code::DataLoss, Code::DeadlineExceeded] {
-            assert!(REFUSED.iter().any(|refused| refused.status == status::of(code)), "{code:?}");
+            assert!(ERROR_RESPONSES.iter().any(|response| response.status == status::of(code)), "{code:?}");
         }
     }
 
     #[test]
-    fn each_status_has_examples_of_its_own() {
+    fn each_status_has_examples() {
         for (name, response) in components("platform.test") {
             let examples = response["content"]["application/json"]["examples"].as_object().unwrap();
             assert!(!examples.is_empty(), "{name}");

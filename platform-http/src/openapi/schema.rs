@@ -1,4 +1,4 @@
-//! Field tables as JSON Schemas (draft 2020-12, as OpenAPI 3.1 has them).
+//! JSON Schemas of field tables (draft 2020-12, as in OpenAPI 3.1).
 
 use platform_core::{
     access::Capability,
@@ -6,17 +6,17 @@ use platform_core::{
 };
 use serde_json::{Map, Value, json};
 
-/// What a uid looks like (`docs/api.md`, Identifiers).
+/// Pattern of a uid (`docs/api.md`, Identifiers).
 pub(crate) const UID_PATTERN: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
 
-/// What a message is for, which decides what it has and must have.
+/// Purpose of a message, which decides its fields and which of them are required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
-    /// A reply: without what is only put in; numbers and truth values are always written.
+    /// Reply: without input-only fields; numbers and booleans are always written.
     Reply,
-    /// The body of a create or an action: what callers may set.
+    /// Body of a create or an action: the fields that callers can set.
     Request,
-    /// The body of an update: what callers may set, none of it required.
+    /// Body of an update: the fields that callers can set, none of them required.
     Update,
 }
 
@@ -28,7 +28,7 @@ impl For {
         }
     }
 
-    /// Tells whether it is always there (`docs/api.md`, JSON).
+    /// Returns whether the field is always present (`docs/api.md`, JSON).
     fn requires(self, field: &Field) -> bool {
         match self {
             Self::Reply => field.is_written(),
@@ -38,26 +38,26 @@ impl For {
     }
 }
 
-/// Makes schemas of field tables; knows the kinds, so that a message that is one refers to it.
+/// Builds schemas of field tables. A message that is a known kind becomes a reference to the kind's schema.
 #[derive(Debug)]
 pub(crate) struct Schemas<'k> {
     kinds: Vec<&'k Kind>,
 }
 
 impl<'k> Schemas<'k> {
-    /// Begins with the kinds of a platform, of which those with standard methods have a schema of their own.
+    /// Takes the kinds of a platform. Kinds with standard methods have a schema of their own.
     pub(crate) fn of(kinds: impl Iterator<Item = &'k Kind>) -> Self {
         Self { kinds: kinds.filter(|kind| !kind.methods.is_empty()).collect() }
     }
 
-    /// Returns the schema of an object with these fields, written out.
+    /// Returns the inline schema of an object with these fields.
     pub(crate) fn object(&self, fields: &[Field], purpose: For) -> Value {
         let mut properties = Map::new();
         for field in fields.iter().filter(|field| purpose.has(field)) {
             properties.insert(field.name.to_owned(), self.field(field, purpose));
         }
         let mut object = json!({ "type": "object", "properties": properties });
-        // A later release may add to replies; in requests an unknown key is refused.
+        // A later release may add fields to replies; unknown keys in requests are rejected.
         if purpose != For::Reply {
             set(&mut object, "additionalProperties", false);
         }
@@ -72,40 +72,40 @@ impl<'k> Schemas<'k> {
         object
     }
 
-    /// Returns the schema of what an action answers, or a message elsewhere: a reference where it is a kind.
+    /// Returns the schema of a message: a reference if it is a kind in a reply, otherwise an inline schema.
     pub(crate) fn message(&self, fields: &[Field], purpose: For) -> Value {
-        let is_it = |kind: &&&Kind| !fields.is_empty() && same(kind.fields, fields);
-        match self.kinds.iter().find(is_it) {
+        let is_kind = |kind: &&&Kind| !fields.is_empty() && is_same_table(kind.fields, fields);
+        match self.kinds.iter().find(is_kind) {
             Some(kind) if purpose == For::Reply => reference(kind.name),
             _ => self.object(fields, purpose),
         }
     }
 
-    /// Returns the schema of a field, with its meaning and access.
+    /// Returns the schema of a field, with its description and access.
     pub(crate) fn field(&self, field: &Field, purpose: For) -> Value {
         let mut schema = self.of_type(field, &field.ty, purpose);
-        let (mut about, mut writer) = (vec![field.about.to_owned()], "");
+        let (mut about, mut access) = (vec![field.about.to_owned()], "");
         match field.access {
             Access::OutputOnly => set(&mut schema, "readOnly", true),
-            // In replies it is always null, which the contract requires to be there.
+            // Always null in replies; the contract requires the field to be present.
             Access::InputOnly if purpose == For::Reply => schema = json!({ "type": "null" }),
             Access::InputOnly => set(&mut schema, "writeOnly", true),
-            Access::Immutable => writer = "Set by the create; an update must not change it.",
+            Access::Immutable => access = "Set on create; cannot be changed by an update.",
             Access::Mutable => {}
         }
         about.extend(schema.get("description").and_then(Value::as_str).map(str::to_owned));
-        about.push(writer.to_owned());
+        about.push(access.to_owned());
         about.retain(|text| !text.is_empty());
         if !about.is_empty() {
             set(&mut schema, "description", about.join(" "));
         }
         if purpose != For::Reply {
-            restrict(&mut schema, field);
+            add_pattern(&mut schema, field);
         }
         schema
     }
 
-    /// Returns the schema of a parameter in a query or path, where messages of lists are texts.
+    /// Returns the schema of a query or path parameter, in which the messages of a list are strings.
     pub(crate) fn parameter(&self, field: &Field) -> Value {
         match (field.in_query, &field.ty) {
             (Some(_), Type::List(_)) => {
@@ -113,7 +113,7 @@ impl<'k> Schemas<'k> {
             }
             (_, ty) => {
                 let mut schema = self.of_type(field, ty, For::Request);
-                restrict(&mut schema, field);
+                add_pattern(&mut schema, field);
                 if field.required && matches!(ty, Type::List(_)) {
                     set(&mut schema, "minItems", 1);
                 }
@@ -122,10 +122,10 @@ impl<'k> Schemas<'k> {
         }
     }
 
-    /// Returns the schema of a field's type, or of its elements. Requests have the field's bounds; that of a text is in
-    /// bytes, so that it has at most as many characters.
+    /// Returns the schema of a field's type or of its elements. Requests include the limits of the field. The limit of
+    /// a string is in bytes, which is also an upper limit on its characters.
     fn of_type(&self, field: &Field, ty: &Type, purpose: For) -> Value {
-        let mut schema = self.unbounded(field, ty, purpose);
+        let mut schema = self.unlimited_type(field, ty, purpose);
         if purpose != For::Reply {
             match ty {
                 Type::String => set(&mut schema, "maxLength", field.max_len),
@@ -143,7 +143,7 @@ impl<'k> Schemas<'k> {
         schema
     }
 
-    fn unbounded(&self, field: &Field, ty: &Type, purpose: For) -> Value {
+    fn unlimited_type(&self, field: &Field, ty: &Type, purpose: For) -> Value {
         match ty {
             Type::String => json!({ "type": "string" }),
             Type::Bool => json!({ "type": "boolean" }),
@@ -154,7 +154,7 @@ impl<'k> Schemas<'k> {
             Type::Duration => json!({ "type": "string", "pattern": "^-?[0-9]{1,12}(\\.[0-9]{1,9})?s$" }),
             Type::Enum(names) => json!({ "type": "string", "enum": names }),
             Type::Capability => reference("Capability"),
-            Type::FieldMask => json!({ "type": "string", "description": "Paths, with commas between them." }),
+            Type::FieldMask => json!({ "type": "string", "description": "Field paths, separated by commas." }),
             Type::Message(fields) => self.message(fields, purpose),
             Type::List(element) => json!({ "type": "array", "items": self.of_type(field, element, purpose) }),
             Type::Map(element) => {
@@ -167,16 +167,16 @@ impl<'k> Schemas<'k> {
 /// Returns the enum of capabilities.
 pub(crate) fn capability() -> Value {
     let all: Vec<_> = Capability::all().map(Capability::id).collect();
-    json!({ "type": "string", "description": "One thing that a role allows.", "enum": all })
+    json!({ "type": "string", "description": "A capability, which roles grant.", "enum": all })
 }
 
-/// Returns a reference to a component.
+/// Returns a reference to a schema component.
 pub(crate) fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// Adds the pattern that texts match.
-fn restrict(schema: &mut Value, field: &Field) {
+/// Adds the field's pattern, to the items of a list or to the schema itself.
+fn add_pattern(schema: &mut Value, field: &Field) {
     if field.pattern.is_empty() {
         return;
     }
@@ -186,14 +186,14 @@ fn restrict(schema: &mut Value, field: &Field) {
     }
 }
 
-/// Puts a key into an object.
+/// Sets a key of an object.
 pub(crate) fn set(object: &mut Value, key: &str, value: impl Into<Value>) {
     if let Value::Object(object) = object {
         object.insert(key.to_owned(), value.into());
     }
 }
 
-/// Says which fields exclude each other; JSON Schema could, but not so that people can read it.
+/// Describes which fields exclude each other. JSON Schema could express it, but not readably.
 fn exclusions(fields: &[Field]) -> Option<String> {
     let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
     for field in fields {
@@ -204,12 +204,13 @@ fn exclusions(fields: &[Field]) -> Option<String> {
             None => groups.push((oneof, vec![name])),
         }
     }
-    let text: Vec<_> = groups.iter().map(|(_, names)| format!("At most one of {} is set.", names.join(", "))).collect();
+    let text: Vec<_> =
+        groups.iter().map(|(_, names)| format!("At most one of {} can be set.", names.join(", "))).collect();
     (!text.is_empty()).then(|| text.join(" "))
 }
 
-/// Tells whether two tables are one; a constant has no identity.
-fn same(one: &[Field], other: &[Field]) -> bool {
+/// Returns whether two tables are the same, by field names. Addresses cannot be compared, because a constant has none.
+fn is_same_table(one: &[Field], other: &[Field]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.name == other.name)
 }
 
@@ -227,7 +228,7 @@ mod tests {
     ];
 
     #[test]
-    fn each_purpose_has_the_fields_that_it_may_and_must_have() {
+    fn each_purpose_has_its_allowed_and_required_fields() {
         let of = |purpose| {
             let schema = Schemas::of(std::iter::empty()).object(FIELDS, purpose);
             let names: Vec<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
@@ -240,22 +241,22 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_may_have_more_than_it_is_known_to_have_and_a_request_may_not() {
+    fn replies_allow_additional_properties_and_requests_do_not() {
         let of = |purpose| Schemas::of(std::iter::empty()).object(FIELDS, purpose)["additionalProperties"].clone();
         assert_eq!((of(For::Reply), of(For::Request), of(For::Update)), (Value::Null, false.into(), false.into()));
     }
 
     #[test]
-    fn what_is_only_put_in_is_null_in_replies_that_always_have_it() {
+    fn an_input_only_field_that_is_always_written_is_null_in_replies() {
         const TTL: &[Field] = &[Field::new("ttl", Type::Duration).input_only().always()];
         let schema = Schemas::of(std::iter::empty()).object(TTL, For::Reply);
         assert_eq!((&schema["required"], &schema["properties"]["ttl"]["type"]), (&json!(["ttl"]), &json!("null")));
     }
 
     #[test]
-    fn a_field_says_who_sets_it_and_a_message_what_excludes_what() {
+    fn fields_document_their_access_and_messages_their_exclusive_fields() {
         let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Reply);
-        assert_eq!(schema["description"], "At most one of `one`, `two` is set.");
+        assert_eq!(schema["description"], "At most one of `one`, `two` can be set.");
         let size = &schema["properties"]["size"];
         assert_eq!((&size["readOnly"], &size["type"]), (&json!(true), &json!("string")));
         let schema = Schemas::of(std::iter::empty()).object(FIELDS, For::Request);
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_callers_send_has_the_bounds_of_its_field_and_what_they_get_has_none() {
+    fn requests_document_the_limits_of_fields_and_replies_do_not() {
         const BOUNDED: &[Field] = &[
             Field::strings("tags").max_len(5).max_items(3).distinct(),
             Field::string_map("labels").max_len(7).max_items(2),

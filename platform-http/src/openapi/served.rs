@@ -1,4 +1,4 @@
-//! The document, served.
+//! Serves the OpenAPI document.
 
 use std::{
     convert::Infallible,
@@ -13,7 +13,7 @@ use tower::Service;
 
 use crate::reply::{self, Refusal, Reply};
 
-/// Answers GET and HEAD with a document, whatever the path, and an ETag. Mount it with axum's `route_service`, at
+/// Answers GET and HEAD for any path with a document and its ETag. Mount it with axum's `route_service`, at
 /// `/openapi.json`.
 #[derive(Debug, Clone)]
 pub struct ServedDocument {
@@ -22,7 +22,7 @@ pub struct ServedDocument {
 }
 
 impl ServedDocument {
-    /// Keeps a document ready. The service domain is that of refusals.
+    /// Renders a document once. Errors name this service domain.
     pub fn new(document: &Value, service_domain: impl Into<String>) -> Self {
         Self { rendered: Rendered::new(document.to_string()), service_domain: service_domain.into() }
     }

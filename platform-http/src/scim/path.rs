@@ -1,19 +1,19 @@
-//! Paths of patches (RFC 7644 section 3.5.2), and the attributes of a user that they name.
+//! Paths of PATCH operations (RFC 7644 section 3.5.2), and the attributes of a user that they name.
 //!
-//! The grammar is parsed by `scim_v2`, which bounds nesting and the number of terms while it parses.
+//! The parser is `scim_v2`, which limits nesting and the number of terms while it parses.
 
 use platform_core::resources::iam::DirectoryUser;
 use scim_v2::filter::{AttrExp, AttrPath, CompValue, CompareOp, PatchPath, ValFilter};
 
-use super::{Refused, user::SCHEMA};
+use super::{ScimError, user::SCHEMA};
 
-/// The most bytes of a path; our choice.
+/// Maximum length of a path in bytes; our choice.
 const MAX_PATH: usize = 512;
 
 const ENTERPRISE: &str = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User";
 
 /// Attributes of RFC 7643 section 4.1 that are not stored, in lower case.
-const NOT_KEPT: &[&str] = &[
+const NOT_STORED: &[&str] = &[
     "addresses",
     "entitlements",
     "ims",
@@ -31,7 +31,7 @@ const NOT_KEPT: &[&str] = &[
     "x509certificates",
 ];
 
-/// What a path names.
+/// Target of a path.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Target {
     /// The user itself.
@@ -43,23 +43,23 @@ pub(super) enum Target {
     GivenName,
     FamilyName,
     Active,
-    /// The mail addresses, or those of them that pass the filter.
+    /// All mail addresses, or those that match the filter.
     Emails(Option<ValFilter>),
-    /// Their `value`.
+    /// The `value` of these addresses.
     EmailValue(Option<ValFilter>),
-    /// A read-only attribute.
+    /// Read-only attribute.
     ReadOnly,
-    /// An attribute that is not stored.
-    NotKept,
+    /// Attribute that is not stored.
+    NotStored,
 }
 
 impl Target {
-    /// Reads a path. Names of attributes and schemas are case-insensitive.
+    /// Parses a path. Names of attributes and schemas are case-insensitive.
     ///
     /// # Errors
     /// `invalidPath` for a malformed path, and for an unknown attribute.
-    pub(super) fn parse(text: &str) -> Result<Self, Refused> {
-        let invalid = |why: &str| Refused::invalid("invalidPath", format!("the path {why}"));
+    pub(super) fn parse(text: &str) -> Result<Self, ScimError> {
+        let invalid = |why: &str| ScimError::invalid("invalidPath", format!("the path {why}"));
         if text.len() > MAX_PATH {
             return Err(invalid(&format!("must have at most {MAX_PATH} bytes")));
         }
@@ -67,21 +67,21 @@ impl Target {
             return Ok(Self::User);
         }
         if text.eq_ignore_ascii_case(ENTERPRISE) {
-            return Ok(Self::NotKept);
+            return Ok(Self::NotStored);
         }
-        let path: PatchPath = text.parse().map_err(|_| invalid("must be as RFC 7644 section 3.5.2 has it"))?;
+        let path: PatchPath = text.parse().map_err(|_| invalid("must follow RFC 7644 section 3.5.2"))?;
         let (attribute, filter, part) = match path {
             PatchPath::Attr(attribute) => {
                 let part = attribute.sub_attr.clone();
                 (attribute, None, part)
             }
             PatchPath::Value(path) if path.attr.sub_attr.is_some() => {
-                return Err(invalid("must not filter a part of an attribute"));
+                return Err(invalid("must not filter a sub-attribute"));
             }
             PatchPath::Value(path) => (path.attr, Some(path.filter), path.sub_attr),
         };
         match &attribute.uri {
-            Some(schema) if schema.eq_ignore_ascii_case(ENTERPRISE) => return Ok(Self::NotKept),
+            Some(schema) if schema.eq_ignore_ascii_case(ENTERPRISE) => return Ok(Self::NotStored),
             Some(schema) if !schema.eq_ignore_ascii_case(SCHEMA) => return Err(invalid("names an unknown schema")),
             _ => {}
         }
@@ -89,19 +89,19 @@ impl Target {
         let unknown = || Err(invalid("names an unknown attribute"));
         match (name.as_str(), part.as_deref(), filter) {
             ("emails", part, filter) => {
-                if !filter.as_ref().is_none_or(asks_about_addresses) {
+                if !filter.as_ref().is_none_or(uses_address_attributes) {
                     return unknown();
                 }
                 match part {
                     None => Ok(Self::Emails(filter)),
                     Some("value") => Ok(Self::EmailValue(filter)),
-                    Some("type" | "primary" | "display") => Ok(Self::NotKept),
+                    Some("type" | "primary" | "display") => Ok(Self::NotStored),
                     Some(_) => unknown(),
                 }
             }
-            (name, _, _) if NOT_KEPT.contains(&name) => Ok(Self::NotKept),
+            (name, _, _) if NOT_STORED.contains(&name) => Ok(Self::NotStored),
             ("id" | "meta" | "schemas" | "groups", _, _) => Ok(Self::ReadOnly),
-            (_, _, Some(_)) => Err(invalid("filters an attribute that does not have several values")),
+            (_, _, Some(_)) => Err(invalid("filters an attribute that has a single value")),
             ("username", None, None) => Ok(Self::UserName),
             ("externalid", None, None) => Ok(Self::ExternalId),
             ("displayname", None, None) => Ok(Self::DisplayName),
@@ -110,15 +110,15 @@ impl Target {
             ("name", Some("givenname"), None) => Ok(Self::GivenName),
             ("name", Some("familyname"), None) => Ok(Self::FamilyName),
             ("name", Some("formatted" | "middlename" | "honorificprefix" | "honorificsuffix"), None) => {
-                Ok(Self::NotKept)
+                Ok(Self::NotStored)
             }
             _ => unknown(),
         }
     }
 }
 
-/// Returns whether a filter names only attributes that an address has.
-fn asks_about_addresses(filter: &ValFilter) -> bool {
+/// Returns whether a filter uses only the attributes of an address.
+fn uses_address_attributes(filter: &ValFilter) -> bool {
     match filter {
         ValFilter::Attr(AttrExp::Present(path) | AttrExp::Comparison(path, _, _)) => {
             let known = ["value", "type", "primary", "display"];
@@ -126,29 +126,29 @@ fn asks_about_addresses(filter: &ValFilter) -> bool {
                 && path.sub_attr.is_none()
                 && known.iter().any(|known| path.name.eq_ignore_ascii_case(known))
         }
-        ValFilter::Not(inner) => asks_about_addresses(inner),
-        ValFilter::And(all) | ValFilter::Or(all) => all.iter().all(asks_about_addresses),
+        ValFilter::Not(inner) => uses_address_attributes(inner),
+        ValFilter::And(all) | ValFilter::Or(all) => all.iter().all(uses_address_attributes),
     }
 }
 
-/// Returns whether the stored address passes a filter. Its type is `work`, and it is the primary one.
+/// Returns whether the stored address matches a filter. Its type is `work`, and it is the primary address.
 pub(super) fn is_selected(user: &DirectoryUser, filter: Option<&ValFilter>) -> bool {
-    filter.is_none_or(|filter| passes(&user.email, filter))
+    filter.is_none_or(|filter| matches(&user.email, filter))
 }
 
-fn passes(address: &str, filter: &ValFilter) -> bool {
+fn matches(address: &str, filter: &ValFilter) -> bool {
     match filter {
         ValFilter::Attr(AttrExp::Present(path)) => attribute(address, path).is_some(),
         ValFilter::Attr(AttrExp::Comparison(path, operator, value)) => {
             compares(attribute(address, path), operator, value)
         }
-        ValFilter::Not(inner) => !passes(address, inner),
-        ValFilter::And(all) => all.iter().all(|one| passes(address, one)),
-        ValFilter::Or(all) => all.iter().any(|one| passes(address, one)),
+        ValFilter::Not(inner) => !matches(address, inner),
+        ValFilter::And(all) => all.iter().all(|one| matches(address, one)),
+        ValFilter::Or(all) => all.iter().any(|one| matches(address, one)),
     }
 }
 
-/// Returns an attribute of an address as text; truth values as JSON writes them.
+/// Returns an attribute of an address as text; a boolean as in JSON.
 fn attribute<'a>(address: &'a str, path: &AttrPath) -> Option<&'a str> {
     match path.name.to_ascii_lowercase().as_str() {
         "value" => Some(address),
@@ -158,8 +158,8 @@ fn attribute<'a>(address: &'a str, path: &AttrPath) -> Option<&'a str> {
     }
 }
 
-/// Compares without regard to case, as these attributes are. Truth values may be written as text, which some
-/// directories do.
+/// Compares case-insensitively, because these attributes are case-insensitive. Some directories send booleans as
+/// strings.
 fn compares(found: Option<&str>, operator: &CompareOp, value: &CompValue) -> bool {
     let wanted = match value {
         CompValue::Str(text) => Some(text.to_lowercase()),
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_attributes_and_schemas_are_of_either_case() {
+    fn names_of_attributes_and_schemas_are_case_insensitive() {
         for (text, target) in [
             ("active", Target::Active),
             ("ACTIVE", Target::Active),
@@ -199,17 +199,17 @@ mod tests {
             ("urn:ietf:params:scim:schemas:core:2.0:User:name.familyName", Target::FamilyName),
             ("Name.GivenName", Target::GivenName),
             ("name", Target::Name),
-            ("name.formatted", Target::NotKept),
+            ("name.formatted", Target::NotStored),
             ("username", Target::UserName),
             ("externalId", Target::ExternalId),
             ("displayName", Target::DisplayName),
             ("emails", Target::Emails(None)),
             ("Emails.Value", Target::EmailValue(None)),
-            ("emails.type", Target::NotKept),
-            ("title", Target::NotKept),
-            ("phoneNumbers[type eq \"work\"].value", Target::NotKept),
-            ("urn:ietf:params:scim:schemas:extension:enterprise:2.0:User:manager", Target::NotKept),
-            ("urn:ietf:params:scim:schemas:extension:enterprise:2.0:User", Target::NotKept),
+            ("emails.type", Target::NotStored),
+            ("title", Target::NotStored),
+            ("phoneNumbers[type eq \"work\"].value", Target::NotStored),
+            ("urn:ietf:params:scim:schemas:extension:enterprise:2.0:User:manager", Target::NotStored),
+            ("urn:ietf:params:scim:schemas:extension:enterprise:2.0:User", Target::NotStored),
             ("id", Target::ReadOnly),
             ("meta.created", Target::ReadOnly),
         ] {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_path_of_a_user_is_an_invalid_path() {
+    fn malformed_paths_and_unknown_attributes_are_invalid_paths() {
         let deep = format!("emails[{}type eq \"work\"{}]", "(".repeat(100), ")".repeat(100));
         let long = format!("emails[type eq \"{}\"]", "x".repeat(600));
         let bracketed = "(".repeat(100_000);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_selects_the_address_that_is_kept_or_not() {
+    fn a_filter_matches_the_stored_address_or_not() {
         let user = DirectoryUser { email: "ada@example.com".to_owned(), ..DirectoryUser::default() };
         let selects = |filter: &str| match Target::parse(&format!("emails[{filter}]")) {
             Ok(Target::Emails(filter)) => is_selected(&user, filter.as_ref()),

@@ -1,7 +1,7 @@
-//! Hostile and broken requests, sent to every operation of the OpenAPI document over a real connection: each is
-//! answered, in the form of AIP-193 or SCIM when it is refused, and never with a fault of ours; and what was accepted of
-//! them can be read. The operations, their parameters and the fields of their bodies come from the document, so that a
-//! new kind is in it at once.
+//! Hostile and malformed requests, sent to every operation of the OpenAPI document over a real connection. Each must be
+//! answered, with errors in the format of AIP-193 or SCIM, and never with a server fault. Afterwards, everything that
+//! was accepted must be readable. The operations, their parameters and the fields of their bodies come from the
+//! document, so new kinds are covered automatically.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use support::ORG;
 use world::{Case, Expects, World};
 
 #[tokio::test]
-async fn paths_that_are_no_uids_are_refused_by_every_operation() {
+async fn invalid_uids_in_paths_are_rejected_by_every_operation() {
     let long = "a".repeat(3500);
     let deep = format!("{ORG}{}", "/0123456789abcdef".repeat(32));
     let upper = ORG.to_uppercase();
@@ -63,12 +63,12 @@ async fn paths_that_are_no_uids_are_refused_by_every_operation() {
     ];
     let world = World::new().await;
     world
-        .every(|operation| {
+        .for_each_operation(|operation| {
             (0..operation.variables.len())
                 .flat_map(|place| tricks.iter().map(move |trick| (place, trick)))
                 .map(|(place, trick)| Case {
                     target: operation.path_with(place, trick.as_bytes()),
-                    ..operation.case(format!("{trick:.60}"), Expects::Manners)
+                    ..operation.case(format!("{trick:.60}"), Expects::WellFormed)
                 })
                 .collect()
         })
@@ -76,14 +76,14 @@ async fn paths_that_are_no_uids_are_refused_by_every_operation() {
 }
 
 #[tokio::test]
-async fn bytes_that_no_path_has_are_refused_by_every_operation() {
+async fn invalid_bytes_in_paths_are_rejected_by_every_operation() {
     let world = World::new().await;
     world
-        .every(|operation| {
+        .for_each_operation(|operation| {
             let raw: [&[u8]; 7] = [b"/\xff\xfe", b"/\0", b"/\x01", b"/\x7f", "/💥".as_bytes(), b"?\xff", b"?a=\0"];
             let raw = raw.map(|bytes| Case {
                 target: [&operation.path(), bytes].concat(),
-                ..operation.case(format!("{bytes:?}"), Expects::NoHttp)
+                ..operation.case(format!("{bytes:?}"), Expects::NotHttp)
             });
             raw.into_iter().collect()
         })
@@ -91,7 +91,7 @@ async fn bytes_that_no_path_has_are_refused_by_every_operation() {
 }
 
 #[tokio::test]
-async fn queries_are_read_strictly_by_every_operation() {
+async fn queries_are_parsed_strictly_by_every_operation() {
     let values = [
         "",
         "%00",
@@ -128,7 +128,7 @@ async fn queries_are_read_strictly_by_every_operation() {
     let many = "a=b&".repeat(5_000);
     let world = World::new().await;
     world
-        .every(|operation| {
+        .for_each_operation(|operation| {
             let mut cases: Vec<_> = [
                 "nosuch=1",
                 "=",
@@ -153,22 +153,22 @@ async fn queries_are_read_strictly_by_every_operation() {
             ]
             .map(|query| operation.with_query(query, operation.unknown_parameters()))
             .into();
-            cases.push(operation.with_query("&&&", Expects::Manners));
+            cases.push(operation.with_query("&&&", Expects::WellFormed));
             cases.push(operation.with_query(&many, operation.unknown_parameters()));
             cases.push(operation.with_query(&long, Expects::Refusal));
             for name in &operation.query {
-                cases.extend(values.map(|value| operation.with_query(format!("{name}={value}"), Expects::Manners)));
+                cases.extend(values.map(|value| operation.with_query(format!("{name}={value}"), Expects::WellFormed)));
                 let snake = name
                     .chars()
                     .map(|c| if c.is_uppercase() { format!("_{}", c.to_lowercase()) } else { c.to_string() });
                 let snake: String = snake.collect();
-                // Twice in one spelling, and in both.
-                cases.push(operation.with_query(format!("{name}=1&{name}=1"), Expects::Manners));
-                cases.push(operation.with_query(format!("{name}=1&{snake}=2"), Expects::Manners));
-                cases.push(operation.with_query(format!("{name}={}", "9".repeat(20_000)), Expects::Manners));
+                // Twice in one spelling, and once in each.
+                cases.push(operation.with_query(format!("{name}=1&{name}=1"), Expects::WellFormed));
+                cases.push(operation.with_query(format!("{name}=1&{snake}=2"), Expects::WellFormed));
+                cases.push(operation.with_query(format!("{name}={}", "9".repeat(20_000)), Expects::WellFormed));
             }
-            if operation.takes_queries_alone() {
-                cases.push(operation.with_query(&longest, Expects::NoHttp));
+            if operation.takes_only_a_query() {
+                cases.push(operation.with_query(&longest, Expects::NotHttp));
             }
             cases
         })
@@ -176,7 +176,7 @@ async fn queries_are_read_strictly_by_every_operation() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_no_json_object_are_refused_by_every_operation_that_has_one() {
+async fn bodies_that_are_not_json_objects_are_rejected_by_every_operation_with_a_body() {
     let nested = |open: &str, close: &str| format!("{{\"name\":{}{}}}", open.repeat(10_000), close.repeat(10_000));
     let (arrays, objects) =
         (nested("[", "]"), format!("{{\"name\":{}1{}}}", "{\"a\":".repeat(10_000), "}".repeat(10_000)));
@@ -217,7 +217,7 @@ async fn bodies_that_are_no_json_object_are_refused_by_every_operation_that_has_
     let huge = [b"{\"name\":\"".as_slice(), &b"a".repeat(10_000_000), b"\"}"].concat();
     let world = World::new().await;
     world
-        .every(|operation| {
+        .for_each_operation(|operation| {
             if !operation.has_body() {
                 return Vec::new();
             }
@@ -232,7 +232,7 @@ async fn bodies_that_are_no_json_object_are_refused_by_every_operation_that_has_
 }
 
 #[tokio::test]
-async fn fields_of_another_type_are_refused_by_every_operation_that_has_a_body() {
+async fn fields_of_the_wrong_type_are_rejected_by_every_operation_with_a_body() {
     let long = "x".repeat(100_000);
     let values = [
         json!(null),
@@ -264,22 +264,26 @@ async fn fields_of_another_type_are_refused_by_every_operation_that_has_a_body()
     ];
     let world = World::new().await;
     world
-        .every(|operation| {
+        .for_each_operation(|operation| {
             let mut cases = Vec::new();
             for name in &operation.fields {
                 for value in &values {
                     let body = json!({ name: value }).to_string();
-                    cases.push(operation.with_body(&format!("{body:.60}"), body, Expects::Manners));
-                    // Among values that are right, so that the others are not refused for what is missing.
+                    cases.push(operation.with_body(&format!("{body:.60}"), body, Expects::WellFormed));
+                    // With otherwise valid values, so that the request is not rejected for other fields.
                     let mut body = operation.example.clone();
                     if operation.fields.iter().any(|field| field == "name") {
                         body["name"] = json!(format!("n{}", cases.len()));
                     }
                     body[name] = value.clone();
-                    cases.push(operation.with_body(&format!("{name} {value:.60}"), body.to_string(), Expects::Manners));
+                    cases.push(operation.with_body(
+                        &format!("{name} {value:.60}"),
+                        body.to_string(),
+                        Expects::WellFormed,
+                    ));
                 }
                 let digits = format!("{{\"{name}\":{}}}", "9".repeat(5_000));
-                cases.push(operation.with_body(&format!("{name} of 5,000 digits"), digits, Expects::Manners));
+                cases.push(operation.with_body(&format!("{name} of 5,000 digits"), digits, Expects::WellFormed));
                 let twice = format!("{{\"{name}\":null,\"{name}\":null}}");
                 cases.push(operation.with_body(&twice, twice.clone(), operation.broken_bodies()));
             }
@@ -289,33 +293,33 @@ async fn fields_of_another_type_are_refused_by_every_operation_that_has_a_body()
 }
 
 #[tokio::test]
-async fn odd_heads_are_refused_or_harmless_to_every_operation() {
+async fn odd_headers_are_rejected_or_harmless_for_every_operation() {
     let odd = [
         ("authorization: Bearer a\r\nauthorization: Bearer b\r\n", Expects::Refusal),
         ("authorization: Basic YTpi\r\n", Expects::Refusal),
         ("authorization: Bearer \r\n", Expects::Refusal),
         ("authorization: Bearer a b\r\n", Expects::Refusal),
         ("host: b\r\n", Expects::Refusal),
-        ("content-type: text/xml\r\n", Expects::Manners),
-        ("content-type: multipart/form-data; boundary=a\r\n", Expects::Manners),
-        ("content-type: application/json; charset=utf-16\r\n", Expects::Manners),
-        ("content-type: \r\ncontent-type: a\r\n", Expects::Manners),
-        ("content-encoding: gzip\r\n", Expects::Manners),
-        ("accept: image/png\r\naccept-encoding: br;q=9\r\n", Expects::Manners),
-        ("accept-encoding: gzip, deflate, br, zstd\r\n", Expects::Manners),
-        ("if-none-match: \"\r\nif-match: *\r\nrange: bytes=0-0\r\n", Expects::Manners),
-        ("x-http-method-override: DELETE\r\n", Expects::Manners),
-        ("x-forwarded-host: evil.example\r\nforwarded: host=evil.example\r\n", Expects::Manners),
-        ("transfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n", Expects::NoHttp),
-        ("content-length: 1\r\ncontent-length: 2\r\n", Expects::NoHttp),
-        ("content-length: -1\r\n", Expects::NoHttp),
-        ("transfer-encoding: gzip\r\n", Expects::NoHttp),
-        ("no colon\r\n", Expects::NoHttp),
-        ("a\0b: c\r\n", Expects::NoHttp),
+        ("content-type: text/xml\r\n", Expects::WellFormed),
+        ("content-type: multipart/form-data; boundary=a\r\n", Expects::WellFormed),
+        ("content-type: application/json; charset=utf-16\r\n", Expects::WellFormed),
+        ("content-type: \r\ncontent-type: a\r\n", Expects::WellFormed),
+        ("content-encoding: gzip\r\n", Expects::WellFormed),
+        ("accept: image/png\r\naccept-encoding: br;q=9\r\n", Expects::WellFormed),
+        ("accept-encoding: gzip, deflate, br, zstd\r\n", Expects::WellFormed),
+        ("if-none-match: \"\r\nif-match: *\r\nrange: bytes=0-0\r\n", Expects::WellFormed),
+        ("x-http-method-override: DELETE\r\n", Expects::WellFormed),
+        ("x-forwarded-host: evil.example\r\nforwarded: host=evil.example\r\n", Expects::WellFormed),
+        ("transfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n", Expects::NotHttp),
+        ("content-length: 1\r\ncontent-length: 2\r\n", Expects::NotHttp),
+        ("content-length: -1\r\n", Expects::NotHttp),
+        ("transfer-encoding: gzip\r\n", Expects::NotHttp),
+        ("no colon\r\n", Expects::NotHttp),
+        ("a\0b: c\r\n", Expects::NotHttp),
     ];
     let world = World::new().await;
     world
-        .every(|operation| {
+        .for_each_operation(|operation| {
             let mut cases: Vec<_> = odd
                 .iter()
                 .map(|(headers, expects)| Case {
@@ -323,7 +327,7 @@ async fn odd_heads_are_refused_or_harmless_to_every_operation() {
                     ..operation.case(format!("{headers:?}"), *expects)
                 })
                 .collect();
-            // Empty path segments and other versions are other paths.
+            // Paths with empty segments or other versions are different paths.
             for to in ["//v2/", "/V2/", "/v2/./", "/v2/%2e%2e/v2/"] {
                 let target = operation.path.replacen("/v2/", to, 1).replace("{}", ORG).into_bytes();
                 if target != operation.path.replace("{}", ORG).into_bytes() {

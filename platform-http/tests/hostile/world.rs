@@ -1,4 +1,4 @@
-//! A server with a resource of every kind, and all operations of its document.
+//! Server with a resource of every kind, and all operations of its OpenAPI document.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,33 +30,33 @@ const SERVER: &str = "http://localhost";
 const HOUR: Duration = Duration::from_secs(3600);
 const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
-/// An operation, with what is needed to call it.
+/// Operation, with the data needed to call it.
 pub(crate) struct Operation {
     method: String,
-    /// With `{}` where a variable was.
+    /// Path with `{}` in place of each variable.
     pub(crate) path: String,
-    /// Values of the path's variables that get far.
+    /// Values of the path variables that are valid enough to reach the operation.
     pub(crate) variables: Vec<String>,
-    /// What the path needs behind it.
+    /// Query string that the path requires.
     suffix: String,
     pub(crate) query: Vec<String>,
-    /// The names of the body's fields.
+    /// Names of the body's fields.
     pub(crate) fields: Vec<String>,
-    /// A body that is right as far as that can be told by itself.
+    /// Body that is valid as far as the document can say.
     pub(crate) example: Value,
     form: Option<Form>,
-    /// The token of those whom it is for.
+    /// Token of a caller that is allowed to call the operation.
     token: String,
 }
 
-/// What a body is.
+/// Format of a body.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Object,
     Lines,
 }
 
-/// Something wrong, or odd and harmless.
+/// Request that is invalid, or odd but harmless.
 pub(crate) struct Case {
     pub(crate) what: String,
     pub(crate) target: Vec<u8>,
@@ -67,12 +67,12 @@ pub(crate) struct Case {
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Expects {
-    /// 2xx or 4xx; a 4xx in the form of AIP-193 or SCIM.
-    Manners,
-    /// 4xx in one of these forms.
+    /// 2xx, or 4xx in the format of AIP-193 or SCIM.
+    WellFormed,
+    /// 4xx in one of these formats.
     Refusal,
-    /// As manners, or what the HTTP library says of what is no HTTP: 400 or 431 without a body.
-    NoHttp,
+    /// As `WellFormed`, or the response of the HTTP library to malformed HTTP: 400 or 431 without a body.
+    NotHttp,
 }
 
 pub(crate) struct World {
@@ -81,11 +81,11 @@ pub(crate) struct World {
     _server: Listening,
 }
 
-/// What stands from the start, by the collection that it is of, and who may ask for what.
-struct Standing {
+/// Resources that exist from the start, by collection, and the credentials for calls.
+struct Fixtures {
     uids: Vec<(&'static str, String)>,
     digest: String,
-    /// The provider whose directory tells of users, and its user's id.
+    /// Provider with SCIM enabled, and the id of its user.
     directory: (String, String),
     scim_token: String,
     access_token: String,
@@ -107,15 +107,15 @@ impl World {
         let service = Layers::default().around(routes.fallback_service(rest.with_tokens(tokens)));
         let server = Listening::serving(service, limits).await;
         let mut peer = Peer::new(server.address);
-        let standing = Standing::new(&mut peer, &platform, access_token).await;
+        let fixtures = Fixtures::new(&mut peer, &platform, access_token).await;
         let document = [TOKENS, SCIM, IMPORT].into_iter().try_fold(OpenApi::of(&platform).unwrap(), OpenApi::with);
-        let operations = operations(&document.unwrap().into_value(), &standing);
+        let operations = operations(&document.unwrap().into_value(), &fixtures);
         assert!(operations.len() >= 95, "{}", operations.len());
         Self { peer, operations, _server: server }
     }
 
-    /// Sends the cases that `make` says for each operation, and then looks at what has become of everything.
-    pub(crate) async fn every(mut self, make: impl Fn(&Operation) -> Vec<Case>) {
+    /// Sends the cases that `make` returns for each operation, and then reads everything back.
+    pub(crate) async fn for_each_operation(mut self, make: impl Fn(&Operation) -> Vec<Case>) {
         let mut sent = 0;
         for operation in &self.operations {
             for case in make(operation) {
@@ -126,8 +126,8 @@ impl World {
         assert!(sent > self.operations.len() / 2, "only {sent} requests");
         for operation in self.operations.iter().filter(|operation| operation.method == "GET") {
             let case = match operation.query.iter().any(|name| name == "pageSize" || name == "page_size") {
-                true => operation.with_query("page_size=200", Expects::Manners),
-                false => operation.case("afterwards", Expects::Manners),
+                true => operation.with_query("page_size=200", Expects::WellFormed),
+                false => operation.case("afterwards", Expects::WellFormed),
             };
             send(&mut self.peer, operation, &case).await;
         }
@@ -140,29 +140,29 @@ async fn send(peer: &mut Peer, operation: &Operation, case: &Case) {
     let which = || format!("{} {}: {}", operation.method, operation.path, case.what);
     let Some(answer) = answer else { panic!("{}: no answer", which()) };
     let status = answer.status.as_u16();
-    if case.expects == Expects::NoHttp && matches!(status, 400 | 431) && answer.body.is_empty() {
+    if case.expects == Expects::NotHttp && matches!(status, 400 | 431) && answer.body.is_empty() {
         return;
     }
     match status {
         200..=299 if case.expects != Expects::Refusal => {}
-        400..=499 if operation.path.starts_with("/scim/") && is_of_scim(&answer) => {}
+        400..=499 if operation.path.starts_with("/scim/") && is_scim_error(&answer) => {}
         400..=499 => {
             let (_, code, message) = answer.refusal();
             assert!((1..=16).contains(&code) && !message.is_empty(), "{}: {answer:?}", which());
         }
-        // What needs a page to sign in at, and a call to AWS.
+        // Operations that would need browser sign-in or a call to AWS.
         501 if operation.path.starts_with("/sts/") => drop(answer.refusal()),
         _ => panic!("{}: {answer:?}", which()),
     }
 }
 
-fn is_of_scim(answer: &Answer) -> bool {
+fn is_scim_error(answer: &Answer) -> bool {
     answer.headers["content-type"] == "application/scim+json"
         && answer.json()["schemas"] == json!(["urn:ietf:params:scim:api:messages:2.0:Error"])
         && answer.json()["status"] == answer.status.as_str()
 }
 
-/// Returns a request over HTTP/1.1 by whom the operation is for.
+/// Returns an HTTP/1.1 request with the operation's token.
 fn request(operation: &Operation, case: &Case) -> Vec<u8> {
     let mut request = operation.method.as_bytes().to_vec();
     request.push(b' ');
@@ -180,7 +180,7 @@ fn request(operation: &Operation, case: &Case) -> Vec<u8> {
     request
 }
 
-/// Returns a token service that knows this server alone, and the operator's token of it.
+/// Returns a token service that trusts only this server, and the operator's token.
 fn token_service(platform: &Arc<Platform>) -> (Arc<Sts>, String) {
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let keys = Keys::generate(Algorithm::Es256, &SystemClock, &SystemEntropy).unwrap();
@@ -197,7 +197,7 @@ fn token_service(platform: &Arc<Platform>) -> (Arc<Sts>, String) {
     let options = StsOptions {
         platform: Arc::clone(platform),
         verifier: Arc::new(Verifier::new(options, clock.clone()).unwrap()),
-        // Nobody here names another issuer than this server.
+        // No test names another issuer than this server.
         fetch: Arc::new(HttpFetch::public_only().unwrap()),
         discovery: DiscoveryOptions::default(),
         clock,
@@ -223,7 +223,7 @@ async fn post(peer: &mut Peer, token: &str, path: &str, body: Value) -> Value {
     answer.json()
 }
 
-impl Standing {
+impl Fixtures {
     async fn new(peer: &mut Peer, platform: &Platform, access_token: String) -> Self {
         let mut uids: Vec<(&'static str, String)> = Vec::new();
         let of = |uids: &[(&str, String)], name: &str| uids.iter().find(|(known, _)| *known == name).unwrap().1.clone();
@@ -263,7 +263,7 @@ impl Standing {
         put::<ArtifactVersion>(platform, "", json!({ "artifact": artifact, "version": "1.0" })).await;
         uids.push(("artifacts", artifact));
 
-        // A directory of its own, so that the token is good whatever is done to the other provider.
+        // A separate directory, so that its token stays valid while the cases change the other provider.
         let second = json!({ "identityUid": "0".repeat(40), "roleUid": owner(peer).await });
         post(peer, OPERATOR, &format!("/iam/v2/roleBindings/{ORG}"), second).await;
         let directory = post(peer, OPERATOR, &format!("/iam/v2/identityProviders/{ORG}"), provider).await;
@@ -282,10 +282,10 @@ impl Standing {
         self.uids.iter().find(|(name, _)| *name == collection).map(|(_, uid)| uid.as_str())
     }
 
-    /// Returns a value of a variable of a path that gets far.
+    /// Returns a value of a path variable that is valid enough to reach the operation.
     fn variable(&self, method: &str, path: &str, name: &str) -> String {
         let collection = path.split(['/', ':']).nth(3).unwrap_or_default();
-        // What is deleted must not be missed by the cases that follow.
+        // Deletes target a missing resource, because later cases need the existing ones.
         let missing = || format!("{ORG}/0123456789abcdef");
         match (name, method) {
             ("provider", _) => self.directory.0.replace('/', "%2F"),
@@ -314,13 +314,13 @@ impl Standing {
     }
 }
 
-/// Returns the uid of the built-in role.
+/// Returns the uid of the built-in owner role.
 async fn owner(peer: &mut Peer) -> Value {
     let request = format!("GET /iam/v2/roles?name=owner HTTP/1.1\r\nhost: a\r\nauthorization: {OPERATOR}\r\n\r\n");
     peer.send(request.as_bytes()).await.unwrap().ok()["roles"][0]["uid"].clone()
 }
 
-fn operations(document: &Value, standing: &Standing) -> Vec<Operation> {
+fn operations(document: &Value, fixtures: &Fixtures) -> Vec<Operation> {
     let mut operations = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap().iter().filter(|(method, _)| *method != "parameters") {
@@ -339,15 +339,15 @@ fn operations(document: &Value, standing: &Standing) -> Vec<Operation> {
                 fields: Vec::new(),
                 example: json!({}),
                 form: None,
-                token: standing.token(path).to_owned(),
+                token: fixtures.token(path).to_owned(),
             };
             if path.starts_with("/import/") {
-                operations.extend(imports(document, &whole, standing));
+                operations.extend(imports(document, &whole, fixtures));
                 continue;
             }
             for name in named("path") {
                 whole.path = whole.path.replace(&format!("{{{name}}}"), "{}");
-                whole.variables.push(standing.variable(method, path, &name));
+                whole.variables.push(fixtures.variable(method, path, &name));
             }
             let content = operation.pointer("/requestBody/content").and_then(Value::as_object);
             if let Some(content) = content.and_then(|content| content.values().next()) {
@@ -361,8 +361,8 @@ fn operations(document: &Value, standing: &Standing) -> Vec<Operation> {
     operations
 }
 
-/// Returns the one operation of imports once for each kind.
-fn imports(document: &Value, whole: &Operation, standing: &Standing) -> Vec<Operation> {
+/// Returns one operation per kind for the import operation.
+fn imports(document: &Value, whole: &Operation, fixtures: &Fixtures) -> Vec<Operation> {
     let of = |plural: &str, parent: &str, fields: Vec<String>, example: Value| Operation {
         method: whole.method.clone(),
         path: format!("/import/{plural}"),
@@ -378,14 +378,14 @@ fn imports(document: &Value, whole: &Operation, standing: &Standing) -> Vec<Oper
     let image = ["uid", "digest", "index", "platforms", "createTime"].map(str::to_owned).to_vec();
     vec![
         of("advisories", ORG, fields("Advisory"), json!({ "advisoryId": "CGA-2", "artifactName": "b" })),
-        of("images", standing.uid("repos").unwrap(), image, json!({ "digest": standing.digest })),
+        of("images", fixtures.uid("repos").unwrap(), image, json!({ "digest": fixtures.digest })),
         of("vulnerabilityMetadata", "", fields("VulnerabilityMetadata"), json!({ "id": "CVE-2" })),
         of("artifacts", "", fields("Artifact"), json!({ "ecosystem": "ECOSYSTEM_JAVA", "name": "a" })),
         of(
             "artifactVersions",
             "",
             fields("ArtifactVersion"),
-            json!({ "artifact": standing.uid("artifacts"), "version": "2" }),
+            json!({ "artifact": fixtures.uid("artifacts"), "version": "2" }),
         ),
     ]
 }
@@ -397,7 +397,7 @@ fn fields(document: &Value, reference: &str) -> Vec<String> {
 }
 
 impl Operation {
-    /// Returns the path with its variables, of which one is this.
+    /// Returns the path with its variables, one of which has this value.
     pub(crate) fn path_with(&self, which: usize, value: &[u8]) -> Vec<u8> {
         let mut parts = self.path.split("{}");
         let mut path = parts.next().unwrap().as_bytes().to_vec();
@@ -413,7 +413,7 @@ impl Operation {
         self.path_with(usize::MAX, b"")
     }
 
-    pub(crate) fn takes_queries_alone(&self) -> bool {
+    pub(crate) fn takes_only_a_query(&self) -> bool {
         self.method == "GET" && self.variables.is_empty()
     }
 
@@ -421,14 +421,14 @@ impl Operation {
         self.form.is_some()
     }
 
-    /// SCIM passes over parameters that it does not know.
+    /// SCIM ignores unknown parameters.
     pub(crate) fn unknown_parameters(&self) -> Expects {
-        if self.path.starts_with("/scim/") { Expects::Manners } else { Expects::Refusal }
+        if self.path.starts_with("/scim/") { Expects::WellFormed } else { Expects::Refusal }
     }
 
-    /// Lines are refused each by itself.
+    /// Each line of an import is rejected on its own.
     pub(crate) fn broken_bodies(&self) -> Expects {
-        if self.form == Some(Form::Lines) { Expects::Manners } else { Expects::Refusal }
+        if self.form == Some(Form::Lines) { Expects::WellFormed } else { Expects::Refusal }
     }
 
     pub(crate) fn case(&self, what: impl Into<String>, expects: Expects) -> Case {

@@ -1,4 +1,4 @@
-//! What the tests share: a platform on the memory store, whose tokens are uids, and a client of few words.
+//! Shared test support: a platform on the memory store whose tokens are uids, and a minimal client.
 
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test uses its part")]
 
@@ -18,12 +18,12 @@ use tower::{Service, ServiceExt};
 
 pub use setting::{NoTokens, OPERATOR, ORG, UidIsToken, platform};
 
-/// Returns the REST API of a platform with one organisation and its operator.
+/// Returns the REST API of a platform with one organization and its operator.
 pub async fn rest(limits: Limits) -> Rest {
     Rest::new(Arc::new(platform().await), Arc::new(UidIsToken), limits).unwrap()
 }
 
-/// An answer, read to its end.
+/// Response, completely read.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -38,16 +38,16 @@ impl Answer {
     }
 
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
     }
 
-    /// Returns the JSON of a success.
+    /// Returns the JSON of a successful response.
     pub fn ok(self) -> Value {
         assert_eq!(self.status, StatusCode::OK, "{self:?}");
         self.json()
     }
 
-    /// Returns status, code and message of a refusal, whose form is checked.
+    /// Returns status, code and message of an error, after checking its format.
     pub fn refusal(&self) -> (u16, i64, String) {
         let body = self.json();
         assert_eq!(self.headers["content-type"], "application/json");
@@ -56,7 +56,7 @@ impl Answer {
         (self.status.as_u16(), body["code"].as_i64().unwrap(), message)
     }
 
-    /// Returns the fields that the refusal names.
+    /// Returns the fields that the error names.
     pub fn fields(&self) -> Vec<String> {
         let violations = self.json()["details"][1]["fieldViolations"].clone();
         violations.as_array().unwrap().iter().map(|one| one["field"].as_str().unwrap().to_owned()).collect()
@@ -80,7 +80,7 @@ where
     send(service, method, path, token.as_slice(), body).await
 }
 
-/// Calls a service with these headers and no others.
+/// Calls a service with exactly these headers.
 pub async fn send<S>(
     service: &S,
     method: Method,
@@ -113,7 +113,7 @@ pub async fn delete(service: &Rest, path: &str) -> Answer {
     call(service, Method::DELETE, path, "").await
 }
 
-/// A service that listens on a free port of the loopback until it is dropped or stopped.
+/// Service that listens on a free loopback port until it is dropped or stopped.
 pub struct Listening {
     pub address: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -138,7 +138,7 @@ impl Listening {
         Self { address, stop, done }
     }
 
-    /// Begins to stop; returns the server's end.
+    /// Stops the server and returns the task in which it finishes.
     pub fn stop(self) -> JoinHandle<std::io::Result<()>> {
         let _ = self.stop.send(());
         self.done

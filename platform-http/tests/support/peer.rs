@@ -1,4 +1,4 @@
-//! A client that sends any bytes, over one connection for as long as the server keeps it.
+//! Client that sends arbitrary bytes, over one connection while the server keeps it open.
 
 use std::{net::SocketAddr, pin::pin, time::Duration};
 
@@ -12,8 +12,8 @@ use tokio::{
 
 use super::Answer;
 
-/// How long an answer may take before the server counts as hung.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time after which a server that has not responded counts as hung.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub struct Peer {
     address: SocketAddr,
@@ -25,10 +25,10 @@ impl Peer {
         Self { address, stream: None }
     }
 
-    /// Sends bytes and returns the answer to them, which may come before they are all sent. None when the server
-    /// closes a new connection without one.
+    /// Sends bytes and returns the response, which may arrive before all bytes are sent. Returns `None` when the server
+    /// closes a new connection without a response.
     pub async fn send(&mut self, request: &[u8]) -> Option<Answer> {
-        // A connection that was kept may have been closed meanwhile, as every client knows.
+        // A reused connection may have been closed by now, so the request is retried on a new one.
         if let Some(stream) = self.stream.take()
             && let Some(answer) = self.exchange(stream, request).await
         {
@@ -39,14 +39,14 @@ impl Peer {
     }
 
     async fn exchange(&mut self, mut stream: TcpStream, request: &[u8]) -> Option<Answer> {
-        let (answer, sent) = timeout(PATIENCE, exchange(&mut stream, request)).await.expect("the server hangs")?;
+        let (answer, sent) = timeout(TIMEOUT, exchange(&mut stream, request)).await.expect("the server hangs")?;
         let keeps = sent && answer.headers.get("connection").is_none_or(|value| value != "close");
         self.stream = keeps.then_some(stream);
         Some(answer)
     }
 }
 
-/// Returns the answer, and whether the whole request was sent before.
+/// Returns the response, and whether the whole request was sent before it.
 async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Option<(Answer, bool)> {
     let (read, mut write) = stream.split();
     let mut read = BufReader::new(read);
@@ -56,7 +56,7 @@ async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Option<(Answer, boo
     loop {
         tokio::select! {
             answer = &mut answering => return answer.map(|answer| (answer, sent)),
-            // A server that has answered need not take the rest.
+            // A server that has responded need not read the rest.
             _ = &mut sending, if !sent => sent = true,
         }
     }
@@ -85,7 +85,7 @@ async fn answer<R: tokio::io::AsyncBufRead + Unpin>(read: &mut R) -> Option<Answ
     Some(Answer { status: StatusCode::from_u16(status).unwrap(), headers, body: Bytes::from(body) })
 }
 
-/// Reads a body in chunks, each behind its length.
+/// Reads a chunked body.
 async fn chunks<R: tokio::io::AsyncBufRead + Unpin>(read: &mut R) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {

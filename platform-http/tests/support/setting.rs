@@ -1,4 +1,5 @@
-//! A platform on the memory store whose tokens are uids; the tests of other transports and of imports begin with it too.
+//! Platform on the memory store whose tokens are uids. The tests of other transports and of imports include this file
+//! too.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
@@ -22,12 +23,12 @@ use platform_core::{
     uid::Uid,
 };
 
-/// The uid of the organisation that every test platform has.
+/// Uid of the organization that every test platform has.
 pub const ORG: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
-/// The uid of its operator.
+/// Uid of its operator.
 pub const OPERATOR: &str = "7f0c2b1d44617e3f2603851537be0123af4a57d8";
 
-/// A second passes at each reading.
+/// Clock that advances by one second at each reading.
 #[derive(Debug)]
 struct Ticking(AtomicI64);
 
@@ -37,7 +38,7 @@ impl Clock for Ticking {
     }
 }
 
-/// A counter, spread over the bytes.
+/// Counter whose bits are spread over the bytes.
 #[derive(Debug)]
 struct Counting(AtomicU64);
 
@@ -51,7 +52,7 @@ impl Entropy for Counting {
     }
 }
 
-/// A token is the uid of the identity that it proves.
+/// Accepts the uid of an identity as its token.
 #[derive(Debug)]
 pub struct UidIsToken;
 
@@ -61,19 +62,17 @@ impl Authenticator for UidIsToken {
         match token {
             "panic" => panic!("a secret of the authenticator"),
             "stall" => std::future::pending().await,
-            token => {
-                Ok(Caller::new(Uid::parse(token).map_err(|_| Error::unauthenticated("The token proves no identity"))?))
-            }
+            token => Ok(Caller::new(Uid::parse(token).map_err(|_| Error::unauthenticated("The token is not a uid"))?)),
         }
     }
 }
 
-/// A token service that accepts no credential. `malformed` is refused for its form.
+/// Token service that accepts no credential, and rejects `malformed` by its form.
 #[derive(Debug)]
 pub struct NoTokens;
 
 fn refused<T>() -> Result<T> {
-    Err(Error::unauthenticated("The token proves nothing"))
+    Err(Error::unauthenticated("The token is invalid"))
 }
 
 #[async_trait]
@@ -98,12 +97,12 @@ impl TokenService for NoTokens {
     }
 }
 
-/// Returns a platform with one organisation and its operator.
+/// Returns a platform with one organization and its operator.
 pub async fn platform() -> Platform {
     platform_over(Arc::new(MemoryStore::new())).await
 }
 
-/// Returns such a platform over an empty store.
+/// Returns such a platform on an empty store.
 pub async fn platform_over(store: Arc<dyn Store>) -> Platform {
     let settings = Settings {
         service_domain: "platform.test".to_owned(),

@@ -1,5 +1,4 @@
-//! What the SCIM endpoint says of itself (RFC 7644 section 4): what it can do, of which types its resources are, and
-//! which attributes they have.
+//! SCIM discovery (RFC 7644 section 4): the capabilities of the service, its resource types and their schemas.
 
 use serde_json::{Value, json};
 
@@ -9,9 +8,9 @@ const CONFIG: &str = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfi
 const RESOURCE_TYPE: &str = "urn:ietf:params:scim:schemas:core:2.0:ResourceType";
 const SCHEMA_OF_SCHEMAS: &str = "urn:ietf:params:scim:schemas:core:2.0:Schema";
 
-/// What a directory may ask of the endpoint itself.
+/// Discovery endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum About {
+pub(super) enum Discovery {
     Config,
     ResourceTypes,
     UserType,
@@ -19,8 +18,8 @@ pub(super) enum About {
     UserSchema,
 }
 
-impl About {
-    /// Finds what a path behind the provider's uid asks for.
+impl Discovery {
+    /// Finds the discovery endpoint of a path after the provider's uid.
     pub(super) fn find(path: &str) -> Option<Self> {
         match path.split_once('/') {
             None if path == "ServiceProviderConfig" => Some(Self::Config),
@@ -32,24 +31,24 @@ impl About {
         }
     }
 
-    /// Returns the answer. `base` is the URL that the directory was given.
-    pub(super) fn written(self, base: &str) -> Value {
+    /// Returns the response body. `base` is the base URL of the directory.
+    pub(super) fn to_json(self, base: &str) -> Value {
         match self {
-            Self::Config => config(base),
-            Self::ResourceTypes => listed(user_type(base)),
+            Self::Config => service_provider_config(base),
+            Self::ResourceTypes => list_of_one(user_type(base)),
             Self::UserType => user_type(base),
-            Self::Schemas => listed(user_schema(base)),
+            Self::Schemas => list_of_one(user_schema(base)),
             Self::UserSchema => user_schema(base),
         }
     }
 }
 
-/// Returns a list of the one that there is.
-fn listed(one: Value) -> Value {
+/// Returns a list response with a single resource.
+fn list_of_one(one: Value) -> Value {
     json!({ "schemas": [LIST], "totalResults": 1, "startIndex": 1, "itemsPerPage": 1, "Resources": [one] })
 }
 
-fn config(base: &str) -> Value {
+fn service_provider_config(base: &str) -> Value {
     let (yes, no) = (json!({ "supported": true }), json!({ "supported": false }));
     json!({
         "schemas": [CONFIG],
@@ -62,7 +61,7 @@ fn config(base: &str) -> Value {
         "authenticationSchemes": [{
             "type": "oauthbearertoken",
             "name": "SCIM token",
-            "description": "The token that the identity provider was given, as a bearer token",
+            "description": "The SCIM token of the identity provider, as a bearer token",
         }],
         "meta": { "resourceType": "ServiceProviderConfig", "location": format!("{base}/ServiceProviderConfig") },
     })
@@ -79,7 +78,7 @@ fn user_type(base: &str) -> Value {
     })
 }
 
-/// Returns the attributes that are kept (RFC 7643 section 7).
+/// Returns the schema of the stored attributes (RFC 7643 section 7).
 fn user_schema(base: &str) -> Value {
     let text = |name: &str, description: &str| attribute(name, "string", description, json!({}));
     let unique = json!({ "required": true, "uniqueness": "server" });
@@ -89,8 +88,8 @@ fn user_schema(base: &str) -> Value {
     ] });
     let addresses = json!({ "multiValued": true, "subAttributes": [
         text("value", "The address"),
-        text("type", "What it is used for"),
-        attribute("primary", "boolean", "Whether it is the one to write to", json!({})),
+        text("type", "The purpose of the address"),
+        attribute("primary", "boolean", "Whether it is the primary address", json!({})),
     ] });
     json!({
         "schemas": [SCHEMA_OF_SCHEMAS],
@@ -98,19 +97,19 @@ fn user_schema(base: &str) -> Value {
         "name": "User",
         "description": "A user of the directory",
         "attributes": [
-            attribute("userName", "string", "What the user signs in by, unique in the directory", unique),
-            attribute("externalId", "string", "What the directory calls the user", json!({ "caseExact": true })),
+            attribute("userName", "string", "The name with which the user signs in, unique in the directory", unique),
+            attribute("externalId", "string", "The directory's identifier of the user", json!({ "caseExact": true })),
             attribute("name", "complex", "The parts of the user's name", parts),
-            text("displayName", "The name to show"),
+            text("displayName", "The display name"),
             attribute("active", "boolean", "Whether the user may sign in", json!({})),
-            attribute("emails", "complex", "Mail addresses, of which the primary one is kept", addresses),
+            attribute("emails", "complex", "Mail addresses, of which only the primary one is stored", addresses),
         ],
         "meta": { "resourceType": "Schema", "location": format!("{base}/Schemas/{SCHEMA}") },
     })
 }
 
-/// Returns an attribute that is as most are, but for what `but` says.
-fn attribute(name: &str, ty: &str, description: &str, but: Value) -> Value {
+/// Returns the definition of an attribute: the most common characteristics, overridden by `overrides`.
+fn attribute(name: &str, ty: &str, description: &str, overrides: Value) -> Value {
     let mut attribute = json!({
         "name": name,
         "type": ty,
@@ -122,8 +121,8 @@ fn attribute(name: &str, ty: &str, description: &str, but: Value) -> Value {
         "returned": "default",
         "uniqueness": "none",
     });
-    if let (Value::Object(attribute), Value::Object(but)) = (&mut attribute, but) {
-        attribute.extend(but);
+    if let (Value::Object(attribute), Value::Object(overrides)) = (&mut attribute, overrides) {
+        attribute.extend(overrides);
     }
     attribute
 }
@@ -133,16 +132,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_says_of_itself_is_where_it_says_it_is() {
-        let at =
-            |path: &str| About::find(path).unwrap_or_else(|| panic!("{path}")).written("https://api.test/scim/v2/a");
+    fn every_discovery_document_is_at_its_location() {
+        let at = |path: &str| {
+            Discovery::find(path).unwrap_or_else(|| panic!("{path}")).to_json("https://api.test/scim/v2/a")
+        };
         for path in ["ServiceProviderConfig", "ResourceTypes/User", &format!("Schemas/{SCHEMA}")] {
             assert_eq!(at(path)["meta"]["location"], format!("https://api.test/scim/v2/a/{path}"));
         }
         assert_eq!(at("ResourceTypes")["Resources"][0], at("ResourceTypes/User"));
         assert_eq!(at("Schemas")["Resources"][0], at(&format!("Schemas/{SCHEMA}")));
         for other in ["", "Schemas/", "Schemas/User", "ResourceTypes/Group", "ServiceProviderConfig/", "Me", "Bulk"] {
-            assert_eq!(About::find(other), None, "{other}");
+            assert_eq!(Discovery::find(other), None, "{other}");
         }
     }
 }
