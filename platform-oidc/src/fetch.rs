@@ -67,8 +67,8 @@ impl HttpFetch {
     }
 
     /// As [`HttpFetch::new`], for URLs that tenants configure: connects only to addresses of the public network, and
-    /// fails when a name also has another address. The check is made for each connection, on the address that is
-    /// connected to.
+    /// fails when a name also resolves to any other address. The check is made for each connection, on the address that
+    /// is connected to.
     ///
     /// # Errors
     /// As [`HttpFetch::new`].

@@ -17,7 +17,7 @@ use crate::{
 
 /// The maximum lifetime of an access token; our choice: 30 days.
 pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The `typ` of an access token (RFC 9068 section 2.1). No other token of this issuer has it.
+/// The `typ` of an access token (RFC 9068 section 2.1), unique among the tokens of this issuer.
 pub const ACCESS_TOKEN_TYPE: &str = "at+jwt";
 /// The audience of tokens that are sent with events to webhooks. No access token may have it.
 pub const WEBHOOK_AUDIENCE: &str = "customer";

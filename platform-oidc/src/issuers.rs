@@ -1,4 +1,4 @@
-//! TenantIssuers that tenants configure: fetched on demand, within the limits of each tenant, and only from the public
+//! Issuers that tenants configure: fetched on demand, within the limits of each tenant, and only from the public
 //! network unless the operator allows others.
 
 use std::{fmt, sync::Arc};
@@ -28,9 +28,9 @@ pub(crate) struct TenantIssuers {
     fetch: Arc<dyn Fetch>,
     options: DiscoveryOptions,
     clock: Arc<dyn Clock>,
-    /// TenantIssuers whose keys have been fetched.
+    /// Issuers whose keys have been fetched.
     with_keys: Cache<String, TrustedIssuer, Weight>,
-    /// TenantIssuers whose keys could not be fetched yet. A separate cache, so that names of nonexistent issuers evict no
+    /// Issuers whose keys have not been fetched yet. A separate cache, so that names of nonexistent issuers evict no
     /// keys.
     without_keys: Cache<String, TrustedIssuer>,
     limits: Arc<FetchLimits>,

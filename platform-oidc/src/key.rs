@@ -355,8 +355,8 @@ impl fmt::Debug for SigningKey {
 /// Returns whether a modulus has the fingerprint of the ROCA generator: its residue modulo each small prime is a power
 /// of 65537.
 ///
-/// Uses the published fingerprint (Nemec et al., 2017) over the primes below 168, which all such keys share. A strong
-/// key has it with a probability below one in 2^27.
+/// Uses the published fingerprint (Nemec et al., 2017) over the primes below 168, which all such keys share. The
+/// probability that another key has the fingerprint is below one in 2^27.
 fn is_roca(n: &[u8]) -> bool {
     const PRIMES: [u32; 38] = [
         3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107,

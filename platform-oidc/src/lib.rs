@@ -1,7 +1,7 @@
 //! Bearer tokens: the server's own OIDC issuer, the issuers that its operator trusts, and one verifier for both.
 //!
 //! `platform-core` has no tokens, no cryptography in C and no async runtime. This crate adds all three, and REST, gRPC
-//! and the server share it: [`Verifier::verify`] authenticates a bearer token and returns the uid that it stands for.
+//! and the server share it: [`Verifier::verify`] authenticates a bearer token and returns the uid of its identity.
 //!
 //! ```
 //! # use std::{sync::Arc, time::Duration};

@@ -46,10 +46,10 @@ mod tests {
 
     #[test]
     fn an_issuer_must_be_a_plain_https_url() {
-        for good in ["https://a", "https://a.example", "https://a.example:8443/path/", "https://[::1]:8443"] {
-            assert_eq!(check_issuer(good, false), Ok(()), "{good}");
+        for valid in ["https://a", "https://a.example", "https://a.example:8443/path/", "https://[::1]:8443"] {
+            assert_eq!(check_issuer(valid, false), Ok(()), "{valid}");
         }
-        for bad in [
+        for invalid in [
             "",
             "a.example",
             "//a.example",
@@ -71,7 +71,7 @@ mod tests {
             "https://\u{ff41}.example",
             &format!("https://a.example/{}", "x".repeat(MAX_URL)),
         ] {
-            assert!(check_issuer(bad, false).is_err(), "{bad:?}");
+            assert!(check_issuer(invalid, false).is_err(), "{invalid:?}");
         }
         assert_eq!(check_issuer("http://127.0.0.1:8080", true), Ok(()));
         assert_eq!(check("https://a.example/keys?version=1", false), Ok(()));

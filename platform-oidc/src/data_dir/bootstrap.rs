@@ -17,7 +17,7 @@ const FILE: &str = "bootstrap.json";
 #[serde(deny_unknown_fields)]
 pub struct Bootstrap {
     version: u32,
-    /// The root organisation.
+    /// The root organization.
     pub organization: Uid,
     /// The operator's identity. Our choice: a uid of one segment, because an identity below a group reaches no further
     /// than that group, and the operator manages all groups.

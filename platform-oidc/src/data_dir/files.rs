@@ -28,9 +28,9 @@ pub(super) fn read_or_create<T: Serialize + DeserializeOwned>(
         return Ok(contents);
     }
     create_directory(directory(path))?;
-    let made = make()?;
-    match write_temporary(path, &made)?.persist_noclobber(path) {
-        Ok(_) => sync_directory(path).map(|()| made),
+    let contents = make()?;
+    match write_temporary(path, &contents)?.persist_noclobber(path) {
+        Ok(_) => sync_directory(path).map(|()| contents),
         // Another process was first. Sync the directory before its file is used: it may not survive a power failure
         // yet.
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
