@@ -187,17 +187,17 @@ impl TrustedIssuer {
         selector: KeySelector<'_>,
         acquire: &(dyn Fn() -> Result<FetchPermit, TokenError> + Sync),
     ) -> Result<(Arc<VerifyingKey>, u64), TokenError> {
-        if let Some(found) = self.fresh_snapshot(acquire).and_then(|snapshot| snapshot.find(selector)) {
+        if let Some(found) = self.usable_snapshot(acquire).and_then(|snapshot| snapshot.find(selector)) {
             return Ok(found);
         }
         self.fetch_when_due(acquire).await?;
-        let snapshot = self.fresh_snapshot(acquire).ok_or(TokenError::Unavailable)?;
+        let snapshot = self.usable_snapshot(acquire).ok_or(TokenError::Unavailable)?;
         snapshot.find(selector).ok_or(TokenError::Key)
     }
 
     /// Returns the generation, which changes when a key is removed; `None` when the keys are older than `max_stale`.
     pub(crate) fn generation(&self) -> Option<u64> {
-        self.fresh_snapshot(&|| Ok(FetchPermit::Operator)).map(|snapshot| snapshot.generation)
+        self.usable_snapshot(&|| Ok(FetchPermit::Operator)).map(|snapshot| snapshot.generation)
     }
 
     /// Returns the approximate size of the keys in bytes; `None` before the first fetch.
@@ -207,12 +207,13 @@ impl TrustedIssuer {
 
     /// Returns the keys unless they are older than `max_stale`. When they are older than `max_age`, also spawns a task
     /// that refreshes them.
-    fn fresh_snapshot(&self, acquire: &(dyn Fn() -> Result<FetchPermit, TokenError> + Sync)) -> Option<Arc<Snapshot>> {
+    fn usable_snapshot(&self, acquire: &(dyn Fn() -> Result<FetchPermit, TokenError> + Sync)) -> Option<Arc<Snapshot>> {
         let inner = &self.0;
         let snapshot = inner.snapshot.load_full()?;
         let now = inner.clock.now();
         if is_older(snapshot.fetched, now, inner.options.max_age)
             && inner.is_due(now)
+            // Does not wait: while a fetch is in progress, the cached keys stay in use.
             && let Ok(fetch_lock) = Arc::clone(&inner.fetch_lock).try_lock_owned()
             && let Ok(permit) = acquire()
         {
@@ -248,8 +249,10 @@ impl Inner {
         }
     }
 
+    /// Fetches the keys and logs failures. Releases the lock and the permit at the end.
     async fn run_fetch(self: Arc<Self>, fetch_lock: tokio::sync::OwnedMutexGuard<()>, mut permit: FetchPermit) {
         let now = self.clock.now();
+        // Checked again under the lock: another task may have fetched since `usable_snapshot` checked.
         if self.is_due(now) {
             self.last_attempt.store(now.millis(), Ordering::Relaxed);
             match self.fetch_keys(&mut permit).await {
@@ -286,6 +289,7 @@ impl Inner {
         let bytes = key_set.len() as u64;
         let keys =
             KeySet::parse(&key_set).map_err(|source| DiscoveryError::KeySet { issuer: self.url.clone(), source })?;
+        // Adding keys does not change the generation, so that cached tokens stay valid.
         let generation = match self.snapshot.load_full() {
             Some(old) => old.generation + u64::from(!keys.contains_all(&old.keys)),
             None => 0,

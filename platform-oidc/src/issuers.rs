@@ -77,6 +77,7 @@ impl TenantIssuers {
             || TrustedIssuer::new(url, self.options.clone(), Arc::clone(&self.fetch), Arc::clone(&self.clock));
         let issuer = self.without_keys.get_or_insert_with(url, new_issuer).map_err(|_| TokenError::Issuer)?;
         let found = issuer.key_with_permit(selector, &acquire).await;
+        // Also when no key matched: the issuer has been fetched and belongs to the other cache.
         if issuer.bytes().is_some() {
             self.with_keys.insert(url.to_owned(), issuer);
             self.without_keys.remove(url);

@@ -100,6 +100,7 @@ impl KeySet {
     pub fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<&Arc<VerifyingKey>> {
         match (kid, self.keys.as_slice()) {
             (Some(_), keys) => keys.iter().find(|key| key.kid() == kid && key.algorithm() == algorithm),
+            // `Jws::verify` rejects a key of another algorithm.
             (None, [key]) => Some(key),
             (None, _) => None,
         }

@@ -96,6 +96,7 @@ impl VerifyingKey {
     fn rsa_with(algorithm: Algorithm, kid: Option<String>, n: &[u8], e: &[u8]) -> Result<Self, UnusableKey> {
         let is_odd = |number: &[u8]| number.last().is_some_and(|byte| byte & 1 == 1);
         let exponent = e.iter().fold(0u64, |number, byte| (number << 8) | u64::from(*byte));
+        // Leading zeros are rejected, so that a key has only one encoding and thumbprint.
         if !is_odd(n) || !is_odd(e) || e.len() > 4 || exponent < 3 || e.first() == Some(&0) {
             return Err(UnusableKey("not an RSA public key"));
         }

@@ -51,7 +51,8 @@ pub struct VerifierOptions {
     pub trusted: Vec<TrustedIssuer>,
     /// The audiences of this service; a token must have one of them.
     pub audiences: Vec<String>,
-    /// The capacity of the cache of verified tokens, in bytes (approximate); default [`VerifierOptions::CACHE_BYTES`].
+    /// The capacity of the cache of verified tokens, in bytes (approximate). [`VerifierOptions::CACHE_BYTES`] is a
+    /// good value.
     pub cache_bytes: u64,
 }
 
@@ -179,6 +180,8 @@ impl Verifier {
         let own = issuer.is_none();
         check_typ(jws.typ.as_deref(), own)?;
         let principal = if own { own_principal(&claims)? } else { person_uid(&claims.issuer, &claims.subject) };
+        // Stores the generation in which the key was found: if the key has been removed since, the entry is already
+        // stale.
         let cached = CachedToken {
             valid_from: claims.valid_from(),
             valid_until: claims.valid_until(),
@@ -222,6 +225,7 @@ impl Verifier {
             (Some(index), _) => self.trusted.get(index).and_then(TrustedIssuer::generation),
             (None, own) => own.as_ref().map(|own| own.generation()),
         };
+        // The current generation is `None` when the keys are too old, which matches no entry.
         let is_valid = (cached.valid_from..cached.valid_until).contains(&now) && generation == Some(cached.generation);
         if !is_valid {
             self.cache.remove(fingerprint);

@@ -46,8 +46,8 @@ impl Sts {
     /// the error for a nonexistent identity is the same as for one that the token does not match.
     pub(super) async fn prove(&self, credential: &str, request: &Exchange) -> Result<Proof> {
         if is_signed_request(credential) {
-            let why = "AWS identities cannot be assumed by token exchange: this requires a call to AWS, which this server \
-                       does not make";
+            let why = "AWS identities cannot be assumed by token exchange: this requires a call to AWS, which this \
+                       server does not make";
             return Err(Error::new(Code::Unimplemented, why));
         }
         let jws = Jws::parse(credential).map_err(token_error)?;
@@ -176,6 +176,7 @@ impl Sts {
             return Err(not_authorized());
         }
         check_typ(jws.typ.as_deref(), false).map_err(proof_error)?;
+        // Only now: all checks that need no key come before a fetch of keys.
         self.check_signature(jws, &*self.key_of(uid.root(), issuer, jws).await?)?;
 
         let user = self.directory_entry(&provider, oidc, claims).await?;

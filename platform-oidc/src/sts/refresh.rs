@@ -101,6 +101,8 @@ impl Sts {
         let proof = Proof { caller, identity, act: state.act, profile: state.profile, expires, refreshable: true };
         let grant = self.grant(&proof, &request.audiences, &request.narrow).await?;
 
+        // Renewed last, so that a request that fails earlier does not use up the refresh token. Of concurrent requests
+        // with one token at most one succeeds here.
         let next = Token { secret: self.random_secret(), ..token };
         self.platform.renew_sign_in(&presented, &next.family, &next.secret).await?;
         if let Err(error) = self.platform.saw(&proof.identity).await {

@@ -304,8 +304,8 @@ impl State {
     }
 }
 
-/// Returns whether these powers control an identity: its updaters can change who acts as it, if nothing is bound to it.
-/// Whoever trusts its tokens trusts them.
+/// Returns whether these powers control an identity: if nothing is bound to it, its updaters decide who acts as it. An
+/// identity that trusts its tokens also trusts its updaters.
 fn manages(all: &Powers, identity: &str) -> bool {
     let update = Set::of(["CAP_IAM_IDENTITY_UPDATE"]);
     parent(identity).is_some_and(|limit| update.minus(all.at(limit)).is_empty())

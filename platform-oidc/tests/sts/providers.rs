@@ -98,7 +98,7 @@ async fn a_person_of_a_provider_has_its_default_role_and_the_mapped_roles_of_the
     assert_eq!(may_create().await, Err(Code::AlreadyExists), "allowed again, and the name is taken");
     fixture.platform.delete::<ExternalGroupRoleMapping>(&fixture.operator, &ops.uid).await.unwrap();
     assert_eq!(may_create().await, Err(Code::PermissionDenied));
-    // Changing the issuer invalidates the sessions of the previous one.
+    // While another issuer is configured, the sessions of the previous one are invalid.
     let mut provider = fixture.platform.get::<IdentityProvider>(&fixture.operator, &tenant.provider).await.unwrap();
     provider.oidc.as_mut().unwrap().issuer = "https://elsewhere.example".to_owned();
     fixture.platform.update(&fixture.operator, &tenant.provider, &provider, "oidc.issuer").await.unwrap();
