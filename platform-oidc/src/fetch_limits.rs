@@ -188,7 +188,7 @@ impl FetchPermit {
             // The host was not asked.
             Some(FetchError::Refused) => {}
             Some(FetchError::TimedOut | FetchError::Transport(_)) => {
-                limits.record_failure(tenant, host, FAILURE_THRESHOLD)
+                limits.record_failure(tenant, host, FAILURE_THRESHOLD);
             }
             _ => limits.record_failure(tenant, host, 1),
         }

@@ -60,7 +60,7 @@ pub struct AccessToken<'a> {
     pub audiences: &'a [&'a str],
     /// The lifetime, from 1 second to [`MAX_TTL`], truncated to whole seconds.
     pub ttl: Duration,
-    /// Further claims, such as `act`, `cap` and `email`.
+    /// Additional claims, such as `act`, `cap` and `email`.
     pub claims: Map<String, Value>,
 }
 

@@ -186,15 +186,15 @@ impl State {
     }
 
     /// Returns the powers of all identities that the coalition can act as.
-    pub fn powers(&self, of: &Credentials) -> Powers {
+    pub fn powers(&self, credentials: &Credentials) -> Powers {
         let mut all = Powers::default();
         let mut identities: BTreeSet<String> =
-            of.persons.iter().map(|subject| person_uid(TRUSTED, subject).to_string()).collect();
-        identities.extend(of.issued.iter().cloned());
+            credentials.persons.iter().map(|subject| person_uid(TRUSTED, subject).to_string()).collect();
+        identities.extend(credentials.issued.iter().cloned());
         for provider in self.all("IdentityProvider") {
-            self.add_sign_in(of, provider, &mut identities, &mut all);
+            self.add_sign_in(credentials, provider, &mut identities, &mut all);
         }
-        for (identity, narrowed) in &of.stolen {
+        for (identity, narrowed) in &credentials.stolen {
             all.grant_all(self.bound(identity).and(narrowed));
         }
         for identity in self.service_identities() {
@@ -209,8 +209,9 @@ impl State {
             }
             counted.clone_from(&identities);
             let managed = named.iter().filter(|uid| manages(&all, uid)).map(|uid| (*uid).to_owned());
-            let vouching: BTreeSet<_> = identities.iter().cloned().chain(managed).collect();
-            let more = self.all("Identity").iter().filter(|identity| self.can_assume(of, identity, &vouching));
+            let controlled: BTreeSet<_> = identities.iter().cloned().chain(managed).collect();
+            let more =
+                self.all("Identity").iter().filter(|identity| self.can_assume(credentials, identity, &controlled));
             let more: Vec<_> = more.map(|identity| text(identity, "uid").to_owned()).collect();
             identities.extend(more);
             if identities.len() == counted.len() {
@@ -240,13 +241,13 @@ impl State {
 
     /// Returns whether the coalition can act as an identity of a group. It is assumed to satisfy every condition of a
     /// claim match other than issuer and subject.
-    fn can_assume(&self, of: &Credentials, identity: &Value, vouching: &BTreeSet<String>) -> bool {
+    fn can_assume(&self, credentials: &Credentials, identity: &Value, controlled: &BTreeSet<String>) -> bool {
         if parent(text(identity, "uid")).is_none() {
             return false;
         }
         if let Some(keys) = identity.get("staticKeys") {
             let until = Timestamp::parse(text(keys, "expirationTime")).unwrap().millis();
-            return text(keys, "issuerKeys") == of.keys && self.now < until;
+            return text(keys, "issuerKeys") == credentials.keys && self.now < until;
         }
         let Some(wanted) = identity.get("claimMatch") else { return false };
         // Every pattern that these walks use matches everything.
@@ -255,13 +256,19 @@ impl State {
         let from = |issuer: &str| is_match("issuer", "issuerPattern", issuer);
         let named = |subject: &str| is_match("subject", "subjectPattern", subject);
         from(EVIL)
-            || (from(TRUSTED) && of.persons.iter().any(|subject| named(subject)))
+            || (from(TRUSTED) && credentials.persons.iter().any(|subject| named(subject)))
             || (from(SSO) && named(SUBJECT))
-            || (from(OWN) && vouching.iter().any(|uid| named(uid)))
+            || (from(OWN) && controlled.iter().any(|uid| named(uid)))
     }
 
     /// Adds the powers that a provider grants to the coalition, and the identities that it can sign in as.
-    fn add_sign_in(&self, of: &Credentials, provider: &Value, identities: &mut BTreeSet<String>, all: &mut Powers) {
+    fn add_sign_in(
+        &self,
+        credentials: &Credentials,
+        provider: &Value,
+        identities: &mut BTreeSet<String>,
+        all: &mut Powers,
+    ) {
         let (uid, oidc) = (text(provider, "uid"), &provider["oidc"]);
         let (issuer, claim) = (text(oidc, "issuer"), text(oidc, "groupsClaim"));
         let evil = match issuer {
@@ -271,7 +278,7 @@ impl State {
         };
         let enabled = provider["scim"]["enabled"] == true;
         let controls_directory =
-            of.scim.iter().any(|token| self.scim[uid].contains(&hex::encode(Sha256::digest(token))));
+            credentials.scim.iter().any(|token| self.scim[uid].contains(&hex::encode(Sha256::digest(token))));
         let mut users = self.all("DirectoryUser").iter().filter(|user| parent(text(user, "uid")) == Some(uid));
         let is_admitted = match enabled {
             true if controls_directory => true,
@@ -297,7 +304,7 @@ impl State {
         all.grant(parent(uid).unwrap(), self.role(text(provider, "defaultRole")));
         for mapping in self.all("ExternalGroupRoleMapping").iter().filter(|map| parent(text(map, "uid")) == Some(uid)) {
             let named = text(mapping, "externalGroupId");
-            if !claim.is_empty() && (evil || of.groups.get(claim) == Some(&named)) {
+            if !claim.is_empty() && (evil || credentials.groups.get(claim) == Some(&named)) {
                 all.grant(text(mapping, "scope"), self.role(text(mapping, "roleUid")));
             }
         }
