@@ -1,4 +1,4 @@
-//! The verifier as what the platform's transports ask: from a token to a caller.
+//! Implements the [`Authenticator`] that the platform's transports call, with the verifier.
 
 use async_trait::async_trait;
 use platform_core::{

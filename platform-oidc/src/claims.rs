@@ -1,18 +1,19 @@
-//! What a token claims, read strictly.
+//! Strict parsing of a token's claims.
 
 use platform_core::{clock::Clock, timestamp::Timestamp};
 use serde_json::{Map, Value};
 
 use crate::{error::TokenError, json};
 
-/// How far the clocks of an issuer and of this server may lie apart (`docs/api.md`).
+/// The tolerated clock difference between an issuer and this server (`docs/api.md`).
 pub(crate) const LEEWAY_MILLIS: i64 = 60_000;
-/// The longest subject, in bytes. OpenID Connect has 255; some issuers put whole branch names in it. Our choice.
+/// The maximum length of a subject, in bytes. OpenID Connect allows 255; some issuers put whole branch names in it. Our
+/// choice.
 const MAX_SUBJECT: usize = 1024;
-/// The longest e-mail address, in bytes (RFC 5321 section 4.5.3.1, with the `@`).
+/// The maximum length of an e-mail address, in bytes (RFC 5321 section 4.5.3.1, with the `@`).
 const MAX_EMAIL: usize = 320;
 
-/// A token's claims, of the right types. Whether they hold is for [`Claims::check`] to say.
+/// A token's claims, parsed and of the right types. [`Claims::check`] validates them.
 pub(crate) struct Claims {
     pub(crate) issuer: String,
     pub(crate) subject: String,
@@ -26,21 +27,22 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Reads claims (RFC 7519 section 4.1). `iss`, `sub`, `aud` and `exp` are required.
+    /// Parses claims (RFC 7519 section 4.1). `iss`, `sub`, `aud` and `exp` are required.
     ///
-    /// Times are whole seconds from 1970 to 9999: a fraction, an exponent or a string is none (our choice, since
-    /// readers differ about them). An address without `email_verified: true`, the boolean, is not verified.
+    /// Times must be whole seconds from 1970 to 9999; a fraction, an exponent or a string is rejected (our choice,
+    /// since parsers differ about them). An e-mail address counts as verified only with `email_verified: true`, the
+    /// boolean.
     ///
     /// # Errors
     /// [`TokenError::Malformed`], [`TokenError::Claim`].
     pub(crate) fn parse(payload: &[u8]) -> Result<Self, TokenError> {
         let all = json::object(payload)
             .ok_or(TokenError::Malformed("the claims must be a JSON object without duplicate keys"))?;
-        let email = all.get("email").and_then(Value::as_str).filter(|email| is_plain(email, MAX_EMAIL));
+        let email = all.get("email").and_then(Value::as_str).filter(|email| is_bounded_text(email, MAX_EMAIL));
         Ok(Self {
             issuer: required(&all, "iss")?.to_owned(),
             subject: Some(required(&all, "sub")?)
-                .filter(|subject| is_plain(subject, MAX_SUBJECT))
+                .filter(|subject| is_bounded_text(subject, MAX_SUBJECT))
                 .ok_or(TokenError::Claim("sub"))?
                 .to_owned(),
             audiences: audiences(&all).ok_or(TokenError::Claim("aud"))?,
@@ -53,39 +55,39 @@ impl Claims {
         })
     }
 
-    /// Checks that the token is good now and for one of these audiences; one in common is enough.
+    /// Checks that the token is valid now and has at least one of these audiences.
     ///
     /// # Errors
     /// [`TokenError::Expired`], [`TokenError::NotYetValid`], [`TokenError::Audience`].
     pub(crate) fn check(&self, clock: &dyn Clock, audiences: &[String]) -> Result<(), TokenError> {
         self.check_times(clock)?;
-        let ours = self.audiences.iter().any(|audience| audiences.contains(audience));
-        if ours { Ok(()) } else { Err(TokenError::Audience) }
+        let shared = self.audiences.iter().any(|audience| audiences.contains(audience));
+        if shared { Ok(()) } else { Err(TokenError::Audience) }
     }
 
-    /// Checks that the token is good now.
+    /// Checks that the token is valid now.
     ///
     /// # Errors
     /// [`TokenError::Expired`], [`TokenError::NotYetValid`].
     pub(crate) fn check_times(&self, clock: &dyn Clock) -> Result<(), TokenError> {
         let now = clock.now();
-        if now >= self.good_until() {
+        if now >= self.valid_until() {
             return Err(TokenError::Expired);
         }
-        if now < self.good_from() {
+        if now < self.valid_from() {
             return Err(TokenError::NotYetValid);
         }
         Ok(())
     }
 
-    /// Returns the first moment at which the token is good, leeway included.
-    pub(crate) fn good_from(&self) -> Timestamp {
+    /// Returns the first instant at which the token is valid, leeway included.
+    pub(crate) fn valid_from(&self) -> Timestamp {
         let from = self.issued.max(self.not_before).unwrap_or(Timestamp::MIN);
         from.plus_millis(-LEEWAY_MILLIS)
     }
 
-    /// Returns the first moment at which the token is good no more, leeway included.
-    pub(crate) fn good_until(&self) -> Timestamp {
+    /// Returns the first instant at which the token is no longer valid, leeway included.
+    pub(crate) fn valid_until(&self) -> Timestamp {
         self.expires.plus_millis(LEEWAY_MILLIS)
     }
 }
@@ -94,8 +96,8 @@ fn required<'a>(all: &'a Map<String, Value>, name: &'static str) -> Result<&'a s
     all.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).ok_or(TokenError::Claim(name))
 }
 
-/// Tells whether a text is short enough and free of control characters.
-pub(crate) fn is_plain(text: &str, max: usize) -> bool {
+/// Returns whether a text has at most `max` bytes and no control characters.
+pub(crate) fn is_bounded_text(text: &str, max: usize) -> bool {
     text.len() <= max && !text.contains(char::is_control)
 }
 
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_another_type_is_no_claim() {
+    fn claims_of_the_wrong_type_are_rejected() {
         for (name, values) in [
             ("iss", vec![json!(null), json!(""), json!(1), json!(["https://a"])]),
             ("sub", vec![json!(null), json!(""), json!(1), json!("a\0b"), json!("a\nb"), json!("x".repeat(1025))]),
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn times_hold_to_the_minute_of_leeway_and_no_further() {
+    fn times_have_exactly_one_minute_of_leeway() {
         let check = |changes, millis| parse(changes).unwrap().check(&At(millis), &["api".to_owned()]);
         let expiring = || json!({"exp": 2000});
         assert_eq!(check(expiring(), 2_059_999), Ok(()));
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn one_audience_in_common_is_enough_and_nothing_less() {
+    fn one_common_audience_is_required_and_sufficient() {
         let check = |audience, ours: &[&str]| {
             let ours: Vec<String> = ours.iter().map(|audience| (*audience).to_owned()).collect();
             parse(json!({"aud": audience})).unwrap().check(&At(0), &ours).is_ok()
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_verified_by_the_boolean_alone() {
+    fn only_the_boolean_true_verifies_an_email_address() {
         let verified = |value| parse(json!({"email": "a@b", "email_verified": value})).unwrap().email_verified;
         assert!(verified(json!(true)));
         for value in [json!("true"), json!(1), json!(false), json!(null), json!([true])] {

@@ -1,8 +1,8 @@
-//! The server's own secrets and names, kept as small files in a directory.
+//! The server's own secrets and uids, stored as small files in a directory.
 //!
-//! Several processes may start on one directory at the same moment: a file appears whole or not at all, the first
-//! process to finish wins, and the others read what it wrote. Nothing here needs the store, so that a token can be
-//! made while a server runs.
+//! Several processes may start on one directory at the same time: a file is created atomically, the first process to
+//! finish wins, and the others read its file. The store is not needed, so a token can be issued while a server is
+//! running.
 
 mod bootstrap;
 mod files;
@@ -10,44 +10,44 @@ mod keys;
 
 pub use self::{
     bootstrap::Bootstrap,
-    keys::{Keys, KeysStamp, PAGE_TOKEN_KEY_KEPT, SIGNING_KEY_KEPT, SecretKey},
+    keys::{Keys, KeysStamp, PAGE_TOKEN_KEY_RETENTION, SIGNING_KEY_RETENTION, SecretKey},
 };
 
 use std::{io, path::PathBuf};
 
 use crate::key::UnusableKey;
 
-/// Says what is wrong with the data directory; for the operator, so paths are named and contents are not.
+/// An error in the data directory. Meant for the operator: messages name paths and never quote contents.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataDirError {
-    /// The operating system refused.
+    /// A file system operation failed.
     #[error("cannot {action} `{}`: {source}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         action: &'static str,
-        /// With which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// A file with secrets is open to others than its owner.
-    #[error("`{}` can be read by others (mode {mode:03o}); take that away with: chmod 600 {}", path.display(), path.display())]
+    /// A file with secrets is accessible to users other than its owner.
+    #[error("`{}` is accessible to other users (mode {mode:03o}); fix it with: chmod 600 {}", path.display(), path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
     },
-    /// A file's contents are not what this version writes.
+    /// A file is not valid in this version.
     #[error("`{}` cannot be used: {reason}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong, without quoting it.
+        /// The reason, which does not quote the contents.
         reason: &'static str,
     },
-    /// A key could not be made.
+    /// A key could not be generated or used.
     #[error(transparent)]
     Key(#[from] UnusableKey),
 }

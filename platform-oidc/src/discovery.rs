@@ -1,8 +1,8 @@
-//! The keys of an issuer that the operator trusts: discovered, fetched, kept, and fetched again.
+//! Discovers, fetches, caches and refreshes the keys of an issuer.
 //!
-//! What an issuer publishes decides who is believed, and anybody can make the server look at it by sending a token
-//! with a `kid` that nobody knows. So fetches are few, bounded and shared: however many tokens come, the documents are
-//! fetched at most once an interval, by a task that goes on when the request that began it goes away.
+//! The keys decide which tokens are accepted, and anybody can trigger a fetch by sending a token with an unknown `kid`.
+//! Fetches are therefore rate-limited, bounded and shared: however many tokens arrive, the documents are fetched at
+//! most once per interval, by a task that continues when the request that started it is canceled.
 
 use std::{
     fmt,
@@ -20,20 +20,20 @@ use serde_json::Value;
 use crate::{
     error::TokenError,
     fetch::{Fetch, FetchError},
+    fetch_limits::FetchPermit,
     json,
     jwks::{InvalidKeySet, KeySet, MAX_KEY_SET},
     jws::Algorithm,
     key::VerifyingKey,
-    shares::Turn,
     url::{self, InvalidIssuer},
 };
 
-/// The longest discovery document that is read, in bytes; our choice.
+/// The maximum length of a discovery document, in bytes; our choice.
 const MAX_DOCUMENT: usize = 64 * 1024;
 
-/// An issuer whose tokens are believed. Clones share the keys.
+/// An issuer whose tokens are accepted. Clones share the keys.
 ///
-/// Only the operator may name one: its URLs are fetched wherever they lead, private networks included.
+/// Only the operator may configure one: its URLs are fetched wherever they lead, private networks included.
 #[derive(Clone)]
 pub struct TrustedIssuer(Arc<Inner>);
 
@@ -43,45 +43,46 @@ struct Inner {
     fetch: Arc<dyn Fetch>,
     clock: Arc<dyn Clock>,
     snapshot: ArcSwapOption<Snapshot>,
-    /// When the last fetch began, in milliseconds; `NEVER` before the first.
-    attempted: AtomicI64,
-    /// Held by the task that fetches.
-    flight: Arc<tokio::sync::Mutex<()>>,
+    /// The start of the last fetch, in milliseconds; `NEVER` before the first.
+    last_attempt: AtomicI64,
+    /// Locked by the task that fetches (single flight).
+    fetch_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 const NEVER: i64 = i64::MIN;
 
-/// What the issuer published, and when it did. The generation changes whenever a key goes away.
+/// A fetched key set and the time of the fetch. The generation changes whenever a key is removed, which invalidates
+/// cached tokens.
 struct Snapshot {
     keys: KeySet,
     fetched: Timestamp,
     generation: u64,
-    /// The length of the document.
+    /// The length of the key set document.
     bytes: u64,
 }
 
-/// Which key a token asks for.
+/// Selects the key of an issuer that verifies a token.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct KeySelector<'a> {
     /// The header's `kid`.
     pub(crate) kid: Option<&'a str>,
     /// The header's `alg`.
     pub(crate) algorithm: Algorithm,
 }
 
-/// How an issuer's keys are kept.
+/// How an issuer's keys are fetched and cached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoveryOptions {
-    /// Whether the issuer may be reached over `http`, which anybody on the way can forge; default `false`. Its key
-    /// set may then be too.
+    /// Whether the issuer may use `http`, which anybody on the network path can forge; default `false`. The key set of
+    /// an `http` issuer may then use `http` too.
     pub allow_http: bool,
-    /// After how long the keys are fetched again, and so how long a key that the issuer withdrew is still believed
-    /// when all goes well; default an hour.
+    /// The age at which the keys are refreshed, and so the time for which a withdrawn key is still accepted when
+    /// refreshing works; default one hour.
     pub max_age: Duration,
-    /// How long the keys are used when fetching them again fails; default a day. After that no token of the issuer
-    /// is believed.
+    /// The age up to which the keys are used when refreshing them fails; default one day. After that no token of the
+    /// issuer is accepted.
     pub max_stale: Duration,
-    /// The shortest time from the beginning of one fetch to the next, whatever tokens ask for; default 30 seconds.
+    /// The minimum time between the starts of two fetches, whatever keys tokens ask for; default 30 seconds.
     pub min_interval: Duration,
 }
 
@@ -96,7 +97,7 @@ impl Default for DiscoveryOptions {
     }
 }
 
-/// Says why an issuer's keys could not be had; for the operator's log.
+/// The reason why an issuer's keys could not be fetched; for the operator's log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiscoveryError {
@@ -107,19 +108,19 @@ pub enum DiscoveryError {
         issuer: String,
         /// `discovery document` or `key set`.
         document: &'static str,
-        /// Why not.
+        /// The cause.
         source: FetchError,
     },
-    /// The discovery document is not usable.
-    #[error("the discovery document of issuer {issuer} is not usable: {reason}")]
+    /// The discovery document is invalid.
+    #[error("the discovery document of issuer {issuer} is invalid: {reason}")]
     Document {
         /// The issuer.
         issuer: String,
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The key set is not usable.
-    #[error("the key set of issuer {issuer} is not usable: {source}")]
+    /// The key set is invalid.
+    #[error("the key set of issuer {issuer} is invalid: {source}")]
     KeySet {
         /// The issuer.
         issuer: String,
@@ -129,8 +130,8 @@ pub enum DiscoveryError {
 }
 
 impl TrustedIssuer {
-    /// Trusts the issuer of exactly this URL; `accounts.google.com` is taken as [`normalize_issuer`] says. Nothing
-    /// is fetched yet.
+    /// Creates a trusted issuer with exactly this URL, except that `accounts.google.com` is normalized by
+    /// [`normalize_issuer`]. Does not fetch anything yet.
     ///
     /// # Errors
     /// [`InvalidIssuer`], also for `http` unless the options allow it.
@@ -148,87 +149,92 @@ impl TrustedIssuer {
             fetch,
             clock,
             snapshot: ArcSwapOption::empty(),
-            attempted: AtomicI64::new(NEVER),
-            flight: Arc::default(),
+            last_attempt: AtomicI64::new(NEVER),
+            fetch_lock: Arc::default(),
         })))
     }
 
-    /// Returns the issuer's URL, as its tokens' `iss` has it.
+    /// Returns the issuer's URL, which is the `iss` of its tokens.
     pub fn url(&self) -> &str {
         &self.0.url
     }
 
-    /// Fetches the keys now, whatever the interval; for a check of the configuration.
+    /// Fetches the keys immediately, regardless of the interval; for validating the configuration.
     ///
     /// # Errors
-    /// [`DiscoveryError`]; what was there before stays in use.
+    /// [`DiscoveryError`]; the previous keys stay in use.
     pub async fn refresh(&self) -> Result<(), DiscoveryError> {
-        let _flight = self.0.flight.lock().await;
-        self.0.attempted.store(self.0.clock.now().millis(), Ordering::Relaxed);
-        self.0.fetch_keys(&mut Turn::OfOperator).await
+        let _fetch_lock = self.0.fetch_lock.lock().await;
+        self.0.last_attempt.store(self.0.clock.now().millis(), Ordering::Relaxed);
+        self.0.fetch_keys(&mut FetchPermit::Operator).await
     }
 
-    /// Returns the key of this `kid` and algorithm, and the generation that it was found in; fetches the keys when
-    /// there are none or none of this name, at most once an interval.
+    /// Returns the key with this `kid` and algorithm, and the generation that it was found in. Fetches the keys when
+    /// there are none or none with this `kid`, at most once per interval.
     ///
     /// # Errors
-    /// [`TokenError::Unavailable`] when there are no keys, [`TokenError::Key`] when there is none of this name.
-    pub(crate) async fn key(&self, wanted: Wanted<'_>) -> Result<(Arc<VerifyingKey>, u64), TokenError> {
-        self.key_when(wanted, &|| Ok(Turn::OfOperator)).await
+    /// [`TokenError::Unavailable`] when there are no keys, [`TokenError::Key`] when none of them matches.
+    pub(crate) async fn key(&self, selector: KeySelector<'_>) -> Result<(Arc<VerifyingKey>, u64), TokenError> {
+        self.key_with_permit(selector, &|| Ok(FetchPermit::Operator)).await
     }
 
-    /// As [`TrustedIssuer::key`]; `begin` is asked before anything is fetched, and only then.
+    /// As [`TrustedIssuer::key`], with a permit for the fetch. `acquire` is called only before a fetch.
     ///
     /// # Errors
-    /// As [`TrustedIssuer::key`], and those of `begin`.
-    pub(crate) async fn key_when(
+    /// As [`TrustedIssuer::key`], and the errors of `acquire`.
+    pub(crate) async fn key_with_permit(
         &self,
-        wanted: Wanted<'_>,
-        begin: &(dyn Fn() -> Result<Turn, TokenError> + Sync),
+        selector: KeySelector<'_>,
+        acquire: &(dyn Fn() -> Result<FetchPermit, TokenError> + Sync),
     ) -> Result<(Arc<VerifyingKey>, u64), TokenError> {
-        if let Some(found) = self.usable(begin).and_then(|snapshot| snapshot.find(wanted)) {
+        if let Some(found) = self.usable_snapshot(acquire).and_then(|snapshot| snapshot.find(selector)) {
             return Ok(found);
         }
-        self.fetch_when_due(begin).await?;
-        let snapshot = self.usable(begin).ok_or(TokenError::Unavailable)?;
-        snapshot.find(wanted).ok_or(TokenError::Key)
+        self.fetch_when_due(acquire).await?;
+        let snapshot = self.usable_snapshot(acquire).ok_or(TokenError::Unavailable)?;
+        snapshot.find(selector).ok_or(TokenError::Key)
     }
 
-    /// Returns the generation, or `None` when the keys are too old to believe. It changes when a key goes away.
+    /// Returns the generation, which changes when a key is removed; `None` when the keys are older than `max_stale`.
     pub(crate) fn generation(&self) -> Option<u64> {
-        self.usable(&|| Ok(Turn::OfOperator)).map(|snapshot| snapshot.generation)
+        self.usable_snapshot(&|| Ok(FetchPermit::Operator)).map(|snapshot| snapshot.generation)
     }
 
-    /// Returns how many bytes the keys take, about; none before the first were fetched.
+    /// Returns the approximate size of the keys in bytes; `None` before the first fetch.
     pub(crate) fn bytes(&self) -> Option<u64> {
         self.0.snapshot.load().as_ref().map(|snapshot| snapshot.bytes)
     }
 
-    /// Returns the keys unless they are older than `max_stale`; when they are older than `max_age`, a task begins to
-    /// fetch them again.
-    fn usable(&self, begin: &(dyn Fn() -> Result<Turn, TokenError> + Sync)) -> Option<Arc<Snapshot>> {
+    /// Returns the keys unless they are older than `max_stale`. When they are older than `max_age`, also spawns a task
+    /// that refreshes them.
+    fn usable_snapshot(&self, acquire: &(dyn Fn() -> Result<FetchPermit, TokenError> + Sync)) -> Option<Arc<Snapshot>> {
         let inner = &self.0;
         let snapshot = inner.snapshot.load_full()?;
         let now = inner.clock.now();
         if is_older(snapshot.fetched, now, inner.options.max_age)
             && inner.is_due(now)
-            && let Ok(flight) = Arc::clone(&inner.flight).try_lock_owned()
-            && let Ok(turn) = begin()
+            // Does not wait: while a fetch is in progress, the cached keys stay in use.
+            && let Ok(fetch_lock) = Arc::clone(&inner.fetch_lock).try_lock_owned()
+            && let Ok(permit) = acquire()
         {
-            tokio::spawn(Arc::clone(inner).fly(flight, turn));
+            tokio::spawn(Arc::clone(inner).run_fetch(fetch_lock, permit));
         }
         (!is_older(snapshot.fetched, now, inner.options.max_stale)).then_some(snapshot)
     }
 
-    /// Fetches the keys unless that was tried within the interval; waits for a fetch that is under way.
-    async fn fetch_when_due(&self, begin: &(dyn Fn() -> Result<Turn, TokenError> + Sync)) -> Result<(), TokenError> {
-        let flight = Arc::clone(&self.0.flight).lock_owned().await;
+    /// Waits for a fetch in progress; then fetches the keys unless a fetch was started within the interval.
+    async fn fetch_when_due(
+        &self,
+        acquire: &(dyn Fn() -> Result<FetchPermit, TokenError> + Sync),
+    ) -> Result<(), TokenError> {
+        let fetch_lock = Arc::clone(&self.0.fetch_lock).lock_owned().await;
         if self.0.is_due(self.0.clock.now()) {
-            let turn = begin()?;
-            // A task of its own: were it part of the request, whoever hangs up would stop it and use up the interval.
-            let flown = tokio::spawn(Arc::clone(&self.0).fly(flight, turn)).await;
-            if flown.is_err() {
-                tracing::error!(issuer = self.url(), "fetching an issuer's keys was cut off");
+            let permit = acquire()?;
+            // Spawned, because a fetch as part of the request would be canceled when the client disconnects, and would
+            // still use up the interval.
+            let result = tokio::spawn(Arc::clone(&self.0).run_fetch(fetch_lock, permit)).await;
+            if result.is_err() {
+                tracing::error!(issuer = self.url(), "the task that fetches an issuer's keys did not finish");
             }
         }
         Ok(())
@@ -237,34 +243,37 @@ impl TrustedIssuer {
 
 impl Inner {
     fn is_due(&self, now: Timestamp) -> bool {
-        match self.attempted.load(Ordering::Relaxed) {
+        match self.last_attempt.load(Ordering::Relaxed) {
             NEVER => true,
-            attempted => is_older(Timestamp::from_millis(attempted), now, self.options.min_interval),
+            last_attempt => is_older(Timestamp::from_millis(last_attempt), now, self.options.min_interval),
         }
     }
 
-    async fn fly(self: Arc<Self>, flight: tokio::sync::OwnedMutexGuard<()>, mut turn: Turn) {
+    /// Fetches the keys and logs failures. Releases the lock and the permit at the end.
+    async fn run_fetch(self: Arc<Self>, fetch_lock: tokio::sync::OwnedMutexGuard<()>, mut permit: FetchPermit) {
         let now = self.clock.now();
+        // Checked again under the lock: another task may have fetched since `usable_snapshot` checked.
         if self.is_due(now) {
-            self.attempted.store(now.millis(), Ordering::Relaxed);
-            match self.fetch_keys(&mut turn).await {
+            self.last_attempt.store(now.millis(), Ordering::Relaxed);
+            match self.fetch_keys(&mut permit).await {
                 Ok(()) => {}
                 Err(DiscoveryError::Fetch { source: FetchError::Refused, .. }) => {
-                    // Nothing is known of the issuer by that: the next one may try.
-                    self.attempted.store(NEVER, Ordering::Relaxed);
+                    // The issuer was not asked, so this does not count as an attempt.
+                    self.last_attempt.store(NEVER, Ordering::Relaxed);
                 }
-                // Tenants name as many as they like, and a warning is for what the operator can mend.
-                Err(error) if turn.is_of_tenant() => tracing::debug!(%error, "an issuer's keys are not renewed"),
-                Err(error) => tracing::warn!(%error, "an issuer's keys are not renewed"),
+                // Tenants can configure any number of broken issuers; warnings are for problems that the operator can
+                // fix.
+                Err(error) if permit.is_tenant() => tracing::debug!(%error, "cannot refresh an issuer's keys"),
+                Err(error) => tracing::warn!(%error, "cannot refresh an issuer's keys"),
             }
         }
-        drop((flight, turn));
+        drop((fetch_lock, permit));
     }
 
-    async fn fetch_keys(&self, turn: &mut Turn) -> Result<(), DiscoveryError> {
-        let fetched = self.try_fetch_keys(turn).await;
+    async fn fetch_keys(&self, permit: &mut FetchPermit) -> Result<(), DiscoveryError> {
+        let fetched = self.try_fetch_keys(permit).await;
         if let Err(error) = &fetched {
-            turn.failed(match error {
+            permit.record_failure(match error {
                 DiscoveryError::Fetch { source, .. } => Some(source),
                 DiscoveryError::Document { .. } | DiscoveryError::KeySet { .. } => None,
             });
@@ -272,14 +281,15 @@ impl Inner {
         fetched
     }
 
-    async fn try_fetch_keys(&self, turn: &mut Turn) -> Result<(), DiscoveryError> {
+    async fn try_fetch_keys(&self, permit: &mut FetchPermit) -> Result<(), DiscoveryError> {
         let document = format!("{}/.well-known/openid-configuration", self.url.strip_suffix('/').unwrap_or(&self.url));
-        let document = self.get(turn, "discovery document", &document, MAX_DOCUMENT).await?;
+        let document = self.get(permit, "discovery document", &document, MAX_DOCUMENT).await?;
         let key_set = self.key_set_url(&document)?;
-        let key_set = self.get(turn, "key set", &key_set, MAX_KEY_SET).await?;
+        let key_set = self.get(permit, "key set", &key_set, MAX_KEY_SET).await?;
         let bytes = key_set.len() as u64;
         let keys =
             KeySet::parse(&key_set).map_err(|source| DiscoveryError::KeySet { issuer: self.url.clone(), source })?;
+        // Adding keys does not change the generation, so that cached tokens stay valid.
         let generation = match self.snapshot.load_full() {
             Some(old) => old.generation + u64::from(!keys.contains_all(&old.keys)),
             None => 0,
@@ -290,42 +300,42 @@ impl Inner {
 
     async fn get(
         &self,
-        turn: &mut Turn,
+        permit: &mut FetchPermit,
         document: &'static str,
         url: &str,
         max_bytes: usize,
     ) -> Result<bytes::Bytes, DiscoveryError> {
         let failed = |source| DiscoveryError::Fetch { issuer: self.url.clone(), document, source };
-        turn.turn_to(url).map_err(failed)?;
+        permit.switch_to(url).map_err(failed)?;
         let body = self.fetch.get(url, max_bytes).await.map_err(failed)?;
         if body.len() > max_bytes { Err(failed(FetchError::TooLong)) } else { Ok(body) }
     }
 
-    /// Returns `jwks_uri` of a document whose `issuer` is this one, byte by byte.
+    /// Returns `jwks_uri` of a document whose `issuer` is this issuer, byte for byte.
     fn key_set_url(&self, document: &[u8]) -> Result<String, DiscoveryError> {
-        let unusable = |reason| DiscoveryError::Document { issuer: self.url.clone(), reason };
+        let invalid = |reason| DiscoveryError::Document { issuer: self.url.clone(), reason };
         let document =
-            json::object(document).ok_or_else(|| unusable("it must be a JSON object without duplicate keys"))?;
+            json::object(document).ok_or_else(|| invalid("it must be a JSON object without duplicate keys"))?;
         if document.get("issuer").and_then(Value::as_str) != Some(&self.url) {
-            return Err(unusable("its `issuer` must be exactly the configured one"));
+            return Err(invalid("`issuer` must be exactly the configured issuer"));
         }
         let key_set =
-            document.get("jwks_uri").and_then(Value::as_str).ok_or_else(|| unusable("it has no `jwks_uri`"))?;
-        // Whoever is reached safely does not send us to where anybody can answer.
-        let http = self.options.allow_http && self.url.starts_with("http:");
-        url::check(key_set, http).map_err(|_| unusable("its `jwks_uri` is not acceptable"))?;
+            document.get("jwks_uri").and_then(Value::as_str).ok_or_else(|| invalid("`jwks_uri` is missing"))?;
+        // An issuer reached over TLS must not name a key set that anybody on the network path can forge.
+        let allow_http = self.options.allow_http && self.url.starts_with("http:");
+        url::check(key_set, allow_http).map_err(|_| invalid("`jwks_uri` is not an allowed URL"))?;
         Ok(key_set.to_owned())
     }
 }
 
 impl Snapshot {
-    fn find(&self, Wanted { kid, algorithm }: Wanted<'_>) -> Option<(Arc<VerifyingKey>, u64)> {
+    fn find(&self, KeySelector { kid, algorithm }: KeySelector<'_>) -> Option<(Arc<VerifyingKey>, u64)> {
         self.keys.find(kid, algorithm).map(|key| (Arc::clone(key), self.generation))
     }
 }
 
-/// Tells whether `then` is at least so long ago. A time that lies as far ahead, because the clock went back, counts
-/// too: otherwise keys would stand for as long as the clock takes to catch up.
+/// Returns whether `then` is at least `age` in the past. A time at least as far in the future, because the clock was
+/// set back, counts too: otherwise keys would stay in use until the clock catches up.
 fn is_older(then: Timestamp, now: Timestamp, age: Duration) -> bool {
     u128::from(now.millis().abs_diff(then.millis())) >= age.as_millis()
 }

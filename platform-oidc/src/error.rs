@@ -1,52 +1,53 @@
-//! Why a token is refused, in words that a client may read.
+//! Errors of token verification, worded for clients.
 //!
-//! No message quotes the token, a key or what an issuer answered: whoever sends a forged token learns which rule it
-//! broke and nothing else. What the operator needs to know is logged where it happens.
+//! No message quotes the token, a key or an issuer's response: the sender of a forged token learns which rule it broke
+//! and nothing else. Details for the operator are logged where they occur.
 
-/// Says why a token is refused.
+/// The reason why a token is rejected.
 ///
-/// Every variant but [`TokenError::Unavailable`] and [`TokenError::Busy`] is final for this token and means "not authenticated".
+/// Every variant except [`TokenError::Unavailable`] and [`TokenError::Busy`] is final for this token and means "not
+/// authenticated".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
     /// Longer than [`crate::jws::MAX_TOKEN`].
     #[error("the token is too long")]
     TooLong,
-    /// Not a compact JWS as [`crate::jws::Jws::parse`] reads it; the text says what is wrong.
+    /// Not a compact JWS that [`crate::jws::Jws::parse`] accepts; the text says what is wrong.
     #[error("the token is malformed: {0}")]
     Malformed(&'static str),
     /// The header's `alg` is outside the allow-list.
     #[error("the token's algorithm is not accepted")]
     Algorithm,
-    /// The header's `typ` is that of another kind of token.
+    /// The header's `typ` belongs to another kind of token.
     #[error("the token is not an access token")]
     Kind,
-    /// Nobody here trusts `iss`.
+    /// `iss` is not a trusted issuer.
     #[error("the token's issuer is not trusted")]
     Issuer,
-    /// The issuer has no key under this `kid` that fits this `alg`.
-    #[error("the token's signing key is not known")]
+    /// The issuer has no key with this `kid` and `alg`.
+    #[error("the token's signing key is unknown")]
     Key,
-    /// The signature is not that key's over these bytes.
-    #[error("the token's signature is wrong")]
+    /// The signature does not verify with that key.
+    #[error("the token's signature is invalid")]
     Signature,
-    /// A claim is missing, of another type, or out of bounds; the text is its name.
+    /// A claim is missing, of the wrong type, or out of bounds; the text is its name.
     #[error("the token's claim `{0}` is missing or malformed")]
     Claim(&'static str),
     /// `exp` has passed, leeway included.
     #[error("the token has expired")]
     Expired,
-    /// `nbf` or `iat` lies ahead, leeway included.
+    /// `nbf` or `iat` is in the future, leeway included.
     #[error("the token is not valid yet")]
     NotYetValid,
-    /// `aud` names no audience of this service.
+    /// `aud` does not contain an audience of this service.
     #[error("the token is for another audience")]
     Audience,
-    /// The keys are not at hand, and too many issuers are being asked for theirs already; the same token may pass
-    /// later.
-    #[error("too many issuers are being asked for their keys")]
+    /// The issuer's keys are not cached, and too many fetches of keys are in progress; retrying the same token may
+    /// succeed.
+    #[error("too many fetches of issuers' keys are in progress")]
     Busy,
-    /// The issuer's keys could not be fetched, and none are at hand; the same token may pass later.
+    /// The issuer's keys could not be fetched and are not cached; retrying the same token may succeed.
     #[error("the token's issuer cannot be reached")]
     Unavailable,
 }

@@ -1,4 +1,4 @@
-//! Getting a document from a trusted issuer, and no more than that.
+//! Fetches a document over HTTP.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -10,44 +10,44 @@ use rustls::RootCertStore;
 
 use crate::reach::{self, HttpClient, Resolver, mozilla};
 
-/// Gets documents over the network; tests put their own in its place.
+/// Fetches documents over the network. Tests provide their own implementation.
 #[async_trait]
 pub trait Fetch: fmt::Debug + Send + Sync + 'static {
-    /// Returns the body of a successful answer to `GET url`.
+    /// Returns the body of a successful response to `GET url`.
     ///
-    /// An implementation follows no redirect, takes no longer than a bounded time in all, and stops reading once the
-    /// body is longer than `max_bytes`.
+    /// An implementation must not follow redirects, must bound the total time, and must stop reading once the body is
+    /// longer than `max_bytes`.
     ///
     /// # Errors
     /// [`FetchError`].
     async fn get(&self, url: &str, max_bytes: usize) -> Result<Bytes, FetchError>;
 }
 
-/// Says why a document could not be had; for the operator's log.
+/// The reason why a document could not be fetched; for the operator's log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// The answer's status was not 200. A redirect is such an answer.
-    #[error("the answer's status was {0}")]
+    /// The status of the response is not 200. This includes redirects.
+    #[error("unexpected status {0}")]
     Status(u16),
-    /// The body is longer than was asked for.
-    #[error("the answer is too long")]
+    /// The body is longer than `max_bytes`.
+    #[error("the response is too long")]
     TooLong,
-    /// The whole took too long.
-    #[error("the answer took too long")]
+    /// The request exceeded its timeout.
+    #[error("the request timed out")]
     TimedOut,
-    /// Nothing was asked, because too many fetches from that host are under way or it failed lately.
-    #[error("the host is not asked now")]
+    /// The request was not sent, because too many fetches from that host are in progress or it failed recently.
+    #[error("the host has too many fetches in progress or failed recently")]
     Refused,
-    /// No connection, no TLS, or no HTTP.
-    #[error("no answer: {}", causes(&**.0))]
+    /// Connecting, TLS or HTTP failed.
+    #[error("the request failed: {}", causes(&**.0))]
     Transport(Box<dyn Error + Send + Sync>),
 }
 
 /// [`Fetch`] over HTTP/1.1, with TLS by rustls on aws-lc.
 ///
-/// Asks for no proxy and reads no environment. Installs no process-wide provider. Whether `http` is allowed is for
-/// [`crate::TrustedIssuer`] to say, which checks each URL.
+/// Uses no proxy, reads no environment variables and installs no process-wide provider. Accepts `http` URLs:
+/// [`crate::TrustedIssuer`] checks each URL and decides whether `http` is allowed.
 pub struct HttpFetch {
     client: HttpClient<Empty<Bytes>>,
     timeout: Duration,
@@ -55,10 +55,10 @@ pub struct HttpFetch {
 }
 
 impl HttpFetch {
-    /// How long one document may take, name lookup and TLS included; our choice: 10 seconds.
+    /// The timeout for one document, including name lookup and TLS; our choice: 10 seconds.
     pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// Trusts the certificate authorities that Mozilla trusts.
+    /// Creates a client that trusts the certificate authorities of Mozilla.
     ///
     /// # Errors
     /// When the cryptographic library supports no common version of TLS.
@@ -66,9 +66,9 @@ impl HttpFetch {
         Self::with_roots(mozilla())
     }
 
-    /// As [`HttpFetch::new`], for places that others than the operator name: connects to addresses of the public
-    /// network alone, and to none when a name stands for another as well. Decided at each connection, by the address
-    /// that is connected to.
+    /// As [`HttpFetch::new`], for URLs that tenants configure: connects only to addresses of the public network, and
+    /// fails when a name also resolves to any other address. The check is made for each connection, on the address that
+    /// is connected to.
     ///
     /// # Errors
     /// As [`HttpFetch::new`].
@@ -76,7 +76,7 @@ impl HttpFetch {
         Self::build(mozilla(), true)
     }
 
-    /// Trusts these certificate authorities, such as an organisation's own.
+    /// Creates a client that trusts these certificate authorities, such as an organization's own.
     ///
     /// # Errors
     /// As [`HttpFetch::new`].
@@ -85,18 +85,18 @@ impl HttpFetch {
     }
 
     fn build(roots: RootCertStore, public_only: bool) -> Result<Self, rustls::Error> {
-        // Documents are fetched minutes apart: a connection is not worth keeping.
+        // Documents are fetched minutes apart, so pooling connections does not pay off.
         let client = reach::client(Resolver::new(public_only), roots, 0)?;
         Ok(Self { client, timeout: Self::TIMEOUT, public_only })
     }
 
-    /// Returns the same with another bound on the time of one document.
+    /// Returns the client with another timeout for one document.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    async fn get_in_time(&self, url: &str, max_bytes: usize) -> Result<Bytes, FetchError> {
+    async fn get_without_timeout(&self, url: &str, max_bytes: usize) -> Result<Bytes, FetchError> {
         let url: Uri = url.parse().map_err(transport)?;
         if self.public_only {
             reach::check_host(url.host().unwrap_or_default()).map_err(transport)?;
@@ -106,11 +106,11 @@ impl HttpFetch {
             .header(header::USER_AGENT, concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
             .body(Empty::new())
             .map_err(transport)?;
-        let answer = self.client.request(request).await.map_err(transport)?;
-        if answer.status() != StatusCode::OK {
-            return Err(FetchError::Status(answer.status().as_u16()));
+        let response = self.client.request(request).await.map_err(transport)?;
+        if response.status() != StatusCode::OK {
+            return Err(FetchError::Status(response.status().as_u16()));
         }
-        match Limited::new(answer.into_body(), max_bytes).collect().await {
+        match Limited::new(response.into_body(), max_bytes).collect().await {
             Ok(body) => Ok(body.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => Err(FetchError::TooLong),
             Err(error) => Err(FetchError::Transport(error)),
@@ -118,7 +118,8 @@ impl HttpFetch {
     }
 }
 
-/// Returns an error's message and those of its causes: the outermost one alone says no more than "client error".
+/// Returns the messages of an error and its sources, joined by colons. The outermost message alone is often just
+/// "client error".
 pub fn causes(error: &(dyn Error + 'static)) -> String {
     let messages = std::iter::successors(Some(error), |&error| error.source()).map(ToString::to_string);
     messages.collect::<Vec<_>>().join(": ")
@@ -131,8 +132,8 @@ fn transport(error: impl Error + Send + Sync + 'static) -> FetchError {
 #[async_trait]
 impl Fetch for HttpFetch {
     async fn get(&self, url: &str, max_bytes: usize) -> Result<Bytes, FetchError> {
-        let answer = tokio::time::timeout(self.timeout, self.get_in_time(url, max_bytes)).await;
-        answer.unwrap_or(Err(FetchError::TimedOut))
+        let response = tokio::time::timeout(self.timeout, self.get_without_timeout(url, max_bytes)).await;
+        response.unwrap_or(Err(FetchError::TimedOut))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The server as an issuer of tokens, and what it publishes about itself.
+//! The server's own issuer and the documents that it publishes.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,98 +8,98 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     data_dir::Keys,
-    discovery::Wanted,
+    discovery::KeySelector,
     jwks::KeySet,
     jws::{Algorithm, MAX_TOKEN},
     key::{UnusableKey, VerifyingKey},
     url::{self, InvalidIssuer},
 };
 
-/// The longest life of an access token; our choice: 30 days.
+/// The maximum lifetime of an access token; our choice: 30 days.
 pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The `typ` of an access token (RFC 9068 section 2.1), which no other token of this issuer has.
+/// The `typ` of an access token (RFC 9068 section 2.1), unique among the tokens of this issuer.
 pub const ACCESS_TOKEN_TYPE: &str = "at+jwt";
-/// The audience of tokens that go with events to webhooks, and so of no access token.
+/// The audience of tokens that are sent with events to webhooks. No access token may have it.
 pub const WEBHOOK_AUDIENCE: &str = "customer";
-/// How the subject of such a token begins.
+/// The prefix of a webhook token's subject.
 pub const WEBHOOK_SUBJECT: &str = "webhook:";
-/// How long such a token is good; our choice: five minutes.
+/// The lifetime of a webhook token; our choice: five minutes.
 pub const WEBHOOK_TTL: Duration = Duration::from_secs(300);
 
-/// Issues access tokens, and publishes the keys to check them with.
+/// Issues access tokens and publishes the keys that verify them.
 pub struct Issuer {
     url: String,
-    ring: ArcSwap<Ring>,
+    ring: ArcSwap<KeyRing>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
 }
 
-/// The keys in use. The generation changes whenever a key goes away.
-struct Ring {
+/// The current keys. The generation changes whenever a key is removed, which invalidates cached tokens.
+struct KeyRing {
     keys: Arc<Keys>,
     published: KeySet,
-    /// Those of the published keys that sign access tokens.
+    /// The subset of the published keys that sign access tokens.
     access: KeySet,
     generation: u64,
 }
 
-impl Ring {
-    fn of(keys: Arc<Keys>, generation: u64) -> Self {
+impl KeyRing {
+    fn new(keys: Arc<Keys>, generation: u64) -> Self {
         let webhooks = keys.webhook_keys().map(|(key, _)| key);
         let published = KeySet::own(keys.verifying().chain(webhooks));
         Self { access: KeySet::own(keys.verifying()), published, keys, generation }
     }
 }
 
-/// What an access token is to say.
+/// The contents of an access token to issue.
 #[derive(Debug, Clone)]
 pub struct AccessToken<'a> {
-    /// The identity that the token stands for: `sub`.
+    /// The identity that the token authenticates: `sub`.
     pub subject: &'a Uid,
-    /// For whom it is: `aud`, written as a string when it is one and as a list otherwise.
+    /// The audiences: `aud`, written as a string if there is one and as a list otherwise.
     pub audiences: &'a [&'a str],
-    /// How long it is good for, in whole seconds, from 1 second to [`MAX_TTL`].
+    /// The lifetime, from 1 second to [`MAX_TTL`], truncated to whole seconds.
     pub ttl: Duration,
-    /// Further claims, such as `act`, `cap` and `email`.
+    /// Additional claims, such as `act`, `cap` and `email`.
     pub claims: Map<String, Value>,
 }
 
-/// A token that was issued.
+/// An issued token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IssuedToken {
-    /// The compact JWS, to be sent as a bearer token.
+    /// The compact JWS, which the client sends as a bearer token.
     pub token: String,
     /// Its `exp`.
     pub expires: Timestamp,
 }
 
-/// Says why no token is issued.
+/// The reason why a token cannot be issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IssueError {
-    /// The subject is no uid.
+    /// The subject is not a uid.
     #[error("the subject of an access token must be a uid")]
     Subject,
-    /// No audience, or [`WEBHOOK_AUDIENCE`] among them.
-    #[error("an access token needs an audience, which cannot be `customer`")]
+    /// The list of audiences is empty or contains [`WEBHOOK_AUDIENCE`].
+    #[error("an access token requires an audience, and `customer` is reserved")]
     Audience,
-    /// Outside 1 second to [`MAX_TTL`].
-    #[error("an access token lives from 1 second to 30 days")]
+    /// The lifetime is outside 1 second to [`MAX_TTL`].
+    #[error("the lifetime of an access token must be from 1 second to 30 days")]
     Ttl,
-    /// A further claim has a name that the issuer sets itself.
-    #[error("the claims iss, sub, aud, iat, nbf, exp and jti are the issuer's own")]
+    /// An additional claim has a name that the issuer sets itself.
+    #[error("the claims iss, sub, aud, iat, nbf, exp and jti are reserved for the issuer")]
     Claims,
-    /// The token would be longer than [`MAX_TOKEN`].
+    /// The token would exceed [`MAX_TOKEN`].
     #[error("the token would be too long")]
     TooLong,
-    /// The key does not sign.
+    /// The signing key is missing or signing failed.
     #[error(transparent)]
     Key(#[from] UnusableKey),
 }
 
 impl Issuer {
-    /// Makes an issuer of this URL, which becomes `iss` byte by byte. A trailing slash is refused, so that there is
-    /// one way to write it; `http` is taken, for a server on one's own machine.
+    /// Creates an issuer with this URL, which becomes `iss` byte for byte. A trailing slash is rejected, so that the
+    /// URL has only one spelling; `http` is accepted, for a server on the local machine.
     ///
     /// # Errors
     /// [`InvalidIssuer`].
@@ -112,9 +112,9 @@ impl Issuer {
         let url = url.into();
         url::check_issuer(&url, true)?;
         if url.ends_with('/') {
-            return Err(InvalidIssuer("a URL without a slash at its end"));
+            return Err(InvalidIssuer("a URL without a trailing slash"));
         }
-        let ring = ArcSwap::from_pointee(Ring::of(keys, 0));
+        let ring = ArcSwap::from_pointee(KeyRing::new(keys, 0));
         Ok(Self { url, ring, clock, entropy })
     }
 
@@ -123,18 +123,18 @@ impl Issuer {
         &self.url
     }
 
-    /// Issues an access token, signed by the newest key: `iss`, `sub`, `aud`, `iat`, `exp`, `jti` (16 random bytes in
-    /// hex) and the further claims.
+    /// Issues an access token, signed with the newest key. Its claims are `iss`, `sub`, `aud`, `iat`, `exp`, `jti` (16
+    /// random bytes in hex) and the additional claims.
     ///
     /// # Errors
     /// [`IssueError`].
     pub fn access_token(&self, request: &AccessToken<'_>) -> Result<IssuedToken, IssueError> {
-        const OWN: [&str; 7] = ["iss", "sub", "aud", "iat", "nbf", "exp", "jti"];
+        const RESERVED: [&str; 7] = ["iss", "sub", "aud", "iat", "nbf", "exp", "jti"];
         Uid::parse(request.subject).map_err(|_| IssueError::Subject)?;
         if request.ttl < Duration::from_secs(1) || request.ttl > MAX_TTL {
             return Err(IssueError::Ttl);
         }
-        if OWN.iter().any(|name| request.claims.contains_key(*name)) {
+        if RESERVED.iter().any(|name| request.claims.contains_key(*name)) {
             return Err(IssueError::Claims);
         }
         let audience = match request.audiences {
@@ -158,12 +158,13 @@ impl Issuer {
         Ok(IssuedToken { token, expires: Timestamp::from_millis(expires.saturating_mul(1000)) })
     }
 
-    /// Issues the token that goes with an event to a webhook of a group, by ES256: its subject is `webhook:` and the
-    /// group, its audience [`WEBHOOK_AUDIENCE`], and `webhook.digest` is what it says of the body, `sha256:` and hex.
-    /// No API of this server takes it: neither its key, nor its `typ`, audience or subject is an access token's.
+    /// Issues the token that is sent with an event to a webhook of a group, signed with ES256. Its subject is
+    /// `webhook:` and the group, its audience [`WEBHOOK_AUDIENCE`], and its claim `webhook.digest` the digest of the
+    /// body, `sha256:` and hex. No API of this server accepts it: its key, `typ`, audience and subject all differ from
+    /// those of an access token.
     ///
     /// # Errors
-    /// [`IssueError::Key`] when the key does not sign.
+    /// [`IssueError::Key`] when there is no webhook key or signing fails.
     pub fn webhook_token(&self, group: &Uid, digest: &str) -> Result<IssuedToken, IssueError> {
         let mut jti = [0; 16];
         self.entropy.fill(&mut jti);
@@ -179,14 +180,14 @@ impl Issuer {
             "webhook": { "digest": digest },
         });
         let ring = self.ring.load();
-        let key = ring.keys.webhook().ok_or(UnusableKey("there is none for webhooks"))?;
+        let key = ring.keys.webhook().ok_or(UnusableKey("no webhook key"))?;
         let token = key.sign("JWT", claims.as_object().unwrap_or(&Map::new()))?;
         Ok(IssuedToken { token, expires: Timestamp::from_millis(expires.saturating_mul(1000)) })
     }
 
     /// Returns the document for `/.well-known/openid-configuration` (OpenID Connect Discovery section 3).
     ///
-    /// It names the key set and what the tokens look like; there is no authorization endpoint to name.
+    /// The document describes the key set and the tokens. There is no authorization endpoint.
     pub fn discovery_document(&self) -> String {
         json!({
             "issuer": self.url,
@@ -200,28 +201,28 @@ impl Issuer {
         .to_string()
     }
 
-    /// Returns the document for `/.well-known/jwks.json`: every key whose tokens may still be good, newest first.
+    /// Returns the document for `/.well-known/jwks.json`: every key whose tokens may still be valid, newest first.
     pub fn jwks(&self) -> String {
         self.ring.load().published.to_json()
     }
 
-    /// Goes over to other keys, at once and for everyone. Tokens signed by a key that is no longer there are refused
-    /// from then on, those that a verifier has cached among them.
+    /// Replaces the keys atomically, for all users of this issuer. Tokens that were signed with a removed key are
+    /// rejected from then on, including those that a verifier has cached.
     pub fn replace_keys(&self, keys: Arc<Keys>) {
         self.ring.rcu(|old| {
-            let new = Ring::of(Arc::clone(&keys), old.generation);
-            let gone = !new.access.contains_all(&old.access);
-            Ring { generation: old.generation + u64::from(gone), ..new }
+            let new = KeyRing::new(Arc::clone(&keys), old.generation);
+            let removed_any = !new.access.contains_all(&old.access);
+            KeyRing { generation: old.generation + u64::from(removed_any), ..new }
         });
     }
 
-    /// Returns the key of access tokens that a token asks for, and the generation that it was found in.
-    pub(crate) fn key(&self, Wanted { kid, algorithm }: Wanted<'_>) -> Option<(Arc<VerifyingKey>, u64)> {
+    /// Returns the access-token key that a token selects, and the generation of the key ring that it was found in.
+    pub(crate) fn key(&self, KeySelector { kid, algorithm }: KeySelector<'_>) -> Option<(Arc<VerifyingKey>, u64)> {
         let ring = self.ring.load();
         ring.access.find(kid, algorithm).map(|key| (Arc::clone(key), ring.generation))
     }
 
-    /// Returns the generation, which changes when a key goes away.
+    /// Returns the generation of the key ring, which changes whenever a key is removed.
     pub(crate) fn generation(&self) -> u64 {
         self.ring.load().generation
     }
@@ -233,7 +234,7 @@ impl fmt::Debug for Issuer {
     }
 }
 
-/// Shows no token.
+/// Omits the token.
 impl fmt::Debug for IssuedToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IssuedToken").field("expires", &self.expires).finish_non_exhaustive()

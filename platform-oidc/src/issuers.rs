@@ -1,5 +1,5 @@
-//! The issuers that tenants name: looked up as they are needed, within each tenant's share, and only on the public
-//! network unless the operator says otherwise.
+//! Issuers that tenants configure: fetched on demand, within the limits of each tenant, and only from the public
+//! network unless the operator allows others.
 
 use std::{fmt, sync::Arc};
 
@@ -7,32 +7,33 @@ use platform_core::{clock::Clock, resources::iam::normalize_issuer};
 use quick_cache::{Weighter, sync::Cache};
 
 use crate::{
-    discovery::{DiscoveryOptions, TrustedIssuer, Wanted},
+    discovery::{DiscoveryOptions, KeySelector, TrustedIssuer},
     error::TokenError,
     fetch::Fetch,
+    fetch_limits::FetchLimits,
     key::VerifyingKey,
-    shares::Shares,
 };
 
-/// How many bytes of keys are kept, about; our choice: those of a thousand issuers with a few keys each.
-const KEPT_BYTES: u64 = 16 * 1024 * 1024;
-/// What an issuer counts for beyond its key set: keys that are ready for use are larger than their text.
+/// The capacity of the key cache, in bytes (approximate); our choice: the keys of a thousand issuers with a few keys
+/// each.
+const CACHE_BYTES: u64 = 16 * 1024 * 1024;
+/// The weight of an issuer in addition to its key set: parsed keys are larger than their JSON.
 const ISSUER_BYTES: u64 = 8 * 1024;
-/// How many issuers without keys are remembered, with when they were last asked; our choice.
-const MOST_TRIED: usize = 1024;
+/// The number of issuers without keys for which the time of the last attempt is cached; our choice.
+const MAX_WITHOUT_KEYS: usize = 1024;
 
-/// Issuers that identities and identity providers name. Being here makes no issuer trusted: who asks for a key has
-/// found the issuer's name where a tenant wrote it, and uses the key for that tenant alone.
-pub(crate) struct Issuers {
+/// The issuers that identities and identity providers name. An entry here does not make an issuer trusted: the caller
+/// looks up the issuer that a tenant configured and uses the key for that tenant alone.
+pub(crate) struct TenantIssuers {
     fetch: Arc<dyn Fetch>,
     options: DiscoveryOptions,
     clock: Arc<dyn Clock>,
-    /// Those whose keys are at hand.
-    known: Cache<String, TrustedIssuer, Weight>,
-    /// Those that were asked, and whose keys are not at hand: apart, so that names of issuers that do not exist
-    /// displace no keys.
-    tried: Cache<String, TrustedIssuer>,
-    shares: Arc<Shares>,
+    /// Issuers whose keys have been fetched.
+    with_keys: Cache<String, TrustedIssuer, Weight>,
+    /// Issuers whose keys have not been fetched yet. A separate cache, so that names of nonexistent issuers evict no
+    /// keys.
+    without_keys: Cache<String, TrustedIssuer>,
+    limits: Arc<FetchLimits>,
 }
 
 #[derive(Clone)]
@@ -44,47 +45,49 @@ impl Weighter<String, TrustedIssuer> for Weight {
     }
 }
 
-impl Issuers {
+impl TenantIssuers {
     pub(crate) fn new(fetch: Arc<dyn Fetch>, options: DiscoveryOptions, clock: Arc<dyn Clock>) -> Self {
-        let items = usize::try_from(KEPT_BYTES / ISSUER_BYTES).unwrap_or(usize::MAX);
-        let known = Cache::with_weighter(items, KEPT_BYTES, Weight);
-        let shares = Arc::new(Shares::new(Arc::clone(&clock)));
-        Self { fetch, options, clock, known, tried: Cache::new(MOST_TRIED), shares }
+        let items = usize::try_from(CACHE_BYTES / ISSUER_BYTES).unwrap_or(usize::MAX);
+        let with_keys = Cache::with_weighter(items, CACHE_BYTES, Weight);
+        let limits = Arc::new(FetchLimits::new(Arc::clone(&clock)));
+        Self { fetch, options, clock, with_keys, without_keys: Cache::new(MAX_WITHOUT_KEYS), limits }
     }
 
-    /// Returns the key that the issuer publishes and a token asks for. `tenant` is the uid of the organization that
-    /// named the issuer.
+    /// Returns the published key of an issuer that a token selects. `tenant` is the uid of the organization that
+    /// configured the issuer.
     ///
-    /// Keys that are at hand are returned at once, whatever else is under way. Otherwise this waits for the issuer
-    /// alone, and is refused when the tenant's share of fetches is used up.
+    /// Returns cached keys immediately, whatever fetches are in progress. Otherwise waits for this issuer alone, and
+    /// fails when the tenant has used up its limit of concurrent fetches.
     ///
     /// # Errors
-    /// [`TokenError::Issuer`] for what cannot name an issuer, [`TokenError::Unavailable`], [`TokenError::Busy`],
+    /// [`TokenError::Issuer`] for an invalid issuer URL, [`TokenError::Unavailable`], [`TokenError::Busy`],
     /// [`TokenError::Key`].
     pub(crate) async fn key(
         &self,
         tenant: &str,
         url: &str,
-        wanted: Wanted<'_>,
+        selector: KeySelector<'_>,
     ) -> Result<Arc<VerifyingKey>, TokenError> {
         let url = normalize_issuer(url);
-        let begin = || self.shares.begin(tenant, url);
-        if let Some(issuer) = self.known.get(url) {
-            return issuer.key_when(wanted, &begin).await.map(|(key, _)| key);
+        let acquire = || self.limits.acquire(tenant, url);
+        if let Some(issuer) = self.with_keys.get(url) {
+            return issuer.key_with_permit(selector, &acquire).await.map(|(key, _)| key);
         }
-        let make = || TrustedIssuer::new(url, self.options.clone(), Arc::clone(&self.fetch), Arc::clone(&self.clock));
-        let issuer = self.tried.get_or_insert_with(url, make).map_err(|_| TokenError::Issuer)?;
-        let found = issuer.key_when(wanted, &begin).await;
+        let new_issuer =
+            || TrustedIssuer::new(url, self.options.clone(), Arc::clone(&self.fetch), Arc::clone(&self.clock));
+        let issuer = self.without_keys.get_or_insert_with(url, new_issuer).map_err(|_| TokenError::Issuer)?;
+        let found = issuer.key_with_permit(selector, &acquire).await;
+        // Also when no key matched: the issuer has been fetched and belongs to the other cache.
         if issuer.bytes().is_some() {
-            self.known.insert(url.to_owned(), issuer);
-            self.tried.remove(url);
+            self.with_keys.insert(url.to_owned(), issuer);
+            self.without_keys.remove(url);
         }
         found.map(|(key, _)| key)
     }
 }
 
-impl fmt::Debug for Issuers {
+impl fmt::Debug for TenantIssuers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Issuers").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("TenantIssuers").field("options", &self.options).finish_non_exhaustive()
     }
 }

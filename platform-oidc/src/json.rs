@@ -1,34 +1,35 @@
-//! JSON objects that say each thing once.
+//! JSON objects without duplicate keys.
 //!
-//! `serde_json` reads a key given twice into a `Value` as the last one, while another reader may take the first. What
-//! two readers understand differently must not decide who somebody is, so a duplicate at any depth is an error here.
+//! For a duplicate key, `serde_json` keeps the last value in a `Value`, while another parser may keep the first. A
+//! document that parsers disagree about must not decide who a caller is, so a duplicate key at any depth is an error
+//! here.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Reads one JSON object in which no key stands twice, at any depth; `None` for anything else.
+/// Parses one JSON object without duplicate keys at any depth; returns `None` for any other input.
 ///
-/// Nesting is at most 127 deep, which is `serde_json`'s limit; the caller bounds the length.
+/// The maximum nesting depth is 127, `serde_json`'s limit; the caller bounds the length.
 pub(crate) fn object(json: &[u8]) -> Option<Map<String, Value>> {
     match serde_json::from_slice(json) {
-        Ok(Once(Value::Object(object))) => Some(object),
+        Ok(NoDuplicates(Value::Object(object))) => Some(object),
         _ => None,
     }
 }
 
-struct Once(Value);
+struct NoDuplicates(Value);
 
-impl<'de> Deserialize<'de> for Once {
+impl<'de> Deserialize<'de> for NoDuplicates {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OnceVisitor).map(Self)
+        deserializer.deserialize_any(NoDuplicatesVisitor).map(Self)
     }
 }
 
-struct OnceVisitor;
+struct NoDuplicatesVisitor;
 
-impl<'de> Visitor<'de> for OnceVisitor {
+impl<'de> Visitor<'de> for NoDuplicatesVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,7 +66,7 @@ impl<'de> Visitor<'de> for OnceVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut array = Vec::new();
-        while let Some(Once(item)) = items.next_element()? {
+        while let Some(NoDuplicates(item)) = items.next_element()? {
             array.push(item);
         }
         Ok(array.into())
@@ -73,7 +74,7 @@ impl<'de> Visitor<'de> for OnceVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
-        while let Some((key, Once(value))) = entries.next_entry::<String, Once>()? {
+        while let Some((key, NoDuplicates(value))) = entries.next_entry::<String, NoDuplicates>()? {
             if object.insert(key, value).is_some() {
                 return Err(A::Error::custom("duplicate key"));
             }
@@ -87,13 +88,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_reads_as_serde_json_reads_it() {
+    fn objects_parse_as_with_serde_json() {
         let json = r#"{"a":null,"b":[true,-1,18446744073709551615,1.5,"\u00e9"],"c":{"a":{}}}"#;
         assert_eq!(object(json.as_bytes()).map(Value::Object), serde_json::from_str(json).ok());
     }
 
     #[test]
-    fn what_is_no_object_or_says_something_twice_is_refused() {
+    fn non_objects_and_duplicate_keys_are_rejected() {
         let deep = "[".repeat(200) + &"]".repeat(200);
         let bad = [
             "",

@@ -1,4 +1,4 @@
-//! JSON Web Key Sets (RFC 7517): read strictly, written plainly.
+//! JSON Web Key Sets (RFC 7517): strict parsing and serialization.
 
 use std::sync::Arc;
 
@@ -11,40 +11,40 @@ use crate::{
     key::{UnusableKey, VerifyingKey},
 };
 
-/// The longest key set that is read, in bytes; our choice: 256 KiB.
+/// The maximum length of a key set, in bytes; our choice: 256 KiB.
 pub const MAX_KEY_SET: usize = 256 * 1024;
-/// The most keys in a set, unusable ones counted; our choice.
+/// The maximum number of keys in a set, including unusable ones; our choice.
 pub const MAX_KEYS: usize = 100;
 
-/// Members that only private or shared keys have (RFC 7518 section 6, RFC 8037 section 2).
+/// Members that occur only in private or shared keys (RFC 7518 section 6, RFC 8037 section 2).
 const SECRET_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
 
-/// The public keys of one issuer, in the order in which they were published. Clones share the keys.
+/// The public keys of one issuer, in the order of publication. Clones share the keys.
 #[derive(Debug, Clone, Default)]
 pub struct KeySet {
     keys: Vec<Arc<VerifyingKey>>,
 }
 
-/// Says why a text is no key set. No part of the text is in the message.
+/// The reason why a key set is rejected. The message quotes no part of the key set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidKeySet {
-    /// Longer than [`MAX_KEY_SET`], or with more than [`MAX_KEYS`].
+    /// Longer than [`MAX_KEY_SET`] or with more than [`MAX_KEYS`] keys.
     #[error("the key set is too large")]
     TooLarge,
-    /// No JSON object with an array `keys` of objects, or a JSON key stands twice in it.
+    /// Not a JSON object with an array `keys` of objects, or a JSON object with duplicate keys.
     #[error("the key set must be a JSON object with an array `keys`, without duplicate keys")]
     Malformed,
-    /// A shared secret, or the private half of a key: whoever publishes one has lost it.
-    #[error("the key set holds a secret key")]
+    /// Contains a shared secret or a private key. A published secret is compromised.
+    #[error("the key set contains a secret key")]
     Secret,
-    /// Two usable keys of one algorithm have one `kid`, so that a token names neither.
+    /// Two usable keys of one algorithm have the same `kid`, so that the `kid` in a token is ambiguous.
     #[error("two keys of the set have the same `kid` and algorithm")]
     DuplicateKid,
 }
 
 impl KeySet {
-    /// Makes a set of keys.
+    /// Creates a set of keys.
     ///
     /// # Errors
     /// [`InvalidKeySet::DuplicateKid`], [`InvalidKeySet::TooLarge`].
@@ -62,19 +62,19 @@ impl KeySet {
         Ok(set)
     }
 
-    /// Makes a set of the server's own keys, which nobody else chose: there is nothing to check.
+    /// Creates a set of the server's own keys, without validation: the server generated them.
     pub(crate) fn own<'a>(keys: impl Iterator<Item = &'a VerifyingKey>) -> Self {
         Self { keys: keys.cloned().map(Arc::new).collect() }
     }
 
-    /// Reads a key set.
+    /// Parses a key set.
     ///
-    /// A key is left out when its `kty`, `crv` or `alg` is none of [`Algorithm::ALL`], when `use` is not `sig` or
-    /// `key_ops` has no `verify`, and when its numbers are no key or a weak one (RFC 7517 section 5). An RSA key is for
-    /// PS256 if its `alg` says so, and for RS256 otherwise. The set may end up empty.
+    /// Skips a key when its `kty`, `crv` or `alg` does not belong to one of [`Algorithm::ALL`], when `use` is not `sig`
+    /// or `key_ops` lacks `verify`, and when the key is invalid or weak (RFC 7517 section 5). An RSA key is for PS256
+    /// if its `alg` says so, and for RS256 otherwise. The set may end up empty.
     ///
     /// # Errors
-    /// [`InvalidKeySet`]; a secret key anywhere refuses the whole set.
+    /// [`InvalidKeySet`]; a single secret key rejects the whole set.
     pub fn parse(json: &[u8]) -> Result<Self, InvalidKeySet> {
         if json.len() > MAX_KEY_SET {
             return Err(InvalidKeySet::TooLarge);
@@ -95,22 +95,23 @@ impl KeySet {
         Self::new(keys)
     }
 
-    /// Returns the key of exactly this `kid` that is for this algorithm; without a `kid`, the only key of the set,
-    /// whatever it is for (OpenID Connect Core section 10.1).
+    /// Returns the key with exactly this `kid` and algorithm. Without a `kid`, returns the key of a set that has only
+    /// one, whatever its algorithm (OpenID Connect Core section 10.1).
     pub fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<&Arc<VerifyingKey>> {
         match (kid, self.keys.as_slice()) {
             (Some(_), keys) => keys.iter().find(|key| key.kid() == kid && key.algorithm() == algorithm),
+            // `Jws::verify` rejects a key of another algorithm.
             (None, [key]) => Some(key),
             (None, _) => None,
         }
     }
 
-    /// Tells whether every key of `other`, name included, is also here.
+    /// Returns whether this set has every key of `other`, with the same `kid`.
     pub fn contains_all(&self, other: &Self) -> bool {
-        let same = |a: &VerifyingKey, b: &VerifyingKey| {
+        let is_same = |a: &VerifyingKey, b: &VerifyingKey| {
             a.kid() == b.kid() && a.thumbprint() == b.thumbprint() && a.algorithm() == b.algorithm()
         };
-        other.keys.iter().all(|key| self.keys.iter().any(|mine| same(mine, key)))
+        other.keys.iter().all(|key| self.keys.iter().any(|mine| is_same(mine, key)))
     }
 
     /// Returns the keys.
@@ -118,13 +119,13 @@ impl KeySet {
         &self.keys
     }
 
-    /// Returns the set as JSON, public members only.
+    /// Returns the set as JSON, with only the public members.
     pub fn to_json(&self) -> String {
         json!({"keys": self.keys.iter().map(|key| key.to_jwk()).collect::<Vec<_>>()}).to_string()
     }
 }
 
-/// Reads one public key; `None` for one that is of no use here.
+/// Parses one public key; returns `None` if it is unusable.
 fn parse_key(jwk: &Map<String, Value>) -> Option<VerifyingKey> {
     let kid = match jwk.get("kid") {
         None => None,
@@ -141,12 +142,13 @@ fn parse_key(jwk: &Map<String, Value>) -> Option<VerifyingKey> {
         ("OKP", Some(crv)) if crv == "Ed25519" => VerifyingKey::ed25519(kid, &bytes(jwk, "x")?),
         _ => return None,
     };
-    key.inspect_err(|UnusableKey(reason)| tracing::debug!(reason, "a published key is left out"))
+    key.inspect_err(|UnusableKey(reason)| tracing::debug!(reason, "skipped an unusable key of a key set"))
         .ok()
         .filter(|key| is_for_verifying(jwk, key.algorithm()))
 }
 
-/// Tells whether `use`, `key_ops` and `alg` let a key verify signatures of this algorithm; what is absent does.
+/// Returns whether `use`, `key_ops` and `alg` allow a key to verify signatures of this algorithm. An absent member
+/// allows it.
 fn is_for_verifying(jwk: &Map<String, Value>, algorithm: Algorithm) -> bool {
     let allows = |name, allowed: &dyn Fn(&Value) -> bool| jwk.get(name).is_none_or(allowed);
     allows("use", &|usage| usage == "sig")
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_key_set_survives_a_round_trip() {
         let keys = Algorithm::ALL.map(jwk);
         let set = parse(&keys.each_ref()).unwrap();
         assert_eq!(set.to_json(), json!({"keys": keys}).to_string());
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_by_its_exact_kid_alone() {
+    fn a_key_is_found_only_by_its_exact_kid() {
         let (rsa, p256) = (with(&jwk(Algorithm::Rs256), "kid", json!("key")), jwk(Algorithm::Es256));
         let set = parse(&[&rsa, &p256]).unwrap();
         let find = |set: &KeySet, kid: Option<&str>| set.find(kid, Algorithm::Rs256).is_some();
@@ -210,9 +212,9 @@ mod tests {
     }
 
     #[test]
-    fn keys_for_other_purposes_are_left_out() {
+    fn keys_for_other_purposes_are_skipped() {
         for jwk in Algorithm::ALL.map(jwk) {
-            for kept in [
+            for usable in [
                 without(&jwk, "use"),
                 without(&jwk, "alg"),
                 without(&jwk, "kid"),
@@ -220,9 +222,9 @@ mod tests {
                 with(&jwk, "key_ops", json!(["sign", "verify"])),
                 with(&jwk, "x5c", json!(["ignored"])),
             ] {
-                assert_eq!(parse(&[&kept]).unwrap().keys().len(), 1, "{kept}");
+                assert_eq!(parse(&[&usable]).unwrap().keys().len(), 1, "{usable}");
             }
-            for left_out in [
+            for skipped in [
                 with(&jwk, "use", json!("enc")),
                 with(&jwk, "use", json!("Sig")),
                 with(&jwk, "use", json!(null)),
@@ -253,18 +255,18 @@ mod tests {
                 with(&with(&jwk, "n", json!("AQAB")), "x", json!("AQAB")),
                 with(&with(&jwk, "n", json!("AQAB=")), "x", json!("AQAB=")),
             ] {
-                assert_eq!(parse(&[&left_out]).unwrap().keys().len(), 0, "{left_out}");
+                assert_eq!(parse(&[&skipped]).unwrap().keys().len(), 0, "{skipped}");
             }
         }
         let [rsa, p256, p384, pss, ed25519] = Algorithm::ALL.map(jwk);
         for jwk in [&rsa, &pss] {
-            for left_out in [without(jwk, "e"), with(jwk, "e", json!("AQAB="))] {
-                assert_eq!(parse(&[&left_out]).unwrap().keys().len(), 0, "{left_out}");
+            for skipped in [without(jwk, "e"), with(jwk, "e", json!("AQAB="))] {
+                assert_eq!(parse(&[&skipped]).unwrap().keys().len(), 0, "{skipped}");
             }
         }
         for jwk in [&p256, &p384] {
-            for left_out in [without(jwk, "y"), with(jwk, "y", json!("AQAB=")), with(jwk, "y", jwk["x"].clone())] {
-                assert_eq!(parse(&[&left_out]).unwrap().keys().len(), 0, "{left_out}");
+            for skipped in [without(jwk, "y"), with(jwk, "y", json!("AQAB=")), with(jwk, "y", jwk["x"].clone())] {
+                assert_eq!(parse(&[&skipped]).unwrap().keys().len(), 0, "{skipped}");
             }
         }
         for (jwk, name, other) in [
@@ -289,13 +291,13 @@ mod tests {
     }
 
     #[test]
-    fn an_rsa_key_is_for_one_padding_which_its_alg_decides() {
+    fn alg_decides_the_only_padding_of_an_rsa_key() {
         let pss = jwk(Algorithm::Ps256);
         let algorithm = |jwk: &Value| parse(&[jwk]).unwrap().keys()[0].algorithm();
         assert_eq!(algorithm(&pss), Algorithm::Ps256);
         assert_eq!(algorithm(&with(&pss, "alg", json!("RS256"))), Algorithm::Rs256);
         assert_eq!(algorithm(&without(&pss, "alg")), Algorithm::Rs256);
-        // One key that is published for both is two, of one name.
+        // One key that is published for both paddings counts as two keys with the same `kid`.
         let both = parse(&[&pss, &with(&pss, "alg", json!("RS256"))]).unwrap();
         let kid = pss["kid"].as_str();
         assert_eq!(both.find(kid, Algorithm::Ps256).unwrap().algorithm(), Algorithm::Ps256);
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_with_a_secret_in_it_is_refused_whole() {
+    fn a_secret_key_rejects_the_whole_set() {
         let key = jwk(Algorithm::Es256);
         for secret in SECRET_MEMBERS {
             assert_eq!(parse(&[&key, &with(&key, secret, json!("AQAB"))]).unwrap_err(), InvalidKeySet::Secret);
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_contains_another_only_with_its_names() {
+    fn contains_all_compares_kids_too() {
         let (a, b) = (jwk(Algorithm::Es256), jwk(Algorithm::Es256));
         let (both, one) = (parse(&[&a, &b]).unwrap(), parse(&[&b]).unwrap());
         assert!(both.contains_all(&one) && !one.contains_all(&both));

@@ -1,24 +1,25 @@
-//! JSON Web Signatures in their compact form (RFC 7515), as far as access tokens need them.
+//! JSON Web Signatures in the compact form (RFC 7515), as far as access tokens need them.
 //!
-//! Why this is not a crate's work: the common one keeps its cryptography in a process-wide provider, which an
-//! embedder's other dependencies decide about, and leaves a key's `alg`, `use` and `key_ops` and the exact base64url
-//! to its caller. What stands here is the framing alone; signatures are aws-lc-rs's.
+//! Why not a JWT crate: the common one takes its cryptography from a process-wide provider, which another dependency of
+//! an embedder may have chosen, and leaves a key's `alg`, `use` and `key_ops` and strict base64url to its caller. This
+//! module implements only the framing; aws-lc-rs does the signatures.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value};
 
-use crate::{discovery::Wanted, error::TokenError, json, key::VerifyingKey};
+use crate::{discovery::KeySelector, error::TokenError, json, key::VerifyingKey};
 
-/// The longest token that is looked at, in bytes; our choice: 16 KiB.
+/// The maximum length of a token, in bytes; our choice: 16 KiB.
 pub const MAX_TOKEN: usize = 16 * 1024;
-/// The longest header, in bytes of JSON; our choice: 8 KiB, since some issuers put certificate chains there.
+/// The maximum length of a header, in bytes of JSON; our choice: 8 KiB, since some issuers put certificate chains
+/// there.
 const MAX_HEADER: usize = 8 * 1024;
-/// The longest `kid`, in bytes; our choice.
+/// The maximum length of a `kid`, in bytes; our choice.
 pub(crate) const MAX_KID: usize = 512;
 
-/// A signature algorithm. These are all that is ever accepted: no `none`, no shared secrets.
+/// A signature algorithm. No others are ever accepted: neither `none` nor algorithms with a shared secret.
 ///
-/// To extend the list, add a variant; the compiler names the places that must know it.
+/// To add an algorithm, add a variant; the compiler reports every place to extend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256 and a modulus of 2048 to 4096 bits.
@@ -34,9 +35,9 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Every algorithm, the default first.
+    /// All algorithms, the default first.
     pub const ALL: [Self; 5] = [Self::Rs256, Self::Es256, Self::Es384, Self::Ps256, Self::EdDsa];
-    /// Those that the server signs with itself.
+    /// The algorithms that the server itself can sign with.
     pub const OWN: [Self; 2] = [Self::Rs256, Self::Es256];
 
     /// Returns the name in `alg` (RFC 7518 section 3.1, RFC 8037 section 3.1).
@@ -50,13 +51,13 @@ impl Algorithm {
         }
     }
 
-    /// Returns the algorithm of exactly this name; case matters.
+    /// Returns the algorithm with exactly this name; case matters.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 }
 
-/// A compact JWS taken apart and not verified: nothing in it may be believed yet.
+/// A parsed compact JWS. It is not verified: do not trust its contents yet.
 pub struct Jws<'a> {
     /// The algorithm that the header names.
     pub algorithm: Algorithm,
@@ -71,12 +72,11 @@ pub struct Jws<'a> {
 }
 
 impl<'a> Jws<'a> {
-    /// Takes a token apart.
+    /// Parses a token without verifying it.
     ///
-    /// Three base64url parts without padding, without bits that mean nothing and without any other character. The
-    /// header is a JSON object without duplicate keys. `crit` and `b64` are refused, since no extension is
-    /// understood here; `jwk`, `jku`, `x5c`, `x5t` and `x5u` are never looked at, since keys come from the issuer
-    /// alone.
+    /// A token has three base64url parts without padding, without non-zero trailing bits and without any other
+    /// character. The header is a JSON object without duplicate keys. `crit` and `b64` are rejected, since no extension
+    /// is supported; `jwk`, `jku`, `x5c`, `x5t` and `x5u` are ignored, since keys come only from the issuer.
     ///
     /// # Errors
     /// [`TokenError::TooLong`], [`TokenError::Malformed`], [`TokenError::Algorithm`].
@@ -84,10 +84,10 @@ impl<'a> Jws<'a> {
         if token.len() > MAX_TOKEN {
             return Err(TokenError::TooLong);
         }
-        let parts = TokenError::Malformed("three parts separated by dots are expected");
+        let parts = TokenError::Malformed("expected three parts separated by dots");
         let (signed, signature) = token.rsplit_once('.').ok_or(parts)?;
         let (header, payload) = signed.split_once('.').ok_or(parts)?;
-        // A fourth part would leave a dot in the payload, which is no base64url.
+        // A fourth part would leave a dot in the payload, which is not base64url.
         let header = decode(header)?;
         if header.len() > MAX_HEADER {
             return Err(TokenError::Malformed("the header is too long"));
@@ -95,7 +95,7 @@ impl<'a> Jws<'a> {
         let header = json::object(&header)
             .ok_or(TokenError::Malformed("the header must be a JSON object without duplicate keys"))?;
         if header.contains_key("crit") || header.contains_key("b64") {
-            return Err(TokenError::Malformed("the header asks for an extension"));
+            return Err(TokenError::Malformed("the header requires an extension"));
         }
         let name = text(&header, "alg")?.ok_or(TokenError::Algorithm)?;
         let kid = text(&header, "kid")?.map(str::to_owned);
@@ -112,15 +112,15 @@ impl<'a> Jws<'a> {
         })
     }
 
-    /// Returns which key the header asks for.
-    pub(crate) fn wanted(&self) -> Wanted<'_> {
-        Wanted { kid: self.kid.as_deref(), algorithm: self.algorithm }
+    /// Returns the `kid` and algorithm that select the issuer's key.
+    pub(crate) fn key_selector(&self) -> KeySelector<'_> {
+        KeySelector { kid: self.kid.as_deref(), algorithm: self.algorithm }
     }
 
-    /// Checks the signature with a key, which must be one for the header's algorithm.
+    /// Verifies the signature with a key, which must be for the header's algorithm.
     ///
     /// # Errors
-    /// [`TokenError::Key`] for a key of another algorithm, [`TokenError::Signature`] for a wrong signature.
+    /// [`TokenError::Key`] for a key of another algorithm, [`TokenError::Signature`] for an invalid signature.
     pub fn verify(&self, key: &VerifyingKey) -> Result<(), TokenError> {
         if key.algorithm() != self.algorithm {
             return Err(TokenError::Key);
@@ -129,14 +129,14 @@ impl<'a> Jws<'a> {
     }
 }
 
-/// Shows no payload and no signature.
+/// Omits the payload and the signature.
 impl std::fmt::Debug for Jws<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Jws").field("algorithm", &self.algorithm).finish_non_exhaustive()
     }
 }
 
-/// Returns what is signed: the header and the payload, encoded and joined by a dot.
+/// Returns the signing input: the header and the payload, encoded and joined by a dot.
 pub(crate) fn signing_input(header: &Map<String, Value>, payload: &Map<String, Value>) -> String {
     let encode = |object: &Map<String, Value>| encode(Value::Object(object.clone()).to_string().as_bytes());
     encode(header) + "." + &encode(payload)
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_exact() {
+    fn algorithm_names_are_exact() {
         for algorithm in Algorithm::ALL {
             assert_eq!(Algorithm::from_name(algorithm.name()), Some(algorithm));
         }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_and_key_ids_have_bounds() {
+    fn headers_and_key_ids_are_bounded() {
         let header = |len: usize| {
             let empty = r#"{"alg":"RS256","x":""}"#;
             empty.replace(r#":""}"#, &format!(r#":"{}"}}"#, "x".repeat(len - empty.len())))
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_ask_for_more_than_is_understood_are_refused() {
+    fn headers_with_unsupported_extensions_are_rejected() {
         assert_eq!(parse_with_header(r#"{"alg":"RS256"}"#), Ok(()));
         assert_eq!(parse_with_header(r#"{"alg":"ES256","kid":"a","typ":"JWT","x5t":"x","jku":"https://a/"}"#), Ok(()));
         for header in [
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_three_strictly_encoded_parts_are_read() {
+    fn only_three_strictly_encoded_parts_are_accepted() {
         let header = encode(br#"{"alg":"RS256"}"#);
         assert!(Jws::parse(&format!("{header}.e30.AAAA")).is_ok());
         for token in [

@@ -1,6 +1,6 @@
-//! Keys: the public half, which verifies, and the private half, which signs.
+//! Signing keys: the public half, which verifies, and the private half, which signs.
 //!
-//! A key is for exactly one algorithm (RFC 8725 section 3.1), decided when the key is read and never by a token.
+//! A key is for exactly one algorithm (RFC 8725 section 3.1). The key set or key file decides which, never a token.
 
 use std::fmt;
 
@@ -20,10 +20,10 @@ use sha2::{Digest, Sha256};
 
 use crate::jws::{self, Algorithm, encode};
 
-/// The size of an RSA modulus, in bits: below it is weak, above it costs a verifier too much. Our choice.
+/// The accepted sizes of an RSA modulus, in bits: smaller is weak, larger makes verification too expensive. Our choice.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=4096;
 
-/// A public key, and what it may be used for.
+/// A public key and the one algorithm that it may be used with.
 #[derive(Clone)]
 pub struct VerifyingKey {
     kid: Option<String>,
@@ -40,7 +40,7 @@ enum Public {
     Ed25519 { x: [u8; 32] },
 }
 
-/// A curve of ECDSA with the one hash that JSON Web Algorithms pair it with (RFC 7518 section 3.4).
+/// An ECDSA curve with the one hash that JSON Web Algorithms pair with it (RFC 7518 section 3.4).
 struct Curve {
     name: &'static str,
     algorithm: Algorithm,
@@ -69,33 +69,35 @@ static P384: Curve = Curve {
     not_a_point: UnusableKey("not a point on P-384"),
 };
 
-/// Says that a key cannot be used: malformed, too weak, too large, or not made. No key material in it.
+/// An error that says why a key cannot be used: malformed, too weak, too large, or a failure to generate it or sign
+/// with it. Contains no key material.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the key cannot be used: {0}")]
 pub struct UnusableKey(pub(crate) &'static str);
 
 impl VerifyingKey {
-    /// Makes an RS256 key of a modulus and an exponent, big-endian without leading zeros.
+    /// Creates an RS256 key from a modulus and an exponent, both big-endian without leading zeros.
     ///
     /// # Errors
-    /// [`UnusableKey`] for a modulus outside 2048 to 4096 bits, one made by the generator of the ROCA weakness
-    /// (CVE-2017-15361), or an even or tiny number.
+    /// [`UnusableKey`] for a modulus outside 2048 to 4096 bits, for one from a generator with the ROCA weakness
+    /// (CVE-2017-15361), and for an even modulus or an even or tiny exponent.
     pub fn rsa(kid: Option<String>, n: &[u8], e: &[u8]) -> Result<Self, UnusableKey> {
-        Self::rsa_of(Algorithm::Rs256, kid, n, e)
+        Self::rsa_with(Algorithm::Rs256, kid, n, e)
     }
 
-    /// Makes a PS256 key of a modulus and an exponent, big-endian without leading zeros.
+    /// Creates a PS256 key from a modulus and an exponent, both big-endian without leading zeros.
     ///
     /// # Errors
     /// As [`VerifyingKey::rsa`].
     pub fn rsa_pss(kid: Option<String>, n: &[u8], e: &[u8]) -> Result<Self, UnusableKey> {
-        Self::rsa_of(Algorithm::Ps256, kid, n, e)
+        Self::rsa_with(Algorithm::Ps256, kid, n, e)
     }
 
-    fn rsa_of(algorithm: Algorithm, kid: Option<String>, n: &[u8], e: &[u8]) -> Result<Self, UnusableKey> {
-        let odd = |number: &[u8]| number.last().is_some_and(|byte| byte & 1 == 1);
+    fn rsa_with(algorithm: Algorithm, kid: Option<String>, n: &[u8], e: &[u8]) -> Result<Self, UnusableKey> {
+        let is_odd = |number: &[u8]| number.last().is_some_and(|byte| byte & 1 == 1);
         let exponent = e.iter().fold(0u64, |number, byte| (number << 8) | u64::from(*byte));
-        if !odd(n) || !odd(e) || e.len() > 4 || exponent < 3 || e.first() == Some(&0) {
+        // Leading zeros are rejected, so that a key has only one encoding and thumbprint.
+        if !is_odd(n) || !is_odd(e) || e.len() > 4 || exponent < 3 || e.first() == Some(&0) {
             return Err(UnusableKey("not an RSA public key"));
         }
         let bits = n.first().map_or(0, |first| n.len() * 8 - first.leading_zeros() as usize);
@@ -103,7 +105,7 @@ impl VerifyingKey {
             return Err(UnusableKey("the RSA modulus must have 2048 to 4096 bits"));
         }
         if is_roca(n) {
-            return Err(UnusableKey("the RSA key was made by a generator that is known to be weak"));
+            return Err(UnusableKey("the RSA key comes from a generator with a known weakness (ROCA)"));
         }
         let parameters =
             if algorithm == Algorithm::Ps256 { &RSA_PSS_2048_8192_SHA256 } else { &RSA_PKCS1_2048_8192_SHA256 };
@@ -113,46 +115,46 @@ impl VerifyingKey {
         Ok(Self::new(kid, algorithm, Public::Rsa { n: n.to_vec(), e: e.to_vec() }, parsed))
     }
 
-    /// Makes an ES256 key of the coordinates of a point on P-256, 32 big-endian bytes each.
+    /// Creates an ES256 key from the coordinates of a point on P-256, 32 big-endian bytes each.
     ///
     /// # Errors
-    /// [`UnusableKey`] for other lengths or no point of the curve.
+    /// [`UnusableKey`] for other lengths and for coordinates that are not a point on the curve.
     pub fn p256(kid: Option<String>, x: &[u8], y: &[u8]) -> Result<Self, UnusableKey> {
         Self::ec(&P256, kid, x, y)
     }
 
-    /// Makes an ES384 key of the coordinates of a point on P-384, 48 big-endian bytes each.
+    /// Creates an ES384 key from the coordinates of a point on P-384, 48 big-endian bytes each.
     ///
     /// # Errors
-    /// [`UnusableKey`] for other lengths or no point of the curve.
+    /// [`UnusableKey`] for other lengths and for coordinates that are not a point on the curve.
     pub fn p384(kid: Option<String>, x: &[u8], y: &[u8]) -> Result<Self, UnusableKey> {
         Self::ec(&P384, kid, x, y)
     }
 
     fn ec(curve: &'static Curve, kid: Option<String>, x: &[u8], y: &[u8]) -> Result<Self, UnusableKey> {
         if x.len() != curve.len || y.len() != curve.len {
-            return Err(UnusableKey("a coordinate has another length than the curve's"));
+            return Err(UnusableKey("a coordinate does not have the length of the curve"));
         }
         let parsed = ParsedPublicKey::new(curve.verifying, [&[4], x, y].concat()).map_err(|_| curve.not_a_point)?;
         Ok(Self::new(kid, curve.algorithm, Public::Ec { curve, x: x.to_vec(), y: y.to_vec() }, parsed))
     }
 
-    /// Makes an EdDSA key of a point on Ed25519, 32 bytes as RFC 8032 encodes it.
+    /// Creates an EdDSA key from a point on Ed25519, 32 bytes as RFC 8032 encodes it.
     ///
     /// # Errors
-    /// [`UnusableKey`] for another length, and for the points of small order, by which anybody can sign. What is not a
-    /// point of the curve is a key that verifies nothing.
+    /// [`UnusableKey`] for another length, and for the points of small order, with which anybody can forge signatures.
+    /// Bytes that are not a point on the curve are accepted and yield a key that verifies nothing.
     pub fn ed25519(kid: Option<String>, x: &[u8]) -> Result<Self, UnusableKey> {
-        let x: [u8; 32] = x.try_into().map_err(|_| UnusableKey("a key of Ed25519 has 32 bytes"))?;
-        if is_of_small_order(&x) {
-            return Err(UnusableKey("a point of small order on Ed25519"));
+        let x: [u8; 32] = x.try_into().map_err(|_| UnusableKey("an Ed25519 key must have 32 bytes"))?;
+        if has_small_order(&x) {
+            return Err(UnusableKey("the Ed25519 key is a point of small order"));
         }
-        let parsed = ParsedPublicKey::new(&ED25519, x).map_err(|_| UnusableKey("not a key of Ed25519"))?;
+        let parsed = ParsedPublicKey::new(&ED25519, x).map_err(|_| UnusableKey("not an Ed25519 key"))?;
         Ok(Self::new(kid, Algorithm::EdDsa, Public::Ed25519 { x }, parsed))
     }
 
     fn new(kid: Option<String>, algorithm: Algorithm, public: Public, parsed: ParsedPublicKey) -> Self {
-        // RFC 7638 and RFC 8037 appendix A.3: the required members alone, in this order, without white space.
+        // RFC 7638 and RFC 8037 appendix A.3: only the required members, in this order, without white space.
         let canonical = match &public {
             Public::Rsa { n, e } => format!(r#"{{"e":"{}","kty":"RSA","n":"{}"}}"#, encode(e), encode(n)),
             Public::Ec { curve, x, y } => {
@@ -163,22 +165,23 @@ impl VerifyingKey {
         Self { kid, algorithm, public, thumbprint: encode(&Sha256::digest(canonical)), parsed }
     }
 
-    /// Returns the name by which tokens ask for this key.
+    /// Returns the `kid` by which tokens select this key.
     pub fn kid(&self) -> Option<&str> {
         self.kid.as_deref()
     }
 
-    /// Returns the one algorithm that this key verifies.
+    /// Returns the only algorithm that this key verifies.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Returns the key's SHA-256 thumbprint (RFC 7638) in base64url: equal for equal keys, whatever their names.
+    /// Returns the key's SHA-256 thumbprint (RFC 7638) in base64url. Equal keys have equal thumbprints, whatever their
+    /// `kid`.
     pub fn thumbprint(&self) -> &str {
         &self.thumbprint
     }
 
-    /// Tells whether `signature` is this key's over `message`.
+    /// Returns whether `signature` is a signature of `message` by this key.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         self.parsed.verify_sig(message, signature).is_ok()
     }
@@ -208,7 +211,7 @@ impl fmt::Debug for VerifyingKey {
     }
 }
 
-/// A private key with its public half. Its `kid` is the public half's thumbprint.
+/// A private key with its public half. Its `kid` is the thumbprint of the public half.
 pub struct SigningKey {
     pair: Pair,
     verifying: VerifyingKey,
@@ -221,13 +224,13 @@ enum Pair {
 }
 
 impl SigningKey {
-    /// Makes a new key: RSA of 2048 bits, which takes about a tenth of a second, or a point on the algorithm's curve.
-    /// Randomness is aws-lc's.
+    /// Generates a key: RSA with 2048 bits, which takes about a tenth of a second, or a key on the algorithm's curve.
+    /// Uses aws-lc's random number generator.
     ///
     /// # Errors
     /// [`UnusableKey`] when the cryptographic library fails.
     pub fn generate(algorithm: Algorithm) -> Result<Self, UnusableKey> {
-        const FAILED: UnusableKey = UnusableKey("it could not be made");
+        const FAILED: UnusableKey = UnusableKey("key generation failed");
         let ec = |curve: &'static Curve| {
             EcdsaKeyPair::generate(curve.signing).map_err(|_| FAILED).and_then(|pair| Self::from_ec(curve, pair))
         };
@@ -245,7 +248,7 @@ impl SigningKey {
     /// Reads a private key of this algorithm from PKCS #8.
     ///
     /// # Errors
-    /// [`UnusableKey`] for anything else, and for what [`VerifyingKey::rsa`] refuses.
+    /// [`UnusableKey`] for any other input, and for keys that [`VerifyingKey::rsa`] rejects.
     pub fn from_pkcs8(algorithm: Algorithm, der: &[u8]) -> Result<Self, UnusableKey> {
         const MALFORMED: UnusableKey = UnusableKey("not a PKCS #8 key of this algorithm");
         let ec = |curve: &'static Curve| {
@@ -265,7 +268,7 @@ impl SigningKey {
     fn from_rsa(algorithm: Algorithm, pair: RsaKeyPair) -> Result<Self, UnusableKey> {
         let (n, e) = (pair.public_key().modulus(), pair.public_key().exponent());
         let (n, e) = (n.big_endian_without_leading_zero(), e.big_endian_without_leading_zero());
-        let verifying = VerifyingKey::rsa_of(algorithm, None, n, e)?;
+        let verifying = VerifyingKey::rsa_with(algorithm, None, n, e)?;
         Ok(Self::new(Pair::Rsa(pair), verifying))
     }
 
@@ -293,14 +296,14 @@ impl SigningKey {
         &self.verifying
     }
 
-    /// Returns the name by which tokens ask for the public half.
+    /// Returns the `kid` by which tokens select the public half.
     pub fn kid(&self) -> &str {
         self.verifying.thumbprint()
     }
 
-    /// Returns the private key as PKCS #8, for the key file alone.
+    /// Returns the private key as PKCS #8. Only for writing the key file.
     pub(crate) fn to_pkcs8(&self) -> Result<Vec<u8>, UnusableKey> {
-        const FAILED: UnusableKey = UnusableKey("it could not be written");
+        const FAILED: UnusableKey = UnusableKey("encoding as PKCS #8 failed");
         match &self.pair {
             Pair::Rsa(pair) => pair.as_der().map(|der| der.as_ref().to_vec()).map_err(|_| FAILED),
             Pair::Ec(pair) => pair.to_pkcs8v1().map(|der| der.as_ref().to_vec()).map_err(|_| FAILED),
@@ -308,7 +311,7 @@ impl SigningKey {
         }
     }
 
-    /// Signs claims as a compact JWS whose header has `alg`, `kid` and this `typ`.
+    /// Signs claims and returns a compact JWS with `alg`, `kid` and this `typ` in its header.
     ///
     /// # Errors
     /// [`UnusableKey`] when the cryptographic library fails.
@@ -323,7 +326,7 @@ impl SigningKey {
     }
 
     fn sign_bytes(&self, message: &[u8]) -> Result<Vec<u8>, UnusableKey> {
-        const FAILED: UnusableKey = UnusableKey("it does not sign");
+        const FAILED: UnusableKey = UnusableKey("signing failed");
         let random = SystemRandom::new();
         match &self.pair {
             Pair::Rsa(pair) => {
@@ -343,17 +346,18 @@ impl SigningKey {
     }
 }
 
-/// Shows the public half only.
+/// Shows only the public half.
 impl fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SigningKey").field(&self.verifying).finish()
     }
 }
 
-/// Tells whether a modulus bears the mark of the ROCA generator: its residue by each small prime is a power of 65537.
+/// Returns whether a modulus has the fingerprint of the ROCA generator: its residue modulo each small prime is a power
+/// of 65537.
 ///
-/// The published fingerprint (Nemec and others, 2017) over the primes below 168, which all such keys share; a sound
-/// key bears it with a chance below one in 2^27.
+/// Uses the published fingerprint (Nemec et al., 2017) over the primes below 168, which all such keys share. The
+/// probability that another key has the fingerprint is below one in 2^27.
 fn is_roca(n: &[u8]) -> bool {
     const PRIMES: [u32; 38] = [
         3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107,
@@ -366,10 +370,11 @@ fn is_roca(n: &[u8]) -> bool {
     })
 }
 
-/// Tells whether an encoded point on Ed25519 is one of the eight whose order divides the cofactor, or has a coordinate
-/// that RFC 8032 does not allow. With such a key, a signature can be made without a secret.
-fn is_of_small_order(point: &[u8; 32]) -> bool {
-    /// The y-coordinates of order 1, 4 and 8, little-endian. That of order 2 is the field's size less one.
+/// Returns whether an encoded Ed25519 point is one of the eight whose order divides the cofactor, or has a coordinate
+/// that RFC 8032 does not allow. For such a key, anybody can make a valid signature without a secret.
+fn has_small_order(point: &[u8; 32]) -> bool {
+    /// The y-coordinates of the points of order 1, 4 and 8, little-endian. That of order 2 is the field's size minus
+    /// one.
     const ONE: [u8; 32] =
         [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     const ORDER_8: [[u8; 32]; 2] = [
@@ -384,7 +389,8 @@ fn is_of_small_order(point: &[u8; 32]) -> bool {
     ];
     let mut y = *point;
     y[31] &= 0x7f;
-    // The field's size is 2^255 - 19, so that what is not below it less one begins with at least 0xec and ends so.
+    // The field's size is 2^255 - 19, so a coordinate of at least that size minus one has a first byte of at least 0xec
+    // and these last bytes.
     let is_at_least_minus_one = y[0] >= 0xec && y[1..31].iter().all(|byte| *byte == 0xff) && y[31] == 0x7f;
     y == [0; 32] || y == ONE || ORDER_8.contains(&y) || is_at_least_minus_one
 }
@@ -394,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_key_signs_its_public_half_verifies_and_no_other() {
+    fn a_signature_verifies_only_with_the_public_half_of_its_key() {
         let keys = Algorithm::ALL.map(|algorithm| SigningKey::generate(algorithm).unwrap());
         let claims = Map::from_iter([("sub".to_owned(), Value::from("me"))]);
         for key in &keys {
@@ -413,12 +419,12 @@ mod tests {
     }
 
     #[test]
-    fn pkcs8_gives_the_same_key_back_and_only_for_its_algorithm() {
+    fn a_key_survives_a_pkcs8_round_trip_only_with_its_algorithm() {
         for algorithm in Algorithm::ALL {
             let key = SigningKey::generate(algorithm).unwrap();
             let der = key.to_pkcs8().unwrap();
             assert_eq!(SigningKey::from_pkcs8(algorithm, &der).unwrap().kid(), key.kid());
-            // An RSA key does not say in PKCS #8 which padding it is for.
+            // PKCS #8 does not record the padding of an RSA key.
             let is_rsa = |algorithm| matches!(algorithm, Algorithm::Rs256 | Algorithm::Ps256);
             for other in Algorithm::ALL.into_iter().filter(|other| *other != algorithm) {
                 let read = SigningKey::from_pkcs8(other, &der);
@@ -429,8 +435,8 @@ mod tests {
     }
 
     #[test]
-    fn a_thumbprint_is_that_of_rfc_7638() {
-        // The example key of RFC 7638 section 3.1, made with another tool from the same numbers.
+    fn thumbprints_match_the_examples_of_the_rfcs() {
+        // The example key of RFC 7638 section 3.1; the expected thumbprint was computed with another tool.
         let n = "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3\
                  oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdA\
                  ZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-\
@@ -445,9 +451,9 @@ mod tests {
     }
 
     #[test]
-    fn weak_and_malformed_rsa_keys_are_refused() {
-        let sound = SigningKey::generate(Algorithm::Rs256).unwrap();
-        let Public::Rsa { n, e } = &sound.verifying().public else { unreachable!("an RSA key") };
+    fn weak_and_malformed_rsa_keys_are_rejected() {
+        let strong = SigningKey::generate(Algorithm::Rs256).unwrap();
+        let Public::Rsa { n, e } = &strong.verifying().public else { unreachable!("an RSA key") };
         assert!(VerifyingKey::rsa(None, n, e).is_ok());
         let even = [&n[..255], &[n[255] & 0xfe]].concat();
         let padded = [&[0], &n[..]].concat();
@@ -470,8 +476,8 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_of_the_roca_generator_is_seen() {
-        // 65537^128 has 2049 bits and is a power of 65537 by every prime.
+    fn a_modulus_with_the_roca_fingerprint_is_rejected() {
+        // 65537^128 has 2049 bits and is a power of 65537 modulo every prime.
         let mut number = vec![1u8];
         for _ in 0..128 {
             let mut product = vec![0u32; number.len() + 2];
@@ -488,12 +494,12 @@ mod tests {
         }
         assert_eq!(
             VerifyingKey::rsa(None, &number, &[1, 0, 1]).map(drop),
-            Err(UnusableKey("the RSA key was made by a generator that is known to be weak"))
+            Err(UnusableKey("the RSA key comes from a generator with a known weakness (ROCA)"))
         );
     }
 
     #[test]
-    fn points_off_the_curve_are_refused() {
+    fn points_off_the_curve_are_rejected() {
         for (x, y) in [([0; 32], [0; 32]), ([1; 32], [1; 32]), ([0xff; 32], [0xff; 32])] {
             assert!(VerifyingKey::p256(None, &x, &y).is_err());
         }
@@ -510,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn points_of_ed25519_by_which_anybody_can_sign_are_refused() {
+    fn ed25519_points_of_small_order_are_rejected() {
         let order_8 = [
             "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
             "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
@@ -521,7 +527,7 @@ mod tests {
             format!("01{zeros}"),
             format!("00{zeros}"),
             format!("ec{full}7f"),
-            // Larger than the field: other spellings of 0 and 1, and what they could be mistaken for.
+            // At least the field's size: non-canonical encodings of 0, 1 and 18.
             format!("ed{full}7f"),
             format!("ee{full}7f"),
             format!("ff{full}7f"),
@@ -536,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_shows_no_secret() {
+    fn debug_omits_secrets() {
         let key = SigningKey::generate(Algorithm::Es256).unwrap();
         assert_eq!(
             format!("{key:?}"),

@@ -1,16 +1,16 @@
-//! Bearer tokens: a server's own OIDC issuer, the issuers its operator trusts, and one verifier for both.
+//! Bearer tokens: the server's own OIDC issuer, the issuers that its operator trusts, and one verifier for both.
 //!
-//! `platform-core` knows no tokens, no cryptography in C and no async runtime. All of that is here, and REST, gRPC and
-//! the server share it: [`Verifier::verify`] makes of a bearer token the uid of whoever sends it.
+//! `platform-core` has no tokens, no cryptography in C and no async runtime. This crate adds all three, and REST, gRPC
+//! and the server share it: [`Verifier::verify`] authenticates a bearer token and returns the uid of its identity.
 //!
 //! ```
 //! # use std::{sync::Arc, time::Duration};
 //! # use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp, uid::Uid};
-//! # #[derive(Debug)] struct Noon;
-//! # impl Clock for Noon { fn now(&self) -> Timestamp { Timestamp::from_millis(1_800_000_000_000) } }
-//! # #[derive(Debug)] struct Dice;
-//! # impl Entropy for Dice { fn fill(&self, bytes: &mut [u8]) { bytes.fill(4) } }
-//! # let (clock, entropy) = (Arc::new(Noon), Arc::new(Dice));
+//! # #[derive(Debug)] struct FixedClock;
+//! # impl Clock for FixedClock { fn now(&self) -> Timestamp { Timestamp::from_millis(1_800_000_000_000) } }
+//! # #[derive(Debug)] struct FixedEntropy;
+//! # impl Entropy for FixedEntropy { fn fill(&self, bytes: &mut [u8]) { bytes.fill(4) } }
+//! # let (clock, entropy) = (Arc::new(FixedClock), Arc::new(FixedEntropy));
 //! use platform_oidc::{AccessToken, Algorithm, Issuer, Keys, Verifier, VerifierOptions};
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -39,11 +39,11 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The map, in reading order: [`verifier`] is what a request meets; [`sts`] exchanges tokens; [`jws`], [`key`] and [`jwks`] are tokens and keys
-//! by themselves; [`discovery`] and [`fetch`] get the keys of trusted issuers; [`issuer`] is the server's own;
-//! [`data_dir`] keeps its keys.
+//! Modules, in reading order: [`verifier`] authenticates requests; [`sts`] exchanges tokens; [`jws`], [`key`] and
+//! [`jwks`] implement tokens and keys; [`discovery`] and [`fetch`] get the keys of trusted issuers; [`reach`] is the
+//! HTTP client for URLs that tenants configure; [`issuer`] is the server's own issuer; [`data_dir`] stores its keys.
 //!
-//! No `CryptoProvider` or other process-wide state is installed, and none is needed.
+//! The crate neither installs nor requires a `CryptoProvider` or any other process-wide state.
 
 mod authenticator;
 pub mod sts;
@@ -58,9 +58,9 @@ pub mod key;
 
 pub mod discovery;
 pub mod fetch;
+mod fetch_limits;
 mod issuers;
 pub mod reach;
-mod shares;
 mod url;
 
 pub mod data_dir;

@@ -1,8 +1,9 @@
-//! The HTTP client for places that others name, and where it may go when a tenant, and not the operator, named one.
+//! The HTTP client for URLs that others configure, restricted to the public network when a tenant, and not the
+//! operator, configured the URL.
 //!
-//! Whoever may write the name of an issuer or of a sink could otherwise make this server ask whatever it can reach: the services
-//! beside it, the metadata of its machine. So a connection goes to a public address or nowhere. What is looked at is
-//! the address that is connected to, after the name was looked up and each time it is.
+//! This prevents server-side request forgery (SSRF): anybody who may configure an issuer or a sink could otherwise make
+//! this server send requests to internal services and to the metadata service of its machine. A connection is made only
+//! to a public address. The check applies to the address that is connected to, after each name lookup.
 
 use std::{
     fmt,
@@ -37,22 +38,23 @@ use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use tokio::sync::Notify;
 use tower::Service;
 
-/// A client over HTTP/1.1, with TLS by rustls on aws-lc. Asks for no proxy, reads no environment, follows no redirect.
+/// An HTTP/1.1 client, with TLS by rustls on aws-lc. Uses no proxy, reads no environment variables and follows no
+/// redirects.
 ///
-/// Bounded are the length of an answer's head (64 KiB) and the number of interim answers before it (8). The bound on
-/// the body and on the time of the whole is for the caller, who drops the future.
+/// The length of a response's head (64 KiB) and the number of interim responses before it (8) are bounded. The caller
+/// bounds the body and the total time, and drops the future to cancel.
 #[derive(Debug)]
 pub struct HttpClient<B>(Client<HttpsConnector<HttpConnector<Resolver>>, B>);
 
-/// The longest head of an answer, in bytes.
+/// The maximum length of a response's head, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
-/// The most interim answers (1xx) before the answer itself. Our choice: servers send one, or none.
+/// The maximum number of interim responses (1xx) before the final one. Our choice: servers send at most one.
 const MAX_INTERIM: usize = 8;
-/// How long a connection that is kept is worth keeping.
-const IDLE: Duration = Duration::from_secs(30);
+/// The time after which an idle pooled connection is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Makes a client that trusts these certificate authorities and keeps so many idle connections to each host. Nothing
-/// process-wide is installed.
+/// Creates a client that trusts these certificate authorities and pools at most `idle_per_host` idle connections per
+/// host. Installs nothing process-wide.
 ///
 /// # Errors
 /// When the cryptographic library supports no common version of TLS.
@@ -71,22 +73,22 @@ where
         HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http);
     let client = Client::builder(TokioExecutor::new())
         .pool_max_idle_per_host(idle_per_host)
-        .pool_idle_timeout(IDLE)
+        .pool_idle_timeout(IDLE_TIMEOUT)
         .pool_timer(TokioTimer::new())
         .http1_max_buf_size(MAX_HEAD)
         .build(connector);
     Ok(HttpClient(client))
 }
 
-/// Why there was no answer.
+/// The reason why there was no response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// No connection, no TLS, or no HTTP.
+    /// Connecting, TLS or HTTP failed.
     #[error(transparent)]
     Http(#[from] hyper_util::client::legacy::Error),
-    /// Interim answers came instead of one.
-    #[error("more than {MAX_INTERIM} interim answers")]
+    /// Too many interim responses.
+    #[error("more than {MAX_INTERIM} interim responses")]
     TooManyInterim,
 }
 
@@ -94,23 +96,23 @@ impl<B> HttpClient<B>
 where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
 {
-    /// Sends a request and returns the answer, whose body is still to be read. Dropping the future ends the exchange
-    /// and its connection.
+    /// Sends a request and returns the response with its body unread. Dropping the future cancels the exchange and
+    /// closes its connection.
     ///
     /// # Errors
     /// [`CallError`].
     pub async fn request(&self, mut request: Request<B>) -> Result<Response<Incoming>, CallError> {
         let (count, too_many) = (AtomicUsize::new(0), Arc::new(Notify::new()));
-        let full = Arc::clone(&too_many);
+        let limit_reached = Arc::clone(&too_many);
         hyper::ext::on_informational(&mut request, move |_| {
             if count.fetch_add(1, Ordering::Relaxed) >= MAX_INTERIM {
-                full.notify_one();
+                limit_reached.notify_one();
             }
         });
         tokio::select! {
             biased;
             () = too_many.notified() => Err(CallError::TooManyInterim),
-            answer = self.0.request(request) => Ok(answer?),
+            response = self.0.request(request) => Ok(response?),
         }
     }
 }
@@ -120,13 +122,13 @@ pub fn mozilla() -> RootCertStore {
     RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }
 }
 
-/// Says that a place is none of the public network. Names no address.
+/// An error for an address outside the public network. Does not contain the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the address is not one of the public network")]
+#[error("the address is not publicly routable")]
 pub struct NotPublic;
 
-/// Tells whether an address is one that anybody on the public network may reach, by the special-purpose registries of
-/// IPv4 and IPv6 (RFC 6890 and its successors). Addresses that carry another are as public as the one they carry.
+/// Returns whether an address belongs to the public network, by the special-purpose registries of IPv4 and IPv6 (RFC
+/// 6890 and its successors). An address that embeds an IPv4 address is public if the embedded one is.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -146,24 +148,24 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
-    let carried = |high: u16, low: u16| is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
+    let embedded = |high: u16, low: u16| is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
     match address.segments() {
         // IPv4-mapped, and NAT64's well-known prefix.
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => carried(high, low),
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
         // 6to4.
-        [0x2002, high, low, ..] => carried(high, low),
-        // Protocol assignments, with Teredo and benchmarks among them; documentation.
+        [0x2002, high, low, ..] => embedded(high, low),
+        // Protocol assignments, including Teredo and benchmarking; documentation.
         [0x2001, second, ..] if second < 0x200 || second == 0xdb8 => false,
         [0x3fff, second, ..] if second < 0x1000 => false,
-        // Of all else only global unicast.
+        // Of the rest, only global unicast.
         [first, ..] => (0x2000..0x4000).contains(&first),
     }
 }
 
-/// Checks a host that may be an address, which no resolver is asked about.
+/// Checks a URL's host if it is an IP address literal, which is never looked up by a resolver.
 ///
 /// # Errors
-/// [`NotPublic`] for an address of another network.
+/// [`NotPublic`] for an address outside the public network.
 pub fn check_host(host: &str) -> Result<(), NotPublic> {
     let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     match literal.parse::<IpAddr>() {
@@ -172,13 +174,13 @@ pub fn check_host(host: &str) -> Result<(), NotPublic> {
     }
 }
 
-/// Looks up the addresses of a name.
+/// Resolves a name to addresses.
 #[async_trait]
 pub trait Lookup: fmt::Debug + Send + Sync + 'static {
-    /// Returns them; ports do not matter.
+    /// Returns the addresses; ports are ignored.
     ///
     /// # Errors
-    /// When the name has none, or they cannot be had.
+    /// When the name has no address or cannot be resolved.
     async fn lookup(&self, name: &str) -> io::Result<Vec<SocketAddr>>;
 }
 
@@ -194,7 +196,7 @@ impl Lookup for System {
     }
 }
 
-/// A resolver whose answers are refused whole when one of them is not public and that matters.
+/// A resolver that, if `public_only`, fails when any of the addresses of a name is not public.
 #[derive(Debug, Clone)]
 pub struct Resolver {
     lookup: Arc<dyn Lookup>,
@@ -202,12 +204,12 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Asks the system.
+    /// Creates a resolver that uses the system's.
     pub fn new(public_only: bool) -> Self {
         Self::with(Arc::new(System(GaiResolver::new())), public_only)
     }
 
-    /// Asks another; tests put their own in its place.
+    /// Creates a resolver that uses another lookup, such as a stub in tests.
     pub fn with(lookup: Arc<dyn Lookup>, public_only: bool) -> Self {
         Self { lookup, public_only }
     }
@@ -239,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_the_public_network_are_public() {
+    fn special_purpose_addresses_are_not_public() {
         for public in [
             "1.1.1.1",
             "8.8.8.8",
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_place_of_a_name_is_looked_at_too() {
+    fn hosts_that_are_address_literals_are_checked_too() {
         for host in ["127.0.0.1", "[::1]", "[::ffff:10.0.0.1]", "169.254.169.254"] {
             assert_eq!(check_host(host), Err(NotPublic), "{host}");
         }

@@ -1,8 +1,8 @@
-//! The security token service: upstream tokens in, this platform's tokens out (`docs/api.md`, Token exchange).
+//! The security token service: exchanges upstream tokens for this platform's tokens (`docs/api.md`, Token exchange).
 //!
-//! An exchange has three steps. `proof` finds out whom the upstream token lets its bearer act as; `grant` narrows and
-//! signs; `refresh` keeps persons signed in. Whatever a token says, it is the identity that was asked for which
-//! decides where keys come from; an exchange checks one signature and makes one.
+//! An exchange has three steps: `proof` determines which identity the upstream token may assume; `grant` narrows and
+//! signs the access token; `refresh` keeps persons signed in. The requested identity, never the token, decides which
+//! keys verify the token. An exchange verifies one signature and makes one.
 
 pub(crate) mod private;
 
@@ -37,59 +37,59 @@ use crate::{
     error::TokenError,
     fetch::Fetch,
     issuer::Issuer,
-    issuers::Issuers,
+    issuers::TenantIssuers,
     jws::Jws,
     verifier::{InvalidOptions, Verifier},
 };
 
-/// How long an access token lives that was got by an exchange, unless what proved it ends before.
+/// The lifetime of an access token from an exchange, unless its proof expires earlier.
 pub const ACCESS_TOKEN_TTL: Duration = Duration::from_secs(3600);
-/// How long a sign-in stands, however often it is refreshed; our choice: 30 days.
+/// The lifetime of a sign-in, however often it is refreshed; our choice: 30 days.
 pub const SIGN_IN_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Exchanges tokens. It believes what its [`Verifier`] believes and, for one identity at a time, what that identity
-/// names.
+/// Exchanges tokens. Accepts the tokens that its [`Verifier`] accepts and, for each identity, those of the issuers and
+/// keys that the identity names.
 pub struct Sts {
     platform: Arc<Platform>,
     verifier: Arc<Verifier>,
     issuer: Arc<Issuer>,
-    issuers: Issuers,
-    /// The audiences of a token for an identity that asks for none.
+    issuers: TenantIssuers,
+    /// The audiences that an upstream token must have for an identity without audiences of its own.
     audiences: Vec<String>,
     clock: Arc<dyn Clock>,
     operations: AtomicU64,
 }
 
-/// What a [`Sts`] works with.
+/// The configuration of an [`Sts`].
 #[derive(Debug, Clone)]
 pub struct StsOptions {
-    /// Where identities are.
+    /// Stores the identities.
     pub platform: Arc<Platform>,
-    /// What the API's own requests are checked with; it must know the server as an issuer.
+    /// The verifier of the API's own requests; it must have the server's own issuer.
     pub verifier: Arc<Verifier>,
-    /// Fetches the keys of issuers that tenants name: [`crate::HttpFetch::public_only`], unless the operator allows
-    /// other networks.
+    /// Fetches the keys of issuers that tenants configure: [`crate::HttpFetch::public_only`], unless the operator
+    /// allows other networks.
     pub fetch: Arc<dyn Fetch>,
-    /// How those keys are kept.
+    /// How those keys are fetched and cached.
     pub discovery: DiscoveryOptions,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Sts {
-    /// Makes a token service.
+    /// Creates a token service.
     ///
     /// # Errors
-    /// [`InvalidOptions::NoIssuer`] when the verifier knows no issuer of this server's own.
+    /// [`InvalidOptions::NoIssuer`] when the verifier does not have the server's own issuer.
     pub fn new(options: StsOptions) -> Result<Self, InvalidOptions> {
         let StsOptions { platform, verifier, fetch, discovery, clock } = options;
         let issuer = Arc::clone(verifier.own().ok_or(InvalidOptions::NoIssuer)?);
         let audiences = default_audiences(&issuer, &verifier);
-        let issuers = Issuers::new(fetch, discovery, Arc::clone(&clock));
+        let issuers = TenantIssuers::new(fetch, discovery, Arc::clone(&clock));
         Ok(Self { platform, verifier, issuer, issuers, audiences, clock, operations: AtomicU64::new(0) })
     }
 
-    /// Returns how many signatures were checked and made so far, those of the verifier included.
+    /// Returns the number of signatures verified and made so far, including the verifier's.
     pub fn key_operations(&self) -> u64 {
         self.operations.load(Ordering::Relaxed) + self.verifier.signature_checks()
     }
@@ -99,7 +99,7 @@ impl Sts {
     }
 }
 
-/// Returns the installation's own audiences: those of its API, and the issuer's host with and without its port.
+/// Returns the default audiences: those of the API, the issuer's URL, and the issuer's host with and without its port.
 fn default_audiences(issuer: &Issuer, verifier: &Verifier) -> Vec<String> {
     let mut audiences = verifier.audiences().to_vec();
     audiences.push(issuer.url().to_owned());
@@ -118,7 +118,7 @@ impl TokenService for Sts {
         match of {
             CredentialOf::Refresh => refresh::check_form(credential),
             CredentialOf::Token if proof::is_signed_request(credential) => Ok(()),
-            CredentialOf::Token => Jws::parse(credential).map(drop).map_err(bad_token),
+            CredentialOf::Token => Jws::parse(credential).map(drop).map_err(token_error),
         }
     }
 
@@ -126,40 +126,40 @@ impl TokenService for Sts {
         let proof = self.prove(credential, request).await?;
         let grant = self.grant(&proof, &request.audiences, &request.narrow).await?;
         let refresh_token = match proof.refreshable {
-            true => self.begin(&proof, &request.audiences, &grant).await?,
+            true => self.start_sign_in(&proof, &request.audiences, &grant).await?,
             false => Secret::default(),
         };
-        // The token is good whether or not it could be noted.
+        // The token is valid even if this fails.
         if let Err(error) = Iam::of(&self.platform).saw(&proof.identity).await {
-            tracing::warn!(%error, "cannot note when an identity was last seen");
+            tracing::warn!(%error, "cannot record when an identity was last seen");
         }
         Ok(RawToken { token: Secret::new(grant.token.token), refresh_token, expiry: grant.token.expires })
     }
 
     async fn refresh(&self, credential: &str, request: &Refresh) -> Result<TokenPair> {
-        self.refreshed(credential, request).await
+        self.refresh_tokens(credential, request).await
     }
 
     async fn who_am_i(&self, credential: &str) -> Result<WhoAmI> {
-        self.whom(credential).await
+        self.describe_caller(credential).await
     }
 
     async fn register(&self, credential: &str, request: &Register) -> Result<Registration> {
-        self.registered(credential, request).await
+        self.register_person(credential, request).await
     }
 
     async fn unregister(&self, credential: &str, id: &str) -> Result<()> {
-        self.gone(credential, id).await
+        self.delete_person(credential, id).await
     }
 }
 
-/// One answer for a token that does not prove what was asked for, and for an identity that is not there.
-fn refused() -> Error {
-    Error::unauthenticated("The token does not let its bearer act as this identity")
+/// The single error for a token that does not authorize the requested identity and for an identity that does not exist.
+fn not_authorized() -> Error {
+    Error::unauthenticated("The token does not authorize acting as this identity")
 }
 
-/// Says of a token by itself what is wrong with it.
-fn bad_token(error: TokenError) -> Error {
+/// Describes an error of the token itself, independent of any identity.
+fn token_error(error: TokenError) -> Error {
     let message = format!("Not authenticated: {error}");
     match error {
         TokenError::Unavailable => Error::new(Code::Unavailable, message),
@@ -168,11 +168,11 @@ fn bad_token(error: TokenError) -> Error {
     }
 }
 
-/// Says of a token and an identity no more than that they do not fit.
-fn not_proved(error: TokenError) -> Error {
+/// Describes an error of a token for an identity, without revealing more than that the token does not authorize it.
+fn proof_error(error: TokenError) -> Error {
     match error {
-        TokenError::Unavailable | TokenError::Busy => bad_token(error),
-        _ => refused(),
+        TokenError::Unavailable | TokenError::Busy => token_error(error),
+        _ => not_authorized(),
     }
 }
 

@@ -1,16 +1,16 @@
-//! Which texts may name an issuer.
+//! Validation of issuer URLs and of the URLs that they lead to.
 
 use http::Uri;
 
-/// Says that a text cannot name an issuer.
+/// The rule that an issuer URL breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an issuer must be {0}")]
 pub struct InvalidIssuer(pub(crate) &'static str);
 
-/// The longest URL that is taken, in bytes; our choice.
+/// The maximum length of a URL, in bytes; our choice.
 const MAX_URL: usize = 2048;
 
-/// Checks an issuer's URL: `https` (or `http`, where the operator allows it), a host, no user, query or fragment
+/// Validates an issuer URL: `https` (or `http`, where the operator allows it), a host, and no user, query or fragment
 /// (OpenID Connect Discovery section 3).
 pub(crate) fn check_issuer(url: &str, allow_http: bool) -> Result<(), InvalidIssuer> {
     if url.contains('?') {
@@ -19,7 +19,7 @@ pub(crate) fn check_issuer(url: &str, allow_http: bool) -> Result<(), InvalidIss
     check(url, allow_http)
 }
 
-/// Checks any URL that keys or metadata are fetched from, in the same way; a query is allowed.
+/// Validates any URL that keys or metadata are fetched from by the same rules, except that a query is allowed.
 pub(crate) fn check(url: &str, allow_http: bool) -> Result<(), InvalidIssuer> {
     const URL: InvalidIssuer = InvalidIssuer("an absolute URL of at most 2048 bytes");
     if url.len() > MAX_URL || !url.is_ascii() {
@@ -31,7 +31,7 @@ pub(crate) fn check(url: &str, allow_http: bool) -> Result<(), InvalidIssuer> {
         return Err(URL);
     }
     if authority.as_str().contains('@') || url.contains('#') {
-        return Err(InvalidIssuer("a URL without a user and a fragment"));
+        return Err(InvalidIssuer("a URL without a user or a fragment"));
     }
     match uri.scheme_str() {
         Some("https") => Ok(()),
@@ -45,11 +45,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_issuer_is_a_plain_https_url() {
-        for good in ["https://a", "https://a.example", "https://a.example:8443/path/", "https://[::1]:8443"] {
-            assert_eq!(check_issuer(good, false), Ok(()), "{good}");
+    fn an_issuer_must_be_a_plain_https_url() {
+        for valid in ["https://a", "https://a.example", "https://a.example:8443/path/", "https://[::1]:8443"] {
+            assert_eq!(check_issuer(valid, false), Ok(()), "{valid}");
         }
-        for bad in [
+        for invalid in [
             "",
             "a.example",
             "//a.example",
@@ -71,7 +71,7 @@ mod tests {
             "https://\u{ff41}.example",
             &format!("https://a.example/{}", "x".repeat(MAX_URL)),
         ] {
-            assert!(check_issuer(bad, false).is_err(), "{bad:?}");
+            assert!(check_issuer(invalid, false).is_err(), "{invalid:?}");
         }
         assert_eq!(check_issuer("http://127.0.0.1:8080", true), Ok(()));
         assert_eq!(check("https://a.example/keys?version=1", false), Ok(()));

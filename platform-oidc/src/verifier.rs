@@ -1,4 +1,4 @@
-//! The verifier: from a bearer token to who sends it.
+//! Verification of bearer tokens.
 
 use std::{
     fmt,
@@ -21,73 +21,74 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     claims::Claims,
-    discovery::{TrustedIssuer, Wanted},
+    discovery::{KeySelector, TrustedIssuer},
     error::TokenError,
     issuer::{ACCESS_TOKEN_TYPE, Issuer, WEBHOOK_AUDIENCE, WEBHOOK_SUBJECT},
     jws::Jws,
     key::VerifyingKey,
-    sts::private,
+    sts::private::PrivateClaims,
 };
 
-/// Tells whether a bearer token is to be believed, and whose it is.
+/// Verifies bearer tokens and returns the identity that each one authenticates.
 ///
-/// A token that was verified is remembered by its SHA-256 until it expires, so that it costs one hash from then on.
-/// It is forgotten at once when its issuer withdraws a key, and when its issuer's keys are too old to believe.
+/// A verified token is cached by its SHA-256 until it expires, so that verifying it again costs one hash. It is evicted
+/// at once when its issuer withdraws a key, and when its issuer's keys become too old.
 pub struct Verifier {
     own: Option<Arc<Issuer>>,
     trusted: Vec<TrustedIssuer>,
     audiences: Vec<String>,
     clock: Arc<dyn Clock>,
-    remembered: Cache<Fingerprint, Remembered, Weight>,
+    cache: Cache<Fingerprint, CachedToken, Weight>,
     signature_checks: AtomicU64,
 }
 
-/// What a [`Verifier`] believes.
+/// The configuration of a [`Verifier`].
 #[derive(Debug, Clone)]
 pub struct VerifierOptions {
-    /// The server itself, if it issues tokens.
+    /// The server's own issuer, if it issues tokens.
     pub own: Option<Arc<Issuer>>,
-    /// Whom else to believe. Their tokens stand for registered persons only.
+    /// Other trusted issuers. Their tokens authenticate registered persons only.
     pub trusted: Vec<TrustedIssuer>,
-    /// The names of this service; a token must be for one of them.
+    /// The audiences of this service; a token must have one of them.
     pub audiences: Vec<String>,
-    /// How many bytes of verified tokens are remembered, about; [`VerifierOptions::CACHE_BYTES`] when in doubt.
+    /// The capacity of the cache of verified tokens, in bytes (approximate). [`VerifierOptions::CACHE_BYTES`] is a
+    /// good value.
     pub cache_bytes: u64,
 }
 
 impl VerifierOptions {
-    /// The usual size of the memory of verified tokens: 16 MiB, some ten thousand of them.
+    /// The recommended capacity of the cache of verified tokens: 16 MiB, about ten thousand tokens.
     pub const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 }
 
-/// Says why a verifier cannot be made.
+/// The reason why a verifier cannot be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidOptions {
-    /// No audience, an empty one, or that of webhooks.
-    #[error("at least one audience is needed, and `customer` cannot be one")]
+    /// No audience, an empty one, or the audience of webhooks.
+    #[error("at least one audience is required, and `customer` is reserved")]
     Audience,
-    /// Two issuers of one name.
-    #[error("an issuer is configured twice, or has the server's own name")]
+    /// Two issuers with the same URL.
+    #[error("an issuer is configured twice or has the server's own URL")]
     Issuer,
-    /// Nobody to believe.
-    #[error("at least one issuer is needed")]
+    /// No issuer to trust.
+    #[error("at least one issuer is required")]
     NoIssuer,
 }
 
-/// What a verified token says.
+/// The contents of a verified token.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Verified {
-    /// Whose token it is: the uid in `sub` for the own issuer's, [`person_uid`] for any other's.
+    /// The authenticated identity: the uid in `sub` for the server's own issuer, [`person_uid`] for any other.
     pub principal: Uid,
-    /// `iss`, normalised as [`normalize_issuer`] does.
+    /// `iss`, normalized by [`normalize_issuer`].
     pub issuer: String,
     /// `sub`.
     pub subject: String,
-    /// `aud`, a string being a list of one. At least one is this service's.
+    /// `aud` as a list. At least one audience is this service's.
     pub audiences: Vec<String>,
-    /// `exp`. The token is believed for another 60 seconds.
+    /// `exp`. The token is accepted for another 60 seconds.
     pub expires: Timestamp,
     /// `iat`.
     pub issued: Option<Timestamp>,
@@ -97,11 +98,12 @@ pub struct Verified {
     pub email_unverified: Option<String>,
     /// Whether the server itself issued the token.
     pub own: bool,
-    /// What an own token's claim `cap` narrows it to; none when it has no such claim, or one that only tells.
+    /// The narrowing in the claim `cap` of one of the server's own tokens; `None` without that claim or if the claim is
+    /// informational only.
     pub narrowing: Option<Arc<Narrowing>>,
-    /// The sign-in by an organisation's own identity provider that an own token tells of.
+    /// The sign-in with an organization's identity provider, from one of the server's own tokens.
     pub session: Option<Arc<Session>>,
-    /// The registration of a person that an own token was issued for.
+    /// The registration of the person that one of the server's own tokens was issued for.
     pub registration: Option<RegistrationId>,
     /// All claims, those above included.
     pub claims: Map<String, Value>,
@@ -110,11 +112,11 @@ pub struct Verified {
 type Fingerprint = [u8; 32];
 
 #[derive(Clone)]
-struct Remembered {
+struct CachedToken {
     verified: Arc<Verified>,
-    good_from: Timestamp,
-    good_until: Timestamp,
-    /// Who vouched: an index into `trusted`, or the own issuer.
+    valid_from: Timestamp,
+    valid_until: Timestamp,
+    /// The issuer: an index into `trusted`, or `None` for the server's own.
     issuer: Option<usize>,
     generation: u64,
     bytes: u64,
@@ -123,17 +125,17 @@ struct Remembered {
 #[derive(Clone)]
 struct Weight;
 
-impl Weighter<Fingerprint, Remembered> for Weight {
-    fn weight(&self, _: &Fingerprint, remembered: &Remembered) -> u64 {
-        remembered.bytes
+impl Weighter<Fingerprint, CachedToken> for Weight {
+    fn weight(&self, _: &Fingerprint, cached: &CachedToken) -> u64 {
+        cached.bytes
     }
 }
 
 impl Verifier {
-    /// Makes a verifier.
+    /// Creates a verifier.
     ///
     /// # Errors
-    /// [`InvalidOptions`]: a verifier that would believe anybody or nobody is not made.
+    /// [`InvalidOptions`] for missing, ambiguous or reserved issuers and audiences.
     pub fn new(options: VerifierOptions, clock: Arc<dyn Clock>) -> Result<Self, InvalidOptions> {
         let VerifierOptions { own, trusted, audiences, cache_bytes } = options;
         if audiences.is_empty() || audiences.iter().any(|audience| audience.is_empty() || audience == WEBHOOK_AUDIENCE)
@@ -150,99 +152,107 @@ impl Verifier {
             return Err(InvalidOptions::Issuer);
         }
         let items = usize::try_from(cache_bytes / 2048).unwrap_or(usize::MAX).max(16);
-        let remembered = Cache::with_weighter(items, cache_bytes, Weight);
-        Ok(Self { own, trusted, audiences, clock, remembered, signature_checks: AtomicU64::new(0) })
+        let cache = Cache::with_weighter(items, cache_bytes, Weight);
+        Ok(Self { own, trusted, audiences, clock, cache, signature_checks: AtomicU64::new(0) })
     }
 
-    /// Verifies a token: framing, issuer, key, signature, times with 60 seconds of leeway, audience.
+    /// Verifies a token: framing, issuer, key, signature, times with 60 seconds of leeway, and audience.
     ///
-    /// Waits for the network only when a trusted issuer's keys are not at hand, and at most once an interval for each
-    /// issuer. With trusted issuers it must be called within a tokio runtime. Of the own issuer only access tokens
-    /// pass, not those that go with events to webhooks.
+    /// Waits for the network only when a trusted issuer's keys are not cached, and at most once per interval for each
+    /// issuer. With trusted issuers it must be called within a tokio runtime. Of the server's own tokens only access
+    /// tokens are accepted, not webhook tokens.
     ///
     /// # Errors
-    /// [`TokenError`]; all but [`TokenError::Unavailable`] mean that the token is not to be believed.
+    /// [`TokenError`]; every error except [`TokenError::Unavailable`] and [`TokenError::Busy`] means that the token is
+    /// invalid.
     pub async fn verify(&self, token: &str) -> Result<Arc<Verified>, TokenError> {
         let fingerprint = Fingerprint::from(Sha256::digest(token));
-        if let Some(verified) = self.recall(&fingerprint) {
+        if let Some(verified) = self.cached(&fingerprint) {
             return Ok(verified);
         }
         let jws = Jws::parse(token)?;
         let claims = Claims::parse(&jws.payload)?;
-        let (issuer, key, generation) = self.key(&claims.issuer, jws.wanted()).await?;
+        let (issuer, key, generation) = self.key(&claims.issuer, jws.key_selector()).await?;
         self.signature_checks.fetch_add(1, Ordering::Relaxed);
         jws.verify(&key)?;
-        // Only now is anything in the token the issuer's word.
+        // Trust the claims only from here on, after the signature is verified.
         claims.check(&*self.clock, &self.audiences)?;
         let own = issuer.is_none();
-        check_kind(jws.typ.as_deref(), own)?;
+        check_typ(jws.typ.as_deref(), own)?;
         let principal = if own { own_principal(&claims)? } else { person_uid(&claims.issuer, &claims.subject) };
-        let remembered = Remembered {
-            good_from: claims.good_from(),
-            good_until: claims.good_until(),
+        // Stores the generation in which the key was found: if the key has been removed since, the entry is already
+        // stale.
+        let cached = CachedToken {
+            valid_from: claims.valid_from(),
+            valid_until: claims.valid_until(),
             issuer,
             generation,
-            // The claims as a tree take about as much again, and the rest is small.
+            // An estimate: the parsed claims take a few times the length of their JSON; the rest is small.
             bytes: 1024 + 4 * jws.payload.len() as u64,
             verified: Arc::new(Verified::new(claims, principal, own)?),
         };
-        let verified = Arc::clone(&remembered.verified);
-        self.remembered.insert(fingerprint, remembered);
+        let verified = Arc::clone(&cached.verified);
+        self.cache.insert(fingerprint, cached);
         Ok(verified)
     }
 
-    /// Returns the server as an issuer, if it issues tokens.
+    /// Returns the server's own issuer, if it issues tokens.
     pub fn own(&self) -> Option<&Arc<Issuer>> {
         self.own.as_ref()
     }
 
-    /// Returns the names of this service.
+    /// Returns the audiences of this service.
     pub fn audiences(&self) -> &[String] {
         &self.audiences
     }
 
-    /// Returns the issuer of this name, if the operator trusts it.
+    /// Returns the issuer with this URL, if the operator trusts it.
     pub(crate) fn trusted(&self, iss: &str) -> Option<&TrustedIssuer> {
         let iss = normalize_issuer(iss);
         self.trusted.iter().find(|issuer| issuer.url() == iss)
     }
 
-    /// Returns how many signatures were checked so far: a token that is remembered adds none.
+    /// Returns the number of signatures verified so far; cached tokens add none.
     pub fn signature_checks(&self) -> u64 {
         self.signature_checks.load(Ordering::Relaxed)
     }
 
-    /// Returns what is remembered of a token, if it would still be believed.
-    fn recall(&self, fingerprint: &Fingerprint) -> Option<Arc<Verified>> {
-        let remembered = self.remembered.get(fingerprint)?;
+    /// Returns the cached result for a token, if the token is still valid; evicts it otherwise.
+    fn cached(&self, fingerprint: &Fingerprint) -> Option<Arc<Verified>> {
+        let cached = self.cache.get(fingerprint)?;
         let now = self.clock.now();
-        let generation = match (remembered.issuer, &self.own) {
+        let generation = match (cached.issuer, &self.own) {
             (Some(index), _) => self.trusted.get(index).and_then(TrustedIssuer::generation),
             (None, own) => own.as_ref().map(|own| own.generation()),
         };
-        let good =
-            (remembered.good_from..remembered.good_until).contains(&now) && generation == Some(remembered.generation);
-        if !good {
-            self.remembered.remove(fingerprint);
+        // The current generation is `None` when the keys are too old, which matches no entry.
+        let is_valid = (cached.valid_from..cached.valid_until).contains(&now) && generation == Some(cached.generation);
+        if !is_valid {
+            self.cache.remove(fingerprint);
         }
-        good.then_some(remembered.verified)
+        is_valid.then_some(cached.verified)
     }
 
-    /// Returns the key that a token asks for of the issuer that `iss` names exactly, and who that is.
-    async fn key(&self, iss: &str, wanted: Wanted<'_>) -> Result<(Option<usize>, Arc<VerifyingKey>, u64), TokenError> {
+    /// Returns the selected key of the issuer whose URL is exactly `iss`, the index of that issuer in `trusted` (`None`
+    /// for the server's own) and the generation of its keys.
+    async fn key(
+        &self,
+        iss: &str,
+        selector: KeySelector<'_>,
+    ) -> Result<(Option<usize>, Arc<VerifyingKey>, u64), TokenError> {
         if let Some(own) = self.own.as_ref().filter(|own| own.url() == iss) {
-            return own.key(wanted).map(|(key, generation)| (None, key, generation)).ok_or(TokenError::Key);
+            return own.key(selector).map(|(key, generation)| (None, key, generation)).ok_or(TokenError::Key);
         }
         let iss = normalize_issuer(iss);
         let mut trusted = self.trusted.iter().enumerate();
         let (index, issuer) = trusted.find(|(_, issuer)| issuer.url() == iss).ok_or(TokenError::Issuer)?;
-        issuer.key(wanted).await.map(|(key, generation)| (Some(index), key, generation))
+        issuer.key(selector).await.map(|(key, generation)| (Some(index), key, generation))
     }
 }
 
 impl Verified {
     fn new(claims: Claims, principal: Uid, own: bool) -> Result<Self, TokenError> {
-        let said = if own { private::read(&claims.all)? } else { private::Said::default() };
+        let private = if own { PrivateClaims::parse(&claims.all)? } else { PrivateClaims::default() };
         let (email, email_unverified) = if claims.email_verified { (claims.email, None) } else { (None, claims.email) };
         Ok(Self {
             principal,
@@ -254,14 +264,14 @@ impl Verified {
             email,
             email_unverified,
             own,
-            narrowing: said.narrowing.map(Arc::new),
-            session: said.session.map(Arc::new),
-            registration: said.registration,
+            narrowing: private.narrowing.map(Arc::new),
+            session: private.session.map(Arc::new),
+            registration: private.registration,
             claims: claims.all,
         })
     }
 
-    /// Returns whom the token lets its bearer act as, and how far.
+    /// Returns the caller that the token authenticates, with its narrowing and session.
     pub fn caller(&self) -> Caller {
         let acts_as = match (self.own, self.registration) {
             (false, _) => ActsAs::Current,
@@ -273,17 +283,17 @@ impl Verified {
     }
 }
 
-/// Checks the header's `typ` (RFC 8725 section 3.11): the own issuer's access tokens all say what they are; others
-/// may say nothing, or that they are a JWT.
-pub(crate) fn check_kind(typ: Option<&str>, own: bool) -> Result<(), TokenError> {
+/// Checks the header's `typ` (RFC 8725 section 3.11). The server's own access tokens must have [`ACCESS_TOKEN_TYPE`];
+/// those of other issuers may also have `JWT` or none.
+pub(crate) fn check_typ(typ: Option<&str>, own: bool) -> Result<(), TokenError> {
     let typ = typ.map(|typ| typ.strip_prefix("application/").unwrap_or(typ));
     let is_access_token = typ.is_some_and(|typ| typ.eq_ignore_ascii_case(ACCESS_TOKEN_TYPE));
-    let may_be_one = !own && typ.is_none_or(|typ| typ.eq_ignore_ascii_case("JWT"));
-    if is_access_token || may_be_one { Ok(()) } else { Err(TokenError::Kind) }
+    let is_untyped_foreign = !own && typ.is_none_or(|typ| typ.eq_ignore_ascii_case("JWT"));
+    if is_access_token || is_untyped_foreign { Ok(()) } else { Err(TokenError::Kind) }
 }
 
-/// Returns the identity that a token of the own issuer stands for. A webhook's token stands for none, even if its
-/// header says that it is an access token.
+/// Returns the identity that a token of the server's own issuer authenticates. A webhook token authenticates none, even
+/// if its header has the `typ` of an access token.
 fn own_principal(claims: &Claims) -> Result<Uid, TokenError> {
     if claims.subject.starts_with(WEBHOOK_SUBJECT)
         || claims.audiences.iter().any(|audience| audience == WEBHOOK_AUDIENCE)
@@ -303,7 +313,7 @@ impl fmt::Debug for Verifier {
     }
 }
 
-/// Shows who it is and until when, and nothing that is somebody's own.
+/// Shows the principal, the issuer and the expiry, but no personal data.
 impl fmt::Debug for Verified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verified")

@@ -1,4 +1,4 @@
-//! The server's files: whole, for their owner alone, and the same for everyone who starts at once.
+//! The server's files: atomic, private to their owner, and the same for all processes that start concurrently.
 #![cfg(unix)]
 #![allow(
     clippy::expect_used,
@@ -21,7 +21,7 @@ use std::{
 };
 
 use common::*;
-use platform_oidc::{Algorithm, Bootstrap, DataDirError, Keys, data_dir::PAGE_TOKEN_KEY_KEPT};
+use platform_oidc::{Algorithm, Bootstrap, DataDirError, Keys, data_dir::PAGE_TOKEN_KEY_RETENTION};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
@@ -44,7 +44,7 @@ fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
 }
 
 #[test]
-fn the_second_start_finds_what_the_first_one_made() {
+fn the_second_start_reads_the_files_of_the_first() {
     let directory = tempdir().unwrap();
     let directory = directory.path().join("deep").join("platform-data");
     let (keys, names) = (read_or_create(&directory).unwrap(), bootstrap(&directory).unwrap());
@@ -53,17 +53,17 @@ fn the_second_start_finds_what_the_first_one_made() {
         assert_eq!(mode(&directory.join(file)), 0o600, "{file}");
     }
     let again = Keys::read_or_create(&directory, Algorithm::Rs256, &*clock(), &*entropy()).unwrap();
-    assert_eq!(again.signing().kid(), keys.signing().kid(), "the key that stands keeps its algorithm");
+    assert_eq!(again.signing().kid(), keys.signing().kid(), "an existing key keeps its algorithm");
     assert_eq!(again.page_tokens(), keys.page_tokens());
     assert_ne!(keys.page_tokens()[0].secret(), keys.sealing()[0].secret());
     assert_eq!(bootstrap(&directory).unwrap(), names);
     assert!(names.organization.is_root() && names.operator != names.organization);
-    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "nothing is left over");
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no temporary file is left over");
 }
 
-/// Begins a process that does what a start does; prints what it found.
+/// The body of the processes that the next test starts: prints the keys and uids that it reads or creates.
 #[test]
-fn a_start_in_a_process_of_its_own() {
+fn start_in_a_child_process() {
     let Some(directory) = std::env::var_os("PLATFORM_OIDC_TEST_DATA_DIR") else { return };
     let directory = Path::new(&directory);
     let (keys, names) = (read_or_create(directory).unwrap(), bootstrap(directory).unwrap());
@@ -72,12 +72,12 @@ fn a_start_in_a_process_of_its_own() {
 }
 
 #[test]
-fn processes_that_start_at_once_agree() {
+fn processes_that_start_concurrently_agree() {
     for _ in 0..3 {
         let directory = tempdir().unwrap();
         let start = || {
             Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "a_start_in_a_process_of_its_own", "--nocapture"])
+                .args(["--exact", "start_in_a_child_process", "--nocapture"])
                 .env("PLATFORM_OIDC_TEST_DATA_DIR", directory.path())
                 .stdout(Stdio::piped())
                 .spawn()
@@ -91,12 +91,12 @@ fn processes_that_start_at_once_agree() {
             found.insert(line.unwrap_or_else(|| panic!("no start: {output}")));
         }
         assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing is left over");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "no temporary file is left over");
     }
 }
 
 #[test]
-fn a_file_that_others_can_read_is_refused_with_the_remedy() {
+fn a_file_that_others_can_read_is_rejected_with_the_remedy() {
     let directory = tempdir().unwrap();
     read_or_create(directory.path()).unwrap();
     let path = directory.path().join("keys.json");
@@ -112,7 +112,7 @@ fn a_file_that_others_can_read_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn a_file_that_is_not_what_was_written_is_refused_without_quoting_it() {
+fn an_invalid_file_is_rejected_without_quoting_it() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("keys.json");
     let changes: [fn(&mut Value); 14] = [
@@ -163,7 +163,7 @@ fn a_file_that_is_not_what_was_written_is_refused_without_quoting_it() {
 }
 
 #[test]
-fn a_rotation_puts_new_keys_in_front_and_keeps_the_old_ones_as_long_as_they_are_needed() {
+fn a_rotation_adds_new_keys_and_retains_old_ones_while_they_are_needed() {
     let (directory, clock, entropy) = (tempdir().unwrap(), clock(), entropy());
     let rotate = || Keys::rotate(directory.path(), Algorithm::Rs256, &*clock, &*entropy).unwrap();
     let first = Keys::read_or_create(directory.path(), Algorithm::Es256, &*clock, &*entropy).unwrap();
@@ -177,20 +177,20 @@ fn a_rotation_puts_new_keys_in_front_and_keeps_the_old_ones_as_long_as_they_are_
     assert_eq!(second.page_tokens()[1], first.page_tokens()[0]);
     assert_eq!(mode(&directory.path().join("keys.json")), 0o600);
 
-    clock.advance(PAGE_TOKEN_KEY_KEPT - Duration::from_secs(1));
+    clock.advance(PAGE_TOKEN_KEY_RETENTION - Duration::from_secs(1));
     assert_eq!(rotate().page_tokens().len(), 3);
     clock.advance(Duration::from_secs(1));
     let third = rotate();
-    assert_eq!(third.page_tokens().len(), 3, "the first is gone, a fourth has come");
+    assert_eq!(third.page_tokens().len(), 3, "the first key is dropped, a fourth is added");
     assert!(!third.page_tokens().contains(&first.page_tokens()[0]));
-    assert_eq!(third.verifying().count(), 4, "tokens live longer than pages");
-    assert_eq!(third.sealing().len(), 4, "what the first sealed may still be stored");
+    assert_eq!(third.verifying().count(), 4, "signing keys have a longer retention than page-token keys");
+    assert_eq!(third.sealing().len(), 4, "values sealed with the first key may still be stored");
     assert_eq!(third.sealing().last(), first.sealing().last());
     assert_eq!(read_or_create(directory.path()).unwrap().page_tokens(), third.page_tokens());
 }
 
 #[test]
-fn a_file_from_before_secrets_were_sealed_gets_a_key_for_that_once_and_keeps_the_others() {
+fn a_file_without_sealing_keys_gets_one_once_and_retains_the_others() {
     let directory = tempdir().unwrap();
     let before = read_or_create(directory.path()).unwrap();
     edit(&directory.path().join("keys.json"), |file| drop(file.as_object_mut().unwrap().remove("sealing")));
@@ -204,7 +204,7 @@ fn a_file_from_before_secrets_were_sealed_gets_a_key_for_that_once_and_keeps_the
 }
 
 #[test]
-fn rotations_at_once_lose_nothing() {
+fn concurrent_rotations_lose_no_key() {
     let directory = tempdir().unwrap();
     read_or_create(directory.path()).unwrap();
     std::thread::scope(|scope| {
@@ -216,14 +216,14 @@ fn rotations_at_once_lose_nothing() {
 }
 
 #[test]
-fn a_rotation_of_nothing_is_an_error() {
+fn rotating_a_missing_file_is_an_error() {
     let directory = tempdir().unwrap();
     let error = Keys::rotate(directory.path(), Algorithm::Es256, &*clock(), &*entropy()).unwrap_err();
     assert!(matches!(error, DataDirError::Io { action: "read", .. }), "{error}");
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_is_named() {
+fn the_error_names_a_directory_that_cannot_be_created() {
     let directory = tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
@@ -232,7 +232,7 @@ fn a_directory_that_cannot_be_made_is_named() {
 }
 
 #[test]
-fn debug_shows_no_secret() {
+fn debug_omits_secrets() {
     let directory = tempdir().unwrap();
     let keys = read_or_create(directory.path()).unwrap();
     let file: Value = serde_json::from_slice(&fs::read(directory.path().join("keys.json")).unwrap()).unwrap();

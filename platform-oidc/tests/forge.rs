@@ -1,4 +1,4 @@
-//! Everything known that a forger tries, at both kinds of issuer with every kind of key: nothing is accepted.
+//! Known forgeries, against both kinds of issuer and every kind of key: all are rejected.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 type Sign = Box<dyn Fn(&[u8]) -> Vec<u8>>;
 
-/// A key that signs any header, also those that the library would not write.
+/// A key that can sign any header, including headers that the library never generates.
 struct Forger {
     public: VerifyingKey,
     sign: Sign,
@@ -44,7 +44,7 @@ impl Forger {
         let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
         let (n, e) = (pair.public_key().modulus(), pair.public_key().exponent());
         let (n, e) = (n.big_endian_without_leading_zero().to_vec(), e.big_endian_without_leading_zero().to_vec());
-        Self { public: public(&n, &e), sign: Box::new(move |message| padded(&pair, padding, message)) }
+        Self { public: public(&n, &e), sign: Box::new(move |message| rsa_sign(&pair, padding, message)) }
     }
 
     fn p256() -> Self {
@@ -87,40 +87,40 @@ impl Forger {
         format!("{input}.{}", encode(signature))
     }
 
-    /// A good header, with changes.
+    /// Returns a valid header, with changes.
     fn header(&self, changes: Value) -> String {
         let mut header = json!({"alg": self.alg(), "kid": self.kid(), "typ": "JWT"});
         header.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         header.to_string()
     }
 
-    /// A token with good claims, rightly signed under a header with these changes.
+    /// Returns a token with valid claims and a valid signature, and changes to its header.
     fn with_header(&self, changes: Value) -> String {
-        self.sign(&self.header(changes), &good_claims())
+        self.sign(&self.header(changes), &valid_claims())
     }
 
-    /// A token with these changes to the claims, rightly signed.
+    /// Returns a token with a valid signature and changes to its claims.
     fn with_claims(&self, changes: Value) -> String {
         self.sign(&self.header(json!({})), &Value::Object(claims(changes)).to_string())
     }
 
-    /// The signature of a good token, for use where it does not belong.
+    /// Returns the signature of a valid token, to attach to another one.
     fn signature(&self) -> Vec<u8> {
         decode(self.with_header(json!({})).rsplit('.').next().unwrap())
     }
 }
 
-fn padded(pair: &RsaKeyPair, padding: &'static dyn RsaEncoding, message: &[u8]) -> Vec<u8> {
+fn rsa_sign(pair: &RsaKeyPair, padding: &'static dyn RsaEncoding, message: &[u8]) -> Vec<u8> {
     let mut signature = vec![0; pair.public_modulus_len()];
     pair.sign(padding, &SystemRandom::new(), message, &mut signature).unwrap();
     signature
 }
 
-fn good_claims() -> String {
+fn valid_claims() -> String {
     Value::Object(claims(json!({}))).to_string()
 }
 
-/// A verifier that trusts an issuer with a key of each algorithm, and its own.
+/// A verifier that trusts its own issuer and another one with a key of each algorithm.
 struct Target {
     verifier: Verifier,
     keys: [Forger; 5],
@@ -128,11 +128,11 @@ struct Target {
 
 impl Target {
     fn new() -> Self {
-        Self::of(Forger::all())
+        Self::with_keys(Forger::all())
     }
 
-    fn of(keys: [Forger; 5]) -> Self {
-        let (clock, stub) = (clock(), Stub::new());
+    fn with_keys(keys: [Forger; 5]) -> Self {
+        let (clock, stub) = (clock(), StubFetch::new());
         stub.publish(&keys.each_ref().map(|key| &key.public));
         let own = own_issuer(platform_oidc::Algorithm::Rs256, &clock);
         let verifier = verifier(Some(own), vec![trusted(&stub, &clock)], &clock);
@@ -147,7 +147,7 @@ impl Target {
         &self.keys[0]
     }
 
-    async fn refuses(&self, token: &str) -> TokenError {
+    async fn assert_rejected(&self, token: &str) -> TokenError {
         let shown: String = token.chars().take(200).collect();
         match self.verifier.verify(token).await {
             Ok(_) => panic!("accepted {shown:?}"),
@@ -161,7 +161,7 @@ impl Target {
 }
 
 #[tokio::test]
-async fn the_tokens_that_forgeries_start_from_are_good() {
+async fn the_unmodified_tokens_are_accepted() {
     let target = Target::new();
     for key in target.keys() {
         target.verifier.verify(&key.with_header(json!({}))).await.unwrap();
@@ -169,25 +169,25 @@ async fn the_tokens_that_forgeries_start_from_are_good() {
 }
 
 #[tokio::test]
-async fn unsigned_and_unknown_algorithms_are_refused() {
+async fn unsigned_tokens_and_unknown_algorithms_are_rejected() {
     let target = Target::new();
     for key in target.keys() {
         for alg in
             ["none", "None", "NONE", "nOnE", "none ", "", "HS256", "HS512", "RS1", "PS512", "RS512", "ES512", "Ed25519"]
         {
             for signature in [vec![], vec![0], key.signature()] {
-                let forged = token(&key.header(json!({"alg": alg})), &good_claims(), &signature);
-                assert_eq!(target.refuses(&forged).await, TokenError::Algorithm);
+                let forged = raw_token(&key.header(json!({"alg": alg})), &valid_claims(), &signature);
+                assert_eq!(target.assert_rejected(&forged).await, TokenError::Algorithm);
             }
         }
         for alg in [json!(null), json!(0), json!(["RS256"]), json!({"alg": "RS256"})] {
-            target.refuses(&key.with_header(json!({"alg": alg}))).await;
+            target.assert_rejected(&key.with_header(json!({"alg": alg}))).await;
         }
     }
 }
 
 #[tokio::test]
-async fn a_public_key_is_no_shared_secret() {
+async fn a_public_key_is_not_a_shared_secret() {
     let target = Target::new();
     for key in target.keys() {
         let jwk = key.public.to_jwk();
@@ -200,9 +200,9 @@ async fn a_public_key_is_no_shared_secret() {
         for secret in secrets {
             for alg in ["HS256", key.alg()] {
                 let header = key.header(json!({"alg": alg}));
-                let input = format!("{}.{}", encode(&header), encode(good_claims()));
+                let input = format!("{}.{}", encode(&header), encode(valid_claims()));
                 let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &secret), input.as_bytes());
-                target.refuses(&token(&header, &good_claims(), tag.as_ref())).await;
+                target.assert_rejected(&raw_token(&header, &valid_claims(), tag.as_ref())).await;
             }
         }
     }
@@ -215,16 +215,24 @@ async fn keys_and_algorithms_cannot_be_swapped() {
     for (key, other) in pairs.filter(|(key, other)| key.alg() != other.alg()) {
         let alg = other.alg();
         for signature in [key.signature(), other.signature()] {
-            let forged = token(&key.header(json!({"alg": alg})), &good_claims(), &signature);
-            assert_eq!(target.refuses(&forged).await, TokenError::Key, "the key's name, the other's algorithm");
-            let forged = token(&key.header(json!({"kid": other.kid()})), &good_claims(), &signature);
-            assert_eq!(target.refuses(&forged).await, TokenError::Key, "the key's algorithm, the other's name");
+            let forged = raw_token(&key.header(json!({"alg": alg})), &valid_claims(), &signature);
+            assert_eq!(
+                target.assert_rejected(&forged).await,
+                TokenError::Key,
+                "the kid of one key, the algorithm of the other"
+            );
+            let forged = raw_token(&key.header(json!({"kid": other.kid()})), &valid_claims(), &signature);
+            assert_eq!(
+                target.assert_rejected(&forged).await,
+                TokenError::Key,
+                "the algorithm of one key, the kid of the other"
+            );
         }
     }
 }
 
 #[tokio::test]
-async fn a_key_that_is_published_for_one_padding_verifies_no_other() {
+async fn a_key_published_for_one_padding_does_not_verify_another() {
     let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
     let (n, e) = (pair.public_key().modulus(), pair.public_key().exponent());
     let (n, e) = (n.big_endian_without_leading_zero(), e.big_endian_without_leading_zero());
@@ -233,34 +241,34 @@ async fn a_key_that_is_published_for_one_padding_verifies_no_other() {
         (VerifyingKey::rsa(kid.clone(), n, e).unwrap(), "PS256", &RSA_PSS_SHA256),
         (VerifyingKey::rsa_pss(kid.clone(), n, e).unwrap(), "RS256", &RSA_PKCS1_SHA256),
     ] {
-        let (clock, stub) = (clock(), Stub::new());
+        let (clock, stub) = (clock(), StubFetch::new());
         stub.publish(&[&published]);
         let verifier = verifier(None, vec![trusted(&stub, &clock)], &clock);
         for (claimed, error) in [(alg, TokenError::Key), (published.algorithm().name(), TokenError::Signature)] {
             let header = json!({"alg": claimed, "kid": "one-key"}).to_string();
-            let input = format!("{}.{}", encode(&header), encode(good_claims()));
-            let forged = token(&header, &good_claims(), &padded(&pair, padding, input.as_bytes()));
+            let input = format!("{}.{}", encode(&header), encode(valid_claims()));
+            let forged = raw_token(&header, &valid_claims(), &rsa_sign(&pair, padding, input.as_bytes()));
             assert_eq!(verifier.verify(&forged).await.map(drop), Err(error), "{claimed}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_salt_of_another_length_than_the_hash_is_refused() {
+async fn a_salt_length_other_than_the_hash_length_is_rejected() {
     static NONE: RsaSignatureEncoding = RSA_PSS_SHA256.with_pss_salt_length(RsaPssSaltLength::Custom(0));
     static SHORT: RsaSignatureEncoding = RSA_PSS_SHA256.with_pss_salt_length(RsaPssSaltLength::Custom(31));
     static LONG: RsaSignatureEncoding = RSA_PSS_SHA256.with_pss_salt_length(RsaPssSaltLength::Max);
     for padding in [&NONE, &SHORT, &LONG] {
         let [rsa, p256, p384, _, ed25519] = Forger::all();
         let pss = Forger::rsa_by(padding, |n, e| VerifyingKey::rsa_pss(Some("pss-key".into()), n, e).unwrap());
-        let target = Target::of([rsa, p256, p384, pss, ed25519]);
+        let target = Target::with_keys([rsa, p256, p384, pss, ed25519]);
         let forged = target.keys[3].with_header(json!({}));
-        assert_eq!(target.refuses(&forged).await, TokenError::Signature, "{padding:?}");
+        assert_eq!(target.assert_rejected(&forged).await, TokenError::Signature, "{padding:?}");
     }
 }
 
 #[tokio::test]
-async fn signatures_that_mean_nothing_are_refused() {
+async fn degenerate_signatures_are_rejected() {
     let target = Target::new();
     let order = |hex: &str| hex::decode(hex).unwrap();
     let orders = [
@@ -277,24 +285,26 @@ async fn signatures_that_mean_nothing_are_refused() {
             signatures.push([&r[..], &s[..]].concat());
         }
     }
-    // Empty, and one of two zeros, in DER.
+    // DER: an empty sequence, and a sequence of two zeros.
     signatures.push(vec![0x30, 0x00]);
     signatures.push(vec![0x30, 0x06, 0x02, 0x01, 0x00, 0x02, 0x01, 0x00]);
-    // The neutral element of Ed25519, with zero for the scalar.
+    // The neutral element of Ed25519, and zero as the scalar.
     signatures.push([&[1][..], &[0; 63]].concat());
     for key in target.keys() {
         for signature in &signatures {
-            let forged = token(&key.header(json!({})), &good_claims(), signature);
-            assert_eq!(target.refuses(&forged).await, TokenError::Signature);
+            let forged = raw_token(&key.header(json!({})), &valid_claims(), signature);
+            assert_eq!(target.assert_rejected(&forged).await, TokenError::Signature);
         }
-        let good = key.signature();
-        for changed in [&good[1..], &good[..good.len() - 1], &[&good[..], &[0]].concat(), &[&[0], &good[..]].concat()] {
-            target.refuses(&token(&key.header(json!({})), &good_claims(), changed)).await;
+        let valid = key.signature();
+        for changed in
+            [&valid[1..], &valid[..valid.len() - 1], &[&valid[..], &[0]].concat(), &[&[0], &valid[..]].concat()]
+        {
+            target.assert_rejected(&raw_token(&key.header(json!({})), &valid_claims(), changed)).await;
         }
     }
 }
 
-/// Adds little-endian numbers; none when the sum is longer.
+/// Adds little-endian numbers; returns `None` on overflow.
 fn sum(a: &[u8], b: &[u8]) -> Option<Vec<u8>> {
     let mut carry = 0;
     let add = |(a, b): (&u8, &u8)| {
@@ -307,37 +317,40 @@ fn sum(a: &[u8], b: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn another_spelling_of_a_good_signature_is_refused() {
+async fn non_canonical_signatures_are_rejected() {
     let target = Target::new();
     let [_, p256, p384, _, ed25519] = &target.keys;
-    // In DER, as other uses of ECDSA have it.
+    // DER, the encoding of ECDSA signatures in other protocols.
     for key in [p256, p384] {
-        let good = key.signature();
+        let valid = key.signature();
         let integer = |bytes: &[u8]| [&[0x02, bytes.len() as u8 + 1, 0], bytes].concat();
-        let (r, s) = good.split_at(good.len() / 2);
+        let (r, s) = valid.split_at(valid.len() / 2);
         let body = [integer(r), integer(s)].concat();
         let der = [&[0x30, body.len() as u8], &body[..]].concat();
-        assert_eq!(target.refuses(&token(&key.header(json!({})), &good_claims(), &der)).await, TokenError::Signature);
+        assert_eq!(
+            target.assert_rejected(&raw_token(&key.header(json!({})), &valid_claims(), &der)).await,
+            TokenError::Signature
+        );
         let swapped = [s, r].concat();
-        let forged = token(&key.header(json!({})), &good_claims(), &swapped);
-        assert_eq!(target.refuses(&forged).await, TokenError::Signature);
+        let forged = raw_token(&key.header(json!({})), &valid_claims(), &swapped);
+        assert_eq!(target.assert_rejected(&forged).await, TokenError::Signature);
     }
-    // Ed25519 with the scalar raised by the order of the group, which less strict readers take (RFC 8032 section 8.4).
+    // Ed25519 with the group order added to the scalar, which less strict verifiers accept (RFC 8032 section 8.4).
     let order = hex::decode("edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010").unwrap();
-    let good = ed25519.signature();
-    let (r, s) = good.split_at(32);
-    let mut raised = s.to_vec();
-    let mut spellings = 0;
-    while let Some(next) = sum(&raised, &order) {
-        let forged = token(&ed25519.header(json!({})), &good_claims(), &[r, &next[..]].concat());
-        assert_eq!(target.refuses(&forged).await, TokenError::Signature);
-        (raised, spellings) = (next, spellings + 1);
+    let valid = ed25519.signature();
+    let (r, s) = valid.split_at(32);
+    let mut shifted = s.to_vec();
+    let mut encodings = 0;
+    while let Some(next) = sum(&shifted, &order) {
+        let forged = raw_token(&ed25519.header(json!({})), &valid_claims(), &[r, &next[..]].concat());
+        assert_eq!(target.assert_rejected(&forged).await, TokenError::Signature);
+        (shifted, encodings) = (next, encodings + 1);
     }
-    assert!(spellings > 10, "{spellings}");
+    assert!(encodings > 10, "{encodings}");
 }
 
 #[tokio::test]
-async fn a_kid_is_a_name_and_never_a_path_or_a_query() {
+async fn a_kid_is_never_a_path_or_a_query() {
     let target = Target::new();
     for key in target.keys() {
         let kid = key.kid();
@@ -358,38 +371,38 @@ async fn a_kid_is_a_name_and_never_a_path_or_a_query() {
             "$(sleep 1)".into(),
             "x".repeat(513),
         ] {
-            target.refuses(&key.with_header(json!({"kid": kid}))).await;
+            target.assert_rejected(&key.with_header(json!({"kid": kid}))).await;
         }
         let huge = key.header(json!({"kid": "k".repeat(1 << 20)}));
-        assert_eq!(target.refuses(&key.sign(&huge, &good_claims())).await, TokenError::TooLong);
+        assert_eq!(target.assert_rejected(&key.sign(&huge, &valid_claims())).await, TokenError::TooLong);
         for kid in [json!(null), json!(0), json!([kid]), json!({"kid": kid})] {
-            target.refuses(&key.with_header(json!({"kid": kid}))).await;
+            target.assert_rejected(&key.with_header(json!({"kid": kid}))).await;
         }
         let nameless = format!(r#"{{"alg":"{}"}}"#, key.alg());
-        let forged = key.sign(&nameless, &good_claims());
-        assert_eq!(target.refuses(&forged).await, TokenError::Key, "no name, and several keys");
+        let forged = key.sign(&nameless, &valid_claims());
+        assert_eq!(target.assert_rejected(&forged).await, TokenError::Key, "no kid, and several keys");
     }
 }
 
 #[tokio::test]
-async fn a_key_that_comes_with_the_token_is_not_looked_at() {
+async fn keys_in_the_header_are_ignored() {
     let target = Target::new();
-    for mine in Forger::all() {
+    for attacker in Forger::all() {
         for (name, value) in [
-            ("jwk", mine.public.to_jwk()),
+            ("jwk", attacker.public.to_jwk()),
             ("jku", json!("https://evil.example/keys")),
             ("x5u", json!("https://evil.example/chain")),
             ("x5c", json!(["MIIB"])),
         ] {
-            for kid in ["mine", "rsa-key", "ec-key", "p384-key", "pss-key", "ed-key"] {
-                target.refuses(&mine.with_header(json!({"kid": kid, name: value}))).await;
+            for kid in ["attacker", "rsa-key", "ec-key", "p384-key", "pss-key", "ed-key"] {
+                target.assert_rejected(&attacker.with_header(json!({"kid": kid, name: value}))).await;
             }
         }
     }
 }
 
 #[tokio::test]
-async fn headers_say_nothing_twice_and_ask_for_no_extension() {
+async fn duplicate_header_keys_and_extensions_are_rejected() {
     let target = Target::new();
     for key in target.keys() {
         let (alg, kid) = (key.alg(), key.kid());
@@ -406,28 +419,28 @@ async fn headers_say_nothing_twice_and_ask_for_no_extension() {
             format!(r#"{{"alg":"{alg}","kid":"{kid}"}}{{}}"#),
             format!(r#"[{{"alg":"{alg}","kid":"{kid}"}}]"#),
         ] {
-            let error = target.refuses(&key.sign(&header, &good_claims())).await;
+            let error = target.assert_rejected(&key.sign(&header, &valid_claims())).await;
             assert!(matches!(error, TokenError::Malformed(_)), "{header}: {error}");
         }
     }
 }
 
 #[tokio::test]
-async fn only_the_one_spelling_of_a_token_is_read() {
+async fn only_the_canonical_encoding_of_a_token_is_accepted() {
     let target = Target::new();
     for key in target.keys() {
-        let good = key.with_header(json!({}));
-        target.verifier.verify(&good).await.unwrap();
-        let parts: Vec<&str> = good.split('.').collect();
+        let valid = key.with_header(json!({}));
+        target.verifier.verify(&valid).await.unwrap();
+        let parts: Vec<&str> = valid.split('.').collect();
         let [header, payload, signature] = parts[..] else { panic!("three parts") };
         for token in [
-            format!("{good}\n"),
-            format!("\n{good}"),
-            format!("{good} "),
-            format!("Bearer {good}"),
-            format!("{good}."),
-            format!(".{good}"),
-            format!("{good}.{signature}"),
+            format!("{valid}\n"),
+            format!("\n{valid}"),
+            format!("{valid} "),
+            format!("Bearer {valid}"),
+            format!("{valid}."),
+            format!(".{valid}"),
+            format!("{valid}.{signature}"),
             format!("{header}.{payload}"),
             format!("{header}.{payload}."),
             format!("{header}..{signature}"),
@@ -444,28 +457,28 @@ async fn only_the_one_spelling_of_a_token_is_read() {
             json!({"payload": payload, "protected": header, "signature": signature}).to_string(),
             json!({"payload": payload, "signatures": [{"protected": header, "signature": signature}]}).to_string(),
         ] {
-            if token != good {
-                target.refuses(&token).await;
+            if token != valid {
+                target.assert_rejected(&token).await;
             }
         }
     }
 }
 
 #[tokio::test]
-async fn bits_of_the_last_character_that_mean_nothing_are_not_ignored() {
+async fn non_zero_trailing_bits_are_rejected() {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let target = Target::new();
     for key in target.keys() {
-        let good = key.with_header(json!({}));
-        let last = good.len() - 1;
-        for digit in DIGITS.iter().filter(|digit| **digit != good.as_bytes()[last]) {
-            target.refuses(&format!("{}{}", &good[..last], char::from(*digit))).await;
+        let valid = key.with_header(json!({}));
+        let last = valid.len() - 1;
+        for digit in DIGITS.iter().filter(|digit| **digit != valid.as_bytes()[last]) {
+            target.assert_rejected(&format!("{}{}", &valid[..last], char::from(*digit))).await;
         }
     }
 }
 
 #[tokio::test]
-async fn times_that_are_no_whole_seconds_are_refused_though_signed() {
+async fn signed_times_that_are_not_whole_seconds_are_rejected() {
     let target = Target::new();
     for key in target.keys() {
         for name in ["exp", "nbf", "iat"] {
@@ -482,7 +495,7 @@ async fn times_that_are_no_whole_seconds_are_refused_though_signed() {
                 json!({"seconds": NOW}),
             ] {
                 let token = key.with_claims(json!({name: value}));
-                assert_eq!(target.refuses(&token).await, TokenError::Claim(name));
+                assert_eq!(target.assert_rejected(&token).await, TokenError::Claim(name));
             }
         }
         for (changes, error) in [
@@ -492,13 +505,13 @@ async fn times_that_are_no_whole_seconds_are_refused_though_signed() {
             (json!({"nbf": NOW + 61}), TokenError::NotYetValid),
             (json!({"iat": NOW + 61}), TokenError::NotYetValid),
         ] {
-            assert_eq!(target.refuses(&key.with_claims(changes)).await, error);
+            assert_eq!(target.assert_rejected(&key.with_claims(changes)).await, error);
         }
     }
 }
 
 #[tokio::test]
-async fn issuers_and_audiences_that_look_alike_are_others() {
+async fn similar_issuers_and_audiences_are_rejected() {
     let target = Target::new();
     for iss in [
         "https://issuer.example/",
@@ -517,48 +530,48 @@ async fn issuers_and_audiences_that_look_alike_are_others() {
         "*",
     ] {
         let token = target.rsa().with_claims(json!({"iss": iss}));
-        assert_eq!(target.refuses(&token).await, TokenError::Issuer, "{iss}");
+        assert_eq!(target.assert_rejected(&token).await, TokenError::Issuer, "{iss}");
     }
     let token = target.rsa().with_claims(json!({"iss": OWN, "sub": me()}));
-    assert_eq!(target.refuses(&token).await, TokenError::Key, "one issuer's key is not another's");
+    assert_eq!(target.assert_rejected(&token).await, TokenError::Key, "a key of another issuer");
     for aud in
         [json!("https://api.example/"), json!("https://api"), json!(""), json!([]), json!(["x"]), json!("customer")]
     {
         let token = target.rsa().with_claims(json!({"aud": aud}));
-        assert_eq!(target.refuses(&token).await, TokenError::Audience, "{aud}");
+        assert_eq!(target.assert_rejected(&token).await, TokenError::Audience, "{aud}");
     }
     let token = target.rsa().with_claims(json!({"aud": null}));
-    assert_eq!(target.refuses(&token).await, TokenError::Claim("aud"));
+    assert_eq!(target.assert_rejected(&token).await, TokenError::Claim("aud"));
     for typ in ["logout+jwt", "secevent+jwt", "dpop+jwt", "JWE", "", "application/json"] {
         let token = target.rsa().with_header(json!({"typ": typ}));
-        assert_eq!(target.refuses(&token).await, TokenError::Kind, "{typ}");
+        assert_eq!(target.assert_rejected(&token).await, TokenError::Kind, "{typ}");
     }
 }
 
 #[tokio::test]
-async fn claims_say_nothing_twice() {
+async fn duplicate_claims_are_rejected() {
     let target = Target::new();
     for (one, other) in [("alice", "mallory"), ("mallory", "alice")] {
-        let doubled = good_claims().replace(r#""sub":"alice""#, &format!(r#""sub":"{one}","sub":"{other}""#));
+        let doubled = valid_claims().replace(r#""sub":"alice""#, &format!(r#""sub":"{one}","sub":"{other}""#));
         let forged = target.rsa().sign(&target.rsa().header(json!({})), &doubled);
-        assert!(matches!(target.refuses(&forged).await, TokenError::Malformed(_)));
+        assert!(matches!(target.assert_rejected(&forged).await, TokenError::Malformed(_)));
     }
 }
 
 #[tokio::test]
-async fn no_flipped_bit_leaves_a_token_good() {
+async fn every_flipped_bit_invalidates_a_token() {
     let target = Target::new();
     for key in target.keys() {
-        let good = key.with_header(json!({}));
-        target.verifier.verify(&good).await.unwrap();
-        for bit in 0..good.len() * 8 {
-            let mut bytes = good.clone().into_bytes();
+        let valid = key.with_header(json!({}));
+        target.verifier.verify(&valid).await.unwrap();
+        for bit in 0..valid.len() * 8 {
+            let mut bytes = valid.clone().into_bytes();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // A flipped top bit leaves no UTF-8, and so nothing that could be asked about.
+            // A flipped top bit is not valid UTF-8, and so cannot be passed as a token.
             if let Ok(flipped) = std::str::from_utf8(&bytes) {
-                target.refuses(flipped).await;
+                target.assert_rejected(flipped).await;
             }
         }
-        target.verifier.verify(&good).await.unwrap();
+        target.verifier.verify(&valid).await.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Fetching over real sockets, from servers on this machine that behave badly.
+//! Fetching over real sockets, from misbehaving servers on this machine.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -23,21 +23,22 @@ use tokio::{
     sync::mpsc,
 };
 
-/// Serves each connection what `answer` makes of the request's head; returns the URL and the heads as they come.
-async fn serve(answer: impl Fn(&str) -> String + Send + 'static) -> (String, mpsc::UnboundedReceiver<String>) {
+/// Serves each connection the result of `respond` for the request's head. Returns the URL, and a channel of the
+/// received heads.
+async fn serve(respond: impl Fn(&str) -> String + Send + 'static) -> (String, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let (heads, seen) = mpsc::unbounded_channel();
+    let (heads, received) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let head = read_head(&mut stream).await;
-            let written = stream.write_all(answer(&head).as_bytes()).await;
+            let written = stream.write_all(respond(&head).as_bytes()).await;
             if written.is_err() || heads.send(head).is_err() {
                 return;
             }
         }
     });
-    (url, seen)
+    (url, received)
 }
 
 async fn read_head(stream: &mut TcpStream) -> String {
@@ -51,7 +52,7 @@ async fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-fn answer(status: &str, body: &str) -> String {
+fn response(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
 }
 
@@ -60,19 +61,19 @@ fn fetch() -> HttpFetch {
 }
 
 #[tokio::test]
-async fn a_server_trusts_another_over_http_when_its_operator_says_so() {
+async fn a_server_trusts_another_over_http_if_its_operator_allows_it() {
     let clock = clock();
     let keys = Arc::new(Keys::generate(Algorithm::Rs256, &*clock, &*entropy()).unwrap());
-    // The issuer's URL has its port in it, which is known only once it listens.
+    // The issuer's URL contains the port, which is known only after binding.
     let published = Arc::new(OnceLock::<Arc<Issuer>>::new());
-    let (url, mut seen) = serve({
+    let (url, mut received) = serve({
         let published = published.clone();
         move |head| {
             let issuer = published.get().unwrap();
             match head.split(' ').nth(1) {
-                Some("/.well-known/openid-configuration") => answer("200 OK", &issuer.discovery_document()),
-                Some("/.well-known/jwks.json") => answer("200 OK", &issuer.jwks()),
-                _ => answer("404 Not Found", ""),
+                Some("/.well-known/openid-configuration") => response("200 OK", &issuer.discovery_document()),
+                Some("/.well-known/jwks.json") => response("200 OK", &issuer.jwks()),
+                _ => response("404 Not Found", ""),
             }
         }
     })
@@ -88,18 +89,18 @@ async fn a_server_trusts_another_over_http_when_its_operator_says_so() {
         let verified = verifier.verify(&token).await.unwrap();
         assert_eq!((&verified.issuer, verified.own), (&url, false));
     }
-    let head = seen.recv().await.unwrap();
+    let head = received.recv().await.unwrap();
     assert!(head.contains("user-agent: platform-oidc/") && head.contains("accept: application/json"), "{head}");
-    assert!(seen.recv().await.unwrap().starts_with("GET /.well-known/jwks.json HTTP/1.1"));
-    assert!(seen.try_recv().is_err(), "two documents and no more");
+    assert!(received.recv().await.unwrap().starts_with("GET /.well-known/jwks.json HTTP/1.1"));
+    assert!(received.try_recv().is_err(), "exactly two documents are fetched");
 }
 
 #[tokio::test]
 async fn redirects_are_not_followed() {
-    let (trap, mut trapped) = serve(|_| answer("200 OK", "{}")).await;
+    let (trap, mut trapped) = serve(|_| response("200 OK", "{}")).await;
     for status in ["301 Moved Permanently", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent"] {
         let location = format!("HTTP/1.1 {status}\r\nlocation: {trap}/\r\ncontent-length: 0\r\n\r\n");
-        let (url, _seen) = serve(move |_| location.clone()).await;
+        let (url, _received) = serve(move |_| location.clone()).await;
         let error = fetch().get(&url, 1000).await.unwrap_err();
         assert!(matches!(error, FetchError::Status(300..=399)), "{error}");
     }
@@ -107,44 +108,44 @@ async fn redirects_are_not_followed() {
 }
 
 #[tokio::test]
-async fn only_a_plain_success_is_read() {
+async fn only_status_200_is_accepted() {
     for status in ["204 No Content", "206 Partial Content", "400 Bad Request", "404 Not Found", "500 Oops"] {
-        let (url, _seen) = serve(move |_| answer(status, "")).await;
+        let (url, _received) = serve(move |_| response(status, "")).await;
         assert!(matches!(fetch().get(&url, 1000).await, Err(FetchError::Status(_))), "{status}");
     }
 }
 
 #[tokio::test]
-async fn long_answers_are_cut_off() {
+async fn long_responses_are_rejected() {
     let body = "x".repeat(1000);
-    let (url, _seen) = serve(move |_| answer("200 OK", &body)).await;
+    let (url, _received) = serve(move |_| response("200 OK", &body)).await;
     assert_eq!(fetch().get(&url, 1000).await.unwrap().len(), 1000);
     assert!(matches!(fetch().get(&url, 999).await, Err(FetchError::TooLong)));
 
-    // Ten megabytes without a length, of which the reader wants a thousand bytes.
+    // Ten megabytes without a content length, of which the client accepts a thousand bytes.
     let endless = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{}", "x".repeat(10 << 20));
-    let (url, _seen) = serve(move |_| endless.clone()).await;
+    let (url, _received) = serve(move |_| endless.clone()).await;
     assert!(matches!(fetch().get(&url, 1000).await, Err(FetchError::TooLong)));
 
     let head = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "x".repeat(1 << 20));
-    let (url, _seen) = serve(move |_| head.clone()).await;
+    let (url, _received) = serve(move |_| head.clone()).await;
     assert!(matches!(fetch().get(&url, 1000).await, Err(FetchError::Transport(_))));
 }
 
 const CONTINUE: &str = "HTTP/1.1 100 Continue\r\n\r\n";
 
 #[tokio::test]
-async fn a_few_interim_answers_are_passed_over_and_many_are_an_error() {
+async fn at_most_8_interim_responses_are_accepted() {
     for (interim, is_read) in [(0, true), (1, true), (8, true), (9, false), (100, false)] {
-        let begun = CONTINUE.repeat(interim);
-        let (url, _seen) = serve(move |_| begun.clone() + &answer("200 OK", "{}")).await;
+        let partial = CONTINUE.repeat(interim);
+        let (url, _received) = serve(move |_| partial.clone() + &response("200 OK", "{}")).await;
         let read = fetch().get(&url, 1000).await;
         assert_eq!(read.is_ok(), is_read, "{interim}: {read:?}");
     }
 }
 
 #[tokio::test]
-async fn endless_interim_answers_end_the_connection_without_waiting_for_the_time_limit() {
+async fn endless_interim_responses_close_the_connection_before_the_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(async move {
@@ -159,37 +160,37 @@ async fn endless_interim_answers_end_the_connection_without_waiting_for_the_time
     });
     let forever = Duration::from_secs(24 * 60 * 60);
     let error = fetch().with_timeout(forever).get(&url, 1000).await.unwrap_err();
-    assert!(error.to_string().contains("interim answers"), "{error}");
-    // What was on its way in the system's buffers counts too.
+    assert!(error.to_string().contains("interim responses"), "{error}");
+    // Includes data in the system's socket buffers.
     assert!(server.await.unwrap() < 32 << 20);
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_end_is_not_waited_for() {
-    for begun in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{"] {
+async fn an_incomplete_response_times_out() {
+    for partial in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{"] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             read_head(&mut stream).await;
-            stream.write_all(begun.as_bytes()).await.unwrap();
-            // Held open, and silent, until the client hangs up.
+            stream.write_all(partial.as_bytes()).await.unwrap();
+            // Keep the connection open and silent until the client closes it.
             stream.read_u8().await.unwrap_err();
         });
         let fetch = fetch().with_timeout(Duration::from_millis(50));
-        assert!(matches!(fetch.get(&url, 1000).await, Err(FetchError::TimedOut)), "{begun:?}");
+        assert!(matches!(fetch.get(&url, 1000).await, Err(FetchError::TimedOut)), "{partial:?}");
         server.await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn what_is_no_http_or_no_tls_is_an_error() {
-    let (url, _seen) = serve(|_| "SSH-2.0-hello\r\n\r\n".into()).await;
+async fn responses_without_http_or_tls_are_errors() {
+    let (url, _received) = serve(|_| "SSH-2.0-hello\r\n\r\n".into()).await;
     assert!(matches!(fetch().get(&url, 1000).await, Err(FetchError::Transport(_))));
     let https = url.replace("http:", "https:");
     assert!(fetch().with_timeout(Duration::from_millis(50)).get(&https, 1000).await.is_err());
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let error = fetch().get(&format!("http://{closed}"), 1000).await.unwrap_err();
     assert!(error.to_string().contains("refused"), "{error}");
-    assert!(fetch().get("no url", 1000).await.is_err());
+    assert!(fetch().get("not a url", 1000).await.is_err());
 }

@@ -1,4 +1,4 @@
-//! Who was there first: the root organisation and the operator.
+//! The uids of the root organization and of the operator.
 
 use std::path::Path;
 
@@ -12,51 +12,51 @@ use super::{
 
 const FILE: &str = "bootstrap.json";
 
-/// The uids that a server gives to the first organisation and to its operator, whatever store stands under it.
+/// The uids that a server assigns to its first organization and to its operator, independent of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bootstrap {
     version: u32,
-    /// The root organisation.
+    /// The root organization.
     pub organization: Uid,
-    /// The identity that may do what only the operator may. Our choice: drawn as a uid of one segment, because an
-    /// identity below a group reaches no further than that group, and the operator looks after all of them.
+    /// The operator's identity. Our choice: a uid of one segment, because an identity below a group reaches no further
+    /// than that group, and the operator manages all groups.
     pub operator: Uid,
 }
 
 impl Bootstrap {
-    /// Draws both uids.
+    /// Generates both uids.
     pub fn draw(entropy: &dyn Entropy) -> Self {
         Self::new(Uid::new_root(entropy), Uid::new_root(entropy))
     }
 
-    /// Names both uids.
+    /// Creates a bootstrap with these uids.
     pub fn new(organization: Uid, operator: Uid) -> Self {
         Self { version: 1, organization, operator }
     }
 
-    /// Returns what `bootstrap.json` in this directory says, after writing what `make` returns when there is none.
+    /// Reads `bootstrap.json` in this directory, or creates it with the result of `make` when it does not exist.
     ///
-    /// Processes that start at once agree; the file is mode 0600 and survives a power cut. The directory is created
-    /// when it is missing.
+    /// Processes that start concurrently agree on the result. The file has mode 0600 and survives a power failure. A
+    /// missing directory is created.
     ///
     /// # Errors
     /// [`DataDirError`].
     pub fn read_or_create(data_dir: &Path, make: impl FnOnce() -> Self) -> Result<Self, DataDirError> {
         let path = data_dir.join(FILE);
-        read_or_create(&path, || Ok(make())).and_then(|bootstrap: Self| bootstrap.checked(&path))
+        read_or_create(&path, || Ok(make())).and_then(|bootstrap: Self| bootstrap.validated(&path))
     }
 
-    /// Returns what `bootstrap.json` in this directory says; none when there is no such file.
+    /// Reads `bootstrap.json` in this directory; returns `None` when it does not exist.
     ///
     /// # Errors
     /// As [`Bootstrap::read_or_create`].
     pub fn read(data_dir: &Path) -> Result<Option<Self>, DataDirError> {
         let path = data_dir.join(FILE);
-        read::<Self>(&path)?.map(|bootstrap| bootstrap.checked(&path)).transpose()
+        read::<Self>(&path)?.map(|bootstrap| bootstrap.validated(&path)).transpose()
     }
 
-    fn checked(self, path: &Path) -> Result<Self, DataDirError> {
+    fn validated(self, path: &Path) -> Result<Self, DataDirError> {
         let is_uid = |uid: &Uid| Uid::parse(uid).is_ok();
         match &self {
             Self { version: 1, organization, operator }
@@ -64,8 +64,10 @@ impl Bootstrap {
             {
                 Ok(self)
             }
-            Self { version: 1, .. } => Err(malformed(path, "it does not name an organization and an operator")),
-            _ => Err(malformed(path, "another version wrote it")),
+            Self { version: 1, .. } => {
+                Err(malformed(path, "it must have the uids of an organization and of an operator"))
+            }
+            _ => Err(malformed(path, "unsupported version")),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Files that are there whole or not at all, for their owner alone.
+//! Files that are written atomically and are accessible only to their owner.
 //!
-//! A process that is killed while it writes leaves at most a `.new-…` file behind, which nobody reads.
+//! A process that is killed during a write leaves at most a `.new-…` file, which is never read.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -13,13 +13,13 @@ use tempfile::NamedTempFile;
 
 use super::DataDirError;
 
-/// The longest file that is read, in bytes; our choice: 1 MiB.
+/// The maximum length of a file, in bytes; our choice: 1 MiB.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// Returns the contents of a file, after creating it with `make` when there is none.
+/// Reads a file, or creates it with the result of `make` when it does not exist.
 ///
-/// When several processes create it at once, all return what the first one wrote. What is returned survives a power
-/// cut. The directory is created for its owner alone when it is missing.
+/// When several processes create the file concurrently, all return the contents of the first. The returned contents
+/// survive a power failure. A missing directory is created for its owner alone.
 pub(super) fn read_or_create<T: Serialize + DeserializeOwned>(
     path: &Path,
     make: impl FnOnce() -> Result<T, DataDirError>,
@@ -28,10 +28,11 @@ pub(super) fn read_or_create<T: Serialize + DeserializeOwned>(
         return Ok(contents);
     }
     create_directory(directory(path))?;
-    let made = make()?;
-    match write_beside(path, &made)?.persist_noclobber(path) {
-        Ok(_) => sync_directory(path).map(|()| made),
-        // Another process was first; its file may not be safe from a power cut yet, and ours will rely on it.
+    let contents = make()?;
+    match write_temporary(path, &contents)?.persist_noclobber(path) {
+        Ok(_) => sync_directory(path).map(|()| contents),
+        // Another process was first. Sync the directory before its file is used: it may not survive a power failure
+        // yet.
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
             sync_directory(path)?;
             read(path)?.ok_or_else(|| failed("read", path)(io::ErrorKind::NotFound.into()))
@@ -40,7 +41,7 @@ pub(super) fn read_or_create<T: Serialize + DeserializeOwned>(
     }
 }
 
-/// Returns the contents of a file, or `None` when there is none.
+/// Reads a file; returns `None` when it does not exist.
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, DataDirError> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -50,25 +51,26 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, DataDi
     check_owner_only(path, &file.metadata().map_err(failed("read", path))?)?;
     let mut json = Vec::new();
     file.take(MAX_FILE).read_to_end(&mut json).map_err(failed("read", path))?;
-    // serde_json's message is left out: it may quote what it met, and what it met may be a secret.
-    serde_json::from_slice(&json).map(Some).map_err(|_| malformed(path, "it is not what this version writes"))
+    // Drops serde_json's message: it may quote the input, which may be a secret.
+    serde_json::from_slice(&json).map(Some).map_err(|_| malformed(path, "it is not a valid file of this version"))
 }
 
-/// Replaces a file by what `change` makes of its contents; one process at a time.
+/// Replaces the contents of a file with the result of `update`, under an exclusive lock between processes.
 ///
 /// # Errors
-/// As [`read`]; a file that is not there is an error too.
-pub(super) fn change<T: Serialize + DeserializeOwned>(
+/// As [`read`]; a missing file is an error too.
+pub(super) fn update<T: Serialize + DeserializeOwned>(
     path: &Path,
-    change: impl FnOnce(T) -> Result<T, DataDirError>,
+    update: impl FnOnce(T) -> Result<T, DataDirError>,
 ) -> Result<T, DataDirError> {
-    // The lock has a file of its own, since the one it protects is replaced. It is let go when the file is closed.
+    // Locks a separate file, since the file itself is replaced. Closing the lock file releases the lock.
     let lock = path.with_extension("lock");
-    let holder = owner_only(OpenOptions::new().write(true).create(true)).open(&lock).map_err(failed("open", &lock))?;
-    holder.lock().map_err(failed("lock", &lock))?;
+    let lock_file =
+        owner_only(OpenOptions::new().write(true).create(true)).open(&lock).map_err(failed("open", &lock))?;
+    lock_file.lock().map_err(failed("lock", &lock))?;
     let before = read(path)?.ok_or_else(|| failed("read", path)(io::ErrorKind::NotFound.into()))?;
-    let after = change(before)?;
-    write_beside(path, &after)?.persist(path).map_err(|error| failed("replace", path)(error.error))?;
+    let after = update(before)?;
+    write_temporary(path, &after)?.persist(path).map_err(|error| failed("replace", path)(error.error))?;
     sync_directory(path)?;
     Ok(after)
 }
@@ -81,8 +83,9 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DataDi
     move |source| DataDirError::Io { action, path: path.to_owned(), source }
 }
 
-/// Writes and syncs a nameless neighbour, which only its owner can read and which goes away unless it is renamed.
-fn write_beside(path: &Path, contents: &impl Serialize) -> Result<NamedTempFile, DataDirError> {
+/// Writes and syncs a temporary file in the same directory, which only its owner can read and which is deleted on drop
+/// unless it is renamed.
+fn write_temporary(path: &Path, contents: &impl Serialize) -> Result<NamedTempFile, DataDirError> {
     let json = serde_json::to_vec_pretty(contents).map_err(io::Error::from).map_err(failed("write", path))?;
     let file = tempfile::Builder::new().prefix(".new-").tempfile_in(directory(path)).map_err(failed("create", path))?;
     let write = |mut file: &File| {
@@ -98,7 +101,7 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates a directory and what is missing above it, each safe from a power cut before anything is put in it.
+/// Creates a directory and its missing ancestors, and syncs each before anything is created in it.
 fn create_directory(path: &Path) -> Result<(), DataDirError> {
     if path.is_dir() {
         return Ok(());
@@ -123,14 +126,14 @@ fn directory_builder() -> DirBuilder {
     DirBuilder::new()
 }
 
-/// Makes sure that what happened to a name in its directory survives a power cut.
+/// Syncs the directory of a path, so that a created or renamed entry survives a power failure.
 #[cfg(unix)]
 fn sync_directory(path: &Path) -> Result<(), DataDirError> {
     let directory = directory(path);
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed("sync", directory))
 }
 
-/// Elsewhere a directory cannot be synced.
+/// Does nothing: only Unix can sync a directory.
 #[cfg(not(unix))]
 fn sync_directory(_path: &Path) -> Result<(), DataDirError> {
     Ok(())
@@ -143,7 +146,7 @@ fn check_owner_only(path: &Path, metadata: &fs::Metadata) -> Result<(), DataDirE
     if mode & 0o077 == 0 { Ok(()) } else { Err(DataDirError::Exposed { path: path.to_owned(), mode }) }
 }
 
-/// Elsewhere permissions are the directory's.
+/// Accepts every file: other systems take permissions from the directory.
 #[cfg(not(unix))]
 fn check_owner_only(_path: &Path, _metadata: &fs::Metadata) -> Result<(), DataDirError> {
     Ok(())

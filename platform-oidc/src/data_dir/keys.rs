@@ -1,5 +1,5 @@
-//! The keys of the server itself: those that sign its tokens and those of its webhooks, those that authenticate its
-//! page tokens, and those that seal secrets in its store.
+//! The server's own keys: for signing access tokens, for signing webhook tokens, for authenticating page tokens, and
+//! for sealing secrets in the store.
 
 use std::{
     fmt, fs,
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     DataDirError,
-    files::{change, malformed, read, read_or_create},
+    files::{malformed, read, read_or_create, update},
 };
 use crate::{
     issuer::MAX_TTL,
@@ -24,30 +24,30 @@ use crate::{
 const FILE: &str = "keys.json";
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// How long a signing key goes on verifying after a newer one took its place: as long as a token of it may live, and
-/// a day.
-pub const SIGNING_KEY_KEPT: Duration = MAX_TTL.saturating_add(DAY);
-/// How long a page-token key goes on being known after a newer one took its place: the three days that a page token
-/// is good for (`docs/api.md`), and a day.
-pub const PAGE_TOKEN_KEY_KEPT: Duration = DAY.saturating_mul(4);
+/// The time for which a signing key still verifies after its replacement: the maximum lifetime of a token plus a day.
+pub const SIGNING_KEY_RETENTION: Duration = MAX_TTL.saturating_add(DAY);
+/// The time for which a page-token key is still accepted after its replacement: the three days for which a page token
+/// is valid (`docs/api.md`), plus a day.
+pub const PAGE_TOKEN_KEY_RETENTION: Duration = DAY.saturating_mul(4);
 
-/// The server's keys. The newest of each sort is in use, the others are still known.
+/// The server's keys. The newest of each kind is in use; the previous ones are still accepted.
 #[derive(Debug)]
 pub struct Keys {
     signing: SigningKey,
     previous: Vec<SigningKey>,
-    /// When each of the signing keys was made, newest first.
+    /// The creation times of the signing keys, newest first.
     signing_created: Vec<Timestamp>,
     webhooks: Vec<(SigningKey, Timestamp)>,
     page_tokens: Vec<SecretKey>,
     sealing: Vec<SecretKey>,
 }
 
-/// Tells one writing of the file of keys from the next, without reading it.
+/// A fingerprint of one version of the key file, which is obtained without reading the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeysStamp {
     modified: SystemTime,
-    /// Keys that are put in front make it longer, so that two rotations within a tick of the clock differ too.
+    /// A rotation adds keys and so makes the file longer: two rotations within the resolution of the modification time
+    /// differ too.
     len: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct SecretKey {
 }
 
 impl Keys {
-    /// Makes one key of each sort, in memory only.
+    /// Generates one key of each kind, in memory only.
     ///
     /// # Errors
     /// [`DataDirError::Key`] when the cryptographic library fails.
@@ -68,14 +68,14 @@ impl Keys {
         KeysFile::generate(algorithm, clock.now(), entropy)?.into_keys(Path::new(FILE))
     }
 
-    /// Returns the keys in `keys.json` of this directory, after making them when there are none. A file of an earlier
-    /// version that lacks a sort of keys gets them.
+    /// Reads the keys in `keys.json` of this directory, or generates them when the file does not exist. Adds the kinds
+    /// of keys that a file of an earlier version lacks.
     ///
-    /// `algorithm` is that of a new signing key; one that stands already keeps its own. Processes that start at once
-    /// agree; the file is mode 0600 and survives a power cut. The directory is created when it is missing.
+    /// `algorithm` applies to a new signing key; an existing one keeps its own. Processes that start concurrently agree
+    /// on the result. The file has mode 0600 and survives a power failure. A missing directory is created.
     ///
     /// # Errors
-    /// [`DataDirError`]; a file that others may read is refused.
+    /// [`DataDirError`]; a file that is accessible to other users is rejected.
     pub fn read_or_create(
         data_dir: &Path,
         algorithm: Algorithm,
@@ -85,13 +85,13 @@ impl Keys {
         let path = data_dir.join(FILE);
         let mut file: KeysFile = read_or_create(&path, || KeysFile::generate(algorithm, clock.now(), entropy))?;
         if file.sealing.is_empty() || file.webhooks.is_empty() {
-            // Another process may have been first, which the change sees.
-            file = change(&path, |old: KeysFile| old.completed(clock.now(), entropy))?;
+            // Another process may already have added the keys; the update reads the file again under the lock.
+            file = update(&path, |old: KeysFile| old.with_missing_keys(clock.now(), entropy))?;
         }
         file.into_keys(&path)
     }
 
-    /// Returns the keys in `keys.json` of this directory; none when there is no such file.
+    /// Reads the keys in `keys.json` of this directory; returns `None` when the file does not exist.
     ///
     /// # Errors
     /// As [`Keys::read_or_create`].
@@ -100,20 +100,20 @@ impl Keys {
         read::<KeysFile>(&path)?.map(|file| file.into_keys(&path)).transpose()
     }
 
-    /// Returns what tells whether `keys.json` of this directory was written again; none when it cannot be told.
+    /// Returns a stamp of `keys.json` in this directory, which changes when the file is written; `None` when it is not
+    /// available.
     pub fn stamp(data_dir: &Path) -> Option<KeysStamp> {
         let metadata = fs::metadata(data_dir.join(FILE)).ok()?;
         Some(KeysStamp { modified: metadata.modified().ok()?, len: metadata.len() })
     }
 
-    /// Puts a new key of each sort in front and drops those that nothing can need any more, which of those that seal
-    /// is none.
+    /// Adds a new key of each kind and drops the keys that are no longer needed. Sealing keys are never dropped.
     ///
-    /// A process that runs goes on with the keys it read until it reads again. Rotations at the same time each add
+    /// A running process uses the keys that it has read until it reads the file again. Concurrent rotations each add
     /// their keys.
     ///
     /// # Errors
-    /// [`DataDirError`]; the file must be there.
+    /// [`DataDirError`]; the file must exist.
     pub fn rotate(
         data_dir: &Path,
         algorithm: Algorithm,
@@ -123,66 +123,66 @@ impl Keys {
         let path = data_dir.join(FILE);
         let rotate = |old: KeysFile| {
             let now = clock.now();
-            let old = old.completed(now, entropy)?;
-            // What cannot be used is an error before anything is written, not after.
+            let old = old.with_missing_keys(now, entropy)?;
+            // Reports unusable keys before anything is written, not after.
             old.clone().into_keys(&path)?;
             let mut new = KeysFile::generate(algorithm, now, entropy)?;
             new.signing.extend(old.signing);
             new.webhooks.extend(old.webhooks);
             new.page_tokens.extend(old.page_tokens);
-            // None is ever dropped: what they sealed may still be stored.
+            // Never dropped: values that they sealed may still be stored.
             new.sealing.extend(old.sealing);
-            drop_outdated(&mut new.signing, |key| key.created, SIGNING_KEY_KEPT, now);
-            drop_outdated(&mut new.webhooks, |key| key.created, DAY, now);
-            drop_outdated(&mut new.page_tokens, |key| key.created, PAGE_TOKEN_KEY_KEPT, now);
+            drop_expired(&mut new.signing, |key| key.created, SIGNING_KEY_RETENTION, now);
+            drop_expired(&mut new.webhooks, |key| key.created, DAY, now);
+            drop_expired(&mut new.page_tokens, |key| key.created, PAGE_TOKEN_KEY_RETENTION, now);
             Ok(new)
         };
-        change(&path, rotate)?.into_keys(&path)
+        update(&path, rotate)?.into_keys(&path)
     }
 
-    /// Returns the key that signs.
+    /// Returns the key that signs access tokens.
     pub fn signing(&self) -> &SigningKey {
         &self.signing
     }
 
-    /// Returns the public halves of all signing keys, newest first.
+    /// Returns the public halves of all access-token signing keys, newest first.
     pub fn verifying(&self) -> impl Iterator<Item = &VerifyingKey> {
         std::iter::once(&self.signing).chain(&self.previous).map(SigningKey::verifying)
     }
 
-    /// Returns the public halves of all signing keys, newest first, each with when it was made.
+    /// Returns the public halves of all access-token signing keys, newest first, each with its creation time.
     pub fn signing_keys(&self) -> impl Iterator<Item = (&VerifyingKey, Timestamp)> {
         self.verifying().zip(self.signing_created.iter().copied())
     }
 
-    /// Returns the key that signs what goes with events to webhooks, always by ES256.
+    /// Returns the key that signs webhook tokens, always with ES256.
     pub fn webhook(&self) -> Option<&SigningKey> {
         self.webhooks.first().map(|(key, _)| key)
     }
 
-    /// Returns the public halves of all keys of webhooks, newest first, each with when it was made.
+    /// Returns the public halves of all webhook keys, newest first, each with its creation time.
     pub fn webhook_keys(&self) -> impl Iterator<Item = (&VerifyingKey, Timestamp)> {
         self.webhooks.iter().map(|(key, created)| (key.verifying(), *created))
     }
 
-    /// Returns the page-token keys, newest first and never none.
+    /// Returns the page-token keys, newest first; at least one.
     pub fn page_tokens(&self) -> &[SecretKey] {
         &self.page_tokens
     }
 
-    /// Returns the keys that seal secrets in the store, newest first and never none.
+    /// Returns the keys that seal secrets in the store, newest first; at least one.
     pub fn sealing(&self) -> &[SecretKey] {
         &self.sealing
     }
 }
 
 impl SecretKey {
-    /// Returns the name by which what was made with the key refers to it: 16 hex digits.
+    /// Returns the key id that values made with this key refer to: 16 hex digits.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns when the key was made.
+    /// Returns the creation time.
     pub fn created(&self) -> Timestamp {
         self.created
     }
@@ -193,26 +193,27 @@ impl SecretKey {
     }
 }
 
-/// Shows no secret.
+/// Omits the secret.
 impl fmt::Debug for SecretKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SecretKey").field("id", &self.id).field("created", &self.created).finish_non_exhaustive()
     }
 }
 
-/// Drops what was replaced at least `kept` ago. A key was replaced when the one before it in the list was made.
-fn drop_outdated<T>(keys: &mut Vec<T>, created: impl Fn(&T) -> Timestamp, kept: Duration, now: Timestamp) {
-    let kept = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
+/// Drops the keys that were replaced at least `retention` ago. A key was replaced when its predecessor in the list,
+/// which is newer, was created.
+fn drop_expired<T>(keys: &mut Vec<T>, created: impl Fn(&T) -> Timestamp, retention: Duration, now: Timestamp) {
+    let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
     let mut replaced = None;
     keys.retain(|key| {
-        let outdated = replaced.is_some_and(|at: Timestamp| at.plus_millis(kept) <= now);
+        let expired = replaced.is_some_and(|at: Timestamp| at.plus_millis(retention) <= now);
         replaced = Some(created(key));
-        !outdated
+        !expired
     });
 }
 
-/// The file. Version 1 has all lists newest first; a reader refuses what it does not know. Files that were written
-/// before secrets were sealed lack the last list.
+/// The format of `keys.json`. In version 1 all lists are newest first, and unknown fields are rejected. Files of
+/// earlier releases lack `sealing` or `webhooks`.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct KeysFile {
@@ -248,15 +249,15 @@ impl KeysFile {
             version: 1,
             signing: vec![SigningEntry::generate(algorithm, created)?],
             webhooks: vec![SigningEntry::generate(Algorithm::Es256, created)?],
-            page_tokens: vec![SecretEntry::draw(created, entropy)],
-            sealing: vec![SecretEntry::draw(created, entropy)],
+            page_tokens: vec![SecretEntry::generate(created, entropy)],
+            sealing: vec![SecretEntry::generate(created, entropy)],
         })
     }
 
-    /// Adds the sorts of keys that a file of an earlier version lacks.
-    fn completed(mut self, now: Timestamp, entropy: &dyn Entropy) -> Result<Self, DataDirError> {
+    /// Adds the kinds of keys that a file of an earlier version lacks.
+    fn with_missing_keys(mut self, now: Timestamp, entropy: &dyn Entropy) -> Result<Self, DataDirError> {
         if self.sealing.is_empty() {
-            self.sealing.push(SecretEntry::draw(now, entropy));
+            self.sealing.push(SecretEntry::generate(now, entropy));
         }
         if self.webhooks.is_empty() {
             self.webhooks.push(SigningEntry::generate(Algorithm::Es256, now)?);
@@ -266,7 +267,7 @@ impl KeysFile {
 
     fn into_keys(self, path: &Path) -> Result<Keys, DataDirError> {
         if self.version != 1 {
-            return Err(malformed(path, "another version wrote it"));
+            return Err(malformed(path, "unsupported version"));
         }
         let unusable = |UnusableKey(reason)| malformed(path, reason);
         let signing_created = self.signing.iter().map(|entry| entry.created).collect();
@@ -274,15 +275,15 @@ impl KeysFile {
         let Some(current) = signing.next() else { return Err(malformed(path, "it has no signing key")) };
         let webhooks = self.webhooks.iter().map(|entry| Ok((entry.to_key().map_err(unusable)?, entry.created)));
         let webhooks = webhooks.collect::<Result<Vec<_>, DataDirError>>()?;
-        let secrets = |entries: Vec<SecretEntry>, none, short| {
+        let secrets = |entries: Vec<SecretEntry>, missing, wrong_length| {
             let keys: Option<Vec<_>> = entries.into_iter().map(SecretEntry::into_key).collect();
-            let keys = keys.ok_or_else(|| malformed(path, short))?;
-            if keys.is_empty() { Err(malformed(path, none)) } else { Ok(keys) }
+            let keys = keys.ok_or_else(|| malformed(path, wrong_length))?;
+            if keys.is_empty() { Err(malformed(path, missing)) } else { Ok(keys) }
         };
-        let short = "a page-token key in it does not have 32 bytes";
-        let page_tokens = secrets(self.page_tokens, "it has no page-token key", short)?;
-        let short = "a sealing key in it does not have 32 bytes";
-        let sealing = secrets(self.sealing, "it has no sealing key", short)?;
+        let wrong_length = "a page-token key does not have 32 bytes";
+        let page_tokens = secrets(self.page_tokens, "it has no page-token key", wrong_length)?;
+        let wrong_length = "a sealing key does not have 32 bytes";
+        let sealing = secrets(self.sealing, "it has no sealing key", wrong_length)?;
         Ok(Keys {
             signing: current?,
             previous: signing.collect::<Result<_, _>>()?,
@@ -297,7 +298,7 @@ impl KeysFile {
 impl SigningEntry {
     fn generate(algorithm: Algorithm, created: Timestamp) -> Result<Self, DataDirError> {
         if !Algorithm::OWN.contains(&algorithm) {
-            return Err(UnusableKey("the server signs with RS256 or ES256").into());
+            return Err(UnusableKey("the server's own keys must be for RS256 or ES256").into());
         }
         let key = SigningKey::generate(algorithm)?;
         Ok(Self {
@@ -310,15 +311,15 @@ impl SigningEntry {
 
     fn to_key(&self) -> Result<SigningKey, UnusableKey> {
         let algorithm = Algorithm::from_name(&self.algorithm).filter(|algorithm| Algorithm::OWN.contains(algorithm));
-        let algorithm = algorithm.ok_or(UnusableKey("unknown algorithm of a signing key"))?;
+        let algorithm = algorithm.ok_or(UnusableKey("a signing key has an unknown algorithm"))?;
         let der = STANDARD.decode(&self.pkcs8).map_err(|_| UnusableKey("a signing key is not base64"))?;
         let key = SigningKey::from_pkcs8(algorithm, &der)?;
-        if key.kid() == self.kid { Ok(key) } else { Err(UnusableKey("a signing key and its kid do not agree")) }
+        if key.kid() == self.kid { Ok(key) } else { Err(UnusableKey("the kid of a signing key is not its thumbprint")) }
     }
 }
 
 impl SecretEntry {
-    fn draw(created: Timestamp, entropy: &dyn Entropy) -> Self {
+    fn generate(created: Timestamp, entropy: &dyn Entropy) -> Self {
         let (mut id, mut secret) = ([0; 8], [0; 32]);
         entropy.fill(&mut id);
         entropy.fill(&mut secret);
@@ -336,18 +337,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_dropped_so_long_after_the_next_one_was_made() {
+    fn keys_are_dropped_when_their_retention_ends() {
         let at = |day: i64| Timestamp::from_millis(day * 24 * 3600 * 1000);
-        let kept = |now| {
+        let retained = |now| {
             let mut days = vec![10, 5, 4, 1];
-            drop_outdated(&mut days, |day| at(*day), PAGE_TOKEN_KEY_KEPT, at(now));
+            drop_expired(&mut days, |day| at(*day), PAGE_TOKEN_KEY_RETENTION, at(now));
             days
         };
-        assert_eq!(kept(7), [10, 5, 4, 1]);
-        assert_eq!(kept(8), [10, 5, 4], "1 was replaced on day 4");
-        assert_eq!(kept(9), [10, 5]);
-        assert_eq!(kept(14), [10]);
-        assert_eq!(kept(999), [10]);
-        assert_eq!(kept(-5), [10, 5, 4, 1], "a clock that went back drops nothing");
+        assert_eq!(retained(7), [10, 5, 4, 1]);
+        assert_eq!(retained(8), [10, 5, 4], "1 was replaced on day 4");
+        assert_eq!(retained(9), [10, 5]);
+        assert_eq!(retained(14), [10]);
+        assert_eq!(retained(999), [10]);
+        assert_eq!(retained(-5), [10, 5, 4, 1], "a clock that went back drops nothing");
     }
 }

@@ -1,7 +1,7 @@
-//! Whether a token's claims are those that an identity asks for.
+//! Matches a token's claims against the relationship of an identity.
 //!
-//! Patterns are matched against whole values, and a claim that the identity does not name is not looked at; but an
-//! audience that it does not name is the installation's own, never any.
+//! Patterns match whole values. A claim that the identity does not name is ignored, except the audience: an identity
+//! that names no audience requires one of the default audiences and never accepts any other.
 
 use platform_core::{
     pattern::Pattern,
@@ -11,46 +11,49 @@ use serde_json::Value;
 
 use crate::claims::Claims;
 
-/// Tells whether a token fits a claim match. `default` are the installation's own audiences.
-pub(super) fn fits(asked: &ClaimMatch, claims: &Claims, default: &[String]) -> bool {
+/// Returns whether a token satisfies a claim match. `default_audiences` apply if it names no audience.
+pub(super) fn matches_claims(requested: &ClaimMatch, claims: &Claims, default_audiences: &[String]) -> bool {
     let issuer = normalize_issuer(&claims.issuer);
     let any = |literal: &str, pattern: &str, values: &[&str]| match (literal, pattern) {
         ("", "") => false,
         ("", pattern) => any_matches(pattern, values),
         (literal, _) => values.contains(&literal),
     };
-    any(normalize_issuer(&asked.issuer), &asked.issuer_pattern, &[issuer])
-        && any(&asked.subject, &asked.subject_pattern, &[&claims.subject])
-        && match (asked.audience.as_str(), asked.audience_pattern.as_str()) {
-            ("", "") => any_in(&claims.audiences, default),
+    any(normalize_issuer(&requested.issuer), &requested.issuer_pattern, &[issuer])
+        && any(&requested.subject, &requested.subject_pattern, &[&claims.subject])
+        && match (requested.audience.as_str(), requested.audience_pattern.as_str()) {
+            ("", "") => intersects(&claims.audiences, default_audiences),
             (literal, pattern) => {
                 let audiences: Vec<_> = claims.audiences.iter().map(String::as_str).collect();
                 any(literal, pattern, &audiences)
             }
         }
-        && asked.claims.iter().all(|(name, value)| claim(claims, name).is_some_and(|found| found == *value))
-        && asked
+        && requested.claims.iter().all(|(name, value)| claim(claims, name).is_some_and(|found| found == *value))
+        && requested
             .claim_patterns
             .iter()
             .all(|(name, pattern)| claim(claims, name).is_some_and(|found| any_matches(pattern, &[&found])))
 }
 
-/// Tells whether a token is of the issuer and subject of static keys, and for their audience or, without one, for one
-/// of the installation's own.
-pub(super) fn fits_keys(asked: &StaticKeys, claims: &Claims, default: &[String]) -> bool {
-    !asked.issuer.is_empty()
-        && !asked.subject.is_empty()
-        && normalize_issuer(&asked.issuer) == normalize_issuer(&claims.issuer)
-        && asked.subject == claims.subject
-        && any_in(&claims.audiences, if asked.audiences.is_empty() { default } else { &asked.audiences })
+/// Returns whether a token has the issuer and subject of static keys, and one of their audiences or, if they have none,
+/// one of `default_audiences`.
+pub(super) fn matches_static_keys(requested: &StaticKeys, claims: &Claims, default_audiences: &[String]) -> bool {
+    !requested.issuer.is_empty()
+        && !requested.subject.is_empty()
+        && normalize_issuer(&requested.issuer) == normalize_issuer(&claims.issuer)
+        && requested.subject == claims.subject
+        && intersects(
+            &claims.audiences,
+            if requested.audiences.is_empty() { default_audiences } else { &requested.audiences },
+        )
 }
 
-pub(super) fn any_in(found: &[String], wanted: &[String]) -> bool {
+pub(super) fn intersects(found: &[String], wanted: &[String]) -> bool {
     found.iter().any(|audience| wanted.contains(audience))
 }
 
-/// Returns a claim as the text that it is compared as: texts as they are, truth values and whole numbers as JSON
-/// writes them. Anything else is none.
+/// Returns a claim as the string to compare: strings unchanged, booleans and integers as in JSON, and `None` for any
+/// other type.
 fn claim(claims: &Claims, name: &str) -> Option<String> {
     match claims.all.get(name)? {
         Value::String(text) => Some(text.clone()),
@@ -60,9 +63,9 @@ fn claim(claims: &Claims, name: &str) -> Option<String> {
     }
 }
 
-/// Tells whether a pattern, which is compiled once, matches one of these.
+/// Returns whether a pattern matches one of the values. Compiles the pattern only once for all of them.
 fn any_matches(pattern: &str, values: &[&str]) -> bool {
-    // It was compiled when it was written; one that no longer does matches nothing.
+    // The pattern was validated when it was stored. If it does not compile any more, it matches nothing.
     Pattern::compile(pattern).is_ok_and(|pattern| values.iter().any(|value| pattern.is_match(value)))
 }
 
@@ -79,14 +82,14 @@ mod tests {
         Claims::parse(claims.to_string().as_bytes()).unwrap()
     }
 
-    fn asked(changes: Value) -> ClaimMatch {
-        let mut asked = json!({"issuer": "https://a", "subject": "repo:org/app"});
-        asked.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
-        serde_json::from_value(asked).unwrap()
+    fn requested(changes: Value) -> ClaimMatch {
+        let mut requested = json!({"issuer": "https://a", "subject": "repo:org/app"});
+        requested.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        serde_json::from_value(requested).unwrap()
     }
 
     #[test]
-    fn every_claim_that_is_asked_for_must_be_there_and_be_right() {
+    fn every_requested_claim_must_match() {
         let default = ["api".to_owned(), "host".to_owned()];
         for (change, fit) in [
             (json!({}), true),
@@ -115,12 +118,12 @@ mod tests {
             (json!({"claimPatterns": {"missing": ".*"}}), false),
             (json!({"claimPatterns": {"ref": ".*", "run": "8"}}), false),
         ] {
-            assert_eq!(fits(&asked(change.clone()), &token(json!({})), &default), fit, "{change}");
+            assert_eq!(matches_claims(&requested(change.clone()), &token(json!({})), &default), fit, "{change}");
         }
     }
 
     #[test]
-    fn trap_c14_an_audience_that_is_not_asked_for_is_the_installations_own_and_never_any() {
+    fn trap_c14_without_a_requested_audience_only_the_default_audiences_match() {
         let default = ["api".to_owned()];
         for (aud, fit) in [
             (json!("api"), true),
@@ -131,21 +134,29 @@ mod tests {
             (json!(""), false),
         ] {
             let token = token(json!({ "aud": aud }));
-            assert_eq!(fits(&asked(json!({})), &token, &default), fit, "{aud}");
+            assert_eq!(matches_claims(&requested(json!({})), &token, &default), fit, "{aud}");
             let keys =
                 StaticKeys { issuer: "https://a".into(), subject: "repo:org/app".into(), ..StaticKeys::default() };
-            assert_eq!(fits_keys(&keys, &token, &default), fit, "{aud}");
-            assert!(!fits(&asked(json!({})), &token, &[]), "no default is not any");
+            assert_eq!(matches_static_keys(&keys, &token, &default), fit, "{aud}");
+            assert!(!matches_claims(&requested(json!({})), &token, &[]), "without default audiences nothing matches");
             let keys = StaticKeys { audiences: vec!["other".to_owned()], ..keys };
-            assert_eq!(fits_keys(&keys, &token, &default), token.audiences.contains(&"other".to_owned()), "{aud}");
+            assert_eq!(
+                matches_static_keys(&keys, &token, &default),
+                token.audiences.contains(&"other".to_owned()),
+                "{aud}"
+            );
         }
     }
 
     #[test]
-    fn the_two_names_of_one_issuer_are_one() {
+    fn both_spellings_of_an_issuer_match() {
         let claims = token(json!({"iss": "accounts.google.com"}));
-        assert!(fits(&asked(json!({"issuer": "https://accounts.google.com"})), &claims, &["api".to_owned()]));
+        assert!(matches_claims(
+            &requested(json!({"issuer": "https://accounts.google.com"})),
+            &claims,
+            &["api".to_owned()]
+        ));
         let claims = token(json!({"iss": "https://accounts.google.com"}));
-        assert!(fits(&asked(json!({"issuer": "accounts.google.com"})), &claims, &["api".to_owned()]));
+        assert!(matches_claims(&requested(json!({"issuer": "accounts.google.com"})), &claims, &["api".to_owned()]));
     }
 }

@@ -1,4 +1,4 @@
-//! Persons: told who they are, registered, and gone.
+//! Persons: describing the caller, registration, and deletion.
 
 use platform_core::{
     error::{Error, Result},
@@ -8,15 +8,15 @@ use platform_core::{
 };
 use serde_json::{Map, Value};
 
-use super::{Sts, bad_token, proof::name};
+use super::{Sts, proof::name, token_error};
 
-/// The most bytes of what [`WhoAmI`] tells of groups. Our choice.
-const HELD: usize = 1 << 20;
+/// The maximum size of the capabilities in [`WhoAmI`], in bytes of JSON. Our choice.
+const MAX_CAPABILITIES_BYTES: usize = 1 << 20;
 
 impl Sts {
-    /// Tells whom a token stands for and what it allows now.
-    pub(super) async fn whom(&self, credential: &str) -> Result<WhoAmI> {
-        let verified = self.verifier.verify(credential).await.map_err(bad_token)?;
+    /// Returns the identity that a token authenticates and its current capabilities.
+    pub(super) async fn describe_caller(&self, credential: &str) -> Result<WhoAmI> {
+        let verified = self.verifier.verify(credential).await.map_err(token_error)?;
         let caller = verified.caller();
         let grants = self.platform.current_grants(&caller).await?;
         let mut held: Vec<(Uid, _)> = match &caller.narrowing {
@@ -30,7 +30,7 @@ impl Sts {
         held.dedup_by(|(a, _), (b, _)| a == b);
         held.retain(|(_, held)| !held.is_empty());
         let held = held.into_iter().map(|(group, held)| GroupCapabilities::new(group, held)).collect();
-        let said = match verified.own {
+        let upstream = match verified.own {
             true => verified.claims.get("upstream").and_then(Value::as_object),
             false => Some(&verified.claims),
         };
@@ -40,21 +40,21 @@ impl Sts {
             audience: verified.audiences.clone(),
             expiry: verified.expires,
             issued_at: verified.issued,
-            capabilities: within(held, HELD),
+            capabilities: truncate(held, MAX_CAPABILITIES_BYTES),
             email: verified.email.clone().unwrap_or_default(),
-            profile: said.map(profile).filter(|profile| *profile != Profile::default()),
+            profile: upstream.map(profile).filter(|profile| *profile != Profile::default()),
         })
     }
 
-    /// Registers the person whom an upstream token names, who then redeems an invite's code, if there is one. A code
-    /// that is refused leaves the person registered.
-    pub(super) async fn registered(&self, credential: &str, request: &Register) -> Result<Registration> {
-        let verified = self.verifier.verify(credential).await.map_err(bad_token)?;
+    /// Registers the person identified by an upstream token, and then redeems the invite code, if there is one. If the
+    /// code is rejected, the person stays registered.
+    pub(super) async fn register_person(&self, credential: &str, request: &Register) -> Result<Registration> {
+        let verified = self.verifier.verify(credential).await.map_err(token_error)?;
         if verified.own {
-            return Err(Error::unauthenticated("A person registers with a token of an issuer that is trusted here"));
+            return Err(Error::unauthenticated("Registration requires a token of a trusted issuer"));
         }
         if request.identity.as_ref().is_some_and(|expected| *expected != verified.principal) {
-            return Err(Error::invalid_field("identityId", "is not the uid of the person whom the token names"));
+            return Err(Error::invalid_field("identityId", "must be the uid of the person identified by the token"));
         }
         let name = name(&verified.claims);
         let person = Person {
@@ -73,9 +73,9 @@ impl Sts {
         Ok(Registration { identity: verified.principal.clone(), group })
     }
 
-    /// Deletes the person who asks.
-    pub(super) async fn gone(&self, credential: &str, id: &str) -> Result<()> {
-        let verified = self.verifier.verify(credential).await.map_err(bad_token)?;
+    /// Deletes the calling person.
+    pub(super) async fn delete_person(&self, credential: &str, id: &str) -> Result<()> {
+        let verified = self.verifier.verify(credential).await.map_err(token_error)?;
         let id = Uid::parse(id).map_err(|rule| Error::invalid_field("id", rule.to_string()))?;
         if id != verified.principal {
             return Err(Error::denied());
@@ -84,23 +84,23 @@ impl Sts {
     }
 }
 
-/// Returns as much of what is held at groups as has that many bytes in JSON, in the order of before. The groups that are
-/// the fewest levels below an organization are kept, since what is held there is held below.
-fn within(mut held: Vec<GroupCapabilities>, most: usize) -> Vec<GroupCapabilities> {
-    let names = |held: &GroupCapabilities| held.capabilities.iter().map(|name| name.len() + 3).sum::<usize>();
-    let length = |held: &GroupCapabilities| names(held) + held.group.len() + held.role.len() + OVERHEAD;
+/// Returns the capabilities of as many groups as fit into `max_bytes` of JSON, sorted by group. Prefers groups with the
+/// fewest ancestors, since capabilities are inherited by descendants.
+fn truncate(mut held: Vec<GroupCapabilities>, max_bytes: usize) -> Vec<GroupCapabilities> {
+    let names_length = |held: &GroupCapabilities| held.capabilities.iter().map(|name| name.len() + 3).sum::<usize>();
+    let length = |held: &GroupCapabilities| names_length(held) + held.group.len() + held.role.len() + OVERHEAD;
     held.sort_by_cached_key(|held| (held.group.ancestry().count(), held.group.clone()));
-    let (mut bytes, mut kept) = (0_usize, 0);
-    while let Some(next) = held.get(kept).filter(|next| bytes.saturating_add(length(next)) <= most) {
+    let (mut bytes, mut count) = (0_usize, 0);
+    while let Some(next) = held.get(count).filter(|next| bytes.saturating_add(length(next)) <= max_bytes) {
         bytes += length(next);
-        kept += 1;
+        count += 1;
     }
-    held.truncate(kept);
+    held.truncate(count);
     held.sort_by(|a, b| a.group.cmp(&b.group));
     held
 }
 
-/// The bytes of a group's keys, quotes and brackets in JSON, at most.
+/// The maximum size of a group's keys, quotes and brackets in JSON, in bytes.
 const OVERHEAD: usize = 48;
 
 fn profile(claims: &Map<String, Value>) -> Profile {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_of_groups_is_bounded_and_the_topmost_are_kept() {
+    fn capabilities_are_truncated_to_the_groups_with_the_fewest_ancestors() {
         let uid = |organization: usize, levels: usize| {
             Uid::opaque(format!("{organization:040}{}", "/0123456789abcdef".repeat(levels)))
         };
@@ -129,12 +129,12 @@ mod tests {
         };
         let all: Vec<_> =
             (0..100).flat_map(|organization| (0..4).map(move |levels| uid(organization, levels))).collect();
-        let kept = within(all.iter().cloned().map(held).collect(), 100_000);
-        let told = serde_json::to_vec(&kept).unwrap().len();
-        assert!((90_000..=100_000).contains(&told), "{told}");
-        assert!(kept.is_sorted_by(|a, b| a.group < b.group));
-        let levels = |count: usize| kept.iter().filter(|held| held.group.ancestry().count() == count).count();
-        assert!(levels(1) == 100 && levels(2) > 50 && levels(3) + levels(4) == 0, "{}", kept.len());
-        assert_eq!(within(all.iter().cloned().map(held).collect(), usize::MAX).len(), all.len());
+        let truncated = truncate(all.iter().cloned().map(held).collect(), 100_000);
+        let length = serde_json::to_vec(&truncated).unwrap().len();
+        assert!((90_000..=100_000).contains(&length), "{length}");
+        assert!(truncated.is_sorted_by(|a, b| a.group < b.group));
+        let levels = |count: usize| truncated.iter().filter(|held| held.group.ancestry().count() == count).count();
+        assert!(levels(1) == 100 && levels(2) > 50 && levels(3) + levels(4) == 0, "{}", truncated.len());
+        assert_eq!(truncate(all.iter().cloned().map(held).collect(), usize::MAX).len(), all.len());
     }
 }

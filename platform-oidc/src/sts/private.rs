@@ -1,4 +1,4 @@
-//! What only this server's own tokens say: the claim `cap` in its published encoding, and the claim `internal`.
+//! Private claims of this server's own tokens: `cap` in its published encoding, and `internal`.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE};
 use platform_core::{
@@ -10,47 +10,51 @@ use serde_json::{Map, Value, json};
 
 use crate::error::TokenError;
 
-/// The most bytes of the claim `cap` as JSON; our choice: 4 KiB, so that tokens fit into headers everywhere.
+/// The maximum length of the claim `cap`, in bytes of JSON; our choice: 4 KiB, so that tokens fit into HTTP headers
+/// everywhere.
 pub(super) const MAX_CAP: usize = 4096;
 
-/// The fewest bits that are written, as the published encoding has it.
+/// The minimum number of bits in an encoded set, as in the published encoding.
 const MIN_BITS: u64 = 50;
 
-/// What an own access token says that no other token may.
+/// The private claims of one of the server's own access tokens.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
-    /// What it narrows to.
+pub(crate) struct PrivateClaims {
+    /// The narrowing by `cap`.
     pub(crate) narrowing: Option<Narrowing>,
-    /// The sign-in that it was issued for.
+    /// The sign-in that the token was issued for.
     pub(crate) session: Option<Session>,
-    /// The registration of a person that it was issued for.
+    /// The registration of the person that the token was issued for.
     pub(crate) registration: Option<RegistrationId>,
 }
 
-/// Reads what an own access token says.
-///
-/// The claim `cap` takes away and never gives (`docs/api.md`, Tokens); a token without it is not narrowed, nor is one
-/// whose `internal.capIsLive` says that it only tells what was held when the token was issued.
-pub(crate) fn read(claims: &Map<String, Value>) -> Result<Said, TokenError> {
-    let internal = match claims.get("internal") {
-        None => None,
-        Some(Value::Object(internal)) => Some(internal),
-        Some(_) => return Err(TokenError::Claim("internal")),
-    };
-    let (session, registration) = (of(internal, "session")?, of(internal, "registration")?);
-    let narrowing = claims.get("cap").map(narrowing).transpose()?;
-    let live = internal.and_then(|internal| internal.get("capIsLive")) == Some(&Value::Bool(true));
-    Ok(Said { narrowing: narrowing.filter(|_| !live), session, registration })
+impl PrivateClaims {
+    /// Parses the private claims of one of the server's own access tokens.
+    ///
+    /// The claim `cap` only removes capabilities and never adds any (`docs/api.md`, Tokens). A token is not narrowed if
+    /// it has no such claim, or if its `internal.capIsLive` marks the claim as informational: the capabilities at the
+    /// time of issue.
+    pub(crate) fn parse(claims: &Map<String, Value>) -> Result<Self, TokenError> {
+        let internal = match claims.get("internal") {
+            None => None,
+            Some(Value::Object(internal)) => Some(internal),
+            Some(_) => return Err(TokenError::Claim("internal")),
+        };
+        let (session, registration) = (member(internal, "session")?, member(internal, "registration")?);
+        let narrowing = claims.get("cap").map(decode_cap).transpose()?;
+        let cap_is_live = internal.and_then(|internal| internal.get("capIsLive")) == Some(&Value::Bool(true));
+        Ok(Self { narrowing: narrowing.filter(|_| !cap_is_live), session, registration })
+    }
 }
 
-/// Reads a member of the claim `internal`, if it is there.
-fn of<T: DeserializeOwned>(internal: Option<&Map<String, Value>>, name: &str) -> Result<Option<T>, TokenError> {
-    let member = internal.and_then(|internal| internal.get(name)).cloned().map(serde_json::from_value);
-    member.transpose().map_err(|_| TokenError::Claim("internal"))
+/// Parses a member of the claim `internal`, if it is present.
+fn member<T: DeserializeOwned>(internal: Option<&Map<String, Value>>, name: &str) -> Result<Option<T>, TokenError> {
+    let value = internal.and_then(|internal| internal.get(name)).cloned().map(serde_json::from_value);
+    value.transpose().map_err(|_| TokenError::Claim("internal"))
 }
 
-/// Returns the claim `internal`; none when there is nothing to say.
-pub(super) fn internal(
+/// Returns the claim `internal`, or `None` if it would be empty.
+pub(super) fn encode_internal(
     cap_is_live: bool,
     session: Option<&Session>,
     registration: Option<RegistrationId>,
@@ -68,29 +72,29 @@ pub(super) fn internal(
     (!internal.is_empty()).then(|| internal.into())
 }
 
-/// Reads the claim `cap`: an object from groups to sets of bits, in base64url with padding, of an 8-byte count of
-/// bits and then 64-bit words, all big-endian; bit i is in word i / 64 at i mod 64.
-pub(super) fn narrowing(cap: &Value) -> Result<Narrowing, TokenError> {
+/// Decodes the claim `cap`: an object from groups to sets of bits. Each set is base64url with padding of an 8-byte
+/// count of bits followed by 64-bit words, all big-endian; bit i is in word i / 64 at position i mod 64.
+pub(super) fn decode_cap(cap: &Value) -> Result<Narrowing, TokenError> {
     let malformed = TokenError::Claim("cap");
     let groups = cap.as_object().ok_or(malformed)?;
     let mut narrowing = Vec::new();
     for (group, bits) in groups {
         let group = Uid::parse(group).map_err(|_| malformed)?;
-        let bits = bits.as_str().and_then(bits_of).ok_or(malformed)?;
+        let bits = bits.as_str().and_then(decode_set).ok_or(malformed)?;
         narrowing.push((group, bits));
     }
     Ok(Narrowing::new(narrowing))
 }
 
-/// Writes the claim `cap`; none when it would be longer than [`MAX_CAP`].
-pub(super) fn cap(groups: &[(Uid, CapabilitySet)]) -> Option<Value> {
-    let entry = |(group, held): &(Uid, CapabilitySet)| (group.to_string(), Value::from(text_of(held)));
-    let length = |(group, held): &(Uid, CapabilitySet)| group.len() + text_of(held).len() + 6;
+/// Encodes the claim `cap`; returns `None` if it would be longer than [`MAX_CAP`].
+pub(super) fn encode_cap(groups: &[(Uid, CapabilitySet)]) -> Option<Value> {
+    let entry = |(group, held): &(Uid, CapabilitySet)| (group.to_string(), Value::from(encode_set(held)));
+    let length = |(group, held): &(Uid, CapabilitySet)| group.len() + encode_set(held).len() + 6;
     let total = groups.iter().map(length).sum::<usize>() + 1;
     (total <= MAX_CAP).then(|| groups.iter().map(entry).collect::<Map<_, _>>().into())
 }
 
-fn text_of(held: &CapabilitySet) -> String {
+fn encode_set(held: &CapabilitySet) -> String {
     let mut words = [0_u64; 4];
     let mut count = MIN_BITS;
     for capability in held.iter() {
@@ -105,7 +109,7 @@ fn text_of(held: &CapabilitySet) -> String {
     URL_SAFE.encode(count.to_be_bytes().into_iter().chain(words).collect::<Vec<_>>())
 }
 
-fn bits_of(text: &str) -> Option<CapabilitySet> {
+fn decode_set(text: &str) -> Option<CapabilitySet> {
     let bytes = URL_SAFE.decode(text).ok()?;
     let (count, words) = bytes.split_first_chunk::<8>()?;
     let count = u64::from_be_bytes(*count);
@@ -133,25 +137,25 @@ mod tests {
     }
 
     #[test]
-    fn the_published_encoding_of_capabilities_is_read_and_written() {
+    fn capability_sets_use_the_published_encoding() {
         for (text, names) in [
             ("AAAAAAAAADIAAAAAAAAACA==", &["groups.list"][..]),
             ("AAAAAAAAAEEEAAAAAAAACAAAAAAAAAAE", &[]),
             ("AAAAAAAAAEMEAAAAAAAACAAAAAAAAAAE", &["groups.list", "repo.list", "tag.list"]),
         ] {
             if !names.is_empty() {
-                assert_eq!(bits_of(text), Some(set(names)));
-                assert_eq!(text_of(&set(names)), text);
+                assert_eq!(decode_set(text), Some(set(names)));
+                assert_eq!(encode_set(&set(names)), text);
             }
         }
-        assert_eq!(bits_of(&text_of(&CapabilitySet::EMPTY)), Some(CapabilitySet::EMPTY));
+        assert_eq!(decode_set(&encode_set(&CapabilitySet::EMPTY)), Some(CapabilitySet::EMPTY));
         let all: CapabilitySet = Capability::all().collect();
-        assert_eq!(bits_of(&text_of(&all)), Some(all));
+        assert_eq!(decode_set(&encode_set(&all)), Some(all));
         assert!(set(&["groups.list"]).contains(capability("groups.list")));
     }
 
     #[test]
-    fn a_claim_of_any_other_form_makes_the_token_invalid() {
+    fn malformed_private_claims_are_rejected() {
         for bad in [
             json!([]),
             json!("x"),
@@ -159,9 +163,9 @@ mod tests {
             json!({ GROUP: 1 }),
             json!({ GROUP: "AAAA" }),
         ] {
-            assert!(narrowing(&bad).is_err(), "{bad}");
+            assert!(decode_cap(&bad).is_err(), "{bad}");
         }
-        assert_eq!(narrowing(&json!({})), Ok(Narrowing::default()));
+        assert_eq!(decode_cap(&json!({})), Ok(Narrowing::default()));
         for bad in [
             json!({ "internal": 1 }),
             json!({ "internal": { "session": {} } }),
@@ -170,25 +174,25 @@ mod tests {
             json!({ "internal": { "registration": 7 } }),
             json!({ "internal": { "session": { "identityProvider": GROUP, "issuer": "i", "x": 1 } } }),
         ] {
-            assert!(read(bad.as_object().unwrap()).is_err(), "{bad}");
+            assert!(PrivateClaims::parse(bad.as_object().unwrap()).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn a_claim_is_left_out_where_it_would_exceed_4_kib_and_its_length_is_counted_right() {
+    fn the_cap_claim_is_omitted_above_exactly_4_kib() {
         for count in 0..60 {
             let groups: Vec<_> =
                 (0..count).map(|n| (Uid::opaque(format!("{GROUP}/{n:016x}")), set(&["repo.list"]))).collect();
-            let whole: Map<String, Value> = groups.iter().map(|(g, h)| (g.to_string(), text_of(h).into())).collect();
+            let whole: Map<String, Value> = groups.iter().map(|(g, h)| (g.to_string(), encode_set(h).into())).collect();
             let length = Value::from(whole).to_string().len();
-            assert_eq!(cap(&groups).is_some(), length <= MAX_CAP, "{count} groups, {length} bytes");
+            assert_eq!(encode_cap(&groups).is_some(), length <= MAX_CAP, "{count} groups, {length} bytes");
         }
     }
 
     #[test]
-    fn a_claim_narrows_unless_the_token_says_that_it_only_tells() {
+    fn the_cap_claim_narrows_unless_it_is_marked_as_live() {
         let cap = json!({ GROUP: "AAAAAAAAADIAAAAAAAAACA==" });
-        let narrows = |claims: Value| read(claims.as_object().unwrap()).unwrap().narrowing.is_some();
+        let narrows = |claims: Value| PrivateClaims::parse(claims.as_object().unwrap()).unwrap().narrowing.is_some();
         assert!(narrows(json!({ "cap": cap })));
         assert!(narrows(json!({ "cap": cap, "internal": {} })));
         assert!(narrows(json!({ "cap": cap, "internal": { "capIsLive": "true" } })));

@@ -1,4 +1,4 @@
-//! Whom an upstream token lets its bearer act as.
+//! Determines which identity an upstream token may assume.
 
 use std::sync::Arc;
 
@@ -18,164 +18,190 @@ use platform_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Sts, bad_token, matching, not_proved, refused};
-use crate::{claims::Claims, jwks::KeySet, jws::Jws, key::VerifyingKey, verifier::check_kind};
+use super::{Sts, matching, not_authorized, proof_error, token_error};
+use crate::{claims::Claims, jwks::KeySet, jws::Jws, key::VerifyingKey, verifier::check_typ};
 
-/// The most external groups of a sign-in, and the most bytes of all of them; our choice.
+/// The maximum number of external groups of a sign-in, and their maximum total length in bytes; our choice.
 const MAX_GROUPS: usize = 500;
 const MAX_GROUP_BYTES: usize = 6 * 1024;
 
-/// What an upstream token has proved.
+/// The identity that an upstream token may assume, and the claims to copy from the token.
 #[derive(Debug)]
 pub(super) struct Proof {
-    /// Whom to act as.
+    /// The caller that the issued token authenticates.
     pub(super) caller: Caller,
-    /// Its record.
+    /// The record of the caller's identity.
     pub(super) identity: Identity,
     /// The upstream token's issuer, subject and audience, for the claim `act`.
     pub(super) act: Value,
-    /// What the upstream token says of a person: the claims `email`, `email_verified` and `upstream`.
-    pub(super) about: Map<String, Value>,
-    /// Until when a token may be good, if what proved it says so.
-    pub(super) until: Option<Timestamp>,
-    /// Whether refresh tokens may keep this up.
+    /// The profile of a person in the upstream token: the claims `email`, `email_verified` and `upstream`.
+    pub(super) profile: Map<String, Value>,
+    /// The latest expiry of issued tokens, if the proof has one.
+    pub(super) expires: Option<Timestamp>,
+    /// Whether refresh tokens may be issued.
     pub(super) refreshable: bool,
 }
 
 impl Sts {
-    /// Finds out whom a token lets its bearer act as. What is wrong with the token alone is told; beyond that, the
-    /// answer for an identity that is not there and for one that the token does not fit is the same.
+    /// Determines which identity a token may assume. Errors of the token itself are reported in detail; beyond that,
+    /// the error for a nonexistent identity is the same as for one that the token does not match.
     pub(super) async fn prove(&self, credential: &str, request: &Exchange) -> Result<Proof> {
         if is_signed_request(credential) {
-            let why = "Identities of AWS cannot be exchanged: it takes a call to AWS, which this server does not make";
+            let why = "AWS identities cannot be assumed by token exchange: this requires a call to AWS, which this \
+                       server does not make";
             return Err(Error::new(Code::Unimplemented, why));
         }
-        let jws = Jws::parse(credential).map_err(bad_token)?;
-        let claims = Claims::parse(&jws.payload).map_err(bad_token)?;
-        claims.check_times(&*self.clock).map_err(bad_token)?;
+        let jws = Jws::parse(credential).map_err(token_error)?;
+        let claims = Claims::parse(&jws.payload).map_err(token_error)?;
+        claims.check_times(&*self.clock).map_err(token_error)?;
         let own = claims.issuer == self.issuer.url();
         match (&request.identity, &request.identity_provider) {
-            (_, Some(_)) if own => Err(refused()),
-            (asked, None) if own => self.of_own_token(credential, &claims, asked.as_ref()).await,
-            (asked, Some(provider)) => self.of_provider(&jws, &claims, provider, asked.as_ref()).await,
-            (Some(asked), None) if !asked.is_root() => self.of_identity(&jws, &claims, asked).await,
-            (asked, None) => self.of_person(credential, &claims, asked.as_ref()).await,
+            (_, Some(_)) if own => Err(not_authorized()),
+            (requested, None) if own => self.prove_by_own_token(credential, &claims, requested.as_ref()).await,
+            (requested, Some(provider)) => {
+                self.prove_provider_person(&jws, &claims, provider, requested.as_ref()).await
+            }
+            (Some(requested), None) if !requested.is_root() => self.prove_identity(&jws, &claims, requested).await,
+            (requested, None) => self.prove_person(credential, &claims, requested.as_ref()).await,
         }
     }
 
-    /// A registered person, for whom an issuer vouches that the operator trusts.
-    async fn of_person(&self, credential: &str, claims: &Claims, asked: Option<&Uid>) -> Result<Proof> {
-        let verified = self.verifier.verify(credential).await.map_err(bad_token)?;
-        if asked.is_some_and(|asked| *asked != verified.principal) {
-            return Err(refused());
+    /// Proves a registered person by a token of a trusted issuer.
+    async fn prove_person(&self, credential: &str, claims: &Claims, requested: Option<&Uid>) -> Result<Proof> {
+        let verified = self.verifier.verify(credential).await.map_err(token_error)?;
+        if requested.is_some_and(|requested| *requested != verified.principal) {
+            return Err(not_authorized());
         }
         let identity = Iam::of(&self.platform).identity(&verified.principal).await?;
-        let missing = || match asked {
-            Some(_) => refused(),
-            None => Error::new(Code::NotFound, "The person whom the token names is not registered")
+        let missing = || match requested {
+            Some(_) => not_authorized(),
+            None => Error::new(Code::NotFound, "The person identified by the token is not registered")
                 .of_resource(Identity::KIND, verified.principal.as_str()),
         };
         let identity = identity.ok_or_else(missing)?;
         let caller = verified.caller();
-        Ok(Proof { caller, identity, act: act(claims), about: about(claims), until: None, refreshable: true })
+        Ok(Proof { caller, identity, act: act(claims), profile: profile(claims), expires: None, refreshable: true })
     }
 
-    /// An identity of a group, by the one relationship that it has.
-    async fn of_identity(&self, jws: &Jws<'_>, claims: &Claims, asked: &Uid) -> Result<Proof> {
-        let identity = Iam::of(&self.platform).identity(asked).await?.ok_or_else(refused)?;
-        check_kind(jws.typ.as_deref(), false).map_err(not_proved)?;
-        let mut until = None;
-        if let Some(wanted) = &identity.claim_match {
-            // Before any key is looked for: a token that does not fit sends this server nowhere.
-            if !matching::fits(wanted, claims, &self.audiences) {
-                return Err(refused());
+    /// Proves an identity of a group by its one relationship.
+    async fn prove_identity(&self, jws: &Jws<'_>, claims: &Claims, requested: &Uid) -> Result<Proof> {
+        let identity = Iam::of(&self.platform).identity(requested).await?.ok_or_else(not_authorized)?;
+        check_typ(jws.typ.as_deref(), false).map_err(proof_error)?;
+        let mut expires = None;
+        if let Some(claim_match) = &identity.claim_match {
+            // Match before looking up a key: a token that does not match must not trigger a fetch.
+            if !matching::matches_claims(claim_match, claims, &self.audiences) {
+                return Err(not_authorized());
             }
-            self.check_signature(jws, &*self.key_of(asked.root(), &claims.issuer, jws).await?)?;
+            self.check_signature(jws, &*self.key_of(requested.root(), &claims.issuer, jws).await?)?;
         } else if let Some(keys) = &identity.static_keys {
-            if !matching::fits_keys(keys, claims, &self.audiences) {
-                return Err(refused());
+            if !matching::matches_static_keys(keys, claims, &self.audiences) {
+                return Err(not_authorized());
             }
-            until = Some(self.check_static(jws, keys)?);
+            expires = Some(self.check_static(jws, keys)?);
         } else {
-            return Err(refused());
+            return Err(not_authorized());
         }
         let caller = Caller::new(identity.uid.clone());
-        Ok(Proof { caller, identity, act: act(claims), about: Map::new(), until, refreshable: false })
+        Ok(Proof { caller, identity, act: act(claims), profile: Map::new(), expires, refreshable: false })
     }
 
-    /// Checks a signature by keys that are an identity's own. They are read here and kept nowhere, so that they are
-    /// never another's; returns until when they are good.
+    /// Verifies a signature with an identity's static keys and returns their expiry. The keys are parsed here and
+    /// cached nowhere, so that they never apply to another identity.
     fn check_static(&self, jws: &Jws<'_>, keys: &StaticKeys) -> Result<Timestamp> {
-        let until = keys.expiration_time.filter(|until| self.clock.now() < *until).ok_or_else(refused)?;
-        let set = KeySet::parse(keys.issuer_keys.as_bytes()).map_err(|_| refused())?;
-        let key = set.find(jws.kid.as_deref(), jws.algorithm).ok_or_else(refused)?;
+        let expires = keys.expiration_time.filter(|expires| self.clock.now() < *expires).ok_or_else(not_authorized)?;
+        let set = KeySet::parse(keys.issuer_keys.as_bytes()).map_err(|_| not_authorized())?;
+        let key = set.find(jws.kid.as_deref(), jws.algorithm).ok_or_else(not_authorized)?;
         self.check_signature(jws, key)?;
-        Ok(until)
+        Ok(expires)
     }
 
-    /// A token of this server's own: the same identity again, narrowed further, or one whose claim match names this
-    /// server. Neither outlives the token that was brought.
-    async fn of_own_token(&self, credential: &str, claims: &Claims, asked: Option<&Uid>) -> Result<Proof> {
-        let verified = self.verifier.verify(credential).await.map_err(bad_token)?;
+    /// Proves an identity by one of this server's own tokens: the token's identity, possibly narrowed further, or
+    /// another one whose claim match names this server. The issued token never outlives the presented one.
+    async fn prove_by_own_token(&self, credential: &str, claims: &Claims, requested: Option<&Uid>) -> Result<Proof> {
+        let verified = self.verifier.verify(credential).await.map_err(token_error)?;
         let bearer = verified.caller();
-        // The bearer must still be somebody.
+        // The bearer's identity must still exist and be active.
         self.platform.current_grants(&bearer).await?;
-        let proof = |caller, identity, about| Proof {
+        let proof = |caller, identity, profile| Proof {
             caller,
             identity,
             act: act(claims),
-            about,
-            until: Some(verified.expires),
+            profile,
+            expires: Some(verified.expires),
             refreshable: false,
         };
-        let same = asked.is_none_or(|asked| *asked == bearer.identity);
-        if same {
-            let identity = Iam::of(&self.platform).identity(&bearer.identity).await?.ok_or_else(refused)?;
-            let carried = ["email", "email_verified", "upstream"];
-            let carried = carried.iter().filter_map(|name| Some(((*name).to_owned(), claims.all.get(*name)?.clone())));
-            let about = carried.collect();
-            return Ok(proof(bearer, identity, about));
+        let is_same_identity = requested.is_none_or(|requested| *requested == bearer.identity);
+        if is_same_identity {
+            let identity = Iam::of(&self.platform).identity(&bearer.identity).await?.ok_or_else(not_authorized)?;
+            let copied = ["email", "email_verified", "upstream"];
+            let copied = copied.iter().filter_map(|name| Some(((*name).to_owned(), claims.all.get(*name)?.clone())));
+            let profile = copied.collect();
+            return Ok(proof(bearer, identity, profile));
         }
-        // A token that was narrowed does not become another's whole power.
-        let asked = asked.filter(|asked| !asked.is_root() && bearer.narrowing.is_none()).ok_or_else(refused)?;
-        let identity = Iam::of(&self.platform).identity(asked).await?.ok_or_else(refused)?;
-        let fits = identity.claim_match.as_ref().is_some_and(|wanted| matching::fits(wanted, claims, &self.audiences));
-        if fits { Ok(proof(Caller::new(identity.uid.clone()), identity, Map::new())) } else { Err(refused()) }
+        // A narrowed token must not be exchanged for the full power of another identity.
+        let requested = requested
+            .filter(|requested| !requested.is_root() && bearer.narrowing.is_none())
+            .ok_or_else(not_authorized)?;
+        let identity = Iam::of(&self.platform).identity(requested).await?.ok_or_else(not_authorized)?;
+        let is_match = identity
+            .claim_match
+            .as_ref()
+            .is_some_and(|claim_match| matching::matches_claims(claim_match, claims, &self.audiences));
+        if is_match {
+            Ok(proof(Caller::new(identity.uid.clone()), identity, Map::new()))
+        } else {
+            Err(not_authorized())
+        }
     }
 
-    /// A person for whom an organisation's own identity provider vouches, registered by their first sign-in.
-    async fn of_provider(&self, jws: &Jws<'_>, claims: &Claims, uid: &Uid, asked: Option<&Uid>) -> Result<Proof> {
-        let provider = Iam::of(&self.platform).identity_provider(uid).await?.ok_or_else(refused)?;
-        let oidc = provider.oidc.as_ref().ok_or_else(refused)?;
-        let ours = claims.audiences.contains(&oidc.client_id) || matching::any_in(&claims.audiences, &self.audiences);
+    /// Proves a person by a token of an organization's own identity provider, and registers the person at the first
+    /// sign-in.
+    async fn prove_provider_person(
+        &self,
+        jws: &Jws<'_>,
+        claims: &Claims,
+        uid: &Uid,
+        requested: Option<&Uid>,
+    ) -> Result<Proof> {
+        let provider = Iam::of(&self.platform).identity_provider(uid).await?.ok_or_else(not_authorized)?;
+        let oidc = provider.oidc.as_ref().ok_or_else(not_authorized)?;
+        let is_for_us =
+            claims.audiences.contains(&oidc.client_id) || matching::intersects(&claims.audiences, &self.audiences);
         let issuer = normalize_issuer(&claims.issuer);
-        let person = provider_person_uid(uid, issuer, &claims.subject);
-        if normalize_issuer(&oidc.issuer) != issuer || !ours || asked.is_some_and(|asked| *asked != person) {
-            return Err(refused());
+        let person_uid = provider_person_uid(uid, issuer, &claims.subject);
+        if normalize_issuer(&oidc.issuer) != issuer
+            || !is_for_us
+            || requested.is_some_and(|requested| *requested != person_uid)
+        {
+            return Err(not_authorized());
         }
-        check_kind(jws.typ.as_deref(), false).map_err(not_proved)?;
+        check_typ(jws.typ.as_deref(), false).map_err(proof_error)?;
+        // Only now: all checks that need no key come before a fetch of keys.
         self.check_signature(jws, &*self.key_of(uid.root(), issuer, jws).await?)?;
 
         let user = self.directory_entry(&provider, oidc, claims).await?;
         let groups = groups(&oidc.groups_claim, claims)?;
-        // What a tenant's issuer calls verified is that tenant's word and nobody else's.
+        // Email addresses that a tenant's issuer calls verified count as unverified: other tenants do not trust that
+        // issuer.
         let email_unverified = claims.email.as_deref();
         let (subject, name) = (claims.subject.as_str(), name(&claims.all));
-        let told = Person { uid: &person, issuer, subject, name: name.as_deref(), email: None, email_unverified };
-        Iam::of(&self.platform).register(&told).await?;
-        let identity = Iam::of(&self.platform).identity(&person).await?.ok_or_else(refused)?;
+        let person = Person { uid: &person_uid, issuer, subject, name: name.as_deref(), email: None, email_unverified };
+        Iam::of(&self.platform).register(&person).await?;
+        let identity = Iam::of(&self.platform).identity(&person_uid).await?.ok_or_else(not_authorized)?;
         let (issuer, groups_claim) = (oidc.issuer.clone(), oidc.groups_claim.clone());
         let session = Session { provider: uid.clone(), issuer, user, groups_claim, groups };
-        let mut about = about(claims);
-        about.entry("email_verified").and_modify(|verified| *verified = false.into());
-        let caller = Caller::new(person).signed_in(session);
-        // Groups are as fresh as the sign-in: who has some signs in again.
+        let mut profile = profile(claims);
+        profile.entry("email_verified").and_modify(|verified| *verified = false.into());
+        let caller = Caller::new(person_uid).signed_in(session);
+        // Without refresh tokens, a person with external groups signs in again, which updates the groups.
         let refreshable = oidc.groups_claim.is_empty();
-        Ok(Proof { caller, identity, act: act(claims), about, until: None, refreshable })
+        Ok(Proof { caller, identity, act: act(claims), profile, expires: None, refreshable })
     }
 
-    /// Returns the person's entry in the provider's directory, by the id that the provider's rule says and never by a
-    /// mail address. Where the directory tells of users there must be one, and one that is there must be active.
+    /// Returns the person's entry in the provider's directory, found by the id that the provider's correlation rule
+    /// selects and never by an e-mail address. If the directory is enabled, an entry is required; an existing entry
+    /// must be active in any case.
     async fn directory_entry(&self, provider: &IdentityProvider, oidc: &Oidc, claims: &Claims) -> Result<Option<Uid>> {
         let id = match oidc.correlation_rule {
             CorrelationRule::CorrelationRuleOidEqualsExternalId => claims.all.get("oid").and_then(Value::as_str),
@@ -186,31 +212,31 @@ impl Sts {
             Some(users) => Iam::of(&self.platform).directory_users(&provider.uid, &users, 0, 1).await?.0.pop(),
             None => None,
         };
-        let tells = provider.scim.as_ref().is_some_and(|scim| scim.enabled);
+        let scim_enabled = provider.scim.as_ref().is_some_and(|scim| scim.enabled);
         match found {
             Some(user) if user.active => Ok(Some(user.uid)),
-            None if !tells => Ok(None),
-            _ => Err(refused()),
+            None if !scim_enabled => Ok(None),
+            _ => Err(not_authorized()),
         }
     }
 
-    /// Returns the key that an issuer signed a token with: of the operator's trusted ones as they are kept, of any
-    /// other as it publishes them, by the share of the organization that named it.
+    /// Returns the issuer's key that a token selects: cached for issuers that the operator trusts, and otherwise
+    /// fetched within the limits of the organization that configured the issuer.
     async fn key_of(&self, organization: &str, issuer: &str, jws: &Jws<'_>) -> Result<Arc<VerifyingKey>> {
         let found = match self.verifier.trusted(issuer) {
-            Some(trusted) => trusted.key(jws.wanted()).await.map(|(key, _)| key),
-            None => self.issuers.key(organization, issuer, jws.wanted()).await,
+            Some(trusted) => trusted.key(jws.key_selector()).await.map(|(key, _)| key),
+            None => self.issuers.key(organization, issuer, jws.key_selector()).await,
         };
-        found.map_err(not_proved)
+        found.map_err(proof_error)
     }
 
     fn check_signature(&self, jws: &Jws<'_>, key: &VerifyingKey) -> Result<()> {
         self.count_operation();
-        jws.verify(key).map_err(not_proved)
+        jws.verify(key).map_err(proof_error)
     }
 }
 
-/// Tells whether a credential is a signed request to AWS, in base64url, instead of a token.
+/// Returns whether a credential is a signed request to AWS in base64url, instead of a token.
 pub(super) fn is_signed_request(credential: &str) -> bool {
     let start: String = credential.chars().take(8).collect();
     URL_SAFE_NO_PAD.decode(start).is_ok_and(|bytes| bytes.starts_with(b"POST "))
@@ -234,26 +260,26 @@ pub(super) fn name(claims: &Map<String, Value>) -> Option<String> {
     text("name").map(str::to_owned).or_else(parts)
 }
 
-/// Returns what a token says of a person, as far as this server's own tokens repeat it.
-fn about(claims: &Claims) -> Map<String, Value> {
-    let mut about = Map::new();
+/// Returns the profile claims of a person that this server's own tokens copy.
+fn profile(claims: &Claims) -> Map<String, Value> {
+    let mut profile = Map::new();
     if let Some(email) = &claims.email {
-        about.insert("email".to_owned(), email.as_str().into());
-        about.insert("email_verified".to_owned(), claims.email_verified.into());
+        profile.insert("email".to_owned(), email.as_str().into());
+        profile.insert("email_verified".to_owned(), claims.email_verified.into());
     }
-    let plain = |text: &&str| crate::claims::is_plain(text, 512);
+    let is_bounded = |text: &&str| crate::claims::is_bounded_text(text, 512);
     let texts = ["name", "given_name", "family_name", "picture"].iter().filter_map(|name| {
-        let text = claims.all.get(*name).and_then(Value::as_str).filter(plain)?;
+        let text = claims.all.get(*name).and_then(Value::as_str).filter(is_bounded)?;
         Some(((*name).to_owned(), Value::from(text)))
     });
     let upstream: Map<_, _> = texts.collect();
     if !upstream.is_empty() {
-        about.insert("upstream".to_owned(), upstream.into());
+        profile.insert("upstream".to_owned(), upstream.into());
     }
-    about
+    profile
 }
 
-/// Returns the external groups in a claim, which is a text or a list of them.
+/// Returns the external groups in a claim, which is a string or a list of strings.
 fn groups(name: &str, claims: &Claims) -> Result<Vec<String>> {
     let groups: Vec<String> = match claims.all.get(name).filter(|_| !name.is_empty()) {
         Some(Value::String(group)) => vec![group.clone()],
@@ -261,7 +287,9 @@ fn groups(name: &str, claims: &Claims) -> Result<Vec<String>> {
         _ => Vec::new(),
     };
     if groups.len() > MAX_GROUPS || groups.iter().map(String::len).sum::<usize>() > MAX_GROUP_BYTES {
-        return Err(Error::unauthenticated("The token names too many groups; let the provider send fewer"));
+        return Err(Error::unauthenticated(
+            "The token has too many groups; configure the identity provider to send fewer",
+        ));
     }
     Ok(groups)
 }
@@ -274,7 +302,7 @@ mod tests {
     fn groups_are_bounded_in_number_and_bytes() {
         let named = |named: Vec<String>| {
             let claims = json!({ "iss": "i", "sub": "s", "exp": 1, "iat": 0, "aud": "a", "groups": named });
-            let claims = Claims::parse(claims.to_string().as_bytes()).map_err(bad_token)?;
+            let claims = Claims::parse(claims.to_string().as_bytes()).map_err(token_error)?;
             groups("groups", &claims).map(|groups| groups.len())
         };
         assert_eq!(named(vec!["g".to_owned(); MAX_GROUPS]).unwrap(), MAX_GROUPS);
@@ -284,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signed_request_is_told_from_a_token() {
+    fn signed_requests_are_distinguished_from_tokens() {
         let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
         assert!(is_signed_request(&encode("POST / HTTP/1.1\r\nHost: sts.amazonaws.com\r\n\r\n")));
         for other in ["", "a", "eyJhbGciOiJSUzI1NiJ9.e30.AAAA", &encode("GET / HTTP/1.1"), &encode("POST")] {

@@ -1,4 +1,4 @@
-//! A clock to turn, randomness that repeats, an issuer that publishes what it is told, and tokens made by hand.
+//! A manual clock, deterministic randomness, a stub issuer, and tokens assembled by hand.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
 use std::{
@@ -69,43 +69,44 @@ pub fn entropy() -> Arc<TestEntropy> {
     Arc::default()
 }
 
-/// An issuer on no network. Every answer waits for the gate, which is open at first.
+/// A [`Fetch`] without a network, which serves stored responses. Every fetch waits for the gate, which is open at
+/// first.
 #[derive(Debug)]
-pub struct Stub {
-    answers: Mutex<HashMap<String, Result<String, u16>>>,
-    asked: Mutex<Vec<String>>,
+pub struct StubFetch {
+    responses: Mutex<HashMap<String, Result<String, u16>>>,
+    requested: Mutex<Vec<String>>,
     pub gate: Semaphore,
 }
 
-impl Stub {
+impl StubFetch {
     pub fn new() -> Arc<Self> {
         let gate = Semaphore::new(Semaphore::MAX_PERMITS);
-        Arc::new(Self { answers: Mutex::default(), asked: Mutex::default(), gate })
+        Arc::new(Self { responses: Mutex::default(), requested: Mutex::default(), gate })
     }
 
-    pub fn answer(&self, url: &str, answer: Result<String, u16>) {
-        self.answers.lock().insert(url.to_owned(), answer);
+    pub fn respond(&self, url: &str, response: Result<String, u16>) {
+        self.responses.lock().insert(url.to_owned(), response);
     }
 
     pub fn publish(&self, keys: &[&VerifyingKey]) {
         let keys = KeySet::new(keys.iter().copied().cloned()).unwrap();
         let jwks = format!("{TRUSTED}/keys");
-        self.answer(&configuration(), Ok(json!({"issuer": TRUSTED, "jwks_uri": jwks}).to_string()));
-        self.answer(&jwks, Ok(keys.to_json()));
+        self.respond(&configuration(), Ok(json!({"issuer": TRUSTED, "jwks_uri": jwks}).to_string()));
+        self.respond(&jwks, Ok(keys.to_json()));
     }
 
     pub fn fail(&self) {
-        self.answer(&configuration(), Err(503));
+        self.respond(&configuration(), Err(503));
     }
 
-    /// How often the keys were asked for.
+    /// Returns the number of fetches of the discovery document.
     pub fn fetches(&self) -> usize {
-        self.asked.lock().iter().filter(|url| **url == configuration()).count()
+        self.requested.lock().iter().filter(|url| **url == configuration()).count()
     }
 
-    /// All that was asked for, in order.
-    pub fn asked(&self) -> Vec<String> {
-        self.asked.lock().clone()
+    /// Returns the requested URLs, in order.
+    pub fn requested(&self) -> Vec<String> {
+        self.requested.lock().clone()
     }
 
     pub fn close_gate(&self) {
@@ -122,12 +123,12 @@ pub fn configuration() -> String {
 }
 
 #[async_trait]
-impl Fetch for Stub {
+impl Fetch for StubFetch {
     async fn get(&self, url: &str, _max_bytes: usize) -> Result<Bytes, FetchError> {
-        self.asked.lock().push(url.to_owned());
+        self.requested.lock().push(url.to_owned());
         let _open = self.gate.acquire().await.unwrap();
-        let answer = self.answers.lock().get(url).cloned().unwrap_or(Err(404));
-        answer.map(Bytes::from).map_err(FetchError::Status)
+        let response = self.responses.lock().get(url).cloned().unwrap_or(Err(404));
+        response.map(Bytes::from).map_err(FetchError::Status)
     }
 }
 
@@ -135,7 +136,7 @@ pub fn key(algorithm: Algorithm) -> SigningKey {
     SigningKey::generate(algorithm).unwrap()
 }
 
-pub fn trusted(stub: &Arc<Stub>, clock: &Arc<TestClock>) -> TrustedIssuer {
+pub fn trusted(stub: &Arc<StubFetch>, clock: &Arc<TestClock>) -> TrustedIssuer {
     TrustedIssuer::new(TRUSTED, DiscoveryOptions::default(), stub.clone(), clock.clone()).unwrap()
 }
 
@@ -164,7 +165,7 @@ pub fn own_token(issuer: &Issuer) -> String {
     issuer.access_token(&request).unwrap().token
 }
 
-/// The claims of a good token of the trusted issuer, with changes; `null` takes a claim away.
+/// Returns the claims of a valid token of the trusted issuer, with changes; `null` removes a claim.
 pub fn claims(changes: Value) -> Map<String, Value> {
     let mut claims = json!({"iss": TRUSTED, "sub": "alice", "aud": API, "iat": NOW, "exp": NOW + 3600});
     let claims = claims.as_object_mut().unwrap();
@@ -181,7 +182,7 @@ pub fn decode(text: &str) -> Vec<u8> {
     URL_SAFE_NO_PAD.decode(text).unwrap()
 }
 
-/// A token whose parts are exactly these.
-pub fn token(header: &str, claims: &str, signature: &[u8]) -> String {
+/// Returns a token with exactly these parts.
+pub fn raw_token(header: &str, claims: &str, signature: &[u8]) -> String {
     format!("{}.{}.{}", encode(header), encode(claims), encode(signature))
 }

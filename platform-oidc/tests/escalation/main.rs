@@ -1,4 +1,5 @@
-//! A random walk over everything that gives power: nobody ever holds what they were not given.
+//! A random walk over every operation that grants access: no caller ever holds a capability that was not granted to
+//! them.
 //!
 //! ```text
 //! cargo test -p platform-oidc --test escalation
@@ -6,7 +7,7 @@
 //! ESCALATION_WORLD=7:3,15,40 cargo test -p platform-oidc --test escalation
 //! ```
 //!
-//! The last repeats some steps of one world, as a failure names them.
+//! The last command repeats some steps of one world, as a failure prints them.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -19,10 +20,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../sts/fixture.rs"]
+#[allow(dead_code, reason = "shared with the tests of the token service")]
+mod fixture;
 mod oracle;
-#[path = "../sts/setting.rs"]
-#[allow(dead_code, reason = "it is the setting of the exchange's own tests")]
-mod setting;
 mod walk;
 
 use std::{
@@ -31,31 +32,32 @@ use std::{
     thread,
 };
 
-use walk::{Tried, World};
+use walk::{Statistics, World};
 
-/// The steps of a world: few enough that it stays small, and enough to use in the end what was prepared at first.
+/// The number of steps in a world: few enough to keep it small, and enough for late steps to use the results of early
+/// ones.
 const STEPS: u64 = 120;
 
-/// Does these steps in a new world, and returns what was tried, or what went wrong.
-fn attempt(seed: u64, steps: &[u64]) -> Result<Tried, String> {
+/// Runs these steps in a new world; returns the statistics, or a description of the failure.
+fn run(seed: u64, steps: &[u64]) -> Result<Statistics, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut world = World::new(seed).await;
         for step in steps {
             world.step(seed, *step).await.map_err(|why| format!("{why}\n{}", world.log.join("\n")))?;
         }
-        Ok(world.tried)
+        Ok(world.statistics)
     })
 }
 
-/// Leaves out every step that is not needed to fail.
+/// Removes every step that is not needed to reproduce a failure.
 fn shrink(seed: u64, mut steps: Vec<u64>) -> Vec<u64> {
     let mut at = steps.len();
     while at > 0 {
         at -= 1;
         let without: Vec<_> =
             steps.iter().copied().enumerate().filter(|(n, _)| *n != at).map(|(_, step)| step).collect();
-        if attempt(seed, &without).is_err() {
+        if run(seed, &without).is_err() {
             steps = without;
         }
     }
@@ -64,7 +66,7 @@ fn shrink(seed: u64, mut steps: Vec<u64>) -> Vec<u64> {
 
 fn fail(seed: u64, steps: Vec<u64>) -> ! {
     let steps = shrink(seed, steps);
-    let why = attempt(seed, &steps).unwrap_err();
+    let why = run(seed, &steps).unwrap_err();
     let named: Vec<_> = steps.iter().map(u64::to_string).collect();
     panic!("ESCALATION_WORLD={seed}:{} repeats this: {why}", named.join(","));
 }
@@ -74,45 +76,45 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn nobody_reaches_what_they_were_not_given() {
+fn no_caller_holds_a_capability_that_was_not_granted() {
     if let Ok(world) = env::var("ESCALATION_WORLD") {
         let (seed, steps) = world.split_once(':').expect("a seed, a colon and steps");
         let steps: Vec<_> = steps.split(',').map(|step| step.parse().unwrap()).collect();
         let seed = seed.parse().unwrap();
-        attempt(seed, &steps).unwrap_or_else(|why| panic!("{why}"));
+        run(seed, &steps).unwrap_or_else(|why| panic!("{why}"));
         return;
     }
     let worlds = number("ESCALATION_STEPS", 20_000).div_ceil(STEPS);
     let first = number("ESCALATION_SEED", 1);
     let next = AtomicU64::new(0);
     let walk = || {
-        let mut tried = Tried::default();
+        let mut statistics = Statistics::default();
         loop {
             let world = next.fetch_add(1, Ordering::SeqCst);
             if world >= worlds {
-                return tried;
+                return statistics;
             }
             let (seed, steps): (_, Vec<_>) = (first.wrapping_add(world), (0..STEPS).collect());
-            match attempt(seed, &steps) {
-                Ok(of_world) => tried.add(&of_world),
+            match run(seed, &steps) {
+                Ok(of_world) => statistics.add(&of_world),
                 Err(_) => fail(seed, steps),
             }
         }
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let mut tried = Tried::default();
+    let mut statistics = Statistics::default();
     thread::scope(|scope| {
         let walks: Vec<_> = (0..threads).map(|_| scope.spawn(walk)).collect();
         for walk in walks {
             match walk.join() {
-                Ok(of_thread) => tried.add(&of_thread),
+                Ok(of_thread) => statistics.add(&of_thread),
                 Err(why) => std::panic::resume_unwind(why),
             }
         }
     });
-    println!("{tried}");
-    // Each way must have been open to somebody and closed to somebody.
+    println!("{statistics}");
+    // Each attack must have succeeded and failed at least once.
     if worlds * STEPS >= 20_000 {
-        tried.assert_all_ways();
+        statistics.assert_all_attacks();
     }
 }

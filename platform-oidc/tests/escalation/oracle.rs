@@ -1,4 +1,5 @@
-//! What a coalition can do, worked out from the stored records alone: slow, simple, and without the code that decides.
+//! Computes the powers of a coalition from the stored records alone: slow, simple, and independent of the code under
+//! test.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -20,7 +21,7 @@ use crate::{
     walk::{EVIL, SSO, SUBJECT},
 };
 
-/// A set of capabilities, a bit each.
+/// A set of capabilities, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Set([u64; 4]);
 
@@ -44,8 +45,8 @@ impl Set {
         Self(std::array::from_fn(|at| self.0[at] & other.0[at]))
     }
 
-    /// The ids of what is here and not there.
-    pub fn beyond(self, other: Self) -> Vec<&'static str> {
+    /// Returns the ids of the capabilities in `self` and not in `other`.
+    pub fn minus(self, other: Self) -> Vec<&'static str> {
         if (0..4).all(|at| self.0[at] & !other.0[at] == 0) {
             return Vec::new();
         }
@@ -56,7 +57,7 @@ impl Set {
     }
 }
 
-/// What is held at groups, and so below them.
+/// The capabilities held at groups, which apply to their descendants too.
 #[derive(Debug, Clone, Default)]
 pub struct Powers(BTreeMap<String, Set>);
 
@@ -69,14 +70,14 @@ fn parent(uid: &str) -> Option<&str> {
 }
 
 impl Powers {
-    pub fn give(&mut self, group: &str, set: Set) {
+    pub fn grant(&mut self, group: &str, set: Set) {
         let held = self.0.entry(group.to_owned()).or_default();
         *held = held.or(set);
     }
 
-    fn give_all(&mut self, more: Self) {
+    fn grant_all(&mut self, more: Self) {
         for (group, set) in more.0 {
-            self.give(&group, set);
+            self.grant(&group, set);
         }
     }
 
@@ -85,43 +86,44 @@ impl Powers {
         above.fold(Set::default(), |all, (_, set)| all.or(*set))
     }
 
-    /// Where these are more than those, and what.
-    pub fn beyond(&self, other: &Self) -> Vec<(String, Vec<&'static str>)> {
-        let more = self.0.iter().map(|(group, set)| (group.clone(), set.beyond(other.at(group))));
+    /// Returns the groups where `self` has more capabilities than `other`, with the ids of those.
+    pub fn minus(&self, other: &Self) -> Vec<(String, Vec<&'static str>)> {
+        let more = self.0.iter().map(|(group, set)| (group.clone(), set.minus(other.at(group))));
         more.filter(|(_, more)| !more.is_empty()).collect()
     }
 
-    /// These as far as those allow them.
+    /// Returns the intersection.
     fn and(&self, other: &Self) -> Self {
         let groups: BTreeSet<_> = self.0.keys().chain(other.0.keys()).cloned().collect();
         Self(groups.into_iter().map(|group| (group.clone(), self.at(&group).and(other.at(&group)))).collect())
     }
 }
 
-/// The records, as they are stored.
+/// The stored records.
 #[derive(Debug, Default)]
 pub struct State {
     kinds: BTreeMap<&'static str, Vec<Value>>,
     roles: HashMap<String, Set>,
-    /// The hashes of each provider's directory tokens.
+    /// The hashes of the directory tokens of each provider.
     scim: BTreeMap<String, Vec<String>>,
     now: i64,
 }
 
-/// What a coalition has besides the records.
+/// The credentials of a coalition.
 #[derive(Debug, Default)]
 pub struct Credentials {
-    /// Subjects of the trusted issuer whose tokens it has.
+    /// The subjects for which it has tokens of the trusted issuer.
     pub persons: Vec<String>,
-    /// Tokens that it stole: whose they are, and what they are narrowed to.
+    /// Its stolen tokens: the identity of each, and the powers that the token is narrowed to.
     pub stolen: Vec<(String, Powers)>,
-    /// Identities of groups that it has tokens of, which are good until they expire, however the identities change.
+    /// The identities of groups for which it has tokens; these stay valid until they expire, however the identities
+    /// change.
     pub issued: BTreeSet<String>,
-    /// Tokens of directories.
+    /// Its directory (SCIM) tokens.
     pub scim: Vec<String>,
-    /// The public part of its own key, as static keys have it.
+    /// The public half of its own key, in the format of static keys.
     pub keys: String,
-    /// What the organisation's issuer says of its member: external groups by the claim that names them.
+    /// The claims about its member at the organization's issuer: external groups by the name of the claim.
     pub groups: BTreeMap<&'static str, &'static str>,
 }
 
@@ -165,61 +167,62 @@ impl State {
         self.roles.get(uid).copied().unwrap_or_default()
     }
 
-    /// What an identity holds by what is bound to it.
+    /// Returns the powers of an identity from its role bindings.
     fn bound(&self, identity: &str) -> Powers {
         let mut powers = Powers::default();
         for binding in self.all("RoleBinding").iter().filter(|binding| text(binding, "identityUid") == identity) {
             let group = parent(text(binding, "uid")).unwrap();
             let set = self.role(text(binding, "roleUid"));
             match parent(identity) {
-                // A registered person reaches everything.
-                None => powers.give(group, set),
-                // Another identity reaches the group that it was created in, and what is below.
-                Some(home) if at_or_below(group, home) => powers.give(group, set),
-                Some(home) if at_or_below(home, group) => powers.give(home, set),
+                // A registered person is not limited to a group.
+                None => powers.grant(group, set),
+                // Any other identity is limited to the group that it was created in and its descendants.
+                Some(limit) if at_or_below(group, limit) => powers.grant(group, set),
+                Some(limit) if at_or_below(limit, group) => powers.grant(limit, set),
                 Some(_) => {}
             }
         }
         powers
     }
 
-    /// Everything that the coalition holds, whichever of its identities it acts as.
-    pub fn powers(&self, of: &Credentials) -> Powers {
+    /// Returns the powers of all identities that the coalition can act as.
+    pub fn powers(&self, credentials: &Credentials) -> Powers {
         let mut all = Powers::default();
-        let mut who: BTreeSet<String> =
-            of.persons.iter().map(|subject| person_uid(TRUSTED, subject).to_string()).collect();
-        who.extend(of.issued.iter().cloned());
+        let mut identities: BTreeSet<String> =
+            credentials.persons.iter().map(|subject| person_uid(TRUSTED, subject).to_string()).collect();
+        identities.extend(credentials.issued.iter().cloned());
         for provider in self.all("IdentityProvider") {
-            self.signed_in(of, provider, &mut who, &mut all);
+            self.add_sign_in(credentials, provider, &mut identities, &mut all);
         }
-        for (identity, narrowed) in &of.stolen {
-            all.give_all(self.bound(identity).and(narrowed));
+        for (identity, narrowed) in &credentials.stolen {
+            all.grant_all(self.bound(identity).and(narrowed));
         }
-        for identity in self.served() {
-            all.give_all(self.bound(identity));
+        for identity in self.service_identities() {
+            all.grant_all(self.bound(identity));
         }
-        // One identity may lead to the next.
-        let named = self.named_by_others();
+        // Iterate to a fixed point: one identity may allow acting as the next.
+        let named = self.trusted_by_name();
         let mut counted = BTreeSet::new();
         loop {
-            for identity in who.difference(&counted) {
-                all.give_all(self.bound(identity));
+            for identity in identities.difference(&counted) {
+                all.grant_all(self.bound(identity));
             }
-            counted.clone_from(&who);
+            counted.clone_from(&identities);
             let managed = named.iter().filter(|uid| manages(&all, uid)).map(|uid| (*uid).to_owned());
-            let vouching: BTreeSet<_> = who.iter().cloned().chain(managed).collect();
-            let more = self.all("Identity").iter().filter(|identity| self.assumes(of, identity, &vouching));
+            let controlled: BTreeSet<_> = identities.iter().cloned().chain(managed).collect();
+            let more =
+                self.all("Identity").iter().filter(|identity| self.can_assume(credentials, identity, &controlled));
             let more: Vec<_> = more.map(|identity| text(identity, "uid").to_owned()).collect();
-            who.extend(more);
-            if who.len() == counted.len() {
+            identities.extend(more);
+            if identities.len() == counted.len() {
                 return all;
             }
         }
     }
 
-    /// The identities that account associations let the installation's services act as; the coalition is taken to be
-    /// those services.
-    fn served(&self) -> impl Iterator<Item = &str> {
+    /// Returns the identities that account associations allow the installation's services to act as. The coalition is
+    /// assumed to control those services.
+    fn service_identities(&self) -> impl Iterator<Item = &str> {
         let bindings = self.all("AccountAssociation").iter();
         let bindings = bindings.filter_map(|found| found["chainguard"]["serviceBindings"].as_object()).flatten();
         bindings.filter_map(|(service, uid)| {
@@ -229,37 +232,43 @@ impl State {
         })
     }
 
-    /// The identities whose tokens other identities trust by name.
-    fn named_by_others(&self) -> BTreeSet<&str> {
+    /// Returns the identities whose tokens other identities trust by name.
+    fn trusted_by_name(&self) -> BTreeSet<&str> {
         let matches = self.all("Identity").iter().filter_map(|identity| identity.get("claimMatch"));
         let own = matches.filter(|wanted| text(wanted, "issuer") == OWN || wanted.get("issuerPattern").is_some());
         own.map(|wanted| text(wanted, "subject")).filter(|subject| !subject.is_empty()).collect()
     }
 
-    /// Whether the coalition can act as an identity of a group. What a claim match asks for besides issuer and subject,
-    /// the coalition is taken to have.
-    fn assumes(&self, of: &Credentials, identity: &Value, vouching: &BTreeSet<String>) -> bool {
+    /// Returns whether the coalition can act as an identity of a group. It is assumed to satisfy every condition of a
+    /// claim match other than issuer and subject.
+    fn can_assume(&self, credentials: &Credentials, identity: &Value, controlled: &BTreeSet<String>) -> bool {
         if parent(text(identity, "uid")).is_none() {
             return false;
         }
         if let Some(keys) = identity.get("staticKeys") {
             let until = Timestamp::parse(text(keys, "expirationTime")).unwrap().millis();
-            return text(keys, "issuerKeys") == of.keys && self.now < until;
+            return text(keys, "issuerKeys") == credentials.keys && self.now < until;
         }
         let Some(wanted) = identity.get("claimMatch") else { return false };
-        // Every pattern of these walks matches everything.
-        let fits =
+        // Every pattern that these walks use matches everything.
+        let is_match =
             |literal: &str, pattern: &str, value: &str| text(wanted, literal) == value || wanted.get(pattern).is_some();
-        let from = |issuer: &str| fits("issuer", "issuerPattern", issuer);
-        let named = |subject: &str| fits("subject", "subjectPattern", subject);
+        let from = |issuer: &str| is_match("issuer", "issuerPattern", issuer);
+        let named = |subject: &str| is_match("subject", "subjectPattern", subject);
         from(EVIL)
-            || (from(TRUSTED) && of.persons.iter().any(|subject| named(subject)))
+            || (from(TRUSTED) && credentials.persons.iter().any(|subject| named(subject)))
             || (from(SSO) && named(SUBJECT))
-            || (from(OWN) && vouching.iter().any(|uid| named(uid)))
+            || (from(OWN) && controlled.iter().any(|uid| named(uid)))
     }
 
-    /// Adds what a provider gives to the coalition, and as whom it then acts.
-    fn signed_in(&self, of: &Credentials, provider: &Value, who: &mut BTreeSet<String>, all: &mut Powers) {
+    /// Adds the powers that a provider grants to the coalition, and the identities that it can sign in as.
+    fn add_sign_in(
+        &self,
+        credentials: &Credentials,
+        provider: &Value,
+        identities: &mut BTreeSet<String>,
+        all: &mut Powers,
+    ) {
         let (uid, oidc) = (text(provider, "uid"), &provider["oidc"]);
         let (issuer, claim) = (text(oidc, "issuer"), text(oidc, "groupsClaim"));
         let evil = match issuer {
@@ -268,44 +277,45 @@ impl State {
             _ => return,
         };
         let enabled = provider["scim"]["enabled"] == true;
-        let tells = of.scim.iter().any(|token| self.scim[uid].contains(&hex::encode(Sha256::digest(token))));
+        let controls_directory =
+            credentials.scim.iter().any(|token| self.scim[uid].contains(&hex::encode(Sha256::digest(token))));
         let mut users = self.all("DirectoryUser").iter().filter(|user| parent(text(user, "uid")) == Some(uid));
-        let let_in = match enabled {
-            true if tells => true,
-            // The issuer is the coalition's own and calls its person what the directory does.
+        let is_admitted = match enabled {
+            true if controls_directory => true,
+            // The issuer is the coalition's own and can use the subject of any directory user.
             true if evil => users.any(|user| user["active"] == true),
             true => users.any(|user| text(user, "externalId") == SUBJECT && user["active"] == true),
             false => true,
         };
-        if !let_in {
+        if !is_admitted {
             return;
         }
         let provider_uid = Uid::opaque(uid);
-        who.insert(provider_person_uid(&provider_uid, issuer, SUBJECT).to_string());
+        identities.insert(provider_person_uid(&provider_uid, issuer, SUBJECT).to_string());
         if evil {
             for person in self.all("Identity") {
                 let subject = text(&person["claimMatch"], "subject");
                 let derived = provider_person_uid(&provider_uid, issuer, subject).to_string();
                 if derived == text(person, "uid") {
-                    who.insert(derived);
+                    identities.insert(derived);
                 }
             }
         }
-        all.give(parent(uid).unwrap(), self.role(text(provider, "defaultRole")));
+        all.grant(parent(uid).unwrap(), self.role(text(provider, "defaultRole")));
         for mapping in self.all("ExternalGroupRoleMapping").iter().filter(|map| parent(text(map, "uid")) == Some(uid)) {
             let named = text(mapping, "externalGroupId");
-            if !claim.is_empty() && (evil || of.groups.get(claim) == Some(&named)) {
-                all.give(text(mapping, "scope"), self.role(text(mapping, "roleUid")));
+            if !claim.is_empty() && (evil || credentials.groups.get(claim) == Some(&named)) {
+                all.grant(text(mapping, "scope"), self.role(text(mapping, "roleUid")));
             }
         }
     }
 }
 
-/// Whether these powers decide in the end who acts as an identity: once nothing is bound to it, whoever may update it.
-/// To trust its tokens is to trust them.
+/// Returns whether these powers control an identity: if nothing is bound to it, its updaters decide who acts as it. An
+/// identity that trusts its tokens also trusts its updaters.
 fn manages(all: &Powers, identity: &str) -> bool {
     let update = Set::of(["CAP_IAM_IDENTITY_UPDATE"]);
-    parent(identity).is_some_and(|home| update.beyond(all.at(home)).is_empty())
+    parent(identity).is_some_and(|limit| update.minus(all.at(limit)).is_empty())
 }
 
 fn role(body: &Value) -> (String, Set) {

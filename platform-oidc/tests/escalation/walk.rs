@@ -1,7 +1,7 @@
-//! A coalition of callers with some power, who do whatever they can to get more, and an operator who changes what there
-//! is from time to time.
+//! A coalition of callers with limited powers that attempts every attack to gain more, and an operator who makes
+//! changes from time to time.
 
-mod ways;
+mod attacks;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,22 +22,22 @@ use serde_json::{Value, json};
 
 use crate::{
     common::{API, OWN, TRUSTED, key},
+    fixture::{Fixture, object},
     oracle::{Credentials, Powers, Set, State, text},
-    setting::{Setting, object},
 };
 
 /// The coalition's own issuer.
 pub const EVIL: &str = "https://evil.example";
-/// The organisation's own issuer, of which the coalition has one member.
+/// The organization's own issuer, where the coalition has one member.
 pub const SSO: &str = "https://sso.example";
-/// Who that member is there.
+/// The subject of that member.
 pub const SUBJECT: &str = "mallory";
-/// A person of the trusted issuer who owns the organisation, and is not of the coalition.
+/// A person of the trusted issuer who owns the organization and does not belong to the coalition.
 const BOSS: &str = "boss";
-/// What only those read who may pull from a source.
+/// The description of the source repos, which only callers with permission to pull from them may read.
 const SECRET: &str = "the secret of a source";
 
-/// What roles are made of.
+/// The capabilities that random roles are composed of.
 const POOL: &[&str] = &[
     "identity.list",
     "identity.create",
@@ -71,10 +71,10 @@ const POOL: &[&str] = &[
     "tag.create",
 ];
 
-/// Numbers that repeat from run to run: splitmix64.
-pub struct Dice(u64);
+/// A deterministic random number generator: splitmix64.
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub fn new(seed: u64, stream: u64) -> Self {
         Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
@@ -91,46 +91,46 @@ impl Dice {
         &from[self.below(from.len())]
     }
 
-    pub fn once_in(&mut self, times: usize) -> bool {
+    pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 }
 
-/// How often each way was tried, and how often it was open.
+/// The number of attempts and successes of each attack.
 #[derive(Debug, Default)]
-pub struct Tried(BTreeMap<&'static str, (u64, u64)>);
+pub struct Statistics(BTreeMap<&'static str, (u64, u64)>);
 
-impl Tried {
-    fn count(&mut self, way: &'static str, open: bool) {
-        let (tried, done) = self.0.entry(way).or_default();
-        *tried += 1;
-        *done += u64::from(open);
+impl Statistics {
+    fn count(&mut self, attack: &'static str, succeeded: bool) {
+        let (attempts, successes) = self.0.entry(attack).or_default();
+        *attempts += 1;
+        *successes += u64::from(succeeded);
     }
 
     pub fn add(&mut self, other: &Self) {
-        for (way, (tried, done)) in &other.0 {
-            let mine = self.0.entry(way).or_default();
-            *mine = (mine.0 + tried, mine.1 + done);
+        for (attack, (attempts, successes)) in &other.0 {
+            let mine = self.0.entry(attack).or_default();
+            *mine = (mine.0 + attempts, mine.1 + successes);
         }
     }
 
-    pub fn assert_all_ways(&self) {
-        for way in WAYS {
-            let (tried, done) = self.0.get(way.0).copied().unwrap_or_default();
-            assert!(done > 0 && done < tried, "{}: {done} of {tried}", way.0);
+    pub fn assert_all_attacks(&self) {
+        for attack in ATTACKS {
+            let (attempts, successes) = self.0.get(attack.0).copied().unwrap_or_default();
+            assert!(successes > 0 && successes < attempts, "{}: {successes} of {attempts}", attack.0);
         }
     }
 }
 
-impl Display for Tried {
+impl Display for Statistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(way, (tried, done))| writeln!(f, "{way}: {done} of {tried}"))
+        self.0.iter().try_for_each(|(attack, (attempts, successes))| writeln!(f, "{attack}: {successes} of {attempts}"))
     }
 }
 
-/// Two organisations, those who act, and what they may come to hold.
+/// Two organizations, the coalition's credentials, and the powers that it is allowed to have.
 pub struct World {
-    setting: Setting,
+    fixture: Fixture,
     evil: SigningKey,
     sso: SigningKey,
     credentials: Credentials,
@@ -140,15 +140,15 @@ pub struct World {
     refresh: Vec<String>,
     codes: Vec<String>,
     state: State,
-    closure: Powers,
+    allowed: Powers,
     pub log: Vec<String>,
-    pub tried: Tried,
+    pub statistics: Statistics,
 }
 
-/// What can be done: the name, and its share of all that is tried.
-type Way = (&'static str, usize);
+/// An attack: its name and its relative frequency.
+type Attack = (&'static str, usize);
 
-const WAYS: &[Way] = &[
+const ATTACKS: &[Attack] = &[
     ("bind", 6),
     ("rebind", 4),
     ("unbind", 1),
@@ -181,15 +181,15 @@ const WAYS: &[Way] = &[
 
 impl World {
     pub async fn new(seed: u64) -> Self {
-        let mut dice = Dice::new(seed, u64::MAX);
-        let setting = Setting::build(None, Algorithm::Es256).await;
+        let mut rng = Rng::new(seed, u64::MAX);
+        let fixture = Fixture::build(None, Algorithm::Es256).await;
         let (evil, sso) = (key(Algorithm::Es256), key(Algorithm::Es256));
-        setting.publish(EVIL, &[evil.verifying()]);
-        setting.publish(SSO, &[sso.verifying()]);
-        let org = setting.org.clone();
-        let other = setting.group("", "other").await;
-        let folder = setting.group(&org, "folder").await;
-        let below = setting.group(&folder, "below").await;
+        fixture.publish(EVIL, &[evil.verifying()]);
+        fixture.publish(SSO, &[sso.verifying()]);
+        let org = fixture.org.clone();
+        let other = fixture.group("", "other").await;
+        let folder = fixture.group(&org, "folder").await;
+        let below = fixture.group(&folder, "below").await;
         let groups = [org.clone(), folder.clone(), below, other.clone()];
         let mut world = Self {
             credentials: Credentials {
@@ -198,28 +198,28 @@ impl World {
                 groups: [("groups", "devs"), ("nickname", "admins")].into(),
                 ..Credentials::default()
             },
-            setting,
+            fixture,
             evil,
             sso,
             tokens: Vec::new(),
             refresh: Vec::new(),
             codes: Vec::new(),
             state: State::default(),
-            closure: Powers::default(),
+            allowed: Powers::default(),
             log: Vec::new(),
-            tried: Tried::default(),
+            statistics: Statistics::default(),
         };
-        let operator = world.setting.operator.clone();
+        let operator = world.fixture.operator.clone();
         let mut roles = vec![built_in("owner"), built_in("viewer"), built_in("editor")];
         for n in 0..5 {
-            let group = dice.pick(&groups[..2]).clone();
-            let body = json!({ "name": format!("role {n}"), "capabilities": capabilities(&mut dice, 20) });
+            let group = rng.pick(&groups[..2]).clone();
+            let body = json!({ "name": format!("role {n}"), "capabilities": capabilities(&mut rng, 20) });
             roles.push(world.create(&operator, "Role", &group, body).await.unwrap());
         }
-        // Those who are not of the coalition, and hold much.
+        // Identities outside the coalition with many capabilities.
         let mut victims = Vec::new();
         for n in 0..4 {
-            let group = dice.pick(&groups).clone();
+            let group = rng.pick(&groups).clone();
             let keys = KeySet::new([world.sso.verifying().clone()]).unwrap().to_json();
             let relationship = match n {
                 0 => json!({ "staticKeys": { "issuer": "i", "subject": "s", "issuerKeys": keys } }),
@@ -229,14 +229,14 @@ impl World {
             let mut body = object(json!({ "name": format!("victim {n}") }));
             body.extend(object(relationship));
             let victim = world.create(&operator, "Identity", &group, body.into()).await.unwrap();
-            let role = if n == 3 { built_in("owner") } else { dice.pick(&roles).clone() };
-            let at = if dice.once_in(3) { group.root().to_owned() } else { group.to_string() };
+            let role = if n == 3 { built_in("owner") } else { rng.pick(&roles).clone() };
+            let at = if rng.one_in(3) { group.root().to_owned() } else { group.to_string() };
             let bound = json!({ "identityUid": victim, "roleUid": role });
             if world.create(&operator, "RoleBinding", &at, bound).await.is_ok() {
-                // Who acts as the victim may act as another identity too, which holds more.
+                // An identity with more capabilities that trusts the victim's tokens.
                 let trusting = json!({ "name": "trusting", "claimMatch": { "issuer": OWN, "subject": victim } });
                 let trusting = world.create(&operator, "Identity", &group, trusting).await.unwrap();
-                let bound = json!({ "identityUid": trusting, "roleUid": dice.pick(&[&roles[0], &role]) });
+                let bound = json!({ "identityUid": trusting, "roleUid": rng.pick(&[&roles[0], &role]) });
                 world.create(&operator, "RoleBinding", &group, bound).await.unwrap();
                 victims.push((n, victim, Uid::opaque(at), role));
             }
@@ -246,7 +246,7 @@ impl World {
         for group in [&org, &folder] {
             let issuer = SSO;
             let oidc = json!({ "issuer": issuer, "clientId": "client", "groupsClaim": "groups", "pkceEnabled": true });
-            let role = match dice.below(3) {
+            let role = match rng.below(3) {
                 0 => built_in("owner"),
                 1 => built_in("viewer"),
                 _ => built_in("actions.viewer"),
@@ -254,12 +254,12 @@ impl World {
             let body = json!({ "name": "sign in", "defaultRole": role, "oidc": oidc });
             let provider = world.create(&operator, "IdentityProvider", group, body).await.unwrap();
             for external in ["admins", "devs"] {
-                let role = if external == "admins" { built_in("owner") } else { dice.pick(&roles).clone() };
+                let role = if external == "admins" { built_in("owner") } else { rng.pick(&roles).clone() };
                 let body = json!({ "externalGroupId": external, "roleUid": role, "scope": org });
                 let _ = world.create(&operator, "ExternalGroupRoleMapping", &provider, body).await;
             }
-            if dice.once_in(2) {
-                // Mallory is at the issuer, and the directory does not let them in.
+            if rng.one_in(2) {
+                // Mallory has an account at the issuer, but the directory does not admit them.
                 let request = json!({ "identityProviderUid": provider });
                 let issued = world.run(&operator, "GenerateScimToken", request).await.unwrap();
                 let enable = json!({ "identityProviderUid": provider, "enabled": true, "etag": issued["etag"] });
@@ -270,73 +270,66 @@ impl World {
         for group in [&org, &other] {
             world.create(&operator, "Repo", group, source.clone()).await.unwrap();
         }
-        world.join(&mut dice, &groups, &roles, &victims).await;
+        world.join(&mut rng, &groups, &roles, &victims).await;
         world.state = world.read().await;
-        world.closure = world.state.powers(&world.credentials);
+        world.allowed = world.state.powers(&world.credentials);
         world
     }
 
-    /// Gives the coalition what it begins with: persons who are bound here and there, or nothing but a stolen token that
-    /// was narrowed.
-    async fn join(
-        &mut self,
-        dice: &mut Dice,
-        groups: &[Uid],
-        roles: &[String],
-        victims: &[(i32, String, Uid, String)],
-    ) {
-        let operator = self.setting.operator.clone();
+    /// Gives the coalition its first credentials: persons with a few bindings, or only a stolen, narrowed token.
+    async fn join(&mut self, rng: &mut Rng, groups: &[Uid], roles: &[String], victims: &[(i32, String, Uid, String)]) {
+        let operator = self.fixture.operator.clone();
         for subject in self.credentials.persons.clone() {
-            let upstream = self.setting.upstream(json!({ "sub": subject }));
-            self.setting.sts.register(&upstream, &Register::default()).await.unwrap();
-            if subject == "mallory" && dice.once_in(3) {
-                self.steal(dice, victims).await;
+            let upstream = self.fixture.upstream(json!({ "sub": subject }));
+            self.fixture.sts.register(&upstream, &Register::default()).await.unwrap();
+            if subject == "mallory" && rng.one_in(3) {
+                self.steal(rng, victims).await;
                 continue;
             }
-            // Who may see everything holds what many a provider gives to those who sign in.
-            if dice.once_in(3) {
+            // A viewer holds the capabilities that many providers grant by default.
+            if rng.one_in(3) {
                 let bound = json!({ "identityUid": person_uid(TRUSTED, &subject), "roleUid": built_in("viewer") });
                 self.create(&operator, "RoleBinding", &groups[0], bound).await.unwrap();
             }
-            for _ in 0..1 + dice.below(3) {
-                let group = dice.pick(&groups[..3]);
-                let role = if !dice.once_in(3) {
-                    let body = json!({ "name": format!("of {subject}"), "capabilities": capabilities(dice, 60) });
+            for _ in 0..1 + rng.below(3) {
+                let group = rng.pick(&groups[..3]);
+                let role = if !rng.one_in(3) {
+                    let body = json!({ "name": format!("of {subject}"), "capabilities": capabilities(rng, 60) });
                     self.create(&operator, "Role", group, body).await.unwrap_or_else(|_| built_in("viewer"))
                 } else {
-                    dice.pick(&roles[1..]).clone()
+                    rng.pick(&roles[1..]).clone()
                 };
                 let bound = json!({ "identityUid": person_uid(TRUSTED, &subject), "roleUid": role });
                 let _ = self.create(&operator, "RoleBinding", group, bound).await;
             }
-            let reply = self.setting.exchange(&upstream, json!({ "aud": [API] })).await.unwrap();
-            self.keep(&reply);
+            let reply = self.fixture.exchange(&upstream, json!({ "aud": [API] })).await.unwrap();
+            self.store_tokens(&reply);
         }
     }
 
-    /// Gives the coalition a token that was narrowed, of an identity of a group or of a person who owns all.
-    async fn steal(&mut self, dice: &mut Dice, victims: &[(i32, String, Uid, String)]) {
-        let names: Vec<_> = (0..1 + dice.below(6)).map(|_| *dice.pick(POOL)).collect();
-        let victim = victims.iter().find(|(n, ..)| *n >= 2).filter(|_| !dice.once_in(3));
+    /// Gives the coalition a narrowed token of an identity of a group, or of the person who owns the organization.
+    async fn steal(&mut self, rng: &mut Rng, victims: &[(i32, String, Uid, String)]) {
+        let names: Vec<_> = (0..1 + rng.below(6)).map(|_| *rng.pick(POOL)).collect();
+        let victim = victims.iter().find(|(n, ..)| *n >= 2).filter(|_| !rng.one_in(3));
         let (subject, whose, group) = match victim {
             Some((n, victim, group, _)) => (format!("victim {n}"), victim.clone(), group.clone()),
-            None => (BOSS.to_owned(), person_uid(TRUSTED, BOSS).to_string(), self.setting.org.clone()),
+            None => (BOSS.to_owned(), person_uid(TRUSTED, BOSS).to_string(), self.fixture.org.clone()),
         };
-        let upstream = self.setting.upstream(json!({ "sub": subject }));
+        let upstream = self.fixture.upstream(json!({ "sub": subject }));
         if victim.is_none() {
-            self.setting.sts.register(&upstream, &Register::default()).await.unwrap();
+            self.fixture.sts.register(&upstream, &Register::default()).await.unwrap();
         }
         let request = json!({ "aud": [API], "identity": whose, "cap": names, "scopes": [group] });
-        if let Ok(reply) = self.setting.exchange(&upstream, request).await {
+        if let Ok(reply) = self.fixture.exchange(&upstream, request).await {
             let mut powers = Powers::default();
-            powers.give(&group, ids(&names));
+            powers.grant(&group, ids(&names));
             self.credentials.stolen.push((whose, powers));
-            self.keep(&reply);
+            self.store_tokens(&reply);
         }
     }
 
-    /// Keeps a token, and the refresh token that came with it.
-    fn keep(&mut self, issued: &RawToken) {
+    /// Stores an issued token, and its refresh token if there is one.
+    fn store_tokens(&mut self, issued: &RawToken) {
         self.tokens.push(issued.token.expose().to_owned());
         let refresh = issued.refresh_token.expose();
         if !refresh.is_empty() {
@@ -345,82 +338,83 @@ impl World {
     }
 
     async fn read(&self) -> State {
-        State::read(&*self.setting.store, self.setting.platform.now()).await
+        State::read(&*self.fixture.store, self.fixture.platform.now()).await
     }
 
     fn kind(&self, name: &str) -> Registered {
-        *self.setting.platform.registered().iter().find(|registered| registered.kind.name == name).unwrap()
+        *self.fixture.platform.registered().iter().find(|registered| registered.kind.name == name).unwrap()
     }
 
     async fn create(&self, caller: &Caller, kind: &str, parent: &str, body: Value) -> Result<String> {
-        let reply = self.setting.platform.create_erased(caller, &self.kind(kind), parent, &object(body)).await?;
+        let reply = self.fixture.platform.create_erased(caller, &self.kind(kind), parent, &object(body)).await?;
         let body: Value = serde_json::from_slice(&reply).unwrap();
         Ok(text(&body, "uid").to_owned())
     }
 
     async fn update(&self, caller: &Caller, kind: &str, uid: &str, body: Value) -> Result<()> {
         let body = object(body);
-        // Without a mask, with one, and with `*`; the body decides which, so that a step is the same again.
+        // Updates without a mask, with one, and with `*`. Derived from the body, so that repeating a step repeats the
+        // choice.
         let mask = match body.values().map(|value| value.to_string().len()).sum::<usize>() % 3 {
             0 => None,
             1 => Some("*".to_owned()),
             _ => Some(body.keys().map(String::as_str).collect::<Vec<_>>().join(",")),
         };
-        self.setting.platform.update_erased(caller, &self.kind(kind), uid, &body, mask.as_deref()).await.map(drop)
+        self.fixture.platform.update_erased(caller, &self.kind(kind), uid, &body, mask.as_deref()).await.map(drop)
     }
 
     async fn delete(&self, caller: &Caller, kind: &str, uid: &str) -> Result<()> {
-        self.setting.platform.delete_erased(caller, &self.kind(kind), uid).await
+        self.fixture.platform.delete_erased(caller, &self.kind(kind), uid).await
     }
 
     async fn run(&self, caller: &Caller, action: &str, request: Value) -> Result<Value> {
-        let mut kinds = self.setting.platform.kinds();
+        let mut kinds = self.fixture.platform.kinds();
         let found = kinds.find_map(|kind| Some((kind, kind.actions.iter().find(|known| known.name == action)?)));
         let (kind, action) = found.unwrap();
-        self.setting.platform.run(Some(caller), kind, action, &object(request)).await
+        self.fixture.platform.run(Some(caller), kind, action, &object(request)).await
     }
 
-    /// Does one thing, and then looks whether the coalition has come to hold what it must not.
+    /// Runs one step, and then checks that the coalition holds no more than it is allowed to.
     pub async fn step(&mut self, seed: u64, step: u64) -> std::result::Result<(), String> {
-        let mut dice = Dice::new(seed, step);
-        if dice.once_in(12) {
-            let done = self.operator_acts(&mut dice).await;
+        let mut rng = Rng::new(seed, step);
+        if rng.one_in(12) {
+            let done = self.operator_acts(&mut rng).await;
             self.log.push(format!("{step}: the operator: {done}"));
             self.state = self.read().await;
-            // What is given now may be had, and what is taken away may not.
-            self.closure = self.state.powers(&self.credentials);
+            // From now on, new grants are allowed and revoked ones are not.
+            self.allowed = self.state.powers(&self.credentials);
         }
-        let credential = dice.pick(&self.tokens).clone();
-        let Ok(caller) = self.setting.verifier.authenticate(&credential).await else { return Ok(()) };
-        let mut at = dice.below(WAYS.iter().map(|way| way.1).sum());
-        let way = WAYS.iter().find(|way| {
-            let here = at < way.1;
-            at = at.saturating_sub(way.1);
+        let credential = rng.pick(&self.tokens).clone();
+        let Ok(caller) = self.fixture.verifier.authenticate(&credential).await else { return Ok(()) };
+        let mut at = rng.below(ATTACKS.iter().map(|attack| attack.1).sum());
+        let attack = ATTACKS.iter().find(|attack| {
+            let here = at < attack.1;
+            at = at.saturating_sub(attack.1);
             here
         });
-        let way = way.unwrap().0;
-        let had = self.tokens.len();
-        let (what, done) = self.go(way, &mut dice, &caller, &credential).await;
-        let Some(done) = done else { return Ok(()) };
-        if let Err(error) = &done
+        let attack = attack.unwrap().0;
+        let count_before = self.tokens.len();
+        let (what, result) = self.run_attack(attack, &mut rng, &caller, &credential).await;
+        let Some(result) = result else { return Ok(()) };
+        if let Err(error) = &result
             && matches!(error.code(), Code::Internal | Code::Unknown | Code::DataLoss)
         {
             return Err(format!("{what}: {error:?}"));
         }
-        self.tried.count(way, done.is_ok());
-        if done.is_ok() {
-            self.log.push(format!("{step}: {way}: {what} as {}", caller.identity));
+        self.statistics.count(attack, result.is_ok());
+        if result.is_ok() {
+            self.log.push(format!("{step}: {attack}: {what} as {}", caller.identity));
             self.state = self.read().await;
-            let beyond = self.state.powers(&self.credentials).beyond(&self.closure);
-            if !beyond.is_empty() {
-                return Err(format!("the coalition holds what it was not given: {beyond:?}"));
+            let excess = self.state.powers(&self.credentials).minus(&self.allowed);
+            if !excess.is_empty() {
+                return Err(format!("the coalition holds capabilities that were not granted: {excess:?}"));
             }
         }
-        self.holds_what_was_given(&caller).await?;
-        for issued in &self.tokens[had..] {
-            let caller = self.setting.verifier.authenticate(issued).await;
+        self.check_grants(&caller).await?;
+        for issued in &self.tokens[count_before..] {
+            let caller = self.fixture.verifier.authenticate(issued).await;
             let caller = caller.map_err(|error| format!("{what}: {error:?}"))?;
-            self.holds_what_was_given(&caller).await?;
+            self.check_grants(&caller).await?;
             if caller.narrowing.is_none() && !caller.identity.is_root() {
                 self.credentials.issued.insert(caller.identity.to_string());
             }
@@ -428,14 +422,17 @@ impl World {
         Ok(())
     }
 
-    /// Looks at what the platform itself says that a caller holds.
-    async fn holds_what_was_given(&self, caller: &Caller) -> std::result::Result<(), String> {
-        let Ok(grants) = self.setting.platform.current_grants(caller).await else { return Ok(()) };
+    /// Checks the platform's own view of a caller's capabilities.
+    async fn check_grants(&self, caller: &Caller) -> std::result::Result<(), String> {
+        let Ok(grants) = self.fixture.platform.current_grants(caller).await else { return Ok(()) };
         for (group, held) in grants.bound() {
             let held = caller.narrowing.as_ref().map_or(held, |narrowing| held.intersection(narrowing.at(group)));
-            let beyond = Set::of(held.iter().map(Capability::id)).beyond(self.closure.at(group));
-            if !beyond.is_empty() {
-                return Err(format!("{} holds at {group} what nobody gave: {beyond:?}", caller.identity));
+            let excess = Set::of(held.iter().map(Capability::id)).minus(self.allowed.at(group));
+            if !excess.is_empty() {
+                return Err(format!(
+                    "{} holds capabilities at {group} that were not granted: {excess:?}",
+                    caller.identity
+                ));
             }
         }
         Ok(())
@@ -451,8 +448,8 @@ fn ids(names: &[&str]) -> Set {
     Set::of(names.iter().map(|name| Capability::by_name(name).expect("a capability").id()))
 }
 
-/// The ids of some capabilities, at least one.
-fn capabilities(dice: &mut Dice, most: usize) -> Vec<&'static str> {
-    let names: BTreeSet<_> = (0..1 + dice.below(most)).map(|_| *dice.pick(POOL)).collect();
+/// Returns the ids of up to `max` random capabilities, at least one.
+fn capabilities(rng: &mut Rng, max: usize) -> Vec<&'static str> {
+    let names: BTreeSet<_> = (0..1 + rng.below(max)).map(|_| *rng.pick(POOL)).collect();
     names.into_iter().map(|name| Capability::by_name(name).expect("a capability").id()).collect()
 }

@@ -1,4 +1,5 @@
-//! The token service from end to end: upstream tokens in, tokens of ours out, and what these open on a platform.
+//! End-to-end tests of the token service: upstream tokens in, this server's tokens out, and the access that these
+//! grant.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -11,7 +12,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-mod setting;
+mod fixture;
 
 mod exchange;
 mod narrowing;

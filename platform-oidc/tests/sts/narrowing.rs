@@ -1,4 +1,4 @@
-//! Scopes and capabilities: what they take away, and that they never give.
+//! Scopes and capabilities narrow a token and never widen it.
 
 use platform_core::{
     access::{Authenticator, Capability, CapabilitySet},
@@ -10,33 +10,37 @@ use serde_json::{Value, json};
 
 use crate::{
     common::API,
-    setting::{Setting, VIEWER, code, said},
+    fixture::{Fixture, VIEWER, claims_of, code_of},
 };
 
 #[tokio::test]
-async fn scopes_name_what_is_held_there_and_above_unless_a_group_above_is_named_too() {
-    let setting = Setting::new().await;
-    let foo = setting.group(&setting.org, "foo").await;
-    let bar = setting.group(&foo, "bar").await;
-    let beside = setting.group(&setting.org, "beside").await;
-    let ci = setting.alice().await;
+async fn scopes_include_inherited_capabilities_up_to_the_nearest_named_ancestor() {
+    let fixture = Fixture::new().await;
+    let foo = fixture.group(&fixture.org, "foo").await;
+    let bar = fixture.group(&foo, "bar").await;
+    let sibling = fixture.group(&fixture.org, "sibling").await;
+    let ci = fixture.alice().await;
     let push = role::built_in(platform_core::timestamp::Timestamp::EPOCH);
     let push = push.iter().find(|role| role.name == "registry.push").unwrap().uid.clone();
-    setting.bind(&ci, &push, &bar).await;
+    fixture.bind(&ci, &push, &bar).await;
     let groups = |claims: &Value| -> Vec<String> { claims["cap"].as_object().unwrap().keys().cloned().collect() };
-    let upstream = setting.upstream(json!({}));
+    let upstream = fixture.upstream(json!({}));
     let scoped = async |scopes: Value| {
         let request = json!({ "aud": [API], "identity": ci, "scopes": scopes });
-        setting.exchange(&upstream, request).await.unwrap().token.expose().to_owned()
+        fixture.exchange(&upstream, request).await.unwrap().token.expose().to_owned()
     };
     let (both, inner, outer) =
         (scoped(json!([foo, bar])).await, scoped(json!([bar])).await, scoped(json!([foo])).await);
-    assert_eq!(groups(&said(&both)), [foo.to_string(), bar.to_string()]);
-    assert_eq!(groups(&said(&inner)), [bar.to_string()]);
-    assert_ne!(said(&both)["cap"][bar.as_str()], said(&inner)["cap"][bar.as_str()], "with what is held above it");
+    assert_eq!(groups(&claims_of(&both)), [foo.to_string(), bar.to_string()]);
+    assert_eq!(groups(&claims_of(&inner)), [bar.to_string()]);
+    assert_ne!(
+        claims_of(&both)["cap"][bar.as_str()],
+        claims_of(&inner)["cap"][bar.as_str()],
+        "with inherited capabilities"
+    );
     let held = async |token: &str, group: &str, capability: &str| {
-        let caller = setting.caller(token).await;
-        let grants = setting.platform.grants_of(&caller).await.unwrap();
+        let caller = fixture.caller(token).await;
+        let grants = fixture.platform.grants_of(&caller).await.unwrap();
         let narrowed = caller.narrowing.as_ref().unwrap().at(group).intersection(grants.at(group));
         narrowed.contains(Capability::by_name(capability).unwrap())
     };
@@ -44,33 +48,33 @@ async fn scopes_name_what_is_held_there_and_above_unless_a_group_above_is_named_
         assert_eq!(held(token, &foo, "groups.list").await, at_foo);
         assert!(!held(token, &foo, "repo.create").await);
         assert_eq!(held(token, &bar, "repo.create").await, at_bar);
-        assert!(!setting.sees(token, &beside).await && !setting.sees(token, &setting.org).await);
+        assert!(!fixture.sees(token, &sibling).await && !fixture.sees(token, &fixture.org).await);
     }
-    let nowhere = scoped(json!([setting.operator.identity])).await;
-    assert_eq!(said(&nowhere)["cap"], json!({}), "what nothing is bound at is absent");
-    assert!(!setting.sees(&nowhere, &setting.org).await);
+    let nowhere = scoped(json!([fixture.operator.identity])).await;
+    assert_eq!(claims_of(&nowhere)["cap"], json!({}), "a scope without bindings is absent");
+    assert!(!fixture.sees(&nowhere, &fixture.org).await);
     let request = json!({ "aud": [API], "identity": ci, "scope": bar, "scopes": [foo, bar] });
-    let united = setting.exchange(&upstream, request).await.unwrap();
-    assert_eq!(said(united.token.expose())["cap"], said(&both)["cap"]);
+    let united = fixture.exchange(&upstream, request).await.unwrap();
+    assert_eq!(claims_of(united.token.expose())["cap"], claims_of(&both)["cap"]);
 }
 
 #[tokio::test]
 async fn trap_c16_scopes_and_capabilities_only_narrow() {
-    let setting = Setting::new().await;
-    let (foo, beside) = (setting.group(&setting.org, "foo").await, setting.group(&setting.org, "beside").await);
-    let (ci, upstream) = (setting.alice().await, setting.upstream(json!({})));
-    let plain = setting.assume(&upstream, &ci).await.unwrap().token.expose().to_owned();
-    let places = [&setting.org, &foo, &beside, &setting.operator.identity];
+    let fixture = Fixture::new().await;
+    let (foo, sibling) = (fixture.group(&fixture.org, "foo").await, fixture.group(&fixture.org, "sibling").await);
+    let (ci, upstream) = (fixture.alice().await, fixture.upstream(json!({})));
+    let plain = fixture.assume(&upstream, &ci).await.unwrap().token.expose().to_owned();
+    let places = [&fixture.org, &foo, &sibling, &fixture.operator.identity];
     let names = ["groups.list", "repo.list", "repo.create", "groups.delete", "roles.list"];
-    // Numbers that repeat from run to run.
+    // Deterministic pseudo-random numbers.
     let mut state = 7_u64;
     let mut some = |of: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (0..of).filter(|bit| state >> (20 + bit) & 1 == 1).collect::<Vec<_>>()
     };
     let held = async |token: &str| -> Vec<CapabilitySet> {
-        let caller = setting.caller(token).await;
-        let grants = setting.platform.grants_of(&caller).await.unwrap();
+        let caller = fixture.caller(token).await;
+        let grants = fixture.platform.grants_of(&caller).await.unwrap();
         let at = |uid: &str| match &caller.narrowing {
             None => grants.at(uid),
             Some(narrowing) => narrowing.at(uid).intersection(grants.at(uid)),
@@ -85,7 +89,7 @@ async fn trap_c16_scopes_and_capabilities_only_narrow() {
             (some(4).into_iter().map(|n| places[n]).collect(), some(5).into_iter().map(|n| names[n]).collect());
         let request = json!({ "aud": [API], "identity": ci, "scopes": scopes, "cap": caps });
         let token = if round % 2 == 0 { &upstream } else { &from };
-        let narrower = setting.exchange(token, request).await.unwrap().token.expose().to_owned();
+        let narrower = fixture.exchange(token, request).await.unwrap().token.expose().to_owned();
         let now = held(&narrower).await;
         let bound = if round % 2 == 0 { &before[0].1 } else { &allowed };
         for (now, bound) in now.iter().zip(bound) {
@@ -100,69 +104,69 @@ async fn trap_c16_scopes_and_capabilities_only_narrow() {
 }
 
 #[tokio::test]
-async fn trap_c17_what_was_revoked_is_held_by_no_token_and_what_is_bound_later_by_one_that_was_not_narrowed() {
-    let setting = Setting::new().await;
-    let other = setting.group(&setting.org, "other").await;
+async fn trap_c17_revocations_apply_to_every_token_and_new_bindings_to_tokens_that_are_not_narrowed() {
+    let fixture = Fixture::new().await;
+    let other = fixture.group(&fixture.org, "other").await;
     let matched = json!({ "claimMatch": { "issuer": crate::common::TRUSTED, "subject": "alice" } });
-    let ci = setting.identity(&setting.org, matched).await;
-    let binding = setting.bind(&ci, VIEWER, &other).await;
-    let upstream = setting.upstream(json!({}));
-    let plain = setting.assume(&upstream, &ci).await.unwrap().token;
+    let ci = fixture.identity(&fixture.org, matched).await;
+    let binding = fixture.bind(&ci, VIEWER, &other).await;
+    let upstream = fixture.upstream(json!({}));
+    let plain = fixture.assume(&upstream, &ci).await.unwrap().token;
     let scoped = json!({ "aud": [API], "identity": ci, "scopes": [other] });
-    let scoped = setting.exchange(&upstream, scoped).await.unwrap().token;
-    assert!(setting.sees(plain.expose(), &other).await && setting.sees(scoped.expose(), &other).await);
-    setting.platform.delete::<RoleBinding>(&setting.operator, &binding).await.unwrap();
-    assert!(!setting.sees(plain.expose(), &other).await && !setting.sees(scoped.expose(), &other).await);
-    setting.bind(&ci, VIEWER, &setting.org).await;
-    assert!(setting.sees(plain.expose(), &setting.org).await, "grants are live");
-    assert!(!setting.sees(scoped.expose(), &setting.org).await, "a narrowing is not");
-    assert!(setting.sees(scoped.expose(), &other).await, "what it names it may have again");
+    let scoped = fixture.exchange(&upstream, scoped).await.unwrap().token;
+    assert!(fixture.sees(plain.expose(), &other).await && fixture.sees(scoped.expose(), &other).await);
+    fixture.platform.delete::<RoleBinding>(&fixture.operator, &binding).await.unwrap();
+    assert!(!fixture.sees(plain.expose(), &other).await && !fixture.sees(scoped.expose(), &other).await);
+    fixture.bind(&ci, VIEWER, &fixture.org).await;
+    assert!(fixture.sees(plain.expose(), &fixture.org).await, "grants are live");
+    assert!(!fixture.sees(scoped.expose(), &fixture.org).await, "a narrowing is not");
+    assert!(fixture.sees(scoped.expose(), &other).await, "a capability that it names can be granted again");
 }
 
 #[tokio::test]
-async fn a_claim_that_does_not_fit_is_left_out_and_a_narrowing_that_does_not_fit_is_refused() {
-    let setting = Setting::new().await;
+async fn a_cap_claim_that_is_too_long_is_omitted_and_a_narrowing_that_is_too_long_is_rejected() {
+    let fixture = Fixture::new().await;
     let matched = json!({ "claimMatch": { "issuer": crate::common::TRUSTED, "subject": "alice" } });
-    let ci = setting.identity(&setting.org, matched).await;
+    let ci = fixture.identity(&fixture.org, matched).await;
     let mut groups = Vec::new();
     for number in 0..50 {
-        let group = setting.group(&setting.org, &format!("group {number}")).await;
-        setting.bind(&ci, VIEWER, &group).await;
+        let group = fixture.group(&fixture.org, &format!("group {number}")).await;
+        fixture.bind(&ci, VIEWER, &group).await;
         groups.push(group);
     }
-    let upstream = setting.upstream(json!({}));
-    let plain = setting.assume(&upstream, &ci).await.unwrap();
-    assert!(said(plain.token.expose()).get("cap").is_none());
-    assert!(setting.sees(plain.token.expose(), &groups[49]).await);
+    let upstream = fixture.upstream(json!({}));
+    let plain = fixture.assume(&upstream, &ci).await.unwrap();
+    assert!(claims_of(plain.token.expose()).get("cap").is_none());
+    assert!(fixture.sees(plain.token.expose(), &groups[49]).await);
     for narrow in [json!({ "scopes": groups }), json!({ "cap": ["groups.list"] })] {
         let mut request = json!({ "aud": [API], "identity": ci });
         request.as_object_mut().unwrap().extend(narrow.as_object().unwrap().clone());
-        let done = setting.exchange(&upstream, request).await;
-        // One capability of one group takes fewer bytes than all of a viewer's.
+        let done = fixture.exchange(&upstream, request).await;
+        // The narrowed claim would still be too long: 50 groups exceed it even with one capability each.
         let error = done.unwrap_err();
         assert_eq!((error.code(), error.violations()[0].field.as_str()), (Code::InvalidArgument, "scopes"));
     }
     let few = json!({ "aud": [API], "identity": ci, "scopes": [groups[0], groups[1]] });
-    let few = setting.exchange(&upstream, few).await.unwrap();
-    assert!(setting.sees(few.token.expose(), &groups[0]).await && !setting.sees(few.token.expose(), &groups[2]).await);
+    let few = fixture.exchange(&upstream, few).await.unwrap();
+    assert!(fixture.sees(few.token.expose(), &groups[0]).await && !fixture.sees(few.token.expose(), &groups[2]).await);
 }
 
 #[tokio::test]
-async fn a_narrowed_token_says_so_and_does_not_end_a_person() {
-    let setting = Setting::new().await;
-    let upstream = setting.upstream(json!({"email": "alice@example.com", "email_verified": true}));
-    let person = setting.sts.register(&upstream, &Default::default()).await.unwrap().identity;
-    setting.bind(&person, VIEWER, &setting.org).await;
+async fn a_narrowed_token_reports_its_capabilities_and_cannot_delete_the_person() {
+    let fixture = Fixture::new().await;
+    let upstream = fixture.upstream(json!({"email": "alice@example.com", "email_verified": true}));
+    let person = fixture.sts.register(&upstream, &Default::default()).await.unwrap().identity;
+    fixture.bind(&person, VIEWER, &fixture.org).await;
     let request = json!({ "aud": [API], "cap": ["groups.list"] });
-    let narrowed = setting.exchange(&upstream, request).await.unwrap().token;
-    let who = setting.sts.who_am_i(narrowed.expose()).await.unwrap();
+    let narrowed = fixture.exchange(&upstream, request).await.unwrap().token;
+    let who = fixture.sts.who_am_i(narrowed.expose()).await.unwrap();
     assert_eq!(who.capabilities.len(), 1);
     assert_eq!((who.capabilities[0].role.as_str(), &who.capabilities[0].capabilities[..]), ("", &["groups.list"][..]));
-    let plain = setting.exchange(&upstream, json!({ "aud": [API] })).await.unwrap().token;
-    let who = setting.sts.who_am_i(plain.expose()).await.unwrap();
-    assert_eq!((&*who.capabilities[0].group, who.capabilities[0].role.as_str()), (&*setting.org, "viewer"));
+    let plain = fixture.exchange(&upstream, json!({ "aud": [API] })).await.unwrap().token;
+    let who = fixture.sts.who_am_i(plain.expose()).await.unwrap();
+    assert_eq!((&*who.capabilities[0].group, who.capabilities[0].role.as_str()), (&*fixture.org, "viewer"));
     assert_eq!(who.email, "alice@example.com");
-    assert_eq!(code(setting.sts.unregister(narrowed.expose(), &person).await), Code::PermissionDenied);
-    let caller = setting.verifier.authenticate(narrowed.expose()).await.unwrap();
-    assert!(setting.platform.get::<Group>(&caller, &setting.org).await.is_ok());
+    assert_eq!(code_of(fixture.sts.unregister(narrowed.expose(), &person).await), Code::PermissionDenied);
+    let caller = fixture.verifier.authenticate(narrowed.expose()).await.unwrap();
+    assert!(fixture.platform.get::<Group>(&caller, &fixture.org).await.is_ok());
 }

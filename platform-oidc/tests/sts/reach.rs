@@ -1,4 +1,4 @@
-//! Where a token can and cannot make this server look.
+//! Which URLs a token can make this server fetch.
 
 use std::{
     sync::{
@@ -14,12 +14,12 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::{
-    common::{TRUSTED, encode, key, token as by_hand},
-    setting::{Setting, code},
+    common::{TRUSTED, encode, key, raw_token},
+    fixture::{Fixture, code_of},
 };
 
-/// Counts who connects to a port of this machine.
-async fn trap() -> (u16, Arc<AtomicUsize>) {
+/// Listens on a local port; returns the port and a counter of its connections.
+async fn counting_listener() -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (port, count) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
     let counted = count.clone();
@@ -32,10 +32,10 @@ async fn trap() -> (u16, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn trap_t13_an_issuer_that_a_tenant_names_is_not_looked_for_on_this_machine_or_beside_it() {
-    let (port, connected) = trap().await;
+async fn trap_t13_issuers_of_tenants_are_not_fetched_from_local_or_private_addresses() {
+    let (port, connected) = counting_listener().await;
     let fetch: Arc<dyn Fetch> = Arc::new(HttpFetch::public_only().unwrap().with_timeout(Duration::from_secs(5)));
-    let setting = Setting::with(Some(fetch.clone())).await;
+    let fixture = Fixture::with(Some(fetch.clone())).await;
     let hosts = [
         "127.0.0.1",
         "127.1",
@@ -70,12 +70,12 @@ async fn trap_t13_an_issuer_that_a_tenant_names_is_not_looked_for_on_this_machin
         }
         let issuer = format!("http://{host}:{port}");
         let named =
-            setting.identity(&setting.org, json!({ "claimMatch": { "issuer": issuer, "subject": "alice" } })).await;
-        let refused = setting.assume(&setting.upstream(json!({ "iss": issuer })), &named).await;
-        assert!(matches!(code(refused), Code::Unavailable | Code::Unauthenticated), "{issuer}");
+            fixture.identity(&fixture.org, json!({ "claimMatch": { "issuer": issuer, "subject": "alice" } })).await;
+        let rejected = fixture.assume(&fixture.upstream(json!({ "iss": issuer })), &named).await;
+        assert!(matches!(code_of(rejected), Code::Unavailable | Code::Unauthenticated), "{issuer}");
     }
     assert_eq!(connected.load(Ordering::SeqCst), 0);
-    // The same place is reached by whom the operator lets.
+    // The same port is reachable where the operator allows it.
     let _ = HttpFetch::new()
         .unwrap()
         .with_timeout(Duration::from_millis(200))
@@ -85,15 +85,15 @@ async fn trap_t13_an_issuer_that_a_tenant_names_is_not_looked_for_on_this_machin
 }
 
 #[tokio::test]
-async fn a_token_sends_this_server_nowhere_but_to_the_issuer_that_the_identity_names() {
-    let setting = Setting::new().await;
+async fn a_token_triggers_fetches_only_from_the_issuer_that_the_identity_names() {
+    let fixture = Fixture::new().await;
     let tenant = "https://ci.example";
-    let named = setting.identity(&setting.org, json!({ "claimMatch": { "issuer": tenant, "subject": "alice" } })).await;
+    let named = fixture.identity(&fixture.org, json!({ "claimMatch": { "issuer": tenant, "subject": "alice" } })).await;
     let keys = json!({ "staticKeys": {
         "issuer": tenant, "subject": "alice",
         "issuerKeys": platform_oidc::jwks::KeySet::new([key(Algorithm::Es256).verifying().clone()]).unwrap().to_json(),
     }});
-    let fixed = setting.identity(&setting.org, keys).await;
+    let fixed = fixture.identity(&fixture.org, keys).await;
     for claims in [
         json!({"iss": "https://evil.example"}),
         json!({"iss": tenant, "sub": "mallory"}),
@@ -102,44 +102,47 @@ async fn a_token_sends_this_server_nowhere_but_to_the_issuer_that_the_identity_n
         json!({"iss": format!("{tenant}@evil.example")}),
     ] {
         for identity in [&named, &fixed] {
-            assert_eq!(code(setting.assume(&setting.upstream(claims.clone()), identity).await), Code::Unauthenticated);
+            assert_eq!(
+                code_of(fixture.assume(&fixture.upstream(claims.clone()), identity).await),
+                Code::Unauthenticated
+            );
         }
     }
     assert_eq!(
-        setting.assume(&setting.upstream(json!({ "iss": tenant })), &fixed).await.unwrap_err().code(),
+        fixture.assume(&fixture.upstream(json!({ "iss": tenant })), &fixed).await.unwrap_err().code(),
         Code::Unauthenticated
     );
-    assert_eq!(setting.stub.asked(), Vec::<String>::new());
-    // What the header names is never looked at.
+    assert_eq!(fixture.stub.requested(), Vec::<String>::new());
+    // Keys and URLs in the header are ignored.
     let header = json!({
         "alg": "ES256", "kid": "x", "typ": "JWT", "jku": "https://evil.example/jku", "x5u": "https://evil.example/x5u",
         "jwk": key(Algorithm::Es256).verifying().to_jwk(),
     });
     let claims = json!({"iss": tenant, "sub": "alice", "aud": crate::common::API, "exp": crate::common::NOW + 60});
-    let pointing = by_hand(&header.to_string(), &claims.to_string(), &[0; 64]);
-    assert_eq!(code(setting.assume(&pointing, &named).await), Code::Unavailable);
-    assert_eq!(setting.stub.asked(), [format!("{tenant}/.well-known/openid-configuration")]);
-    // However many tokens come, the issuer is asked once an interval.
+    let forged = raw_token(&header.to_string(), &claims.to_string(), &[0; 64]);
+    assert_eq!(code_of(fixture.assume(&forged, &named).await), Code::Unavailable);
+    assert_eq!(fixture.stub.requested(), [format!("{tenant}/.well-known/openid-configuration")]);
+    // However many tokens arrive, the issuer is asked once per interval.
     for number in 0..50 {
         let header = json!({"alg": "ES256", "kid": number.to_string()});
-        let pointing = by_hand(&header.to_string(), &claims.to_string(), &[0; 64]);
-        assert_eq!(code(setting.assume(&pointing, &named).await), Code::Unavailable);
+        let forged = raw_token(&header.to_string(), &claims.to_string(), &[0; 64]);
+        assert_eq!(code_of(fixture.assume(&forged, &named).await), Code::Unavailable);
     }
-    assert_eq!(setting.stub.asked().len(), 1);
+    assert_eq!(fixture.stub.requested().len(), 1);
     assert_eq!(encode("a"), "YQ");
-    assert!(!setting.stub.asked().iter().any(|url| url.starts_with(TRUSTED)));
+    assert!(!fixture.stub.requested().iter().any(|url| url.starts_with(TRUSTED)));
 }
 
 #[tokio::test]
-async fn an_issuer_that_a_tenant_names_is_asked_for_its_keys_and_is_trusted_by_nobody_else() {
-    let setting = Setting::new().await;
+async fn an_issuer_of_a_tenant_is_not_trusted_for_anything_else() {
+    let fixture = Fixture::new().await;
     let (tenant, keys) = ("https://ci.example", key(Algorithm::Rs256));
-    setting.publish(tenant, &[keys.verifying()]);
-    let named = setting.identity(&setting.org, json!({ "claimMatch": { "issuer": tenant, "subject": "alice" } })).await;
-    let token = crate::setting::token(&keys, json!({ "iss": tenant }));
-    setting.assume(&token, &named).await.unwrap();
-    setting.assume(&token, &named).await.unwrap();
-    assert_eq!(setting.stub.asked().len(), 2, "its two documents, once");
-    assert!(setting.verifier.verify(&token).await.is_err());
-    assert_eq!(code(setting.exchange(&token, json!({ "aud": ["a"] })).await), Code::Unauthenticated);
+    fixture.publish(tenant, &[keys.verifying()]);
+    let named = fixture.identity(&fixture.org, json!({ "claimMatch": { "issuer": tenant, "subject": "alice" } })).await;
+    let token = crate::fixture::token(&keys, json!({ "iss": tenant }));
+    fixture.assume(&token, &named).await.unwrap();
+    fixture.assume(&token, &named).await.unwrap();
+    assert_eq!(fixture.stub.requested().len(), 2, "its two documents, once");
+    assert!(fixture.verifier.verify(&token).await.is_err());
+    assert_eq!(code_of(fixture.exchange(&token, json!({ "aud": ["a"] })).await), Code::Unauthenticated);
 }

@@ -1,4 +1,4 @@
-//! A platform over the memory store, issuers on no network, and short ways to say what these tests say often.
+//! A platform on the memory store, issuers without a network, and helpers for the tests of the token service.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use platform_oidc::{
 use serde_json::{Map, Value, json};
 
 use crate::common::{
-    API, Stub, TRUSTED, TestClock, TestEntropy, claims, clock, entropy, key, own_issuer, trusted, verifier,
+    API, StubFetch, TRUSTED, TestClock, TestEntropy, claims, clock, entropy, key, own_issuer, trusted, verifier,
 };
 
 #[derive(Debug)]
@@ -46,10 +46,10 @@ impl Entropy for SharedEntropy {
 
 pub const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
-/// The operator and their organisation, one issuer that the operator trusts, and a token service.
-pub struct Setting {
+/// An operator with an organization, one trusted issuer, and a token service.
+pub struct Fixture {
     pub clock: Arc<TestClock>,
-    pub stub: Arc<Stub>,
+    pub stub: Arc<StubFetch>,
     pub store: Arc<MemoryStore>,
     pub platform: Arc<Platform>,
     pub verifier: Arc<Verifier>,
@@ -61,25 +61,26 @@ pub struct Setting {
     pub key: SigningKey,
 }
 
-impl Setting {
+impl Fixture {
     pub async fn new() -> Self {
         Self::with(None).await
     }
 
-    /// As [`Setting::new`], with another way to reach the issuers that tenants name.
+    /// As [`Fixture::new`], with another way to fetch the documents of issuers that tenants configure.
     pub async fn with(fetch: Option<Arc<dyn Fetch>>) -> Self {
         Self::build(fetch, Algorithm::Rs256).await
     }
 
-    /// As [`Setting::with`], with a server that signs by this algorithm.
+    /// As [`Fixture::with`], with another algorithm for the server's own tokens.
     pub async fn build(fetch: Option<Arc<dyn Fetch>>, algorithm: Algorithm) -> Self {
-        let (clock, stub, store) = (clock(), Stub::new(), Arc::new(MemoryStore::new()));
-        let dice = entropy();
-        let operator = Uid::new_root(&*dice);
+        let (clock, stub, store) = (clock(), StubFetch::new(), Arc::new(MemoryStore::new()));
+        let entropy = entropy();
+        let operator = Uid::new_root(&*entropy);
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
-        let platform = platform_core::builder(store.clone(), SharedClock(clock.clone()), SharedEntropy(dice.clone()));
+        let platform =
+            platform_core::builder(store.clone(), SharedClock(clock.clone()), SharedEntropy(entropy.clone()));
         let platform = Arc::new(platform.settings(settings).build());
-        let org = Uid::new_root(&*dice);
+        let org = Uid::new_root(&*entropy);
         let first =
             Bootstrap { organization: org.clone(), organization_name: "acme".to_owned(), operator: operator.clone() };
         Iam::of(&platform).bootstrap(&first).await.unwrap();
@@ -100,15 +101,15 @@ impl Setting {
         Self { clock, stub, store, platform, verifier, issuer, sts, operator: Caller::new(operator), org, key }
     }
 
-    /// Lets an issuer publish its keys.
+    /// Publishes the keys of an issuer.
     pub fn publish(&self, issuer: &str, keys: &[&VerifyingKey]) {
         let set = KeySet::new(keys.iter().copied().cloned()).unwrap();
         let document = json!({"issuer": issuer, "jwks_uri": format!("{issuer}/keys")}).to_string();
-        self.stub.answer(&format!("{issuer}/.well-known/openid-configuration"), Ok(document));
-        self.stub.answer(&format!("{issuer}/keys"), Ok(set.to_json()));
+        self.stub.respond(&format!("{issuer}/.well-known/openid-configuration"), Ok(document));
+        self.stub.respond(&format!("{issuer}/keys"), Ok(set.to_json()));
     }
 
-    /// A token of the trusted issuer, with changes.
+    /// Returns a token of the trusted issuer, with changes.
     pub fn upstream(&self, changes: Value) -> String {
         token(&self.key, changes)
     }
@@ -118,7 +119,7 @@ impl Setting {
         self.platform.create(&self.operator, parent, &group).await.unwrap().uid
     }
 
-    /// Creates an identity of this relationship.
+    /// Creates an identity with this relationship.
     pub async fn identity(&self, group: &str, relationship: Value) -> Uid {
         let mut body = json!({ "name": "ci" });
         body.as_object_mut().unwrap().extend(relationship.as_object().unwrap().clone());
@@ -126,7 +127,7 @@ impl Setting {
         self.platform.create(&self.operator, group, &identity).await.unwrap().uid
     }
 
-    /// Creates an identity that tokens of the trusted issuer for `alice` match, bound as viewer.
+    /// Creates an identity that matches tokens of the trusted issuer for `alice`, with a binding as viewer.
     pub async fn alice(&self) -> Uid {
         let alice = self.identity(&self.org, json!({ "claimMatch": { "issuer": TRUSTED, "subject": "alice" } })).await;
         self.bind(&alice, VIEWER, &self.org).await;
@@ -143,7 +144,7 @@ impl Setting {
         self.sts.exchange(token, &Exchange::read(object(request))?).await
     }
 
-    /// Exchanges a token for one of an identity, for the API.
+    /// Exchanges a token for a token of an identity, with the API as audience.
     pub async fn assume(&self, token: &str, identity: &str) -> Result<RawToken> {
         self.exchange(token, json!({ "aud": [API], "identity": identity })).await
     }
@@ -152,12 +153,12 @@ impl Setting {
         self.sts.refresh(token, &Refresh::read(object(request))?).await
     }
 
-    /// What a request with this token acts as.
+    /// Returns the caller that this token authenticates.
     pub async fn caller(&self, token: &str) -> Caller {
         self.verifier.authenticate(token).await.unwrap()
     }
 
-    /// Tells whether a token lets its bearer see a group.
+    /// Returns whether a token grants access to a group.
     pub async fn sees(&self, token: &str, group: &str) -> bool {
         let caller = self.caller(token).await;
         match self.platform.get::<Group>(&caller, group).await {
@@ -169,7 +170,7 @@ impl Setting {
         }
     }
 
-    /// Makes a person's record one of before there were registration ids.
+    /// Removes the registration id from a person's record, as in records of earlier releases.
     pub async fn forget_registration(&self, person: &Uid) {
         use platform_core::{kind::Resource, store::Key, write::Write};
         let key = Key::new(Identity::KIND.name, person.clone());
@@ -182,23 +183,23 @@ impl Setting {
         self.store.commit(write.into_commit()).await.unwrap();
     }
 
-    /// What is in the store, as text.
+    /// Returns the contents of the store as text.
     pub async fn stored(&self) -> String {
         use platform_core::store::{Key, Query, Scope};
-        let mut all = String::new();
+        let mut contents = String::new();
         for kind in self.platform.kinds() {
             let page = self.store.list(&Query::new(kind.name, Scope::All)).await.unwrap();
             let keys: Vec<_> = page.items.into_iter().map(|item| Key::new(kind.name, item.uid)).collect();
             for record in self.store.get(&keys, &[]).await.unwrap().records.into_iter().flatten() {
-                all.push_str(&String::from_utf8_lossy(&record.body));
-                all.push_str(&String::from_utf8_lossy(&record.private));
+                contents.push_str(&String::from_utf8_lossy(&record.body));
+                contents.push_str(&String::from_utf8_lossy(&record.private));
             }
         }
-        all
+        contents
     }
 }
 
-/// A token signed by this key.
+/// Returns a token signed with this key.
 pub fn token(key: &SigningKey, changes: Value) -> String {
     key.sign("JWT", &claims(changes)).unwrap()
 }
@@ -207,20 +208,20 @@ pub fn object(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-/// The claims of a token, unverified.
-pub fn said(token: &str) -> Value {
+/// Returns the claims of a token without verifying it.
+pub fn claims_of(token: &str) -> Value {
     let payload = token.split('.').nth(1).unwrap();
     serde_json::from_slice(&crate::common::decode(payload)).unwrap()
 }
 
-/// Code and message of a refusal.
+/// Returns the code and message of an error.
 #[track_caller]
-pub fn refusal<T: std::fmt::Debug>(done: Result<T>) -> (Code, String) {
-    let error: Error = done.unwrap_err();
+pub fn error_of<T: std::fmt::Debug>(result: Result<T>) -> (Code, String) {
+    let error: Error = result.unwrap_err();
     (error.code(), error.message().to_owned())
 }
 
 #[track_caller]
-pub fn code<T: std::fmt::Debug>(done: Result<T>) -> Code {
-    refusal(done).0
+pub fn code_of<T: std::fmt::Debug>(result: Result<T>) -> Code {
+    error_of(result).0
 }
