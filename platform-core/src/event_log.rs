@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    cx::Cx,
+    context::Context,
     entropy::Entropy,
     error::Result,
     event::{Event, EventLog, Subscribers},
@@ -41,7 +41,7 @@ impl EventLog for PendingEvents {
         Ok(Subscribers::new(Uid::opaque(organization), epoch, as_of, subscriptions))
     }
 
-    fn record(&self, cx: &Cx<'_>, write: &mut Write, event: &Event, subscriptions: &[Uid]) -> Result<()> {
+    fn record(&self, cx: &Context<'_>, write: &mut Write, event: &Event, subscriptions: &[Uid]) -> Result<()> {
         let (now, entropy) = (cx.now(), cx.platform().entropy());
         let mut event = event.clone();
         if let [first, _, ..] = subscriptions

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 pub use platform_engine::{
-    BoxFuture, access, aip, clock, cx, entropy, error, event, fields, json, kind, offload, pause, platform, request,
+    BoxFuture, access, aip, clock, context, entropy, error, event, fields, json, kind, offload, platform, request,
     scope, seal, store, timestamp, uid, verbs, write,
 };
 

@@ -53,15 +53,15 @@ pub struct Lease {
     revision: u64,
 }
 
-/// What a lease could be had for.
+/// The result of acquiring a lease.
 #[derive(Debug, Clone)]
-pub enum Settled<T> {
-    /// It is yours.
-    Held(T),
-    /// It is another's, until this time at the latest unless they prolong it.
-    Elsewhere(Timestamp),
-    /// There is no such subscription any more.
-    Gone,
+pub enum LeaseResult<T> {
+    /// The lease is acquired or renewed.
+    Acquired(T),
+    /// Another dispatcher holds it, at most until this time unless it renews it.
+    HeldByOther(Timestamp),
+    /// The subscription has been deleted.
+    SubscriptionDeleted,
 }
 
 /// What waits for a subscription.
@@ -133,7 +133,7 @@ impl Outbox<'_> {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn take(self, subscription: &Uid, holder: &str, millis: i64) -> Result<Settled<Lease>> {
+    pub async fn take(self, subscription: &Uid, holder: &str, millis: i64) -> Result<LeaseResult<Lease>> {
         let (key, status_key) = (
             Key::new(Subscription::KIND.name, subscription.clone()),
             Key::new(DeliveryStatus::KIND.name, subscription.clone()),
@@ -141,7 +141,7 @@ impl Outbox<'_> {
         let read = self.0.store().get(&[key.clone(), status_key.clone()], &[]).await?;
         let mut records = read.records.into_iter();
         let (Some(record), status) = (records.next().flatten(), records.next().flatten()) else {
-            return Ok(Settled::Gone);
+            return Ok(LeaseResult::SubscriptionDeleted);
         };
         let subscription = serde_json::from_slice(&record.body).map_err(Error::internal)?;
         let now = self.0.now();
@@ -157,7 +157,7 @@ impl Outbox<'_> {
         };
         let DeliveryStatus { holder: before, lease_expire_time, .. } = &status;
         if let Some(until) = lease_expire_time.filter(|until| *until > now && before != holder) {
-            return Ok(Settled::Elsewhere(until));
+            return Ok(LeaseResult::HeldByOther(until));
         }
         let mut lease = Lease { subscription, status, revision: 0 };
         lease.status.holder = holder.to_owned();
@@ -165,9 +165,9 @@ impl Outbox<'_> {
         write.require_or_retry(Require::Exists(key));
         write.require_or_retry(require);
         Ok(match self.put(write, &mut lease, millis).await? {
-            true => Settled::Held(lease),
+            true => LeaseResult::Acquired(lease),
             // Another was first.
-            false => Settled::Elsewhere(now),
+            false => LeaseResult::HeldByOther(now),
         })
     }
 
@@ -361,7 +361,7 @@ impl Outbox<'_> {
     /// ABORTED when it is being changed over and over, and those of the store.
     pub async fn resume(self, subscription: &Uid) -> Result<bool> {
         let key = Key::new(DeliveryStatus::KIND.name, subscription.clone());
-        for _ in 0..crate::cx::MAX_ATTEMPTS {
+        for _ in 0..crate::context::MAX_ATTEMPTS {
             let read = self.0.store().get(std::slice::from_ref(&key), &[]).await?;
             let Some(record) = read.records.into_iter().next().flatten() else { return Ok(false) };
             let mut status: DeliveryStatus = serde_json::from_slice(&record.body).map_err(Error::internal)?;

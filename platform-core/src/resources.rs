@@ -3,7 +3,7 @@
 use std::any::{Any, type_name};
 
 use crate::{
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     kind::Registered,
 };
@@ -58,6 +58,6 @@ pub const KINDS: &[Registered] = &[
 ///
 /// # Errors
 /// INTERNAL when it was given none: [`builder_of`](crate::builder_of) gives all of them.
-fn data_of<'c, T: Any>(cx: &'c Cx<'_>) -> Result<&'c T> {
+fn data_of<'c, T: Any>(cx: &'c Context<'_>) -> Result<&'c T> {
     cx.platform().data().ok_or_else(|| Error::internal(format!("the platform has no {}", type_name::<T>())))
 }

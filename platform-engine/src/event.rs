@@ -1,6 +1,6 @@
 //! Events: what a change tells, recorded in the same commit for whoever subscribed (`docs/api.md`, Events).
 //!
-//! A kind's table names the event of each method. [`Cx::record_event`](crate::cx::Cx::record_event) makes it and adds a record of it to
+//! A kind's table names the event of each method. [`Context::record_event`](crate::context::Context::record_event) makes it and adds a record of it to
 //! the commit for each subscription that wants it, so that there is no change without its event and no event without
 //! its change; what nobody wants is not even made. [`EventLog`] stores the records.
 

@@ -13,14 +13,14 @@ use crate::{
 mod bounds;
 mod checked;
 mod read;
-mod sound;
+mod validate;
 mod write;
 
 pub use checked::{Checked, Values};
 pub(crate) use read::read_with;
 pub use read::{Input, read};
 use read::{exclusive, require};
-use sound::sound;
+use validate::validate_object;
 pub(crate) use write::to_bytes;
 
 /// Removes from a body the fields that replies leave out: empty ones, as [`prune_empty`] does, and input-only ones.

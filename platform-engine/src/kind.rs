@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::{
     BoxFuture,
     access::Capability,
-    cx::Cx,
+    context::Context,
     error::Result,
     store::{self, KeyName, KeyValue, KindName},
 };
@@ -49,8 +49,8 @@ pub struct Kind {
     pub unique: &'static [Unique],
     /// Who may know of its resources that lie in no group.
     pub roots: Roots,
-    /// How its resources end when what they hang on is deleted.
-    pub when_parent_goes: WhenParentGoes,
+    /// The effect of deleting the parent.
+    pub on_parent_delete: OnParentDelete,
 }
 
 impl Kind {
@@ -143,13 +143,13 @@ pub enum Roots {
     Personal,
 }
 
-/// What becomes of a resource when what it hangs on is deleted.
+/// The effect on a resource of deleting its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenParentGoes {
-    /// It stands in the way: FAILED_PRECONDITION, RESOURCE_NOT_EMPTY.
-    Blocks,
-    /// It goes too, without an event of its own.
-    Goes,
+pub enum OnParentDelete {
+    /// The delete is rejected: FAILED_PRECONDITION, RESOURCE_NOT_EMPTY.
+    Restrict,
+    /// It is deleted too, without an event of its own.
+    Cascade,
 }
 
 /// The five standard methods (AIP-131 to AIP-135).
@@ -281,7 +281,7 @@ impl Method {
         self
     }
 
-    /// Needs no token and shows all.
+    /// Authorization no token and shows all.
     pub const fn open(mut self) -> Self {
         self.open = true;
         self
@@ -351,7 +351,7 @@ pub struct Action {
     /// The fields of its response.
     pub response: &'static [Field],
     /// Who may call it.
-    pub needs: Needs,
+    pub authorization: Authorization,
     /// The event that it records.
     pub event: Option<&'static str>,
     /// What it does. The request is in canonical form.
@@ -359,7 +359,7 @@ pub struct Action {
 }
 
 /// An action's function: a request to a response, both as JSON objects.
-pub type Run = for<'a> fn(&'a Cx<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Value>>;
+pub type Run = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Value>>;
 
 /// The HTTP methods that actions use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -372,17 +372,17 @@ pub enum Http {
 
 /// Who may call an action.
 #[derive(Debug, Clone, Copy)]
-pub enum Needs {
-    /// Anybody, without a token.
-    Nothing,
+pub enum Authorization {
+    /// Everyone, without a token.
+    Public,
     /// Any authenticated caller; the action itself decides the rest.
-    Caller,
-    /// Who holds all of these at or above the uid in this field of the request.
+    Authenticated,
+    /// Callers with all of these capabilities at or above the uid in this field of the request.
     At(&'static str, &'static [Capability]),
-    /// Who holds all of these anywhere; the action narrows its answer to where.
-    Somewhere(&'static [Capability]),
-    /// Any authenticated caller; the action narrows its answer to where they hold all of these, as lists do.
-    Narrowed(&'static [Capability]),
+    /// Callers with all of these capabilities at any group; the action filters its result by where.
+    Anywhere(&'static [Capability]),
+    /// Any authenticated caller; the action filters its result by where they hold all of these, as lists do.
+    FiltersResult(&'static [Capability]),
 }
 
 /// An index key that is computed of the body and not one field's value.

@@ -10,7 +10,7 @@ use std::{future::Future, pin::Pin};
 pub mod access;
 pub mod aip;
 pub mod clock;
-pub mod cx;
+pub mod context;
 pub mod entropy;
 pub mod error;
 pub mod event;
@@ -18,7 +18,6 @@ pub mod fields;
 pub mod json;
 pub mod kind;
 pub mod offload;
-pub mod pause;
 pub mod platform;
 pub mod request;
 #[cfg(test)]

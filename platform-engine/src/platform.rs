@@ -11,11 +11,11 @@ use crate::{
     access::{Authority, Caller, Grants},
     aip::page_token::PageKeys,
     clock::Clock,
-    cx::{Cx, MAX_ATTEMPTS},
+    context::{Context, MAX_ATTEMPTS},
     entropy::Entropy,
     error::{Error, Result},
     event::EventLog,
-    kind::{Action, Kind, Needs, Registered, Resource, Verb, sent, typed},
+    kind::{Action, Authorization, Kind, Registered, Resource, Verb, sent, typed},
     offload::Offload,
     request::ListRequest,
     seal::SealKeys,
@@ -149,7 +149,9 @@ impl Platform {
         request: &ListRequest,
     ) -> Result<ListReply> {
         let done = match registered.kind.method(Verb::List).is_some_and(|list| list.open) {
-            true => verbs::list::list(&Cx::new(self, &nobody(), Arc::new(Grants::none())), registered, request).await,
+            true => {
+                verbs::list::list(&Context::new(self, &nobody(), Arc::new(Grants::none())), registered, request).await
+            }
             false => self.with_caller(caller, |cx| Box::pin(verbs::list::list(cx, registered, request))).await,
         };
         done.map_err(|error| error.of_domain(registered.kind.domain.0))
@@ -239,8 +241,10 @@ impl Platform {
         action: &'static Action,
         request: &Map<String, Value>,
     ) -> Result<Answer> {
-        let done = match (caller, action.needs) {
-            (_, Needs::Nothing) => answer(&Cx::new(self, &nobody(), Arc::new(Grants::none())), action, request).await,
+        let done = match (caller, action.authorization) {
+            (_, Authorization::Public) => {
+                answer(&Context::new(self, &nobody(), Arc::new(Grants::none())), action, request).await
+            }
             (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
             (Some(caller), _) => self.with_caller(caller, |cx| Box::pin(answer(cx, action, request))).await,
         };
@@ -256,7 +260,7 @@ impl Platform {
     /// PERMISSION_DENIED, as the method would return; INVALID_ARGUMENT for a malformed uid.
     pub async fn admit(&self, caller: &Caller, registered: &Registered, verb: Verb, uid: &str) -> Result<()> {
         let kind = registered.kind;
-        let cx = Cx::new(self, caller, self.grants_of(caller).await?);
+        let cx = Context::new(self, caller, self.grants_of(caller).await?);
         if verbs::demand(&cx, registered, verb, uid).await.is_ok() {
             return Ok(());
         }
@@ -276,12 +280,12 @@ impl Platform {
         action: &'static Action,
         request: &Map<String, Value>,
     ) -> Result<()> {
-        if let Needs::At(field, _) = action.needs
+        if let Authorization::At(field, _) = action.authorization
             && verbs::action::sent(action, field, request).is_none()
         {
             return Ok(());
         }
-        let cx = Cx::new(self, caller, self.grants_of(caller).await?);
+        let cx = Context::new(self, caller, self.grants_of(caller).await?);
         if verbs::action::demand(&cx, action, request).is_ok() {
             return Ok(());
         }
@@ -350,8 +354,8 @@ impl Platform {
     ///
     /// # Errors
     /// Those of the operation. One that [is stale](Error::is_stale) may be retried.
-    pub async fn without_caller<T>(&self, operation: impl AsyncFnOnce(&Cx<'_>) -> Result<T>) -> Result<T> {
-        operation(&Cx::new(self, &nobody(), Arc::new(Grants::none()))).await
+    pub async fn without_caller<T>(&self, operation: impl AsyncFnOnce(&Context<'_>) -> Result<T>) -> Result<T> {
+        operation(&Context::new(self, &nobody(), Arc::new(Grants::none()))).await
     }
 
     /// Runs an operation with the caller's grants, and retries it while they or what it read have changed meanwhile.
@@ -361,10 +365,10 @@ impl Platform {
     pub async fn with_caller<'a, T>(
         &'a self,
         caller: &'a Caller,
-        operation: impl for<'c> Fn(&'c Cx<'a>) -> BoxFuture<'c, Result<T>>,
+        operation: impl for<'c> Fn(&'c Context<'a>) -> BoxFuture<'c, Result<T>>,
     ) -> Result<T> {
         for _ in 0..MAX_ATTEMPTS {
-            let cx = Cx::new(self, caller, self.grants_of(caller).await?);
+            let cx = Context::new(self, caller, self.grants_of(caller).await?);
             let done = operation(&cx).await;
             // What was answered without a look at the store may rest on grants that have changed since.
             let still = if cx.is_confirmed() { Ok(()) } else { cx.confirm().await };
@@ -458,7 +462,7 @@ pub enum Answer {
 }
 
 /// Runs an action, and takes what it left in its context rather than return it.
-async fn answer(cx: &Cx<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Answer> {
+async fn answer(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Answer> {
     let value = verbs::action::run(cx, action, request).await?;
     Ok(cx.take_rendered().map_or(Answer::Value(value), Answer::Rendered))
 }

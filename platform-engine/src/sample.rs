@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     access::cap,
-    kind::{By, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, WhenParentGoes},
+    kind::{By, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -41,7 +41,7 @@ impl Resource for Note {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     aip::field_mask::Mask,
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     fields::{self, Values},
     kind::{Kind, Registered, Verb},
@@ -47,7 +47,7 @@ impl Once {
     /// Reads a body, apart from other requests when that is costly, for the organization of a uid.
     async fn read(
         &self,
-        cx: &Cx<'_>,
+        cx: &Context<'_>,
         kind: &'static Kind,
         uid: &Uid,
         body: &Map<String, Value>,
@@ -74,7 +74,7 @@ fn uid_in(field: &'static str, text: &str) -> Result<Uid> {
 }
 
 /// Refuses a caller who may not use a standard method at this uid, which for a create is the parent's.
-pub(crate) async fn demand(cx: &Cx<'_>, registered: &Registered, verb: Verb, uid: &str) -> Result<()> {
+pub(crate) async fn demand(cx: &Context<'_>, registered: &Registered, verb: Verb, uid: &str) -> Result<()> {
     let kind = registered.kind;
     match verb {
         Verb::List => Ok(()),
@@ -84,7 +84,7 @@ pub(crate) async fn demand(cx: &Cx<'_>, registered: &Registered, verb: Verb, uid
 }
 
 /// Completes bodies that are not stored as they are returned; the others pass as they are.
-async fn rendered(cx: &Cx<'_>, registered: &Registered, stored: Vec<(u16, Bytes)>) -> Result<Vec<Bytes>> {
+async fn rendered(cx: &Context<'_>, registered: &Registered, stored: Vec<(u16, Bytes)>) -> Result<Vec<Bytes>> {
     if stored.iter().all(|(rendering, _)| *rendering == RENDERING) {
         return Ok(stored.into_iter().map(|(_, body)| body).collect());
     }
@@ -101,7 +101,12 @@ async fn rendered(cx: &Cx<'_>, registered: &Registered, stored: Vec<(u16, Bytes)
 }
 
 /// Completes one body.
-pub(crate) async fn rendered_one(cx: &Cx<'_>, registered: &Registered, body: &Value, computed: bool) -> Result<Bytes> {
+pub(crate) async fn rendered_one(
+    cx: &Context<'_>,
+    registered: &Registered,
+    body: &Value,
+    computed: bool,
+) -> Result<Bytes> {
     let body = encode(body)?;
     if !computed {
         return Ok(body);
@@ -119,7 +124,7 @@ pub fn encode(body: &Value) -> Result<Bytes> {
 }
 
 /// The methods that actions of a kind combine with others.
-impl Cx<'_> {
+impl Context<'_> {
     /// Checks and completes a create of a kind, without committing it: several can be committed as one.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     event::{Recorded, Subscribers},
     fields::{self, Checked, Keys},
@@ -71,7 +71,7 @@ impl Rival {
     }
 
     /// Refuses it, and names the resource that has the key if that has the same parent (`docs/api.md`, Errors).
-    async fn refused(self, cx: &Cx<'_>) -> Error {
+    async fn refused(self, cx: &Context<'_>) -> Error {
         let error = Error::already_exists(format!("There is already {}", self.unique.what));
         match self.other(cx).await {
             Some(uid) => error.of_resource(self.kind, uid.as_str()),
@@ -79,7 +79,7 @@ impl Rival {
         }
     }
 
-    async fn other(&self, cx: &Cx<'_>) -> Option<Uid> {
+    async fn other(&self, cx: &Context<'_>) -> Option<Uid> {
         let parent = self.uid.parent().filter(|_| !self.by.is_empty())?;
         let among = Query::new(self.kind.name, Scope::Children(parent));
         // When this read fails, the refusal does not name it.
@@ -269,7 +269,7 @@ pub(crate) struct Meaning {
 
 impl Meaning {
     /// Returns the error that a failed commit is to the caller; a stale one when it should be tried again.
-    pub(crate) async fn of(mut self, cx: &Cx<'_>, error: StoreError) -> Error {
+    pub(crate) async fn of(mut self, cx: &Context<'_>, error: StoreError) -> Error {
         match error {
             StoreError::Conflict(Conflict::Require(index)) => {
                 if let Some((_, organization)) = self.subscribers.iter().find(|(at, _)| *at == index) {

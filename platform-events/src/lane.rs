@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use platform_core::{
     error::Result,
     event::Event,
-    outbox::{Lease, Outbox, Outcome, Settled, Waiting},
+    outbox::{Lease, LeaseResult, Outbox, Outcome, Waiting},
     platform::Platform,
     resources::events::{DeadReason, Mode, PendingEvent},
     store::Position,
@@ -134,9 +134,11 @@ impl Shared {
         }
         let Options { name, lease, .. } = &self.options;
         Ok(match Outbox::of(&self.platform).take(subscription, name, millis(*lease)).await? {
-            Settled::Held(lease) => Ok(lease),
-            Settled::Elsewhere(until) => Err(Next::At(until.max(self.now()).plus_millis(millis(RETRY_DELAY) / 4))),
-            Settled::Gone => Err(Next::Idle),
+            LeaseResult::Acquired(lease) => Ok(lease),
+            LeaseResult::HeldByOther(until) => {
+                Err(Next::At(until.max(self.now()).plus_millis(millis(RETRY_DELAY) / 4)))
+            }
+            LeaseResult::SubscriptionDeleted => Err(Next::Idle),
         })
     }
 }

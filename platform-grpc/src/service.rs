@@ -21,7 +21,7 @@ use platform_core::{
     BoxFuture,
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
-    kind::{self, Needs},
+    kind::{self, Authorization},
     platform::{Answer, Platform},
     request::ListRequest,
     tokens::TokenService,
@@ -253,7 +253,7 @@ impl Inner {
                 }
                 return Ok(Principal::Credential(Some(token.to_owned())));
             }
-            Operation::Action(_, action) => matches!(action.needs, Needs::Nothing),
+            Operation::Action(_, action) => matches!(action.authorization, Authorization::Public),
             Operation::List(registered, _) => registered.kind.method(kind::Verb::List).is_some_and(|list| list.open),
             Operation::Get(_) | Operation::Create(..) | Operation::Update(..) | Operation::Delete(_) => false,
         };

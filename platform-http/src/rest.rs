@@ -15,7 +15,7 @@ use platform_core::{
     BoxFuture,
     access::{Authenticator, Caller},
     error::{Error, Result},
-    kind::{Action, Domain, Http, Kind, Needs, Registered, Verb},
+    kind::{Action, Authorization, Domain, Http, Kind, Registered, Verb},
     platform::{Answer, Platform},
     request::{ListRequest, from_query},
     tokens::TokenService,
@@ -39,7 +39,7 @@ use crate::{
 /// REST API of a platform, as one tower service. Clones share their state.
 ///
 /// It answers every path, so mount it as the fallback, with axum's `fallback_service`. A request is first routed, then
-/// authenticated, then read. Every failure, including a panic, is answered in the format of AIP-193. Needs a tokio
+/// authenticated, then read. Every failure, including a panic, is answered in the format of AIP-193. Authorization a tokio
 /// runtime for its timers.
 #[derive(Debug, Clone)]
 pub struct Rest(Arc<Inner>);
@@ -331,11 +331,12 @@ impl Inner {
         B: Body,
         B::Error: Into<BoxError>,
     {
-        let caller = match action.needs {
-            Needs::Nothing => origin.open().map(|()| None)?,
-            Needs::Caller | Needs::At(..) | Needs::Somewhere(_) | Needs::Narrowed(_) => {
-                Some(origin.authenticate(&*self.authenticator, token).await?)
-            }
+        let caller = match action.authorization {
+            Authorization::Public => origin.open().map(|()| None)?,
+            Authorization::Authenticated
+            | Authorization::At(..)
+            | Authorization::Anywhere(_)
+            | Authorization::FiltersResult(_) => Some(origin.authenticate(&*self.authenticator, token).await?),
         };
         let mut in_path = Map::new();
         for (name, raw) in variables {

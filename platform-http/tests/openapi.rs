@@ -14,7 +14,7 @@ use std::{env, fs, path::Path};
 
 use http::{Request, StatusCode};
 use platform_core::{
-    kind::{Domain, Field, Kind, Method, Parent, Resource, Roots, WhenParentGoes},
+    kind::{Domain, Field, Kind, Method, OnParentDelete, Parent, Resource, Roots},
     platform::Settings,
     store::memory::MemoryStore,
     uid::Uid,
@@ -242,7 +242,7 @@ impl Resource for Ticket {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {

@@ -2,7 +2,7 @@
 
 use platform_core::{
     access::cap,
-    kind::{Domain, Field, Kind, Method, Param, Parent, Resource, Roots, WhenParentGoes},
+    kind::{Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -66,7 +66,7 @@ impl Resource for Ticket {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Blocks,
+        on_parent_delete: OnParentDelete::Restrict,
     };
 
     fn example() -> Self {

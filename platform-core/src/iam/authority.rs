@@ -63,7 +63,7 @@ async fn resolve(store: &dyn Store, caller: &Caller, operator: bool) -> Result<G
     let home = uid.parent().as_ref().map(root);
     let mut organizations: BTreeSet<Uid> =
         home.into_iter().chain(session.map(|session| root(&session.provider))).collect();
-    for _ in 0..crate::cx::MAX_ATTEMPTS {
+    for _ in 0..crate::context::MAX_ATTEMPTS {
         let epochs: Arc<[Epoch]> =
             own.iter().cloned().chain(organizations.iter().map(|o| organization_epoch(o))).collect();
         let page = store.list(&Query { epochs: Arc::clone(&epochs), ..bindings_of(uid) }).await?;

@@ -8,7 +8,7 @@
 
 use crate::{
     access::{Caller, Capability, CapabilitySet},
-    cx::Cx,
+    context::Context,
     error::{Code, Error, Result},
     kind::Resource,
     resources::iam::{Role, role},
@@ -23,7 +23,7 @@ use crate::{
 ///
 /// # Errors
 /// INVALID_ARGUMENT for an internal capability, PERMISSION_DENIED otherwise.
-pub(crate) fn may_give(cx: &Cx<'_>, group: &str, given: CapabilitySet, field: &str) -> Result<()> {
+pub(crate) fn may_give(cx: &Context<'_>, group: &str, given: CapabilitySet, field: &str) -> Result<()> {
     if !given.intersection(internal()).is_empty() && !cx.is_operator() {
         return Err(Error::invalid_field(field, "must not have capabilities that are internal to the installation"));
     }
@@ -38,7 +38,7 @@ pub(crate) fn may_give(cx: &Cx<'_>, group: &str, given: CapabilitySet, field: &s
 /// # Errors
 /// INVALID_ARGUMENT on `field`, and as [`may_give`].
 pub(crate) async fn may_give_role(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     group: &Uid,
     role: &str,
     field: &'static str,
@@ -57,7 +57,7 @@ pub(crate) async fn may_give_role(
 ///
 /// # Errors
 /// PERMISSION_DENIED.
-pub(crate) async fn may_give_identity(cx: &Cx<'_>, identity: &Uid, write: &mut Write) -> Result<()> {
+pub(crate) async fn may_give_identity(cx: &Context<'_>, identity: &Uid, write: &mut Write) -> Result<()> {
     let platform = cx.platform();
     let grants = platform.read_grants(&Caller::new(identity.clone())).await;
     let grants = grants.map_err(|error| match error.code() {
@@ -75,7 +75,7 @@ pub(crate) async fn may_give_identity(cx: &Cx<'_>, identity: &Uid, write: &mut W
 
 /// Returns whether the caller holds all of these at a group. The operator has all internal capabilities to give, and
 /// nobody else has any.
-fn holds(cx: &Cx<'_>, group: &str, given: CapabilitySet) -> bool {
+fn holds(cx: &Context<'_>, group: &str, given: CapabilitySet) -> bool {
     let held = cx.held_at(group);
     let held = if cx.is_operator() { held.union(internal()) } else { held.difference(internal()) };
     held.is_superset(&given)

@@ -55,7 +55,7 @@ impl Iam<'_> {
         id: &str,
         change: impl Fn(DirectoryUser) -> Result<DirectoryUser>,
     ) -> Result<DirectoryUser> {
-        for _ in 0..crate::cx::MAX_ATTEMPTS {
+        for _ in 0..crate::context::MAX_ATTEMPTS {
             let (user, revision) = self.standing_user(provider, id).await?;
             let changed = change(user.clone())?;
             if changed == user {
@@ -76,7 +76,7 @@ impl Iam<'_> {
     /// NOT_FOUND, FAILED_PRECONDITION for the last owner of the organization, ABORTED when too many change one user at
     /// once, and those of the store.
     pub async fn delete_directory_user(&self, provider: &Uid, id: &str) -> Result<()> {
-        for _ in 0..crate::cx::MAX_ATTEMPTS {
+        for _ in 0..crate::context::MAX_ATTEMPTS {
             let expected = self.standing_user(provider, id).await?;
             match self.0.without_caller(async |cx| directory_user::delete(cx, provider, expected).await).await {
                 Err(error) if error.is_stale() => {}

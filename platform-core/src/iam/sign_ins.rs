@@ -57,7 +57,7 @@ impl Iam<'_> {
     /// # Errors
     /// Those of the store.
     pub async fn register(&self, person: &Person<'_>) -> Result<()> {
-        for _ in 0..crate::cx::MAX_ATTEMPTS {
+        for _ in 0..crate::context::MAX_ATTEMPTS {
             match self.register_once(person).await {
                 Err(error) if error.is_stale() => {}
                 done => return done,
@@ -181,7 +181,7 @@ impl Iam<'_> {
     /// UNAUTHENTICATED for an unknown person, ABORTED when too many begin for one person at once, and errors of the
     /// store.
     pub async fn begin_sign_in(&self, new: NewSignIn<'_>) -> Result<SignIn> {
-        for _ in 0..crate::cx::MAX_ATTEMPTS {
+        for _ in 0..crate::context::MAX_ATTEMPTS {
             match self.0.without_caller(async |cx| sign_in::begin(cx, new.clone()).await).await {
                 Err(error) if error.is_stale() => {}
                 done => return done,

@@ -11,7 +11,9 @@ pub use vulnerability_metadata::VulnerabilityMetadata;
 use std::collections::HashSet;
 
 use super::data_of;
-use crate::{access::topmost, cx::Cx, error::Result, platform::ResponseCache, scope::Scopes, store::Scope, uid::Uid};
+use crate::{
+    access::topmost, context::Context, error::Result, platform::ResponseCache, scope::Scopes, store::Scope, uid::Uid,
+};
 
 /// The groups whose advisories, at or below them, everyone may read as documents; none by default.
 #[derive(Debug, Default)]
@@ -28,7 +30,7 @@ impl PublicAdvisories {
 }
 
 /// Returns the groups whose advisories are public, as places.
-fn public_groups(cx: &Cx<'_>) -> Result<Scopes> {
+fn public_groups(cx: &Context<'_>) -> Result<Scopes> {
     let public = &data_of::<PublicAdvisories>(cx)?.groups;
     let topmost = topmost(public.iter(), |group| public.contains(group));
     Ok(Scopes::disjoint(topmost.iter().cloned().map(Scope::Subtree)))

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, WhenParentGoes};
+use crate::kind::{Action, Authorization, Domain, Field, Http, Kind, OnParentDelete, Parent, Resource, Roots};
 
 /// No resource: the service that answers a ping, without a token.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ impl Resource for Ping {
             path: "ping",
             request: &[],
             response: &[Field::string("response").about("`pong`.")],
-            needs: Needs::Nothing,
+            authorization: Authorization::Public,
             event: None,
             run: |_, _| Box::pin(async { Ok(json!({ "response": "pong" })) }),
         }],
@@ -31,7 +31,7 @@ impl Resource for Ping {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {

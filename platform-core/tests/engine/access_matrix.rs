@@ -3,7 +3,7 @@
 use platform_core::{
     access::Caller,
     error::Code,
-    kind::{Action, Kind, Needs, Verb},
+    kind::{Action, Authorization, Kind, Verb},
     resources::KINDS,
     uid::Uid,
 };
@@ -90,7 +90,10 @@ fn the_matrix_of_who_may_do_what_is_the_committed_one() {
         }
         for action in kind.actions {
             found.push_str(&cast.line(action.name, |place, actor| {
-                let at_a_place = matches!(action.needs, Needs::At(..) | Needs::Somewhere(_) | Needs::Narrowed(_));
+                let at_a_place = matches!(
+                    action.authorization,
+                    Authorization::At(..) | Authorization::Anywhere(_) | Authorization::FiltersResult(_)
+                );
                 (at_a_place || place.is_root()).then(|| attempt_action(&cast.world, kind, action, place, actor))
             }));
         }
@@ -159,8 +162,8 @@ fn without_a_token_nothing_answers_but_what_is_open_to_all() {
     let world = World::new();
     for action in KINDS.iter().flat_map(|registered| registered.kind.actions) {
         let done = world.run(None, action.name, request(&world, action.name, &world.org));
-        match action.needs {
-            Needs::Nothing => drop(done.unwrap()),
+        match action.authorization {
+            Authorization::Public => drop(done.unwrap()),
             _ => assert_eq!(code(done), Code::Unauthenticated, "{}", action.name),
         }
     }

@@ -8,7 +8,7 @@ use platform_core::{
     BoxFuture,
     access::cap,
     error::{Code, Error, Result},
-    kind::{Domain, Field, Kind, Method, Parent, Resource, Roots, Type, Unique, WhenParentGoes},
+    kind::{Domain, Field, Kind, Method, OnParentDelete, Parent, Resource, Roots, Type, Unique},
     offload::{Offload, Work},
     store::KeyValue,
     timestamp::Timestamp,
@@ -75,7 +75,7 @@ impl Resource for Project {
             by: &[],
         }],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {

@@ -132,7 +132,7 @@ fn the_reference_of_capabilities_is_the_committed_one() {
                     shows what lies where the caller holds it, and is never refused.\n"
         .to_owned();
     for kind in reachable() {
-        writeln!(text, "\n## {}\n\n| Method | Path | Needs |\n|---|---|---|", kind.name).unwrap();
+        writeln!(text, "\n## {}\n\n| Method | Path | Authorization |\n|---|---|---|", kind.name).unwrap();
         for row in surface::rows(kind) {
             let method = row.rpc.rsplit('.').next().unwrap_or_default();
             let needs: Vec<_> = match row.needs.as_str() {

@@ -3,7 +3,7 @@
 use platform_core::{
     access::Caller,
     error::{Error, Result},
-    kind::{Needs, Verb},
+    kind::{Authorization, Verb},
     uid::Uid,
 };
 use serde_json::{Value, json};
@@ -243,8 +243,8 @@ fn told(world: &World, caller: &Caller, uid: &str) -> Vec<(String, String)> {
             }
         }
         for action in kind.actions {
-            let request = match action.needs {
-                Needs::At(field, _) => json!({ field: uid }),
+            let request = match action.authorization {
+                Authorization::At(field, _) => json!({ field: uid }),
                 _ if action.name == "RequestGroupAccess" => json!({ "groupUid": uid }),
                 _ => continue,
             };

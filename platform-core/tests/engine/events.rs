@@ -3,7 +3,7 @@
 use platform_core::{
     access::Caller,
     error::Code,
-    outbox::{Failure, Lease, Outbox, Outcome, Settled},
+    outbox::{Failure, Lease, LeaseResult, Outbox, Outcome},
     resources::events::{DeadReason, PendingEvent},
     uid::Uid,
 };
@@ -39,7 +39,7 @@ pub(crate) fn told(world: &World, subscription: &Uid) -> Vec<(String, String)> {
 #[track_caller]
 pub(crate) fn lease(world: &World, subscription: &Uid, holder: &str) -> Lease {
     match block_on(Outbox::of(&world.platform).take(subscription, holder, LEASE)).unwrap() {
-        Settled::Held(lease) => lease,
+        LeaseResult::Acquired(lease) => lease,
         other => panic!("a lease, not {other:?}"),
     }
 }

@@ -4,7 +4,7 @@
 use platform_core::{
     access::{Caller, CapabilitySet, Narrowing},
     error::{Code, Detail},
-    kind::{Parent, Verb, WhenParentGoes},
+    kind::{OnParentDelete, Parent, Verb},
     resources::KINDS,
     resources::iam::GroupSettings,
     uid::Uid,
@@ -215,7 +215,7 @@ fn what_is_created_has_a_uid_that_can_be_asked_for_however_deep_it_lies() {
 #[test]
 fn each_kind_that_blocks_stands_in_the_way_of_the_groups_delete_until_it_is_gone() {
     let blocking = KINDS.iter().map(|registered| registered.kind).filter(|kind| {
-        matches!(kind.parent, Parent::Group | Parent::GroupOrNone) && kind.when_parent_goes == WhenParentGoes::Blocks
+        matches!(kind.parent, Parent::Group | Parent::GroupOrNone) && kind.on_parent_delete == OnParentDelete::Restrict
             // What is imported is a test of its own.
             && kind.method(Verb::Create).is_some()
     });

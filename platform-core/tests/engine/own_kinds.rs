@@ -3,7 +3,7 @@
 use platform_core::{
     access::cap,
     error::Code,
-    kind::{Domain, Field, Kind, Method, Parent, Resource, Roots, WhenParentGoes},
+    kind::{Domain, Field, Kind, Method, OnParentDelete, Parent, Resource, Roots},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -21,7 +21,7 @@ const METHODS: &[Method] = &[
     Method::delete(&[cap("repo.delete")]),
 ];
 
-const fn kind(name: &'static str, plural: &'static str, parent: Parent, when_parent_goes: WhenParentGoes) -> Kind {
+const fn kind(name: &'static str, plural: &'static str, parent: Parent, on_parent_delete: OnParentDelete) -> Kind {
     Kind {
         name,
         plural,
@@ -34,7 +34,7 @@ const fn kind(name: &'static str, plural: &'static str, parent: Parent, when_par
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes,
+        on_parent_delete,
     }
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Shelf {
 }
 
 impl Resource for Shelf {
-    const KIND: &'static Kind = &kind("Shelf", "shelves", Parent::Group, WhenParentGoes::Goes);
+    const KIND: &'static Kind = &kind("Shelf", "shelves", Parent::Group, OnParentDelete::Cascade);
 
     fn example() -> Self {
         Self::default()
@@ -67,7 +67,7 @@ pub(crate) struct Book {
 }
 
 impl Resource for Book {
-    const KIND: &'static Kind = &kind("Book", "books", Parent::Of("Shelf"), WhenParentGoes::Goes);
+    const KIND: &'static Kind = &kind("Book", "books", Parent::Of("Shelf"), OnParentDelete::Cascade);
 
     fn example() -> Self {
         Self::default()
@@ -85,7 +85,7 @@ pub(crate) struct Loan {
 }
 
 impl Resource for Loan {
-    const KIND: &'static Kind = &kind("Loan", "loans", Parent::Of("Book"), WhenParentGoes::Blocks);
+    const KIND: &'static Kind = &kind("Loan", "loans", Parent::Of("Book"), OnParentDelete::Restrict);
 
     fn example() -> Self {
         Self::default()
@@ -103,7 +103,7 @@ pub(crate) struct Cover {
 }
 
 impl Resource for Cover {
-    const KIND: &'static Kind = &kind("Cover", "covers", Parent::Sole("Book"), WhenParentGoes::Goes);
+    const KIND: &'static Kind = &kind("Cover", "covers", Parent::Sole("Book"), OnParentDelete::Cascade);
 
     fn example() -> Self {
         Self::default()

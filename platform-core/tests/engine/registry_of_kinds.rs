@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use platform_core::{
-    kind::{Access, By, Field, Kind, Needs, Parent, Type, Verb},
+    kind::{Access, Authorization, By, Field, Kind, Parent, Type, Verb},
     request::LIST_FIELDS,
     resources::KINDS,
 };
@@ -132,7 +132,7 @@ fn every_method_needs_a_capability_and_none_an_internal_one() {
             assert!(method.capabilities.iter().all(|capability| !capability.is_internal()), "{}", kind.name);
         }
         for action in kind.actions {
-            if let Needs::At(field, _) = action.needs {
+            if let Authorization::At(field, _) = action.authorization {
                 assert!(action.request.iter().any(|known| known.name == field), "{}", action.name);
             }
         }
@@ -150,7 +150,7 @@ fn a_parent_is_a_kind_and_a_child_without_a_delete_goes_with_it() {
             assert_eq!(own, 0, "{} is always there", kind.name);
         }
         if kind.method(Verb::Delete).is_none() && kind.parent.kind().is_some() {
-            let goes = kind.when_parent_goes == platform_core::kind::WhenParentGoes::Goes;
+            let goes = kind.on_parent_delete == platform_core::kind::OnParentDelete::Cascade;
             // Imported data is removed by those who import it.
             assert!(goes || kind.name == "Advisory", "nobody could ever delete the parent of a {}", kind.name);
         }

@@ -4,9 +4,9 @@
 use platform_core::{
     BoxFuture,
     access::cap,
-    cx::Cx,
+    context::Context,
     error::Result,
-    kind::{By, Change, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, WhenParentGoes},
+    kind::{By, Change, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type, Unique},
     store::KeyValue,
     timestamp::Timestamp,
     uid::Uid,
@@ -75,7 +75,7 @@ impl Resource for Sample {
             by: &[],
         }],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Blocks,
+        on_parent_delete: OnParentDelete::Restrict,
     };
 
     fn example() -> Self {
@@ -95,7 +95,7 @@ impl Resource for Sample {
         }
     }
 
-    fn prepare<'a>(_: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(_: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             if let Some(sample) = change.new.as_mut().filter(|sample| !sample.secret.is_empty()) {
                 sample.secret_length = i32::try_from(sample.secret.len()).unwrap();

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use platform_core::{
-    kind::{Http, Kind, Method, Needs, Parent, Verb},
+    kind::{Authorization, Http, Kind, Method, Parent, Verb},
     resources::KINDS,
 };
 
@@ -49,12 +49,12 @@ pub(crate) fn rows(kind: &Kind) -> Vec<Row> {
             kind.domain.0,
             action.path
         ),
-        needs: match action.needs {
-            Needs::Nothing => "nothing".to_owned(),
-            Needs::Caller => "a token".to_owned(),
-            Needs::At(_, capabilities) | Needs::Somewhere(capabilities) | Needs::Narrowed(capabilities) => {
-                names(capabilities)
-            }
+        needs: match action.authorization {
+            Authorization::Public => "nothing".to_owned(),
+            Authorization::Authenticated => "a token".to_owned(),
+            Authorization::At(_, capabilities)
+            | Authorization::Anywhere(capabilities)
+            | Authorization::FiltersResult(capabilities) => names(capabilities),
         },
         event: action.event.unwrap_or_default(),
     });

@@ -1,7 +1,7 @@
 //! Recording: from a change to its event, for the subscriptions and streams that want it.
 
 use super::{Audience, Draft, Event};
-use crate::{cx::Cx, error::Result, kind::Verb, uid::Uid, write::Write};
+use crate::{context::Context, error::Result, kind::Verb, uid::Uid, write::Write};
 
 /// An event that a write records, and the subscriptions that it is recorded for.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct Recorded {
 /// Adds the event of a change to its write, for the subscriptions that want it. `about` is a uid of the organization that
 /// the change is in.
 pub(crate) async fn record(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     write: &mut Write,
     about: &Uid,
     draft: impl FnOnce() -> Result<Draft>,

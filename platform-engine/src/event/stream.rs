@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{self, Poll},
 };
 
 use futures_channel::mpsc::{Receiver, Sender, channel};
@@ -60,7 +60,7 @@ impl EventStream {
 impl Stream for EventStream {
     type Item = Heard;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Heard>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Heard>> {
         match Pin::new(&mut self.receiver).poll_next(cx) {
             Poll::Ready(Some((sequence, event))) => {
                 self.bytes.fetch_sub(event.weight(), Ordering::SeqCst);

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::Event;
 use crate::{
-    cx::Cx,
+    context::Context,
     error::Result,
     store::{Epoch, Require, Store},
     uid::{self, Uid},
@@ -29,7 +29,7 @@ pub trait EventLog: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// INTERNAL when the event cannot be written as JSON.
-    fn record(&self, cx: &Cx<'_>, write: &mut Write, event: &Event, subscriptions: &[Uid]) -> Result<()>;
+    fn record(&self, cx: &Context<'_>, write: &mut Write, event: &Event, subscriptions: &[Uid]) -> Result<()>;
 }
 
 /// The approximate overhead of an allocation, in bytes.

@@ -78,7 +78,7 @@ impl Checked {
     pub(crate) fn imported<R: Resource>(resource: &R, mut violations: Violations) -> Result<Self> {
         let mut body = serde_json::to_value(resource).map_err(Error::internal)?;
         if let Value::Object(object) = &body {
-            super::sound(R::KIND.fields, object, "", &mut violations);
+            super::validate_object(R::KIND.fields, object, "", &mut violations);
         }
         super::prune_empty(R::KIND.fields, &mut body);
         violations.none_or(Self(body))

@@ -10,7 +10,7 @@ use super::{Kind, Verb};
 use crate::{
     BoxFuture,
     access::Capability,
-    cx::Cx,
+    context::Context,
     error::{Error, Result, Violations},
     event::Draft,
     fields::{self, Checked},
@@ -38,7 +38,7 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
     ///
     /// It runs again, from the start, when what it read has changed before the commit; so it has no effect but on
     /// the change.
-    fn prepare<'a>(_cx: &'a Cx<'a>, _change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(_cx: &'a Context<'a>, _change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -49,7 +49,7 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
     /// # Errors
     /// PERMISSION_DENIED where the caller does not hold what is `needed`, INVALID_ARGUMENT on `parent`.
     fn parent_for_create<'a>(
-        cx: &'a Cx<'a>,
+        cx: &'a Context<'a>,
         parent: &'a str,
         needed: &'static [Capability],
     ) -> BoxFuture<'a, Result<Option<Uid>>> {
@@ -69,7 +69,7 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
     }
 
     /// Fills in what is not stored with these resources but looked up when they are read; a page at once.
-    fn render<'a>(_cx: &'a Cx<'a>, _resources: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+    fn render<'a>(_cx: &'a Context<'a>, _resources: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -132,14 +132,15 @@ pub struct Registered {
 }
 
 /// Runs [`Resource::parent_for_create`].
-type ParentForCreate = for<'a> fn(&'a Cx<'a>, &'a str, &'static [Capability]) -> BoxFuture<'a, Result<Option<Uid>>>;
+type ParentForCreate =
+    for<'a> fn(&'a Context<'a>, &'a str, &'static [Capability]) -> BoxFuture<'a, Result<Option<Uid>>>;
 
 /// Runs [`Resource::validate`] and [`Resource::prepare`]. Takes the resource out of the change, as it is and as it will
 /// be, and returns the latter with whether it is computed; nothing for a delete.
-type Prepare = for<'a> fn(&'a Cx<'a>, &'a mut Change<Checked>) -> BoxFuture<'a, Result<Option<(Checked, bool)>>>;
+type Prepare = for<'a> fn(&'a Context<'a>, &'a mut Change<Checked>) -> BoxFuture<'a, Result<Option<(Checked, bool)>>>;
 
 /// Runs [`Resource::render`] over a page of stored bodies.
-type Render = for<'a> fn(&'a Cx<'a>, Vec<Bytes>) -> BoxFuture<'a, Result<Vec<Bytes>>>;
+type Render = for<'a> fn(&'a Context<'a>, Vec<Bytes>) -> BoxFuture<'a, Result<Vec<Bytes>>>;
 
 impl Registered {
     /// Erases a kind's type.
@@ -165,7 +166,7 @@ fn sent_example<R: Resource>() -> Value {
 }
 
 fn prepare<'a, R: Resource>(
-    cx: &'a Cx<'a>,
+    cx: &'a Context<'a>,
     change: &'a mut Change<Checked>,
 ) -> BoxFuture<'a, Result<Option<(Checked, bool)>>> {
     Box::pin(async move {
@@ -193,7 +194,7 @@ fn prepare<'a, R: Resource>(
     })
 }
 
-fn render<'a, R: Resource>(cx: &'a Cx<'a>, bodies: Vec<Bytes>) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+fn render<'a, R: Resource>(cx: &'a Context<'a>, bodies: Vec<Bytes>) -> BoxFuture<'a, Result<Vec<Bytes>>> {
     Box::pin(async move {
         let resources = bodies.iter().map(|body| serde_json::from_slice::<R>(body));
         let mut resources = resources.collect::<serde_json::Result<Vec<_>>>().map_err(Error::internal)?;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Platform;
 use crate::{
     access::Caller,
-    cx::Cx,
+    context::Context,
     error::{Code, Error, Result, Violations},
     fields::{Checked, Keys},
     kind::{Access, Field, Imported, Kind, Parent, Registered, epoch_of},
@@ -180,7 +180,7 @@ fn parent_of(kind: &Kind, parent: &str) -> Result<Uid> {
 }
 
 /// Refuses a caller who may not put resources of a kind below a parent.
-fn demand<R: Imported>(cx: &Cx<'_>, parent: &Uid) -> Result<()> {
+fn demand<R: Imported>(cx: &Context<'_>, parent: &Uid) -> Result<()> {
     match R::WRITE {
         _ if cx.is_operator() => Ok(()),
         [] => Err(Error::denied()),
@@ -211,7 +211,7 @@ fn checked<R: Imported>(mut resource: R, parent: &Uid) -> Result<Entry> {
 }
 
 /// Returns what deletes a resource, and what else its kind says goes with it.
-async fn removal<R: Imported>(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> Result<Write> {
+async fn removal<R: Imported>(cx: &Context<'_>, registered: &Registered, uid: Uid) -> Result<Write> {
     let goes_with = R::goes_with(&uid);
     let epoch = R::EPOCH.map(|name| epoch_of(name, &uid));
     let mut write = verbs::delete::prepared(cx, registered, uid).await?;
@@ -221,7 +221,7 @@ async fn removal<R: Imported>(cx: &Cx<'_>, registered: &Registered, uid: Uid) ->
 }
 
 /// Deletes some of what lies directly below a parent, and returns how many; `None` when nothing lies there.
-async fn remove_some<R: Imported>(cx: &Cx<'_>, registered: &Registered, parent: &Uid) -> Result<Option<u64>> {
+async fn remove_some<R: Imported>(cx: &Context<'_>, registered: &Registered, parent: &Uid) -> Result<Option<u64>> {
     demand::<R>(cx, parent)?;
     let scope = if parent.is_empty() { Scope::All } else { Scope::Children(parent.clone()) };
     let found = cx.page(Query { limit: BATCH, ..Query::new(R::KIND.name, scope) }).await?;
@@ -245,7 +245,7 @@ async fn remove_some<R: Imported>(cx: &Cx<'_>, registered: &Registered, parent: 
 }
 
 /// Compares resources with what stands, and writes what differs.
-async fn write<R: Imported>(cx: &Cx<'_>, parent: &Uid, batch: &[&Entry]) -> Result<PutReply> {
+async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) -> Result<PutReply> {
     demand::<R>(cx, parent)?;
     let kind = R::KIND;
     let keys: Vec<_> = batch.iter().map(|entry| Key::new(kind.name, entry.uid.clone())).collect();

@@ -4,19 +4,19 @@ use serde_json::{Map, Value};
 
 use super::uid_in;
 use crate::{
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     fields,
-    kind::{Action, Needs},
+    kind::{Action, Authorization},
 };
 
 /// Refuses a caller who may not run this action. Capabilities at a uid are checked for the uid in the request.
-pub(crate) fn demand(cx: &Cx<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<()> {
-    match action.needs {
-        Needs::Nothing | Needs::Caller | Needs::Narrowed(_) => Ok(()),
-        Needs::Somewhere(capabilities) if cx.nodes(capabilities).is_empty() => Err(Error::denied()),
-        Needs::Somewhere(_) => Ok(()),
-        Needs::At(field, capabilities) => {
+pub(crate) fn demand(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<()> {
+    match action.authorization {
+        Authorization::Public | Authorization::Authenticated | Authorization::FiltersResult(_) => Ok(()),
+        Authorization::Anywhere(capabilities) if cx.nodes(capabilities).is_empty() => Err(Error::denied()),
+        Authorization::Anywhere(_) => Ok(()),
+        Authorization::At(field, capabilities) => {
             let uid = uid_in(field, sent(action, field, request).and_then(Value::as_str).unwrap_or_default())?;
             cx.demand(&uid, capabilities)
         }
@@ -29,7 +29,7 @@ pub(crate) fn sent<'r>(action: &Action, field: &str, request: &'r Map<String, Va
     request.iter().find(|(key, _)| fields::is_named(key, known.name)).map(|(_, value)| value)
 }
 
-pub(crate) async fn run(cx: &Cx<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Value> {
+pub(crate) async fn run(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Value> {
     demand(cx, action, request)?;
     let mut input = fields::read(action.request, request.clone(), None);
     input.require(action.request);

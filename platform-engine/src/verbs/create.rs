@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::{Once, Sent, rendered_one, uid_in};
 use crate::{
     aip::field_mask::Mask,
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     fields::{self, Checked, Values},
     kind::{Change, Kind, Method, Parent, Registered, Verb},
@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub(crate) async fn create(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     registered: &Registered,
     parent: &str,
     body: &Map<String, Value>,
@@ -49,7 +49,7 @@ pub struct Prepared {
 
 /// Checks and completes a create; several prepared ones can be committed as one.
 pub(crate) async fn prepare(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     registered: &Registered,
     parent: &str,
     body: &Map<String, Value>,
@@ -120,7 +120,7 @@ pub(crate) async fn prepare(
 
 /// Refuses a caller who may not create here; returns the method and the parent, if there is one.
 pub(crate) async fn demand(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     registered: &Registered,
     parent: &str,
 ) -> Result<(&'static Method, Option<Uid>)> {
@@ -138,7 +138,7 @@ pub(crate) async fn demand(
     Ok((method, parent))
 }
 
-fn new_uid(cx: &Cx<'_>, kind: &Kind, parent: Option<&Uid>) -> Uid {
+fn new_uid(cx: &Context<'_>, kind: &Kind, parent: Option<&Uid>) -> Uid {
     let entropy = cx.platform().entropy();
     match parent {
         None => Uid::new_root(entropy),
@@ -155,7 +155,7 @@ fn already_there(kind: &Kind, uid: &Uid) -> Error {
 
 /// Returns the resource that a create would replace: the one of the same parent with the same value in the field.
 async fn standing(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     kind: &'static Kind,
     parent: &Uid,
     field: &'static str,

@@ -2,16 +2,16 @@
 
 use super::uid_in;
 use crate::{
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     fields::Checked,
-    kind::{Change, Kind, Registered, Verb, WhenParentGoes},
+    kind::{Change, Kind, OnParentDelete, Registered, Verb},
     store::{Delete, Key, Require},
     uid::Uid,
     write::Write,
 };
 
-pub(crate) async fn delete(cx: &Cx<'_>, registered: &Registered, uid: &str) -> Result<()> {
+pub(crate) async fn delete(cx: &Context<'_>, registered: &Registered, uid: &str) -> Result<()> {
     let kind = registered.kind;
     let uid = uid_in("uid", uid)?;
     cx.demand_method(kind, Verb::Delete, &uid)?;
@@ -19,12 +19,12 @@ pub(crate) async fn delete(cx: &Cx<'_>, registered: &Registered, uid: &str) -> R
 }
 
 /// Deletes a resource that the caller may delete, with what hangs on it.
-pub(crate) async fn carry_out(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> Result<()> {
+pub(crate) async fn carry_out(cx: &Context<'_>, registered: &Registered, uid: Uid) -> Result<()> {
     cx.commit(prepared(cx, registered, uid).await?).await.map(drop)
 }
 
 /// Returns what deletes a resource, with what hangs on it.
-pub(crate) async fn prepared(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> Result<Write> {
+pub(crate) async fn prepared(cx: &Context<'_>, registered: &Registered, uid: Uid) -> Result<Write> {
     let kind = registered.kind;
     let Some(record) = cx.record(kind, &uid).await? else {
         return Err(Error::not_found(kind, uid.as_str()));
@@ -53,7 +53,7 @@ pub(crate) async fn prepared(cx: &Cx<'_>, registered: &Registered, uid: Uid) -> 
 
 /// Takes with it what goes with a resource of this kind, and requires that nothing stands in the way of any of it: of
 /// what hangs on the resource, and on what goes with it, at every depth.
-fn what_hangs_on(cx: &Cx<'_>, kind: &Kind, uid: &Uid, write: &mut Write) {
+fn what_hangs_on(cx: &Context<'_>, kind: &Kind, uid: &Uid, write: &mut Write) {
     let mut below = Vec::new();
     // The kinds that go, and whether all the way down to them uids are the resource's own.
     let mut going = vec![(kind.name, true)];
@@ -62,8 +62,8 @@ fn what_hangs_on(cx: &Cx<'_>, kind: &Kind, uid: &Uid, write: &mut Write) {
         next += 1;
         for child in cx.platform().kinds().filter(|child| child.parent.kind() == Some(parent)) {
             let same_uid = same_uid && child.parent.shares_uid();
-            match (child.when_parent_goes, same_uid) {
-                (WhenParentGoes::Blocks, _) => {
+            match (child.on_parent_delete, same_uid) {
+                (OnParentDelete::Restrict, _) => {
                     let require = match same_uid {
                         true => Require::Absent(Key::new(child.name, uid.clone())),
                         false => Require::NoneBelow(uid.clone(), vec![child.name]),
@@ -72,11 +72,11 @@ fn what_hangs_on(cx: &Cx<'_>, kind: &Kind, uid: &Uid, write: &mut Write) {
                     let why = format!("cannot delete {kind} with child {children}");
                     write.require_or_fail(require, Error::blocked("RESOURCE_NOT_EMPTY", why));
                 }
-                (WhenParentGoes::Goes, true) => write.delete(Delete::Key(Key::new(child.name, uid.clone()))),
-                (WhenParentGoes::Goes, false) => below.push(child.name),
+                (OnParentDelete::Cascade, true) => write.delete(Delete::Key(Key::new(child.name, uid.clone()))),
+                (OnParentDelete::Cascade, false) => below.push(child.name),
             }
             let is_new = going.iter().all(|(name, _)| *name != child.name);
-            if child.when_parent_goes == WhenParentGoes::Goes && is_new {
+            if child.on_parent_delete == OnParentDelete::Cascade && is_new {
                 going.push((child.name, same_uid));
             }
         }

@@ -5,14 +5,14 @@ use serde_json::json;
 
 use super::{rendered, rendered_one, uid_in};
 use crate::{
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     kind::{Kind, Parent, Registered, Verb},
     store::{Key, Record},
     uid::Uid,
 };
 
-pub(crate) async fn get(cx: &Cx<'_>, registered: &Registered, uid: &str) -> Result<Bytes> {
+pub(crate) async fn get(cx: &Context<'_>, registered: &Registered, uid: &str) -> Result<Bytes> {
     let kind = registered.kind;
     let uid = uid_in("uid", uid)?;
     cx.demand_method(kind, Verb::Get, &uid)?;
@@ -27,7 +27,7 @@ pub(crate) async fn get(cx: &Cx<'_>, registered: &Registered, uid: &str) -> Resu
 }
 
 /// Reads the record of a resource that must be there: `None` only for a singleton that was never written.
-pub(super) async fn standing(cx: &Cx<'_>, kind: &'static Kind, uid: &Uid) -> Result<Option<Record>> {
+pub(super) async fn standing(cx: &Context<'_>, kind: &'static Kind, uid: &Uid) -> Result<Option<Record>> {
     let key = Key::new(kind.name, uid.clone());
     let (Parent::Singleton(..), Some(parent)) = (kind.parent, cx.platform().parent_kind(kind)?) else {
         let record = cx.records(&[key]).await?.into_iter().next().flatten();

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{RENDERING, encode, rendered};
 use crate::{
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     fields,
     kind::{Kind, Registered, Verb},
@@ -35,7 +35,7 @@ pub struct ListReply {
     pub skipped: u64,
 }
 
-pub(crate) async fn list(cx: &Cx<'_>, registered: &Registered, request: &ListRequest) -> Result<ListReply> {
+pub(crate) async fn list(cx: &Context<'_>, registered: &Registered, request: &ListRequest) -> Result<ListReply> {
     let kind = registered.kind;
     let Some(method) = kind.method(Verb::List) else { return Err(Error::denied()) };
     let asked = request.uidp.scopes();
@@ -57,7 +57,7 @@ pub(crate) async fn list(cx: &Cx<'_>, registered: &Registered, request: &ListReq
 
 /// Lists what lies in these places, whoever calls.
 pub(crate) async fn list_in(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     registered: &Registered,
     request: &ListRequest,
     scopes: Scopes,
@@ -99,7 +99,7 @@ pub(crate) async fn list_in(
 /// Returns resources as a list shows them, and the start of the next page if not all of them fit into this one: a
 /// completed resource may be much longer than the stored one.
 async fn completed(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     registered: &Registered,
     order: Order,
     stored: Vec<Item>,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{Once, Sent, get::standing, rendered_one, uid_in};
 use crate::{
     aip::field_mask::Mask,
-    cx::Cx,
+    context::Context,
     error::{Error, Result, Violations},
     fields::{self, Checked},
     kind::{Change, Kind, Registered, Verb},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 pub(crate) async fn update(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     registered: &Registered,
     uid: &str,
     body: &Map<String, Value>,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use platform_core::{
     access::Capability,
-    kind::{Access, Action, Field, Http, Kind, Method, Needs, Parent, Type, Verb},
+    kind::{Access, Action, Authorization, Field, Http, Kind, Method, Parent, Type, Verb},
     request::list_fields,
     resources::KINDS,
 };
@@ -99,10 +99,12 @@ fn methods_have_the_paths_capabilities_and_events_of_the_tables() {
 
 fn needs(action: &'static Action) -> (Vec<&'static str>, bool) {
     let ids = |held: &'static [Capability]| held.iter().map(|one| one.id()).collect();
-    match action.needs {
-        Needs::Nothing => (Vec::new(), true),
-        Needs::Caller => (Vec::new(), false),
-        Needs::At(_, held) | Needs::Somewhere(held) | Needs::Narrowed(held) => (ids(held), false),
+    match action.authorization {
+        Authorization::Public => (Vec::new(), true),
+        Authorization::Authenticated => (Vec::new(), false),
+        Authorization::At(_, held) | Authorization::Anywhere(held) | Authorization::FiltersResult(held) => {
+            (ids(held), false)
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use http::Method;
 use platform_core::{
     access::Capability,
-    kind::{Action, Http, Kind, Needs, Parent, Registered, Verb},
+    kind::{Action, Authorization, Http, Kind, Parent, Registered, Verb},
 };
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method,
             (standard(schemas, path, *verb, registered), open)
         }
         Endpoint::Action(kind, action, _) => {
-            (self::action(schemas, path, kind, action), matches!(action.needs, Needs::Nothing))
+            (self::action(schemas, path, kind, action), matches!(action.authorization, Authorization::Public))
         }
     };
     if open {
@@ -84,12 +84,14 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
 }
 
 fn action(schemas: &Schemas<'_>, path: &Path<'_>, kind: &Kind, action: &Action) -> Value {
-    let description = match action.needs {
-        Needs::Nothing => String::new(),
-        Needs::Caller => "Allowed for any authenticated caller.".to_owned(),
-        Needs::At(field, needs) => capabilities(&format!("Requires {{}} at the `{field}` or an ancestor."), needs),
-        Needs::Somewhere(needs) => capabilities("Requires {} in any group.", needs),
-        Needs::Narrowed(needs) => capabilities("Returns resources where the caller has {}.", needs),
+    let description = match action.authorization {
+        Authorization::Public => String::new(),
+        Authorization::Authenticated => "Allowed for any authenticated caller.".to_owned(),
+        Authorization::At(field, needs) => {
+            capabilities(&format!("Requires {{}} at the `{field}` or an ancestor."), needs)
+        }
+        Authorization::Anywhere(needs) => capabilities("Requires {} in any group.", needs),
+        Authorization::FiltersResult(needs) => capabilities("Returns resources where the caller has {}.", needs),
     };
     let mut operation = new_operation(kind, action.name, &sentence(action.name), &description);
     set(&mut operation, "parameters", parameters::of_action(schemas, path, action));

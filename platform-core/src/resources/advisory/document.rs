@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_lite::future::yield_now;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -17,11 +18,10 @@ use super::{
     PublicAdvisories, public_groups,
 };
 use crate::{
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     fields,
-    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes, epoch_of},
-    pause::pause,
+    kind::{Action, Authorization, Domain, Field, Http, Kind, OnParentDelete, Parent, Resource, Roots, Type, epoch_of},
     platform::Rendered,
     store::{Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
@@ -164,7 +164,7 @@ impl Resource for Document {
             ],
             response: &[Field::new("documents", Type::List(&Type::Message(FIELDS)))
                 .about("A document for each package, in the order of their names.")],
-            needs: Needs::Nothing,
+            authorization: Authorization::Public,
             event: None,
             run: |cx, request| Box::pin(list(cx, request)),
         }],
@@ -172,7 +172,7 @@ impl Resource for Document {
         keys: &[],
         unique: &[],
         roots: Roots::Shared,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -233,7 +233,7 @@ impl DocumentEvent {
 }
 
 /// Answers with all documents, which are kept ready, or with those of a package and of vulnerabilities.
-async fn list(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let mut filters = Vec::new();
     if let Some(id) = request.get("id").and_then(Value::as_str) {
         filters.push(Filter::AnyOf { key: "madeBy", values: vec![KeyValue::text(id)] });
@@ -265,7 +265,7 @@ const PAGE: usize = 200;
 const ANSWER_BYTES: usize = 16 << 20;
 
 /// Makes the documents of the public advisories that pass these filters, which may have this many bytes.
-async fn render(cx: &Cx<'_>, filters: Vec<Filter>, most: usize) -> Result<Rendered> {
+async fn render(cx: &Context<'_>, filters: Vec<Filter>, most: usize) -> Result<Rendered> {
     let narrowest =
         if filters.iter().any(|filter| matches!(filter, Filter::AnyOf { key: "alias", .. })) { "cves" } else { "id" };
     let mut bytes = 0_usize;
@@ -297,7 +297,7 @@ async fn render(cx: &Cx<'_>, filters: Vec<Filter>, most: usize) -> Result<Render
         if query.after.is_none() {
             break;
         }
-        pause().await;
+        yield_now().await;
     }
     let mut body = b"{\"documents\":[".to_vec();
     for (place, (id, advisories)) in documents.into_iter().enumerate() {
@@ -312,7 +312,7 @@ async fn render(cx: &Cx<'_>, filters: Vec<Filter>, most: usize) -> Result<Render
         }
         body.extend_from_slice(b"]}");
         if place % PAGE == PAGE - 1 {
-            pause().await;
+            yield_now().await;
         }
     }
     body.extend_from_slice(b"]}");

@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{
     access::{Capability, cap},
-    cx::Cx,
+    context::Context,
     error::{Error, Result, Violations},
     fields,
-    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
+    kind::{Action, Authorization, Domain, Field, Http, Kind, OnParentDelete, Parent, Resource, Roots, Type},
     scope::Scopes,
     store::{Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
@@ -111,7 +111,7 @@ impl Resource for ResolvedVulnsReport {
             ],
             response: &[Field::new("resolvedVulnsReports", Type::List(&Type::Message(FIELDS)))
                 .about("A report for each day, in order.")],
-            needs: Needs::Narrowed(READ),
+            authorization: Authorization::FiltersResult(READ),
             event: None,
             run: |cx, request| Box::pin(list(cx, request)),
         }],
@@ -119,7 +119,7 @@ impl Resource for ResolvedVulnsReport {
         keys: &[],
         unique: &[],
         roots: Roots::Shared,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -161,7 +161,7 @@ fn image_ref(text: &str) -> Value {
 }
 
 /// Reports what was resolved on each day from the first to the last, both included.
-async fn list(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let request: Request = serde_json::from_value(request.into()).map_err(Error::internal)?;
     let day = |at: Timestamp| at.millis().div_euclid(DAY);
     let (first, last) = (day(request.start_time), day(request.end_time));
@@ -232,7 +232,7 @@ impl Installed {
 }
 
 /// Reads what is installed in the images, as far as the caller may see them.
-async fn installed(cx: &Cx<'_>, images: &[ImageRef]) -> Result<Installed> {
+async fn installed(cx: &Context<'_>, images: &[ImageRef]) -> Result<Installed> {
     let visible = Scopes::disjoint(cx.nodes(READ).iter().cloned().map(Scope::Subtree));
     let mut uids = BTreeMap::new();
     for image in images {
@@ -254,7 +254,7 @@ async fn installed(cx: &Cx<'_>, images: &[ImageRef]) -> Result<Installed> {
 }
 
 /// Returns the repos of a name or uid among these places; none when there is none.
-async fn repos(cx: &Cx<'_>, visible: &Scopes, named: &str) -> Result<Vec<Uid>> {
+async fn repos(cx: &Context<'_>, visible: &Scopes, named: &str) -> Result<Vec<Uid>> {
     let mut query = Query::new(Repo::KIND.name, Scope::Roots);
     query.limit = MAX_IMAGES;
     match Uid::parse(named) {
@@ -272,7 +272,7 @@ const NAMES: usize = 200;
 
 /// Returns the advisories with fixes of what is installed: those that are public, and those of the groups in which the
 /// caller may read what is installed.
-async fn fixed(cx: &Cx<'_>, installed: &Installed) -> Result<Vec<Advisory>> {
+async fn fixed(cx: &Context<'_>, installed: &Installed) -> Result<Vec<Advisory>> {
     let own = cx.nodes(READ);
     let public = public_groups(cx)?.into_vec();
     let places: BTreeSet<_> = own.iter().cloned().map(Scope::Subtree).chain(public).collect();

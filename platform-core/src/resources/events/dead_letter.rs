@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use super::super::check;
 use crate::{
     access::cap,
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
-    kind::{Action, Domain, Field, Http, Kind, Method, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
+    kind::{Action, Authorization, Domain, Field, Http, Kind, Method, OnParentDelete, Parent, Resource, Roots, Type},
     outbox::Outbox,
     timestamp::Timestamp,
     uid::Uid,
@@ -88,7 +88,7 @@ impl Resource for DeadLetter {
                 .check(check::uid)
                 .pattern(check::UID)],
             response: &[],
-            needs: Needs::At("uid", &[cap("subscriptions.update")]),
+            authorization: Authorization::At("uid", &[cap("subscriptions.update")]),
             event: None,
             run: |cx, request| Box::pin(redeliver(cx, request)),
         }],
@@ -112,7 +112,7 @@ impl Resource for DeadLetter {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -134,7 +134,7 @@ impl Resource for DeadLetter {
 }
 
 /// Puts the event behind those that wait, with its id.
-async fn redeliver(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn redeliver(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let uid = Uid::opaque(request.get("uid").and_then(Value::as_str).unwrap_or_default());
     match Outbox::of(cx.platform()).redeliver(&uid).await {
         Ok(true) => Ok(json!({})),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     access::cap,
-    kind::{Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, WhenParentGoes},
+    kind::{Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -93,7 +93,7 @@ impl Resource for Delivery {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {

@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 use super::super::check;
 use crate::{
     access::cap,
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     json::int64,
-    kind::{Action, Domain, Field, Http, Kind, Method, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
+    kind::{Action, Authorization, Domain, Field, Http, Kind, Method, OnParentDelete, Parent, Resource, Roots, Type},
     outbox::Outbox,
     timestamp::Timestamp,
     uid::Uid,
@@ -92,7 +92,7 @@ impl Resource for DeliveryStatus {
                 .check(check::uid)
                 .pattern(check::UID)],
             response: &[],
-            needs: Needs::At("uid", &[cap("subscriptions.update")]),
+            authorization: Authorization::At("uid", &[cap("subscriptions.update")]),
             event: None,
             run: |cx, request| Box::pin(resume(cx, request)),
         }],
@@ -127,7 +127,7 @@ impl Resource for DeliveryStatus {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -156,7 +156,7 @@ impl Resource for DeliveryStatus {
 }
 
 /// Lets a subscription that was paused go on, with what waited.
-async fn resume(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn resume(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let uid = Uid::opaque(request.get("uid").and_then(Value::as_str).unwrap_or_default());
     match Outbox::of(cx.platform()).resume(&uid).await? {
         true => Ok(json!({})),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::Result,
     event::BodyRef,
-    kind::{Domain, Field, Kind, Parent, Resource, Roots, WhenParentGoes},
+    kind::{Domain, Field, Kind, OnParentDelete, Parent, Resource, Roots},
     store::{Commit, Delete, Filter, Key, KeyName, KeyValue, KindName, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -53,7 +53,7 @@ impl Resource for EventBody {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     event::Event,
-    kind::{Domain, Field, Kind, Parent, Resource, Roots, Type, WhenParentGoes},
+    kind::{Domain, Field, Kind, OnParentDelete, Parent, Resource, Roots, Type},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -40,7 +40,7 @@ impl Resource for PendingEvent {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {

@@ -7,10 +7,10 @@ use super::super::data_of;
 use crate::{
     BoxFuture,
     access::cap,
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     event_log::subscriptions_epoch,
-    kind::{Change, Domain, Field, Kind, Method, Parent, Resource, Roots, WhenParentGoes},
+    kind::{Change, Domain, Field, Kind, Method, OnParentDelete, Parent, Resource, Roots},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -93,7 +93,7 @@ impl Resource for Subscription {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -105,7 +105,7 @@ impl Resource for Subscription {
         }
     }
 
-    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             change.write.raise(subscriptions_epoch(change.uid.root()));
             let Some(subscription) = &change.new else { return Ok(()) };

@@ -12,13 +12,13 @@ use super::{
 use crate::{
     BoxFuture,
     access::cap,
-    cx::Cx,
+    context::Context,
     error::{Error, Result, Violations},
     event::Draft,
     iam::may_give_identity,
     kind::{
-        Action, Change, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Type, Verb,
-        WhenParentGoes,
+        Action, Authorization, Change, Domain, Field, Http, Kind, Method, OnParentDelete, Param, Parent, Resource,
+        Roots, Type, Verb,
     },
     store::{Key, Require},
     timestamp::Timestamp,
@@ -215,7 +215,7 @@ impl Resource for AccountAssociation {
                 Field::string("reason").about("Why it is not ready."),
                 Field::string("message").about("The same for people."),
             ],
-            needs: Needs::At("uid", &[cap("account_associations.list")]),
+            authorization: Authorization::At("uid", &[cap("account_associations.list")]),
             event: None,
             run: |cx, request| Box::pin(check_association(cx, request)),
         }],
@@ -223,7 +223,7 @@ impl Resource for AccountAssociation {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -255,7 +255,7 @@ impl Resource for AccountAssociation {
         }
     }
 
-    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let bindings = |association: Option<&Self>| association.and_then(|found| found.chainguard.clone());
             let (before, after) = (bindings(change.old.as_ref()), bindings(change.new.as_ref()));
@@ -320,7 +320,7 @@ fn app_ids(value: &Value) -> std::result::Result<(), String> {
 ///
 /// # Errors
 /// NOT_FOUND when the group has no association. That a provider is not configured is an answer.
-async fn check_association(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn check_association(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
     let uid = Uid::opaque(text("uid"));
     let association = cx.read::<AccountAssociation>(&uid).await?;

@@ -8,10 +8,10 @@ use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 use super::{IdentityProvider, owner};
 use crate::{
     access::cap,
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     iam::provider_epoch,
-    kind::{DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Unique, WhenParentGoes},
+    kind::{DerivedKey, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Unique},
     store::{Delete, Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
@@ -92,7 +92,7 @@ impl Resource for DirectoryUser {
             },
         ],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -156,7 +156,7 @@ impl DirectoryUsers {
 /// Lists users of a directory by their uids, from the one at `skip`, and tells how many there are. At most `limit`, and
 /// as many as a page of a list may have bytes.
 pub(crate) async fn list(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     provider: &Uid,
     users: &DirectoryUsers,
     skip: u64,
@@ -171,7 +171,7 @@ pub(crate) async fn list(
 
 /// Writes a user: a new one when it has no uid, or all of one that stands. `expected` is that as it was read.
 pub(crate) async fn put(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     provider: &Uid,
     expected: Option<(DirectoryUser, u64)>,
     mut user: DirectoryUser,
@@ -209,7 +209,7 @@ pub(crate) async fn put(
 }
 
 /// Deletes a user, as it was read, and ends their sign-ins.
-pub(crate) async fn delete(cx: &Cx<'_>, provider: &Uid, expected: (DirectoryUser, u64)) -> Result<()> {
+pub(crate) async fn delete(cx: &Context<'_>, provider: &Uid, expected: (DirectoryUser, u64)) -> Result<()> {
     let (user, revision) = expected;
     let key = Key::new(DirectoryUser::KIND.name, user.uid.clone());
     let mut write = Write::default();
@@ -223,7 +223,7 @@ pub(crate) async fn delete(cx: &Cx<'_>, provider: &Uid, expected: (DirectoryUser
 }
 
 /// Requires that the organization of a provider keeps an owner when this user can no longer sign in.
-async fn keep_owner(cx: &Cx<'_>, provider: &Uid, user: &DirectoryUser, write: &mut Write) -> Result<()> {
+async fn keep_owner(cx: &Context<'_>, provider: &Uid, user: &DirectoryUser, write: &mut Write) -> Result<()> {
     match cx.read::<IdentityProvider>(provider).await? {
         Some(provider) => owner::keep_without_user(cx, &provider, user, write).await,
         None => Ok(()),

@@ -13,13 +13,13 @@ use super::{
 use crate::{
     BoxFuture,
     access::cap,
-    cx::Cx,
+    context::Context,
     error::{Error, Result, Violations},
     event::Draft,
     iam::{may_give_role, provider_epoch},
     kind::{
-        Action, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Type,
-        Unique, WhenParentGoes,
+        Action, Authorization, Change, DerivedKey, Domain, Field, Http, Kind, Method, OnParentDelete, Param, Parent,
+        Resource, Roots, Type, Unique,
     },
     store::{Delete, Key, KeyValue, Require},
     timestamp::Timestamp,
@@ -98,7 +98,7 @@ impl Resource for ExternalGroupRoleMapping {
                 Field::new("externalGroupRoleMappings", Type::List(&Type::Message(FIELDS)))
                     .about("The mappings that were deleted."),
             ],
-            needs: Needs::At("parent", &[cap("identity_providers.delete")]),
+            authorization: Authorization::At("parent", &[cap("identity_providers.delete")]),
             event: Some("iam.external_group_role_mappings.deleted.batch.v1"),
             run: |cx, request| Box::pin(batch_delete(cx, request)),
         }],
@@ -111,7 +111,7 @@ impl Resource for ExternalGroupRoleMapping {
             by: &["givenRole"],
         }],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -128,7 +128,7 @@ impl Resource for ExternalGroupRoleMapping {
         }
     }
 
-    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let provider = change.uid.parent().unwrap_or_default();
             change.write.raise(provider_epoch(&provider));
@@ -172,7 +172,7 @@ fn mapped_once(body: &Value) -> Option<KeyValue> {
 
 /// Deletes mappings of one provider, all or none of those that are there, and returns them in the order in which
 /// they were named. What is not there is passed over.
-async fn batch_delete(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn batch_delete(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let parent = Uid::opaque(request.get("parent").and_then(Value::as_str).unwrap_or_default());
     let names = request.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let mut violations = Violations::default();

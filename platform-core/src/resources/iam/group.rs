@@ -13,14 +13,14 @@ use super::{
 use crate::{
     BoxFuture,
     access::{Capability, cap},
-    cx::Cx,
+    context::Context,
     error::{Error, Result, Violations},
     event::Draft,
     event_log::subscriptions_epoch,
     iam::{identity_epoch, organization_epoch},
     kind::{
-        Action, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Type,
-        Unique, Verb, WhenParentGoes,
+        Action, Authorization, Change, DerivedKey, Domain, Field, Http, Kind, Method, OnParentDelete, Param, Parent,
+        Resource, Roots, Type, Unique, Verb,
     },
     store::{Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
@@ -137,7 +137,7 @@ impl Resource for Group {
                 request: &[],
                 response: &[Field::message("group", GROUP_FIELDS)
                     .about("The organization with the verified domain of the caller's email address.")],
-                needs: Needs::Caller,
+                authorization: Authorization::Authenticated,
                 event: None,
                 run: |cx, _| Box::pin(lookup(cx)),
             },
@@ -147,7 +147,7 @@ impl Resource for Group {
                 path: "groups/{groupUid=**}:requestGroupAccess",
                 request: &[field::uid("groupUid").about("The group to join.").required()],
                 response: &[],
-                needs: Needs::Caller,
+                authorization: Authorization::Authenticated,
                 event: None,
                 run: |cx, request| Box::pin(request_access(cx, request)),
             },
@@ -160,7 +160,7 @@ impl Resource for Group {
                     field::uid("identityUid").about("The identity to bind as `owner`.").required(),
                 ],
                 response: &[Field::message("roleBinding", role_binding::FIELDS).about("The binding that was made.")],
-                needs: Needs::Caller,
+                authorization: Authorization::Authenticated,
                 event: Some("iam.rolebindings.created.v1"),
                 run: |cx, request| Box::pin(owner::repair(cx, request)),
             },
@@ -170,7 +170,7 @@ impl Resource for Group {
                 path: "groups:checkEligibility",
                 request: &[],
                 response: &[Field::bool("eligible").about("Whether the caller may ask to join an organization.")],
-                needs: Needs::Caller,
+                authorization: Authorization::Authenticated,
                 event: None,
                 run: |cx, _| Box::pin(check_eligibility(cx)),
             },
@@ -195,7 +195,7 @@ impl Resource for Group {
             },
         ],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Blocks,
+        on_parent_delete: OnParentDelete::Restrict,
     };
 
     fn example() -> Self {
@@ -213,14 +213,14 @@ impl Resource for Group {
     }
 
     fn parent_for_create<'a>(
-        cx: &'a Cx<'a>,
+        cx: &'a Context<'a>,
         parent: &'a str,
         needed: &'static [Capability],
     ) -> BoxFuture<'a, Result<Option<Uid>>> {
         Box::pin(parent_for_create(cx, parent, needed))
     }
 
-    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let organisation = change.uid.is_root();
             let before = change.old.take().unwrap_or_default();
@@ -279,7 +279,7 @@ impl Resource for Group {
     }
 
     /// A folder's kind and status are its organisation's.
-    fn render<'a>(cx: &'a Cx<'a>, groups: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+    fn render<'a>(cx: &'a Context<'a>, groups: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let mut roots: Vec<_> = groups.iter().map(|group| group.uid.root().to_owned()).collect();
             roots.sort();
@@ -331,7 +331,7 @@ fn verified_name(body: &Value) -> Option<KeyValue> {
 ///
 /// # Errors
 /// PERMISSION_DENIED where the caller may not, INVALID_ARGUMENT when it names none or several.
-async fn parent_for_create(cx: &Cx<'_>, parent: &str, needed: &[Capability]) -> Result<Option<Uid>> {
+async fn parent_for_create(cx: &Context<'_>, parent: &str, needed: &[Capability]) -> Result<Option<Uid>> {
     if parent.is_empty() {
         let person = cx.caller().identity.is_root() && cx.caller().narrowing.is_none();
         let open = data_of::<GroupSettings>(cx)?.open_organizations && person;
@@ -370,7 +370,7 @@ async fn parent_for_create(cx: &Cx<'_>, parent: &str, needed: &[Capability]) -> 
 /// Returns the verified organisation whose name is the domain of the caller's verified mail address.
 ///
 /// There is one answer for whatever is missing: an address, a domain of one's own, an organisation.
-async fn organisation_of(cx: &Cx<'_>) -> Result<Option<Group>> {
+async fn organisation_of(cx: &Context<'_>) -> Result<Option<Group>> {
     let email = &identity::of_caller(cx)?.email;
     let Some((_, domain)) = email.rsplit_once('@') else { return Ok(None) };
     let domain = domain.to_ascii_lowercase();
@@ -382,19 +382,19 @@ async fn organisation_of(cx: &Cx<'_>) -> Result<Option<Group>> {
     Ok(cx.find::<Group>(query).await?.pop())
 }
 
-async fn lookup(cx: &Cx<'_>) -> Result<Value> {
+async fn lookup(cx: &Context<'_>) -> Result<Value> {
     match organisation_of(cx).await? {
         Some(group) => Ok(json!({ "group": crate::kind::canonical(&group)? })),
         None => Err(Error::not_found(Group::KIND, "the organisation of your mail domain")),
     }
 }
 
-async fn check_eligibility(cx: &Cx<'_>) -> Result<Value> {
+async fn check_eligibility(cx: &Context<'_>) -> Result<Value> {
     let eligible = organisation_of(cx).await?.is_some_and(|group| cx.held_at(&group.uid).is_empty());
     Ok(json!({ "eligible": eligible }))
 }
 
-async fn request_access(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn request_access(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let group_uid = request.get("groupUid").and_then(Value::as_str).unwrap_or_default();
     let group = organisation_of(cx).await?.filter(|group| &*group.uid == group_uid);
     let group = group.ok_or_else(|| Error::not_found(Group::KIND, group_uid))?;

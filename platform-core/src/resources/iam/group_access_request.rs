@@ -8,9 +8,9 @@ use bytes::Bytes;
 use super::{Group, identity};
 use crate::{
     access::cap,
-    cx::Cx,
+    context::Context,
     error::{Code, Detail, Error, Result},
-    kind::{Domain, Field, Kind, Method, Param, Parent, Resource, Roots, WhenParentGoes},
+    kind::{Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots},
     store::{Key, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -58,7 +58,7 @@ impl Resource for GroupAccessRequest {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -79,7 +79,7 @@ const INTERVAL_MILLIS: i64 = 24 * 60 * 60 * 1000;
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED within a day of the last time.
-pub(super) async fn record(cx: &Cx<'_>, group: &Uid) -> Result<()> {
+pub(super) async fn record(cx: &Context<'_>, group: &Uid) -> Result<()> {
     let identity = identity::of_caller(cx)?;
     let now = cx.now();
     let segment = hex::encode(Sha256::digest(identity.uid.as_bytes()).get(..8).unwrap_or_default());

@@ -13,12 +13,12 @@ use super::{
 use crate::{
     BoxFuture,
     access::{ActsAs, Caller, Capability, RegistrationId, Session, cap},
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     event::Draft,
     iam::{identity_epoch, may_give_role},
     kind::{
-        Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Verb, WhenParentGoes,
+        Change, DerivedKey, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type, Verb,
     },
     seal::Secret,
     store::{Delete, Filter, Key, KeyValue, Query, Record, Require, Scope},
@@ -124,7 +124,7 @@ impl Resource for GroupInvite {
         keys: &[DerivedKey { name: "givenRole", values: |body| check::key_of("roleUid", body) }],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -149,7 +149,7 @@ impl Resource for GroupInvite {
         }
     }
 
-    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let (Some(invite), Verb::Create) = (&mut change.new, change.verb) else { return Ok(()) };
             let group = change.uid.parent().unwrap_or_default();
@@ -178,7 +178,7 @@ impl Resource for GroupInvite {
         true
     }
 
-    fn render<'a>(cx: &'a Cx<'a>, invites: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+    fn render<'a>(cx: &'a Context<'a>, invites: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let roles = invites.iter().map(|invite| Uid::opaque(invite.role_uid.as_str()));
             let roles = role_binding::look_up::<Role>(cx, roles).await?;
@@ -272,7 +272,7 @@ pub(crate) fn refused() -> Error {
 }
 
 /// Finds the invite of a code: its uid, and the caller that it is redeemed as. Compares hashes, in constant time.
-pub(crate) async fn find(cx: &Cx<'_>, code: &str) -> Result<(Uid, Caller)> {
+pub(crate) async fn find(cx: &Context<'_>, code: &str) -> Result<(Uid, Caller)> {
     let (key_id, _) = code.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(refused)?;
     let by_key = Filter::AnyOf { key: "keyId", values: vec![KeyValue::text(key_id)] };
     let found = cx.page(Query { filters: vec![by_key], ..Query::new(GroupInvite::KIND.name, Scope::All) }).await?;
@@ -298,7 +298,7 @@ fn private_of(record: &Record, code: &str) -> Result<Option<Private>> {
 ///
 /// # Errors
 /// [`refused`], ALREADY_EXISTS when the person has the role there already.
-pub(crate) async fn redeem(cx: &Cx<'_>, invite: &Uid, person: &Uid, code: &str) -> Result<Redeemed> {
+pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &str) -> Result<Redeemed> {
     let record = cx.record(GroupInvite::KIND, invite).await?.ok_or_else(refused)?;
     private_of(&record, code)?.ok_or_else(refused)?;
     let invite: GroupInvite = serde_json::from_slice(&record.body).map_err(Error::internal)?;

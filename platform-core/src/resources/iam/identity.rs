@@ -13,12 +13,12 @@ use super::{
 use crate::{
     BoxFuture,
     access::{RegistrationId, cap},
-    cx::Cx,
+    context::Context,
     error::{Error, Result, Violations},
     iam::{identity_epoch, may_give_identity},
     kind::{
-        Action, By, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Resource, Roots, Verb,
-        WhenParentGoes,
+        Action, Authorization, By, Change, DerivedKey, Domain, Field, Http, Kind, Method, OnParentDelete, Param,
+        Parent, Resource, Roots, Verb,
     },
     pattern::Pattern,
     store::{Delete, KeyValue},
@@ -209,7 +209,7 @@ impl Identity {
 ///
 /// # Errors
 /// INTERNAL when the platform has another authority than [`RoleBindings`](crate::iam::RoleBindings).
-pub(super) fn of_caller<'c>(cx: &'c Cx<'_>) -> Result<&'c Identity> {
+pub(super) fn of_caller<'c>(cx: &'c Context<'_>) -> Result<&'c Identity> {
     cx.grants().record().ok_or_else(|| Error::internal("the grants have no identity"))
 }
 
@@ -243,7 +243,7 @@ impl Resource for Identity {
                 Field::string("subject").about("The subject of the person's tokens.").required(),
             ],
             response: &[Field::string("uid").about("The uid that the person has, or would have once registered.")],
-            needs: Needs::Caller,
+            authorization: Authorization::Authenticated,
             event: None,
             run: |_, request| Box::pin(lookup(request)),
         }],
@@ -287,7 +287,7 @@ impl Resource for Identity {
         keys: &[DerivedKey { name: "relationshipType", values: relationship_type }],
         unique: &[],
         roots: Roots::Personal,
-        when_parent_goes: WhenParentGoes::Blocks,
+        on_parent_delete: OnParentDelete::Restrict,
     };
 
     fn example() -> Self {
@@ -328,7 +328,7 @@ impl Resource for Identity {
         }
     }
 
-    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let sets_expiration = change.sets("staticKeys.expirationTime");
             if change.verb != Verb::Create {

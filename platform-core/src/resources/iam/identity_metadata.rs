@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 use super::identity;
 use crate::{
     aip::field_mask::Mask,
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     event::{Audience, Draft},
     fields,
-    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
+    kind::{Action, Authorization, Domain, Field, Http, Kind, OnParentDelete, Parent, Resource, Roots, Type},
     store::{Key, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -86,7 +86,7 @@ impl Resource for IdentityMetadata {
                     .about("The fields to set, separated by commas; without it, those that the body has."),
             ],
             response: FIELDS,
-            needs: Needs::Caller,
+            authorization: Authorization::Authenticated,
             event: Some("iam.identity.metadata.updated.v1"),
             run: |cx, request| Box::pin(update(cx, request)),
         }],
@@ -94,7 +94,7 @@ impl Resource for IdentityMetadata {
         keys: &[],
         unique: &[],
         roots: Roots::Personal,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -124,7 +124,7 @@ impl Resource for IdentityMetadata {
 }
 
 /// Sets what the caller says of themselves. The mask travels in the body; without one, what is populated is set.
-async fn update(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn update(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let empty = Map::new();
     let sent = request.get("identityMetadata").and_then(Value::as_object).unwrap_or(&empty);
     let mask = match request.get("updateMask").and_then(Value::as_str) {

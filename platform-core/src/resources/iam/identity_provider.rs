@@ -12,11 +12,11 @@ use super::{
 use crate::{
     BoxFuture,
     access::cap,
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     event::Draft,
     iam::{may_give_role, provider_epoch},
-    kind::{Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Verb, WhenParentGoes},
+    kind::{Change, DerivedKey, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Verb},
     seal::Secret,
     store::{KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
@@ -173,7 +173,7 @@ impl Resource for IdentityProvider {
         ],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Blocks,
+        on_parent_delete: OnParentDelete::Restrict,
     };
 
     fn example() -> Self {
@@ -197,7 +197,7 @@ impl Resource for IdentityProvider {
         }
     }
 
-    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             if change.verb != Verb::Create {
                 change.write.raise(provider_epoch(&change.uid));
@@ -221,7 +221,7 @@ impl Resource for IdentityProvider {
         true
     }
 
-    fn render<'a>(cx: &'a Cx<'a>, providers: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+    fn render<'a>(cx: &'a Context<'a>, providers: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             for provider in providers {
                 provider.scim = Some(Scim::shown(provider.scim.take(), cx.now()));
@@ -262,7 +262,7 @@ impl Private {
 }
 
 /// Takes the client's secret out of the change and seals it; an empty one keeps what stands, unless the mask names it.
-fn keep_secret(cx: &Cx<'_>, change: &mut Change<IdentityProvider>) -> Result<()> {
+fn keep_secret(cx: &Context<'_>, change: &mut Change<IdentityProvider>) -> Result<()> {
     let mut private = Private::read(&change.private)?;
     let named = change.verb == Verb::Update && change.paths.iter().any(|path| path == "oidc.clientSecret");
     let oidc = change.new.as_mut().and_then(|provider| provider.oidc.as_mut());
@@ -291,7 +291,7 @@ fn keep_secret(cx: &Cx<'_>, change: &mut Change<IdentityProvider>) -> Result<()>
 }
 
 /// Opens the client's secret of a provider, for who signs persons in by it.
-pub(crate) fn client_secret(cx: &Cx<'_>, provider: &Uid, private: &[u8]) -> Result<Option<Secret>> {
+pub(crate) fn client_secret(cx: &Context<'_>, provider: &Uid, private: &[u8]) -> Result<Option<Secret>> {
     let private = Private::read(private)?;
     if private.client_secret.is_empty() {
         return Ok(None);
@@ -306,7 +306,7 @@ pub(crate) fn client_secret(cx: &Cx<'_>, provider: &Uid, private: &[u8]) -> Resu
 /// Another default role is a gift of that role. Another issuer, client or groups claim gives all that the provider
 /// gives to whomever that vouches for: the default role, and every role that is mapped.
 async fn may_trust(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     uid: &Uid,
     old: Option<&IdentityProvider>,
     new: &IdentityProvider,
@@ -336,7 +336,7 @@ async fn may_trust(
 /// group, and every role that external groups are mapped to.
 ///
 /// The holder of its directory's token decides that, or its issuer while SCIM is not enabled.
-async fn may_let_in(cx: &Cx<'_>, provider: &IdentityProvider, write: &mut Write) -> Result<()> {
+async fn may_let_in(cx: &Context<'_>, provider: &IdentityProvider, write: &mut Write) -> Result<()> {
     let group = provider.uid.parent().unwrap_or_default();
     may_give_role(cx, &group, &provider.default_role, "identityProviderUid", write).await?;
     for mapping in mappings(cx, &provider.uid, write).await? {
@@ -348,7 +348,7 @@ async fn may_let_in(cx: &Cx<'_>, provider: &IdentityProvider, write: &mut Write)
 
 /// Returns the mappings of a provider, one for each role that they give at each group, and requires that none is added
 /// before the write.
-async fn mappings(cx: &Cx<'_>, uid: &Uid, write: &mut Write) -> Result<Vec<ExternalGroupRoleMapping>> {
+async fn mappings(cx: &Context<'_>, uid: &Uid, write: &mut Write) -> Result<Vec<ExternalGroupRoleMapping>> {
     // A mapping that comes in between raises this.
     let epoch = provider_epoch(uid);
     let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     access::cap,
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
     iam::identity_epoch,
     kind::{Registered, Resource, Verb, canonical},
@@ -39,7 +39,7 @@ fn owners_epoch(organization: &str) -> Epoch {
 /// # Errors
 /// FAILED_PRECONDITION, LAST_OWNER; and those of the store.
 pub(super) async fn keep_without_binding(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     old: &RoleBinding,
     new: Option<&RoleBinding>,
     write: &mut Write,
@@ -70,7 +70,7 @@ pub(super) async fn keep_without_binding(
 ///
 /// # Errors
 /// FAILED_PRECONDITION, LAST_OWNER; and those of the store.
-pub(super) async fn keep_without_identity(cx: &Cx<'_>, identity: &Uid, write: &mut Write) -> Result<()> {
+pub(super) async fn keep_without_identity(cx: &Context<'_>, identity: &Uid, write: &mut Write) -> Result<()> {
     keep_without(cx, identity, Scope::All, write).await
 }
 
@@ -80,7 +80,7 @@ pub(super) async fn keep_without_identity(cx: &Cx<'_>, identity: &Uid, write: &m
 /// # Errors
 /// As [`keep_without_identity`].
 pub(super) async fn keep_without_user(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     provider: &IdentityProvider,
     user: &DirectoryUser,
     write: &mut Write,
@@ -95,7 +95,7 @@ pub(super) async fn keep_without_user(
 /// # Errors
 /// As [`keep_without_identity`].
 pub(super) async fn keep_with_provider(
-    cx: &Cx<'_>,
+    cx: &Context<'_>,
     provider: &Uid,
     new: Option<&IdentityProvider>,
     write: &mut Write,
@@ -113,7 +113,7 @@ pub(super) async fn keep_with_provider(
     if owners.has_another(|_, _| true).await? { Err(owners.none_left()) } else { Ok(()) }
 }
 
-async fn keep_without(cx: &Cx<'_>, identity: &Uid, scope: Scope, write: &mut Write) -> Result<()> {
+async fn keep_without(cx: &Context<'_>, identity: &Uid, scope: Scope, write: &mut Write) -> Result<()> {
     // A concurrent binding of the identity raises this epoch, so that the check is repeated with it.
     require_epoch(cx, identity_epoch(identity), write).await?;
     let bound = |key, value: &str| Filter::AnyOf { key, values: vec![KeyValue::text(value)] };
@@ -135,7 +135,7 @@ fn owned_by(binding: &Uid, role: &str) -> Option<Uid> {
 }
 
 /// Requires that an epoch stays as it is now, and raises it.
-async fn require_epoch(cx: &Cx<'_>, epoch: Epoch, write: &mut Write) -> Result<()> {
+async fn require_epoch(cx: &Context<'_>, epoch: Epoch, write: &mut Write) -> Result<()> {
     let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;
     let value = read.epochs.first().copied().unwrap_or_default();
     write.require_or_retry(Require::Epoch(Epoch::clone(&epoch), value));
@@ -156,14 +156,14 @@ fn person_called(provider: &IdentityProvider, subject: &str) -> Option<Uid> {
 
 /// The owners of an organization.
 struct Owners<'a> {
-    cx: &'a Cx<'a>,
+    cx: &'a Context<'a>,
     organization: &'a Uid,
     /// The identity providers of the organization; read when first needed.
     providers: Option<Vec<IdentityProvider>>,
 }
 
 impl<'a> Owners<'a> {
-    fn new(cx: &'a Cx<'a>, organization: &'a Uid) -> Self {
+    fn new(cx: &'a Context<'a>, organization: &'a Uid) -> Self {
         Self { cx, organization, providers: None }
     }
 
@@ -273,7 +273,7 @@ pub(super) fn is_assumable(identity: &Identity, now: Timestamp) -> bool {
 }
 
 /// Binds an identity to the role `owner` at an organization, for the operator, regardless of the owners that it has.
-pub(super) async fn repair(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+pub(super) async fn repair(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     const BINDING: Registered = Registered::of::<RoleBinding>();
     if !cx.is_operator() {
         return Err(Error::denied());

@@ -9,10 +9,10 @@ use super::{
 use crate::{
     BoxFuture,
     access::{Capability, CapabilitySet, cap},
-    cx::Cx,
+    context::Context,
     error::{Error, Result, Violations},
     iam::{may_give, organization_epoch},
-    kind::{Change, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb, WhenParentGoes},
+    kind::{Change, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type, Unique, Verb},
     store::{Delete, KeyValue, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -78,7 +78,7 @@ impl Resource for Role {
             by: &["name"],
         }],
         roots: Roots::Shared,
-        when_parent_goes: WhenParentGoes::Blocks,
+        on_parent_delete: OnParentDelete::Restrict,
     };
 
     fn example() -> Self {
@@ -102,7 +102,7 @@ impl Resource for Role {
         }
     }
 
-    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             if change.verb == Verb::Delete {
                 let bound = KeyValue::text(&change.uid);
@@ -142,7 +142,7 @@ impl Resource for Role {
 }
 
 /// Returns the role of this uid if it can be given at a group: a built-in one, or one of the group or a group above.
-pub(crate) async fn of_group(cx: &Cx<'_>, group: &Uid, role: &Uid) -> Result<Option<Role>> {
+pub(crate) async fn of_group(cx: &Context<'_>, group: &Uid, role: &Uid) -> Result<Option<Role>> {
     match role.parent() {
         Some(home) if !group.is_at_or_below(&home) => Ok(None),
         _ => cx.read::<Role>(role).await,

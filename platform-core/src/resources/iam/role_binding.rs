@@ -10,14 +10,14 @@ use super::{super::field, Group, Identity, Role, owner, role};
 use crate::{
     BoxFuture,
     access::cap,
-    cx::Cx,
+    context::Context,
     entropy::Entropy,
     error::{Error, Result, Violations},
     event::Draft,
     iam::{identity_epoch, may_give},
     kind::{
-        Action, Change, DerivedKey, Domain, Field, Http, Kind, Method, Needs, Param, Parent, Registered, Resource,
-        Roots, Type, Unique, WhenParentGoes,
+        Action, Authorization, Change, DerivedKey, Domain, Field, Http, Kind, Method, OnParentDelete, Param, Parent,
+        Registered, Resource, Roots, Type, Unique,
     },
     store::{Key, KeyValue, Require},
     timestamp::Timestamp,
@@ -161,7 +161,7 @@ impl Resource for RoleBinding {
             ],
             response: &[Field::new("roleBindings", Type::List(&Type::Message(FIELDS)))
                 .about("The bindings, in the order of the requests.")],
-            needs: Needs::At("parent", &[cap("role_bindings.create")]),
+            authorization: Authorization::At("parent", &[cap("role_bindings.create")]),
             event: Some("iam.rolebindings.created.batch.v1"),
             run: |cx, request| Box::pin(batch_create(cx, request)),
         }],
@@ -177,7 +177,7 @@ impl Resource for RoleBinding {
             by: &["identityUid", "roleUid"],
         }],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -205,7 +205,7 @@ impl Resource for RoleBinding {
         }
     }
 
-    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             if let Some(old) = &change.old {
                 change.write.raise(identity_epoch(&old.identity_uid));
@@ -228,7 +228,7 @@ impl Resource for RoleBinding {
         true
     }
 
-    fn render<'a>(cx: &'a Cx<'a>, bindings: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+    fn render<'a>(cx: &'a Context<'a>, bindings: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(hydrate(cx, bindings))
     }
 }
@@ -256,7 +256,7 @@ fn bound_once(body: &Value) -> Option<KeyValue> {
 }
 
 /// Refuses a binding of a role or identity that does not belong here, or that gives what the caller does not hold.
-pub(super) async fn may_bind(cx: &Cx<'_>, group: &Uid, binding: &RoleBinding, write: &mut Write) -> Result<()> {
+pub(super) async fn may_bind(cx: &Context<'_>, group: &Uid, binding: &RoleBinding, write: &mut Write) -> Result<()> {
     let mut violations = Violations::default();
     let (identity, role_uid) = (Uid::opaque(&*binding.identity_uid), Uid::opaque(&*binding.role_uid));
     let of_hierarchy = |uid: &Uid| uid.is_root() || uid.root() == group.root();
@@ -286,7 +286,7 @@ pub(super) async fn may_bind(cx: &Cx<'_>, group: &Uid, binding: &RoleBinding, wr
 }
 
 /// Looks up the names of what is bound, a page at once.
-async fn hydrate(cx: &Cx<'_>, bindings: &mut [RoleBinding]) -> Result<()> {
+async fn hydrate(cx: &Context<'_>, bindings: &mut [RoleBinding]) -> Result<()> {
     let of = |uid: &str| Uid::opaque(uid);
     let identities = look_up::<Identity>(cx, bindings.iter().map(|binding| of(&binding.identity_uid))).await?;
     let roles = look_up::<Role>(cx, bindings.iter().map(|binding| of(&binding.role_uid))).await?;
@@ -321,7 +321,7 @@ async fn hydrate(cx: &Cx<'_>, bindings: &mut [RoleBinding]) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn look_up<R: Resource>(cx: &Cx<'_>, uids: impl Iterator<Item = Uid>) -> Result<HashMap<Uid, R>> {
+pub(super) async fn look_up<R: Resource>(cx: &Context<'_>, uids: impl Iterator<Item = Uid>) -> Result<HashMap<Uid, R>> {
     let mut uids: Vec<_> = uids.collect();
     uids.sort();
     uids.dedup();
@@ -330,7 +330,7 @@ pub(super) async fn look_up<R: Resource>(cx: &Cx<'_>, uids: impl Iterator<Item =
 }
 
 /// Creates 1 to 25 bindings at one group, all or none, and returns them in their order.
-async fn batch_create(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn batch_create(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let text = |object: &Value, name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let whole = Value::Object(request);
     let (parent, role) = (text(&whole, "parent"), text(&whole, "roleUid"));

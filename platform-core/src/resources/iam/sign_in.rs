@@ -9,9 +9,9 @@ use subtle::ConstantTimeEq;
 
 use super::{super::field, Identity};
 use crate::{
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
-    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes},
+    kind::{Action, Authorization, Domain, Field, Http, Kind, OnParentDelete, Parent, Resource, Roots, Type},
     store::{Delete, Epoch, Key, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -51,7 +51,7 @@ impl Resource for SignIn {
             path: "signIns:end",
             request: &[field::uid("identityUid").about("The person whose sign-ins are ended.")],
             response: &[Field::new("ended", Type::Int32).about("How many sign-ins were ended.")],
-            needs: Needs::Caller,
+            authorization: Authorization::Authenticated,
             event: None,
             run: |cx, request| Box::pin(end_all(cx, request)),
         }],
@@ -66,7 +66,7 @@ impl Resource for SignIn {
         keys: &[],
         unique: &[],
         roots: Roots::Personal,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -133,7 +133,7 @@ fn hash(secret: &[u8]) -> String {
     hex::encode(Sha256::digest(secret))
 }
 
-pub(crate) async fn begin(cx: &Cx<'_>, new: NewSignIn<'_>) -> Result<SignIn> {
+pub(crate) async fn begin(cx: &Context<'_>, new: NewSignIn<'_>) -> Result<SignIn> {
     let now = cx.now();
     let sign_in = SignIn {
         uid: new.identity.new_child(cx.platform().entropy()),
@@ -163,7 +163,7 @@ const MOST_SWEPT: usize = 2 * MAX_SIGN_INS;
 /// Deletes the expired sign-ins of a person, and the oldest of the others, so that with a new one there are at most
 /// [`MAX_SIGN_INS`]. Each new sign-in requires and raises an epoch of the person, so that concurrent ones cannot exceed
 /// the limit.
-async fn make_room(cx: &Cx<'_>, person: &Uid, now: Timestamp, write: &mut Write) -> Result<()> {
+async fn make_room(cx: &Context<'_>, person: &Uid, now: Timestamp, write: &mut Write) -> Result<()> {
     let epoch: Epoch = format!("signIns/{person}").into();
     let mut of_person = Query::new(SignIn::KIND.name, Scope::Children(person.clone()));
     (of_person.limit, of_person.epochs) = (MOST_SWEPT, [Epoch::clone(&epoch)].into());
@@ -192,7 +192,7 @@ fn private_bytes(private: &Private) -> Result<Bytes> {
 
 /// Returns the sign-in whose latest refresh token has these secrets. One that was used up before ends the sign-in:
 /// either its thief or its owner comes second, and nobody can tell which.
-pub(crate) async fn present(cx: &Cx<'_>, uid: &Uid, family: &[u8], token: &[u8]) -> Result<Presented> {
+pub(crate) async fn present(cx: &Context<'_>, uid: &Uid, family: &[u8], token: &[u8]) -> Result<Presented> {
     let record = cx.record(SignIn::KIND, uid).await?.ok_or_else(refused)?;
     let sign_in: SignIn = serde_json::from_slice(&record.body).map_err(Error::internal)?;
     let private: Private = serde_json::from_slice(&record.private).map_err(Error::internal)?;
@@ -211,7 +211,7 @@ pub(crate) async fn present(cx: &Cx<'_>, uid: &Uid, family: &[u8], token: &[u8])
 
 /// Uses up the refresh token that was presented, in favour of one with this secret. When another came first with the
 /// same, the sign-in ends.
-pub(crate) async fn renew(cx: &Cx<'_>, presented: &Presented, family: &[u8], next: &[u8]) -> Result<()> {
+pub(crate) async fn renew(cx: &Context<'_>, presented: &Presented, family: &[u8], next: &[u8]) -> Result<()> {
     let uid = &presented.sign_in.uid;
     let key = Key::new(SignIn::KIND.name, uid.clone());
     let mut write = Write::default();
@@ -231,14 +231,14 @@ pub(crate) async fn renew(cx: &Cx<'_>, presented: &Presented, family: &[u8], nex
 }
 
 /// Ends a sign-in; one that has ended stays so.
-pub(crate) async fn end(cx: &Cx<'_>, uid: &Uid) -> Result<()> {
+pub(crate) async fn end(cx: &Context<'_>, uid: &Uid) -> Result<()> {
     let mut write = Write::default();
     write.delete(Delete::Key(Key::new(SignIn::KIND.name, uid.clone())));
     cx.commit(write).await.map(drop)
 }
 
 /// Ends all sign-ins of the caller, or, for the operator, of any identity. Tells how many.
-async fn end_all(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn end_all(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let own = &cx.caller().identity;
     let asked = request.get("identityUid").and_then(Value::as_str).map(Uid::opaque);
     let of = asked.unwrap_or_else(|| own.clone());

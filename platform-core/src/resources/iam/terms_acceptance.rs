@@ -11,10 +11,12 @@ use super::{
 };
 use crate::{
     access::cap,
-    cx::Cx,
+    context::Context,
     error::{Error, Result, Violations},
     event::Draft,
-    kind::{Action, Domain, Field, Http, Kind, Needs, Parent, Registered, Resource, Roots, Type, WhenParentGoes},
+    kind::{
+        Action, Authorization, Domain, Field, Http, Kind, OnParentDelete, Parent, Registered, Resource, Roots, Type,
+    },
     request::{ListRequest, ORDER_BY, PAGE_SIZE, PAGE_TOKEN, SKIP},
     scope::Scopes,
     store::{Key, Require, Scope},
@@ -99,7 +101,7 @@ impl Resource for TermsAcceptance {
                     Field::string("group").about("The group.").output_only(),
                     Field::strings("documentIds").about("The documents that are accepted.").output_only(),
                 ],
-                needs: Needs::At("group", &[cap("terms.accept")]),
+                authorization: Authorization::At("group", &[cap("terms.accept")]),
                 event: Some("iam.terms.accepted.v1"),
                 run: |cx, request| Box::pin(accept(cx, request)),
             },
@@ -116,7 +118,7 @@ impl Resource for TermsAcceptance {
                         .about("The number of resources that match and that the caller may see, on all pages."),
                     Field::new("skipped", Type::Int32).about("The `skip` of the request."),
                 ],
-                needs: Needs::At("group", &[cap("terms.list")]),
+                authorization: Authorization::At("group", &[cap("terms.list")]),
                 event: None,
                 run: |cx, request| Box::pin(list(cx, request)),
             },
@@ -125,7 +127,7 @@ impl Resource for TermsAcceptance {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -141,14 +143,14 @@ impl Resource for TermsAcceptance {
     }
 }
 
-async fn group_of(cx: &Cx<'_>, request: &Map<String, Value>) -> Result<Uid> {
+async fn group_of(cx: &Context<'_>, request: &Map<String, Value>) -> Result<Uid> {
     let group = Uid::opaque(request.get("group").and_then(Value::as_str).unwrap_or_default());
     let found = cx.record(Group::KIND, &group).await?;
     found.map(|_| group.clone()).ok_or_else(|| Error::not_found(Group::KIND, group.as_str()))
 }
 
 /// Accepts documents for a group, all or none. What was accepted before stays as it was.
-async fn accept(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn accept(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let asked = request.get("documentIds").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let known = &data_of::<Terms>(cx)?.0;
     let mut violations = Violations::default();
@@ -197,7 +199,7 @@ async fn accept(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
 }
 
 /// Lists what a group and the groups above it have accepted, oldest first unless the request says.
-async fn list(cx: &Cx<'_>, mut request: Map<String, Value>) -> Result<Value> {
+async fn list(cx: &Context<'_>, mut request: Map<String, Value>) -> Result<Value> {
     let group = group_of(cx, &request).await?;
     request.shift_remove("group");
     request.entry("orderBy").or_insert_with(|| "createTime".into());

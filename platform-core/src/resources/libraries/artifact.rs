@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 use super::{ArtifactVersion, order};
 use crate::{
     access::{Capability, cap},
-    cx::Cx,
+    context::Context,
     error::{Result, Violations},
     kind::{
-        Action, DerivedKey, Domain, Field, Http, Imported, Kind, Method, Needs, Param, Parent, Resource, Roots, Type,
-        WhenParentGoes, opaque_uid,
+        Action, Authorization, DerivedKey, Domain, Field, Http, Imported, Kind, Method, OnParentDelete, Param, Parent,
+        Resource, Roots, Type, opaque_uid,
     },
     scope::Scopes,
     store::{Delete, Filter, KeyValue, Query, Scope},
@@ -127,7 +127,7 @@ impl Resource for Artifact {
             request: &[ECOSYSTEMS_PARAM],
             response: &[Field::new("counts", Type::List(&Type::Message(COUNT)))
                 .about("A count for each ecosystem that was asked for.")],
-            needs: Needs::Narrowed(LIST),
+            authorization: Authorization::FiltersResult(LIST),
             event: None,
             run: |cx, request| Box::pin(count(cx, request)),
         }],
@@ -159,7 +159,7 @@ impl Resource for Artifact {
         ],
         unique: &[],
         roots: Roots::Shared,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -241,7 +241,7 @@ fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
 }
 
 /// Counts the artifacts of each ecosystem that was asked for, in that order.
-async fn count(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn count(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let (mut counts, mut counted) = (Vec::new(), HashSet::new());
     let scopes = cx.visible(Artifact::KIND, LIST, &Scopes::all()).into_vec();
     for ecosystem in request.get("ecosystems").and_then(Value::as_array).into_iter().flatten() {

@@ -7,7 +7,7 @@ use super::{Ecosystem, order};
 use crate::{
     access::{Capability, cap},
     error::Violations,
-    kind::{Domain, Field, Imported, Kind, Method, Param, Parent, Resource, Roots, Type, WhenParentGoes, escaped},
+    kind::{Domain, Field, Imported, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type, escaped},
     store::KeyValue,
     timestamp::Timestamp,
     uid::Uid,
@@ -67,7 +67,7 @@ impl Resource for ArtifactVersion {
         keys: &[],
         unique: &[],
         roots: Roots::Shared,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {

@@ -7,10 +7,11 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     access::{Capability, cap},
-    cx::Cx,
+    context::Context,
     error::{Error, Result, Violations},
     kind::{
-        Action, Domain, Field, Http, Imported, Kind, Needs, Parent, Resource, Roots, Type, WhenParentGoes, derived_uid,
+        Action, Authorization, Domain, Field, Http, Imported, Kind, OnParentDelete, Parent, Resource, Roots, Type,
+        derived_uid,
     },
     timestamp::Timestamp,
     uid::Uid,
@@ -97,7 +98,7 @@ impl Resource for Image {
                 path: "repos/{repoUid=**}/digests/{digest}/architectures",
                 request: &[REPO, DIGEST],
                 response: &[Field::strings("architectures").about("The architectures of the index.")],
-                needs: Needs::At("repoUid", READ),
+                authorization: Authorization::At("repoUid", READ),
                 event: None,
                 run: |cx, request| Box::pin(architectures(cx, request)),
             },
@@ -110,7 +111,7 @@ impl Resource for Image {
                     Field::new("size", Type::Int64).about("The bytes of the layers and the config."),
                     Field::string("architecture").about("The architecture."),
                 ],
-                needs: Needs::At("repoUid", READ),
+                authorization: Authorization::At("repoUid", READ),
                 event: None,
                 run: |cx, request| Box::pin(size(cx, request)),
             },
@@ -127,7 +128,7 @@ impl Resource for Image {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -192,7 +193,7 @@ const DIGEST: Field =
 const DEFAULT_ARCHITECTURE: &str = "amd64";
 
 /// Returns the architectures of an index, in its order.
-async fn architectures(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn architectures(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let image = find(cx, &request).await?;
     if !image.index {
         return Err(Error::invalid_field("digest", "must be of an index"));
@@ -204,7 +205,7 @@ async fn architectures(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value
 }
 
 /// Returns the size of an image for one architecture.
-async fn size(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn size(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let image = find(cx, &request).await?;
     let wanted = request.get("architecture").and_then(Value::as_str).unwrap_or(DEFAULT_ARCHITECTURE);
     let platform = image.platforms.iter().find(|platform| platform.architecture == wanted);
@@ -216,7 +217,7 @@ async fn size(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
 ///
 /// # Errors
 /// NOT_FOUND for the repo, then for the image.
-async fn find(cx: &Cx<'_>, request: &Map<String, Value>) -> Result<Image> {
+async fn find(cx: &Context<'_>, request: &Map<String, Value>) -> Result<Image> {
     let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
     let (repo, digest) = (Uid::opaque(text("repoUid")), text("digest"));
     let image = cx.read::<Image>(&Image::uid_of(&repo, digest)).await?.filter(|image| image.digest == digest);

@@ -9,10 +9,10 @@ use super::{
 use crate::{
     BoxFuture,
     access::cap,
-    cx::Cx,
+    context::Context,
     error::{Error, Result, Violations},
     event::Draft,
-    kind::{Change, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, WhenParentGoes},
+    kind::{Change, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type, Unique},
     store::{Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -173,7 +173,7 @@ impl Resource for Repo {
             by: &["name"],
         }],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Blocks,
+        on_parent_delete: OnParentDelete::Restrict,
     };
 
     fn example() -> Self {
@@ -207,7 +207,7 @@ impl Resource for Repo {
         }
     }
 
-    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let followed = change.old.as_ref().and_then(Self::source);
             let Some(mut repo) = change.new.take() else {
@@ -242,7 +242,7 @@ impl Resource for Repo {
     }
 
     /// Shows the values that a repo has from its source, while it may show them.
-    fn render<'a>(cx: &'a Cx<'a>, repos: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+    fn render<'a>(cx: &'a Context<'a>, repos: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let shown = repo_follower::shown::<Self>(cx, repos).await?;
             for (repo, shown) in repos.iter_mut().zip(shown) {
@@ -275,7 +275,7 @@ impl Repo {
 }
 
 /// Follows the repo that the request names, from now on and by the caller's right to pull from it, and returns it.
-async fn follow(cx: &Cx<'_>, change: &mut Change<Repo>, config: &mut SyncConfig) -> Result<Repo> {
+async fn follow(cx: &Context<'_>, change: &mut Change<Repo>, config: &mut SyncConfig) -> Result<Repo> {
     let source = find_source(cx, config).await?;
     if source.uid == change.uid {
         return Err(Error::invalid_field("syncConfig.source", "must be another repo"));
@@ -326,7 +326,7 @@ fn unknown_source() -> Error {
 ///
 /// # Errors
 /// INVALID_ARGUMENT, the same for a repo that there is not and one that the caller cannot pull from.
-async fn find_source(cx: &Cx<'_>, config: &SyncConfig) -> Result<Repo> {
+async fn find_source(cx: &Context<'_>, config: &SyncConfig) -> Result<Repo> {
     if let Ok(source) = Uid::parse(&config.source) {
         if !cx.allows(&source, PULL) {
             return Err(unknown_source());
@@ -348,7 +348,7 @@ async fn find_source(cx: &Cx<'_>, config: &SyncConfig) -> Result<Repo> {
 }
 
 /// Returns the organisations of that name or uid in which the caller can pull.
-async fn organisations(cx: &Cx<'_>, named: &str) -> Result<Vec<Uid>> {
+async fn organisations(cx: &Context<'_>, named: &str) -> Result<Vec<Uid>> {
     if let Ok(uid) = Uid::parse(named) {
         return Ok(if cx.allows(&uid, PULL) { vec![uid] } else { Vec::new() });
     }

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::Repo;
 use crate::{
     access::{ActsAs, Caller, Capability, RegistrationId, Session, cap},
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
-    kind::{Domain, Field, Kind, Method, Param, Parent, Resource, Roots, WhenParentGoes, derived_uid},
+    kind::{Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, derived_uid},
     store::{Delete, Key, Record},
     timestamp::Timestamp,
     uid::Uid,
@@ -64,7 +64,7 @@ impl Resource for RepoFollower {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -109,7 +109,13 @@ fn uid_of(source: &Uid, repo: &Uid) -> Uid {
 }
 
 /// Begins to follow, or renews it until then, by the caller's right to pull, which must have been looked at.
-pub(super) async fn begin(cx: &Cx<'_>, write: &mut Write, source: &Uid, repo: &Uid, until: Timestamp) -> Result<()> {
+pub(super) async fn begin(
+    cx: &Context<'_>,
+    write: &mut Write,
+    source: &Uid,
+    repo: &Uid,
+    until: Timestamp,
+) -> Result<()> {
     if source.ancestry().count() >= Uid::MAX_SEGMENTS {
         return Err(Error::invalid_field("syncConfig.source", "lies too deep to be followed"));
     }
@@ -162,7 +168,7 @@ pub(super) enum Shown<R> {
 ///
 /// # Errors
 /// Those of the store.
-pub(super) async fn shown<R: Resource>(cx: &Cx<'_>, repos: &[Repo]) -> Result<Vec<Shown<R>>> {
+pub(super) async fn shown<R: Resource>(cx: &Context<'_>, repos: &[Repo]) -> Result<Vec<Shown<R>>> {
     let source_of = |repo: &Repo| repo.sync_config.as_ref().map(|config| Uid::opaque(&*config.source));
     let sources: Vec<Option<Uid>> = repos.iter().map(source_of).collect();
     let keys = repos

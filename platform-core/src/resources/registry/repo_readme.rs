@@ -10,9 +10,9 @@ use super::{
 use crate::{
     BoxFuture,
     access::cap,
-    cx::Cx,
+    context::Context,
     error::{Error, Result},
-    kind::{Change, Domain, Field, Kind, Method, Parent, Resource, Roots, WhenParentGoes},
+    kind::{Change, Domain, Field, Kind, Method, OnParentDelete, Parent, Resource, Roots},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -62,7 +62,7 @@ impl Resource for RepoReadme {
         keys: &[],
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {
@@ -74,7 +74,7 @@ impl Resource for RepoReadme {
         }
     }
 
-    fn prepare<'a>(cx: &'a Cx<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let Some(mut readme) = change.new.take() else { return Ok(()) };
             let repo = cx.read::<Repo>(&change.uid).await?;
@@ -103,7 +103,7 @@ impl Resource for RepoReadme {
         true
     }
 
-    fn render<'a>(cx: &'a Cx<'a>, readmes: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+    fn render<'a>(cx: &'a Context<'a>, readmes: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let repos = cx.read_all::<Repo>(readmes.iter().map(|readme| readme.uid.clone())).await?;
             let repos: Vec<_> = repos.into_iter().map(Option::unwrap_or_default).collect();

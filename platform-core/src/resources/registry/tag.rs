@@ -7,7 +7,7 @@ use super::super::{check, field};
 use crate::{
     access::cap,
     event::Draft,
-    kind::{By, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, WhenParentGoes},
+    kind::{By, DerivedKey, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type, Unique},
     store::{Filter, KeyValue},
     timestamp::Timestamp,
     uid::Uid,
@@ -86,7 +86,7 @@ impl Resource for Tag {
             by: &["name"],
         }],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Goes,
+        on_parent_delete: OnParentDelete::Cascade,
     };
 
     fn example() -> Self {

@@ -6,9 +6,9 @@ use super::{super::advisory::vulnerability_metadata::Severities, Severity, sever
 use crate::{
     BoxFuture,
     access::{Capability, cap},
-    cx::Cx,
+    context::Context,
     error::{Result, Violations},
-    kind::{Domain, Field, Imported, Kind, Method, Parent, Resource, Roots, Type, WhenParentGoes, derived_uid},
+    kind::{Domain, Field, Imported, Kind, Method, OnParentDelete, Parent, Resource, Roots, Type, derived_uid},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -116,7 +116,7 @@ impl Resource for Advisory {
         keys: filters::KEYS,
         unique: &[],
         roots: Roots::Granted,
-        when_parent_goes: WhenParentGoes::Blocks,
+        on_parent_delete: OnParentDelete::Restrict,
     };
 
     fn example() -> Self {
@@ -147,7 +147,7 @@ impl Resource for Advisory {
     }
 
     /// Looks up how severe it is, by its aliases and its own id.
-    fn render<'a>(cx: &'a Cx<'a>, advisories: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+    fn render<'a>(cx: &'a Context<'a>, advisories: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let found = Severities::look_up(cx, advisories.iter().flat_map(Self::names)).await?;
             for advisory in advisories {

@@ -39,14 +39,14 @@ fn one_at_a_time_holds_the_lease_of_a_subscription_until_it_is_over_or_let_go() 
     let outbox = Outbox::of(&world.platform);
     lease(&world, &subscription, "one");
     let other = || block_on(outbox.take(&subscription, "two", LEASE)).unwrap();
-    assert!(matches!(other(), Settled::Elsewhere(until) if until == world.platform.now().plus_millis(LEASE)));
+    assert!(matches!(other(), LeaseResult::HeldByOther(until) if until == world.platform.now().plus_millis(LEASE)));
     // Who holds it prolongs it.
     world.clock.advance(LEASE - 1);
     let mut first = lease(&world, &subscription, "one");
     world.clock.advance(LEASE - 1);
-    assert!(matches!(other(), Settled::Elsewhere(_)));
+    assert!(matches!(other(), LeaseResult::HeldByOther(_)));
     world.clock.advance(1);
-    let Settled::Held(mut second) = other() else { panic!("the lease is over") };
+    let LeaseResult::Acquired(mut second) = other() else { panic!("the lease is over") };
     let pending = waiting(&world, &subscription).remove(0);
     let outcome = vec![(pending, Outcome::Delivered(200))];
     assert!(!settle(&world, &mut first, outcome.clone()), "the lease went to another");
@@ -55,7 +55,7 @@ fn one_at_a_time_holds_the_lease_of_a_subscription_until_it_is_over_or_let_go() 
     block_on(outbox.release(&mut second)).unwrap();
     lease(&world, &subscription, "one");
     world.delete(&world.operator, "Subscription", &subscription).unwrap();
-    assert!(matches!(block_on(outbox.take(&subscription, "one", LEASE)).unwrap(), Settled::Gone));
+    assert!(matches!(block_on(outbox.take(&subscription, "one", LEASE)).unwrap(), LeaseResult::SubscriptionDeleted));
     assert!(!settle(&world, &mut second, Vec::new()));
 }
 

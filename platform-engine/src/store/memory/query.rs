@@ -5,6 +5,7 @@
 //! smallest range that holds all that can pass is gone through.
 
 use bytes::BytesMut;
+use futures_lite::future::yield_now;
 
 use super::{
     super::{Filter, Item, KeyValue, OrderBy, Page, Position, Query, Scope},
@@ -14,7 +15,7 @@ use super::{
     record::Packed,
     state::State,
 };
-use crate::{pause::pause, uid::Uid};
+use crate::uid::Uid;
 
 /// How many records are gone through or sorted before others get their turn.
 const STRIDE: usize = 4_096;
@@ -228,7 +229,7 @@ impl<'a> Gathered<'a> {
             let (mut passing, mut walk) = (Vec::new(), part.walk(0, false).peekable());
             while walk.peek().is_some() {
                 passing.extend(walk.by_ref().take(STRIDE).filter(passes));
-                pause().await;
+                yield_now().await;
             }
             drop(walk);
             match part {
@@ -250,7 +251,7 @@ impl<'a> Gathered<'a> {
             self.by.sort(&mut ids, self.records);
             self.parts.push(Part::Sorted(ids));
             if self.loose.len() > STRIDE {
-                pause().await;
+                yield_now().await;
             }
         }
         self.parts

@@ -11,12 +11,12 @@ use subtle::ConstantTimeEq;
 
 use super::{IdentityProvider, Private, SCIM_CAPABILITIES, check, field, may_let_in};
 use crate::{
-    cx::Cx,
+    context::Context,
     entropy::Entropy,
     error::{Code, Error, Result},
     event::Draft,
     iam::provider_epoch,
-    kind::{Action, Field, Http, Needs, Resource, Type},
+    kind::{Action, Authorization, Field, Http, Resource, Type},
     resources::iam::{RoleBinding, owner, role},
     store::{Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
@@ -108,7 +108,7 @@ pub(super) const ACTIONS: &[Action] = &[
         path: "identityProviders/{identityProviderUid=**}:generateScimToken",
         request: &[LET_IN, EXPIRE_TIME, NEVER_EXPIRES],
         response: &[TOKEN, ENDPOINT_URL, EXPIRE_TIME, PROVIDER, ETAG],
-        needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
+        authorization: Authorization::At("identityProviderUid", SCIM_CAPABILITIES),
         event: Some("iam.identity_providers.scim_token.generated.v1"),
         run: |cx, request| Box::pin(generate(cx, request)),
     },
@@ -133,7 +133,7 @@ pub(super) const ACTIONS: &[Action] = &[
             PREVIOUS_TOKEN_EXPIRE_TIME,
             Field::new("requestedOverlap", Type::Duration).about("The overlap of the request."),
         ],
-        needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
+        authorization: Authorization::At("identityProviderUid", SCIM_CAPABILITIES),
         event: Some("iam.identity_providers.scim_token.regenerated.v1"),
         run: |cx, request| Box::pin(regenerate(cx, request)),
     },
@@ -143,7 +143,7 @@ pub(super) const ACTIONS: &[Action] = &[
         path: "identityProviders/{identityProviderUid=**}:revokeScimToken",
         request: &[UID],
         response: &[PROVIDER, ETAG, ENABLED, Field::timestamp("revokeTime").about("When the token was revoked.")],
-        needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
+        authorization: Authorization::At("identityProviderUid", SCIM_CAPABILITIES),
         event: Some("iam.identity_providers.scim_token.revoked.v1"),
         run: |cx, request| Box::pin(revoke(cx, request)),
     },
@@ -153,7 +153,7 @@ pub(super) const ACTIONS: &[Action] = &[
         path: "identityProviders/{identityProviderUid=**}:setScimEnabled",
         request: &[LET_IN, ENABLED.required(), SEEN_ETAG],
         response: &[PROVIDER, ENABLED, ETAG],
-        needs: Needs::At("identityProviderUid", SCIM_CAPABILITIES),
+        authorization: Authorization::At("identityProviderUid", SCIM_CAPABILITIES),
         event: Some("iam.identity_providers.scim_enabled.updated.v1"),
         run: |cx, request| Box::pin(set_enabled(cx, request)),
     },
@@ -219,7 +219,7 @@ struct Standing {
 }
 
 impl Standing {
-    async fn of(cx: &Cx<'_>, request: &Map<String, Value>) -> Result<Self> {
+    async fn of(cx: &Context<'_>, request: &Map<String, Value>) -> Result<Self> {
         let uid = Uid::opaque(text(request, "identityProviderUid"));
         let missing = || Error::not_found(IdentityProvider::KIND, uid.as_str());
         let record = cx.record(IdentityProvider::KIND, &uid).await?.ok_or_else(missing)?;
@@ -242,7 +242,7 @@ impl Standing {
     /// Stores the new state under a new etag and returns the reply; the event has the reply without the token.
     async fn put(
         mut self,
-        cx: &Cx<'_>,
+        cx: &Context<'_>,
         mut scim: Scim,
         action: &str,
         reply: impl FnOnce(&Scim) -> Map<String, Value>,
@@ -268,7 +268,7 @@ impl Standing {
     }
 
     /// Draws a new token and returns it with the state to show.
-    fn issue(&mut self, cx: &Cx<'_>, request: &Map<String, Value>) -> Result<(String, Scim)> {
+    fn issue(&mut self, cx: &Context<'_>, request: &Map<String, Value>) -> Result<(String, Scim)> {
         let token_expire_time = expire_time(cx.now(), request)?;
         let token = draw(&self.provider.uid, cx.platform().entropy());
         self.private.token_hash = hash(&token);
@@ -289,7 +289,7 @@ impl Standing {
 }
 
 /// Issues the first token; the directory may not use it before it is enabled.
-async fn generate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn generate(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let mut standing = Standing::of(cx, &request).await?;
     if standing.provider.scim.is_some() {
         let why = "a SCIM token was generated before; regenerate it instead";
@@ -301,7 +301,7 @@ async fn generate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
 }
 
 /// Issues a token in place of the current one, which remains valid for a while.
-async fn regenerate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn regenerate(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let now = cx.now();
     let overlap = overlap(&request)?;
     let mut standing = Standing::of(cx, &request).await?;
@@ -328,8 +328,8 @@ async fn regenerate(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
     standing.put(cx, scim, "RegenerateScimToken", reply).await
 }
 
-/// Revokes both tokens at once. Needs no etag, and is idempotent.
-async fn revoke(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+/// Revokes both tokens at once. Authorization no etag, and is idempotent.
+async fn revoke(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let now = cx.now();
     let mut standing = Standing::of(cx, &request).await?;
     let uid = standing.provider.uid.clone();
@@ -353,7 +353,7 @@ async fn revoke(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
 }
 
 /// Sets whether the directory may provision users. Its token does not change.
-async fn set_enabled(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn set_enabled(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let enabled = request.get("enabled").and_then(Value::as_bool).unwrap_or_default();
     let mut standing = Standing::of(cx, &request).await?;
     let mut scim = standing.matches(&request)?.clone();
@@ -375,7 +375,7 @@ async fn set_enabled(cx: &Cx<'_>, request: Map<String, Value>) -> Result<Value> 
 }
 
 /// Requires that an organisation has enough owners by bindings, now and when the write is committed.
-async fn require_owners(cx: &Cx<'_>, organisation: &Uid, write: &mut Write) -> Result<()> {
+async fn require_owners(cx: &Context<'_>, organisation: &Uid, write: &mut Write) -> Result<()> {
     let bound = Filter::AnyOf { key: "roleUid", values: vec![KeyValue::text(&role::owner_uid())] };
     let scope = Scope::Children(organisation.clone());
     let query = Query { filters: vec![bound], limit: OWNERS, ..Query::new(RoleBinding::KIND.name, scope) };
@@ -452,7 +452,7 @@ pub struct ScimAccess {
 }
 
 /// Returns the access that a token gives. Compares the hashes of all candidates, in constant time.
-pub(crate) async fn verify(cx: &Cx<'_>, token: &str) -> Result<ScimAccess> {
+pub(crate) async fn verify(cx: &Context<'_>, token: &str) -> Result<ScimAccess> {
     let refused = || Error::unauthenticated("The SCIM token is not valid");
     let digits = token.strip_prefix(PREFIX).filter(|digits| digits.len() == 64).ok_or_else(refused)?;
     let segment = digits.get(..16).ok_or_else(refused)?;

@@ -10,7 +10,12 @@ use crate::{
 };
 
 /// Adds the rules that the fields of an object break, at every depth. `prefix` is the object's path.
-pub(super) fn sound(fields: &[Field], object: &Map<String, Value>, prefix: &str, violations: &mut Violations) {
+pub(super) fn validate_object(
+    fields: &[Field],
+    object: &Map<String, Value>,
+    prefix: &str,
+    violations: &mut Violations,
+) {
     let mut set: Vec<&Field> = Vec::new();
     for field in fields {
         let path = if prefix.is_empty() { field.name.to_owned() } else { format!("{prefix}.{}", field.name) };
@@ -27,7 +32,7 @@ pub(super) fn sound(fields: &[Field], object: &Map<String, Value>, prefix: &str,
             set.push(field);
         }
         let before = violations.count();
-        sound_value(&field.ty, field, value, &path, violations);
+        validate_value(&field.ty, field, value, &path, violations);
         if violations.count() == before
             && let Some(Err(rule)) = field.check.map(|check| check(value))
         {
@@ -36,7 +41,7 @@ pub(super) fn sound(fields: &[Field], object: &Map<String, Value>, prefix: &str,
     }
 }
 
-fn sound_value(ty: &Type, field: &Field, value: &Value, path: &str, violations: &mut Violations) {
+fn validate_value(ty: &Type, field: &Field, value: &Value, path: &str, violations: &mut Violations) {
     match (ty, value) {
         (Type::String, Value::String(text)) => {
             bounds::text(field, text, path, violations);
@@ -47,19 +52,19 @@ fn sound_value(ty: &Type, field: &Field, value: &Value, path: &str, violations: 
             }
             None => violations.add(path, "must be base64"),
         },
-        (Type::Message(fields), Value::Object(object)) => sound(fields, object, path, violations),
+        (Type::Message(fields), Value::Object(object)) => validate_object(fields, object, path, violations),
         (Type::List(element), Value::Array(values))
             if bounds::count(field, values.len(), path, violations)
                 && bounds::distinct(field, values, path, violations) =>
         {
             for (index, value) in values.iter().enumerate() {
-                sound_value(element, field, value, &format!("{path}[{index}]"), violations);
+                validate_value(element, field, value, &format!("{path}[{index}]"), violations);
             }
         }
         (Type::Map(element), Value::Object(values)) if bounds::count(field, values.len(), path, violations) => {
             for (key, value) in values {
                 bounds::key(field, key, path, violations);
-                sound_value(element, field, value, &format!("{path}.{key}"), violations);
+                validate_value(element, field, value, &format!("{path}.{key}"), violations);
             }
         }
         _ => {}

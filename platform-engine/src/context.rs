@@ -32,7 +32,7 @@ pub const MAX_ATTEMPTS: usize = 256;
 
 /// Who calls, what they hold, and the platform.
 #[derive(Debug)]
-pub struct Cx<'a> {
+pub struct Context<'a> {
     platform: &'a Platform,
     caller: &'a Caller,
     grants: Arc<Grants>,
@@ -56,7 +56,7 @@ struct Basis {
 /// A list in more places than this depends on all organizations of its caller.
 const MANY_PLACES: usize = 8;
 
-impl<'a> Cx<'a> {
+impl<'a> Context<'a> {
     pub(crate) fn new(platform: &'a Platform, caller: &'a Caller, grants: Arc<Grants>) -> Self {
         let basis = Basis { places: Vec::new(), as_of: grants.as_of(&[]), confirmed: false };
         Self {
