@@ -38,14 +38,14 @@ pub(crate) fn told(world: &World, subscription: &Uid) -> Vec<(String, String)> {
 
 #[track_caller]
 pub(crate) fn lease(world: &World, subscription: &Uid, holder: &str) -> Lease {
-    match block_on(Outbox::of(&world.platform).take(subscription, holder, LEASE)).unwrap() {
+    match block_on(Outbox::of(&world.platform).acquire_lease(subscription, holder, LEASE)).unwrap() {
         LeaseResult::Acquired(lease) => lease,
         other => panic!("a lease, not {other:?}"),
     }
 }
 
 pub(crate) fn settle(world: &World, lease: &mut Lease, outcomes: Vec<(PendingEvent, Outcome)>) -> bool {
-    block_on(Outbox::of(&world.platform).settle(lease, outcomes, LEASE)).unwrap()
+    block_on(Outbox::of(&world.platform).record_outcomes(lease, outcomes, LEASE)).unwrap()
 }
 
 pub(crate) fn failure(status: u16) -> Failure {
