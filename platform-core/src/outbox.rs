@@ -277,7 +277,6 @@ impl Outbox<'_> {
             if attempts == 0 && !is_unlogged {
                 status.logged += 1;
             }
-
             let mut row = Delivery {
                 uid: Uid::opaque(format!("{}/{:016x}", status.uid, status.logged.rem_euclid(delivery::LOG_LEN))),
                 event_id: pending.event.id.clone(),

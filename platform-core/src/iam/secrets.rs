@@ -34,7 +34,7 @@ impl Iam<'_> {
                 .await
                 .map_err(|error| match error.code() {
                     // The inviter was deleted, or the session of the inviter has ended.
-                    Code::Unauthenticated => group_invite::refused(),
+                    Code::Unauthenticated => group_invite::invalid_code(),
                     _ => error,
                 })
         };

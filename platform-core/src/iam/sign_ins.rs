@@ -41,7 +41,7 @@ fn is_valid_name(name: &str) -> bool {
 const LAST_SEEN_INTERVAL_MILLIS: i64 = 60 * 60 * 1000;
 
 impl Iam<'_> {
-    /// Registers a person, whom tokens of this issuer with this subject then act as. A short form of
+    /// Registers a person, so that tokens of this issuer with this subject act as that person. A short form of
     /// [`register`](Self::register).
     ///
     /// # Errors

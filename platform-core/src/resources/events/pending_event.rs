@@ -70,7 +70,7 @@ const EVENT: &[Field] = &[
     Field::string("subject").about("The event's `ce-subject`."),
     Field::timestamp("time").about("The event's `ce-time`."),
     Field::string("group").about("The event's `ce-group`."),
-    Field::enumeration("audience", &["CUSTOMER", "INTERNAL"]).about("Who the event is for."),
+    Field::enumeration("audience", &["CUSTOMER", "INTERNAL"]).about("The audience of the event."),
     Field::new("extensions", Type::Map(&Type::String)).about("Further attributes of the event."),
     Field::string("data").about("The body of the event."),
     Field::message("eventBody", EVENT_BODY).about("Where the body of the event is, if it is not here."),

@@ -27,7 +27,7 @@ use crate::{
     write::Write,
 };
 
-/// An invite to a group: whoever redeems its code gets its role there. Immutable.
+/// An invite to a group: a person who redeems its code gets its role there. Immutable.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupInvite {
@@ -267,13 +267,13 @@ pub struct Redeemed {
 
 /// Returns the error for a code that is unknown, used up, expired or for another person, and for an inviter who could no
 /// longer give the role. It is the same for all of them, so that it does not reveal which codes exist.
-pub(crate) fn refused() -> Error {
+pub(crate) fn invalid_code() -> Error {
     Error::invalid_field("code", "must be a valid invite code that is not expired and that you may use")
 }
 
 /// Finds the invite with a code and returns its uid, and the inviter as a caller. Compares hashes in constant time.
 pub(crate) async fn find(cx: &Context<'_>, code: &str) -> Result<(Uid, Caller)> {
-    let (key_id, _) = code.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(refused)?;
+    let (key_id, _) = code.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(invalid_code)?;
     let by_key = Filter::AnyOf { key: "keyId", values: vec![KeyValue::text(key_id)] };
     let found = cx.page(Query { filters: vec![by_key], ..Query::new(GroupInvite::KIND.name, Scope::All) }).await?;
     let keys: Vec<_> = found.items.into_iter().map(|item| Key::new(GroupInvite::KIND.name, item.uid)).collect();
@@ -284,7 +284,7 @@ pub(crate) async fn find(cx: &Context<'_>, code: &str) -> Result<(Uid, Caller)> 
             return Ok((record.key.uid, private.inviter(created)));
         }
     }
-    Err(refused())
+    Err(invalid_code())
 }
 
 /// Returns the private part of an invite, or `None` if the invite has another code.
@@ -298,18 +298,19 @@ fn private_of(record: &Record, code: &str) -> Result<Option<Private>> {
 /// the inviter.
 ///
 /// # Errors
-/// [`refused`], ALREADY_EXISTS when the person already has the role there.
+/// [`invalid_code`], ALREADY_EXISTS when the person already has the role there.
 pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &str) -> Result<Redeemed> {
-    let record = cx.record(GroupInvite::KIND, invite).await?.ok_or_else(refused)?;
-    private_of(&record, code)?.ok_or_else(refused)?;
+    let record = cx.record(GroupInvite::KIND, invite).await?.ok_or_else(invalid_code)?;
+    private_of(&record, code)?.ok_or_else(invalid_code)?;
     let invite: GroupInvite = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-    let identity = cx.read::<Identity>(person).await?.filter(|identity| identity.uid.is_root()).ok_or_else(refused)?;
+    let identity =
+        cx.read::<Identity>(person).await?.filter(|identity| identity.uid.is_root()).ok_or_else(invalid_code)?;
     // `email` is verified: an unverified address is in `email_unverified`.
     let is_for_person = invite.email.is_empty() || invite.email.eq_ignore_ascii_case(&identity.email);
     let in_time = invite.expiration_time.is_some_and(|until| cx.now() < until);
     let group = invite.uid.parent().unwrap_or_default();
     if !is_for_person || !in_time || !cx.allows(&group, INVITER_CAPABILITIES) {
-        return Err(refused());
+        return Err(invalid_code());
     }
     let mut write = Write::default();
     write.require_or_retry(Require::Revision(record.key.clone(), record.revision));
@@ -321,7 +322,7 @@ pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &
     // The inviter must hold the capabilities that the role has now.
     role_binding::may_bind(cx, &group, &binding, &mut write).await.map_err(|error| match error.is_stale() {
         true => error,
-        false => refused(),
+        false => invalid_code(),
     })?;
     write.put(&binding.uid, &binding, Bytes::new())?;
     write.raise(identity_epoch(person));

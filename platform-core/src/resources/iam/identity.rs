@@ -200,7 +200,7 @@ impl Identity {
         matched.or_else(|| self.static_keys.as_ref().map(|keys| keys.issuer.as_str())).unwrap_or_default()
     }
 
-    /// Returns the fields that determine which tokens can assume the identity, and until when.
+    /// Returns the fields that determine which tokens can assume the identity, including expiration times.
     fn relationship(&self) -> impl PartialEq + '_ {
         (&self.claim_match, &self.static_keys, &self.aws_identity, self.service_principal)
     }

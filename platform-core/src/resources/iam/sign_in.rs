@@ -125,7 +125,7 @@ pub struct Presented {
 }
 
 /// Returns the error for an invalid refresh token, the same for every reason.
-fn refused() -> Error {
+fn invalid_token() -> Error {
     Error::unauthenticated("The refresh token is not valid")
 }
 
@@ -147,7 +147,7 @@ pub(crate) async fn begin(cx: &Context<'_>, new: NewSignIn<'_>) -> Result<SignIn
     let private = Private { family_hash: hash(new.family), token_hash: hash(new.token), state: new.state };
     let mut write = Write::default();
     let person = Key::new(Identity::KIND.name, new.identity.clone());
-    write.require_or_fail(Require::Exists(person), refused());
+    write.require_or_fail(Require::Exists(person), invalid_token());
     write.require_or_retry(Require::Absent(Key::new(SignIn::KIND.name, sign_in.uid.clone())));
     end_oldest(cx, new.identity, now, &mut write).await?;
     write.put(&sign_in.uid, &sign_in, private_bytes(&private)?)?;
@@ -196,7 +196,7 @@ fn private_bytes(private: &Private) -> Result<Bytes> {
 /// A refresh token that was already used ends the sign-in: it was stolen, and either the thief or the owner uses it for the
 /// second time, which cannot be distinguished.
 pub(crate) async fn present(cx: &Context<'_>, uid: &Uid, family: &[u8], token: &[u8]) -> Result<Presented> {
-    let record = cx.record(SignIn::KIND, uid).await?.ok_or_else(refused)?;
+    let record = cx.record(SignIn::KIND, uid).await?.ok_or_else(invalid_token)?;
     let sign_in: SignIn = serde_json::from_slice(&record.body).map_err(Error::internal)?;
     let private: Private = serde_json::from_slice(&record.private).map_err(Error::internal)?;
     let is = |stored: &str, secret: &[u8]| bool::from(stored.as_bytes().ct_eq(hash(secret).as_bytes()));
@@ -206,7 +206,7 @@ pub(crate) async fn present(cx: &Context<'_>, uid: &Uid, family: &[u8], token: &
         end(cx, uid).await?;
     }
     if expired || !of_family || !latest {
-        return Err(refused());
+        return Err(invalid_token());
     }
     let identity = uid.parent().unwrap_or_default();
     Ok(Presented { identity, sign_in, state: private.state, revision: record.revision })
@@ -220,14 +220,14 @@ pub(crate) async fn renew(cx: &Context<'_>, presented: &Presented, family: &[u8]
     let mut write = Write::default();
     write.require_or_retry(Require::Revision(key, presented.revision));
     let person = Key::new(Identity::KIND.name, presented.identity.clone());
-    write.require_or_fail(Require::Exists(person), refused());
+    write.require_or_fail(Require::Exists(person), invalid_token());
     let update_time = presented.sign_in.update_time.max(Some(cx.now()));
     let private = Private { family_hash: hash(family), token_hash: hash(next), state: presented.state.clone() };
     write.put(uid, &SignIn { update_time, ..presented.sign_in.clone() }, private_bytes(&private)?)?;
     match cx.commit(write).await {
         Err(error) if error.is_stale() => {
             end(cx, uid).await?;
-            Err(refused())
+            Err(invalid_token())
         }
         done => done.map(drop),
     }

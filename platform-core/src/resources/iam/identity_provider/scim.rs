@@ -454,9 +454,9 @@ pub struct ScimAccess {
 
 /// Returns the access that a token gives. Compares the hashes of all candidates, in constant time.
 pub(crate) async fn verify(cx: &Context<'_>, token: &str) -> Result<ScimAccess> {
-    let refused = || Error::unauthenticated("The SCIM token is not valid");
-    let digits = token.strip_prefix(PREFIX).filter(|digits| digits.len() == 64).ok_or_else(refused)?;
-    let segment = digits.get(..16).ok_or_else(refused)?;
+    let invalid = || Error::unauthenticated("The SCIM token is not valid");
+    let digits = token.strip_prefix(PREFIX).filter(|digits| digits.len() == 64).ok_or_else(invalid)?;
+    let segment = digits.get(..16).ok_or_else(invalid)?;
     let found = cx
         .page(Query {
             filters: vec![Filter::AnyOf { key: "segment", values: vec![KeyValue::text(segment)] }],
@@ -477,5 +477,5 @@ pub(crate) async fn verify(cx: &Context<'_>, token: &str) -> Result<ScimAccess> 
             access = Some(ScimAccess { provider: record.key.uid, enabled: scim.enabled });
         }
     }
-    access.ok_or_else(refused)
+    access.ok_or_else(invalid)
 }
