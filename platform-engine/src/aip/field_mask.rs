@@ -34,8 +34,8 @@ impl Mask {
             match resolve(path, fields) {
                 Some((path, true)) if !paths.contains(&path) => paths.push(path),
                 Some(_) => {}
-                None if path == "*" => violations.add("update_mask", "`*` stands alone"),
-                None => violations.add("update_mask", format!("`{path}` is no field of this resource")),
+                None if path == "*" => violations.add("update_mask", "`*` must be the only path"),
+                None => violations.add("update_mask", format!("unknown field `{path}`")),
             }
         }
         if violations.is_empty() { Ok(Self::Paths(paths)) } else { Err(violations) }

@@ -76,7 +76,7 @@ fn read_object(
     let mut sent: Vec<&'static Field> = Vec::new();
     for (key, value) in object {
         let Some(field) = lookup(&key) else {
-            violations.add(join(prefix, &key), "is not a known field");
+            violations.add(join(prefix, &key), "unknown field");
             continue;
         };
         let path = join(prefix, field.name);
@@ -369,7 +369,7 @@ mod tests {
                 "readme": "\u{0}",
             })),
             [
-                "nam is not a known field",
+                "nam unknown field",
                 "name must be a string",
                 "verified must be true or false",
                 "size must be a whole number of 32 bits",
