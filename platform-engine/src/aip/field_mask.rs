@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     error::Violations,
-    fields::{self, covers, named},
+    fields::path::{at, covers, named},
     kind::{Access, Field, Type},
 };
 
@@ -76,7 +76,7 @@ impl Mask {
             Self::All => replace(fields, &mut new, input, "", &mut violations),
             Self::Paths(paths) => {
                 for path in paths {
-                    set(fields, &mut new, path, fields::at(input, path), path, &mut violations);
+                    set(fields, &mut new, path, at(input, path), path, &mut violations);
                 }
             }
         }

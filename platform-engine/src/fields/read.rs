@@ -1,10 +1,16 @@
 //! Reads what a caller sent against a field table: both spellings of names, every type of proto3 JSON, all
 //! violations at once (`docs/api.md`, JSON).
 
+use std::ops::Deref;
+
 use base64::{Engine, alphabet, engine};
 use serde_json::{Map, Value};
 
-use super::{Values, bounds, is_empty, named};
+use super::{
+    bounds,
+    path::{join, named},
+    prune::is_empty,
+};
 use crate::{
     access::Capability,
     aip::field_mask::Mask,
@@ -44,6 +50,26 @@ impl Input {
     /// [`Error::invalid`](crate::error::Error::invalid) otherwise.
     pub fn checked(self) -> Result<Values> {
         self.violations.none_or(Values(self.values))
+    }
+}
+
+/// The values of a request in canonical form, each of which keeps the rules of its field. Made by
+/// [`Input::checked`].
+#[derive(Debug, Clone, Default)]
+pub struct Values(pub(super) Map<String, Value>);
+
+impl Values {
+    /// Returns them as a plain object.
+    pub(crate) fn into_inner(self) -> Map<String, Value> {
+        self.0
+    }
+}
+
+impl Deref for Values {
+    type Target = Map<String, Value>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }
 
@@ -269,10 +295,6 @@ pub(super) fn require(
             _ => {}
         }
     }
-}
-
-pub(crate) fn join(prefix: &str, name: &str) -> String {
-    if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
 }
 
 /// A whole number, as a number or, as proto3 JSON allows, as a string; `1.0` counts as whole.
