@@ -20,7 +20,7 @@ fn follower(world: &World, caller: &Caller, source: &str) -> Result<Value> {
     create(world, caller, &world.org, body)
 }
 
-/// A world with an organisation of that name that has a full repo `nginx`.
+/// Creates a world with an organization `catalog` that has a repo `nginx` with all fields set.
 fn world_with_a_source() -> (World, Uid, Uid) {
     let world = World::new();
     let there = uid_of(&world.create(&world.operator, "Group", "", json!({ "name": "catalog" })).unwrap());
@@ -33,7 +33,7 @@ fn world_with_a_source() -> (World, Uid, Uid) {
 }
 
 #[test]
-fn repos_of_one_group_have_names_of_their_own() {
+fn repo_names_are_unique_in_their_group() {
     let world = World::new();
     let named = |group: &str| create(&world, &world.operator, group, json!({ "name": "nginx" }));
     named(&world.org).unwrap();
@@ -45,7 +45,7 @@ fn repos_of_one_group_have_names_of_their_own() {
 }
 
 #[test]
-fn names_descriptions_bundles_aliases_and_active_tags_have_their_patterns() {
+fn names_descriptions_bundles_aliases_and_active_tags_must_match_their_patterns() {
     let world = World::new();
     let with = |field: &str, value: Value| {
         let mut body = json!({ "name": format!("repo {}", world.serial()) });
@@ -77,7 +77,7 @@ fn names_descriptions_bundles_aliases_and_active_tags_have_their_patterns() {
 }
 
 #[test]
-fn a_follower_shows_what_it_follows_as_it_is_now_and_its_own_description() {
+fn a_follower_shows_the_current_values_of_its_source_and_its_own_description() {
     let (world, _, source) = world_with_a_source();
     let inherited = ["catalogTier", "bundles", "aliases", "activeTags", "description"];
     let repo = follower(&world, &world.operator, &source).unwrap();
@@ -102,7 +102,7 @@ fn a_follower_shows_what_it_follows_as_it_is_now_and_its_own_description() {
 }
 
 #[test]
-fn what_a_follower_has_from_its_source_cannot_be_set_to_anything_else() {
+fn inherited_values_of_a_follower_cannot_be_changed() {
     let (world, _, source) = world_with_a_source();
     let repo = follower(&world, &world.operator, &source).unwrap();
     let uid = text(&repo, "uid");
@@ -123,7 +123,7 @@ fn what_a_follower_has_from_its_source_cannot_be_set_to_anything_else() {
 }
 
 #[test]
-fn a_source_is_a_uid_or_an_organisations_and_a_repos_name_with_or_without_a_host() {
+fn a_source_is_a_uid_or_the_names_of_organization_and_repo_with_an_optional_host() {
     let (world, there, source) = world_with_a_source();
     for text in [&*source, "catalog/nginx", "registry.example.com/catalog/nginx", &format!("{there}/nginx")] {
         let repo = follower(&world, &world.operator, text).unwrap();
@@ -138,7 +138,7 @@ fn a_source_is_a_uid_or_an_organisations_and_a_repos_name_with_or_without_a_host
 }
 
 #[test]
-fn who_cannot_pull_from_a_repo_cannot_follow_it() {
+fn following_a_repo_requires_pull_access() {
     let (world, there, source) = world_with_a_source();
     let ada = world.person("ada", None);
     world.bind(&ada, &crate::common::built_in("editor"), &world.org);
@@ -152,7 +152,7 @@ fn who_cannot_pull_from_a_repo_cannot_follow_it() {
 }
 
 #[test]
-fn a_follower_that_is_set_free_has_what_is_its_own_and_can_be_set_again() {
+fn a_repo_that_stops_following_has_its_own_values_and_can_be_updated() {
     let (world, _, source) = world_with_a_source();
     let repo = follower(&world, &world.operator, &source).unwrap();
     let free = world.update(&world.operator, "Repo", text(&repo, "uid"), json!({ "syncConfig": null }), None).unwrap();
@@ -164,7 +164,7 @@ fn a_follower_that_is_set_free_has_what_is_its_own_and_can_be_set_again() {
 }
 
 #[test]
-fn destinations_of_a_sync_change_without_its_source_or_its_end() {
+fn sync_destinations_can_be_changed_without_changing_source_or_expiry() {
     let (world, _, source) = world_with_a_source();
     let repo = follower(&world, &world.operator, &source).unwrap();
     world.clock.advance(DAY);
@@ -179,7 +179,7 @@ fn destinations_of_a_sync_change_without_its_source_or_its_end() {
 }
 
 #[test]
-fn an_overlay_has_no_reserved_names_and_files_that_are_what_they_say() {
+fn an_overlay_with_reserved_names_or_invalid_files_is_rejected() {
     let world = World::new();
     let with = |overlay: Value| {
         let body = json!({ "name": format!("repo {}", world.serial()), "customOverlay": overlay });
@@ -215,7 +215,7 @@ fn an_overlay_has_no_reserved_names_and_files_that_are_what_they_say() {
 }
 
 #[test]
-fn a_repo_takes_its_tags_and_readme_with_it() {
+fn delete_of_a_repo_cascades_to_its_tags_and_readme() {
     let world = World::new();
     let (repo, other) = (world.repo(&world.org), world.repo(&world.org));
     for repo in [&repo, &other] {
@@ -229,7 +229,7 @@ fn a_repo_takes_its_tags_and_readme_with_it() {
 }
 
 #[test]
-fn a_readme_is_safe_markdown_and_needs_no_internal_capability() {
+fn a_readme_must_be_safe_markdown_and_requires_no_internal_capability() {
     let world = World::new();
     let repo = world.repo(&world.org);
     let editor = world.member("editor", &world.org);
@@ -246,7 +246,7 @@ fn a_readme_is_safe_markdown_and_needs_no_internal_capability() {
 }
 
 #[test]
-fn a_follower_shows_the_readme_of_its_source_and_has_none_of_its_own() {
+fn a_follower_shows_the_readme_of_its_source_and_rejects_another() {
     let (world, _, source) = world_with_a_source();
     let repo = follower(&world, &world.operator, &source).unwrap();
     let repo = text(&repo, "uid");
@@ -259,7 +259,7 @@ fn a_follower_shows_the_readme_of_its_source_and_has_none_of_its_own() {
 }
 
 #[test]
-fn a_tag_that_is_created_again_moves_and_keeps_its_uid() {
+fn creating_an_existing_tag_moves_it_and_keeps_its_uid() {
     let world = World::new();
     let repo = world.repo(&world.org);
     let create = |body: Value| world.create(&world.operator, "Tag", &repo, body).unwrap();
@@ -280,7 +280,7 @@ fn a_tag_that_is_created_again_moves_and_keeps_its_uid() {
 }
 
 #[test]
-fn tags_and_digests_have_their_patterns() {
+fn tag_names_and_digests_must_match_their_patterns() {
     let world = World::new();
     let repo = world.repo(&world.org);
     let create = |name: &str, digest: &str| {
@@ -299,7 +299,7 @@ fn tags_and_digests_have_their_patterns() {
 }
 
 #[test]
-fn a_tag_lies_in_a_repo_and_in_nothing_else() {
+fn a_tag_can_only_be_created_in_a_repo() {
     let world = World::new();
     let body = || json!({ "name": "a", "digest": digest('0') });
     let in_a_group = world.create(&world.operator, "Tag", &world.org, body()).unwrap_err();
