@@ -22,7 +22,7 @@ use crate::{
     kinds::fixtures::{FIXTURES, attempt},
 };
 
-/// A memory store that records the names of epochs and counts how often grants are resolutions.
+/// A memory store that records the names of epochs and counts how often grants are resolved.
 #[derive(Debug, Default)]
 struct RecordingStore {
     store: MemoryStore,
@@ -159,7 +159,7 @@ fn changes_in_one_organization_do_not_invalidate_grants_in_another() {
         toggle(["CAP_REPO_LIST", "CAP_IAM_GROUPS_LIST"][round % 2]);
         let before = recording.resolutions();
         do_here();
-        assert_eq!(recording.resolutions(), before, "grants were resolutions again");
+        assert_eq!(recording.resolutions(), before, "grants were resolved again");
         // Lists in the other organization see its current role.
         let listed = world.list(&ada, "Repo", &[("uidp.descendants_of", &there)]).unwrap();
         assert_eq!(listed.total > 0, round % 2 == 0);

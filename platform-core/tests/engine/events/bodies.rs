@@ -126,7 +126,7 @@ fn data_of_a_large_change_is_recorded_once_for_all_subscriptions() {
     let puts = std::mem::take(&mut *puts.lock().unwrap());
     let recorded: Vec<_> =
         puts.into_iter().filter(|put| put.key.kind != "RepoReadme" && put.key.kind != "Repo").collect();
-    // One copy of the data, and a few hundred bytes to 2 KB for each subscription.
+    // One copy of the data, and at most 2,000 bytes for each subscription.
     assert!((100_000..300_000).contains(&bytes(&recorded)), "{} bytes in {} records", bytes(&recorded), recorded.len());
     for subscription in subscriptions.iter().step_by(33) {
         let last = pending_events(&world, subscription).pop().unwrap();
