@@ -45,8 +45,8 @@ impl GatedStore {
 }
 
 impl Gate {
-    /// Runs `first` on another thread until it makes this call, then all of `then`, then the rest of `first`; returns the
-    /// result of `first`, which may end without such a call.
+    /// Runs `first` on another thread until it makes this call, then all of `then`, then the rest of `first`; returns
+    /// the result of `first`, which may end without such a call.
     pub(crate) fn interleave<T: Send>(&self, call: Call, first: impl FnOnce() -> T + Send, then: impl FnOnce()) -> T {
         self.interleave_nth(call, 0, first, then)
     }

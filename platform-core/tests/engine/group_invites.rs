@@ -252,7 +252,8 @@ fn an_invite_gives_no_more_than_its_inviter_holds_when_it_is_redeemed() {
     assert_eq!(world.list(&world.operator, "RoleBinding", &[("identity", &after.identity)]).unwrap().total, 0);
 }
 
-/// An organization with two owners through providers only: one by a default role, one by a mapping of an external group.
+/// An organization with two owners through providers only: one by a default role, one by a mapping of an external
+/// group.
 struct SignedIn {
     world: World,
     org: Uid,

@@ -1,5 +1,5 @@
-//! Tests of the rules that hold for every kind, driven by the kind tables. A new kind is covered by its entry in `KINDS`
-//! and by a fixture with the facts that its table does not have.
+//! Tests of the rules that hold for every kind, driven by the kind tables. A new kind is covered by its entry in
+//! `KINDS` and by a fixture with the facts that its table does not have.
 
 use platform_core::{
     access::Capability,

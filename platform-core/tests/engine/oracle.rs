@@ -82,7 +82,8 @@ impl Oracle {
         let identity = &*principal.caller.identity;
         let mut held = Names::new();
         for binding in self.bindings.iter().filter(|binding| binding.identity == identity) {
-            // A person reaches everything; any other identity only the group that it was created in and its descendants.
+            // A person reaches everything; any other identity only the group that it was created in and its
+            // descendants.
             let home = identity.rsplit_once('/').map(|(home, _)| home);
             let within_reach = home.is_none_or(|home| at_or_below(uid, home));
             if at_or_below(uid, &binding.group) && within_reach {

@@ -1,5 +1,5 @@
-//! Role bindings: their replies, valid roles and identities, and the capabilities that they require (`docs/api.md`, Role
-//! bindings and Access).
+//! Role bindings: their replies, valid roles and identities, and the capabilities that they require (`docs/api.md`,
+//! Role bindings and Access).
 
 use platform_core::{
     access::{Caller, Capability, Narrowing},

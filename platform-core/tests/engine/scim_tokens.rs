@@ -1,4 +1,5 @@
-//! SCIM tokens of identity providers: issuing, rotation, revocation and verification (`docs/api.md`, Identity providers).
+//! SCIM tokens of identity providers: issuing, rotation, revocation and verification (`docs/api.md`, Identity
+//! providers).
 
 use std::sync::Arc;
 

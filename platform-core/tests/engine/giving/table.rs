@@ -234,8 +234,8 @@ impl Scene<'_> {
         uid_of(&self.world.create(&self.world.operator, "IdentityProvider", &self.org, body).unwrap())
     }
 
-    /// Runs an attempt with a provider that gives the role by default, and with one that gives it by a mapping; both must
-    /// have the same outcome.
+    /// Runs an attempt with a provider that gives the role by default, and with one that gives it by a mapping; both
+    /// must have the same outcome.
     fn both_providers(&self, attempt: impl Fn(&Uid) -> Result<()>) -> Result<()> {
         let mapped = self.provider(&built_in("actions.viewer"));
         let body = json!({ "externalGroupId": "a", "roleUid": self.role, "scope": self.org });
