@@ -89,8 +89,7 @@ impl Suite {
     /// Creates a suite for the stores that `open` opens.
     ///
     /// `open` receives a directory that only this case uses, which is initially empty and deleted when the case ends.
-    /// It
-    /// opens the store in that directory: an empty one at the first call, the same store at later calls. A store
+    /// It opens the store in that directory: an empty one at the first call, the same store at later calls. A store
     /// located elsewhere can use the directory's name as a unique name. The store is dropped before `open` is called
     /// with the same directory again.
     pub fn new<F, Opening, S, E>(open: F) -> Self

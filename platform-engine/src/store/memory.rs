@@ -2,7 +2,7 @@
 //! process.
 //!
 //! # How it works
-//! The whole content is one immutable value, a [`State`]. A commit derives the next state from the current one, shares
+//! The whole content is one immutable value, a `State`. A commit derives the next state from the current one, shares
 //! all unchanged parts with it, and replaces it atomically. A read uses the state that it loaded and never waits.
 //! Commits are serialized by a lock.
 //!
