@@ -7,7 +7,7 @@ use platform_core::{
     BoxFuture,
     access::cap,
     error::{Code, Error, Result},
-    kind::{Domain, Field, Kind, Method, OnParentDelete, Parent, Resource, Roots, Type, Unique},
+    kind::{Domain, Field, Kind, Method, Parent, Resource, Type, Unique},
     offload::{Offload, Work},
     store::KeyValue,
     timestamp::Timestamp,
@@ -41,20 +41,15 @@ struct Task {
 }
 
 impl Resource for Project {
-    const KIND: &'static Kind = &Kind {
-        name: "Project",
-        plural: "projects",
-        service: "ProjectsService",
-        domain: Domain("work"),
-        parent: Parent::Group,
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("Project", "projects", "ProjectsService", Domain("work"))
+        .parent(Parent::Group)
+        .methods(&[
             Method::list(&[cap("repo.list")]),
             Method::get(&[cap("repo.list")]),
             Method::create(&[cap("repo.create")]),
             Method::update(&[cap("repo.update")]),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             Field::string("name").required().max_len(4096),
             Field::string("title").sort(&["title"]).max_len(4096),
@@ -65,17 +60,14 @@ impl Resource for Project {
             Field::new("tasks", Type::List(&Type::Message(&[Field::string("name").required()]))),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[Unique {
+        ])
+        .unique(&[Unique {
             space: "project.name",
             what: "a project of this name",
             value: |body| Some(KeyValue::text(&format!("{}\0{}", body.get("uid")?.as_str()?.len(), body.get("name")?))),
             by: &[],
-        }],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        }])
+        .cascade();
 
     fn example() -> Self {
         Self::default()

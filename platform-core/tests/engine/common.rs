@@ -245,7 +245,7 @@ impl World {
 
     /// Runs the action with this RPC name.
     pub(crate) fn run(&self, caller: Option<&Caller>, action: &str, request: Value) -> Result<Value> {
-        let actions = |registered: &Registered| registered.kind.actions.iter().find(|known| known.name == action);
+        let actions = |registered: &Registered| registered.actions.iter().find(|known| known.name == action);
         let found = self.platform.registered().iter().find_map(|kind| Some((kind.kind, actions(kind)?)));
         let (kind, action) = found.unwrap_or_else(|| panic!("unknown action {action}"));
         block_on(self.platform.run(caller, kind, action, &object(request)))

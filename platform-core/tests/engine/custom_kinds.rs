@@ -3,7 +3,7 @@
 use platform_core::{
     access::cap,
     error::Code,
-    kind::{Domain, Field, Kind, Method, OnParentDelete, Parent, Resource, Roots},
+    kind::{Domain, Field, Kind, Method, OnParentDelete, Parent, Resource},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -22,19 +22,11 @@ const METHODS: &[Method] = &[
 ];
 
 const fn kind(name: &'static str, plural: &'static str, parent: Parent, on_parent_delete: OnParentDelete) -> Kind {
-    Kind {
-        name,
-        plural,
-        service: "LibraryService",
-        domain: Domain("library"),
-        parent,
-        methods: METHODS,
-        actions: &[],
-        fields: FIELDS,
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete,
+    let kind =
+        Kind::new(name, plural, "LibraryService", Domain("library")).parent(parent).methods(METHODS).fields(FIELDS);
+    match on_parent_delete {
+        OnParentDelete::Cascade => kind.cascade(),
+        OnParentDelete::Restrict => kind,
     }
 }
 

@@ -242,7 +242,7 @@ fn denials(world: &World, caller: &Caller, uid: &str) -> Vec<(String, String)> {
                 denials.push((format!("{name} {:?}", method.verb), bytes(done)));
             }
         }
-        for action in kind.actions {
+        for action in world.kind(fixture.kind).actions {
             let request = match action.authorization {
                 Authorization::At(field, _) => json!({ field: uid }),
                 _ if action.name == "RequestGroupAccess" => json!({ "groupUid": uid }),

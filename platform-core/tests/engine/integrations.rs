@@ -40,7 +40,7 @@ const APPROVED: &str = "REVIEW_STATE_APPROVED";
 const AT: &str = "2026-01-01T00:00:00Z";
 
 fn rendered(world: &World, request: Value) -> Rendered {
-    let action = &Document::KIND.actions[0];
+    let action = &Document::ACTIONS[0];
     match block_on(world.platform.run_rendered(None, Document::KIND, action, &object(request))).unwrap() {
         Answer::Rendered(rendered) => rendered,
         Answer::Value(value) => panic!("expected a rendered reply, got {value}"),

@@ -6,7 +6,7 @@ use platform_core::{
     access::cap,
     context::Context,
     error::Result,
-    kind::{By, Change, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type, Unique},
+    kind::{By, Change, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Unique},
     store::KeyValue,
     timestamp::Timestamp,
     uid::Uid,
@@ -33,13 +33,9 @@ pub(crate) struct Sample {
 }
 
 impl Resource for Sample {
-    const KIND: &'static Kind = &Kind {
-        name: "Sample",
-        plural: "samples",
-        service: "SamplesService",
-        domain: Domain("things"),
-        parent: Parent::Group,
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("Sample", "samples", "SamplesService", Domain("things"))
+        .parent(Parent::Group)
+        .methods(&[
             Method::list(&[cap("repo.list")]).order("createTime desc").params(&[
                 Param::exact("name"),
                 Param { field: Field::strings("labels"), by: By::Value("labels") },
@@ -51,9 +47,8 @@ impl Resource for Sample {
             Method::create(&[cap("repo.create"), cap("tag.create")]),
             Method::update(&[cap("repo.update"), cap("tag.update")]),
             Method::delete(&[cap("repo.delete")]),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             Field::string("name").required().sort(&["name", "title"]),
             Field::string("code").immutable(),
@@ -66,17 +61,13 @@ impl Resource for Sample {
             Field::timestamp("due").sort(&["due"]),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[Unique {
+        ])
+        .unique(&[Unique {
             space: "sample.code",
             what: "a sample of this code",
             value: |body| body.get("code")?.as_str().map(KeyValue::text),
             by: &[],
-        }],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Restrict,
-    };
+        }]);
 
     fn example() -> Self {
         Self {

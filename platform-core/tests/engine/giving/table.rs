@@ -51,11 +51,11 @@ const HARMLESS: &[(&str, &[&str])] = &[
 fn settable() -> Vec<(&'static str, &'static Field)> {
     let writes = |kind: &Kind| kind.method(Verb::Create).is_some() || kind.method(Verb::Update).is_some();
     let kinds = KINDS.iter().map(|registered| registered.kind);
-    let of_kinds = kinds.clone().filter(|kind| writes(kind)).flat_map(|kind| {
+    let of_kinds = kinds.filter(|kind| writes(kind)).flat_map(|kind| {
         let set = kind.fields.iter().filter(|field| field.access != Access::OutputOnly);
         set.map(|field| (kind.name, field))
     });
-    let actions = kinds.flat_map(|kind| kind.actions).filter(|action| action.http != Http::Get);
+    let actions = KINDS.iter().flat_map(|registered| registered.actions).filter(|action| action.http != Http::Get);
     let of_actions = actions.flat_map(|action| action.request.iter().map(|field| (action.name, field)));
     of_kinds.chain(of_actions).collect()
 }
