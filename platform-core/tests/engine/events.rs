@@ -17,7 +17,7 @@ mod recorded;
 mod streams;
 
 /// The duration of leases in these tests, in milliseconds.
-pub(crate) const LEASE_MILLIS: i64 = 30_000;
+pub(crate) const LEASE: i64 = 30_000;
 
 /// Subscribes to the events of a group.
 pub(crate) fn subscribe(world: &World, group: &str) -> Uid {
@@ -41,21 +41,21 @@ pub(crate) fn pending_summaries(world: &World, subscription: &Uid) -> Vec<(Strin
 
 #[track_caller]
 pub(crate) fn lease(world: &World, subscription: &Uid, holder: &str) -> Lease {
-    match block_on(Outbox::of(&world.platform).take(subscription, holder, LEASE_MILLIS)).unwrap() {
+    match block_on(Outbox::of(&world.platform).take(subscription, holder, LEASE)).unwrap() {
         LeaseResult::Acquired(lease) => lease,
         other => panic!("expected a lease, got {other:?}"),
     }
 }
 
 pub(crate) fn settle(world: &World, lease: &mut Lease, outcomes: Vec<(PendingEvent, Outcome)>) -> bool {
-    block_on(Outbox::of(&world.platform).settle(lease, outcomes, LEASE_MILLIS)).unwrap()
+    block_on(Outbox::of(&world.platform).settle(lease, outcomes, LEASE)).unwrap()
 }
 
 pub(crate) fn failure(status: u16) -> Failure {
     Failure { status, error: format!("the answer's status was {status}") }
 }
 
-/// Subscribes to a group and settles a delivery attempt of one of its events; returns the uid of the row in the
+/// Subscribes to a group and records a delivery attempt of one of its events; returns the uid of the row in the
 /// delivery log, or of the dead letter.
 pub(crate) fn attempted_delivery(world: &World, group: &Uid, dead: Option<DeadReason>) -> Uid {
     let subscription = subscribe(world, group);

@@ -82,7 +82,7 @@ fn grow(world: &World, repo: &Uid, len: usize) {
     world.update(&world.operator, "Repo", repo, json!({ "aliases": aliases }), None).unwrap();
 }
 
-/// Sweeps all shared data, three bodies at a time.
+/// Deletes all orphaned shared data; looks at three bodies at a time.
 fn sweep(world: &World) {
     let mut last = None;
     loop {
@@ -97,7 +97,7 @@ fn assert_none_lost(world: &World) {
     assert_eq!(block_on(lost_bodies(world.platform.store())).unwrap(), []);
 }
 
-/// Leases a subscription, settles its first pending event and returns that event.
+/// Leases a subscription, records the outcome of its first pending event and returns that event.
 fn settle_first(world: &World, subscription: &Uid, outcome: Outcome) -> PendingEvent {
     let mut lease = lease(world, subscription, "test");
     let pending = pending_events(world, subscription).remove(0);
@@ -202,7 +202,7 @@ fn shared_data_is_deleted_after_the_last_event_and_dead_letter_that_refers_to_it
 }
 
 #[test]
-fn orphaned_shared_data_is_swept() {
+fn orphaned_shared_data_is_deleted() {
     let store = ObservedStore::default();
     let fail_body_deletes = Arc::clone(&store.fail_body_deletes);
     let world = World::over(Arc::new(store));
@@ -213,14 +213,14 @@ fn orphaned_shared_data_is_swept() {
     assert_eq!(count(&world, EVENT_BODY), 20);
     sweep(&world);
     assert_eq!(count(&world, EVENT_BODY), 20, "all are referenced");
-    // Orphans of a crash between a settlement and the delete of the data.
+    // Orphans of a crash between recording the outcome and deleting the data.
     fail_body_deletes.store(true, Ordering::SeqCst);
     for subscription in &subscriptions {
         let mut lease = lease(&world, subscription, "test");
         let large =
             pending_events(&world, subscription).into_iter().filter(|pending| pending.event.event_body.is_some());
         let some = large.take(5).map(|pending| (pending, Outcome::Delivered(200))).collect();
-        assert!(settle(&world, &mut lease, some), "the settlement succeeds nevertheless");
+        assert!(settle(&world, &mut lease, some), "recording the outcome succeeds nevertheless");
     }
     assert_eq!(count(&world, EVENT_BODY), 20);
     fail_body_deletes.store(false, Ordering::SeqCst);
@@ -301,7 +301,7 @@ fn shared_data_is_read_at_most_4_mib_at_a_time_and_counts_in_full() {
 }
 
 #[test]
-fn an_event_that_is_settled_while_it_is_read_is_omitted() {
+fn an_event_delivered_while_it_is_read_is_omitted() {
     let store = GatedStore::default();
     let gate = store.gate();
     let world = World::over(Arc::new(store));
@@ -320,7 +320,7 @@ fn an_event_that_is_settled_while_it_is_read_is_omitted() {
 }
 
 #[test]
-fn a_settled_event_does_not_become_a_dead_letter_without_its_data() {
+fn a_delivered_event_does_not_become_a_dead_letter_without_its_data() {
     let world = World::new();
     let repo = world.repo(&world.org);
     let subscriptions: Vec<_> = (0..2).map(|_| subscribe(&world, &world.org)).collect();

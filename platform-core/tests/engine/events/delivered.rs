@@ -1,4 +1,4 @@
-//! The outbox: leases, settlement of deliveries, the delivery log and dead letters.
+//! The outbox: leases, outcomes of deliveries, the delivery log and dead letters.
 
 use super::*;
 use platform_core::outbox::Outbox;
@@ -38,14 +38,12 @@ fn one_holder_at_a_time_has_the_lease_of_a_subscription_until_it_expires_or_is_r
     world.repo(&world.org);
     let outbox = Outbox::of(&world.platform);
     lease(&world, &subscription, "one");
-    let other = || block_on(outbox.take(&subscription, "two", LEASE_MILLIS)).unwrap();
-    assert!(
-        matches!(other(), LeaseResult::HeldByOther(until) if until == world.platform.now().plus_millis(LEASE_MILLIS))
-    );
+    let other = || block_on(outbox.take(&subscription, "two", LEASE)).unwrap();
+    assert!(matches!(other(), LeaseResult::HeldByOther(until) if until == world.platform.now().plus_millis(LEASE)));
     // The holder renews it.
-    world.clock.advance(LEASE_MILLIS - 1);
+    world.clock.advance(LEASE - 1);
     let mut first = lease(&world, &subscription, "one");
-    world.clock.advance(LEASE_MILLIS - 1);
+    world.clock.advance(LEASE - 1);
     assert!(matches!(other(), LeaseResult::HeldByOther(_)));
     world.clock.advance(1);
     let LeaseResult::Acquired(mut second) = other() else { panic!("the lease expired") };
@@ -57,10 +55,7 @@ fn one_holder_at_a_time_has_the_lease_of_a_subscription_until_it_expires_or_is_r
     block_on(outbox.release(&mut second)).unwrap();
     lease(&world, &subscription, "one");
     world.delete(&world.operator, "Subscription", &subscription).unwrap();
-    assert!(matches!(
-        block_on(outbox.take(&subscription, "one", LEASE_MILLIS)).unwrap(),
-        LeaseResult::SubscriptionDeleted
-    ));
+    assert!(matches!(block_on(outbox.take(&subscription, "one", LEASE)).unwrap(), LeaseResult::SubscriptionDeleted));
     assert!(!settle(&world, &mut second, Vec::new()));
 }
 
