@@ -3,7 +3,7 @@
 use platform_core::error::Code;
 use serde_json::{Value, json};
 
-use crate::common::{World, code, refused_fields, text, uid_of};
+use crate::common::{World, code, text, uid_of, violated_fields};
 
 fn check(world: &World, uid: &str, provider: &str) -> Value {
     let request = json!({ "uid": uid, "providerType": format!("ACCOUNT_PROVIDER_TYPE_{provider}") });
@@ -74,8 +74,8 @@ fn each_provider_block_is_validated() {
     ] {
         let mut body = block.clone();
         body["name"] = "a".into();
-        let refused = world.create(&world.operator, "AccountAssociation", &world.org, body);
-        assert_eq!(refused_fields(refused), [field], "{block}");
+        let rejected = world.create(&world.operator, "AccountAssociation", &world.org, body);
+        assert_eq!(violated_fields(rejected), [field], "{block}");
     }
     let mut body = installed("9007199254740993", json!(7));
     body["name"] = "a".into();
@@ -105,7 +105,7 @@ fn a_check_reports_not_configured_or_not_checked_and_never_ready() {
     });
     assert_eq!(reasons, ["not checked", "not configured", "not configured"]);
     let request = json!({ "uid": world.org });
-    assert_eq!(refused_fields(world.run(Some(&world.operator), "CheckAccountAssociation", request)), ["providerType"]);
+    assert_eq!(violated_fields(world.run(Some(&world.operator), "CheckAccountAssociation", request)), ["providerType"]);
     let request = json!({ "uid": world.group(&world.org), "providerType": 2 });
     assert_eq!(code(world.run(Some(&world.operator), "CheckAccountAssociation", request)), Code::NotFound);
 }

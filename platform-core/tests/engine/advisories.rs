@@ -6,7 +6,7 @@ use platform_core::resources::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{Page, World, refused_fields, text};
+use crate::common::{Page, World, text, violated_fields};
 
 /// Creates four advisories; the last one is withdrawn.
 fn world() -> World {
@@ -121,7 +121,7 @@ fn required_fields_of_an_advisory_are_returned_even_when_empty() {
 fn an_unspecified_type_or_state_in_a_list_parameter_is_rejected() {
     let world = world();
     for (name, value) in [("eventTypes", "EVENT_TYPE_FILTER_UNSPECIFIED"), ("eventReviewStates", "0")] {
-        assert_eq!(refused_fields(world.list(&world.operator, "Advisory", &[(name, value)])), [name]);
+        assert_eq!(violated_fields(world.list(&world.operator, "Advisory", &[(name, value)])), [name]);
     }
 }
 

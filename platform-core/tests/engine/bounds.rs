@@ -16,7 +16,7 @@ use platform_core::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::common::{World, code, refused_fields, uid_of};
+use crate::common::{World, code, uid_of, violated_fields};
 
 /// A kind of an embedder with default bounds and explicit ones.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -112,10 +112,10 @@ fn creates_and_updates_accept_values_at_each_bound_and_reject_values_above_it() 
         let create = |value: &Value| world.create(&world.operator, "Project", &world.org, body(value));
         let made = create(&good).unwrap();
         assert_eq!(made[field], good, "{field}");
-        assert_eq!(refused_fields(create(&bad)), [violation], "{field}");
+        assert_eq!(violated_fields(create(&bad)), [violation], "{field}");
         let update = json!({ field: bad });
         let updated = world.update(&world.operator, "Project", &uid_of(&made), update, None);
-        assert_eq!(refused_fields(updated), [violation], "{field}");
+        assert_eq!(violated_fields(updated), [violation], "{field}");
         assert_eq!(world.get(&world.operator, "Project", &uid_of(&made)).unwrap(), made);
     }
 }
@@ -135,11 +135,11 @@ fn bounds_apply_to_the_requests_of_lists_and_actions() {
     let world = world();
     let ids = |count: usize| vec![("uidp.ids", world.org.as_str()); count];
     world.list(&world.operator, "Repo", &ids(1000)).unwrap();
-    assert_eq!(refused_fields(world.list(&world.operator, "Repo", &ids(1001))), ["uidp.ids"]);
+    assert_eq!(violated_fields(world.list(&world.operator, "Repo", &ids(1001))), ["uidp.ids"]);
     let name = "n".repeat(1025);
-    assert_eq!(refused_fields(world.list(&world.operator, "Repo", &[("name", &name)])), ["name"]);
+    assert_eq!(violated_fields(world.list(&world.operator, "Repo", &[("name", &name)])), ["name"]);
     let issuer = json!({ "issuer": "i".repeat(1025), "subject": "s" });
-    assert_eq!(refused_fields(world.run(Some(&world.operator), "LookupIdentity", issuer)), ["issuer"]);
+    assert_eq!(violated_fields(world.run(Some(&world.operator), "LookupIdentity", issuer)), ["issuer"]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn an_identity_has_at_most_16_claim_patterns() {
         world.create(&world.operator, "Identity", &world.org, json!({ "name": "a", "claimMatch": claims }))
     };
     create(16).unwrap();
-    assert_eq!(refused_fields(create(17)), ["claimMatch.claimPatterns"]);
+    assert_eq!(violated_fields(create(17)), ["claimMatch.claimPatterns"]);
 }
 
 #[test]
@@ -160,13 +160,13 @@ fn sets_of_the_contract_reject_duplicates() {
     let repo = world.repo(&world.org);
     for (field, value) in [("bundles", "base"), ("aliases", "nginx:1"), ("activeTags", "latest")] {
         let body = json!({ field: [value, value] });
-        let refused = refused_fields(world.update(&world.operator, "Repo", &repo, body, None));
-        assert_eq!(refused, [format!("{field}[1]")]);
+        let rejected = violated_fields(world.update(&world.operator, "Repo", &repo, body, None));
+        assert_eq!(rejected, [format!("{field}[1]")]);
     }
     // The same capability by name and by number.
     let body = json!({ "name": "r", "capabilities": ["CAP_IAM_GROUPS_LIST", 103] });
-    let refused = refused_fields(world.create(&world.operator, "Role", &world.org, body));
-    assert_eq!(refused, ["capabilities[1]"]);
+    let rejected = violated_fields(world.create(&world.operator, "Role", &world.org, body));
+    assert_eq!(rejected, ["capabilities[1]"]);
 }
 
 /// Runs a limited number of jobs and rejects the rest with RESOURCE_EXHAUSTED.
@@ -200,8 +200,8 @@ fn only_costly_checks_are_offloaded_and_they_are_charged_to_their_organization()
     identity(&world.org, literal).unwrap();
     identity(&other, pattern.clone()).unwrap();
     world.update(operator, "RepoReadme", &repo, json!({ "content": "# a" }), None).unwrap();
-    let refused = refused_fields(world.update(operator, "RepoReadme", &repo, json!({ "content": "<script>" }), None));
-    assert_eq!(refused, ["content"]);
+    let rejected = violated_fields(world.update(operator, "RepoReadme", &repo, json!({ "content": "<script>" }), None));
+    assert_eq!(rejected, ["content"]);
     assert_eq!(offload.0.lock().1, [other.to_string(), world.org.to_string(), world.org.to_string()]);
     // The budget is used up: only writes with costly checks are rejected, and they write nothing.
     assert_eq!(code(identity(&world.org, pattern)), Code::ResourceExhausted);

@@ -412,7 +412,7 @@ pub(crate) fn code<T: std::fmt::Debug>(result: Result<T>) -> Code {
 
 /// Returns the fields of the violations of the expected error.
 #[track_caller]
-pub(crate) fn refused_fields<T: std::fmt::Debug>(result: Result<T>) -> Vec<String> {
+pub(crate) fn violated_fields<T: std::fmt::Debug>(result: Result<T>) -> Vec<String> {
     let error = result.expect_err("an error");
     assert_eq!(error.code(), Code::InvalidArgument, "{error}");
     error.violations().iter().map(|violation| violation.field.clone()).collect()

@@ -9,7 +9,7 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{World, built_in, refused_fields, uid_of},
+    common::{World, built_in, uid_of, violated_fields},
     kinds::fixtures::FIXTURES,
 };
 
@@ -138,9 +138,9 @@ fn already_exists_has_the_type_and_uid_for_every_kind_but_no_uid_across_tenants(
     ] {
         let create = || world.create(operator, kind, &world.org, body.clone());
         let first = create().unwrap();
-        let refused = status(&world, create());
-        let detail = &refused["details"][1];
-        assert_eq!((&refused["code"], &detail["resourceName"]), (&json!(6), &first["uid"]), "{kind}");
+        let rejected = status(&world, create());
+        let detail = &rejected["details"][1];
+        assert_eq!((&rejected["code"], &detail["resourceName"]), (&json!(6), &first["uid"]), "{kind}");
         assert!(detail["resourceType"].as_str().unwrap().ends_with(&format!(".platform.test/{kind}")), "{detail}");
     }
     // An update to the name of another resource.
@@ -177,7 +177,7 @@ fn all_violations_of_a_request_are_reported_at_once() {
         "syncConfig": {}, "customOverlay": { "environment": { "CHAINGUARD_X": "y" }, "contents": 5 }, "nonsense": 1,
         "custom_overlay": {},
     });
-    let mut fields = refused_fields(world.create(&world.operator, "Repo", &world.org, body));
+    let mut fields = violated_fields(world.create(&world.operator, "Repo", &world.org, body));
     fields.sort();
     assert_eq!(
         fields,
@@ -202,7 +202,7 @@ fn at_most_100_violations_are_reported() {
     let world = World::new();
     let body: serde_json::Map<_, _> = (0..500).map(|n| (format!("x{n}"), json!(1))).collect();
     let created = world.create(&world.operator, "Repo", &world.org, body.into());
-    assert_eq!(refused_fields(created).len(), 100);
+    assert_eq!(violated_fields(created).len(), 100);
 }
 
 #[test]
@@ -210,10 +210,10 @@ fn a_malformed_uid_is_rejected_by_field_name_before_access_is_decided() {
     let world = World::new();
     let unbound = world.identity(&world.org);
     for bad in ["", "/", "x", "../etc", "%2e", "AA", "nginx", &format!("{}/", world.org), &format!("{}\0", world.org)] {
-        assert_eq!(refused_fields(world.get(&unbound, "Repo", bad)), ["uid"], "{bad:?}");
-        assert_eq!(refused_fields(world.update(&unbound, "Repo", bad, json!({}), None)), ["uid"], "{bad:?}");
-        assert_eq!(refused_fields(world.delete(&unbound, "Repo", bad)), ["uid"], "{bad:?}");
-        assert_eq!(refused_fields(world.create(&unbound, "Repo", bad, json!({}))), ["parent"], "{bad:?}");
+        assert_eq!(violated_fields(world.get(&unbound, "Repo", bad)), ["uid"], "{bad:?}");
+        assert_eq!(violated_fields(world.update(&unbound, "Repo", bad, json!({}), None)), ["uid"], "{bad:?}");
+        assert_eq!(violated_fields(world.delete(&unbound, "Repo", bad)), ["uid"], "{bad:?}");
+        assert_eq!(violated_fields(world.create(&unbound, "Repo", bad, json!({}))), ["parent"], "{bad:?}");
     }
 }
 

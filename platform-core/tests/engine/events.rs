@@ -9,7 +9,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{World, block_on, code, refused_fields, text, uid_of};
+use crate::common::{World, block_on, code, text, uid_of, violated_fields};
 
 mod bodies;
 mod delivered;

@@ -8,7 +8,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{ISSUER, World, built_in, code, refused_fields, text, uid_of};
+use crate::common::{ISSUER, World, built_in, code, text, uid_of, violated_fields};
 
 pub(crate) fn provider(world: &World, group: &str) -> Uid {
     let oidc = json!({ "issuer": ISSUER, "clientId": "platform", "pkceEnabled": true });
@@ -50,16 +50,16 @@ fn scope_must_be_the_organization_of_the_provider_and_the_role_must_be_usable_th
     let provider = provider(&world, &folder);
     for scope in [&*folder, &*world.organization(), &*provider] {
         let body = json!({ "externalGroupId": "a", "roleUid": built_in("viewer"), "scope": scope });
-        let refused = world.create(&world.operator, "ExternalGroupRoleMapping", &provider, body);
-        assert_eq!(refused_fields(refused), ["scope"]);
+        let rejected = world.create(&world.operator, "ExternalGroupRoleMapping", &provider, body);
+        assert_eq!(violated_fields(rejected), ["scope"]);
     }
     let missing = format!("{}/0000000000000000", world.org);
     for role in [&*world.role(&folder, &["repo.list"]), &*world.role(&world.organization(), &["repo.list"]), &missing] {
-        assert_eq!(refused_fields(map(&world, &world.operator, &provider, "a", role)), ["roleUid"]);
+        assert_eq!(violated_fields(map(&world, &world.operator, &provider, "a", role)), ["roleUid"]);
     }
     map(&world, &world.operator, &provider, "a", &world.role(&world.org, &["repo.list"])).unwrap();
     let bare = world.create(&world.operator, "ExternalGroupRoleMapping", &provider, json!({}));
-    assert_eq!(refused_fields(bare), ["externalGroupId", "roleUid", "scope"]);
+    assert_eq!(violated_fields(bare), ["externalGroupId", "roleUid", "scope"]);
     let nowhere = Uid::opaque(format!("{}/0000000000000000", world.org));
     assert_eq!(code(map(&world, &world.operator, &nowhere, "a", &built_in("viewer"))), Code::NotFound);
 }
@@ -141,10 +141,10 @@ fn a_batch_delete_skips_missing_names_and_returns_deleted_mappings_in_request_or
     let reply = batch(&world, &world.operator, &provider, &[b, c]).unwrap();
     assert_eq!(reply, json!({ "parent": provider, "externalGroupRoleMappings": [] }));
     world.get(&world.operator, "ExternalGroupRoleMapping", a).unwrap();
-    assert_eq!(refused_fields(batch(&world, &world.operator, &provider, &[])), ["names"]);
+    assert_eq!(violated_fields(batch(&world, &world.operator, &provider, &[])), ["names"]);
     let many: Vec<_> = (0..1001).map(|at| format!("{provider}/{at:016x}")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
-    assert_eq!(refused_fields(batch(&world, &world.operator, &provider, &many)), ["names"]);
+    assert_eq!(violated_fields(batch(&world, &world.operator, &provider, &many)), ["names"]);
     batch(&world, &world.operator, &provider, &many[..1000]).unwrap();
 }
 
@@ -156,12 +156,12 @@ fn a_name_under_another_provider_gets_the_same_error_whether_or_not_it_exists() 
     let foreign = map(&world, &world.operator, &other, "a", &built_in("viewer")).unwrap();
     let owner = world.member("owner", &world.org);
     let missing = format!("{other}/0000000000000000");
-    let refusals = [text(&foreign, "uid"), &missing, "x", &*mine, &*other].map(|name| {
+    let rejections = [text(&foreign, "uid"), &missing, "x", &*mine, &*other].map(|name| {
         let error = batch(&world, &owner, &mine, &[text(&keep, "uid"), name]).unwrap_err();
         assert_eq!(error.violations()[0].field, "names[1]");
         world.status(&error)
     });
-    assert!(refusals.iter().all(|refusal| *refusal == refusals[0]));
+    assert!(rejections.iter().all(|rejection| *rejection == rejections[0]));
     assert_eq!((count(&world, &mine), count(&world, &other)), (1, 1));
     assert_eq!(code(batch(&world, &owner, &other, &[text(&foreign, "uid")])), Code::PermissionDenied);
 }

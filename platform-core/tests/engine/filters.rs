@@ -3,7 +3,7 @@
 use platform_core::uid::Uid;
 use serde_json::json;
 
-use crate::common::{World, digest, refused_fields, text};
+use crate::common::{World, digest, text, violated_fields};
 
 /// An organization, a folder in it and a folder in that folder, with a repo in each.
 struct Tree {
@@ -101,7 +101,7 @@ fn a_hierarchy_filter_rejects_a_truncated_or_malformed_uid() {
     for name in ["uidp.descendants_of", "uidp.children_of", "uidp.ancestors_of", "uidp.ids"] {
         for bad in [truncated, "x", "%", "*", "/x", "//"] {
             let listed = tree.world.list(&tree.world.operator, "Group", &[(name, bad)]);
-            assert_eq!(refused_fields(listed), [name], "{bad}");
+            assert_eq!(violated_fields(listed), [name], "{bad}");
         }
     }
 }
@@ -167,7 +167,7 @@ fn updated_since_is_exclusive_and_digest_matches_exactly() {
     let both = [("digest", &*digest('1')), ("updatedSince", text(&tags[1], "updateTime"))];
     assert_eq!(listed(&both).names(), ["c"]);
     let bad = world.list(&world.operator, "Tag", &[("updated_since", "yesterday"), ("include_dates", "maybe")]);
-    assert_eq!(refused_fields(bad), ["updatedSince", "includeDates"]);
+    assert_eq!(violated_fields(bad), ["updatedSince", "includeDates"]);
 }
 
 #[test]

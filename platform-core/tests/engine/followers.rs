@@ -16,7 +16,7 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{BEGIN, ISSUER, World, built_in, code, refused_fields, text, uid_of},
+    common::{BEGIN, ISSUER, World, built_in, code, text, uid_of, violated_fields},
     counting_store::CountingStore,
     events::{pending_summaries, subscribe},
     gated_store::{Call, GatedStore},
@@ -203,7 +203,7 @@ fn setting_the_source_again_requires_pull_access_and_makes_the_following_depend_
     let grace = world.person("grace", None);
     world.bind(&grace, &built_in("editor"), &world.org);
     for mask in [None, Some("*"), Some("syncConfig"), Some("syncConfig.source")] {
-        assert_eq!(refused_fields(set(&grace, mask)), ["syncConfig.source"], "{mask:?}");
+        assert_eq!(violated_fields(set(&grace, mask)), ["syncConfig.source"], "{mask:?}");
     }
     world.update(&grace, "Repo", &repo, json!({ "syncConfig": { "google": "g" } }), None).unwrap();
     tenants.assert_shows_source(&repo);
@@ -211,7 +211,7 @@ fn setting_the_source_again_requires_pull_access_and_makes_the_following_depend_
     set(&grace, None).unwrap();
     tenants.revoke();
     tenants.assert_shows_source(&repo);
-    assert_eq!(refused_fields(set(&tenants.ada, None)), ["syncConfig.source"]);
+    assert_eq!(violated_fields(set(&tenants.ada, None)), ["syncConfig.source"]);
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_token_narrowed_to_less_than_pull_access_cannot_follow() {
         ),
     ]);
     let narrowed = tenants.ada.clone().narrowed(narrowed);
-    assert_eq!(refused_fields(tenants.follow(&narrowed, &tenants.source)), ["syncConfig.source"]);
+    assert_eq!(violated_fields(tenants.follow(&narrowed, &tenants.source)), ["syncConfig.source"]);
 }
 
 fn capabilities_of(world: &World, role: &str) -> platform_core::access::CapabilitySet {
@@ -262,7 +262,7 @@ fn rights_from_a_sign_in_count_while_the_provider_gives_them() {
             groups_claim: "groups".to_owned(),
             groups,
         };
-        assert_eq!(refused_fields(tenants.follow(&grace, &tenants.source)), ["syncConfig.source"]);
+        assert_eq!(violated_fields(tenants.follow(&grace, &tenants.source)), ["syncConfig.source"]);
         let signed_in = grace.signed_in(session);
         let repo = uid_of(&tenants.follow(&signed_in, &tenants.source).unwrap());
         tenants.assert_shows_source(&repo);
@@ -333,7 +333,7 @@ fn a_followed_repo_can_be_deleted_and_its_followers_then_show_their_own_values()
     assert_eq!(tenants.readme(&repo).get("content"), None);
     tenants.update(&repo, json!({ "aliases": ["own:1"] })).unwrap();
     let again = json!({ "syncConfig": { "source": tenants.source } });
-    assert_eq!(refused_fields(tenants.update(&repo, again)), ["syncConfig.source"]);
+    assert_eq!(violated_fields(tenants.update(&repo, again)), ["syncConfig.source"]);
     tenants.world.delete(&tenants.world.operator, "Repo", &repo).unwrap();
 }
 
@@ -351,7 +351,7 @@ fn a_followed_repo_may_follow_another_and_shares_only_its_own_values() {
     assert_eq!(tenants.get(&repo)["aliases"], json!(["nginx:latest"]), "only the values of its direct source");
     tenants.update(&repo, json!({ "syncConfig": { "source": tenants.source } })).unwrap();
     let itself = json!({ "syncConfig": { "source": repo } });
-    assert_eq!(refused_fields(tenants.update(&repo, itself)), ["syncConfig.source"]);
+    assert_eq!(violated_fields(tenants.update(&repo, itself)), ["syncConfig.source"]);
 }
 
 #[test]
@@ -362,9 +362,9 @@ fn clearing_an_inherited_value_is_rejected_but_omitting_it_is_allowed() {
     let empty = json!({ "catalogTier": "CATALOG_TIER_UNSPECIFIED", "bundles": [], "aliases": [], "activeTags": null });
     for field in INHERITED {
         let body = json!({ field: empty[field] });
-        assert_eq!(refused_fields(tenants.update(&repo, body.clone())), [field]);
+        assert_eq!(violated_fields(tenants.update(&repo, body.clone())), [field]);
         let masked = world.update(&world.operator, "Repo", &repo, json!({}), Some(field));
-        assert_eq!(refused_fields(masked), [field]);
+        assert_eq!(violated_fields(masked), [field]);
         let same = json!({ field: tenants.get(&tenants.source)[field] });
         let before = tenants.get(&repo);
         world.clock.advance(1000);
@@ -374,7 +374,7 @@ fn clearing_an_inherited_value_is_rejected_but_omitting_it_is_allowed() {
     let renamed = world.update(&world.operator, "Repo", &repo, whole, Some("*")).unwrap();
     assert_eq!((text(&renamed, "name"), &renamed["aliases"]), ("renamed", &json!(["nginx:latest"])));
     let clear = world.update(&world.operator, "RepoReadme", &repo, json!({ "content": "" }), None);
-    assert_eq!(refused_fields(clear), ["content"]);
+    assert_eq!(violated_fields(clear), ["content"]);
     let shown = world.update(&world.operator, "RepoReadme", &repo, json!({ "content": "before" }), None).unwrap();
     assert_eq!(shown["content"], "before");
 }

@@ -11,7 +11,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code, refused_fields, text, uid_of};
+use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code, text, uid_of, violated_fields};
 
 const HOUR: i64 = 3_600_000;
 
@@ -117,8 +117,8 @@ fn exactly_one_of_64_concurrent_redemptions_of_a_single_use_code_succeeds() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(done.iter().filter(|done| done.is_ok()).count(), 1);
-        for refused in done.into_iter().filter(Result::is_err) {
-            assert_eq!(refused_fields(refused), ["code"]);
+        for rejected in done.into_iter().filter(Result::is_err) {
+            assert_eq!(violated_fields(rejected), ["code"]);
         }
         let bound = world.list(&world.operator, "RoleBinding", &[("group", &group)]).unwrap();
         assert_eq!(bound.total, 1);
@@ -153,13 +153,13 @@ fn every_invalid_code_gets_the_same_error() {
     let last = if forged.pop() == Some('0') { '1' } else { '0' };
     forged.push(last);
     let others = text(&fresh(json!({ "email": "bob@example.com" })), "code").to_owned();
-    let refusals = ["", "x", "invite_", &forged, &good[..good.len() - 1], &used, text(&deleted, "code"), &others]
+    let rejections = ["", "x", "invite_", &forged, &good[..good.len() - 1], &used, text(&deleted, "code"), &others]
         .map(|code| world.status(&redeem(&world, &ada, code).unwrap_err()));
-    assert!(refusals.iter().all(|refusal| *refusal == refusals[0]), "{refusals:#?}");
-    assert_eq!(refusals[0]["code"], 3);
+    assert!(rejections.iter().all(|rejection| *rejection == rejections[0]), "{rejections:#?}");
+    assert_eq!(rejections[0]["code"], 3);
     // Unregistered persons and identities that are not persons get the same error.
     for caller in [Caller::new(person_uid(ISSUER, "unregistered")), world.identity(&world.org)] {
-        assert_eq!(world.status(&redeem(&world, &caller, &good).unwrap_err()), refusals[0]);
+        assert_eq!(world.status(&redeem(&world, &caller, &good).unwrap_err()), rejections[0]);
     }
     redeem(&world, &ada, &good).unwrap();
 }
@@ -171,7 +171,7 @@ fn an_invite_is_valid_until_just_before_its_expiry() {
     world.clock.advance(1499);
     redeem(&world, &world.person("ada", None), text(&created, "code")).unwrap();
     world.clock.advance(1);
-    assert_eq!(refused_fields(redeem(&world, &world.person("bob", None), text(&created, "code"))), ["code"]);
+    assert_eq!(violated_fields(redeem(&world, &world.person("bob", None), text(&created, "code"))), ["code"]);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn an_invite_for_an_address_requires_that_verified_address_ignoring_ascii_case()
         ("longer", Some("ada@example.com.evil")),
         ("umlaut", Some("äda@example.com")),
     ] {
-        assert_eq!(refused_fields(redeem(&world, &world.person(subject, email), secret)), ["code"], "{subject}");
+        assert_eq!(violated_fields(redeem(&world, &world.person(subject, email), secret)), ["code"], "{subject}");
     }
     redeem(&world, &world.person("ada", Some("aDA@exaMPle.com")), secret).unwrap();
 }
@@ -194,13 +194,13 @@ fn an_invite_for_an_address_requires_that_verified_address_ignoring_ascii_case()
 fn a_ttl_must_be_positive_and_an_email_must_be_an_address() {
     let world = World::new();
     for ttl in ["0s", "-1s", "0.0001s", "1", "1h"] {
-        assert_eq!(refused_fields(invite(&world, &world.operator, &world.org, json!({ "ttl": ttl }))), ["ttl"]);
+        assert_eq!(violated_fields(invite(&world, &world.operator, &world.org, json!({ "ttl": ttl }))), ["ttl"]);
     }
     for email in ["ada", "@example.com", "ada@", "a b@example.com", "a@b@c"] {
-        assert_eq!(refused_fields(invite(&world, &world.operator, &world.org, json!({ "email": email }))), ["email"]);
+        assert_eq!(violated_fields(invite(&world, &world.operator, &world.org, json!({ "email": email }))), ["email"]);
     }
     let bare = world.create(&world.operator, "GroupInvite", &world.org, json!({}));
-    assert_eq!(refused_fields(bare), ["roleUid", "ttl"]);
+    assert_eq!(violated_fields(bare), ["roleUid", "ttl"]);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn inviting_to_a_role_requires_its_capabilities_at_the_group() {
     for role in
         [format!("{}/0000000000000000", world.org), world.role(&world.group(&world.org), &["repo.list"]).to_string()]
     {
-        assert_eq!(refused_fields(invite(&world, &owner, &folder, json!({ "roleUid": role }))), ["roleUid"]);
+        assert_eq!(violated_fields(invite(&world, &owner, &folder, json!({ "roleUid": role }))), ["roleUid"]);
     }
 }
 
@@ -239,16 +239,16 @@ fn an_invite_gives_no_more_than_its_inviter_holds_when_it_is_redeemed() {
     };
     grow(json!(["CAP_REPO_LIST", "CAP_REPO_DELETE"]));
     let late = world.person("late", None);
-    assert_eq!(refused_fields(redeem(&world, &late, &secret)), ["code"]);
+    assert_eq!(violated_fields(redeem(&world, &late, &secret)), ["code"]);
     grow(json!(["CAP_REPO_LIST"]));
     redeem(&world, &late, &secret).unwrap();
     // The inviter loses the binding, and is then deleted.
     let bindings = world.walk(&world.operator, "RoleBinding", &[("identity", &caller.identity)]);
     world.delete(&world.operator, "RoleBinding", text(&bindings[0], "uid")).unwrap();
     let after = world.person("after", None);
-    assert_eq!(refused_fields(redeem(&world, &after, &secret)), ["code"]);
+    assert_eq!(violated_fields(redeem(&world, &after, &secret)), ["code"]);
     world.delete(&world.operator, "Identity", &caller.identity).unwrap();
-    assert_eq!(refused_fields(redeem(&world, &after, &secret)), ["code"]);
+    assert_eq!(violated_fields(redeem(&world, &after, &secret)), ["code"]);
     assert_eq!(world.list(&world.operator, "RoleBinding", &[("identity", &after.identity)]).unwrap().total, 0);
 }
 
@@ -350,8 +350,8 @@ fn an_invite_is_valid_while_the_provider_or_mapping_gives_its_inviter_the_role()
         carry_out(&scene);
         let good = codes.map(|code| match scene.redeem(&code) {
             Ok(_) => true,
-            refused => {
-                assert_eq!(refused_fields(refused), ["code"]);
+            rejected => {
+                assert_eq!(violated_fields(rejected), ["code"]);
                 false
             }
         });
@@ -384,7 +384,7 @@ fn an_invite_without_a_registration_id_is_valid_until_its_creator_is_deleted() {
     world.delete(&world.operator, "Identity", &ada.identity).unwrap();
     let again = world.person("ada", None);
     world.bind(&again, &built_in("owner"), &world.org);
-    assert_eq!(refused_fields(redeem(&world, &world.person("eve", None), text(&created, "code"))), ["code"]);
+    assert_eq!(violated_fields(redeem(&world, &world.person("eve", None), text(&created, "code"))), ["code"]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{World, built_in, code, refused_fields, text, uid_of},
+    common::{World, built_in, code, text, uid_of, violated_fields},
     kinds::fixtures::FIXTURES,
 };
 
@@ -59,8 +59,8 @@ fn with_open_organizations_registered_persons_can_create_organizations_and_other
     let organization = uid_of(&create(&world, &person, "", json!({ "name": "a" })).unwrap());
     world.create(&person, "Repo", &organization, json!({ "name": "nginx" })).unwrap();
     let everywhere = Narrowing::new([(organization.clone(), CapabilitySet::ALL)]);
-    let refused = [world.member("owner", &world.org), person.narrowed(everywhere)];
-    for caller in refused {
+    let rejected = [world.member("owner", &world.org), person.narrowed(everywhere)];
+    for caller in rejected {
         assert_eq!(code(create(&world, &caller, "", json!({ "name": "b" }))), Code::PermissionDenied);
     }
 }
@@ -96,11 +96,11 @@ fn only_the_operator_sets_verified_and_kind_with_any_mask() {
 #[test]
 fn kind_is_required_for_verified_organizations_and_rejected_for_other_groups() {
     let world = World::new();
-    let refused = |body: Value| refused_fields(create(&world, &world.operator, "", body));
-    assert_eq!(refused(json!({ "name": "a.test", "verified": true })), ["kind"]);
-    assert_eq!(refused(json!({ "name": "a.test", "kind": "ORG_KIND_DEV" })), ["kind"]);
+    let rejected = |body: Value| violated_fields(create(&world, &world.operator, "", body));
+    assert_eq!(rejected(json!({ "name": "a.test", "verified": true })), ["kind"]);
+    assert_eq!(rejected(json!({ "name": "a.test", "kind": "ORG_KIND_DEV" })), ["kind"]);
     let folder = json!({ "name": "a", "verified": true, "kind": "ORG_KIND_DEV" });
-    assert_eq!(refused_fields(create(&world, &world.operator, &world.org, folder)), ["verified", "kind"]);
+    assert_eq!(violated_fields(create(&world, &world.operator, &world.org, folder)), ["verified", "kind"]);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_folder_shows_the_kind_and_status_of_its_organization_and_can_be_written_bac
     let listed = world.list(&world.operator, "Group", &[("uidp.ids", &*folder)]).unwrap();
     assert_eq!(listed.items, [read]);
     let other = world.update(&world.operator, "Group", &folder, json!({ "kind": "ORG_KIND_DEV" }), None);
-    assert_eq!(refused_fields(other), ["kind"]);
+    assert_eq!(violated_fields(other), ["kind"]);
     world.update(&world.operator, "Group", &organization, json!({ "kind": "ORG_KIND_DEV" }), None).unwrap();
     assert_eq!(text(&world.get(&world.operator, "Group", &folder).unwrap(), "kind"), "ORG_KIND_DEV");
 }
@@ -172,7 +172,7 @@ fn a_parent_may_be_a_uid_suffix_or_name_of_a_group_where_the_caller_can_create_g
     }
     for unknown in ["teams", "tea", "%", &team.last_segment()[1..], &format!("x/{}", team.last_segment()), "/", "TEAM"]
     {
-        assert_eq!(refused_fields(create(&world, &owner, unknown, json!({ "name": "a" }))), ["parent"], "{unknown}");
+        assert_eq!(violated_fields(create(&world, &owner, unknown, json!({ "name": "a" }))), ["parent"], "{unknown}");
     }
 }
 
@@ -185,12 +185,12 @@ fn a_parent_by_name_is_never_in_another_tenant_and_never_ambiguous() {
     let owner = world.member("owner", &ours);
     let created = create(&world, &owner, "team", json!({ "name": "a" })).unwrap();
     assert_eq!(uid_of(&created).parent(), Some(our_team.clone()));
-    assert_eq!(refused_fields(create(&world, &owner, their_team.last_segment(), json!({ "name": "a" }))), ["parent"]);
+    assert_eq!(violated_fields(create(&world, &owner, their_team.last_segment(), json!({ "name": "a" }))), ["parent"]);
     team(&our_team);
-    assert_eq!(refused_fields(create(&world, &owner, "team", json!({ "name": "b" }))), ["parent"]);
+    assert_eq!(violated_fields(create(&world, &owner, "team", json!({ "name": "b" }))), ["parent"]);
     // A caller who can create groups only in the inner group.
     let inner = world.holder(&our_team, &["groups.create"]);
-    assert_eq!(refused_fields(create(&world, &inner, "team", json!({ "name": "b" }))), ["parent"]);
+    assert_eq!(violated_fields(create(&world, &inner, "team", json!({ "name": "b" }))), ["parent"]);
     let viewer = world.member("viewer", &ours);
     assert_eq!(code(create(&world, &viewer, "team", json!({ "name": "b" }))), Code::PermissionDenied);
 }
@@ -208,8 +208,8 @@ fn a_created_group_can_be_read_at_every_depth_up_to_the_maximum() {
         world.get(&world.operator, "Group", &group).unwrap();
     };
     assert_eq!(group.split('/').count(), Uid::MAX_SEGMENTS);
-    assert_eq!(refused_fields(Err::<(), _>(deepest)), ["parent"]);
-    assert_eq!(refused_fields(world.create(&world.operator, "Repo", &group, json!({ "name": "a" }))), ["parent"]);
+    assert_eq!(violated_fields(Err::<(), _>(deepest)), ["parent"]);
+    assert_eq!(violated_fields(world.create(&world.operator, "Repo", &group, json!({ "name": "a" }))), ["parent"]);
 }
 
 #[test]
@@ -276,8 +276,11 @@ fn lookup_finds_the_verified_organization_of_the_callers_mail_domain_and_answers
         world.person("below", Some("a@sub.example.com")),
         world.identity(&organization),
     ];
-    let refusals = strangers.each_ref().map(|caller| world.status(&lookup(caller).unwrap_err()));
-    assert!(refusals.iter().all(|refusal| *refusal == refusals[0] && refusal["code"] == 5), "{refusals:#?}");
+    let rejections = strangers.each_ref().map(|caller| world.status(&lookup(caller).unwrap_err()));
+    assert!(
+        rejections.iter().all(|rejection| *rejection == rejections[0] && rejection["code"] == 5),
+        "{rejections:#?}"
+    );
 }
 
 #[test]
@@ -303,8 +306,8 @@ fn access_can_be_requested_once_a_day_and_owners_see_the_requests() {
     assert_eq!(again.code(), Code::ResourceExhausted);
     assert_eq!(again.details(), [Detail::RetryInfo { millis: 24 * 60 * 60 * 1000 }]);
     assert_eq!(code(ask(&world.org)), Code::NotFound);
-    assert_eq!(refused_fields(ask("example.com")), ["groupUid"]);
-    assert_eq!(refused_fields(world.run(Some(&ada), "RequestGroupAccess", json!({}))), ["groupUid"]);
+    assert_eq!(violated_fields(ask("example.com")), ["groupUid"]);
+    assert_eq!(violated_fields(world.run(Some(&ada), "RequestGroupAccess", json!({}))), ["groupUid"]);
 
     let seen = world.walk(&owner, "GroupAccessRequest", &[]);
     assert_eq!(

@@ -3,7 +3,7 @@
 use platform_core::{access::Caller, error::Code, resources::iam::person_uid};
 use serde_json::{Value, json};
 
-use crate::common::{BEGIN, ISSUER, World, built_in, code, refused_fields, text, uid_of};
+use crate::common::{BEGIN, ISSUER, World, built_in, code, text, uid_of, violated_fields};
 
 const KEYS: &str = r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#;
 
@@ -29,9 +29,9 @@ fn an_identity_has_exactly_one_relationship() {
     ] {
         create(&world, good).unwrap();
     }
-    assert_eq!(refused_fields(create(&world, json!({}))), ["relationship"]);
-    assert_eq!(refused_fields(create(&world, json!({ "servicePrincipal": 0 }))), ["relationship"]);
-    assert_eq!(refused_fields(create(&world, json!({ "claimMatch": claims, "awsIdentity": aws }))), ["awsIdentity"]);
+    assert_eq!(violated_fields(create(&world, json!({}))), ["relationship"]);
+    assert_eq!(violated_fields(create(&world, json!({ "servicePrincipal": 0 }))), ["relationship"]);
+    assert_eq!(violated_fields(create(&world, json!({ "claimMatch": claims, "awsIdentity": aws }))), ["awsIdentity"]);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_relationship_requires_all_of_its_parts_and_one_alternative_of_each() {
         ),
         (json!({ "servicePrincipal": "INGESTER" }), vec!["servicePrincipal"]),
     ] {
-        assert_eq!(refused_fields(create(&world, relationship.clone())), fields, "{relationship}");
+        assert_eq!(violated_fields(create(&world, relationship.clone())), fields, "{relationship}");
     }
 }
 
@@ -83,7 +83,7 @@ fn invalid_patterns_are_rejected_by_field_name_when_they_are_written() {
     for field in ["issuerPattern", "subjectPattern", "audiencePattern", "claimPatterns"] {
         with(field, "^repo:.*$").unwrap();
         for bad in ["(", "a)|(b", "[", "*", "\\", &long, r"\w{1000}", "(?=a)", r"(a)\1"] {
-            assert_eq!(refused_fields(with(field, bad)), [format!("claimMatch.{field}")], "{bad}");
+            assert_eq!(violated_fields(with(field, bad)), [format!("claimMatch.{field}")], "{bad}");
         }
     }
 }
@@ -104,10 +104,10 @@ fn static_keys_are_valid_for_at_most_365_days() {
     assert_eq!(until(&create(&world, keys(Some(YEAR))).unwrap()), latest);
     let short = create(&world, keys(Some(1_000))).unwrap();
     assert_eq!(until(&short), BEGIN.plus_millis(1_000).to_string());
-    assert_eq!(refused_fields(create(&world, keys(Some(YEAR + 1)))), ["staticKeys.expirationTime"]);
+    assert_eq!(violated_fields(create(&world, keys(Some(YEAR + 1)))), ["staticKeys.expirationTime"]);
     let later = |until, mask| world.update(&world.operator, "Identity", text(&short, "uid"), keys(Some(until)), mask);
     for mask in [None, Some("staticKeys"), Some("staticKeys.expirationTime")] {
-        assert_eq!(refused_fields(later(YEAR + 1, mask)), ["staticKeys.expirationTime"], "{mask:?}");
+        assert_eq!(violated_fields(later(YEAR + 1, mask)), ["staticKeys.expirationTime"], "{mask:?}");
     }
     // An update of another field does not change the keys, expired or not.
     world.clock.advance(YEAR);
@@ -124,7 +124,7 @@ fn static_keys_must_be_public_keys() {
     for bad in
         ["x", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","k":"AA"}]}"#, r#"{"keys":[{"kty":"RSA","d":"AA"}]}"#]
     {
-        assert_eq!(refused_fields(keys(bad)), ["staticKeys.issuerKeys"], "{bad}");
+        assert_eq!(violated_fields(keys(bad)), ["staticKeys.issuerKeys"], "{bad}");
     }
 }
 
@@ -167,7 +167,7 @@ fn identities_can_be_listed_by_relationship_type() {
         assert_eq!(listed(all).total, 3, "{all:?}");
     }
     let bad = world.list(&world.operator, "Identity", &[("relationshipType", "STATIC")]);
-    assert_eq!(refused_fields(bad), ["relationshipType"]);
+    assert_eq!(violated_fields(bad), ["relationshipType"]);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_lookup_returns_the_uid_of_a_person_whether_or_not_they_registered() {
     };
     assert_eq!(lookup(ISSUER, "ada").unwrap(), json!({ "uid": ada.identity }));
     assert_eq!(lookup(ISSUER, "never").unwrap(), json!({ "uid": person_uid(ISSUER, "never") }));
-    assert_eq!(refused_fields(lookup("", "")), ["issuer", "subject"]);
+    assert_eq!(violated_fields(lookup("", "")), ["issuer", "subject"]);
     world.delete(&world.operator, "Identity", &ada.identity).unwrap();
     assert_eq!(code(lookup(ISSUER, "ada")), Code::Unauthenticated);
 }
@@ -223,7 +223,7 @@ fn callers_update_only_the_masked_fields_of_their_own_metadata() {
     assert_eq!((text(&masked, "company"), masked.get("jobTitle"), masked.get("product")), ("d", None, None));
     let all = say(&ada, json!({ "identityMetadata": { "product": "p" }, "updateMask": "*" })).unwrap();
     assert_eq!((all.get("company"), text(&all, "product")), (None, "p"));
-    assert_eq!(refused_fields(say(&ada, json!({ "identityMetadata": {}, "updateMask": "x" }))), ["update_mask"]);
-    assert_eq!(refused_fields(say(&ada, json!({}))), ["identityMetadata"]);
-    assert_eq!(refused_fields(say(&ada, json!({ "identityMetadata": { "x": 1 } }))), ["identityMetadata.x"]);
+    assert_eq!(violated_fields(say(&ada, json!({ "identityMetadata": {}, "updateMask": "x" }))), ["update_mask"]);
+    assert_eq!(violated_fields(say(&ada, json!({}))), ["identityMetadata"]);
+    assert_eq!(violated_fields(say(&ada, json!({ "identityMetadata": { "x": 1 } }))), ["identityMetadata.x"]);
 }

@@ -17,7 +17,7 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{ISSUER, World, block_on, built_in, code, refused_fields, text, uid_of},
+    common::{ISSUER, World, block_on, built_in, code, text, uid_of, violated_fields},
     external_group_role_mappings::map,
     gated_store::{Call, GatedStore},
 };
@@ -141,12 +141,12 @@ fn an_update_keeps_the_secret_unless_it_sets_it_or_clears_it_by_name() {
 fn a_provider_requires_a_client_secret_or_pkce() {
     let world = World::new();
     let neither = create(&world, &world.operator, &world.org, json!({ "clientSecret": "" }));
-    assert_eq!(refused_fields(neither), ["oidc.clientSecret"]);
+    assert_eq!(violated_fields(neither), ["oidc.clientSecret"]);
     let uid = uid_of(&create(&world, &world.operator, &world.org, json!({})).unwrap());
-    assert_eq!(refused_fields(update(&world, &uid, json!({ "clientSecret": "" }), None)), ["oidc.clientSecret"]);
+    assert_eq!(violated_fields(update(&world, &uid, json!({ "clientSecret": "" }), None)), ["oidc.clientSecret"]);
     update(&world, &uid, json!({ "clientSecret": "", "pkceEnabled": true }), None).unwrap();
     assert_eq!(secret(&world, &uid), None);
-    assert_eq!(refused_fields(update(&world, &uid, json!({ "pkceEnabled": false }), None)), ["oidc.clientSecret"]);
+    assert_eq!(violated_fields(update(&world, &uid, json!({ "pkceEnabled": false }), None)), ["oidc.clientSecret"]);
     update(&world, &uid, json!({ "pkceEnabled": false, "clientSecret": "s" }), None).unwrap();
 }
 
@@ -154,7 +154,7 @@ fn a_provider_requires_a_client_secret_or_pkce() {
 fn missing_and_invalid_fields_of_a_provider_are_rejected_by_name() {
     let world = World::new();
     let bare = world.create(&world.operator, "IdentityProvider", &world.org, json!({}));
-    assert_eq!(refused_fields(bare), ["name", "defaultRole", "oidc"]);
+    assert_eq!(violated_fields(bare), ["name", "defaultRole", "oidc"]);
     for (more, field) in [
         (json!({ "issuer": "" }), "oidc.issuer"),
         (json!({ "issuer": "sign-in.example.com" }), "oidc.issuer"),
@@ -163,7 +163,7 @@ fn missing_and_invalid_fields_of_a_provider_are_rejected_by_name() {
         (json!({ "additionalScopes": ["a b"] }), "oidc.additionalScopes"),
         (json!({ "correlationRule": "x" }), "oidc.correlationRule"),
     ] {
-        assert_eq!(refused_fields(create(&world, &world.operator, &world.org, more)), [field]);
+        assert_eq!(violated_fields(create(&world, &world.operator, &world.org, more)), [field]);
     }
 }
 
@@ -181,7 +181,7 @@ fn a_correlation_rule_is_immutable_and_defaults_to_sub() {
             assert_eq!(text(&updated["oidc"], "correlationRule"), rule);
         }
         let changed = update(&world, text(provider, "uid"), json!({ "correlationRule": other }), None);
-        assert_eq!(refused_fields(changed), ["oidc.correlationRule"]);
+        assert_eq!(violated_fields(changed), ["oidc.correlationRule"]);
     }
 }
 
@@ -204,7 +204,7 @@ fn setting_a_default_role_requires_its_capabilities_at_the_group() {
     for role in
         [format!("{}/0000000000000000", world.org), world.role(&world.organization(), &["repo.list"]).to_string()]
     {
-        assert_eq!(refused_fields(set(&own, json!({ "defaultRole": role }), None)), ["defaultRole"]);
+        assert_eq!(violated_fields(set(&own, json!({ "defaultRole": role }), None)), ["defaultRole"]);
     }
 }
 

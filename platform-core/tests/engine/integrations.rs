@@ -17,7 +17,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{World, block_on, code, digest, object, refused_fields, text};
+use crate::common::{World, block_on, code, digest, object, text, violated_fields};
 
 /// Creates a world with a group whose advisories are public.
 fn world() -> World {
@@ -142,9 +142,9 @@ fn any_caller_can_list_metadata_by_id() {
     assert_eq!(ids(&[("ids", "CVE-2"), ("id", "CVE-1")]), [""; 0]);
     let many: Vec<_> = (0..1_001).map(|n| format!("CVE-{n}")).collect();
     let query: Vec<_> = many.iter().map(|id| ("ids", id.as_str())).collect();
-    assert_eq!(refused_fields(world.list(&unbound, "VulnerabilityMetadata", &query)), ["ids"]);
+    assert_eq!(violated_fields(world.list(&unbound, "VulnerabilityMetadata", &query)), ["ids"]);
     assert!(world.list(&unbound, "VulnerabilityMetadata", &query[..1_000]).is_ok());
-    assert_eq!(refused_fields(world.list(&unbound, "VulnerabilityMetadata", &[("uidp.ids", "a")])), ["uidp.ids"]);
+    assert_eq!(violated_fields(world.list(&unbound, "VulnerabilityMetadata", &[("uidp.ids", "a")])), ["uidp.ids"]);
     assert_eq!(code(world.list(&unbound, "VulnerabilityMetadata", &[("page_token", "x")])), Code::InvalidArgument);
 }
 
@@ -208,11 +208,11 @@ fn reports_cover_at_most_366_days_and_100_images() {
     let one = || json!([{ "repo": "a" }]);
     let year = ask(one(), "2026-01-01T00:00:00Z", "2027-01-01T23:00:00Z").unwrap();
     assert_eq!(year["resolvedVulnsReports"].as_array().unwrap().len(), 366);
-    assert_eq!(refused_fields(ask(one(), "2026-01-01T00:00:00Z", "2027-01-02T00:00:00Z")), ["endTime"]);
-    assert_eq!(refused_fields(ask(one(), "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z")), ["endTime"]);
+    assert_eq!(violated_fields(ask(one(), "2026-01-01T00:00:00Z", "2027-01-02T00:00:00Z")), ["endTime"]);
+    assert_eq!(violated_fields(ask(one(), "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z")), ["endTime"]);
     let tags = |count: usize| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
     let two = json!([{ "repo": "a", "tags": tags(51) }, { "repo": "b", "tags": tags(50) }]);
-    assert_eq!(refused_fields(ask(two, AT, AT)), ["imageRefs"]);
+    assert_eq!(violated_fields(ask(two, AT, AT)), ["imageRefs"]);
     let none = world.run(Some(&world.operator), "ListResolvedVulnsReports", json!({}));
-    assert_eq!(refused_fields(none), ["imageRefs", "startTime", "endTime"]);
+    assert_eq!(violated_fields(none), ["imageRefs", "startTime", "endTime"]);
 }

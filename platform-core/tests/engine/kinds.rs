@@ -10,7 +10,7 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use self::fixtures::{FIXTURES, Fixture, Pair, WITHOUT_METHODS, attempt};
-use crate::common::{World, code, object, refused_fields, text, uid_of};
+use crate::common::{World, code, object, text, uid_of, violated_fields};
 
 pub(crate) mod fixtures;
 mod lists;
@@ -347,7 +347,7 @@ fn a_masked_field_that_the_body_lacks_is_cleared_unless_it_is_required() {
             let cleared = case.update(&uid, json!({}), Some(field.name));
             let needed = field.required || (case.kind.name, field.name) == ("Role", "capabilities");
             if needed {
-                assert_eq!(refused_fields(cleared), [field.name], "{}", case.kind.name);
+                assert_eq!(violated_fields(cleared), [field.name], "{}", case.kind.name);
             } else {
                 let left = cleared.unwrap().get(field.name).cloned();
                 let empty = [None, Some(json!(false)), Some(json!(0))];
@@ -388,7 +388,7 @@ fn an_immutable_field_accepts_its_current_value_and_rejects_another() {
             for mask in [None, Some(name), Some("*")] {
                 let mut other = pair.a.clone();
                 other[name] = json!("another");
-                assert_eq!(refused_fields(case.update(&uid, other, mask)), [name], "{mask:?}");
+                assert_eq!(violated_fields(case.update(&uid, other, mask)), [name], "{mask:?}");
                 assert_same(case, &a, &case.update(&uid, pair.a.clone(), mask).unwrap());
             }
             assert_same(case, &a, &case.update(&uid, json!({}), Some(name)).unwrap());
@@ -480,18 +480,18 @@ fn unknown_keys_and_parameters_are_rejected_by_name() {
         let (world, kind) = (&case.world, case.kind.name);
         if case.has(Verb::List) {
             let listed = world.list(&world.operator, kind, &[("nonsense", "1")]).map(drop);
-            assert_eq!(refused_fields(listed), ["nonsense"]);
+            assert_eq!(violated_fields(listed), ["nonsense"]);
         }
         for pair in case.pairs() {
             let mut body = pair.a.clone();
             body["nonsense"] = json!(1);
-            assert_eq!(refused_fields(world.create(&world.operator, kind, &pair.parent, body)), ["nonsense"]);
+            assert_eq!(violated_fields(world.create(&world.operator, kind, &pair.parent, body)), ["nonsense"]);
             let uid = uid_of(&case.create(&pair.parent, &pair.a));
             if case.has(Verb::Update) {
                 for mask in [None, Some("*"), Some(case.kind.fields[1].name)] {
-                    assert_eq!(refused_fields(case.update(&uid, json!({ "nonsense": 1 }), mask)), ["nonsense"]);
+                    assert_eq!(violated_fields(case.update(&uid, json!({ "nonsense": 1 }), mask)), ["nonsense"]);
                 }
-                assert_eq!(refused_fields(case.update(&uid, json!({}), Some("nonsense"))), ["update_mask"]);
+                assert_eq!(violated_fields(case.update(&uid, json!({}), Some("nonsense"))), ["update_mask"]);
             }
         }
     }

@@ -12,7 +12,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{World, block_on, code, digest, refused_fields, text};
+use crate::common::{World, block_on, code, digest, text, violated_fields};
 
 const BOTH: [(&str, &str); 2] = [("ecosystems", "ECOSYSTEM_JAVA"), ("ecosystems", "ECOSYSTEM_PYTHON")];
 
@@ -56,10 +56,10 @@ fn artifacts_are_listed_by_name_with_each_filter() {
 fn a_list_of_artifacts_requires_ecosystems() {
     let world = world();
     for query in [&[][..], &[("ecosystems", "ECOSYSTEM_UNSPECIFIED")], &[("ecosystems", "ECOSYSTEM_GO")]] {
-        let refused = refused_fields(world.list(&world.operator, "Artifact", query));
-        assert!(refused[0].starts_with("ecosystems"), "{refused:?}");
+        let rejected = violated_fields(world.list(&world.operator, "Artifact", query));
+        assert!(rejected[0].starts_with("ecosystems"), "{rejected:?}");
     }
-    assert_eq!(refused_fields(world.run(Some(&world.operator), "GetArtifactCount", json!({}))), ["ecosystems"]);
+    assert_eq!(violated_fields(world.run(Some(&world.operator), "GetArtifactCount", json!({}))), ["ecosystems"]);
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn an_index_returns_its_architectures_and_an_image_its_size() {
     };
     let none = || json!({});
     assert_eq!(ask("GetArchitectures", digest('a'), none()).unwrap(), json!({ "architectures": ["amd64", "arm64"] }));
-    assert_eq!(refused_fields(ask("GetArchitectures", digest('c'), none())), ["digest"]);
+    assert_eq!(violated_fields(ask("GetArchitectures", digest('c'), none())), ["digest"]);
     assert_eq!(code(ask("GetArchitectures", digest('d'), none())), Code::NotFound);
-    assert_eq!(refused_fields(ask("GetArchitectures", "latest".to_owned(), none())), ["digest"]);
+    assert_eq!(violated_fields(ask("GetArchitectures", "latest".to_owned(), none())), ["digest"]);
     assert_eq!(ask("GetSize", digest('a'), none()).unwrap(), json!({ "size": "10", "architecture": "amd64" }));
     let of = |architecture: &str| json!({ "architecture": architecture });
     assert_eq!(ask("GetSize", digest('a'), of("arm64")).unwrap(), json!({ "size": "20", "architecture": "arm64" }));

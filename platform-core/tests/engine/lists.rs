@@ -12,7 +12,7 @@ use platform_core::{
 };
 use serde_json::json;
 
-use crate::common::{BEGIN, Page, World, block_on, built_in, code, refused_fields, text, uid_of};
+use crate::common::{BEGIN, Page, World, block_on, built_in, code, text, uid_of, violated_fields};
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
@@ -48,11 +48,11 @@ fn a_negative_or_malformed_page_size_or_skip_is_rejected_by_name() {
     for bad in ["-1", "2147483648", "1e3", " 5", "0x5", "5.5", "many", "+5"] {
         for name in ["page_size", "skip"] {
             let listed = world.list(&world.operator, "Repo", &[(name, bad)]);
-            assert_eq!(refused_fields(listed), [name], "{bad}");
+            assert_eq!(violated_fields(listed), [name], "{bad}");
         }
     }
     let both = world.list(&world.operator, "Repo", &[("page_size", "-1"), ("skip", "-1"), ("order_by", "size")]);
-    assert_eq!(refused_fields(both), ["page_size", "skip", "order_by"]);
+    assert_eq!(violated_fields(both), ["page_size", "skip", "order_by"]);
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn a_page_token_is_bound_to_its_caller_kind_scope_filters_and_order() {
         next(&viewer, "Repo", &[scope, ("order_by", "name desc")]),
         next(&viewer, "Repo", &[scope]),
     ];
-    for refused in foreign {
-        assert_eq!(refused_fields(refused), ["page_token"]);
+    for rejected in foreign {
+        assert_eq!(violated_fields(rejected), ["page_token"]);
     }
 }
 
@@ -187,7 +187,7 @@ fn a_page_token_modified_at_any_position_is_rejected() {
     forged.extend([token.clone() + "A", token[1..].to_owned(), format!("{token}="), "x".to_owned(), " ".to_owned()]);
     for forged in forged {
         let listed = world.list(&world.operator, "Repo", &[("page_size", "1"), ("page_token", &forged)]);
-        assert_eq!(refused_fields(listed), ["page_token"], "{forged}");
+        assert_eq!(violated_fields(listed), ["page_token"], "{forged}");
     }
 }
 
@@ -204,7 +204,7 @@ fn a_page_token_older_than_three_days_restarts_the_list() {
     assert_eq!(restarted.names(), names(0..2));
     // Only age restarts a list: an old token of another list is still rejected.
     let other = world.list(&world.operator, "Repo", &[("page_token", &token)]);
-    assert_eq!(refused_fields(other), ["page_token"]);
+    assert_eq!(violated_fields(other), ["page_token"]);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_page_token_survives_a_key_rotation_and_is_rejected_once_its_key_is_removed(
     world.platform.set_page_keys(PageKeys::new([(2, [2; 32]), (1, [1; 32])]));
     assert_eq!(world.list(&world.operator, "Repo", &with_token).unwrap().names(), names(2..4));
     world.platform.set_page_keys(PageKeys::new([(2, [2; 32])]));
-    assert_eq!(refused_fields(world.list(&world.operator, "Repo", &with_token)), ["page_token"]);
+    assert_eq!(violated_fields(world.list(&world.operator, "Repo", &with_token)), ["page_token"]);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn order_by_accepts_one_field_in_any_spelling_and_an_optional_direction() {
         assert_eq!(order(good).unwrap().total, 3, "{good:?}");
     }
     for bad in ["size", "name descending", "name,uid", "desc", "name desc uid", "-name", "name;drop table", "NAME"] {
-        assert_eq!(refused_fields(order(bad)), ["order_by"], "{bad:?}");
+        assert_eq!(violated_fields(order(bad)), ["order_by"], "{bad:?}");
     }
 }
 
@@ -283,10 +283,10 @@ fn a_repeated_or_unknown_parameter_is_rejected() {
         (&[("digest", "x")], "digest"),
     ];
     for (query, field) in bad {
-        assert_eq!(refused_fields(world.list(&world.operator, "Repo", query)), [field], "{query:?}");
+        assert_eq!(violated_fields(world.list(&world.operator, "Repo", query)), [field], "{query:?}");
     }
     let all = world.list(&world.operator, "Repo", &[("nam", "a"), ("skip", "1"), ("skip", "2"), ("x.y", "z")]);
-    assert_eq!(refused_fields(all), ["nam", "skip", "x.y"]);
+    assert_eq!(violated_fields(all), ["nam", "skip", "x.y"]);
 }
 
 #[test]

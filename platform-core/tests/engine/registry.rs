@@ -7,7 +7,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{BEGIN, World, code, digest, object, refused_fields, text, uid_of};
+use crate::common::{BEGIN, World, code, digest, object, text, uid_of, violated_fields};
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
@@ -66,7 +66,7 @@ fn names_descriptions_bundles_aliases_and_active_tags_must_match_their_patterns(
     ] {
         with(field, good).unwrap();
         for bad in bad {
-            let fields = refused_fields(with(field, bad.clone()));
+            let fields = violated_fields(with(field, bad.clone()));
             assert!(
                 fields.iter().all(|found| found.starts_with(field)) && fields.len() == 1,
                 "{field} {bad}: {fields:?}"
@@ -111,11 +111,14 @@ fn inherited_values_of_a_follower_cannot_be_changed() {
     });
     for (field, value) in object(other.clone()) {
         let updated = world.update(&world.operator, "Repo", uid, json!({ &field: value }), None);
-        assert_eq!(refused_fields(updated), std::slice::from_ref(&field));
+        assert_eq!(violated_fields(updated), std::slice::from_ref(&field));
         let body = json!({ "name": "x", "syncConfig": { "source": source }, &field: value });
-        assert_eq!(refused_fields(create(&world, &world.operator, &world.org, body)), [field]);
+        assert_eq!(violated_fields(create(&world, &world.operator, &world.org, body)), [field]);
     }
-    assert_eq!(refused_fields(world.update(&world.operator, "Repo", uid, other, Some("catalogTier,bundles"))).len(), 2);
+    assert_eq!(
+        violated_fields(world.update(&world.operator, "Repo", uid, other, Some("catalogTier,bundles"))).len(),
+        2
+    );
     for mask in [None, Some("*")] {
         let written = world.update(&world.operator, "Repo", uid, repo.clone(), mask).unwrap();
         assert_eq!(written["syncConfig"], repo["syncConfig"]);
@@ -130,11 +133,11 @@ fn a_source_is_a_uid_or_the_names_of_organization_and_repo_with_an_optional_host
         assert_eq!(repo["syncConfig"]["source"], json!(source), "{text}");
     }
     for unknown in ["nginx", "catalog/", "/nginx", "catalog/httpd", "other/nginx", "", &*there, "a/b/c/d"] {
-        assert_eq!(refused_fields(follower(&world, &world.operator, unknown)), ["syncConfig.source"], "{unknown}");
+        assert_eq!(violated_fields(follower(&world, &world.operator, unknown)), ["syncConfig.source"], "{unknown}");
     }
     let twin = uid_of(&world.create(&world.operator, "Group", "", json!({ "name": "catalog" })).unwrap());
     create(&world, &world.operator, &twin, json!({ "name": "nginx" })).unwrap();
-    assert_eq!(refused_fields(follower(&world, &world.operator, "catalog/nginx")), ["syncConfig.source"]);
+    assert_eq!(violated_fields(follower(&world, &world.operator, "catalog/nginx")), ["syncConfig.source"]);
 }
 
 #[test]
@@ -143,9 +146,9 @@ fn following_a_repo_requires_pull_access() {
     let ada = world.person("ada", None);
     world.bind(&ada, &crate::common::built_in("editor"), &world.org);
     let missing = format!("{there}/0000000000000000");
-    let refusal = |source: &str| world.status(&follower(&world, &ada, source).unwrap_err());
+    let rejection = |source: &str| world.status(&follower(&world, &ada, source).unwrap_err());
     for named in [&*source, "catalog/nginx"] {
-        assert_eq!(refusal(named), refusal(&missing), "{named}");
+        assert_eq!(rejection(named), rejection(&missing), "{named}");
     }
     world.bind(&ada, &crate::common::built_in("registry.pull"), &there);
     follower(&world, &ada, &source).unwrap();
@@ -175,7 +178,7 @@ fn sync_destinations_can_be_changed_without_changing_source_or_expiry() {
     assert_eq!(["google", "amazon", "azure"].map(|name| text(after, name)), ["g", "a", "z"]);
     let body = json!({ "syncConfig": { "source": "" } });
     let cleared = world.update(&world.operator, "Repo", text(&repo, "uid"), body, None);
-    assert_eq!(refused_fields(cleared), ["syncConfig.source"]);
+    assert_eq!(violated_fields(cleared), ["syncConfig.source"]);
 }
 
 #[test]
@@ -210,7 +213,7 @@ fn an_overlay_with_reserved_names_or_invalid_files_is_rejected() {
             vec!["customOverlay.accounts.users[0].username", "customOverlay.accounts.users[1]"],
         ),
     ] {
-        assert_eq!(refused_fields(with(overlay.clone())), fields, "{overlay}");
+        assert_eq!(violated_fields(with(overlay.clone())), fields, "{overlay}");
     }
 }
 
@@ -237,7 +240,7 @@ fn a_readme_must_be_safe_markdown_and_requires_no_internal_capability() {
     let written = write("# nginx\n\n\tcode\n").unwrap();
     assert_eq!((text(&written, "content"), text(&written, "uid")), ("# nginx\n\n\tcode\n", &*repo));
     for bad in ["<script>alert(1)</script>", "[a](javascript:alert(1))", "a\u{0}b"] {
-        assert_eq!(refused_fields(write(bad)), ["content"], "{bad}");
+        assert_eq!(violated_fields(write(bad)), ["content"], "{bad}");
     }
     assert_eq!(write("").unwrap().get("content"), None);
     let missing = format!("{}/0000000000000000", world.org);
@@ -255,7 +258,7 @@ fn a_follower_shows_the_readme_of_its_source_and_rejects_another() {
     world.update(&world.operator, "RepoReadme", &source, json!({ "content": "hello" }), None).unwrap();
     assert_eq!(content(repo), Some(json!("hello")));
     let own = world.update(&world.operator, "RepoReadme", repo, json!({ "content": "own" }), None);
-    assert_eq!(refused_fields(own), ["content"]);
+    assert_eq!(violated_fields(own), ["content"]);
 }
 
 #[test]
@@ -290,12 +293,12 @@ fn tag_names_and_digests_must_match_their_patterns() {
         create(good, &digest('0')).unwrap();
     }
     for bad in ["", ".a", "-a", "a/b", "a:b", "ü", &"a".repeat(129)] {
-        assert_eq!(refused_fields(create(bad, &digest('0'))), ["name"], "{bad}");
+        assert_eq!(violated_fields(create(bad, &digest('0'))), ["name"], "{bad}");
     }
     for bad in ["", "sha256:", "latest", &digest('G'), &digest('A'), &digest('0')[1..], &format!("{}0", digest('0'))] {
-        assert_eq!(refused_fields(create("a", bad)), ["digest"], "{bad}");
+        assert_eq!(violated_fields(create("a", bad)), ["digest"], "{bad}");
     }
-    assert_eq!(refused_fields(create("", "")), ["name", "digest"]);
+    assert_eq!(violated_fields(create("", "")), ["name", "digest"]);
 }
 
 #[test]

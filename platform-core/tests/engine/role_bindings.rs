@@ -8,7 +8,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{ISSUER, World, built_in, code, refused_fields, text, uid_of};
+use crate::common::{ISSUER, World, built_in, code, text, uid_of, violated_fields};
 
 fn bind(world: &World, caller: &Caller, identity: &str, role: &str, group: &str) -> Result<Value> {
     world.create(caller, "RoleBinding", group, json!({ "identityUid": identity, "roleUid": role }))
@@ -64,18 +64,18 @@ fn a_missing_identity_or_one_of_another_organization_cannot_be_bound() {
     let world = World::new();
     let foreign = world.identity(&world.organization()).identity;
     let missing = format!("{}/0000000000000000", world.org);
-    let refusals = [&*foreign, &missing, &format!("{foreign}/0000000000000000")].map(|identity| {
+    let rejections = [&*foreign, &missing, &format!("{foreign}/0000000000000000")].map(|identity| {
         let error = bind(&world, &world.operator, identity, &built_in("viewer"), &world.org).unwrap_err();
         assert_eq!(error.violations()[0].field, "identityUid");
         world.status(&error)
     });
     assert!(
-        refusals.iter().all(|refusal| *refusal == refusals[0]),
+        rejections.iter().all(|rejection| *rejection == rejections[0]),
         "the errors do not reveal whether the identity exists"
     );
     for bad in ["", "x", "AAAA"] {
         assert_eq!(
-            refused_fields(bind(&world, &world.operator, bad, &built_in("viewer"), &world.org)),
+            violated_fields(bind(&world, &world.operator, bad, &built_in("viewer"), &world.org)),
             ["identityUid"]
         );
     }
@@ -91,11 +91,11 @@ fn a_role_can_be_bound_only_in_its_group_and_descendants() {
         bind(&world, &world.operator, &identity, &role, group).unwrap();
     }
     for group in [&world.org, &sibling] {
-        assert_eq!(refused_fields(bind(&world, &world.operator, &identity, &role, group)), ["roleUid"]);
+        assert_eq!(violated_fields(bind(&world, &world.operator, &identity, &role, group)), ["roleUid"]);
     }
     let missing = format!("{}/0000000000000000", world.org);
     for role in [&*missing, &*Uid::from_digest([5; 20]), &*identity, &*world.org] {
-        assert_eq!(refused_fields(bind(&world, &world.operator, &identity, role, &world.org)), ["roleUid"]);
+        assert_eq!(violated_fields(bind(&world, &world.operator, &identity, role, &world.org)), ["roleUid"]);
     }
 }
 
@@ -173,8 +173,8 @@ fn a_batch_creates_1_to_25_bindings_in_request_order_or_none() {
     let identities: Vec<_> = (0..26).map(|_| world.identity(&world.org).identity).collect();
     let viewer = built_in("viewer");
     let bindings: Vec<(&str, &str)> = identities.iter().map(|identity| (&**identity, &*viewer)).collect();
-    assert_eq!(refused_fields(batch(&world, &world.operator, &group, &bindings)), ["requests"]);
-    assert_eq!(refused_fields(batch(&world, &world.operator, &group, &[])), ["requests"]);
+    assert_eq!(violated_fields(batch(&world, &world.operator, &group, &bindings)), ["requests"]);
+    assert_eq!(violated_fields(batch(&world, &world.operator, &group, &[])), ["requests"]);
     assert_eq!(bindings_at(&world, &group), 0);
     let created = batch(&world, &world.operator, &group, &bindings[..25]).unwrap();
     let created = created["roleBindings"].as_array().unwrap();
@@ -197,17 +197,17 @@ fn a_batch_has_one_parent_and_optionally_one_role_for_all_bindings() {
     let (identity, viewer, editor) = (world.identity(&world.org).identity, built_in("viewer"), built_in("editor"));
     let run = |request: Value| world.run(Some(&world.operator), "BatchCreateRoleBindings", request);
     let sub = |parent: &str, role: &str| json!({ "parent": parent, "roleBinding": { "identityUid": identity, "roleUid": role } });
-    let refused = |role: &str, requests: Value| {
-        refused_fields(run(json!({ "parent": group, "roleUid": role, "requests": requests })))
+    let rejected = |role: &str, requests: Value| {
+        violated_fields(run(json!({ "parent": group, "roleUid": role, "requests": requests })))
     };
-    assert_eq!(refused("", json!([sub(&other, &viewer)])), ["requests[0].parent"]);
-    assert_eq!(refused("", json!([sub("", &viewer), sub("", "")])), ["requests[1].roleBinding.roleUid"]);
-    assert_eq!(refused(&viewer, json!([sub("", ""), sub("", &editor)])), ["requests[1].roleBinding.roleUid"]);
+    assert_eq!(rejected("", json!([sub(&other, &viewer)])), ["requests[0].parent"]);
+    assert_eq!(rejected("", json!([sub("", &viewer), sub("", "")])), ["requests[1].roleBinding.roleUid"]);
+    assert_eq!(rejected(&viewer, json!([sub("", ""), sub("", &editor)])), ["requests[1].roleBinding.roleUid"]);
     assert_eq!(
-        refused(&viewer, json!([{}, { "roleBinding": {} }])),
+        rejected(&viewer, json!([{}, { "roleBinding": {} }])),
         ["requests[0].roleBinding", "requests[1].roleBinding.identityUid"]
     );
-    assert_eq!(refused_fields(run(json!({ "requests": [sub("", &viewer)] }))), ["parent"]);
+    assert_eq!(violated_fields(run(json!({ "requests": [sub("", &viewer)] }))), ["parent"]);
     assert_eq!(bindings_at(&world, &group) + bindings_at(&world, &other), 0);
     run(json!({ "parent": group, "role_uid": viewer, "requests": [sub(&group, ""), sub("", &viewer)] })).unwrap_err();
     let created = run(json!({ "parent": group, "role_uid": viewer, "requests": [sub(&group, "")] })).unwrap();
@@ -221,7 +221,7 @@ fn a_batch_reports_every_invalid_binding_by_its_index() {
     let good = world.identity(&world.org).identity;
     let missing = format!("{}/0000000000000000", world.org);
     let bindings = [(&*missing, &*viewer), (&*good, &*viewer), (&*good, &*missing)];
-    let fields = refused_fields(batch(&world, &world.operator, &group, &bindings));
+    let fields = violated_fields(batch(&world, &world.operator, &group, &bindings));
     assert_eq!(fields, ["requests[0].roleBinding.identityUid", "requests[2].roleBinding.roleUid"]);
     assert_eq!(bindings_at(&world, &group), 0);
 }

@@ -8,7 +8,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{World, built_in, code, refused_fields, text, uid_of};
+use crate::common::{World, built_in, code, text, uid_of, violated_fields};
 
 fn ids(names: &[&str]) -> Vec<&'static str> {
     names.iter().map(|name| Capability::by_name(name).unwrap().id()).collect()
@@ -63,7 +63,7 @@ fn built_in_roles_cannot_be_changed_or_deleted_by_anyone() {
 #[test]
 fn a_role_has_at_least_one_capability_and_returns_them_in_numeric_order() {
     let world = World::new();
-    assert_eq!(refused_fields(create(&world, &world.operator, &[])), ["capabilities"]);
+    assert_eq!(violated_fields(create(&world, &world.operator, &[])), ["capabilities"]);
     let role = create(&world, &world.operator, &["tag.list", "groups.list", "repo.list"]).unwrap();
     assert_eq!(capabilities(&role), ids(&["groups.list", "repo.list", "tag.list"]));
     let body = json!({ "name": "numbered", "capabilities": [1605, "CAP_IAM_GROUPS_LIST"] });
@@ -77,7 +77,7 @@ fn an_unknown_capability_is_rejected_by_its_index() {
     for bad in [json!("repo.list"), json!("UNKNOWN"), json!(0), json!(1), json!(99999), json!(null), json!(true)] {
         let body = json!({ "name": "a", "capabilities": ["CAP_REPO_LIST", bad] });
         let created = world.create(&world.operator, "Role", &world.org, body);
-        assert_eq!(refused_fields(created), ["capabilities[1]"], "{bad}");
+        assert_eq!(violated_fields(created), ["capabilities[1]"], "{bad}");
     }
 }
 
@@ -113,7 +113,7 @@ fn existing_capabilities_of_a_role_can_be_left_or_removed_without_holding_them()
     let fewer = update(json!({ "capabilities": ids(&["repo.delete", "tag.list"]) })).unwrap();
     assert_eq!(capabilities(&fewer), ids(&["repo.delete", "tag.list"]));
     assert_eq!(code(update(json!({ "capabilities": ids(&["repo.delete", "repo.list"]) }))), Code::PermissionDenied);
-    assert_eq!(refused_fields(update(json!({ "capabilities": [] }))), ["capabilities"]);
+    assert_eq!(violated_fields(update(json!({ "capabilities": [] }))), ["capabilities"]);
 }
 
 #[test]
@@ -147,13 +147,13 @@ fn only_the_operator_gives_internal_capabilities_and_only_together_with_internal
     let owner = world.member("owner", &world.org);
     for capabilities in [&["internal", "repo.internal.admin"][..], &["internal"], &["repo.internal.admin", "repo.list"]]
     {
-        assert_eq!(refused_fields(create(&world, &owner, capabilities)), ["capabilities"], "{capabilities:?}");
+        assert_eq!(violated_fields(create(&world, &owner, capabilities)), ["capabilities"], "{capabilities:?}");
     }
-    assert_eq!(refused_fields(create(&world, &world.operator, &["repo.internal.admin"])), ["capabilities"]);
+    assert_eq!(violated_fields(create(&world, &world.operator, &["repo.internal.admin"])), ["capabilities"]);
     let role = uid_of(&create(&world, &world.operator, &["internal", "repo.internal.admin"]).unwrap());
     // An owner cannot bind such a role of the operator either.
     let body = json!({ "identityUid": owner.identity, "roleUid": role });
-    assert_eq!(refused_fields(world.create(&owner, "RoleBinding", &world.org, body.clone())), ["roleUid"]);
+    assert_eq!(violated_fields(world.create(&owner, "RoleBinding", &world.org, body.clone())), ["roleUid"]);
     world.create(&world.operator, "RoleBinding", &world.org, body).unwrap();
 }
 

@@ -13,7 +13,7 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{BEGIN, World, block_on, built_in, code, refused_fields, text},
+    common::{BEGIN, World, block_on, built_in, code, text, violated_fields},
     external_group_role_mappings::provider,
     gated_store::{Call, GatedStore},
 };
@@ -132,7 +132,7 @@ fn a_token_is_valid_until_its_expiry_within_two_years_or_without_expiry() {
         json!({ "expireTime": at(2 * YEAR + 1) }),
         json!({ "expireTime": at(YEAR), "neverExpires": true }),
     ] {
-        assert_eq!(refused_fields(directory.run("GenerateScimToken", request)), ["expireTime"]);
+        assert_eq!(violated_fields(directory.run("GenerateScimToken", request)), ["expireTime"]);
     }
     let issued = directory.run("GenerateScimToken", json!({ "expireTime": at(2 * YEAR) })).unwrap();
     directory.world.clock.advance(2 * YEAR - 1);
@@ -176,7 +176,7 @@ fn the_previous_token_is_valid_only_for_the_overlap() {
     assert_eq!(text(&fifth, "requestedOverlap"), "0s");
     for overlap in ["-1s", "86400.001s", "1h"] {
         let request = json!({ "overlap": overlap, "etag": directory.shown()["etag"] });
-        assert_eq!(refused_fields(directory.run("RegenerateScimToken", request)), ["overlap"]);
+        assert_eq!(violated_fields(directory.run("RegenerateScimToken", request)), ["overlap"]);
     }
 }
 
@@ -216,7 +216,7 @@ fn regenerating_and_enabling_require_the_current_etag() {
     let enable = |etag: &str| directory.run("SetScimEnabled", json!({ "enabled": false, "etag": etag }));
     let error = directory.run("SetScimEnabled", json!({ "enabled": true })).unwrap_err();
     assert_eq!(error.message(), "Invalid argument: etag: etag is required");
-    assert_eq!(refused_fields(directory.run("RegenerateScimToken", json!({}))), ["etag"]);
+    assert_eq!(violated_fields(directory.run("RegenerateScimToken", json!({}))), ["etag"]);
     assert_eq!(code(directory.run("RegenerateScimToken", json!({ "etag": "e" }))), Code::NotFound);
     assert_eq!(code(enable("e")), Code::FailedPrecondition);
     let first = text(&directory.generate(), "etag").to_owned();
@@ -227,7 +227,7 @@ fn regenerating_and_enabling_require_the_current_etag() {
         assert_eq!(code(directory.run("RegenerateScimToken", json!({ "etag": stale }))), Code::Aborted);
     }
     enable(&second).unwrap();
-    assert_eq!(refused_fields(directory.run("SetScimEnabled", json!({ "etag": second }))), ["enabled"]);
+    assert_eq!(violated_fields(directory.run("SetScimEnabled", json!({ "etag": second }))), ["enabled"]);
 }
 
 #[test]

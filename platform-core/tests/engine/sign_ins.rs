@@ -41,8 +41,8 @@ fn count(world: &World, person: &Uid) -> usize {
 #[test]
 fn a_sign_in_of_an_unregistered_person_is_unauthenticated() {
     let world = World::new();
-    let refused = try_sign_in(&world, &Uid::opaque("a".repeat(40)), 0, 1_000_000);
-    assert_eq!(code(refused), Code::Unauthenticated);
+    let rejected = try_sign_in(&world, &Uid::opaque("a".repeat(40)), 0, 1_000_000);
+    assert_eq!(code(rejected), Code::Unauthenticated);
 }
 
 #[test]

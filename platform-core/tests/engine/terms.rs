@@ -7,7 +7,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{World, code, refused_fields, text};
+use crate::common::{World, code, text, violated_fields};
 
 fn accept(world: &World, caller: &Caller, group: &str, documents: &[&str]) -> Result<Value> {
     world.run(Some(caller), "AcceptTerms", json!({ "group": group, "documentIds": documents }))
@@ -75,11 +75,11 @@ fn acceptances_are_paged_with_page_tokens_bound_to_the_group() {
     assert!(second.get("nextPageToken").is_none());
     let mut elsewhere = next;
     elsewhere["group"] = json!(world.org);
-    assert_eq!(refused_fields(world.run(Some(&world.operator), "ListTermsAcceptances", elsewhere)), ["page_token"]);
+    assert_eq!(violated_fields(world.run(Some(&world.operator), "ListTermsAcceptances", elsewhere)), ["page_token"]);
     for (more, field) in [(json!({ "pageSize": -1 }), "page_size"), (json!({ "orderBy": "acceptedBy" }), "order_by")] {
         let mut request = more;
         request["group"] = json!(group);
-        assert_eq!(refused_fields(world.run(Some(&world.operator), "ListTermsAcceptances", request)), [field]);
+        assert_eq!(violated_fields(world.run(Some(&world.operator), "ListTermsAcceptances", request)), [field]);
     }
 }
 
@@ -87,9 +87,9 @@ fn acceptances_are_paged_with_page_tokens_bound_to_the_group() {
 fn only_configured_documents_are_accepted_and_all_or_none() {
     let own = TermsDocument { id: "own.v1".to_owned(), ..TermsDocument::default() };
     let world = World::with(|builder| builder.data(Terms(vec![own])));
-    let refused = accept(&world, &world.operator, &world.org, &["own.v1", "sfdpa.v1"]);
-    assert_eq!(refused_fields(refused), ["documentIds[1]"]);
-    assert_eq!(refused_fields(accept(&world, &world.operator, &world.org, &[])), ["documentIds"]);
+    let rejected = accept(&world, &world.operator, &world.org, &["own.v1", "sfdpa.v1"]);
+    assert_eq!(violated_fields(rejected), ["documentIds[1]"]);
+    assert_eq!(violated_fields(accept(&world, &world.operator, &world.org, &[])), ["documentIds"]);
     assert_eq!(list(&world, &world.org, json!({}))["totalCount"], "0");
     accept(&world, &world.operator, &world.org, &["own.v1"]).unwrap();
     assert_eq!(documents(&list(&world, &world.org, json!({}))), ["own.v1"]);

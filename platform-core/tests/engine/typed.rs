@@ -16,7 +16,7 @@ use platform_core::{
 use serde_json::Map;
 
 use crate::{
-    common::{World, block_on, code, refused_fields},
+    common::{World, block_on, code, violated_fields},
     sample::Sample,
 };
 
@@ -42,7 +42,7 @@ fn typed_methods_create_get_update_list_and_delete() {
     block_on(platform.delete::<Repo>(operator, &created.uid)).unwrap();
     assert_eq!(code(block_on(platform.get::<Repo>(operator, &created.uid))), Code::NotFound);
     let bad = Repo { name: "No Name".to_owned(), ..Repo::default() };
-    assert_eq!(refused_fields(block_on(platform.create(operator, &world.org, &bad))), ["name"]);
+    assert_eq!(violated_fields(block_on(platform.create(operator, &world.org, &bad))), ["name"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use platform_core::{error::Code, uid::Uid};
 use serde_json::{Value, json};
 
 use crate::{
-    common::{BEGIN, ISSUER, World, built_in, code, digest, object, refused_fields, text, uid_of},
+    common::{BEGIN, ISSUER, World, built_in, code, digest, object, text, uid_of, violated_fields},
     counting_store::CountingStore,
     events::{pending_summaries, subscribe},
 };
@@ -92,7 +92,7 @@ fn a_mask_with_unknown_paths_or_a_star_among_others_is_rejected_with_every_wrong
         ("customOverlay.environment.A", 1),
     ] {
         let updated = world.update(&world.operator, "Repo", &repo, json!({ "name": "a" }), Some(mask));
-        assert_eq!(refused_fields(updated), vec!["update_mask"; wrong], "{mask}");
+        assert_eq!(violated_fields(updated), vec!["update_mask"; wrong], "{mask}");
     }
 }
 
@@ -124,16 +124,16 @@ fn masked_fields_are_validated_and_nothing_is_written_if_one_is_invalid() {
     let before = world.get(&world.operator, "Repo", &repo).unwrap();
     let body = json!({ "name": "A", "description": "a\nb", "bundles": ["x"], "customOverlay": { "environment": { "CHAINGUARD_A": "" } } });
     let all = ["name", "description", "bundles", "customOverlay.environment"];
-    assert_eq!(refused_fields(world.update(&world.operator, "Repo", &repo, body.clone(), None)).len(), all.len());
+    assert_eq!(violated_fields(world.update(&world.operator, "Repo", &repo, body.clone(), None)).len(), all.len());
     for mask in all {
         assert_eq!(
-            refused_fields(world.update(&world.operator, "Repo", &repo, body.clone(), Some(mask))).len(),
+            violated_fields(world.update(&world.operator, "Repo", &repo, body.clone(), Some(mask))).len(),
             1,
             "{mask}"
         );
     }
-    assert_eq!(refused_fields(world.update(&world.operator, "Repo", &repo, json!({}), Some("name"))), ["name"]);
-    assert_eq!(refused_fields(world.update(&world.operator, "Repo", &repo, json!({ "name": null }), None)), ["name"]);
+    assert_eq!(violated_fields(world.update(&world.operator, "Repo", &repo, json!({}), Some("name"))), ["name"]);
+    assert_eq!(violated_fields(world.update(&world.operator, "Repo", &repo, json!({ "name": null }), None)), ["name"]);
     assert_eq!(world.get(&world.operator, "Repo", &repo).unwrap(), before);
 }
 
@@ -166,10 +166,10 @@ fn two_alternatives_of_a_oneof_in_one_body_are_rejected_and_so_is_none() {
     let update = |body: Value, mask| world.update(&world.operator, "Identity", &identity, body, mask);
     let aws = json!({ "awsAccount": "123456789012", "arn": "a", "userId": "u" });
     let both = json!({ "claimMatch": { "issuer": "i", "subject": "s" }, "awsIdentity": aws });
-    assert_eq!(refused_fields(update(both, None)), ["awsIdentity"]);
+    assert_eq!(violated_fields(update(both, None)), ["awsIdentity"]);
     let both = json!({ "claimMatch": { "issuer": "i", "issuerPattern": "p" } });
-    assert_eq!(refused_fields(update(both, None)), ["claimMatch.issuerPattern"]);
-    assert_eq!(refused_fields(update(json!({}), Some("claimMatch"))), ["relationship"]);
+    assert_eq!(violated_fields(update(both, None)), ["claimMatch.issuerPattern"]);
+    assert_eq!(violated_fields(update(json!({}), Some("claimMatch"))), ["relationship"]);
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn a_write_of_equal_values_is_still_authorized_and_validated() {
     let body = json!({ "description": "a web server" });
     assert_eq!(code(world.update(&viewer, "Repo", &repo, body.clone(), None)), Code::PermissionDenied);
     let wrong = json!({ "description": "a web server", "bundles": ["no bundle"] });
-    assert_eq!(refused_fields(world.update(&world.operator, "Repo", &repo, wrong, None)), ["bundles"]);
+    assert_eq!(violated_fields(world.update(&world.operator, "Repo", &repo, wrong, None)), ["bundles"]);
     let editor = world.member("editor", &world.org);
     let update = || world.update(&editor, "Repo", &repo, body.clone(), None);
     update().unwrap();
@@ -355,7 +355,7 @@ fn violations_outside_the_mask_never_hide_those_inside_it() {
     ];
     for (kind, uid, body, mask) in cases {
         let before = world.get(operator, kind, uid).unwrap();
-        let fields = refused_fields(world.update(operator, kind, uid, body, Some(mask)));
+        let fields = violated_fields(world.update(operator, kind, uid, body, Some(mask)));
         assert!(!fields.is_empty() && fields.iter().all(|field| field.starts_with(mask)), "{kind}: {fields:?}");
         assert_eq!(world.get(operator, kind, uid).unwrap(), before, "{kind}");
     }
@@ -365,6 +365,6 @@ fn violations_outside_the_mask_never_hide_those_inside_it() {
 fn unknown_and_repeated_names_in_a_body_are_rejected_with_any_mask() {
     let (world, repo) = world_with_a_repo();
     let body = json!({ "customOverlay": { "nonsense": 1, "accounts": { "runAs": "a", "run_as": "b" } }, "name": "b" });
-    let fields = refused_fields(world.update(&world.operator, "Repo", &repo, body, Some("name")));
+    let fields = violated_fields(world.update(&world.operator, "Repo", &repo, body, Some("name")));
     assert_eq!(fields, ["customOverlay.nonsense", "customOverlay.accounts.runAs"]);
 }

@@ -320,8 +320,8 @@ fn a_sink_that_the_sink_policy_rejects_is_not_subscribed() {
         |sink| if sink.contains("10.0.0.1") { Err("must be public".to_owned()) } else { Ok(()) };
     let world = World::with(|builder| builder.data(SinkPolicy::default().check(check)));
     let body = json!({ "sink": "https://10.0.0.1/" });
-    let refused = world.create(&world.operator, "Subscription", &world.org, body).expect_err("an error");
-    let violation = &refused.violations()[0];
+    let rejected = world.create(&world.operator, "Subscription", &world.org, body).expect_err("an error");
+    let violation = &rejected.violations()[0];
     assert_eq!((violation.field.as_str(), violation.description.as_str()), ("sink", "must be public"));
     assert_eq!(pending_summaries(&world, &subscribe(&world, &world.org)), []);
 }
@@ -330,10 +330,14 @@ fn a_sink_that_the_sink_policy_rejects_is_not_subscribed() {
 fn a_sink_must_be_https_unless_http_is_allowed_and_a_group_has_at_most_100() {
     let world = World::new();
     let http = json!({ "sink": "http://receiver.test/" });
-    assert_eq!(refused_fields(world.create(&world.operator, "Subscription", &world.org, http.clone())), ["sink"]);
+    assert_eq!(violated_fields(world.create(&world.operator, "Subscription", &world.org, http.clone())), ["sink"]);
     for sink in ["", "receiver.test", "ftp://receiver.test", "https://user@receiver.test"] {
         let body = json!({ "sink": sink });
-        assert_eq!(refused_fields(world.create(&world.operator, "Subscription", &world.org, body)), ["sink"], "{sink}");
+        assert_eq!(
+            violated_fields(world.create(&world.operator, "Subscription", &world.org, body)),
+            ["sink"],
+            "{sink}"
+        );
     }
     let open = World::with(|builder| builder.data(SinkPolicy::default().allow_http(true)));
     open.create(&open.operator, "Subscription", &open.org, http.clone()).unwrap();

@@ -267,10 +267,10 @@ fn each_way_of_giving_requires_the_given_capability() {
         let org = world.organization();
         let scene = Scene { world: &world, role: world.role(&org, &[GIVEN]), org: org.clone() };
         let (unable, able) = (world.holder(&org, &others), world.member("owner", &org));
-        let refused = attempt(&scene, &unable).expect_err(path).code();
+        let rejected = attempt(&scene, &unable).expect_err(path).code();
         // A repo that the caller cannot pull from is treated as missing.
         let expected = if *path == "Repo.syncConfig" { Code::InvalidArgument } else { Code::PermissionDenied };
-        assert_eq!(refused, expected, "{path}");
+        assert_eq!(rejected, expected, "{path}");
         attempt(&scene, &able).unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 }
