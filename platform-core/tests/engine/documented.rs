@@ -1,4 +1,4 @@
-//! The reference for people, made from the kind tables: `docs/fields.md` and `docs/capabilities.md`.
+//! The reference documentation generated from the kind tables: `docs/fields.md` and `docs/capabilities.md`.
 
 use std::fmt::Write;
 
@@ -98,7 +98,7 @@ fn rows(prefix: &str, fields: &[Field], text: &mut String) {
 }
 
 #[test]
-fn the_reference_of_fields_is_the_committed_one() {
+fn the_reference_of_fields_matches_the_committed_file() {
     let mut text = "# Fields\n\nThe fields of every resource, generated from the kind tables (`UPDATE_EXPECT=1 cargo test -p \
                     platform-core --test engine documented`).\n\n\"In replies\" is \"yes\" where replies have the field even when it \
                     is empty; otherwise an empty value is left out. Lists take the parameters of [api.md](api.md#lists), and \
@@ -124,11 +124,11 @@ fn common(field: &Field) -> bool {
 }
 
 #[test]
-fn the_reference_of_capabilities_is_the_committed_one() {
-    let mut text = "# Capabilities\n\nWhat a caller must hold to call each method, generated from the kind tables (`UPDATE_EXPECT=1 \
-                    cargo test -p platform-core --test engine documented`).\n\nA capability is held at a group, by a role \
-                    binding there or above. A create needs it at the parent; a get, update or delete at the resource; a list \
-                    shows what lies where the caller holds it, and is never refused.\n"
+fn the_reference_of_capabilities_matches_the_committed_file() {
+    let mut text = "# Capabilities\n\nThe capabilities that each method requires, generated from the kind tables (`UPDATE_EXPECT=1 \
+                    cargo test -p platform-core --test engine documented`).\n\nA role binding gives a capability at a group and \
+                    its descendants. A create requires it at the parent; a get, update or delete at the resource. A list \
+                    returns the resources for which the caller holds it, and is never denied.\n"
         .to_owned();
     for registered in reachable() {
         let kind = registered.kind;

@@ -1,5 +1,5 @@
-//! A kind of an embedder's own that has what the kinds of the contract do not use yet, so that the suites see every
-//! column of the tables.
+//! A kind of an embedder with features that the kinds of the contract do not use, so that the tests of all kinds cover
+//! every column of the tables.
 
 use platform_core::{
     BoxFuture,
@@ -13,7 +13,7 @@ use platform_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A thing with a field of every sort.
+/// A kind with a field of every type.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Sample {
@@ -21,7 +21,7 @@ pub(crate) struct Sample {
     pub(crate) name: String,
     pub(crate) code: String,
     pub(crate) secret: String,
-    /// What the secret, which is not kept, was like.
+    /// The length of the secret, which is not stored itself.
     pub(crate) secret_length: i32,
     pub(crate) labels: Vec<String>,
     pub(crate) size: String,

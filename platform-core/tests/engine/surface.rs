@@ -1,4 +1,4 @@
-//! The whole interface, a method a line, made from the kind tables: a new method cannot come without a line in
+//! The whole interface, one line per method, generated from the kind tables: a new method requires a line in
 //! `tests/surface.txt`.
 
 use std::fmt;
@@ -26,7 +26,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Returns the methods of a kind, sorted by their names.
+/// Returns the methods and actions of a kind, sorted by name.
 pub(crate) fn rows(registered: &Registered) -> Vec<Row> {
     let kind = registered.kind;
     let names = |capabilities: &[platform_core::access::Capability]| {
@@ -92,8 +92,8 @@ fn path(kind: &Kind, method: &Method) -> String {
 }
 
 #[test]
-fn the_surface_is_the_committed_one() {
-    let mut found = String::from("# Every method: RPC | HTTP method and path | what a caller must hold | the event.\n");
+fn the_surface_matches_the_committed_file() {
+    let mut found = String::from("# Every method: RPC | HTTP method and path | required capabilities | event.\n");
     for registered in KINDS {
         found.push_str(&format!("\n## {}\n\n", registered.kind.name));
         rows(registered).iter().for_each(|row| found.push_str(&format!("{row}\n")));
