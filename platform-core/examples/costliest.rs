@@ -1,9 +1,9 @@
-//! Searches for the costliest request: `costliest [requests] [seed]`, 2,000 and 1 without arguments.
+//! Searches for the costliest request: `costliest [requests] [seed]`, by default 2,000 requests and seed 1.
 //!
-//! It sends a platform in this process creates, updates, lists and actions of every kind, in which one field at a time
-//! is pathological: nested, repeated, as long or as many as its bounds allow, or longer. It measures the processor time
-//! from the bytes of the body to the answer, prints the costliest requests, and fails when one takes ten times the
-//! goal of 100 ms. Whether a request is accepted does not matter: a refusal may be as costly.
+//! It sends creates, updates, lists and actions of every kind to a platform in this process. One field of each request is
+//! pathological: nested, repeated, or as long or numerous as its bounds allow, or beyond. It measures the processor time
+//! from parsing the body to the response, prints the costliest requests, and fails if one takes ten times the goal of
+//! 100 ms. Rejected requests are measured, too, because a rejection can be as costly.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,19 +39,19 @@ use platform_core::{
 use pollster::block_on;
 use serde_json::{Map, Value, json};
 
-/// The most bytes of a body that transports read.
+/// The maximum size of a body in bytes that transports accept.
 const BODY: usize = 1 << 20;
 
-/// The most bytes of a query that transports read.
+/// The maximum size of a query in bytes that transports accept.
 const QUERY: usize = 32 << 10;
 
 /// The goal, in milliseconds of processor time.
 const GOAL: f64 = 100.0;
 
-/// How many of the costliest are printed.
+/// The number of requests that are printed.
 const SHOWN: usize = 10;
 
-/// What texts are made of.
+/// The pieces that texts are generated from.
 const PIECES: &[&str] = &[
     "a",
     "é",
@@ -162,7 +162,7 @@ fn main() -> ExitCode {
     let mut costliest: BTreeMap<String, Cost> = BTreeMap::new();
     let mut accepted = 0;
     for number in 0..requests {
-        // Each target in turn, so that a short search sees them all.
+        // Each target in turn, so that a short search covers all of them.
         let target = &targets[number as usize % targets.len()];
         let cost = search.send(target);
         accepted += u64::from(cost.accepted);
@@ -174,7 +174,7 @@ fn main() -> ExitCode {
     let mut all: Vec<_> = costliest.into_iter().collect();
     all.sort_by(|(_, a), (_, b)| b.millis.total_cmp(&a.millis));
     println!("{requests} requests of {} fields, seed {seed}; {accepted} accepted", targets.len());
-    println!("{:>9} {:>9}  {:48} accepted  made of", "cpu ms", "bytes", "request and field");
+    println!("{:>9} {:>9}  {:48} accepted  generated from", "cpu ms", "bytes", "request and field");
     for (name, cost) in all.iter().take(SHOWN) {
         println!("{:9.1} {:9}  {name:48} {:8}  {}", cost.millis, cost.bytes, cost.accepted, cost.generator);
     }
@@ -183,7 +183,7 @@ fn main() -> ExitCode {
     if worst < 10.0 * GOAL { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What a request took.
+/// The cost of a request.
 #[derive(Debug, Clone)]
 struct Cost {
     millis: f64,
@@ -192,7 +192,7 @@ struct Cost {
     generator: String,
 }
 
-/// What a request asks for.
+/// The method of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
     Verb(Verb),
@@ -219,7 +219,7 @@ impl Target {
     }
 }
 
-/// 2026-01-01.
+/// A clock that stands still at 2026-01-01.
 #[derive(Debug)]
 struct Still;
 
@@ -229,7 +229,7 @@ impl Clock for Still {
     }
 }
 
-/// splitmix64.
+/// A pseudorandom number generator, splitmix64.
 #[derive(Debug)]
 struct Dice(AtomicU64);
 
@@ -299,8 +299,8 @@ impl Search {
     /// Sends a request whose field is pathological, and measures it.
     fn send(&self, target: &Target) -> Cost {
         let kind = target.registered.kind;
-        let room = if target.call == Call::Verb(Verb::List) { QUERY } else { BODY };
-        let (value, generator) = self.value(target.field, &target.field.ty, room);
+        let max_bytes = if target.call == Call::Verb(Verb::List) { QUERY } else { BODY };
+        let (value, generator) = self.value(target.field, &target.field.ty, max_bytes);
         let mut body = match target.call {
             Call::Verb(Verb::Create) => (target.registered.sent)(),
             _ => json!({}),
@@ -331,21 +331,21 @@ impl Search {
         Cost { millis: cpu_millis() - start, bytes: bytes.len(), accepted, generator }
     }
 
-    /// Makes a value of a type, with what it is made of.
-    fn value(&self, field: &Field, ty: &Type, room: usize) -> (Value, String) {
+    /// Generates a value of a type, and a description of its generator. One in eight values exceeds the field's bounds.
+    fn value(&self, field: &Field, ty: &Type, max_bytes: usize) -> (Value, String) {
         let beyond = self.dice.below(8) == 0;
         match ty {
             Type::List(element) => {
-                let most = if beyond { room } else { field.max_items };
-                let (one, generator) = self.value(field, element, (room / most.max(1)).max(8));
-                let count = most.min(room / (one.to_string().len() + 1)).max(1);
+                let most = if beyond { max_bytes } else { field.max_items };
+                let (one, generator) = self.value(field, element, (max_bytes / most.max(1)).max(8));
+                let count = most.min(max_bytes / (one.to_string().len() + 1)).max(1);
                 let elements: Vec<_> = (0..count).map(|at| numbered(&one, at, field.distinct)).collect();
                 (elements.into(), format!("{count} of {generator}"))
             }
             Type::Map(element) => {
-                let most = if beyond { room } else { field.max_items };
-                let (one, generator) = self.value(field, element, (room / most.max(1)).max(8));
-                let count = most.min(room / (one.to_string().len() + 10)).max(1);
+                let most = if beyond { max_bytes } else { field.max_items };
+                let (one, generator) = self.value(field, element, (max_bytes / most.max(1)).max(8));
+                let count = most.min(max_bytes / (one.to_string().len() + 10)).max(1);
                 let entries: Map<_, _> = (0..count).map(|at| (format!("k{at}"), one.clone())).collect();
                 (entries.into(), format!("a map of {count} of {generator}"))
             }
@@ -354,7 +354,7 @@ impl Search {
                 let mut message = Map::new();
                 let mut generator = String::new();
                 for inner in &fields {
-                    let (value, made) = self.value(inner, &inner.ty, room / fields.len().max(1));
+                    let (value, made) = self.value(inner, &inner.ty, max_bytes / fields.len().max(1));
                     message.insert(inner.name.to_owned(), value);
                     generator = made;
                 }
@@ -365,14 +365,15 @@ impl Search {
             Type::Enum(names) => (names[self.dice.below(names.len())].into(), "a name".to_owned()),
             Type::Capability => ((100 + self.dice.below(900)).into(), "a number".to_owned()),
             _ => {
-                let most = if beyond { room } else { field.max_len.min(room) };
+                let most = if beyond { max_bytes } else { field.max_len.min(max_bytes) };
                 let (text, generator) = self.text(most);
                 (text.into(), generator)
             }
         }
     }
 
-    /// Makes a text of so many bytes: of one piece, of several in turn, of one after another, or nested.
+    /// Generates a text of about this many bytes: of one piece, of two pieces alternating or one after the other, nested, or
+    /// in lines.
     fn text(&self, most: usize) -> (String, String) {
         let (one, two, three) = (self.dice.piece(), self.dice.piece(), self.dice.piece());
         let repeat = |piece: &str, most: usize| piece.repeat((most / piece.len()).max(1));
@@ -396,7 +397,7 @@ impl Search {
     }
 }
 
-/// Adds a field, or those of the message that it is.
+/// Adds a field as a target; for a message, its fields.
 fn add(registered: &Registered, call: Call, path: &[&'static str], field: &'static Field, targets: &mut Vec<Target>) {
     if field.access == Access::OutputOnly {
         return;
@@ -410,7 +411,7 @@ fn add(registered: &Registered, call: Call, path: &[&'static str], field: &'stat
     }
 }
 
-/// Returns a text with a number in front where elements must differ.
+/// Prefixes a text with a number if elements must be distinct.
 fn numbered(value: &Value, at: usize, distinct: bool) -> Value {
     match value {
         Value::String(text) if distinct => format!("{at}{text}").into(),
@@ -418,7 +419,7 @@ fn numbered(value: &Value, at: usize, distinct: bool) -> Value {
     }
 }
 
-/// Puts a value at a path of an object.
+/// Sets the value at a path of an object.
 fn put(body: &mut Value, path: &[&'static str], value: Value) {
     let Some((name, rest)) = path.split_first() else {
         *body = value;
@@ -430,9 +431,9 @@ fn put(body: &mut Value, path: &[&'static str], value: Value) {
     put(&mut body[*name], rest, value);
 }
 
-/// Returns the processor time that this thread has taken.
+/// Returns the processor time that this thread has used, in milliseconds.
 fn cpu_millis() -> f64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').next().and_then(|nanos| nanos.parse::<u64>().ok());
-    nanos.expect("the kernel tells the processor time of threads") as f64 / 1e6
+    nanos.expect("the kernel reports the processor time of threads") as f64 / 1e6
 }

@@ -1,4 +1,4 @@
-//! The records of events in the store: a pending event for each subscription.
+//! Stores each event as one pending event per subscription.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,17 +15,17 @@ use crate::{
     write::Write,
 };
 
-/// Data of more bytes is recorded once for all subscriptions that get it, and shorter data with each. Our choice: for
-/// most events another record would cost more than the copies.
+/// Event data of more bytes than this is stored once and shared by all subscriptions that receive the event; shorter data
+/// is copied into each pending event. Our choice: for most events a further record would cost more than the copies.
 const SHARED_ABOVE: usize = 4 << 10;
 
-/// Returns the epoch that every change of the subscriptions of an organization raises.
+/// Returns the epoch that every change of an organization's subscriptions raises.
 pub(crate) fn subscriptions_epoch(organization: &str) -> Epoch {
     format!("subscriptions/{organization}").into()
 }
 
-/// Stores events as [`PendingEvent`]s below the [`Subscription`]s that receive them, where [`Outbox`](crate::outbox::Outbox)
-/// finds them.
+/// Stores events as [`PendingEvent`]s whose parents are the receiving [`Subscription`]s.
+/// [`Outbox`](crate::outbox::Outbox) reads them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PendingEvents;
 
@@ -53,23 +53,24 @@ impl EventLog for PendingEvents {
             && event.data.len() > SHARED_ABOVE
         {
             let organization = Uid::opaque(first.root());
-            let body = EventBody { uid: uid_below(&organization, now, entropy), create_time: Some(now) };
+            let body = EventBody { uid: time_ordered_child(&organization, now, entropy), create_time: Some(now) };
             event.event_body = Some(body.record(write, &event.data)?);
             event.data = String::new();
         }
         for subscription in subscriptions {
-            let uid = uid_below(subscription, now, entropy);
+            let uid = time_ordered_child(subscription, now, entropy);
             let pending = PendingEvent { uid, event: event.clone(), create_time: Some(now) };
             write.put_in_queue(&pending.uid, &pending, Bytes::new())?;
-            event_body::refer(write, event.event_body.as_ref());
+            event_body::add_reference(write, event.event_body.as_ref());
         }
         Ok(())
     }
 }
 
-/// Returns a uid below another for a record of now: after those of earlier milliseconds, so that indexes grow at their
-/// ends, with 20 random bits for those of the same one.
-fn uid_below(parent: &Uid, now: Timestamp, entropy: &dyn Entropy) -> Uid {
+/// Returns a new child uid of `parent` that sorts after those of earlier milliseconds, so that indexes grow at their ends.
+///
+/// The last segment is the time in milliseconds followed by 20 random bits, which tell apart the uids of one millisecond.
+fn time_ordered_child(parent: &Uid, now: Timestamp, entropy: &dyn Entropy) -> Uid {
     let mut random = [0; 4];
     entropy.fill(&mut random);
     let segment = (now.millis().cast_unsigned() << 20) | u64::from(u32::from_be_bytes(random) >> 12);

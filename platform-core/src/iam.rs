@@ -1,4 +1,5 @@
-//! What the platform does for persons, identity providers and installations that is not a method of a kind.
+//! Operations on persons, identity providers and installations that are not API methods: bootstrap, registration,
+//! sign-ins, SCIM provisioning and secrets.
 
 use crate::platform::Platform;
 
@@ -18,8 +19,8 @@ pub use sign_ins::Person;
 /// The operations of Platform API v2 on persons, sign-ins, directories and secrets, over a platform with the kinds of
 /// [`resources::iam`](crate::resources::iam).
 ///
-/// The callers of these operations have verified a token, code or secret; no capabilities are asked for, except where a
-/// method says so.
+/// These methods do not check capabilities unless their documentation says so: call them only after a token, code or
+/// secret has been verified.
 #[derive(Debug, Clone, Copy)]
 pub struct Iam<'a>(&'a Platform);
 

@@ -1,6 +1,6 @@
-//! The resources of Platform API v2 over [`platform_engine`], whose modules are exported here too.
+//! The resources of Platform API v2, built on [`platform_engine`], whose modules are re-exported here.
 //!
-//! [`builder`] begins a platform with all of them, [`builder_of`] one with some of them.
+//! [`builder`] returns a builder of a platform with all kinds of resources, [`builder_of`] one with a selection.
 
 use std::sync::Arc;
 
@@ -32,14 +32,16 @@ use crate::{
     store::Store,
 };
 
-/// Begins a platform over a store, with all kinds of Platform API v2, the time and randomness that it shall use, grants by
-/// role bindings, and events for subscriptions.
+/// Returns a builder of a platform over a store, with all kinds of Platform API v2, role bindings as the source of grants,
+/// and events for subscriptions. The platform takes the time from `clock` and random bytes from `entropy`.
 pub fn builder(store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
     builder_of(KINDS, store, clock, entropy)
 }
 
-/// Begins a platform with some of [`KINDS`]. Its callers are identities with role bindings, so the kinds of
-/// [`resources::iam`] must be among them; so must those of [`resources::events`].
+/// Returns a builder of a platform with a selection of [`KINDS`].
+///
+/// The selection must include the kinds of [`resources::iam`], because callers are identities with role bindings, and
+/// the kinds of [`resources::events`], because every change records its events.
 pub fn builder_of(kinds: &[Registered], store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
     Platform::builder(store, clock, entropy)
         .kinds(kinds)

@@ -1,9 +1,10 @@
-//! The outbox: what was recorded for subscriptions, handed to whoever delivers it.
+//! The outbox: pending events of subscriptions, for a dispatcher to deliver.
 //!
-//! Core sends nothing anywhere. A dispatcher takes the lease of a subscription, which one at a time can hold, reads what
-//! waits in the order of its commits, and settles what became of it: each settlement is one commit that requires the
-//! lease as it was read, so that a dispatcher whose lease went to another changes nothing any more. What is not
-//! settled is delivered again by whoever comes next, with the same id.
+//! This crate sends nothing itself. A dispatcher acquires the lease of a subscription, which only one can hold at a time,
+//! reads the pending events in commit order, and records the outcomes of its delivery attempts. Each batch of outcomes is
+//! one commit that requires the lease to be unchanged since it was read, so a dispatcher that has lost its lease can no
+//! longer change anything. Events without a recorded outcome are delivered again, with the same id, by the next dispatcher
+//! that acquires the lease: delivery is at least once.
 
 use std::collections::HashSet;
 
@@ -28,28 +29,29 @@ mod bodies;
 
 pub use bodies::lost_bodies;
 
-/// The deliveries of one commit that are logged at most, but for those that failed; our choice, so that a busy
-/// subscription costs little more for its log.
-const MOST_LOGGED: usize = 10;
+/// The maximum number of successful deliveries that are logged per commit; failed ones are always logged. Our choice, so
+/// that the log of a busy subscription costs little.
+const MAX_LOGGED: usize = 10;
 
-/// How many events are weighed at once.
-const WEIGHED: usize = 1000;
+/// The number of events that are read at once to sum up their sizes.
+const SIZES_PAGE: usize = 1000;
 
-/// The most bytes of events that are read at once, and the most of shared data, but for a single one that is longer.
-/// Our choice.
+/// The maximum number of bytes of events that are read at once, and the maximum number of bytes of their shared data. A
+/// single event may be larger. Our choice.
 const READ_BYTES: usize = 4 << 20;
 
-/// What waits to be delivered, and what became of it.
+/// The pending events of all subscriptions and the outcomes of their delivery.
 #[derive(Debug, Clone, Copy)]
 pub struct Outbox<'a>(&'a Platform);
 
-/// The right to deliver a subscription's events, until it is over or settled by another.
+/// The exclusive right to deliver a subscription's events, until it expires or the subscription is resumed or deleted.
 #[derive(Debug, Clone)]
 pub struct Lease {
-    /// The subscription, as it was created.
+    /// The subscription.
     pub subscription: Subscription,
-    /// How its deliveries stand.
+    /// The delivery status of the subscription, which is also the record of the lease.
     pub status: DeliveryStatus,
+    /// The revision of the delivery status that this lease was acquired or renewed with.
     revision: u64,
 }
 
@@ -58,42 +60,42 @@ pub struct Lease {
 pub enum LeaseResult<T> {
     /// The lease is acquired or renewed.
     Acquired(T),
-    /// Another dispatcher holds it, at most until this time unless it renews it.
+    /// Another dispatcher holds the lease until at most this time, unless it renews it.
     HeldByOther(Timestamp),
     /// The subscription has been deleted.
     SubscriptionDeleted,
 }
 
-/// What waits for a subscription.
+/// A page of a subscription's pending events.
 #[derive(Debug, Clone, Default)]
 pub struct Waiting {
-    /// The first, in the order of their commits.
+    /// The events, in commit order.
     pub events: Vec<PendingEvent>,
-    /// Where the last of them is.
+    /// The position of the last of them, to continue after.
     pub last: Option<Position>,
-    /// How many wait in all.
+    /// The number of all pending events of the subscription.
     pub total: u64,
 }
 
-/// What became of an event that was tried.
+/// The outcome of a delivery attempt.
 #[derive(Debug, Clone)]
 pub enum Outcome {
-    /// The sink acknowledged it, with this HTTP status or 0.
+    /// The sink acknowledged the event with this HTTP status; 0 if the sink does not use HTTP.
     Delivered(u16),
-    /// It failed, and is tried again at this time.
+    /// The attempt failed, and the next one is due at this time.
     Retry(Failure, Timestamp),
-    /// The sink is gone: the event waits, with all that follow, until the subscription is resumed.
+    /// The sink is gone: this event and all later ones remain pending until the subscription is resumed.
     Pause(Failure),
-    /// It is given up.
+    /// The event is given up and becomes a dead letter.
     Dead(DeadReason, Option<Failure>),
 }
 
-/// Why a try failed.
+/// The reason why a delivery attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Failure {
-    /// The HTTP status of the answer; 0 when there was none.
+    /// The HTTP status of the response; 0 if there was none.
     pub status: u16,
-    /// For people, and in no more than a line.
+    /// A message for people, in one line.
     pub error: String,
 }
 
@@ -105,22 +107,22 @@ impl<'a> Outbox<'a> {
 }
 
 impl Outbox<'_> {
-    /// Begins to hear for which subscriptions something was recorded by this process.
+    /// Returns a watch that reports the subscriptions for which this process records events from now on.
     pub fn watch(self) -> Watch {
         self.0.watch_subscriptions()
     }
 
-    /// Returns subscriptions for which something waits, by their uids, from behind one on; at most so many.
+    /// Returns at most `limit` uids of subscriptions with pending events, in order, starting after the uid `after`.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn subscriptions(self, after: Option<&Uid>, limit: usize) -> Result<Vec<Uid>> {
-        // Behind all that waits for it: no digit of a segment comes after `f`.
-        let behind = |uid: &Uid| Position { value: KeyValue::default(), uid: Uid::opaque(format!("{uid}/g")) };
+        // A position after all pending events of the subscription: segments are hexadecimal, so they sort before `g`.
+        let past_events_of = |uid: &Uid| Position { value: KeyValue::default(), uid: Uid::opaque(format!("{uid}/g")) };
         let mut found: Vec<Uid> = Vec::new();
         while found.len() < limit {
             let all = Query { limit: 1, ..Query::new(PendingEvent::KIND.name, Scope::All) };
-            let page = self.0.store().list(&Query { after: found.last().or(after).map(behind), ..all }).await?;
+            let page = self.0.store().list(&Query { after: found.last().or(after).map(past_events_of), ..all }).await?;
             match page.items.into_iter().next().and_then(|item| item.uid.parent()) {
                 Some(subscription) => found.push(subscription),
                 None => break,
@@ -129,11 +131,11 @@ impl Outbox<'_> {
         Ok(found)
     }
 
-    /// Takes the lease of a subscription for so many milliseconds, or prolongs it for who holds it.
+    /// Acquires the lease of a subscription for this many milliseconds, or renews it if `holder` already holds it.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn take(self, subscription: &Uid, holder: &str, millis: i64) -> Result<LeaseResult<Lease>> {
+    pub async fn acquire_lease(self, subscription: &Uid, holder: &str, millis: i64) -> Result<LeaseResult<Lease>> {
         let (key, status_key) = (
             Key::new(Subscription::KIND.name, subscription.clone()),
             Key::new(DeliveryStatus::KIND.name, subscription.clone()),
@@ -164,40 +166,43 @@ impl Outbox<'_> {
         let mut write = Write::default();
         write.require_or_retry(Require::Exists(key));
         write.require_or_retry(require);
-        Ok(match self.put(write, &mut lease, millis).await? {
+        Ok(match self.commit_status(write, &mut lease, millis).await? {
             true => LeaseResult::Acquired(lease),
-            // Another was first.
+            // Another dispatcher was faster.
             false => LeaseResult::HeldByOther(now),
         })
     }
 
-    /// Tells whether a lease is as it was read: neither another's, nor was its subscription resumed or deleted.
+    /// Returns whether a lease is still held: no other dispatcher acquired it, and its subscription was neither resumed nor
+    /// deleted.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn holds(self, lease: &Lease) -> Result<bool> {
+    pub async fn still_holds(self, lease: &Lease) -> Result<bool> {
         let key = Key::new(DeliveryStatus::KIND.name, lease.status.uid.clone());
         let read = self.0.store().get(&[key], &[]).await?;
         Ok(read.records.into_iter().flatten().any(|record| record.revision == lease.revision))
     }
 
-    /// Lets go of a lease, so that nobody need wait for its end.
+    /// Releases a lease, so that another dispatcher can acquire it before it expires.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn release(self, lease: &mut Lease) -> Result<()> {
         let mut write = Write::default();
-        write.require_or_retry(lease.still());
+        write.require_or_retry(lease.require_unchanged());
         lease.status.holder = String::new();
-        self.put(write, lease, 0).await.map(drop)
+        self.commit_status(write, lease, 0).await.map(drop)
     }
 
-    /// Returns the first that wait for a subscription, or the first behind a place, in the order of their commits, and
-    /// how many wait in all. There may be fewer than the limit where they have more than 4 MiB. One that was settled
-    /// or deleted meanwhile may be left out.
+    /// Returns the first pending events of a subscription, or the first after a position, in commit order, and the number
+    /// of all pending events.
+    ///
+    /// Returns fewer events than the limit if they have more than 4 MiB together. May omit an event that is removed
+    /// concurrently.
     ///
     /// # Errors
-    /// Those of the store, and INTERNAL when the data of an event is lost.
+    /// Those of the store, and INTERNAL when the data of an event is missing.
     pub async fn waiting(self, subscription: &Uid, after: Option<Position>, limit: usize) -> Result<Waiting> {
         let page = self.page(subscription, after, limit).await?;
         let mut waiting = Waiting::read(&page)?;
@@ -207,8 +212,8 @@ impl Outbox<'_> {
         Ok(waiting)
     }
 
-    /// Returns what [`waiting`](Self::waiting) does, without the data that several subscriptions share: to see, weigh or
-    /// give up events, and not to deliver them.
+    /// Returns the same as [`waiting`](Self::waiting), but without the data that several subscriptions share. Use it to
+    /// inspect, count or give up events, not to deliver them.
     ///
     /// # Errors
     /// Those of the store.
@@ -221,50 +226,57 @@ impl Outbox<'_> {
         Ok(self.0.store().list(&query).await?)
     }
 
-    /// Returns how many bytes wait for a subscription behind a place ([`Event::weight`]), and where the last is.
+    /// Returns the size in bytes ([`Event::weight`]) of a subscription's pending events after a position, and the position
+    /// of the last of them.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn weigh(self, subscription: &Uid, after: Option<Position>) -> Result<(u64, Option<Position>)> {
-        let (mut weight, mut last) = (0_u64, after);
+    pub async fn pending_bytes(self, subscription: &Uid, after: Option<Position>) -> Result<(u64, Option<Position>)> {
+        let (mut bytes, mut last) = (0_u64, after);
         loop {
-            let waiting = self.peek(subscription, last.clone(), WEIGHED).await?;
-            let some = waiting.events.iter().map(|pending| pending.event.weight());
-            weight = some.fold(weight, u64::saturating_add);
+            let waiting = self.peek(subscription, last.clone(), SIZES_PAGE).await?;
+            let sizes = waiting.events.iter().map(|pending| pending.event.weight());
+            bytes = sizes.fold(bytes, u64::saturating_add);
             match waiting.last {
-                Some(place) => last = Some(place),
-                None => return Ok((weight, last)),
+                Some(position) => last = Some(position),
+                None => return Ok((bytes, last)),
             }
         }
     }
 
-    /// Writes what became of events that were tried, in their order, and prolongs the lease, all in one commit. `false`
-    /// when the lease is another's by now, or the subscription is gone: then nothing was written.
+    /// Records the outcomes of delivery attempts, in their order, and renews the lease, all in one commit.
     ///
-    /// Data that these were the last to refer to is deleted afterwards, or by a [`sweep`](Self::sweep) if that fails.
+    /// Returns `false`, and writes nothing, if another dispatcher has acquired the lease or the subscription was deleted.
+    ///
+    /// Shared data without a remaining reference is deleted afterwards. If that fails,
+    /// [`delete_orphaned_bodies`](Self::delete_orphaned_bodies) deletes it later.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn settle(self, lease: &mut Lease, outcomes: Vec<(PendingEvent, Outcome)>, millis: i64) -> Result<bool> {
+    pub async fn record_outcomes(
+        self,
+        lease: &mut Lease,
+        outcomes: Vec<(PendingEvent, Outcome)>,
+        millis: i64,
+    ) -> Result<bool> {
         let now = self.0.now();
         let mut write = Write::default();
-        write.require_or_retry(lease.still());
+        write.require_or_retry(lease.require_unchanged());
         let dead = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Dead(..)));
         let dead: Vec<u64> = dead.map(|(pending, _)| pending.event.weight()).collect();
-        // What may have no reference any more.
-        let mut released = self.make_room(&lease.subscription.uid, &dead, &mut write).await?;
-        let quiet = outcomes.len().saturating_sub(MOST_LOGGED);
+        // Shared data that may have no reference after this commit.
+        let mut released = self.evict_dead_letters(&lease.subscription.uid, &dead, &mut write).await?;
+        let first_logged = outcomes.len().saturating_sub(MAX_LOGGED);
         let mut logged = HashSet::new();
-        // Later ones first, since of two rows at one place of the log the later counts.
         let mut rows = Vec::new();
-        for (place, (pending, outcome)) in outcomes.into_iter().enumerate() {
+        for (index, (pending, outcome)) in outcomes.into_iter().enumerate() {
             let status = &mut lease.status;
             let attempts = if status.event_id == pending.event.id { status.attempts } else { 0 };
-            let is_quiet = place < quiet && attempts == 0 && matches!(outcome, Outcome::Delivered(_));
-            if attempts == 0 && !is_quiet {
+            let is_unlogged = index < first_logged && attempts == 0 && matches!(outcome, Outcome::Delivered(_));
+            // Further attempts at an event overwrite its row.
+            if attempts == 0 && !is_unlogged {
                 status.logged += 1;
             }
-            let tried = |failure: &Option<Failure>| attempts + i32::from(failure.is_some());
             let mut row = Delivery {
                 uid: Uid::opaque(format!("{}/{:016x}", status.uid, status.logged.rem_euclid(delivery::LOG_LEN))),
                 event_id: pending.event.id.clone(),
@@ -282,58 +294,61 @@ impl Outbox<'_> {
                     released.extend(pending.event.event_body.map(|body| body.uid));
                     status.delivered += 1;
                     status.delivered_time = Some(now);
-                    status.over(None);
+                    status.sink_responded(None);
                     status.http_status = i32::from(code);
                     (row.state, row.attempts, row.http_status) =
                         (DeliveryState::Delivered, attempts + 1, i32::from(code));
                 }
                 Outcome::Retry(failure, at) => {
-                    status.failed(&pending.event, &failure, attempts + 1, now);
+                    status.record_failure(&pending.event, &failure, attempts + 1, now);
                     status.next_attempt_time = Some(at);
                     (row.state, row.attempts, row.next_attempt_time) =
                         (DeliveryState::Retrying, attempts + 1, Some(at));
-                    row.failed(failure);
+                    row.record_failure(failure);
                 }
                 Outcome::Pause(failure) => {
-                    status.failed(&pending.event, &failure, attempts + 1, now);
+                    status.record_failure(&pending.event, &failure, attempts + 1, now);
                     (status.mode, status.next_attempt_time) = (Mode::Paused, None);
                     (row.state, row.attempts) = (DeliveryState::Retrying, attempts + 1);
-                    row.failed(failure);
+                    row.record_failure(failure);
                 }
                 Outcome::Dead(reason, failure) => {
                     if pending.event.event_body.is_some() {
-                        // The reference moves, and does not begin.
+                        // The reference to the shared data moves to the dead letter. Without this requirement the commit
+                        // could add a reference to data that was deleted with its last one.
                         write.require_or_retry(Require::Exists(key.clone()));
                     }
                     write.delete(Delete::Key(key));
                     status.dead += 1;
                     status.overflowed += i64::from(reason == DeadReason::BacklogFull);
-                    (row.state, row.attempts) = (DeliveryState::Dead, tried(&failure));
+                    (row.state, row.attempts) = (DeliveryState::Dead, attempts + i32::from(failure.is_some()));
                     let failure = failure.unwrap_or_else(|| status.last_failure(&pending.event));
-                    bury(&mut write, pending, reason, &failure, row.attempts, now)?;
+                    write_dead_letter(&mut write, pending, reason, &failure, row.attempts, now)?;
                     match reason {
-                        DeadReason::Rejected => status.over(Some(&failure)),
-                        _ => status.next(),
+                        DeadReason::Rejected => status.sink_responded(Some(&failure)),
+                        _ => status.next_event(),
                     }
-                    row.failed(failure);
+                    row.record_failure(failure);
                 }
             }
-            if !is_quiet {
+            if !is_unlogged {
                 rows.push(row);
             }
         }
+        // The log is a ring: when two rows have the same uid, only the later one is written.
         for row in rows.into_iter().rev().filter(|row| logged.insert(row.uid.clone())) {
             write.put(&row.uid, &row, Bytes::new())?;
         }
-        let done = self.put(write, lease, millis).await?;
+        let done = self.commit_status(write, lease, millis).await?;
         if done {
-            // It is settled whether or not this succeeds.
+            // The outcomes are recorded whether or not this succeeds.
             drop(self.delete_unused(released).await);
         }
         Ok(done)
     }
 
-    /// Puts a dead letter's event behind those that wait, with the id that it has; `false` when there is none.
+    /// Turns a dead letter into a pending event again, after all others and with its old id. Returns `false` if the dead
+    /// letter does not exist.
     ///
     /// # Errors
     /// Those of the store.
@@ -349,16 +364,17 @@ impl Outbox<'_> {
         write.require_or_retry(Require::Exists(Key::new(Subscription::KIND.name, subscription.clone())));
         write.delete(Delete::Key(key));
         write.put_in_queue(&pending.uid, &pending, Bytes::new())?;
-        event_body::refer(&mut write, pending.event.event_body.as_ref());
+        event_body::add_reference(&mut write, pending.event.event_body.as_ref());
         let done = self.commit(write).await?.is_some();
         self.0.wake(&[subscription]);
         Ok(done)
     }
 
-    /// Lets a subscription go on that was paused, or that waits for its next try; `false` when nothing was ever tried.
+    /// Resumes a subscription that is paused or that waits for its next attempt. Returns `false` if no delivery was ever
+    /// attempted.
     ///
     /// # Errors
-    /// ABORTED when it is being changed over and over, and those of the store.
+    /// ABORTED when the status keeps changing concurrently, and those of the store.
     pub async fn resume(self, subscription: &Uid) -> Result<bool> {
         let key = Key::new(DeliveryStatus::KIND.name, subscription.clone());
         for _ in 0..crate::context::MAX_ATTEMPTS {
@@ -366,7 +382,7 @@ impl Outbox<'_> {
             let Some(record) = read.records.into_iter().next().flatten() else { return Ok(false) };
             let mut status: DeliveryStatus = serde_json::from_slice(&record.body).map_err(Error::internal)?;
             (status.mode, status.next_attempt_time, status.failures) = (Mode::Active, None, 0);
-            // Whoever holds the lease reads it again.
+            // Ends the lease, so that its holder notices the change.
             (status.holder, status.lease_expire_time) = (String::new(), None);
             let mut write = Write::default();
             write.require_or_retry(Require::Revision(key.clone(), record.revision));
@@ -379,15 +395,15 @@ impl Outbox<'_> {
         Err(Error::busy())
     }
 
-    /// Deletes the oldest dead letters when more would be there than are kept. Returns shared data that these referred
-    /// to, as far as they were read.
-    async fn make_room(self, subscription: &Uid, weights: &[u64], write: &mut Write) -> Result<Vec<Uid>> {
-        let new = weights.len();
+    /// Deletes the oldest dead letters of a subscription, so that new ones of these sizes do not exceed the limit. Returns
+    /// the shared data that the deleted ones referred to, as far as they were read.
+    async fn evict_dead_letters(self, subscription: &Uid, sizes: &[u64], write: &mut Write) -> Result<Vec<Uid>> {
+        let new = sizes.len();
         if new == 0 {
             return Ok(Vec::new());
         }
-        if weights.iter().any(|weight| *weight > dead_letter::LARGE) {
-            return self.make_room_for_large(subscription, weights, write).await;
+        if sizes.iter().any(|size| *size > dead_letter::LARGE) {
+            return self.evict_dead_letters_by_size(subscription, sizes, write).await;
         }
         let oldest = self.0.store().list(&by_sequence::<DeadLetter>(subscription, new)).await?;
         let after = usize::try_from(oldest.total.unwrap_or_default()).unwrap_or(usize::MAX).saturating_add(new);
@@ -398,16 +414,24 @@ impl Outbox<'_> {
         Ok(Vec::new())
     }
 
-    /// Deletes the oldest dead letters when more would be there than are kept, in number or in bytes.
-    async fn make_room_for_large(self, subscription: &Uid, weights: &[u64], write: &mut Write) -> Result<Vec<Uid>> {
+    /// Deletes the oldest dead letters of a subscription, so that new ones of these sizes do not exceed the limits of their
+    /// number and of their bytes.
+    ///
+    /// Reads the dead letters, which is why [`evict_dead_letters`](Self::evict_dead_letters) does without it for small ones.
+    async fn evict_dead_letters_by_size(
+        self,
+        subscription: &Uid,
+        sizes: &[u64],
+        write: &mut Write,
+    ) -> Result<Vec<Uid>> {
         let order = Order { by: OrderBy::Sequence, descending: true };
         let all = Query { order, ..by_sequence::<DeadLetter>(subscription, dead_letter::MAX_DEAD) };
-        let standing = self.0.store().list(&all).await?.items;
-        let mut left = dead_letter::MAX_DEAD.saturating_sub(weights.len());
-        let mut bytes = weights.iter().fold(0, |sum: u64, weight| sum.saturating_add(*weight));
-        let keys: Vec<_> = standing.into_iter().map(|item| Key::new(DeadLetter::KIND.name, item.uid)).collect();
+        let stored = self.0.store().list(&all).await?.items;
+        let mut left = dead_letter::MAX_DEAD.saturating_sub(sizes.len());
+        let mut bytes = sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size));
+        let keys: Vec<_> = stored.into_iter().map(|item| Key::new(DeadLetter::KIND.name, item.uid)).collect();
         let mut released = Vec::new();
-        // The latest first, a few at a time, since each may be long.
+        // The latest first, and few at a time because each may be large.
         for keys in keys.chunks(8) {
             if left > 0 && bytes <= dead_letter::MAX_DEAD_BYTES {
                 let read = self.0.store().get(keys, &[]).await?;
@@ -428,8 +452,9 @@ impl Outbox<'_> {
         Ok(released)
     }
 
-    /// Writes a lease's status and what goes with it; `false` when it is another's.
-    async fn put(self, mut write: Write, lease: &mut Lease, millis: i64) -> Result<bool> {
+    /// Commits the status of a lease together with `write`, and sets the time until which the lease is valid. Returns
+    /// `false` if a requirement does not hold.
+    async fn commit_status(self, mut write: Write, lease: &mut Lease, millis: i64) -> Result<bool> {
         let now = self.0.now();
         let status = &mut lease.status;
         status.update_time = status.update_time.max(Some(now));
@@ -440,7 +465,7 @@ impl Outbox<'_> {
         Ok(sequence.is_some())
     }
 
-    /// Commits; none when a requirement does not hold.
+    /// Commits, and returns the sequence number of the commit, or `None` if a requirement does not hold.
     async fn commit(self, write: Write) -> Result<Option<u64>> {
         match self.0.without_caller(async |cx| cx.commit(write).await).await {
             Ok(sequence) => Ok(Some(sequence)),
@@ -451,7 +476,7 @@ impl Outbox<'_> {
 }
 
 impl Waiting {
-    /// Reads a page as it is stored.
+    /// Parses a page of stored events.
     fn read(page: &Page) -> Result<Self> {
         let events = page.items.iter().map(|item| serde_json::from_slice(&item.body).map_err(Error::internal));
         let total = page.total.unwrap_or_default();
@@ -460,23 +485,24 @@ impl Waiting {
 }
 
 impl Lease {
-    /// Tells whether the lease stands for at least so many milliseconds more.
-    pub fn stands(&self, now: Timestamp, millis: i64) -> bool {
+    /// Returns whether the lease is valid for at least this many milliseconds from `now`.
+    pub fn is_valid_for(&self, now: Timestamp, millis: i64) -> bool {
         self.status.lease_expire_time.is_some_and(|until| until >= now.plus_millis(millis))
     }
 
-    /// How often an event was tried.
+    /// Returns the number of delivery attempts of an event.
     pub fn attempts(&self, event: &Event) -> i32 {
         if self.status.event_id == event.id { self.status.attempts } else { 0 }
     }
 
-    fn still(&self) -> Require {
+    /// Returns the requirement that the lease was not changed since it was acquired or renewed.
+    fn require_unchanged(&self) -> Require {
         Require::Revision(Key::new(DeliveryStatus::KIND.name, self.status.uid.clone()), self.revision)
     }
 }
 
 impl DeliveryStatus {
-    fn failed(&mut self, event: &Event, failure: &Failure, attempts: i32, now: Timestamp) {
+    fn record_failure(&mut self, event: &Event, failure: &Failure, attempts: i32, now: Timestamp) {
         self.event_id.clone_from(&event.id);
         self.attempts = attempts;
         self.failures += 1;
@@ -484,15 +510,16 @@ impl DeliveryStatus {
         (self.http_status, self.error) = (i32::from(failure.status), failure.error.clone());
     }
 
-    /// The sink answers: what follows is tried at once.
-    fn over(&mut self, refused: Option<&Failure>) {
-        self.next();
+    /// Records that the sink responded, either with an acknowledgement or with a rejection: the next event is attempted at
+    /// once.
+    fn sink_responded(&mut self, rejected: Option<&Failure>) {
+        self.next_event();
         (self.failures, self.failing_since, self.next_attempt_time) = (0, None, None);
-        self.error = refused.map(|failure| failure.error.clone()).unwrap_or_default();
+        self.error = rejected.map(|failure| failure.error.clone()).unwrap_or_default();
     }
 
-    /// What was tried is tried no more.
-    fn next(&mut self) {
+    /// Forgets the event that was attempted last.
+    fn next_event(&mut self) {
         self.event_id.clear();
         self.attempts = 0;
     }
@@ -506,13 +533,13 @@ impl DeliveryStatus {
 }
 
 impl Delivery {
-    fn failed(&mut self, failure: Failure) {
+    fn record_failure(&mut self, failure: Failure) {
         (self.http_status, self.error) = (i32::from(failure.status), failure.error);
     }
 }
 
-/// Writes a dead letter, which refers to shared data as the event does.
-fn bury(
+/// Writes the dead letter of an event, with the event's reference to shared data.
+fn write_dead_letter(
     write: &mut Write,
     pending: PendingEvent,
     reason: DeadReason,
@@ -539,17 +566,17 @@ fn bury(
     }
     let private = serde_json::to_vec(&event).map_err(Error::internal)?;
     write.put(&dead.uid, &dead, private.into())?;
-    event_body::refer(write, event.event_body.as_ref());
+    event_body::add_reference(write, event.event_body.as_ref());
     Ok(())
 }
 
-/// Returns where the last of these is, by sequence.
+/// Returns the position of the last item in commit order.
 fn last_of(items: &[Item]) -> Option<Position> {
     let last = items.last()?;
     Some(Position { value: KeyValue::integer(last.revision.cast_signed()), uid: last.uid.clone() })
 }
 
-/// Returns the query for the first of what hangs on a subscription, in the order of commits, with the total.
+/// Returns the query for the first resources of a kind that belong to a subscription, in commit order, with their count.
 fn by_sequence<R: Resource>(subscription: &Uid, limit: usize) -> Query {
     let order = Order { by: OrderBy::Sequence, descending: false };
     let limit = limit.max(1);

@@ -1,30 +1,31 @@
-//! Patterns that tenants write, for claims: RE2's dialect, matched against the whole value, bounded
+//! Regular expressions for claims, written by tenants: RE2 syntax, matched against the whole value, and bounded in size
 //! (`docs/api.md`, Claim patterns).
 //!
-//! The regex crate matches in linear time as RE2 does, but reads a dialect of its own: classes are Unicode's, a brace
-//! that begins no repetition is an error, brackets have operators, and there is no `\Q…\E`. So a pattern is read here
-//! as RE2 reads it and written again as the regex crate must have it.
+//! The regex crate matches in linear time like RE2, but has a different syntax: classes such as `\d` are Unicode, a brace
+//! that does not start a repetition is an error, brackets have set operators, and `\Q…\E` is not supported. This module
+//! therefore parses a pattern as RE2 does and translates it to the syntax of the regex crate.
 
 use std::{fmt::Write as _, iter::Peekable, str::Chars};
 
 use regex::{Regex, RegexBuilder};
 
-/// The most bytes of a pattern.
+/// The maximum length of a pattern in bytes.
 pub const MAX_PATTERN: usize = 512;
 
-/// The most memory of a compiled pattern, in bytes.
+/// The maximum memory of a compiled pattern in bytes.
 const MAX_PROGRAM: usize = 64 * 1024;
 
-/// The most characters, roughly, of the classes of a pattern that ignores case, since each is looked up.
+/// The maximum number of characters, approximately, in the classes of a case-insensitive pattern. Compiling such a pattern
+/// looks up the case variants of each character.
 const MAX_FOLDED: u32 = 0x4_0000;
 
-/// How many characters a class of Unicode counts as: the largest have some 140,000.
+/// The number of characters that a Unicode class counts as: the largest have some 140,000.
 const NAMED_CLASS: u32 = 0x2_0000;
 
-/// How deep groups may nest.
+/// The maximum nesting depth of groups.
 const MAX_NESTING: u32 = 64;
 
-/// The most repetitions that a brace may ask for.
+/// The maximum count of a repetition such as `{3}`.
 const MAX_REPEAT: u32 = 1000;
 
 /// A compiled pattern. Matching takes time linear in the value.
@@ -35,13 +36,13 @@ impl Pattern {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// The rule that the pattern violates, as a phrase.
     pub fn compile(text: &str) -> Result<Self, String> {
         if text.len() > MAX_PATTERN {
             return Err(format!("must have at most {MAX_PATTERN} bytes"));
         }
-        let rule = || "must be a regular expression in RE2's syntax, not too large".to_owned();
-        let translated = Translation::new(text).whole().ok_or_else(rule)?;
+        let rule = || "must be a regular expression in RE2 syntax, and not too large".to_owned();
+        let translated = Translation::new(text).translate().ok_or_else(rule)?;
         RegexBuilder::new(&format!(r"\A(?:{translated})\z"))
             .size_limit(MAX_PROGRAM)
             .dfa_size_limit(MAX_PROGRAM)
@@ -51,39 +52,42 @@ impl Pattern {
             .map_err(|_| rule())
     }
 
-    /// Tells whether the whole value matches.
+    /// Returns whether the whole value matches.
     pub fn is_match(&self, value: &str) -> bool {
         self.0.is_match(value)
     }
 }
 
-/// What a piece of a pattern allows to follow it.
+/// The class of the last piece of a pattern, which determines whether a repetition may follow it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Piece {
-    /// Something that a repetition can follow.
+    /// A piece that may be repeated.
     Atom,
-    /// A repetition, which another one must not follow.
+    /// A repetition, which must not be repeated.
     Repetition,
-    /// The beginning, `(` or `|`.
+    /// The start of the pattern, `(` or `|`: there is nothing to repeat.
     Start,
 }
 
-/// The classes that brackets can name.
+/// The class names that are allowed in brackets, as in `[[:alpha:]]`.
 const POSIX: [&str; 14] = [
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
     "xdigit",
 ];
 
+/// A translation of a pattern from RE2 syntax to the syntax of the regex crate. Its methods return `None` when the pattern
+/// is invalid.
 struct Translation<'a> {
     rest: Peekable<Chars<'a>>,
     out: String,
-    /// The open groups: an unmatched parenthesis would close the group that the pattern is wrapped in.
+    /// The number of open groups. It must not become negative: an unmatched `)` would close the group that
+    /// [`Pattern::compile`] wraps around the pattern.
     groups: u32,
     /// The last literal character.
     last: u32,
-    /// Whether case is ignored anywhere.
+    /// Whether any part of the pattern ignores case.
     folds: bool,
-    /// How many characters the classes have, roughly.
+    /// The number of characters in all classes, approximately.
     in_classes: u32,
 }
 
@@ -97,7 +101,8 @@ impl<'a> Translation<'a> {
         Self { rest, out: String::new(), groups: 0, last: 0, folds: false, in_classes: 0 }
     }
 
-    fn whole(mut self) -> Option<String> {
+    /// Translates the whole pattern.
+    fn translate(mut self) -> Option<String> {
         let mut before = Piece::Start;
         while let Some(c) = self.rest.next() {
             before = match c {
@@ -132,7 +137,7 @@ impl<'a> Translation<'a> {
         (self.groups == 0 && !(self.folds && self.in_classes > MAX_FOLDED)).then_some(self.out)
     }
 
-    /// Writes a character so that it stands for itself, in brackets and out of them.
+    /// Writes a literal character, escaped as needed inside and outside of brackets.
     fn literal(&mut self, c: char) -> Piece {
         self.last = c.into();
         if c.is_alphanumeric() {
@@ -155,8 +160,8 @@ impl<'a> Translation<'a> {
         Some(Piece::Repetition)
     }
 
-    /// Reads what follows a brace: a repetition with its braces, or nothing when the brace stands for itself; no
-    /// pattern at all when it asks for too many.
+    /// Parses the rest of a repetition after `{` and returns it with its braces. Returns `Some(None)` if the brace is a
+    /// literal character, and `None` if the repetition is invalid.
     fn repetition(&mut self) -> Option<Option<String>> {
         let mut ahead = self.rest.clone();
         let mut inner = String::new();
@@ -174,7 +179,7 @@ impl<'a> Translation<'a> {
         (least <= most && most <= MAX_REPEAT).then(|| Some(format!("{{{inner}}}")))
     }
 
-    /// Reads what follows a backslash outside of brackets.
+    /// Parses an escape sequence outside of brackets, after the backslash.
     fn escape(&mut self, before: Piece) -> Option<Piece> {
         match self.rest.next()? {
             'Q' => {
@@ -206,7 +211,7 @@ impl<'a> Translation<'a> {
         Some(Piece::Atom)
     }
 
-    /// Reads an escape that stands for a character or a Unicode class, in brackets and out of them.
+    /// Parses an escape sequence for a character or a Unicode class, inside or outside of brackets.
     fn escaped(&mut self, c: char) -> Option<Piece> {
         match c {
             'a' => Some(self.literal('\x07')),
@@ -229,15 +234,14 @@ impl<'a> Translation<'a> {
                     '{' => self.until('}')?,
                     letter => letter.to_string(),
                 };
-                // RE2 negates by a caret too.
+                // RE2 negates a Unicode class by a caret, too.
                 let (letter, name) = match (c, name.strip_prefix('^')) {
                     ('p', Some(name)) => ('P', name),
                     ('P', Some(name)) => ('p', name),
                     (c, _) => (c, name.as_str()),
                 };
-                let sound = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
                 self.in_classes = self.in_classes.saturating_add(NAMED_CLASS);
-                sound.then(|| self.raw(&format!("\\{letter}{{{name}}}")))?
+                is_name(name).then(|| self.raw(&format!("\\{letter}{{{name}}}")))?
             }
             '0'..='7' => {
                 let mut code = c.to_digit(8)?;
@@ -249,7 +253,7 @@ impl<'a> Translation<'a> {
                     code = code * 8 + digit;
                     digits += 1;
                 }
-                // One digit but zero would be a reference to a group, which RE2 has not.
+                // A single digit except 0 would be a backreference, which RE2 does not support.
                 (digits > 1 || c == '0').then(|| self.literal(char::from_u32(code).unwrap_or_default()))
             }
             c if c.is_ascii() && !c.is_ascii_alphanumeric() => Some(self.literal(c)),
@@ -257,6 +261,7 @@ impl<'a> Translation<'a> {
         }
     }
 
+    /// Returns the text before the next `end`, and skips both.
     fn until(&mut self, end: char) -> Option<String> {
         let mut text = String::new();
         loop {
@@ -267,7 +272,7 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// Reads what follows an opening parenthesis: flags and names that RE2 has, and no others.
+    /// Parses the start of a group after `(`: flags and names as in RE2, and no others.
     fn group(&mut self) -> Option<()> {
         self.out.push('(');
         self.groups += 1;
@@ -299,15 +304,13 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// Reads a group's name and drops it: nothing is asked of groups, and two may have the same.
+    /// Parses a group's name and drops it: nothing reads captures, so two groups may have the same name.
     fn name(&mut self) -> Option<()> {
         self.rest.next();
-        let name = self.until('>')?;
-        let sound = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        sound.then_some(())
+        is_name(&self.until('>')?).then_some(())
     }
 
-    /// Reads what follows an opening bracket.
+    /// Parses a bracket expression after `[`.
     fn bracket(&mut self) -> Option<()> {
         self.out.push('[');
         if self.rest.next_if_eq(&'^').is_some() {
@@ -351,7 +354,7 @@ impl<'a> Translation<'a> {
                     self.in_classes = self.in_classes.saturating_add(self.last.saturating_sub(start));
                     Member::Whole
                 }
-                // A range ends with a character.
+                // A range must end with a character.
                 (Member::RangeStart, _) => return None,
                 (_, member) => member,
             };
@@ -359,8 +362,8 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// Reads a class in brackets such as `[:alpha:]`, of which the first bracket has been read; where there is none
-    /// the bracket stands for itself.
+    /// Parses a class such as `[:alpha:]` inside of brackets, after its `[`. If there is no class, the bracket is a literal
+    /// character.
     fn posix_class(&mut self) -> Option<Member> {
         let mut ahead = self.rest.clone();
         ahead.next();
@@ -378,18 +381,23 @@ impl<'a> Translation<'a> {
     }
 }
 
-/// What was read last in brackets.
+/// The last member of a bracket expression.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Member {
-    /// A character, which a range may begin with.
+    /// A character, which may start a range.
     Char,
-    /// The beginning of a range, with its dash.
+    /// The start of a range, with its dash.
     RangeStart,
     /// A class or a range.
     Whole,
 }
 
-/// Returns the ASCII class of an escape, as it stands in brackets, and whether it is negated.
+/// Returns whether a text can be the name of a group or of a Unicode class.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// Returns the members of the ASCII class of an escape such as `\d`, in bracket syntax, and whether it is negated.
 fn class(c: char) -> Option<(&'static str, bool)> {
     let class = match c.to_ascii_lowercase() {
         'd' => DIGIT,
@@ -404,7 +412,7 @@ fn class(c: char) -> Option<(&'static str, bool)> {
 mod tests {
     use super::*;
 
-    /// Patterns, values that the whole of which they match, and values that they do not, as RE2 has it.
+    /// Patterns with values that match as a whole and values that do not, according to RE2.
     const TABLE: &[(&str, &[&str], &[&str])] = &[
         ("", &[""], &["a"]),
         ("a", &["a"], &["", "aa", "ba", "a\n"]),
@@ -469,7 +477,7 @@ mod tests {
     ];
 
     #[test]
-    fn patterns_are_read_as_re2_reads_them_and_match_whole_values() {
+    fn patterns_have_re2_semantics_and_match_whole_values() {
         for (pattern, matching, others) in TABLE {
             let compiled = Pattern::compile(pattern).unwrap_or_else(|rule| panic!("{pattern}: {rule}"));
             for value in *matching {
@@ -482,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn what_re2_refuses_or_what_is_too_large_is_refused() {
+    fn patterns_that_re2_rejects_or_that_are_too_large_are_rejected() {
         let long = "a".repeat(513);
         for bad in [
             "(",

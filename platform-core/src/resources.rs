@@ -1,4 +1,4 @@
-//! Every kind of the contract, one file each; the folders are the URL's domains.
+//! Every kind of the contract, each in its own file. The folders are the domains of the URLs.
 
 use std::any::{Any, type_name};
 
@@ -19,7 +19,7 @@ pub mod ping;
 pub mod registry;
 pub mod vulnerabilities;
 
-/// The one list of kinds. Routes, RPCs, access, events, indexes and the tests over all kinds are loops over it.
+/// All kinds. Routes, RPCs, access control, events, indexes and the tests of all kinds are derived from this list.
 pub const KINDS: &[Registered] = &[
     Registered::of::<iam::Group>(),
     Registered::of::<iam::GroupAccessRequest>(),
@@ -54,10 +54,10 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<ping::Ping>(),
 ];
 
-/// Returns the settings or the state that the builder was given for a kind.
+/// Returns the settings or the state of a kind that were passed to the platform's builder.
 ///
 /// # Errors
-/// INTERNAL when it was given none: [`builder_of`](crate::builder_of) gives all of them.
+/// INTERNAL if there are none. [`builder_of`](crate::builder_of) sets the defaults of all kinds.
 fn data_of<'c, T: Any>(cx: &'c Context<'_>) -> Result<&'c T> {
     cx.platform().data().ok_or_else(|| Error::internal(format!("the platform has no {}", type_name::<T>())))
 }

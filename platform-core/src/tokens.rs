@@ -1,6 +1,7 @@
-//! The seam to whatever issues tokens: requests, read and checked, and replies (`docs/api.md`, Token exchange).
+//! The interface to a token issuer: validated requests, and replies (`docs/api.md`, Token exchange).
 //!
-//! Transports read requests with what is here and hand them to a [`TokenService`]; core itself knows no tokens.
+//! Transports parse requests with the types of this module and pass them to a [`TokenService`]. This crate does not issue
+//! or verify tokens itself.
 
 use std::fmt::Debug;
 
@@ -18,11 +19,10 @@ use crate::{
     uid::Uid,
 };
 
-/// The methods of the contract's `SecurityTokenService` and `Auth`. `credential` is always the bearer token.
+/// The methods of the contract's services `SecurityTokenService` and `Auth`. `credential` is always the bearer token.
 #[async_trait]
 pub trait TokenService: Debug + Send + Sync + 'static {
-    /// Refuses a credential whose form alone shows that it cannot be valid. Transports call this before they read the
-    /// rest of a request; it does no I/O.
+    /// Rejects a credential that is malformed, without I/O. Transports call this before they read the rest of a request.
     ///
     /// # Errors
     /// UNAUTHENTICATED.
@@ -30,39 +30,39 @@ pub trait TokenService: Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Exchanges an upstream token for one of this platform.
+    /// Exchanges an upstream token for a token of this platform.
     ///
     /// # Errors
-    /// UNAUTHENTICATED when it proves nothing that was asked for, the same whether or not there is such an identity;
-    /// NOT_FOUND for a person who is not registered; INVALID_ARGUMENT; UNIMPLEMENTED for identities of AWS.
+    /// UNAUTHENTICATED when the upstream token does not prove the requested identity, the same whether or not the identity
+    /// exists; NOT_FOUND for a person who is not registered; INVALID_ARGUMENT; UNIMPLEMENTED for identities of AWS.
     async fn exchange(&self, credential: &str, request: &Exchange) -> Result<RawToken>;
 
-    /// Exchanges a refresh token, which is used up by it, for an access token and the next refresh token.
+    /// Exchanges a refresh token for an access token and the next refresh token. A refresh token can be used once.
     ///
     /// # Errors
-    /// UNAUTHENTICATED; a token that was used up before ends all that came of the same sign-in.
+    /// UNAUTHENTICATED; the reuse of a refresh token ends its sign-in, with all tokens issued for it.
     async fn refresh(&self, credential: &str, request: &Refresh) -> Result<TokenPair>;
 
-    /// Tells whom a token stands for and what it allows.
+    /// Describes a token: its identity and its capabilities.
     ///
     /// # Errors
     /// UNAUTHENTICATED.
     async fn who_am_i(&self, credential: &str) -> Result<WhoAmI>;
 
-    /// Registers the person whom an upstream token names, and redeems an invite's code.
+    /// Registers the person named by an upstream token, and redeems an invite code.
     ///
     /// # Errors
-    /// UNAUTHENTICATED, INVALID_ARGUMENT, ALREADY_EXISTS when an invite gives nothing new.
+    /// UNAUTHENTICATED, INVALID_ARGUMENT, ALREADY_EXISTS when the person already has the role of the invite.
     async fn register(&self, credential: &str, request: &Register) -> Result<Registration>;
 
-    /// Deletes the person who asks, of this uid.
+    /// Deletes the calling person, whose uid must be `id`.
     ///
     /// # Errors
     /// UNAUTHENTICATED, PERMISSION_DENIED for any other uid.
     async fn unregister(&self, credential: &str, id: &str) -> Result<()>;
 }
 
-/// The use of a credential, which determines its form.
+/// The method that a credential is for, which determines its form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialOf {
     /// [`TokenService::refresh`]: a refresh token.
@@ -71,34 +71,34 @@ pub enum CredentialOf {
     Token,
 }
 
-/// The most audiences that are asked for at once, and the most bytes of each; our choice.
+/// The maximum number of audiences of a request, and the maximum length of each in bytes; our choice.
 const MAX_AUDIENCES: usize = 16;
 const MAX_AUDIENCE: usize = 512;
 
 /// A request for a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exchange {
-    /// For whom the token shall be; at least one.
+    /// The audiences of the new token; at least one.
     pub audiences: Vec<String>,
-    /// The identity to act as; none for the registered person whom the upstream token names.
+    /// The identity to act as; `None` for the registered person named by the upstream token.
     pub identity: Option<Uid>,
-    /// The organisation's own identity provider that vouches for the person.
+    /// The organization's own identity provider that the person signed in by.
     pub identity_provider: Option<Uid>,
-    /// What to narrow the token to.
+    /// Restrictions of the new token.
     pub narrow: Narrow,
 }
 
-/// What a token is asked to be narrowed to.
+/// Restrictions of a token, as requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Narrow {
-    /// The groups, without repetition; none for all.
+    /// The groups, without duplicates; empty for no restriction.
     pub scopes: Vec<Uid>,
-    /// The capabilities; none for all.
+    /// The capabilities; `None` for no restriction.
     pub capabilities: Option<CapabilitySet>,
 }
 
 const AUDIENCES: Field = Field::strings("aud").about("The audiences of the new token, 1 to 16.");
-const SCOPE: Field = Field::string("scope").about("One more of `scopes`.");
+const SCOPE: Field = Field::string("scope").about("One more group, in addition to `scopes`.");
 const CAPABILITIES: Field = Field::strings("cap")
     .about("Capabilities that the new token is narrowed to, such as `repo.list`.")
     .max_items(CapabilitySet::LEN);
@@ -108,15 +108,15 @@ impl Exchange {
     /// The fields of the request.
     pub const FIELDS: &'static [Field] = &[
         AUDIENCES,
-        Field::string("identity").about("The identity to act as; without one, the person that the token is for."),
+        Field::string("identity").about("The identity to act as; if absent, the person named by the token."),
         SCOPE,
         CAPABILITIES,
         SCOPES,
         Field::string("identityProvider")
-            .about("The identity provider of an organization that vouches for the person."),
+            .about("The identity provider of an organization that the person signed in by."),
     ];
 
-    /// Reads a request as its proto3 JSON.
+    /// Parses a request from its proto3 JSON.
     ///
     /// # Errors
     /// INVALID_ARGUMENT with all violations.
@@ -135,9 +135,9 @@ impl Exchange {
 /// A request for the next tokens of a sign-in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refresh {
-    /// For whom the token shall be; at least one.
+    /// The audiences of the new token; at least one.
     pub audiences: Vec<String>,
-    /// What to narrow the token to, further than the sign-in was.
+    /// Restrictions of the new token, in addition to those of the sign-in.
     pub narrow: Narrow,
 }
 
@@ -145,7 +145,7 @@ impl Refresh {
     /// The fields of the request.
     pub const FIELDS: &'static [Field] = &[AUDIENCES, SCOPE, CAPABILITIES, SCOPES];
 
-    /// Reads a request as its proto3 JSON.
+    /// Parses a request from its proto3 JSON.
     ///
     /// # Errors
     /// INVALID_ARGUMENT with all violations.
@@ -156,10 +156,10 @@ impl Refresh {
     }
 }
 
-/// A request to be registered.
+/// A request to register.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Register {
-    /// The code of an invite.
+    /// The code of an invite to redeem.
     pub code: Option<Secret>,
     /// The uid that the person expects to have.
     pub identity: Option<Uid>,
@@ -172,7 +172,7 @@ impl Register {
         Field::string("identityId").about("The uid that the person expects to have."),
     ];
 
-    /// Reads a request as its proto3 JSON.
+    /// Parses a request from its proto3 JSON.
     ///
     /// # Errors
     /// INVALID_ARGUMENT with all violations.
@@ -183,7 +183,7 @@ impl Register {
     }
 }
 
-/// A request in canonical form, and what is wrong with it.
+/// A request in canonical form, with its violations.
 struct Input(fields::Input);
 
 impl Input {
@@ -206,11 +206,11 @@ impl Input {
 
     fn audiences(&mut self) -> Vec<String> {
         let audiences = self.texts("aud");
-        let sound = |audience: &String| !audience.is_empty() && audience.len() <= MAX_AUDIENCE;
+        let is_valid = |audience: &String| !audience.is_empty() && audience.len() <= MAX_AUDIENCE;
         if audiences.is_empty() {
             self.0.violations.add("aud", "Audience must be specified");
-        } else if audiences.len() > MAX_AUDIENCES || !audiences.iter().all(sound) {
-            let rule = format!("must be at most {MAX_AUDIENCES} texts of 1 to {MAX_AUDIENCE} bytes");
+        } else if audiences.len() > MAX_AUDIENCES || !audiences.iter().all(is_valid) {
+            let rule = format!("must be at most {MAX_AUDIENCES} strings of 1 to {MAX_AUDIENCE} bytes");
             self.0.violations.add("aud", rule);
         }
         audiences
@@ -248,10 +248,10 @@ impl Input {
 pub struct RawToken {
     /// The access token.
     pub token: Secret,
-    /// The refresh token, where there is one.
+    /// The refresh token; empty if there is none.
     #[serde(skip_serializing_if = "Secret::is_empty")]
     pub refresh_token: Secret,
-    /// Until when the access token is good.
+    /// When the access token expires.
     pub expiry: Timestamp,
 }
 
@@ -265,13 +265,13 @@ pub struct TokenPair {
     pub refresh_token: Issued,
 }
 
-/// A token, and until when it is good.
+/// A token and the time when it expires.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Issued {
     /// The token.
     pub token: Secret,
-    /// Until when it is good.
+    /// When it expires.
     pub expiry: Timestamp,
 }
 
@@ -281,55 +281,55 @@ pub struct Issued {
 pub struct Registration {
     /// The person's uid.
     pub identity: Uid,
-    /// The group that the invite was for; empty without one.
+    /// The group of the redeemed invite; empty without an invite.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
 }
 
-/// Whom a token stands for.
+/// The description of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WhoAmI {
-    /// Who issued the token.
+    /// The token's issuer.
     pub issuer: String,
     /// The token's subject.
     pub subject: String,
-    /// For whom the token is.
+    /// The token's audiences.
     pub audience: Vec<String>,
-    /// Until when it is good.
+    /// When the token expires.
     pub expiry: Timestamp,
-    /// When it was issued.
+    /// When the token was issued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issued_at: Option<Timestamp>,
-    /// What it allows now, by group, in the order of their uids.
+    /// The capabilities that the token has now, by group, in the order of their uids.
     pub capabilities: Vec<GroupCapabilities>,
-    /// The person's mail address, verified by who issued the token.
+    /// The person's email address, if the issuer has verified it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub email: String,
-    /// What the token says of the person.
+    /// The profile of the person, from the token's claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
 }
 
-/// What is held at a group: the name of the built-in role that has exactly this, or the capabilities' names.
+/// The capabilities held at a group: the name of the built-in role that has exactly these capabilities, or their names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupCapabilities {
     /// The group's uid.
     pub group: Uid,
-    /// The role's name.
+    /// The name of the built-in role; empty if none has exactly these capabilities.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub role: String,
-    /// The capabilities, where no role has exactly them.
+    /// The names of the capabilities; empty if a role is given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<&'static str>,
 }
 
-/// What a token says of a person.
+/// The profile of a person, from a token's claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Profile {
-    /// The whole name.
+    /// The full name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// The URL of a picture.
@@ -344,7 +344,7 @@ pub struct Profile {
 }
 
 impl GroupCapabilities {
-    /// Says what is held at a group, by the role of exactly these capabilities where there is one.
+    /// Returns the description of the capabilities held at a group, as a role if one has exactly these.
     pub fn new(group: Uid, held: CapabilitySet) -> Self {
         match crate::resources::iam::role::built_in_name(held) {
             Some(role) => Self { group, role: role.to_owned(), capabilities: Vec::new() },
@@ -354,12 +354,12 @@ impl GroupCapabilities {
 }
 
 impl Narrow {
-    /// Refuses a narrowing that is too large to be written into a token.
+    /// Returns the error for a narrowing that is too large to be written into a token.
     ///
     /// # Errors
     /// INVALID_ARGUMENT, always.
     pub fn too_large<T>(&self) -> Result<T> {
-        Err(Error::invalid_field("scopes", "narrows to more groups than a token has room for; name fewer"))
+        Err(Error::invalid_field("scopes", "must have fewer groups, so that the list fits into a token"))
     }
 }
 
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn audiences_are_1_to_16_texts_of_1_to_512_bytes() {
+    fn audiences_are_1_to_16_strings_of_1_to_512_bytes() {
         let texts = |count: usize, len: usize| json!({ "aud": vec!["x".repeat(len); count] });
         for (count, len) in [(1, 1), (1, 512), (16, 1), (16, 512)] {
             assert_eq!(exchange(texts(count, len)).unwrap().audiences.len(), count);

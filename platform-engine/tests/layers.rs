@@ -5,6 +5,8 @@
 //! Re-exports are followed, and are not dependencies themselves: a parent module that exports its children is a table of
 //! contents. Unit tests do not count.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "that is how tests fail")]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -133,18 +135,17 @@ fn dependencies(texts: &BTreeMap<Module, String>) -> BTreeMap<&Module, BTreeSet<
         .collect();
     // The file that a name leads to, and what is left of the name.
     let find = |name: &Name| {
-        let longest = (1..=name.len()).rev().find_map(|len| {
-            let (module, rest) = texts.get_key_value(name.get(..len)?).map(|(module, _)| (module, &name[len..]))?;
-            Some((module, rest.to_vec()))
-        });
-        longest
+        (1..=name.len()).rev().find_map(|len| {
+            let (module, _) = texts.get_key_value(name.get(..len)?)?;
+            Some((module, name[len..].to_vec()))
+        })
     };
     let defined = |name: &Name| {
         let mut found = find(name)?;
         for _ in 0..5 {
             let Some(item) = found.1.first() else { break };
             let exported = sources[found.0].exports.iter().find(|export| export.last() == Some(item));
-            match exported.and_then(|export| find(export)) {
+            match exported.and_then(&find) {
                 Some(next) => found = next,
                 None => break,
             }

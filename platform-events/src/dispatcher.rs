@@ -229,7 +229,7 @@ async fn sweep(shared: Arc<Shared>, pending: mpsc::Sender<Uid>) {
         if let Err(error) = sweep_once(&shared, &pending).await {
             tracing::warn!(%error, "cannot read the outbox");
         }
-        body = match Outbox::of(&shared.platform).sweep(body.as_ref(), BODIES_PER_SWEEP).await {
+        body = match Outbox::of(&shared.platform).delete_orphaned_bodies(body.as_ref(), BODIES_PER_SWEEP).await {
             Ok(last) => last,
             Err(error) => {
                 tracing::warn!(%error, "cannot delete unreferenced event data");
@@ -243,7 +243,7 @@ async fn sweep(shared: Arc<Shared>, pending: mpsc::Sender<Uid>) {
 async fn sweep_once(shared: &Shared, pending: &mpsc::Sender<Uid>) -> Result<()> {
     let platform = &shared.platform;
     let now = shared.now();
-    shared.leases.lock().retain(|_, lease| lease.stands(now, 0));
+    shared.leases.lock().retain(|_, lease| lease.is_valid_for(now, 0));
     let order = Order { by: OrderBy::Sequence, descending: false };
     let all = Query::new(PendingEvent::KIND.name, Scope::All);
     let page = platform.store().list(&Query { order, limit: 1, count: true, ..all }).await?;

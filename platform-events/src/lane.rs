@@ -121,11 +121,11 @@ impl Shared {
     /// Returns a cached lease that is still valid, or acquires one.
     async fn lease(&self, subscription: &Uid) -> Result<std::result::Result<Lease, Next>> {
         let cached = self.leases.lock().remove(subscription);
-        if let Some(lease) = cached.filter(|lease| lease.stands(self.now(), self.margin())) {
+        if let Some(lease) = cached.filter(|lease| lease.is_valid_for(self.now(), self.margin())) {
             // A subscription that is paused or waiting for a retry may have been resumed or changed in the meantime, so
             // check the store.
             let is_waiting = lease.status.failures > 0 || lease.status.mode == Mode::Paused;
-            if !is_waiting || Outbox::of(&self.platform).holds(&lease).await? {
+            if !is_waiting || Outbox::of(&self.platform).still_holds(&lease).await? {
                 return Ok(Ok(lease));
             }
         }
@@ -133,7 +133,7 @@ impl Shared {
             return Ok(Err(Next::Idle));
         }
         let Options { name, lease, .. } = &self.options;
-        Ok(match Outbox::of(&self.platform).take(subscription, name, millis(*lease)).await? {
+        Ok(match Outbox::of(&self.platform).acquire_lease(subscription, name, millis(*lease)).await? {
             LeaseResult::Acquired(lease) => Ok(lease),
             LeaseResult::HeldByOther(until) => {
                 Err(Next::At(until.max(self.now()).plus_millis(millis(RETRY_DELAY) / 4)))
@@ -303,7 +303,7 @@ impl Lane<'_> {
             shared.backlogs.lock().set(subscription, weights.fold(0, u64::saturating_add), through);
         } else {
             let through = shared.backlogs.lock().through(subscription);
-            let (bytes, through) = Outbox::of(&shared.platform).weigh(subscription, through).await?;
+            let (bytes, through) = Outbox::of(&shared.platform).pending_bytes(subscription, through).await?;
             shared.backlogs.lock().add(subscription, bytes, through);
         }
         Ok(shared.backlogs.lock().excess(subscription, &shared.options.policy))
@@ -332,7 +332,7 @@ impl Lane<'_> {
     /// Delivers events in order, until one fails.
     async fn deliver(&mut self, events: Vec<PendingEvent>) -> Result<Batch> {
         for pending in events {
-            let lease_suffices = self.lease.stands(self.shared.now(), self.shared.margin());
+            let lease_suffices = self.lease.is_valid_for(self.shared.now(), self.shared.margin());
             if (self.acknowledged.is_due() || !lease_suffices)
                 && let Batch::LeaseLost = self.settle_acknowledged().await?
             {
@@ -419,7 +419,7 @@ impl Lane<'_> {
             outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Delivered(_) | Outcome::Dead(..)));
         let removed = removed.map(|(pending, _)| pending.event.weight()).fold(0, u64::saturating_add);
         let lease = millis(self.shared.options.lease);
-        if !Outbox::of(&self.shared.platform).settle(&mut self.lease, outcomes, lease).await? {
+        if !Outbox::of(&self.shared.platform).record_outcomes(&mut self.lease, outcomes, lease).await? {
             return Ok(Batch::LeaseLost);
         }
         self.shared.backlogs.lock().subtract(&self.lease.subscription.uid, removed);

@@ -110,7 +110,7 @@ fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
         id: record.id,
         summary: record.summary.unwrap_or_default(),
         details: record.details.unwrap_or_default(),
-        references: references.map(|link| Reference { what: reference(&link.ty), url: link.url }).collect(),
+        references: references.map(|link| Reference { kind: reference(&link.ty), url: link.url }).collect(),
         severities,
         aliases: record.aliases.unwrap_or_default(),
         create_time,

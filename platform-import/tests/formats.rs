@@ -208,7 +208,7 @@ references:
     assert_eq!((record.details.as_str(), record.aliases.as_slice()), ("d\nd", &["CVE-2026-1".to_owned()][..]));
     let scales: Vec<_> = record.severities.iter().map(|severity| severity.scale).collect();
     assert_eq!(scales, [SeverityType::TypeCvssV3, SeverityType::TypeUnspecified]);
-    let references: Vec<_> = record.references.iter().map(|reference| reference.what).collect();
+    let references: Vec<_> = record.references.iter().map(|reference| reference.kind).collect();
     assert_eq!(references, [ReferenceType::TypeWeb, ReferenceType::TypeUnspecified]);
 }
 

@@ -130,7 +130,7 @@ impl TokenService for Sts {
             false => Secret::default(),
         };
         // The token is valid even if this fails.
-        if let Err(error) = Iam::of(&self.platform).saw(&proof.identity).await {
+        if let Err(error) = Iam::of(&self.platform).record_last_seen(&proof.identity).await {
             tracing::warn!(%error, "cannot record when an identity was last seen");
         }
         Ok(RawToken { token: Secret::new(grant.token.token), refresh_token, expiry: grant.token.expires })

@@ -1,4 +1,4 @@
-//! Reads an identity's grants from the store.
+//! Resolves an identity's grants from its role bindings and its sign-in.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -18,19 +18,20 @@ use crate::{
     uid::{self, Uid},
 };
 
-/// Returns the epoch of the organization of a group, which changes that affect many grants in it raise: updates of a
-/// custom role's capabilities and deletes of groups. Built-in roles need none: they never change while a release runs.
+/// Returns the epoch of a group's organization. Changes that affect the grants of many identities there raise it: updates
+/// of a custom role's capabilities and deletes of groups. Built-in roles need no epoch because they never change while a
+/// release runs.
 pub(crate) fn organization_epoch(group: &str) -> Epoch {
     grants_epoch(uid::root(group))
 }
 
-/// Returns the epoch that is raised by what changes the grants of this identity alone.
+/// Returns the epoch of an identity, raised by changes that affect only its own grants.
 pub(crate) fn identity_epoch(identity: &str) -> Epoch {
     grants_epoch(identity)
 }
 
-/// Returns the epoch that is raised by what changes what all who sign in by this identity provider hold, or who they
-/// are: its settings, its mappings, its directory, its end.
+/// Returns the epoch of an identity provider, raised by changes that affect the grants or the identity of everyone who
+/// signs in by it: changes of its settings, its mappings and its directory, and its deletion.
 pub(crate) fn provider_epoch(provider: &str) -> Epoch {
     grants_epoch(provider)
 }
@@ -47,8 +48,8 @@ pub struct RoleBindings;
 impl Authority for RoleBindings {
     /// Reads role bindings, roles and, for a sign-in, the provider, its directory and its mappings.
     ///
-    /// The values of the epochs are those of the first read, so that a change between the reads makes the grants stale,
-    /// which the first use of them in that organization detects.
+    /// The grants carry the epoch values of the first read. A change between the reads therefore makes them stale, and
+    /// their first use in the affected organization detects that.
     async fn grants(&self, store: &dyn Store, caller: &Caller, operator: bool) -> Result<Grants> {
         resolve(store, caller, operator).await
     }
@@ -58,7 +59,8 @@ async fn resolve(store: &dyn Store, caller: &Caller, operator: bool) -> Result<G
     let (uid, session) = (&caller.identity, caller.session.as_deref());
     let own: Vec<Epoch> =
         std::iter::once(identity_epoch(uid)).chain(session.map(|session| provider_epoch(&session.provider))).collect();
-    // The organization of a group's identity or of a sign-in is known; those that bind a person are found by reading.
+    // The organizations of a group's identity and of a sign-in are known in advance. Those with role bindings of a person
+    // are found by reading the bindings, and the read is repeated until it covers the epochs of all of them.
     let root = |uid: &Uid| Uid::opaque(uid.root());
     let home = uid.parent().as_ref().map(root);
     let mut organizations: BTreeSet<Uid> =
@@ -78,7 +80,7 @@ async fn resolve(store: &dyn Store, caller: &Caller, operator: bool) -> Result<G
             continue;
         }
         if let Some(session) = session {
-            given.extend(of_session(store, session).await?);
+            given.extend(grants_of_session(store, session).await?);
         }
         let mut capabilities: HashMap<Uid, CapabilitySet> = HashMap::new();
         let mut keys = vec![Key::new(Identity::KIND.name, uid.clone())];
@@ -101,28 +103,32 @@ async fn resolve(store: &dyn Store, caller: &Caller, operator: bool) -> Result<G
         let bound = given.into_iter().filter_map(|(group, role)| Some((group, *capabilities.get(&role)?)));
         let as_of = AsOf::new(epochs.iter().cloned(), page.epochs);
         let grants = Grants::new(identity.uid.clone(), operator, as_of, organizations.into_iter().collect(), bound);
-        // The JSON has each text of the record once; in memory each has an allocation besides.
+        // Estimates the memory of the parsed record: its text plus about as much for allocations.
         let bytes = 2 * record.body.len();
         return Ok(grants.registered(identity.create_time, registration).with_record(identity, bytes));
     }
     Err(Error::busy())
 }
 
-/// Returns what a sign-in gives: pairs of a group and a role. The provider must stand as it was when it vouched, and
-/// whoever its directory does not let in, or no longer, is nobody.
-async fn of_session(store: &dyn Store, session: &Session) -> Result<Vec<(Uid, Uid)>> {
-    let ended = || Error::unauthenticated("The sign-in that the token tells of has ended");
+/// Returns the groups and roles that a sign-in grants, as pairs.
+///
+/// # Errors
+/// UNAUTHENTICATED unless the provider's issuer is unchanged since the sign-in and, with SCIM, the user is active in its
+/// directory.
+async fn grants_of_session(store: &dyn Store, session: &Session) -> Result<Vec<(Uid, Uid)>> {
+    let ended = || Error::unauthenticated("The session of the token has ended");
     let provider = Key::new(IdentityProvider::KIND.name, session.provider.clone());
     let user = session.user.iter().map(|user| Key::new(DirectoryUser::KIND.name, user.clone()));
     let keys: Vec<_> = std::iter::once(provider).chain(user).collect();
     let mut records = store.get(&keys, &[]).await?.records.into_iter();
     let provider: IdentityProvider = parse(&records.next().flatten().ok_or_else(ended)?.body)?;
     let user = records.next().flatten().map(|record| parse::<DirectoryUser>(&record.body)).transpose()?;
-    let let_in = match (&session.user, user) {
+    let is_admitted = match (&session.user, user) {
         (Some(_), user) => user.is_some_and(|user| user.active),
+        // The person signed in before SCIM was enabled, which admits only users of the directory.
         (None, _) => !provider.scim.as_ref().is_some_and(|scim| scim.enabled),
     };
-    let oidc = provider.oidc.filter(|oidc| let_in && oidc.issuer == session.issuer).ok_or_else(ended)?;
+    let oidc = provider.oidc.filter(|oidc| is_admitted && oidc.issuer == session.issuer).ok_or_else(ended)?;
     let group = session.provider.parent().unwrap_or_default();
     let mut given = vec![(group, Uid::opaque(provider.default_role))];
     if !session.groups.is_empty() && session.groups_claim == oidc.groups_claim {

@@ -1,4 +1,4 @@
-//! A new installation's first resources, and registered persons.
+//! Creates the first resources of a new installation.
 
 use bytes::Bytes;
 
@@ -11,19 +11,20 @@ use crate::{
     uid::Uid,
     write::Write,
 };
-/// The resources that an installation begins with.
+
+/// The first resources of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bootstrap {
-    /// The uid of the first organisation, of one segment.
+    /// The uid of the first organization, of one segment.
     pub organization: Uid,
     /// Its name.
     pub organization_name: String,
-    /// The uid of the operator's identity, of one segment, so that it reaches every organisation.
+    /// The uid of the operator's identity, of one segment, so that it can act in every organization.
     pub operator: Uid,
 }
 
 impl Iam<'_> {
-    /// Writes the built-in roles as this release has them. To be called once before serving.
+    /// Writes the built-in roles of this release. Call it once before serving; roles that are up to date are not written.
     ///
     /// # Errors
     /// Those of the store.
@@ -32,14 +33,14 @@ impl Iam<'_> {
             .without_caller(async |cx| {
                 let now = self.0.now();
                 let roles = role::built_in(now);
-                let standing = cx.read_all::<role::Role>(roles.iter().map(|role| role.uid.clone())).await?;
+                let stored = cx.read_all::<role::Role>(roles.iter().map(|role| role.uid.clone())).await?;
                 let mut write = Write::default();
-                for (role, standing) in roles.iter().zip(standing) {
-                    let changed = standing.as_ref().is_none_or(|standing| {
-                        (&standing.capabilities, &standing.description) != (&role.capabilities, &role.description)
+                for (role, stored) in roles.iter().zip(stored) {
+                    let changed = stored.as_ref().is_none_or(|stored| {
+                        (&stored.capabilities, &stored.description) != (&role.capabilities, &role.description)
                     });
                     if changed {
-                        let create_time = standing.and_then(|standing| standing.create_time).or(role.create_time);
+                        let create_time = stored.and_then(|stored| stored.create_time).or(role.create_time);
                         write.put(&role.uid, &role::Role { create_time, ..role.clone() }, Bytes::new())?;
                     }
                 }
@@ -48,7 +49,8 @@ impl Iam<'_> {
             .await
     }
 
-    /// Writes the first organisation and the operator's identity, bound to it as owner, where they are missing.
+    /// Writes the built-in roles, the first organization, and the operator's identity with a binding as the organization's
+    /// owner. Existing resources are left unchanged.
     ///
     /// # Errors
     /// Those of the store.

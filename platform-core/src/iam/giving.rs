@@ -1,10 +1,11 @@
-//! The rule that nobody gives away what they do not hold, once for every way of giving (`docs/api.md`, Giving power).
+//! The rule that callers can only give capabilities that they hold themselves, for every way of giving (`docs/api.md`,
+//! Giving power).
 //!
-//! A write gives power when somebody holds more after it, or may act as an identity that they could not act as before.
-//! Fields and actions that can do so say it in their kind's table ([`Field::gives`](crate::kind::Field::gives)); the
-//! kind's `prepare` then calls one of these functions. Each decides by what the caller holds with the token of the
-//! request, so that a narrowed token gives no more than it allows, and makes the commit require that what was read has
-//! not changed.
+//! A write gives power if after it another identity holds more capabilities, or a caller may act as an identity that it
+//! could not act as before. Fields and actions that can do so are marked in their kind's table
+//! ([`Field::gives`](crate::kind::Field::gives)); the kind's `prepare` then calls one of these functions. Each decides by
+//! the capabilities that the caller holds with the token of the request, so that a narrowed token cannot give more than it
+//! allows, and makes the commit require that the resources it read are unchanged.
 
 use crate::{
     access::{Caller, Capability, CapabilitySet},
@@ -17,9 +18,9 @@ use crate::{
     write::Write,
 };
 
-/// Refuses a caller who would give away, at a group, what they do not hold there themselves.
+/// Rejects giving capabilities at a group that the caller does not hold there.
 ///
-/// Only the operator gives internal capabilities; they give nothing that an owner of a group needs.
+/// Only the operator can give internal capabilities; owners of groups never need them.
 ///
 /// # Errors
 /// INVALID_ARGUMENT for an internal capability, PERMISSION_DENIED otherwise.
@@ -27,13 +28,13 @@ pub(crate) fn may_give(cx: &Context<'_>, group: &str, given: CapabilitySet, fiel
     if !given.intersection(internal()).is_empty() && !cx.is_operator() {
         return Err(Error::invalid_field(field, "must not have capabilities that are internal to the installation"));
     }
-    if holds(cx, group, given) { Ok(()) } else { Err(Error::denied()) }
+    if can_give(cx, group, given) { Ok(()) } else { Err(Error::denied()) }
 }
 
-/// Refuses to give a role at a group where it cannot be given, or that has what the caller does not hold there; and
-/// requires that the role still exists when it is given.
+/// Rejects giving a role at a group where the role is not available, or where the caller does not hold all of its
+/// capabilities. Makes the commit require that the role still exists.
 ///
-/// A role that is changed in between raises an epoch that every commit requires, so that the decision is made again.
+/// A concurrent change of the role raises an epoch that every commit requires, so the check is repeated in that case.
 ///
 /// # Errors
 /// INVALID_ARGUMENT on `field`, and as [`may_give`].
@@ -44,16 +45,16 @@ pub(crate) async fn may_give_role(
     field: &'static str,
     write: &mut Write,
 ) -> Result<()> {
-    let missing = || Error::invalid_field(field, "is no role of this group or one above it");
+    let missing = || Error::invalid_field(field, role::NOT_AVAILABLE);
     let found = role::of_group(cx, group, &Uid::opaque(role)).await?.ok_or_else(missing)?;
     write.require_or_fail(Require::Exists(Key::new(Role::KIND.name, found.uid)), missing());
     may_give(cx, group, found.capabilities.into_iter().collect(), field)
 }
 
-/// Refuses a caller who would let somebody else act as an identity that holds what the caller does not hold, at any
-/// group that something is bound at, cut to the identity's reach.
+/// Rejects letting another caller act as an identity that holds capabilities which this caller does not hold, at any group
+/// that the identity can reach.
 ///
-/// A binding that is made in between raises an epoch that the commit requires, so that the decision is made again.
+/// A concurrent binding of the identity raises an epoch that the commit requires, so the check is repeated in that case.
 ///
 /// # Errors
 /// PERMISSION_DENIED.
@@ -61,7 +62,7 @@ pub(crate) async fn may_give_identity(cx: &Context<'_>, identity: &Uid, write: &
     let platform = cx.platform();
     let grants = platform.read_grants(&Caller::new(identity.clone())).await;
     let grants = grants.map_err(|error| match error.code() {
-        // It was deleted after it was read: the decision is made again.
+        // The identity was deleted after it was read: retry.
         Code::Unauthenticated => Error::stale(),
         _ => error,
     })?;
@@ -69,13 +70,13 @@ pub(crate) async fn may_give_identity(cx: &Context<'_>, identity: &Uid, write: &
     for (epoch, value) in as_of.iter() {
         write.require_or_retry(Require::Epoch(epoch.clone(), value));
     }
-    let holds_all = grants.bound().all(|(group, held)| holds(cx, group, held));
+    let holds_all = grants.bound().all(|(group, held)| can_give(cx, group, held));
     if holds_all && (!grants.is_operator() || cx.is_operator()) { Ok(()) } else { Err(Error::denied()) }
 }
 
-/// Returns whether the caller holds all of these at a group. The operator has all internal capabilities to give, and
-/// nobody else has any.
-fn holds(cx: &Context<'_>, group: &str, given: CapabilitySet) -> bool {
+/// Returns whether the caller can give all of these capabilities at a group. The operator can give every internal
+/// capability, other callers none.
+fn can_give(cx: &Context<'_>, group: &str, given: CapabilitySet) -> bool {
     let held = cx.held_at(group);
     let held = if cx.is_operator() { held.union(internal()) } else { held.difference(internal()) };
     held.is_superset(&given)

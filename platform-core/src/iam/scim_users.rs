@@ -1,7 +1,7 @@
-//! What an identity provider's own directory does with its token: users told of, changed and taken away.
+//! SCIM user provisioning: creates, replaces and deletes the users of an identity provider's directory.
 //!
-//! Whoever calls these has verified the directory's token ([`Iam::verify_scim_token`]); no capabilities are
-//! asked for.
+//! These methods do not check capabilities: call them only after [`Iam::verify_scim_token`] has accepted the directory's
+//! token.
 
 use super::Iam;
 use crate::{
@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Iam<'_> {
-    /// Lists users of a provider's directory in the order of their uids, at most `limit` from the one at `skip`, and
-    /// tells how many there are.
+    /// Lists users of a provider's directory in the order of their uids, at most `limit` after skipping `skip`, and returns
+    /// the total count as well.
     ///
     /// # Errors
     /// Those of the store.
@@ -27,15 +27,15 @@ impl Iam<'_> {
         self.0.without_caller(async |cx| directory_user::list(cx, provider, users, skip, limit).await).await
     }
 
-    /// Returns the user of this SCIM id, which is the last segment of the uid.
+    /// Returns the user with this SCIM id, which is the last segment of the uid.
     ///
     /// # Errors
     /// NOT_FOUND, and those of the store.
     pub async fn directory_user(&self, provider: &Uid, id: &str) -> Result<DirectoryUser> {
-        self.standing_user(provider, id).await.map(|(user, _)| user)
+        self.read_directory_user(provider, id).await.map(|(user, _)| user)
     }
 
-    /// Tells of a new user.
+    /// Creates a user.
     ///
     /// # Errors
     /// INVALID_ARGUMENT, ALREADY_EXISTS for a name or external id that another user of the directory has.
@@ -43,12 +43,13 @@ impl Iam<'_> {
         self.0.without_caller(async |cx| directory_user::put(cx, provider, None, user).await).await
     }
 
-    /// Replaces a user by what `change` makes of the one that stands, in one step; it may be called several times. A
-    /// user who is no longer active is let in nowhere from then on, and what they signed in to has ended.
+    /// Atomically replaces a user by the result of `change`, which gets the current user and may be called several times.
+    ///
+    /// A user who becomes inactive can no longer sign in, and their sessions end.
     ///
     /// # Errors
-    /// NOT_FOUND, INVALID_ARGUMENT, ALREADY_EXISTS, FAILED_PRECONDITION for the last owner of the organization who would
-    /// no longer be let in, ABORTED when too many change one user at once.
+    /// NOT_FOUND, INVALID_ARGUMENT, ALREADY_EXISTS, FAILED_PRECONDITION if the organization's last owner could no longer
+    /// sign in, ABORTED when too many requests change one user at once.
     pub async fn update_directory_user(
         &self,
         provider: &Uid,
@@ -56,7 +57,7 @@ impl Iam<'_> {
         change: impl Fn(DirectoryUser) -> Result<DirectoryUser>,
     ) -> Result<DirectoryUser> {
         for _ in 0..crate::context::MAX_ATTEMPTS {
-            let (user, revision) = self.standing_user(provider, id).await?;
+            let (user, revision) = self.read_directory_user(provider, id).await?;
             let changed = change(user.clone())?;
             if changed == user {
                 return Ok(user);
@@ -70,14 +71,14 @@ impl Iam<'_> {
         Err(Error::busy())
     }
 
-    /// Deletes a user; what they signed in to has ended.
+    /// Deletes a user and ends their sessions.
     ///
     /// # Errors
-    /// NOT_FOUND, FAILED_PRECONDITION for the last owner of the organization, ABORTED when too many change one user at
-    /// once, and those of the store.
+    /// NOT_FOUND, FAILED_PRECONDITION for the last owner of the organization, ABORTED when too many requests change one
+    /// user at once, and those of the store.
     pub async fn delete_directory_user(&self, provider: &Uid, id: &str) -> Result<()> {
         for _ in 0..crate::context::MAX_ATTEMPTS {
-            let expected = self.standing_user(provider, id).await?;
+            let expected = self.read_directory_user(provider, id).await?;
             match self.0.without_caller(async |cx| directory_user::delete(cx, provider, expected).await).await {
                 Err(error) if error.is_stale() => {}
                 done => return done,
@@ -86,7 +87,8 @@ impl Iam<'_> {
         Err(Error::busy())
     }
 
-    async fn standing_user(&self, provider: &Uid, id: &str) -> Result<(DirectoryUser, u64)> {
+    /// Returns a user with the revision of its record.
+    async fn read_directory_user(&self, provider: &Uid, id: &str) -> Result<(DirectoryUser, u64)> {
         let missing = || Error::not_found(DirectoryUser::KIND, id);
         let uid = Uid::parse(&format!("{provider}/{id}")).map_err(|_| missing())?;
         if uid.parent().as_ref() != Some(provider) {

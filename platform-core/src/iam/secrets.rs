@@ -1,4 +1,4 @@
-//! What a presented secret comes to: an invite's code, a directory's token; and a secret that is kept to be presented.
+//! Invite codes, SCIM tokens and the client secrets of identity providers.
 
 use super::Iam;
 use crate::{
@@ -10,18 +10,19 @@ use crate::{
 };
 
 impl Iam<'_> {
-    /// Redeems the code of a group invite for a registered person: binds them to the role that it promises, in one
-    /// commit, which uses up a single-use invite. Of any number who bring the code of one at once, one gets in.
+    /// Redeems the code of a group invite for a registered person: creates a binding to the invite's role and deletes a
+    /// single-use invite, in one commit. Of concurrent requests with the code of a single-use invite, one succeeds.
     ///
-    /// The binding is made as by the person who invited: it gives nothing that they do not hold there at this moment,
-    /// whatever the role has become since. Where they had signed in by an organisation's own identity provider, the
-    /// provider's default role and mappings of this moment count for the external groups that they had then. An invite for a mail address is for who has that address, verified,
-    /// compared without regard to the case of ASCII letters (`docs/api.md`, Group invites).
+    /// The binding is created on behalf of the inviter, so it never gives capabilities that the inviter does not hold there
+    /// now, even if the role has been changed since. If the inviter had signed in by an organization's own identity
+    /// provider, the provider's current default role and mappings apply to the external groups that the inviter had then.
+    /// An invite for an email address requires that the person has this address, verified, compared without regard to the
+    /// case of ASCII letters (`docs/api.md`, Group invites).
     ///
     /// # Errors
-    /// INVALID_ARGUMENT on `code`, one answer for a code that is unknown, used up, out of time, for someone else or of
-    /// an inviter who could not give the role now, and for a person who is not registered; ALREADY_EXISTS when the
-    /// person has the role there, which uses up nothing.
+    /// INVALID_ARGUMENT on `code`, the same for a code that is unknown, used up, expired or for another person, for an
+    /// inviter who could not give the role now, and for a person who is not registered; ALREADY_EXISTS when the person
+    /// already has the role there, which does not use up the invite.
     pub async fn redeem_invite(&self, person: &Uid, code: &str) -> Result<Redeemed> {
         let done = async {
             let (invite, inviter) = self.0.without_caller(async |cx| group_invite::find(cx, code).await).await?;
@@ -32,16 +33,16 @@ impl Iam<'_> {
                 })
                 .await
                 .map_err(|error| match error.code() {
-                    // The one who invited, or what they signed in by, is gone.
-                    Code::Unauthenticated => group_invite::refused(),
+                    // The inviter was deleted, or the session of the inviter has ended.
+                    Code::Unauthenticated => group_invite::invalid_code(),
                     _ => error,
                 })
         };
         done.await.map_err(|error: Error| error.of_domain("iam"))
     }
 
-    /// Tells which identity provider a presented SCIM token was issued for, and whether it may be used. Only hashes
-    /// are compared, in constant time.
+    /// Verifies a SCIM token and returns its identity provider, and whether provisioning is enabled there. Only hashes are
+    /// compared, in constant time.
     ///
     /// # Errors
     /// UNAUTHENTICATED for a token that is unknown, expired, revoked or replaced, and those of the store.
@@ -49,11 +50,11 @@ impl Iam<'_> {
         self.0.without_caller(async |cx| identity_provider::verify_scim_token(cx, token).await).await
     }
 
-    /// Returns the client secret of an identity provider, for who signs persons in by it; none when it has none. No
-    /// method of the API returns it.
+    /// Returns the client secret of an identity provider, for use in sign-ins, or `None` if the provider has none. No API
+    /// method returns it.
     ///
     /// # Errors
-    /// NOT_FOUND, INTERNAL when the key that sealed it is gone, and those of the store.
+    /// NOT_FOUND, INTERNAL when the key that sealed it is not available, and those of the store.
     pub async fn client_secret(&self, provider: &Uid) -> Result<Option<Secret>> {
         self.0
             .without_caller(async |cx| {

@@ -1,4 +1,4 @@
-//! Persons who sign in: registered, seen, kept signed in by refresh tokens, and gone.
+//! Registration of persons, their sign-ins with refresh tokens, and their deletion.
 
 use super::Iam;
 use crate::{
@@ -12,35 +12,37 @@ use crate::{
     write::Write,
 };
 
-/// A person as an issuer tells of them.
+/// A person as described by a token issuer.
 #[derive(Debug, Clone, Copy)]
 pub struct Person<'a> {
-    /// The uid, derived from who vouches and the subject by whoever verifies tokens.
+    /// The uid, which the token verifier derives from issuer and subject (and, for an organization's own identity provider,
+    /// the provider).
     pub uid: &'a Uid,
-    /// Who vouches.
+    /// The issuer.
     pub issuer: &'a str,
-    /// The person's name there.
+    /// The subject, by which the issuer identifies the person.
     pub subject: &'a str,
-    /// The person's name, as people write it.
+    /// The display name.
     pub name: Option<&'a str>,
-    /// The mail address that the issuer has verified.
+    /// The email address, if the issuer has verified it.
     pub email: Option<&'a str>,
-    /// The mail address that it gave without having verified it.
+    /// The email address, if the issuer has not verified it.
     pub email_unverified: Option<&'a str>,
 }
 
-/// The most bytes of a person's name; our choice.
+/// The maximum length of a person's name in bytes; our choice.
 const MAX_NAME: usize = 256;
 
-fn is_name(name: &str) -> bool {
+fn is_valid_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && !name.contains(char::is_control)
 }
 
-/// How long an identity is not marked as seen again: an hour.
-const SEEN_MILLIS: i64 = 60 * 60 * 1000;
+/// The interval in which `lastSeenTime` is updated at most once: an hour.
+const LAST_SEEN_INTERVAL_MILLIS: i64 = 60 * 60 * 1000;
 
 impl Iam<'_> {
-    /// Registers a person, whom tokens of this issuer with this subject then act as; [`Platform::register`] in short.
+    /// Registers a person, so that tokens of this issuer with this subject act as that person. A short form of
+    /// [`register`](Self::register).
     ///
     /// # Errors
     /// Those of the store.
@@ -48,10 +50,10 @@ impl Iam<'_> {
         self.register(&Person { uid, issuer, subject, name: None, email, email_unverified: None }).await
     }
 
-    /// Registers a person. For a person who is already registered, it only updates the name and the mail addresses that
+    /// Registers a person. For a person who is already registered, it only updates the name and the email addresses that
     /// the issuer states.
     ///
-    /// A name of more than 256 bytes, or with control characters, counts as none. A person without a name is called
+    /// A name that is longer than 256 bytes or has control characters is ignored. A person without a name is named
     /// `registered person`.
     ///
     /// # Errors
@@ -73,7 +75,7 @@ impl Iam<'_> {
                 let key = Key::new(Identity::KIND.name, person.uid.clone());
                 let email = person.email.unwrap_or_default().to_owned();
                 let email_unverified = person.email_unverified.unwrap_or_default().to_owned();
-                let name = person.name.map(str::trim).filter(|name| is_name(name));
+                let name = person.name.map(str::trim).filter(|name| is_valid_name(name));
                 let mut write = Write::default();
                 let (identity, private) = match cx.record(Identity::KIND, person.uid).await? {
                     Some(record) => {
@@ -118,12 +120,12 @@ impl Iam<'_> {
             .await
     }
 
-    /// Deletes the person who calls, with their bindings and sign-ins. A person who registers again has the same uid,
-    /// but nothing that was issued before is valid.
+    /// Deletes the calling person with their role bindings and sign-ins. A person who registers again gets the same uid,
+    /// but nothing that was issued before becomes valid again.
     ///
     /// # Errors
-    /// PERMISSION_DENIED for an identity of a group and for a narrowed token, UNAUTHENTICATED when there is no such
-    /// person.
+    /// PERMISSION_DENIED for an identity of a group and for a narrowed token, UNAUTHENTICATED when the person does not
+    /// exist.
     pub async fn unregister(&self, caller: &Caller) -> Result<()> {
         const IDENTITY: Registered = Registered::of::<Identity>();
         if !caller.identity.is_root() || caller.narrowing.is_some() {
@@ -133,7 +135,7 @@ impl Iam<'_> {
         done.await.map_err(|error| error.of_domain(Identity::KIND.domain.0))
     }
 
-    /// Returns an identity as it is stored; none when there is none. Regardless of who asks.
+    /// Returns an identity as it is stored, or `None` if it does not exist. Checks no capabilities.
     ///
     /// # Errors
     /// Those of the store.
@@ -141,7 +143,7 @@ impl Iam<'_> {
         self.0.without_caller(async |cx| cx.read::<Identity>(uid).await).await
     }
 
-    /// Returns an identity provider as it is stored; none when there is none. Regardless of who asks.
+    /// Returns an identity provider as it is stored, or `None` if it does not exist. Checks no capabilities.
     ///
     /// # Errors
     /// Those of the store.
@@ -149,37 +151,37 @@ impl Iam<'_> {
         self.0.without_caller(async |cx| cx.read::<IdentityProvider>(uid).await).await
     }
 
-    /// Notes that an identity got a token: sets `lastSeenTime`, at most once an hour, and nothing else. When the
-    /// identity is changed at the same moment, that change stands and this one is left for the next time.
+    /// Records that an identity got a token: sets `lastSeenTime`, at most once an hour. If the identity is changed
+    /// concurrently, the other change wins and this one is dropped; the next token sets the time.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn saw(&self, identity: &Identity) -> Result<()> {
+    pub async fn record_last_seen(&self, identity: &Identity) -> Result<()> {
         let now = self.0.now();
-        let recent = identity.last_seen_time.is_some_and(|seen| now < seen.plus_millis(SEEN_MILLIS));
+        let recent = identity.last_seen_time.is_some_and(|seen| now < seen.plus_millis(LAST_SEEN_INTERVAL_MILLIS));
         if recent {
             return Ok(());
         }
-        let noted = self.0.without_caller(async |cx| {
+        let recorded = self.0.without_caller(async |cx| {
             let Some(record) = cx.record(Identity::KIND, &identity.uid).await? else { return Ok(()) };
-            let mut standing: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-            standing.last_seen_time = standing.last_seen_time.max(Some(now));
+            let mut current: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+            current.last_seen_time = current.last_seen_time.max(Some(now));
             let mut write = Write::default();
             write.require_or_retry(Require::Revision(record.key, record.revision));
-            write.put(&identity.uid, &standing, record.private)?;
+            write.put(&identity.uid, &current, record.private)?;
             cx.commit(write).await.map(drop)
         });
-        match noted.await {
+        match recorded.await {
             Err(error) if error.is_stale() => Ok(()),
-            noted => noted,
+            result => result,
         }
     }
 
     /// Begins a sign-in, which refresh tokens extend. A person has at most 100 at a time: a new one ends the oldest.
     ///
     /// # Errors
-    /// UNAUTHENTICATED for an unknown person, ABORTED when too many begin for one person at once, and errors of the
-    /// store.
+    /// UNAUTHENTICATED for an unknown person, ABORTED when too many sign-ins of one person begin at once, and errors of
+    /// the store.
     pub async fn begin_sign_in(&self, new: NewSignIn<'_>) -> Result<SignIn> {
         for _ in 0..crate::context::MAX_ATTEMPTS {
             match self.0.without_caller(async |cx| sign_in::begin(cx, new.clone()).await).await {
@@ -190,20 +192,20 @@ impl Iam<'_> {
         Err(Error::busy())
     }
 
-    /// Returns the sign-in that a refresh token of these secrets stands for. Only hashes are compared, in constant
-    /// time. A token of the sign-in that is not the latest ends it.
+    /// Returns the sign-in of the refresh token with these secrets. Only hashes are compared, in constant time. A token of
+    /// the sign-in that is not the latest ends the sign-in.
     ///
     /// # Errors
-    /// UNAUTHENTICATED, one answer for whatever is wrong, and those of the store.
+    /// UNAUTHENTICATED, the same for every reason, and those of the store.
     pub async fn present_sign_in(&self, uid: &Uid, family: &[u8], token: &[u8]) -> Result<Presented> {
         self.0.without_caller(async |cx| sign_in::present(cx, uid, family, token).await).await
     }
 
-    /// Uses up the token that was presented, in favour of one with the secret `next`. Of any number who present one
-    /// token at once, at most one succeeds, and the second ends the sign-in.
+    /// Replaces the presented refresh token by one with the secret `next`. Of concurrent requests with the same token at
+    /// most one succeeds, and the second ends the sign-in.
     ///
     /// # Errors
-    /// As [`Platform::present_sign_in`].
+    /// As [`present_sign_in`](Self::present_sign_in).
     pub async fn renew_sign_in(&self, presented: &Presented, family: &[u8], next: &[u8]) -> Result<()> {
         self.0.without_caller(async |cx| sign_in::renew(cx, presented, family, next).await).await
     }

@@ -1,4 +1,5 @@
-//! Data that several subscriptions share: read with the events that refer to it, and deleted after the last of them.
+//! Event data that several subscriptions share: read together with the events that refer to it, and deleted after the
+//! last of them.
 
 use super::{Outbox, READ_BYTES};
 use crate::{
@@ -10,10 +11,10 @@ use crate::{
     uid::Uid,
 };
 
-/// How many bodies one commit deletes at most, and how many records are read at once.
+/// The maximum number of bodies that one commit deletes, and the number of records that are read at once.
 const BATCH: usize = 50;
 
-/// Returns how many of these, from the first on, have no more shared data than is read at once. The first always counts.
+/// Returns the length of the longest prefix of `events` whose shared data is within [`READ_BYTES`]; at least 1.
 pub(super) fn within_bytes(events: &[PendingEvent]) -> usize {
     let mut bytes = 0;
     let fits = events.iter().take_while(|pending| {
@@ -24,11 +25,11 @@ pub(super) fn within_bytes(events: &[PendingEvent]) -> usize {
 }
 
 impl Outbox<'_> {
-    /// Reads the shared data of events. Leaves out an event that was settled or deleted since it was read, with which
-    /// its data may have gone.
+    /// Fills in the shared data of events. Omits an event that was removed since it was read, because its data may have
+    /// been deleted with it.
     pub(super) async fn with_data(self, events: Vec<PendingEvent>) -> Result<Vec<PendingEvent>> {
         let shared = events.iter().filter_map(|pending| Some((pending, pending.event.event_body.as_ref()?)));
-        // The events once more, so that both are of one state.
+        // Reads the events again, so that events and data are from one snapshot.
         let keys = shared.flat_map(|(pending, body)| {
             [Key::new(PendingEvent::KIND.name, pending.uid.clone()), Key::new(EventBody::KIND.name, body.uid.clone())]
         });
@@ -40,11 +41,11 @@ impl Outbox<'_> {
         let mut found = Vec::with_capacity(events.len());
         for mut pending in events {
             if let Some(body) = &pending.event.event_body {
-                let (waits, data) = (records.next().flatten(), records.next().flatten());
-                if waits.is_none() {
+                let (event, data) = (records.next().flatten(), records.next().flatten());
+                if event.is_none() {
                     continue;
                 }
-                let data = data.ok_or_else(|| Error::internal(format!("the data {} of an event is lost", body.uid)))?;
+                let data = data.ok_or_else(|| Error::internal(format!("the event body {} is missing", body.uid)))?;
                 pending.event.data = String::from_utf8(data.private.into()).map_err(Error::internal)?;
             }
             found.push(pending);
@@ -52,13 +53,14 @@ impl Outbox<'_> {
         Ok(found)
     }
 
-    /// Looks at the next so many records of shared data, in the order of their uids from behind one on, and deletes those
-    /// that no event refers to: left by a crash, by a deleted subscription, or by dead letters that made room for others.
-    /// Returns the last that it looked at; none at the end.
+    /// Deletes shared data that no event refers to, among the next `limit` records of shared data after `after`, in the
+    /// order of their uids. Such data is left over from a crash, a deleted subscription, or evicted dead letters.
+    ///
+    /// Returns the last uid that was checked, or `None` at the end.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn sweep(self, after: Option<&Uid>, limit: usize) -> Result<Option<Uid>> {
+    pub async fn delete_orphaned_bodies(self, after: Option<&Uid>, limit: usize) -> Result<Option<Uid>> {
         let after = after.map(|uid| Position { value: KeyValue::default(), uid: uid.clone() });
         let query = Query { after, limit, ..Query::new(EventBody::KIND.name, Scope::All) };
         let page = self.0.store().list(&query).await?;
@@ -66,8 +68,10 @@ impl Outbox<'_> {
         Ok(page.next.map(|next| next.uid))
     }
 
-    /// Deletes those of these records of shared data that nothing refers to. A commit of its own for each few: a
-    /// settlement that required it would fail for each subscription but the last.
+    /// Deletes the bodies that no event refers to.
+    ///
+    /// In commits of its own: if the commit that records outcomes deleted the body, it would fail for every subscription
+    /// except the last that refers to it.
     pub(super) async fn delete_unused(self, mut bodies: Vec<Uid>) -> Result<()> {
         while !bodies.is_empty() {
             let (commit, requirements) = event_body::delete_unused(bodies.get(..BATCH).unwrap_or(&bodies));
@@ -84,8 +88,8 @@ impl Outbox<'_> {
     }
 }
 
-/// Returns what refers to data that is lost, with the uid of the data: pending events and dead letters. There are none
-/// unless the store is damaged. Nothing may be written meanwhile.
+/// Returns the pending events and dead letters that refer to missing data, with the uid of the data. There are none unless
+/// the store is damaged. Nothing may be written during the check.
 ///
 /// # Errors
 /// Those of the store, and INTERNAL for a record that cannot be read.
@@ -109,7 +113,7 @@ pub async fn lost_bodies(store: &dyn Store) -> Result<Vec<(Key, Uid)>> {
             }
             for (key, uid) in references {
                 let body = Key::new(EventBody::KIND.name, uid.clone());
-                // One at a time, since each may be long.
+                // One at a time because each may be large.
                 if store.get(&[body], &[]).await?.records.iter().all(Option::is_none) {
                     lost.push((key, uid));
                 }

@@ -1,4 +1,4 @@
-//! What integrations read: public documents of advisories, vulnerability metadata, reports of what was resolved.
+//! Resources for integrations: public advisory documents, vulnerability metadata, and reports of resolved vulnerabilities.
 
 pub mod document;
 pub mod resolved_vulns_report;
@@ -15,7 +15,7 @@ use crate::{
     access::topmost, context::Context, error::Result, platform::ResponseCache, scope::Scopes, store::Scope, uid::Uid,
 };
 
-/// The groups whose advisories, at or below them, everyone may read as documents; none by default.
+/// The groups whose advisories, including those of their descendants, are public as documents; none by default.
 #[derive(Debug, Default)]
 pub struct PublicAdvisories {
     groups: HashSet<Uid>,
@@ -23,13 +23,13 @@ pub struct PublicAdvisories {
 }
 
 impl PublicAdvisories {
-    /// Returns these groups.
+    /// Makes the advisories of these groups public.
     pub fn of(groups: impl IntoIterator<Item = Uid>) -> Self {
         Self { groups: groups.into_iter().collect(), documents: ResponseCache::default() }
     }
 }
 
-/// Returns the groups whose advisories are public, as places.
+/// Returns the scopes whose advisories are public.
 fn public_groups(cx: &Context<'_>) -> Result<Scopes> {
     let public = &data_of::<PublicAdvisories>(cx)?.groups;
     let topmost = topmost(public.iter(), |group| public.contains(group));

@@ -1,4 +1,4 @@
-//! Rules for values that several kinds share (`docs/api.md`, Names and texts).
+//! Validation rules that several kinds share (`docs/api.md`, Names and texts).
 
 use std::sync::LazyLock;
 
@@ -8,19 +8,19 @@ use sha2::{Digest, Sha256};
 
 use crate::store::KeyValue;
 
-/// The pattern of uids, for the documentation; what is checked is [`uid`].
+/// The pattern of uids, for documentation. Values are validated by [`uid`].
 pub(super) const UID: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
 
-/// The pattern of digests, for the documentation; what is checked is [`digest`].
+/// The pattern of digests, for documentation. Values are validated by [`digest`].
 pub(super) const DIGEST: &str = "^sha256:[0-9a-f]{64}$";
 
-/// The most characters of a name; our choice, so that names can be indexed whole.
+/// The maximum length of a name in characters; our choice, so that names can be indexed as a whole.
 pub(super) const MAX_NAME: usize = 512;
 
-/// The most bytes of a description of 512 characters.
+/// The maximum length in bytes of a description of 512 characters.
 pub(super) const MAX_DESCRIPTION: usize = 4 * 512;
 
-/// `^[a-z0-9 ._-]{1,}$`.
+/// Requires `^[a-z0-9 ._-]{1,}$` and at most [`MAX_NAME`] characters.
 pub(super) fn name(value: &Value) -> Result<(), String> {
     let allowed = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b' ' | b'.' | b'_' | b'-');
     let text = text(value);
@@ -33,7 +33,7 @@ pub(super) fn name(value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// `^[\S ]{0,512}$`, in characters; control characters are refused before, in every text.
+/// Requires `^[\S ]{0,512}$`, counted in characters. Control characters are rejected earlier, for every string field.
 pub(super) fn description(value: &Value) -> Result<(), String> {
     let text = text(value);
     if text.chars().count() > 512 || text.contains(['\t', '\n', '\x0C', '\r']) {
@@ -42,18 +42,18 @@ pub(super) fn description(value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// `^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`, as the OCI distribution specification has it.
+/// Requires `^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`, as in the OCI distribution specification.
 pub(super) fn tag(value: &Value) -> Result<(), String> {
     static TAG: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$").ok());
     matches(&TAG, text(value), "tag must match \"^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$\"")
 }
 
-/// Every element passes [`tag`].
+/// Requires that every element passes [`tag`].
 pub(super) fn tags(value: &Value) -> Result<(), String> {
     elements(value).try_for_each(tag)
 }
 
-/// `sha256:` and 64 lower-case hex digits.
+/// Requires `sha256:` and 64 lower-case hexadecimal digits.
 pub(super) fn digest(value: &Value) -> Result<(), String> {
     let hex = |digits: &str| digits.len() == 64 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     match text(value).strip_prefix("sha256:") {
@@ -62,11 +62,11 @@ pub(super) fn digest(value: &Value) -> Result<(), String> {
     }
 }
 
-/// The bundles that there are.
+/// The names of all bundles.
 pub(super) const BUNDLES: &[&str] =
     &["application", "base", "byol", "ai", "ai-gpu", "featured", "fips", "commercial", "emeritoss"];
 
-/// Every element is one of [`BUNDLES`].
+/// Requires that every element is one of [`BUNDLES`].
 pub(super) fn bundles(value: &Value) -> Result<(), String> {
     if elements(value).all(|bundle| BUNDLES.contains(&text(bundle))) {
         Ok(())
@@ -75,14 +75,14 @@ pub(super) fn bundles(value: &Value) -> Result<(), String> {
     }
 }
 
-/// Every element is a repo's path, a colon and a tag.
+/// Requires that every element is a repo's path, a colon and a tag.
 pub(super) fn aliases(value: &Value) -> Result<(), String> {
     const PATTERN: &str = "^[a-zA-Z0-9_.\\-/]*[a-zA-Z0-9_.\\-]:[a-zA-Z0-9_.\\-]+$";
     static ALIAS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(PATTERN).ok());
     elements(value).try_for_each(|alias| matches(&ALIAS, text(alias), &format!("each alias must match {PATTERN:?}")))
 }
 
-/// 12 digits.
+/// Requires 12 digits.
 pub(super) fn aws_account(value: &Value) -> Result<(), String> {
     let text = text(value);
     if text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit()) {
@@ -92,7 +92,7 @@ pub(super) fn aws_account(value: &Value) -> Result<(), String> {
     }
 }
 
-/// A uid of the hierarchy.
+/// Requires a uid of the resource hierarchy.
 pub(super) fn uid(value: &Value) -> Result<(), String> {
     match text(value) {
         "" => Err("is required".to_owned()),
@@ -100,26 +100,27 @@ pub(super) fn uid(value: &Value) -> Result<(), String> {
     }
 }
 
-/// The unique key of a resource that has its name to itself under its parent; none for one that lies nowhere.
+/// Returns the unique key of a resource whose name is unique among the children of its parent; `None` for a resource
+/// without a parent.
 pub(super) fn name_in_parent(body: &Value) -> Option<KeyValue> {
     let parent = crate::uid::parent(text(body.get("uid")?))?;
     let name = text(body.get("name")?);
-    // Parents have no NUL, so that two pairs never run together; hashed, the key is short for any name.
+    // Uids contain no NUL, so different pairs never give the same text. Hashing keeps the key short for any name.
     let hash = Sha256::digest(format!("{parent}\0{name}"));
     Some(KeyValue::from_bytes(hash.to_vec()))
 }
 
-/// The last segment of the body's uid.
+/// Returns the last segment of the body's uid.
 pub(super) fn last_segment(body: &Value) -> &str {
     body.get("uid").and_then(Value::as_str).and_then(|uid| uid.rsplit('/').next()).unwrap_or_default()
 }
 
-/// The index key of a text of the body; none where there is no text.
+/// Returns the index key of a string field of the body; none if the field is absent.
 pub(super) fn key_of(field: &str, body: &Value) -> Vec<KeyValue> {
     body.get(field).and_then(Value::as_str).map(KeyValue::text).into_iter().collect()
 }
 
-/// A duration in milliseconds, cut off to whole ones.
+/// Parses a duration such as `1.5s` into milliseconds, truncating smaller units.
 pub(super) fn millis(duration: &str) -> Option<i64> {
     let seconds = duration.strip_suffix('s')?;
     let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
@@ -152,7 +153,7 @@ mod tests {
     type Rule = fn(&Value) -> Result<(), String>;
 
     #[test]
-    fn each_rule_takes_and_refuses_what_its_pattern_says() {
+    fn each_rule_accepts_and_rejects_values_by_its_pattern() {
         let digest_of = |digit: &str| format!("sha256:{}", digit.repeat(64));
         let good: &[(Rule, &[&str])] = &[
             (name, &["a", "my repo", "a.b_c-d 0", " "]),
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_is_so_many_milliseconds() {
+    fn durations_are_parsed_into_milliseconds() {
         for (text, expected) in [
             ("0s", Some(0)),
             ("3600s", Some(3_600_000)),
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_held_to_the_rule_of_its_elements() {
+    fn a_list_must_satisfy_the_rule_of_its_elements() {
         assert!(bundles(&serde_json::json!(["base", "fips"])).is_ok() && bundles(&serde_json::json!([])).is_ok());
         assert!(bundles(&serde_json::json!(["base", ""])).is_err());
         assert!(aliases(&serde_json::json!(["nginx:latest", "a/b:1.2"])).is_ok());

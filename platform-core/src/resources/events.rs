@@ -1,4 +1,4 @@
-//! Subscriptions to events, and what becomes of their deliveries.
+//! Subscriptions to events, pending events, delivery status and log, and dead letters.
 
 pub mod dead_letter;
 pub mod delivery;

@@ -3,7 +3,7 @@
 use super::check;
 use crate::kind::Field;
 
-/// A name, by which lists can be ordered. Each kind adds its own `about`.
+/// A required name, which lists can be ordered by. Each kind adds its own `about`.
 pub(super) const NAME: Field = Field::string("name").required().sort(&["name"]).check(check::name);
 
 /// A description for people.
@@ -12,7 +12,7 @@ pub(super) const DESCRIPTION: Field = Field::string("description")
     .max_len(check::MAX_DESCRIPTION)
     .check(check::description);
 
-/// A uid of the hierarchy.
+/// A uid of the resource hierarchy.
 pub(super) const fn uid(name: &'static str) -> Field {
     Field::string(name).check(check::uid).pattern(check::UID)
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::kind::{Action, Authorization, Domain, Field, Kind, Resource};
 
-/// No resource: the service that answers a ping, without a token.
+/// The ping service, which needs no token. There are no resources of this kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Ping {}
 

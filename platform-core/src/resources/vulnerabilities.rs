@@ -1,4 +1,4 @@
-//! Advisories: what is known of a vulnerability in a package, and what was done about it.
+//! Advisories about vulnerabilities in packages, images and libraries.
 
 pub mod advisory;
 pub mod severity;

@@ -41,14 +41,14 @@ pub(crate) fn pending_summaries(world: &World, subscription: &Uid) -> Vec<(Strin
 
 #[track_caller]
 pub(crate) fn lease(world: &World, subscription: &Uid, holder: &str) -> Lease {
-    match block_on(Outbox::of(&world.platform).take(subscription, holder, LEASE)).unwrap() {
+    match block_on(Outbox::of(&world.platform).acquire_lease(subscription, holder, LEASE)).unwrap() {
         LeaseResult::Acquired(lease) => lease,
         other => panic!("expected a lease, got {other:?}"),
     }
 }
 
 pub(crate) fn settle(world: &World, lease: &mut Lease, outcomes: Vec<(PendingEvent, Outcome)>) -> bool {
-    block_on(Outbox::of(&world.platform).settle(lease, outcomes, LEASE)).unwrap()
+    block_on(Outbox::of(&world.platform).record_outcomes(lease, outcomes, LEASE)).unwrap()
 }
 
 pub(crate) fn failure(status: u16) -> Failure {

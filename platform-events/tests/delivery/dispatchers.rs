@@ -116,8 +116,8 @@ async fn unreferenced_event_data_is_deleted_at_the_start_and_periodically() {
             [world.subscribe(&group, "https://a.test/").await, world.subscribe(&group, "https://b.test/").await];
         if delivering.is_some() {
             // Leases held by another dispatcher keep this one from delivering while the subscriptions are deleted.
-            Outbox::of(&world.platform).take(&deleted[0], "another", 60_000).await.unwrap();
-            Outbox::of(&world.platform).take(&deleted[1], "another", 60_000).await.unwrap();
+            Outbox::of(&world.platform).acquire_lease(&deleted[0], "another", 60_000).await.unwrap();
+            Outbox::of(&world.platform).acquire_lease(&deleted[1], "another", 60_000).await.unwrap();
         }
         world.grow(&repo).await;
         for subscription in &deleted {
@@ -139,14 +139,14 @@ async fn shared_data_counts_in_full_for_each_subscription() {
     for _ in 0..20 {
         world.grow(&repo).await;
     }
-    let (all, _) = Outbox::of(&world.platform).weigh(&b, None).await.unwrap();
+    let (all, _) = Outbox::of(&world.platform).pending_bytes(&b, None).await.unwrap();
     assert!(all > 20 * 6_000, "{all}");
     let bound = all / 4;
     let sink = Scripted::new(|_, _, _| respond(503));
     let _delivering = world.deliver(&sink, |options| options.policy.backlog_bytes = bound);
     tokio::time::sleep(Duration::from_secs(60)).await;
     for subscription in [&a, &b] {
-        let (left, _) = Outbox::of(&world.platform).weigh(subscription, None).await.unwrap();
+        let (left, _) = Outbox::of(&world.platform).pending_bytes(subscription, None).await.unwrap();
         assert!(left <= bound, "{left}");
     }
     let dead = world.dead().await.len() as u64;

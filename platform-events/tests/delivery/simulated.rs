@@ -182,18 +182,18 @@ async fn the_oldest_events_become_dead_letters_when_a_backlog_is_too_large() {
     let start = Instant::now();
     let sink = Scripted::new(move |_, _, _| respond(if start.elapsed() < DAY { 503 } else { 200 }));
     let repos = world.repos(&world.org, 120).await;
-    let (all, _) = Outbox::of(&world.platform).weigh(&subscription, None).await.unwrap();
+    let (all, _) = Outbox::of(&world.platform).pending_bytes(&subscription, None).await.unwrap();
     let one = all / 120;
     let _delivering = world.deliver(&sink, |options| options.policy.backlog_bytes = one * 50 + one / 2);
     tokio::time::sleep(Duration::from_secs(60)).await;
     let waiting = world.waiting(&subscription).await;
     assert!((48..=52).contains(&waiting), "{waiting}");
-    assert!(Outbox::of(&world.platform).weigh(&subscription, None).await.unwrap().0 <= one * 50 + one / 2);
+    assert!(Outbox::of(&world.platform).pending_bytes(&subscription, None).await.unwrap().0 <= one * 50 + one / 2);
     let dead = world.dead().await;
     assert!(dead.len() as u64 == 120 - waiting && dead.iter().all(|dead| dead.reason == DeadReason::BacklogFull));
     let more = world.repos(&world.org, 30).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(Outbox::of(&world.platform).weigh(&subscription, None).await.unwrap().0 <= one * 50 + one / 2);
+    assert!(Outbox::of(&world.platform).pending_bytes(&subscription, None).await.unwrap().0 <= one * 50 + one / 2);
     sink.wait_for(A, 40).await;
     let (taken, all) = (sink.taken(A), [repos, more].concat());
     assert_eq!(taken, all[all.len() - taken.len()..], "the newest events are delivered in order");
@@ -218,7 +218,7 @@ async fn the_subscriptions_of_an_organization_share_its_backlog_limit_at_all_lev
     tokio::time::sleep(Duration::from_secs(120)).await;
     let mut bytes = 0;
     for subscription in &subscriptions {
-        let own = Outbox::of(&world.platform).weigh(subscription, None).await.unwrap().0;
+        let own = Outbox::of(&world.platform).pending_bytes(subscription, None).await.unwrap().0;
         assert!(own > bound / 8, "each keeps its share: {own}");
         bytes += own;
     }

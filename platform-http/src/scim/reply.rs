@@ -19,7 +19,7 @@ pub(super) const MAX_COUNT: usize = 200;
 #[derive(Debug)]
 pub(super) struct ScimError {
     status: StatusCode,
-    kind: &'static str,
+    pub(super) kind: &'static str,
     detail: String,
     allow: &'static str,
 }

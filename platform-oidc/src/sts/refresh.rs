@@ -107,7 +107,7 @@ impl Sts {
         // with one token at most one succeeds here.
         let next = Token { secret: self.random_secret(), ..token };
         Iam::of(&self.platform).renew_sign_in(&presented, &next.family, &next.secret).await?;
-        if let Err(error) = Iam::of(&self.platform).saw(&proof.identity).await {
+        if let Err(error) = Iam::of(&self.platform).record_last_seen(&proof.identity).await {
             tracing::warn!(%error, "cannot record when an identity was last seen");
         }
         let refresh_expiry = expires.unwrap_or(Timestamp::MIN);

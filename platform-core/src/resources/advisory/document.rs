@@ -1,4 +1,4 @@
-//! Public documents of advisories, one for each package that others are built from (`docs/api.md`, Documents).
+//! Public advisory documents, one for each package that is the origin of a build (`docs/api.md`, Documents).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,13 +28,13 @@ use crate::{
     verbs::PAGE_BYTES,
 };
 
-/// The advisories of a package and of what its build makes besides.
+/// The advisories of a package and of the other packages that its build makes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Document {
     /// The package's name.
     pub id: String,
-    /// By their ids.
+    /// The advisories, in the order of their ids.
     pub advisories: Vec<DocumentAdvisory>,
 }
 
@@ -42,9 +42,9 @@ pub struct Document {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DocumentAdvisory {
-    /// Its public id.
+    /// The public id.
     pub id: String,
-    /// What is agreed upon of what was found and done.
+    /// The approved events of the advisory.
     pub events: Vec<DocumentEvent>,
     /// Other ids of the vulnerability.
     pub aliases: Vec<String>,
@@ -52,7 +52,7 @@ pub struct DocumentAdvisory {
     pub package_namespace: String,
 }
 
-/// An event of an advisory, in one of seven forms.
+/// An event of an advisory: the time and one of seven types.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs, reason = "as in an event of an advisory")]
@@ -85,7 +85,7 @@ pub struct DocumentFixed {
     pub grype_db_checksum: String,
 }
 
-/// How the vulnerability was found.
+/// How a vulnerability was detected.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs, reason = "as in an event of an advisory")]
@@ -98,7 +98,7 @@ pub struct DocumentDetection {
     pub scanv1: Option<DocumentScanV1>,
 }
 
-/// What a scanner found.
+/// A scanner's finding.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
@@ -133,8 +133,7 @@ const EVENT: &[Field] = &[
 
 const ADVISORY: &[Field] = &[
     Field::string("id").about("The advisory's identifier, such as `CGA-3gfc-9462-mc8m`."),
-    Field::new("events", Type::List(&Type::Message(EVENT)))
-        .about("What was found and done, oldest first. Only approved events are shown."),
+    Field::new("events", Type::List(&Type::Message(EVENT))).about("The approved events of the advisory, oldest first."),
     Field::strings("aliases").about("Other identifiers of the same vulnerability, such as `CVE-2022-4203`."),
     Field::string("packageNamespace").about("The distribution that the package belongs to, such as `wolfi`."),
 ];
@@ -168,7 +167,7 @@ impl Resource for Document {
 }
 
 impl DocumentAdvisory {
-    /// Returns what documents show of an advisory.
+    /// Converts an advisory, leaving out events that are not approved.
     fn of(advisory: &Advisory) -> Self {
         Self {
             id: advisory.advisory_id.clone(),
@@ -180,7 +179,7 @@ impl DocumentAdvisory {
 }
 
 impl DocumentEvent {
-    /// Returns what documents show of an event; nothing of what is in none of their forms.
+    /// Converts an event. Returns `None` for a type that documents do not have.
     fn of(event: &AdvisoryEvent) -> Option<Self> {
         if event.patched.is_some() || event.event_type().is_none() {
             return None;
@@ -219,7 +218,7 @@ impl DocumentEvent {
     }
 }
 
-/// Answers with all documents, which are kept ready, or with those of a package and of vulnerabilities.
+/// Lists all documents, from a cached response, or those of a package and of certain vulnerabilities.
 async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let mut filters = Vec::new();
     if let Some(id) = request.get("id").and_then(Value::as_str) {
@@ -238,25 +237,25 @@ async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
             let epochs: Vec<_> = epochs.into_iter().collect();
             public.documents.get(platform.store(), &epochs, render(cx, all, usize::MAX)).await?
         }
-        false => render(cx, filters, ANSWER_BYTES).await?,
+        false => render(cx, filters, MAX_RESPONSE_BYTES).await?,
     };
     cx.reply_with(rendered);
     Ok(Value::Null)
 }
 
-/// How many advisories are read, or documents put together, before others get their turn.
+/// The number of advisories that are read, and of documents that are assembled, before the task yields.
 const PAGE: usize = 200;
 
-/// The most bytes of advisories in an answer that is made for one request; our choice. The answer with all of them is
-/// made once for everybody.
-const ANSWER_BYTES: usize = 16 << 20;
+/// The maximum number of bytes of advisories in a response for one request; our choice. The response with all documents is
+/// not limited, because it is rendered once for all requests.
+const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
-/// Makes the documents of the public advisories that pass these filters, which may have this many bytes.
-async fn render(cx: &Context<'_>, filters: Vec<Filter>, most: usize) -> Result<Rendered> {
+/// Renders the documents of the public advisories that match these filters, of at most `max_bytes`.
+async fn render(cx: &Context<'_>, filters: Vec<Filter>, max_bytes: usize) -> Result<Rendered> {
     let narrowest =
         if filters.iter().any(|filter| matches!(filter, Filter::AnyOf { key: "alias", .. })) { "cves" } else { "id" };
     let mut bytes = 0_usize;
-    // Advisories as they are written, by package and id; no more than the answer is kept of them.
+    // Rendered advisories by package and id, so that no more than the response is held in memory.
     let mut documents: BTreeMap<String, BTreeMap<(String, String), Vec<u8>>> = BTreeMap::new();
     let mut query = Query::new(Advisory::KIND.name, Scope::Roots);
     query.scopes = public_groups(cx)?.into_vec();
@@ -272,8 +271,8 @@ async fn render(cx: &Context<'_>, filters: Vec<Filter>, most: usize) -> Result<R
                 fields::prune_empty(ADVISORY, &mut shown);
                 let shown = serde_json::to_vec(&shown).map_err(Error::internal)?;
                 bytes = bytes.saturating_add(shown.len());
-                if bytes > most {
-                    let rule = format!("selects more than {most} bytes of advisories: ask for fewer, or for all");
+                if bytes > max_bytes {
+                    let rule = format!("must select at most {max_bytes} bytes of advisories; request fewer, or all");
                     return Err(Error::invalid_field(narrowest, rule));
                 }
                 let place = (advisory.advisory_id, item.uid.to_string());

@@ -1,4 +1,4 @@
-//! What was resolved in images, a report a day (`docs/api.md`, Resolved vulnerabilities).
+//! Daily reports of the vulnerabilities resolved in images (`docs/api.md`, Resolved vulnerabilities).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -27,25 +27,25 @@ use crate::{
 
 mod apk;
 
-/// What was resolved in the images that were asked for on one day.
+/// The vulnerabilities resolved on one day in the requested images.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResolvedVulnsReport {
-    /// The day's beginning, in UTC.
+    /// The start of the day in UTC.
     pub date: Option<Timestamp>,
-    /// By their ids; none on most days.
+    /// The resolved vulnerabilities, in the order of their ids; often none.
     pub resolved_vulns: Vec<ResolvedVuln>,
 }
 
-/// A vulnerability of which a version without it was released, and is installed.
+/// A vulnerability for which a fixed version was released and is installed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResolvedVuln {
-    /// The advisory's.
+    /// The advisory's id.
     pub id: String,
     /// Other ids of the vulnerability.
     pub aliases: Vec<String>,
-    /// How severe it is.
+    /// The severity scores.
     pub cvss_severities: Vec<Severity>,
 }
 
@@ -70,19 +70,19 @@ const IMAGE_REF: &[Field] = &[
 
 const READ: &[Capability] = &[cap("apk.list"), cap("repo.list"), cap("manifest.metadata.list"), cap("tag.list")];
 
-/// The most days of a request; our choice.
+/// The maximum number of days per request; our choice.
 const MAX_DAYS: i64 = 366;
 
-/// The most images of a request, all tags counted; our choice.
+/// The maximum number of images per request, counted by tags; our choice.
 const MAX_IMAGES: usize = 100;
 
-/// The most bytes of an answer, approximately; our choice.
-const ANSWER_BYTES: usize = 16 << 20;
+/// The approximate maximum size of a response in bytes; our choice.
+const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
-/// How many bytes an answer has for a vulnerability in addition to its name, approximately.
+/// The approximate size of a vulnerability in a response in bytes, in addition to its names.
 const VULN_BYTES: usize = 100;
 
-/// The tag that is meant when none is named.
+/// The tag of a request without tags.
 const DEFAULT_TAG: &str = "latest";
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
@@ -122,7 +122,7 @@ impl Resource for ResolvedVulnsReport {
     }
 }
 
-/// What is asked for.
+/// A request for reports.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Request {
@@ -131,16 +131,16 @@ struct Request {
     end_time: Timestamp,
 }
 
-/// Images by the names that tags give them.
+/// Images of a repo, by their tags.
 #[derive(Deserialize)]
 struct ImageRef {
-    /// A uid or a name.
+    /// The repo's uid or name.
     repo: String,
     #[serde(default)]
     tags: Vec<String>,
 }
 
-/// Reads `repo` or `repo:tag`.
+/// Parses `repo` or `repo:tag` from a query string.
 fn image_ref(text: &str) -> Value {
     match text.rsplit_once(':') {
         Some((repo, tag)) => json!({ "repo": repo, "tags": [tag] }),
@@ -148,7 +148,7 @@ fn image_ref(text: &str) -> Value {
     }
 }
 
-/// Reports what was resolved on each day from the first to the last, both included.
+/// Reports the vulnerabilities resolved on each day from the first to the last, inclusive.
 async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let request: Request = serde_json::from_value(request.into()).map_err(Error::internal)?;
     let day = |at: Timestamp| at.millis().div_euclid(DAY);
@@ -171,14 +171,14 @@ async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     for advisory in fixed(cx, &installed).await? {
         let resolved = advisory.events.iter().filter(|event| event.is_approved()).filter_map(|event| {
             let (at, fixed) = (event.create_time?, event.fixed.as_ref()?);
-            let asked = (request.start_time..=request.end_time).contains(&at);
-            (asked && installed.has(&advisory.artifact_name, &fixed.fixed_version)).then(|| day(at))
+            let is_requested = (request.start_time..=request.end_time).contains(&at);
+            (is_requested && installed.has(&advisory.artifact_name, &fixed.fixed_version)).then(|| day(at))
         });
         let names = advisory.names().map(|name| name.len().saturating_add(VULN_BYTES)).sum::<usize>();
         for day in resolved.collect::<BTreeSet<_>>() {
             bytes = bytes.saturating_add(names);
-            if bytes > ANSWER_BYTES {
-                let rule = format!("would make the reports longer than {ANSWER_BYTES} bytes: ask for fewer days");
+            if bytes > MAX_RESPONSE_BYTES {
+                let rule = format!("must keep the reports within {MAX_RESPONSE_BYTES} bytes; request fewer days");
                 return Err(Error::invalid_field("endTime", rule));
             }
             days.entry(day).or_default().insert(advisory.advisory_id.clone(), advisory.clone());
@@ -201,7 +201,7 @@ async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     Ok(json!({ "resolvedVulnsReports": reports.collect::<Result<Vec<Value>>>()? }))
 }
 
-/// The versions that are installed, by the names of packages and of those whose builds made them.
+/// The installed versions, by the names of packages and of the packages whose builds made them.
 #[derive(Default)]
 struct Installed(HashMap<String, BTreeSet<String>>);
 
@@ -213,13 +213,13 @@ impl Installed {
         }
     }
 
-    /// Tells whether the package is installed in this version or a later one.
+    /// Returns whether the package is installed in the version `fixed` or a later one.
     fn has(&self, package: &str, fixed: &str) -> bool {
         self.0.get(package).is_some_and(|versions| versions.iter().any(|version| apk::is_at_least(version, fixed)))
     }
 }
 
-/// Reads what is installed in the images, as far as the caller may see them.
+/// Reads the packages installed in the images that the caller may see.
 async fn installed(cx: &Context<'_>, images: &[ImageRef]) -> Result<Installed> {
     let visible = Scopes::disjoint(cx.nodes(READ).iter().cloned().map(Scope::Subtree));
     let mut uids = BTreeMap::new();
@@ -241,7 +241,7 @@ async fn installed(cx: &Context<'_>, images: &[ImageRef]) -> Result<Installed> {
     Ok(installed)
 }
 
-/// Returns the repos of a name or uid among these places; none when there is none.
+/// Returns the repos with this name or uid in the visible scopes.
 async fn repos(cx: &Context<'_>, visible: &Scopes, named: &str) -> Result<Vec<Uid>> {
     let mut query = Query::new(Repo::KIND.name, Scope::Roots);
     query.limit = MAX_IMAGES;
@@ -255,20 +255,21 @@ async fn repos(cx: &Context<'_>, visible: &Scopes, named: &str) -> Result<Vec<Ui
     Ok(cx.page(query).await?.items.into_iter().map(|item| item.uid).collect())
 }
 
-/// How many packages are looked up at once.
+/// The number of packages that are looked up at once.
 const NAMES: usize = 200;
 
-/// Returns the advisories with fixes of what is installed: those that are public, and those of the groups in which the
-/// caller may read what is installed.
+/// Returns the advisories with fixes of installed packages: public ones, and those of the groups in which the caller may
+/// read images.
 async fn fixed(cx: &Context<'_>, installed: &Installed) -> Result<Vec<Advisory>> {
     let own = cx.nodes(READ);
     let public = public_groups(cx)?.into_vec();
-    let places: BTreeSet<_> = own.iter().cloned().map(Scope::Subtree).chain(public).collect();
-    let lies_in_another = |place: &Scope| match place {
-        Scope::Subtree(uid) => uid.ancestry().skip(1).any(|above| places.contains(&Scope::Subtree(Uid::opaque(above)))),
+    let all: BTreeSet<_> = own.iter().cloned().map(Scope::Subtree).chain(public).collect();
+    let is_in_another = |scope: &Scope| match scope {
+        Scope::Subtree(uid) => uid.ancestry().skip(1).any(|above| all.contains(&Scope::Subtree(Uid::opaque(above)))),
         _ => false,
     };
-    let scopes: Vec<_> = places.iter().filter(|place| !lies_in_another(place)).cloned().collect();
+    // The scopes of a query must be disjoint.
+    let scopes: Vec<_> = all.iter().filter(|scope| !is_in_another(scope)).cloned().collect();
     let mut names: Vec<_> = installed.0.keys().map(|name| KeyValue::text(name)).collect();
     names.sort();
     let mut found = Vec::new();

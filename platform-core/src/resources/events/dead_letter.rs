@@ -1,4 +1,4 @@
-//! Dead letters: events that were given up (`docs/api.md`, Events).
+//! Dead letters: events whose delivery was given up (`docs/api.md`, Events).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -14,57 +14,58 @@ use crate::{
     uid::Uid,
 };
 
-/// An event that is tried no more, kept so that it can be delivered again. Our own kind; the latest 1,000 of a
-/// subscription are kept.
+/// An event whose delivery was given up, stored so that it can be redelivered. Our own kind. At most 1,000 per subscription
+/// are stored; new ones evict the oldest.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeadLetter {
-    /// The subscription's and a segment.
+    /// The uid of the subscription and a segment.
     pub uid: Uid,
-    /// The event's id, as its receiver sees it.
+    /// The event's id, as in the delivered event.
     pub event_id: String,
     /// The event's type.
     pub event_type: String,
-    /// What the event is about.
+    /// The uid of the resource that changed.
     pub event_subject: String,
     /// When the change was made.
     pub event_time: Option<Timestamp>,
-    /// Why it was given up.
+    /// Why the event was given up.
     pub reason: DeadReason,
-    /// How often it was tried.
+    /// The number of delivery attempts.
     pub attempts: i32,
-    /// The HTTP status of the last answer; 0 when there was none.
+    /// The HTTP status of the last response; 0 if there was none.
     pub http_status: i32,
-    /// Why the last try failed.
+    /// Why the last attempt failed.
     pub error: String,
-    /// When it was given up.
+    /// When the event was given up.
     pub create_time: Option<Timestamp>,
-    /// The same.
+    /// The same as `create_time`.
     pub update_time: Option<Timestamp>,
 }
 
-/// Why an event was given up.
+/// The reason why an event was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum DeadReason {
-    /// Not said.
+    /// Unspecified.
     #[default]
     DeadReasonUnspecified,
-    /// It failed for as long as an event is tried.
+    /// Every attempt failed until the time limit for retries.
     Expired,
-    /// The sink refused it as often as a refusal is put up with.
+    /// The sink rejected the event in the maximum number of attempts for rejections.
     Rejected,
-    /// Too many were waiting, and it was the oldest.
+    /// The backlog was over its limit, and this was the oldest event.
     BacklogFull,
 }
 
-/// How many dead letters of a subscription are kept.
+/// The maximum number of stored dead letters per subscription.
 pub const MAX_DEAD: usize = 1000;
 
-/// How many bytes of dead letters of a subscription are kept, once one of them is large. Our choice.
+/// The maximum size of a subscription's stored dead letters in bytes, enforced when a large one is added. Our choice.
 pub const MAX_DEAD_BYTES: u64 = 16 << 20;
 
-/// A dead letter with more bytes is large: so many small ones as are kept have no more than some 16 MiB.
+/// The size in bytes above which a dead letter is large. [`MAX_DEAD`] smaller ones take some 16 MiB, so that their sizes
+/// need not be summed up.
 pub const LARGE: u64 = 16 << 10;
 
 impl Resource for DeadLetter {
@@ -83,11 +84,11 @@ impl Resource for DeadLetter {
             Field::enumeration("reason", &["DEAD_REASON_UNSPECIFIED", "EXPIRED", "REJECTED", "BACKLOG_FULL"])
                 .about("Why the event was given up.")
                 .output_only(),
-            Field::new("attempts", Type::Int32).about("How many times delivery of the event was tried.").output_only(),
+            Field::new("attempts", Type::Int32).about("The number of delivery attempts.").output_only(),
             Field::new("httpStatus", Type::Int32)
-                .about("The HTTP status of the last answer; 0 when there was no answer.")
+                .about("The HTTP status of the last response; 0 if there was none.")
                 .output_only(),
-            Field::string("error").about("Why the last try failed.").output_only(),
+            Field::string("error").about("Why the last attempt failed.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
@@ -111,14 +112,14 @@ impl Resource for DeadLetter {
             reason: DeadReason::Rejected,
             attempts: 5,
             http_status: 400,
-            error: "the answer's status was 400".to_owned(),
+            error: "the sink responded with status 400".to_owned(),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
         }
     }
 }
 
-/// Puts the event behind those that wait, with its id.
+/// Makes the event pending again, after all others and with the same id.
 async fn redeliver(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let uid = Uid::opaque(request.get("uid").and_then(Value::as_str).unwrap_or_default());
     match Outbox::of(cx.platform()).redeliver(&uid).await {

@@ -1,4 +1,4 @@
-//! The delivery log: what became of the latest events of a subscription (`docs/api.md`, Events).
+//! The delivery log: the outcomes of a subscription's latest events (`docs/api.md`, Events).
 
 use serde::{Deserialize, Serialize};
 
@@ -9,52 +9,52 @@ use crate::{
     uid::Uid,
 };
 
-/// What became of an event at one subscription. Our own kind; the latest 100 of a subscription are kept.
+/// A row of a subscription's delivery log: the outcome of one event. Our own kind. The log has the latest 100 rows.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Delivery {
-    /// The subscription's and a segment.
+    /// The uid of the subscription and a segment.
     pub uid: Uid,
-    /// The event's id, as its receiver sees it.
+    /// The event's id, as in the delivered event.
     pub event_id: String,
     /// The event's type.
     pub event_type: String,
-    /// What the event is about.
+    /// The uid of the resource that changed.
     pub event_subject: String,
     /// When the change was made.
     pub event_time: Option<Timestamp>,
-    /// How far it is.
+    /// The state of the delivery.
     pub state: DeliveryState,
-    /// How often it was tried.
+    /// The number of delivery attempts.
     pub attempts: i32,
-    /// The HTTP status of the last answer; 0 when there was none.
+    /// The HTTP status of the last response; 0 if there was none.
     pub http_status: i32,
-    /// Why the last try failed.
+    /// Why the last attempt failed.
     pub error: String,
-    /// When it is tried again.
+    /// When the next attempt is due.
     pub next_attempt_time: Option<Timestamp>,
-    /// When this was first written.
+    /// When the row was first written.
     pub create_time: Option<Timestamp>,
-    /// When it was last written.
+    /// When the row was last written.
     pub update_time: Option<Timestamp>,
 }
 
-/// How far a delivery is.
+/// The state of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum DeliveryState {
-    /// Not said.
+    /// Unspecified.
     #[default]
     DeliveryStateUnspecified,
-    /// It failed and is tried again.
+    /// The last attempt failed, and the delivery is retried.
     Retrying,
-    /// The sink acknowledged it.
+    /// The sink acknowledged the event.
     Delivered,
-    /// It is tried no more; see the dead letters.
+    /// The event was given up and is now a dead letter.
     Dead,
 }
 
-/// How many deliveries of a subscription the log has.
+/// The number of rows of a subscription's delivery log.
 pub const LOG_LEN: i64 = 100;
 
 impl Resource for Delivery {
@@ -76,12 +76,12 @@ impl Resource for Delivery {
             Field::enumeration("state", &["DELIVERY_STATE_UNSPECIFIED", "RETRYING", "DELIVERED", "DEAD"])
                 .about("Whether the event was delivered.")
                 .output_only(),
-            Field::new("attempts", Type::Int32).about("How many times delivery of the event was tried.").output_only(),
+            Field::new("attempts", Type::Int32).about("The number of delivery attempts.").output_only(),
             Field::new("httpStatus", Type::Int32)
-                .about("The HTTP status of the last answer; 0 when there was no answer.")
+                .about("The HTTP status of the last response; 0 if there was none.")
                 .output_only(),
-            Field::string("error").about("Why the last try failed.").output_only(),
-            Field::timestamp("nextAttemptTime").about("When delivery is tried again.").output_only(),
+            Field::string("error").about("Why the last attempt failed.").output_only(),
+            Field::timestamp("nextAttemptTime").about("When the next delivery attempt is due.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
@@ -98,7 +98,7 @@ impl Resource for Delivery {
             state: DeliveryState::Retrying,
             attempts: 2,
             http_status: 503,
-            error: "the answer's status was 503".to_owned(),
+            error: "the sink responded with status 503".to_owned(),
             next_attempt_time: Some(Timestamp::EPOCH),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),

@@ -1,4 +1,4 @@
-//! How the deliveries of a subscription stand (`docs/api.md`, Events).
+//! The delivery status of a subscription (`docs/api.md`, Events).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -15,47 +15,48 @@ use crate::{
     uid::Uid,
 };
 
-/// How the deliveries of a subscription stand, and who does them. Our own kind; it is there from the first try on.
+/// The delivery status of a subscription, and the lease of the dispatcher that delivers its events. Our own kind. It exists
+/// from the first delivery attempt on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeliveryStatus {
-    /// The subscription's.
+    /// The uid of the subscription.
     pub uid: Uid,
     /// Whether events are delivered.
     pub mode: Mode,
-    /// Who delivers; nobody else does before the lease is over.
+    /// The dispatcher that holds the lease. No other delivers before the lease expires.
     pub holder: String,
-    /// Until when.
+    /// When the lease expires.
     pub lease_expire_time: Option<Timestamp>,
-    /// The id of the event that was tried and is not delivered.
+    /// The id of the event that was attempted and is not yet delivered.
     pub event_id: String,
-    /// How often it was tried.
+    /// The number of attempts for that event.
     pub attempts: i32,
-    /// How many tries failed since one was acknowledged.
+    /// The number of failed attempts in a row.
     pub failures: i32,
-    /// Since when none was acknowledged.
+    /// When the first of these attempts failed.
     pub failing_since: Option<Timestamp>,
-    /// Before which nothing is tried.
+    /// When the next attempt is due.
     pub next_attempt_time: Option<Timestamp>,
-    /// The HTTP status of the last answer; 0 when there was none.
+    /// The HTTP status of the last response; 0 if there was none.
     pub http_status: i32,
-    /// Why the last try failed; empty when it did not.
+    /// Why the last attempt failed; empty if it succeeded.
     pub error: String,
     /// When an event was last acknowledged.
     pub delivered_time: Option<Timestamp>,
-    /// How many were acknowledged.
+    /// The number of acknowledged events.
     #[serde(with = "int64")]
     pub delivered: i64,
-    /// How many were given up.
+    /// The number of events that were given up.
     #[serde(with = "int64")]
     pub dead: i64,
-    /// How many of these because too many were waiting.
+    /// The number of events that were given up because the backlog was over its limit; included in `dead`.
     #[serde(with = "int64")]
     pub overflowed: i64,
-    /// How many rows of the log were begun.
+    /// The number of rows that were added to the delivery log; determines the uid of the next row.
     #[serde(with = "int64")]
     pub logged: i64,
-    /// When the first try was made.
+    /// When the first attempt was made.
     pub create_time: Option<Timestamp>,
     /// When this was last written.
     pub update_time: Option<Timestamp>,
@@ -65,12 +66,12 @@ pub struct DeliveryStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Mode {
-    /// Not said.
+    /// Unspecified.
     ModeUnspecified,
-    /// They are.
+    /// Events are delivered.
     #[default]
     Active,
-    /// The sink said that it is gone (410): they wait until the subscription is resumed.
+    /// The sink responded that it is gone (410): events remain pending until the subscription is resumed.
     Paused,
 }
 
@@ -82,30 +83,32 @@ impl Resource for DeliveryStatus {
             .fields(&[
                 Field::UID,
                 Field::enumeration("mode", &["MODE_UNSPECIFIED", "ACTIVE", "PAUSED"])
-                    .about("Whether events are delivered, waiting for the next try, or paused.")
+                    .about("Whether events are delivered, or delivery is paused because the sink is gone.")
                     .output_only(),
                 Field::string("holder").about("The server that delivers the subscription's events.").output_only(),
                 Field::timestamp("leaseExpireTime")
-                    .about("Until when that server has the subscription to itself.")
+                    .about("When that server's lease on the subscription expires.")
                     .output_only(),
-                Field::string("eventId").about("The event's `ce-id`.").output_only(),
+                Field::string("eventId")
+                    .about("The `ce-id` of the event that was attempted and is not yet delivered.")
+                    .output_only(),
                 Field::new("attempts", Type::Int32)
-                    .about("How many times delivery of the event was tried.")
+                    .about("The number of delivery attempts for that event.")
                     .output_only(),
-                Field::new("failures", Type::Int32).about("How many tries in a row have failed.").output_only(),
-                Field::timestamp("failingSince").about("When the first of these tries failed.").output_only(),
-                Field::timestamp("nextAttemptTime").about("When delivery is tried again.").output_only(),
+                Field::new("failures", Type::Int32).about("The number of failed attempts in a row.").output_only(),
+                Field::timestamp("failingSince").about("When the first of these attempts failed.").output_only(),
+                Field::timestamp("nextAttemptTime").about("When the next delivery attempt is due.").output_only(),
                 Field::new("httpStatus", Type::Int32)
-                    .about("The HTTP status of the last answer; 0 when there was no answer.")
+                    .about("The HTTP status of the last response; 0 if there was none.")
                     .output_only(),
-                Field::string("error").about("Why the last try failed.").output_only(),
+                Field::string("error").about("Why the last attempt failed; empty if it succeeded.").output_only(),
                 Field::timestamp("deliveredTime").about("When an event was last delivered.").output_only(),
-                Field::new("delivered", Type::Int64).about("How many events were delivered.").output_only(),
-                Field::new("dead", Type::Int64).about("How many events became dead letters.").output_only(),
+                Field::new("delivered", Type::Int64).about("The number of delivered events.").output_only(),
+                Field::new("dead", Type::Int64).about("The number of events that became dead letters.").output_only(),
                 Field::new("overflowed", Type::Int64)
-                    .about("How many events became dead letters because too many were waiting.")
+                    .about("The number of events that became dead letters because too many events were pending.")
                     .output_only(),
-                Field::new("logged", Type::Int64).about("How many deliveries were recorded.").output_only(),
+                Field::new("logged", Type::Int64).about("The number of deliveries that were logged.").output_only(),
                 Field::CREATE_TIME,
                 Field::UPDATE_TIME,
             ])
@@ -131,7 +134,7 @@ impl Resource for DeliveryStatus {
             failing_since: time,
             next_attempt_time: time,
             http_status: 503,
-            error: "the answer's status was 503".to_owned(),
+            error: "the sink responded with status 503".to_owned(),
             delivered_time: time,
             delivered: 40,
             dead: 1,
@@ -143,7 +146,7 @@ impl Resource for DeliveryStatus {
     }
 }
 
-/// Lets a subscription that was paused go on, with what waited.
+/// Resumes a paused subscription, beginning with its pending events.
 async fn resume(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let uid = Uid::opaque(request.get("uid").and_then(Value::as_str).unwrap_or_default());
     match Outbox::of(cx.platform()).resume(&uid).await? {

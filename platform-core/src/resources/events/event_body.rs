@@ -1,4 +1,4 @@
-//! The data of events that go to several subscriptions: one record for all of them.
+//! Event data that several subscriptions share, stored in one record for all of them.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -15,26 +15,26 @@ use crate::{
 
 use super::{DeadLetter, PendingEvent};
 
-/// Data of an event, recorded once for all subscriptions that get the event. Our own kind, which no method returns: the
-/// data is its private part. It is written in the commit of the change and never changed. Pending events and dead
-/// letters refer to it ([`Event::event_body`](crate::event::Event::event_body)), and it is deleted after the last of
-/// them.
+/// The data of an event, stored once for all subscriptions that receive the event. Our own kind, which no method returns:
+/// the data is the private part of the record. It is written in the commit of the change and never changed. Pending events
+/// and dead letters refer to it ([`Event::event_body`](crate::event::Event::event_body)), and it is deleted after the last
+/// of them.
 ///
-/// A reference is written only in the commit that writes the data, or in one that deletes another reference to it. So
-/// data that nothing refers to is never referred to again.
+/// A reference is written only in the commit that writes the data, or in one that deletes another reference to it.
+/// Therefore data without references never gets one again and can be deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EventBody {
-    /// The organization's and a segment.
+    /// The uid of the organization and a segment.
     pub uid: Uid,
-    /// When it was recorded.
+    /// When the event was recorded.
     pub create_time: Option<Timestamp>,
 }
 
-/// The filter key by which the records that refer to data are found. Only these have it.
+/// The index key of records that refer to shared data. Other records do not have it.
 const REFERENCE: KeyName = "eventBody";
 
-/// The kinds that refer to data.
+/// The kinds whose resources can refer to shared data.
 const REFERRING: [&Kind; 2] = [PendingEvent::KIND, DeadLetter::KIND];
 
 impl Resource for EventBody {
@@ -55,7 +55,8 @@ impl Resource for EventBody {
 }
 
 impl EventBody {
-    /// Records the data of an event, and returns the reference to it. What is put next to it must refer to it.
+    /// Adds the data of an event to a write and returns the reference to it. The write must also add at least one record
+    /// that refers to it.
     pub(crate) fn record(self, write: &mut Write, data: &str) -> Result<BodyRef> {
         let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
         write.put_in_queue(&self.uid, &self, Bytes::copy_from_slice(data.as_bytes()))?;
@@ -63,20 +64,21 @@ impl EventBody {
     }
 }
 
-/// Makes the record that was put last one that refers to data, if the event that it has does.
-pub(crate) fn refer(write: &mut Write, to: Option<&BodyRef>) {
-    if let Some(body) = to {
+/// Adds the index key of a reference to shared data to the record that was put last, if its event has a reference.
+pub(crate) fn add_reference(write: &mut Write, body: Option<&BodyRef>) {
+    if let Some(body) = body {
         write.add_key(REFERENCE, KeyValue::text(&body.uid));
     }
 }
 
-/// Returns the query for all records of a kind that refer to data.
+/// Returns the query for all records of a kind that refer to shared data.
 pub(crate) fn referring(kind: KindName) -> Query {
     let any = Filter::Above { key: REFERENCE, value: KeyValue::default() };
     Query { filters: vec![any], ..Query::new(kind, Scope::All) }
 }
 
-/// Returns the commit that deletes data, each of which must have no reference, and how many requirements each has.
+/// Returns the commit that deletes these bodies and requires that none has a reference, and the number of requirements per
+/// body.
 pub(crate) fn delete_unused(bodies: &[Uid]) -> (Commit, usize) {
     let none = |body: &Uid| REFERRING.map(|kind| Require::NoneWith(kind.name, REFERENCE, KeyValue::text(body)));
     let delete = |body: &Uid| Delete::Key(Key::new(EventBody::KIND.name, body.clone()));

@@ -1,4 +1,4 @@
-//! Events that wait to be delivered: a record for each subscription that one goes to.
+//! Pending events: one record for each subscription that an event is delivered to.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +9,12 @@ use crate::{
     uid::Uid,
 };
 
-/// An event that is not delivered yet. Our own kind, which no method returns: written in the commit of the change that
-/// it tells of, never changed, listed by sequence, and deleted when it was delivered.
+/// An event that is not delivered yet. Our own kind, which no method returns. It is written in the commit of the change
+/// that it reports, never changed, listed in commit order, and deleted after its delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PendingEvent {
-    /// The subscription's and a segment.
+    /// The uid of the subscription and a segment.
     pub uid: Uid,
     /// The event.
     pub event: Event,
@@ -25,10 +25,10 @@ pub struct PendingEvent {
 impl Resource for PendingEvent {
     const KIND: &'static Kind = &Kind::new("PendingEvent", "pendingEvents", "PendingEventsService", Domain::EVENTS)
         .parent(Parent::Of("Subscription"))
-        // Nothing to order or find by, which every change would pay for.
+        // No field can be ordered or filtered by: every change would pay for the indexes.
         .fields(&[
             Field::string("uid").about("The resource's uid.").output_only(),
-            Field::message("event", EVENT).about("The event that waits.").output_only(),
+            Field::message("event", EVENT).about("The pending event.").output_only(),
             Field::timestamp("createTime").about("When the event was recorded.").output_only(),
         ])
         .cascade();
@@ -60,7 +60,7 @@ const EVENT: &[Field] = &[
     Field::string("subject").about("The event's `ce-subject`."),
     Field::timestamp("time").about("The event's `ce-time`."),
     Field::string("group").about("The event's `ce-group`."),
-    Field::enumeration("audience", &["CUSTOMER", "INTERNAL"]).about("Who the event is for."),
+    Field::enumeration("audience", &["CUSTOMER", "INTERNAL"]).about("The audience of the event."),
     Field::new("extensions", Type::Map(&Type::String)).about("Further attributes of the event."),
     Field::string("data").about("The body of the event."),
     Field::message("eventBody", EVENT_BODY).about("Where the body of the event is, if it is not here."),

@@ -1,4 +1,4 @@
-//! Subscriptions: where events of a group and of all below it go (`docs/api.md`, Events).
+//! Subscriptions to the events of a group and its descendants (`docs/api.md`, Events).
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,34 +15,34 @@ use crate::{
     uid::Uid,
 };
 
-/// A place that events of a group, and of all groups below it, are delivered to from its creation on.
+/// A URL that receives the events of a group and its descendants, from the creation of the subscription on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Subscription {
-    /// The group's and a segment.
+    /// The uid of the group and a segment.
     pub uid: Uid,
     /// The URL that events are posted to.
     pub sink: String,
     /// When it was created.
     pub create_time: Option<Timestamp>,
-    /// The same: a subscription never changes.
+    /// The same as `create_time`: subscriptions are immutable.
     pub update_time: Option<Timestamp>,
 }
 
-/// The most subscriptions of one group; our choice, so that a change is recorded a bounded number of times.
+/// The maximum number of subscriptions per group; our choice, so that a change is recorded a bounded number of times.
 pub const MAX_SUBSCRIPTIONS: usize = 100;
 
-/// The longest URL of a sink, in bytes; our choice.
+/// The maximum length of a sink's URL in bytes; our choice.
 const MAX_SINK: usize = 2048;
 
-/// The sinks that an installation delivers to.
+/// The rules of an installation for the sinks of subscriptions.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct SinkPolicy {
     /// Whether sinks may be `http` URLs, whose traffic anyone on the path can read.
     pub allow_http: bool,
     /// Checks the URL of a new subscription's sink: rejects one that the dispatcher would never connect to, with a rule
-    /// such as `must be a public address`. By default everything passes.
+    /// such as `must be a public address`. Accepts every URL by default.
     pub check: fn(&str) -> std::result::Result<(), String>,
 }
 
@@ -118,14 +118,14 @@ impl Resource for Subscription {
     }
 }
 
-/// A URL with a host and without a user or a fragment. Where its host leads is looked at when it is connected to.
+/// Requires a URL with a host and without userinfo and fragment. The host's address is checked on connection.
 fn sink(value: &Value) -> std::result::Result<(), String> {
     let text = value.as_str().unwrap_or_default();
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or_default();
     let host = rest.split(['/', '?']).next().unwrap_or_default();
     let plain = text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'#' | b'\\' | b'"' | b'<' | b'>'));
-    let sound = plain && !host.is_empty() && !host.starts_with(':') && !host.contains('@');
-    if sound { Ok(()) } else { Err("must be a URL such as https://receiver.example.com/events".to_owned()) }
+    let is_valid = plain && !host.is_empty() && !host.starts_with(':') && !host.contains('@');
+    if is_valid { Ok(()) } else { Err("must be a URL such as https://receiver.example.com/events".to_owned()) }
 }
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sink_is_a_plain_url_with_a_host() {
+    fn a_sink_must_be_a_plain_url_with_a_host() {
         for good in ["https://a.example", "https://a.example:8443/x?y=z", "http://127.0.0.1:1/", "https://[2001::1]/"] {
             assert_eq!(sink(&good.into()), Ok(()), "{good}");
         }

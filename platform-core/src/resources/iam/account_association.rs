@@ -1,4 +1,4 @@
-//! Account associations: which accounts elsewhere belong to a group (`docs/api.md`, Account associations).
+//! Account associations: the cloud and GitHub accounts of a group (`docs/api.md`, Account associations).
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,15 @@ use crate::{
     uid::Uid,
 };
 
-/// The accounts of a group at providers of clouds and code. At most one of each group, under the group's uid.
+/// The accounts of a group at cloud providers and GitHub. A group has at most one, under the group's uid.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AccountAssociation {
-    /// The group's.
+    /// The uid of the group.
     pub uid: Uid,
-    /// Need not be unique.
+    /// A display name; need not be unique.
     pub name: String,
-    /// What it is for.
+    /// A description for people.
     pub description: String,
     /// The account at AWS.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ pub struct AccountAssociation {
     pub create_time: Option<Timestamp>,
     /// When it was last updated.
     pub update_time: Option<Timestamp>,
-    /// The apps that are installed at GitHub.
+    /// The GitHub apps that are installed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub github: Option<GitHub>,
 }
@@ -75,8 +75,8 @@ pub struct Google {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceBindings {
-    /// From a service principal's name without its prefix, such as `INGESTER`, to the uid of an identity directly in
-    /// the group whose relationship is that service principal.
+    /// Maps a service principal's name without its prefix, such as `INGESTER`, to the uid of an identity that is directly in
+    /// the group and has that service principal as its relationship.
     pub service_bindings: BTreeMap<String, String>,
 }
 
@@ -86,7 +86,7 @@ pub struct ServiceBindings {
 pub struct Azure {
     /// The tenant's id.
     pub tenant_id: String,
-    /// From a component's name to the id of its client.
+    /// Maps a component's name to the id of its client.
     pub client_ids: BTreeMap<String, String>,
 }
 
@@ -94,15 +94,15 @@ pub struct Azure {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GitHub {
-    /// From an app's id, a whole number, to where it is installed.
+    /// Maps an app's id, an integer, to its installations.
     pub app_installations: BTreeMap<String, GitHubAppInstallations>,
 }
 
-/// Where an app is installed.
+/// The installations of an app.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GitHubAppInstallations {
-    /// Each installation.
+    /// The installations.
     pub installations: Vec<GitHubInstallation>,
 }
 
@@ -110,9 +110,9 @@ pub struct GitHubAppInstallations {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GitHubInstallation {
-    /// Its id, a whole number.
+    /// The installation's id, an integer.
     pub installation_id: String,
-    /// The name of the account that it is installed at.
+    /// The name of the account that has the app installed.
     pub name: String,
 }
 
@@ -154,7 +154,7 @@ const FIELDS: &[Field] = &[
         "chainguard",
         &[Field::string_map("serviceBindings")
             .about(
-                "From the short name of a service principal, such as `INGESTER`, to the uid of the identity that it \
+                "Maps the short name of a service principal, such as `INGESTER`, to the uid of the identity that it \
                  uses. The identity must be directly in the group.",
             )
             .required()
@@ -167,7 +167,7 @@ const FIELDS: &[Field] = &[
         &[
             Field::string("tenantId").about("The tenant's identifier.").required(),
             Field::string_map("clientIds")
-                .about("From a component's name to the identifier of the application that it uses.")
+                .about("Maps a component's name to the identifier of the application that it uses.")
                 .required(),
         ],
     )
@@ -177,7 +177,7 @@ const FIELDS: &[Field] = &[
     Field::message(
         "github",
         &[Field::new("appInstallations", Type::Map(&Type::Message(INSTALLATIONS)))
-            .about("From an app's identifier to its installations.")
+            .about("Maps an app's identifier to its installations.")
             .check(app_ids)],
     )
     .about("Installations of GitHub apps."),
@@ -211,7 +211,7 @@ impl Resource for AccountAssociation {
     .response(&[
         Field::enumeration("status", CHECK_STATUSES).about("Whether the provider accepts the association."),
         Field::string("reason").about("Why it is not ready."),
-        Field::string("message").about("The same for people."),
+        Field::string("message").about("An explanation for people."),
     ])
     .authorization(Authorization::At("uid", &[cap("account_associations.list")]))];
 
@@ -222,7 +222,7 @@ impl Resource for AccountAssociation {
         Self {
             uid: Uid::opaque(group),
             name: "example".to_owned(),
-            description: "The accounts of the example organisation".to_owned(),
+            description: "The accounts of the example organization".to_owned(),
             amazon: Some(Amazon { account: "123456789012".to_owned() }),
             google: Some(Google { project_id: "example-project".to_owned(), project_number: "123456789".to_owned() }),
             chainguard: Some(ServiceBindings {
@@ -255,8 +255,8 @@ impl Resource for AccountAssociation {
             for ((service, uid), identity) in after.service_bindings.keys().zip(uids).zip(found) {
                 let field = format!("chainguard.serviceBindings.{service}");
                 let rule = "must be an identity directly in the group whose relationship is that service principal";
-                let acts = |identity: &Identity| identity.service_principal.short_name() == *service;
-                if uid.parent().as_ref() == Some(&change.uid) && identity.as_ref().is_some_and(acts) {
+                let is_for_service = |identity: &Identity| identity.service_principal.short_name() == *service;
+                if uid.parent().as_ref() == Some(&change.uid) && identity.as_ref().is_some_and(is_for_service) {
                     let gone = Error::invalid_field(field, rule);
                     change.write.require_or_fail(Require::Exists(Key::new(Identity::KIND.name, uid)), gone);
                 } else {
@@ -275,7 +275,7 @@ impl Resource for AccountAssociation {
         })
     }
 
-    /// An association is the group's own, by its uid; of its end nothing is told but that.
+    /// Addresses the event to the group itself, whose uid the association has. The event of a delete has no body.
     fn customize_event(event: &mut Draft) {
         event.group.clone_from(&event.subject);
         if event.verb == Some(Verb::Delete) {
@@ -284,31 +284,30 @@ impl Resource for AccountAssociation {
     }
 }
 
-/// From names of service principals without their prefix to uids.
+/// Requires short names of service principals as keys and uids as values.
 fn services(value: &Value) -> std::result::Result<(), String> {
     for (service, uid) in value.as_object().into_iter().flatten() {
         if !super::identity::is_service(service) {
-            return Err(format!("has a service {service:?} that there is not; they are named such as INGESTER"));
+            return Err(format!("unknown service {service:?}; must be a name such as INGESTER"));
         }
         check::uid(uid)?;
     }
     Ok(())
 }
 
-/// The keys are whole numbers of 64 bits.
+/// Requires integers of 64 bits as keys.
 fn app_ids(value: &Value) -> std::result::Result<(), String> {
     let is_id = |key: &String| key.parse::<i64>().is_ok_and(|id| id.to_string() == *key);
     match value.as_object().into_iter().flat_map(Map::keys).all(is_id) {
         true => Ok(()),
-        false => Err("must have ids of apps, which are whole numbers, as keys".to_owned()),
+        false => Err("must have app ids as keys, which are integers".to_owned()),
     }
 }
 
-/// Tells whether a provider could be used by the association, as far as that can be told here: nothing is sent to a
-/// provider, so that it is never READY.
+/// Returns whether a provider is configured. The status is never READY, because nothing is sent to a provider.
 ///
 /// # Errors
-/// NOT_FOUND when the group has no association. That a provider is not configured is an answer.
+/// NOT_FOUND when the group has no association. A provider that is not configured is not an error.
 async fn check_association(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
     let uid = Uid::opaque(text("uid"));
@@ -320,11 +319,11 @@ async fn check_association(cx: &Context<'_>, request: Map<String, Value>) -> Res
         _ => association.azure.is_some(),
     };
     let (reason, message) = match configured {
-        false => ("not configured", "The association has nothing of this provider"),
+        false => ("not configured", "The association has no configuration for this provider"),
         true => (
             "not checked",
-            "What the association has of this provider is well formed. This installation does not exchange \
-             credentials with providers, so whether the provider accepts them is not known",
+            "The configuration for this provider is well formed. This installation does not exchange credentials with \
+             providers, so it is unknown whether the provider accepts them",
         ),
     };
     Ok(json!({ "status": "CHECK_STATUS_NOT_READY", "reason": reason, "message": message }))

@@ -1,4 +1,4 @@
-//! Users that an identity provider's own directory tells of by SCIM (`docs/api.md`, SCIM).
+//! Users of an identity provider's own directory, provisioned by SCIM (`docs/api.md`, SCIM).
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -19,30 +19,30 @@ use crate::{
     write::Write,
 };
 
-/// A user of an identity provider's directory. Our own kind: the contract has the directory's token and not where its
-/// users are seen. Only the directory writes it, with its token.
+/// A user of an identity provider's directory. Our own kind: the contract has the directory's token, but no resource that
+/// shows its users. Only the directory writes it, with its token.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DirectoryUser {
-    /// The provider's and a segment, which is the user's SCIM id.
+    /// The uid of the provider and a segment, which is the user's SCIM id.
     pub uid: Uid,
-    /// The name by which the directory signs the user in; unique in it, regardless of case.
+    /// The sign-in name; unique in the directory, regardless of case.
     pub user_name: String,
-    /// The id that the provider's tokens name the user by (`correlationRule`); unique in the directory.
+    /// The id by which the provider's tokens identify the user (`correlationRule`); unique in the directory.
     pub external_id: String,
-    /// The name to show.
+    /// The display name.
     pub display_name: String,
     /// The given name.
     pub given_name: String,
     /// The family name.
     pub family_name: String,
-    /// The primary mail address. It links no accounts.
+    /// The primary email address. Accounts are not linked by it.
     pub email: String,
-    /// Whether the user may sign in, and what they signed in to goes on.
+    /// Whether the user may sign in and use existing sessions.
     pub active: bool,
-    /// When the directory first told of the user.
+    /// When the directory created the user.
     pub create_time: Option<Timestamp>,
-    /// When it last did.
+    /// When the directory last changed the user.
     pub update_time: Option<Timestamp>,
 }
 
@@ -60,7 +60,7 @@ impl Resource for DirectoryUser {
             Field::UID,
             Field::string("userName").about("The user name in the directory.").output_only(),
             Field::string("externalId").about("The identifier of the user in the directory.").output_only(),
-            Field::string("displayName").about("The name to show.").output_only(),
+            Field::string("displayName").about("The display name.").output_only(),
             Field::string("givenName").about("The given name.").output_only(),
             Field::string("familyName").about("The family name.").output_only(),
             Field::string("email").about("The primary email address.").output_only(),
@@ -112,25 +112,25 @@ fn folded(body: &Value) -> KeyValue {
     KeyValue::text(&text(body, "userName").to_lowercase())
 }
 
-/// Returns a value that is unique within a provider.
+/// Returns the unique key of a value that is unique within a provider.
 fn of_provider(body: &Value, value: &[u8]) -> KeyValue {
     let provider = uid::parent(text(body, "uid")).unwrap_or_default();
     KeyValue::from_bytes([provider.as_bytes(), &[0], value].concat())
 }
 
-/// Which users of a directory to list.
+/// A selection of a directory's users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DirectoryUsers {
-    /// All.
+    /// All users.
     All,
-    /// The one of this name, compared without regard to case.
+    /// The user with this name, regardless of case.
     Named(String),
-    /// The one of this external id.
+    /// The user with this external id.
     External(String),
 }
 
 impl DirectoryUsers {
-    /// Returns the query for these users; none when there can be none, since no stored value is as long.
+    /// Returns the query for these users, or `None` if the value is longer than any stored one.
     fn query(&self, provider: &Uid) -> Option<Query> {
         let filter = match self {
             Self::All => None,
@@ -146,8 +146,8 @@ impl DirectoryUsers {
     }
 }
 
-/// Lists users of a directory by their uids, from the one at `skip`, and tells how many there are. At most `limit`, and
-/// as many as a page of a list may have bytes.
+/// Lists users of a directory in the order of their uids, and returns their total count as well. Skips `skip` users and
+/// returns at most `limit` of them, and at most [`PAGE_BYTES`] bytes.
 pub(crate) async fn list(
     cx: &Context<'_>,
     provider: &Uid,
@@ -155,14 +155,14 @@ pub(crate) async fn list(
     skip: u64,
     limit: usize,
 ) -> Result<(Vec<DirectoryUser>, u64)> {
-    // A store is asked for at least one record, and a directory may ask for the count alone.
+    // A limit of 0 is allowed here, for the count alone, but not in a query.
     let Some(query) = users.query(provider) else { return Ok((Vec::new(), 0)) };
     let page = cx.page(Query { skip, limit: limit.max(1), bytes: PAGE_BYTES, count: true, ..query }).await?;
     let found = page.items.iter().take(limit).map(|item| serde_json::from_slice(&item.body).map_err(Error::internal));
     Ok((found.collect::<Result<_>>()?, page.total.unwrap_or_default()))
 }
 
-/// Writes a user: a new one when it has no uid, or all of one that stands. `expected` is that as it was read.
+/// Creates a user, or replaces the user `expected`, given as it was read with its revision.
 pub(crate) async fn put(
     cx: &Context<'_>,
     provider: &Uid,
@@ -190,18 +190,18 @@ pub(crate) async fn put(
         }
     }
     check(&user)?;
-    // A stored name that breaks this rule does not prevent a deactivation.
+    // Only a changed name is checked, so that a stored name that violates the rule does not prevent a deactivation.
     if name_before.is_none_or(|name| name != user.user_name) {
         check_name(&user.user_name)?;
     }
-    // Who may no longer sign in may no longer act by a sign-in either, from the moment that this is acknowledged.
+    // A user who may no longer sign in may no longer use existing sessions either, as soon as this is acknowledged.
     write.raise(provider_epoch(provider));
     write.put(&user.uid.clone(), &user, Bytes::new())?;
     cx.commit(write).await?;
     Ok(user)
 }
 
-/// Deletes a user, as it was read, and ends their sign-ins.
+/// Deletes the user `expected`, given as it was read with its revision, and ends their sessions.
 pub(crate) async fn delete(cx: &Context<'_>, provider: &Uid, expected: (DirectoryUser, u64)) -> Result<()> {
     let (user, revision) = expected;
     let key = Key::new(DirectoryUser::KIND.name, user.uid.clone());
@@ -215,7 +215,7 @@ pub(crate) async fn delete(cx: &Context<'_>, provider: &Uid, expected: (Director
     cx.commit(write).await.map(drop)
 }
 
-/// Requires that the organization of a provider keeps an owner when this user can no longer sign in.
+/// Requires that the organization of a provider has an owner left when this user can no longer sign in.
 async fn keep_owner(cx: &Context<'_>, provider: &Uid, user: &DirectoryUser, write: &mut Write) -> Result<()> {
     match cx.read::<IdentityProvider>(provider).await? {
         Some(provider) => owner::keep_without_user(cx, &provider, user, write).await,
@@ -223,17 +223,18 @@ async fn keep_owner(cx: &Context<'_>, provider: &Uid, user: &DirectoryUser, writ
     }
 }
 
-/// The most bytes of a user's texts; our choice. Names and ids are index keys with the provider's uid before them.
+/// The maximum length of a user's string fields in bytes; our choice. Names and ids are index keys, prefixed with the
+/// provider's uid.
 const MAX_TEXT: usize = 256;
 
-/// The most bytes of a name in lower case, which is up to one and a half times as long.
+/// The maximum length of a name in lower case in bytes: lower case may take one and a half times as many.
 const MAX_FOLDED: usize = MAX_TEXT * 3 / 2;
 
-/// Refuses a name that could look like another user's and differ from it.
+/// Rejects a name that could be displayed like another user's name although it differs.
 fn check_name(name: &str) -> Result<()> {
     let is_invisible = |c: char| c.general_category() == GeneralCategory::Format;
     if name.trim() != name || name.contains(is_invisible) {
-        let rule = "must not begin or end with white space, and must not have invisible characters";
+        let rule = "must not begin or end with whitespace, and must not contain invisible characters";
         return Err(Error::invalid_field("userName", rule));
     }
     Ok(())

@@ -27,19 +27,19 @@ use crate::{
     write::Write,
 };
 
-/// Gives a role to whoever signs in by a provider and is in one of its external groups. Never changes.
+/// Gives a role to everyone who signs in by a provider as a member of one of its external groups. Immutable.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExternalGroupRoleMapping {
-    /// The provider's and a segment.
+    /// The uid of the provider and a segment.
     pub uid: Uid,
-    /// The provider's.
+    /// The uid of the provider.
     pub identity_provider_uid: String,
-    /// The group as the provider names it, compared bytewise.
+    /// The external group's name in the provider's tokens, compared bytewise.
     pub external_group_id: String,
-    /// The role: a built-in one, or one of the organisation.
+    /// The uid of the role: a built-in role or a role of the organization.
     pub role_uid: String,
-    /// Where the role is held: the organisation that the provider is in.
+    /// The uid of the group where the role is held: the provider's organization.
     pub scope: String,
     /// When it was created.
     pub create_time: Option<Timestamp>,
@@ -57,14 +57,14 @@ const FIELDS: &[Field] = &[
         .check(external_group),
     field::uid("roleUid").about("The role that members of the external group have.").required().gives(),
     field::uid("scope")
-        .about("The uid of the group where they have it: the organization of the identity provider.")
+        .about("The uid of the group where they have the role: the organization of the identity provider.")
         .required()
         .gives(),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
 ];
 
-/// The most mappings that are deleted at once; our choice.
+/// The maximum number of mappings per batch delete; our choice.
 const MAX_BATCH: usize = 1000;
 
 impl Resource for ExternalGroupRoleMapping {
@@ -114,14 +114,14 @@ impl Resource for ExternalGroupRoleMapping {
     .event("iam.external_group_role_mappings.deleted.batch.v1")];
 
     fn example() -> Self {
-        let organisation = "63921b2c44617e3f2603851537be0123af4a57d7";
-        let provider = format!("{organisation}/0123456789abcdef");
+        let organization = "63921b2c44617e3f2603851537be0123af4a57d7";
+        let provider = format!("{organization}/0123456789abcdef");
         Self {
             uid: Uid::opaque(format!("{provider}/fedcba9876543210")),
             identity_provider_uid: provider,
             external_group_id: "platform-admins".to_owned(),
-            role_uid: organisation.to_owned(),
-            scope: organisation.to_owned(),
+            role_uid: organization.to_owned(),
+            scope: organization.to_owned(),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
         }
@@ -132,13 +132,13 @@ impl Resource for ExternalGroupRoleMapping {
             let provider = change.uid.parent().unwrap_or_default();
             change.write.raise(provider_epoch(&provider));
             let Some(mapping) = &mut change.new else { return Ok(()) };
-            let organisation = Uid::opaque(provider.root());
-            if mapping.scope != organisation.as_str() {
-                return Err(Error::invalid_field("scope", "must be the organisation of the identity provider"));
+            let organization = Uid::opaque(provider.root());
+            if mapping.scope != organization.as_str() {
+                return Err(Error::invalid_field("scope", "must be the organization of the identity provider"));
             }
-            // The provider may lie further down than the role will be held.
-            cx.demand(&organisation, &[cap("role_bindings.create")])?;
-            may_give_role(cx, &organisation, &mapping.role_uid, "roleUid", &mut change.write).await?;
+            // The provider may be in a descendant group of the organization, where the role is held.
+            cx.demand(&organization, &[cap("role_bindings.create")])?;
+            may_give_role(cx, &organization, &mapping.role_uid, "roleUid", &mut change.write).await?;
             mapping.identity_provider_uid = provider.to_string();
             Ok(())
         })
@@ -150,7 +150,7 @@ impl Resource for ExternalGroupRoleMapping {
     }
 }
 
-/// Tells an event to the organisation, and of which provider it is, as the contract has it.
+/// Addresses an event to the organization and names the provider in an attribute, as the contract requires.
 fn of_provider(event: &mut Draft, provider: String) {
     event.group = Uid::opaque(provider.as_str()).root().to_owned();
     event.extensions.insert("identityprovider".to_owned(), provider);
@@ -169,15 +169,15 @@ fn mapped_once(body: &Value) -> Option<KeyValue> {
     Some(KeyValue::from_bytes(Sha256::digest(parts).to_vec()))
 }
 
-/// Deletes mappings of one provider, all or none of those that are there, and returns them in the order in which
-/// they were named. What is not there is passed over.
+/// Atomically deletes mappings of one provider and returns them in the order of the request. Skips mappings that do not
+/// exist.
 async fn batch_delete(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let parent = Uid::opaque(request.get("parent").and_then(Value::as_str).unwrap_or_default());
     let names = request.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let mut violations = Violations::default();
     let (mut keys, mut seen) = (Vec::new(), BTreeSet::new());
     for (index, name) in names.enumerate() {
-        // Told by the name alone, so that it says nothing of what is there under another provider.
+        // Decided by the uid alone, so that the response does not reveal which mappings other providers have.
         match Uid::parse(name) {
             Ok(uid) if uid.parent().as_ref() == Some(&parent) => {
                 if seen.insert(uid.clone()) {

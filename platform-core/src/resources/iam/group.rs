@@ -1,4 +1,4 @@
-//! Groups: organisations and the folders in them, which everything else lies in (`docs/api.md`, Groups).
+//! Groups: organizations and the folders in them, which contain all other resources (`docs/api.md`, Groups).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -24,31 +24,31 @@ use crate::{
     uid::Uid,
 };
 
-/// An organisation, or a folder at any depth below one.
+/// An organization, or a folder at any depth in one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Group {
-    /// One segment for an organisation, otherwise the parent's and one.
+    /// One segment for an organization, otherwise the uid of the parent and a segment.
     pub uid: Uid,
-    /// Unique among the folders of one parent; organisations may share a name, unless they are verified.
+    /// Unique among the folders of one parent; organizations may share a name, unless they are verified.
     pub name: String,
-    /// What it is for.
+    /// A description for people.
     pub description: String,
-    /// How many resources of a sort it may have; set by the installation.
+    /// The maximum number of resources by kind; set by the installation.
     pub resource_limits: BTreeMap<String, i32>,
-    /// Whether the operator vouches that the name, a mail domain, is the organisation's.
+    /// Whether the operator has verified that the name, an email domain, belongs to the organization.
     pub verified: bool,
     /// When it was created.
     pub create_time: Option<Timestamp>,
     /// When it was last updated.
     pub update_time: Option<Timestamp>,
-    /// What sort of organisation a verified one is; a folder shows its organisation's.
+    /// The kind of a verified organization; a folder shows its organization's.
     pub kind: OrgKind,
-    /// How far an organisation has come; a folder shows its organisation's.
+    /// The status of the organization; a folder shows its organization's.
     pub status: OrgStatus,
 }
 
-/// What sort of organisation it is.
+/// The kind of an organization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
@@ -62,7 +62,7 @@ pub enum OrgKind {
     OrgKindAwsMarketplace,
 }
 
-/// How far an organisation has come.
+/// The status of an organization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
@@ -86,13 +86,13 @@ const ORG_KINDS: &[&str] = &[
 const ORG_STATUSES: &[&str] =
     &["ORG_STATUS_UNSPECIFIED", "ORG_STATUS_INITIALIZING", "ORG_STATUS_READY", "ORG_STATUS_SUSPENDED"];
 
-/// An installation's decisions about groups.
+/// An installation's settings for groups.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct GroupSettings {
-    /// Whether every registered person may create organizations, or the operator alone, which is the default.
+    /// Whether every registered person may create organizations; by default only the operator may.
     pub open_organizations: bool,
-    /// Mail domains that many organizations share, so that LookupGroup finds none by them.
+    /// Email domains that many organizations share, by which LookupGroup finds no organization.
     pub shared_mail_domains: HashSet<String>,
 }
 
@@ -136,7 +136,7 @@ impl Resource for Group {
             },
             Unique {
                 space: "group.verified",
-                what: "a verified organisation of this name",
+                what: "a verified organization of this name",
                 value: verified_name,
                 by: &[],
             },
@@ -169,7 +169,7 @@ impl Resource for Group {
         Self {
             uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7"),
             name: "example.com".to_owned(),
-            description: "The example organisation".to_owned(),
+            description: "The example organization".to_owned(),
             resource_limits: BTreeMap::from([("repositories".to_owned(), 100)]),
             verified: true,
             create_time: Some(Timestamp::EPOCH),
@@ -189,47 +189,47 @@ impl Resource for Group {
 
     fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let organisation = change.uid.is_root();
+            let organization = change.uid.is_root();
             let before = change.old.take().unwrap_or_default();
             let Some(group) = &mut change.new else {
-                // Its bindings go with it, so that whoever had them is decided anew.
+                // The group's role bindings are deleted with it, so the grants of their identities must be resolved again.
                 change.write.raise(organization_epoch(&change.uid));
-                // And so do its subscriptions.
+                // Its subscriptions are deleted, too.
                 change.write.raise(subscriptions_epoch(change.uid.root()));
                 return Ok(());
             };
             let mut violations = Violations::default();
-            if organisation {
-                let by_staff = (group.verified, group.kind) != (before.verified, before.kind);
-                let renamed = before.verified && group.name != before.name;
-                if (by_staff || renamed) && !cx.is_operator() {
+            if organization {
+                let verification_changed = (group.verified, group.kind) != (before.verified, before.kind);
+                let verified_name_changed = before.verified && group.name != before.name;
+                if (verification_changed || verified_name_changed) && !cx.is_operator() {
                     return Err(Error::denied());
                 }
                 match (group.verified, group.kind) {
                     (true, OrgKind::OrgKindUnspecified) => {
-                        violations.add("kind", "is required for a verified organisation");
+                        violations.add("kind", "is required for a verified organization");
                     }
                     (false, kind) if kind != OrgKind::OrgKindUnspecified => {
-                        violations.add("kind", "is for verified organisations only");
+                        violations.add("kind", "must be unset unless the organization is verified");
                     }
                     _ => {}
                 }
             } else {
                 if group.verified {
-                    violations.add("verified", "is for organisations only");
+                    violations.add("verified", "must be false for a folder");
                 }
-                // What was read can be written back.
+                // A folder as it was read, with its organization's kind, can be written back.
                 if group.kind != OrgKind::default() {
-                    let organisation = cx.read::<Self>(&Uid::opaque(change.uid.root())).await?;
-                    if organisation.is_none_or(|organisation| organisation.kind != group.kind) {
-                        violations.add("kind", "is inherited from the organisation");
+                    let organization = cx.read::<Self>(&Uid::opaque(change.uid.root())).await?;
+                    if organization.is_none_or(|organization| organization.kind != group.kind) {
+                        violations.add("kind", "is inherited from the organization");
                     }
                 }
                 group.kind = OrgKind::default();
                 group.status = OrgStatus::default();
             }
             violations.none_or(())?;
-            if organisation && change.verb == Verb::Create {
+            if organization && change.verb == Verb::Create {
                 group.status = OrgStatus::OrgStatusReady;
                 let caller = &cx.caller().identity;
                 let owner =
@@ -245,24 +245,24 @@ impl Resource for Group {
         !self.uid.is_root()
     }
 
-    /// A folder's kind and status are its organisation's.
+    /// Sets a folder's kind and status to those of its organization.
     fn render<'a>(cx: &'a Context<'a>, groups: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let mut roots: Vec<_> = groups.iter().map(|group| group.uid.root().to_owned()).collect();
             roots.sort();
             roots.dedup();
-            let organisations = cx.read_all::<Self>(roots.into_iter().map(Uid::opaque)).await?;
+            let organizations = cx.read_all::<Self>(roots.into_iter().map(Uid::opaque)).await?;
             for group in groups {
-                let mut organisations = organisations.iter().flatten();
-                if let Some(organisation) = organisations.find(|organisation| &*organisation.uid == group.uid.root()) {
-                    (group.kind, group.status) = (organisation.kind, organisation.status);
+                let mut organizations = organizations.iter().flatten();
+                if let Some(organization) = organizations.find(|organization| &*organization.uid == group.uid.root()) {
+                    (group.kind, group.status) = (organization.kind, organization.status);
                 }
             }
             Ok(())
         })
     }
 
-    /// A group's own subscriptions hear of it, but for its end.
+    /// Addresses events to the group itself, except the event of its deletion: its own subscriptions are deleted with it.
     fn customize_event(event: &mut Draft) {
         if event.verb != Some(Verb::Delete) {
             event.group.clone_from(&event.subject);
@@ -275,14 +275,14 @@ const GROUP_FIELDS: &[Field] = &[
     field::NAME.about("The group's name, as `^[a-z0-9 ._-]{1,}$`."),
     field::DESCRIPTION,
     Field::new("resourceLimits", Type::Map(&Type::Int32))
-        .about("The most resources of each kind that the group may have. It is not enforced yet.")
+        .about("The maximum number of resources of each kind in the group. Not enforced yet.")
         .output_only(),
     Field::bool("verified").about(
         "Whether the operator has verified the name. Only organizations can be verified, and only by the operator.",
     ),
     Field::CREATE_TIME,
     Field::UPDATE_TIME,
-    Field::enumeration("kind", ORG_KINDS).about("What kind of organization a verified one is."),
+    Field::enumeration("kind", ORG_KINDS).about("The kind of a verified organization."),
     Field::enumeration("status", ORG_STATUSES).about("Whether the organization is ready for use.").output_only(),
 ];
 
@@ -291,13 +291,13 @@ fn verified_name(body: &Value) -> Option<KeyValue> {
     body.get("name").and_then(Value::as_str).filter(|_| verified).map(KeyValue::text)
 }
 
-/// Finds the parent of a new group: none for an organisation, otherwise a uid, the end of a uid, or a name.
+/// Finds the parent of a new group by its uid, the end of its uid, or its name. Returns `None` for a new organization.
 ///
-/// Names and ends of uids are looked for only where the caller may create groups, so that they tell nothing of other
-/// organisations.
+/// Names and ends of uids are only looked up in groups where the caller may create groups, so that the response does not
+/// reveal other organizations.
 ///
 /// # Errors
-/// PERMISSION_DENIED where the caller may not, INVALID_ARGUMENT when it names none or several.
+/// PERMISSION_DENIED where the caller may not create groups, INVALID_ARGUMENT when `parent` matches none or several.
 async fn parent_for_create(cx: &Context<'_>, parent: &str, needed: &[Capability]) -> Result<Option<Uid>> {
     if parent.is_empty() {
         let person = cx.caller().identity.is_root() && cx.caller().narrowing.is_none();
@@ -320,8 +320,8 @@ async fn parent_for_create(cx: &Context<'_>, parent: &str, needed: &[Capability]
         query.filters = vec![Filter::AnyOf { key, values: vec![KeyValue::text(value)] }];
         query.limit = 100;
         let page = cx.page(query).await?;
-        let ends_so = |uid: &Uid| key == "name" || uid.as_str() == parent || uid.ends_with(&format!("/{parent}"));
-        found.extend(page.items.into_iter().map(|item| item.uid).filter(ends_so));
+        let matches = |uid: &Uid| key == "name" || uid.as_str() == parent || uid.ends_with(&format!("/{parent}"));
+        found.extend(page.items.into_iter().map(|item| item.uid).filter(matches));
     }
     found.sort();
     found.dedup();
@@ -330,14 +330,14 @@ async fn parent_for_create(cx: &Context<'_>, parent: &str, needed: &[Capability]
         Err(none) if none.is_empty() => {
             Err(Error::invalid_field("parent", "must be the uid, the end of the uid or the name of one of your groups"))
         }
-        Err(_) => Err(Error::invalid_field("parent", "names several of your groups; give the uid")),
+        Err(_) => Err(Error::invalid_field("parent", "matches several of your groups; use the uid")),
     }
 }
 
-/// Returns the verified organisation whose name is the domain of the caller's verified mail address.
+/// Returns the verified organization whose name is the domain of the caller's verified email address.
 ///
-/// There is one answer for whatever is missing: an address, a domain of one's own, an organisation.
-async fn organisation_of(cx: &Context<'_>) -> Result<Option<Group>> {
+/// Returns `None` for every reason alike: without an address, for a shared domain, and without an organization.
+async fn organization_of_caller(cx: &Context<'_>) -> Result<Option<Group>> {
     let email = &identity::of_caller(cx)?.email;
     let Some((_, domain)) = email.rsplit_once('@') else { return Ok(None) };
     let domain = domain.to_ascii_lowercase();
@@ -350,20 +350,20 @@ async fn organisation_of(cx: &Context<'_>) -> Result<Option<Group>> {
 }
 
 async fn lookup(cx: &Context<'_>) -> Result<Value> {
-    match organisation_of(cx).await? {
+    match organization_of_caller(cx).await? {
         Some(group) => Ok(json!({ "group": crate::kind::canonical(&group)? })),
-        None => Err(Error::not_found(Group::KIND, "the organisation of your mail domain")),
+        None => Err(Error::not_found(Group::KIND, "the organization of your email domain")),
     }
 }
 
 async fn check_eligibility(cx: &Context<'_>) -> Result<Value> {
-    let eligible = organisation_of(cx).await?.is_some_and(|group| cx.held_at(&group.uid).is_empty());
+    let eligible = organization_of_caller(cx).await?.is_some_and(|group| cx.held_at(&group.uid).is_empty());
     Ok(json!({ "eligible": eligible }))
 }
 
 async fn request_access(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let group_uid = request.get("groupUid").and_then(Value::as_str).unwrap_or_default();
-    let group = organisation_of(cx).await?.filter(|group| &*group.uid == group_uid);
+    let group = organization_of_caller(cx).await?.filter(|group| &*group.uid == group_uid);
     let group = group.ok_or_else(|| Error::not_found(Group::KIND, group_uid))?;
     group_access_request::record(cx, &group.uid).await?;
     Ok(json!({}))

@@ -1,4 +1,4 @@
-//! Requests of people to be let into an organisation, for its owners to see (`docs/api.md`, Groups).
+//! Requests of persons to join an organization, which its owners can see (`docs/api.md`, Groups).
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -17,20 +17,20 @@ use crate::{
     write::Write,
 };
 
-/// That a registered person asked to be let into a group. Our own kind: the contract has the asking and not where
-/// the owners see it.
+/// A request of a registered person to join a group. Our own kind: the contract has the method that requests access, but
+/// no resource that shows the requests to the owners.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupAccessRequest {
-    /// The group's and a segment, the same for every request of one person.
+    /// The uid of the group and a segment, which is the same for every request of one person.
     pub uid: Uid,
-    /// Who asks.
+    /// The uid of the person.
     pub identity_uid: String,
-    /// Their verified mail address.
+    /// The person's verified email address.
     pub email: String,
-    /// When they first asked.
+    /// When the person first requested access.
     pub create_time: Option<Timestamp>,
-    /// When they last asked.
+    /// When the person last requested access.
     pub update_time: Option<Timestamp>,
 }
 
@@ -46,7 +46,7 @@ impl Resource for GroupAccessRequest {
             ])
             .fields(&[
                 Field::UID,
-                Field::string("identityUid").about("The identity that asks to join the group.").output_only(),
+                Field::string("identityUid").about("The identity that requests to join the group.").output_only(),
                 Field::string("email").about("The email address of the identity.").output_only(),
                 Field::CREATE_TIME,
                 Field::UPDATE_TIME,
@@ -64,13 +64,13 @@ impl Resource for GroupAccessRequest {
     }
 }
 
-/// How long one has to wait before asking the same group again: a day.
+/// The interval after which a person can request access to the same group again: a day.
 const INTERVAL_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
-/// Records that the caller asks to be let into a group.
+/// Records a request of the caller to join a group.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED within a day of the last time.
+/// RESOURCE_EXHAUSTED within a day after the last request.
 pub(super) async fn record(cx: &Context<'_>, group: &Uid) -> Result<()> {
     let identity = identity::of_caller(cx)?;
     let now = cx.now();
@@ -91,8 +91,11 @@ pub(super) async fn record(cx: &Context<'_>, group: &Uid) -> Result<()> {
     if let Some(last) = before.update_time {
         let wait = last.plus_millis(INTERVAL_MILLIS).millis().saturating_sub(now.millis());
         if let Ok(millis @ 1..) = u64::try_from(wait) {
-            return Err(Error::new(Code::ResourceExhausted, "You asked this group within the last day")
-                .with(Detail::RetryInfo { millis }));
+            return Err(Error::new(
+                Code::ResourceExhausted,
+                "You already requested access to this group within the last day",
+            )
+            .with(Detail::RetryInfo { millis }));
         }
     }
     let request = GroupAccessRequest {

@@ -1,4 +1,4 @@
-//! Invites: codes that let a person into a group (`docs/api.md`, Group invites).
+//! Invites: codes that a person can redeem for a role in a group (`docs/api.md`, Group invites).
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -25,28 +25,28 @@ use crate::{
     write::Write,
 };
 
-/// A promise of a role at a group to whoever brings its code. Never changes.
+/// An invite to a group: a person who redeems its code gets its role there. Immutable.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupInvite {
-    /// The group's and a segment.
+    /// The uid of the group and a segment.
     pub uid: Uid,
-    /// The role that is promised: a built-in one, or one of the group or above it.
+    /// The uid of the role: a built-in role, or a role of the group or one of its ancestors.
     pub role_uid: String,
-    /// The role, looked up when read.
+    /// The role, looked up on every read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<InvitedRole>,
-    /// The mail address that a person must have, verified; empty for whoever has the code.
+    /// The verified email address that a person must have to redeem the code; empty for no restriction.
     pub email: String,
-    /// How long the invite is valid, as a duration such as `3600s`. Only in requests: replies have null.
+    /// How long the invite is valid, as a duration such as `3600s`. Only in requests: responses have null.
     pub ttl: Option<String>,
-    /// Until when it is good.
+    /// When the invite expires.
     pub expiration_time: Option<Timestamp>,
-    /// Whether it is used up by the first who brings the code.
+    /// Whether the code can be redeemed only once.
     pub single_use: bool,
-    /// The code. The reply of the create has it, and nothing else ever.
+    /// The code. Only the response of the create has it.
     pub code: Secret,
-    /// What the code is known by, and no part of what makes it good.
+    /// Identifies the code; not secret and not sufficient to redeem the invite.
     pub key_id: String,
     /// When it was created.
     pub create_time: Option<Timestamp>,
@@ -54,17 +54,17 @@ pub struct GroupInvite {
     pub update_time: Option<Timestamp>,
 }
 
-/// What an invite shows of its role.
+/// The role of an invite, as invites show it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InvitedRole {
-    /// Its uid.
+    /// The role's uid.
     pub uid: String,
-    /// Its name.
+    /// The role's name.
     pub name: String,
-    /// Its description.
+    /// The role's description.
     pub description: String,
-    /// What it allows, in the order of the contract's numbers.
+    /// The role's capabilities, in the order of their numbers in the contract.
     pub capabilities: Vec<Capability>,
 }
 
@@ -72,7 +72,7 @@ const ROLE: &[Field] = &[
     Field::string("uid").about("The role's uid.").output_only(),
     Field::string("name").about("The role's name.").output_only(),
     Field::string("description").about("The role's description.").output_only(),
-    Field::new("capabilities", Type::List(&Type::Capability)).about("What the role allows.").output_only(),
+    Field::new("capabilities", Type::List(&Type::Capability)).about("The role's capabilities.").output_only(),
 ];
 
 impl Resource for GroupInvite {
@@ -83,31 +83,31 @@ impl Resource for GroupInvite {
                 .order("createTime desc")
                 .params(&[Param::exact("keyId").about("Only the invite with this key identifier.")]),
             Method::get(&[cap("group_invites.list")]),
-            Method::create(INVITER).event("iam.group_invite.created.v1"),
+            Method::create(INVITER_CAPABILITIES).event("iam.group_invite.created.v1"),
             Method::delete(&[cap("group_invites.delete")]).event("iam.group_invite.deleted.v1"),
         ])
         .fields(&[
             Field::UID,
             field::uid("roleUid")
-                .about("The role that the invite gives: a built-in role, or one of the group or a group above it.")
+                .about("The role that the invite gives: a built-in role, or a role of the group or its ancestors.")
                 .required()
                 .gives(),
             Field::message("role", ROLE).about("The role that the invite gives.").output_only(),
             Field::string("email")
                 .about(
-                    "The verified email address that the invited person must have; empty for anybody who has the code.",
+                    "The verified email address that the invited person must have; empty for anyone who has the code.",
                 )
                 .check(email),
             Field::new("ttl", Type::Duration)
-                .about("How long the invite is valid, such as `86400s`; greater than 0. Always null in replies.")
+                .about("How long the invite is valid, such as `86400s`; greater than 0. Always null in responses.")
                 .required()
                 .input_only()
                 .always()
                 .check(ttl),
-            Field::timestamp("expirationTime").about("Until when the invite is valid.").output_only(),
-            Field::bool("singleUse").about("Whether the invite ends when it is first redeemed."),
+            Field::timestamp("expirationTime").about("When the invite expires.").output_only(),
+            Field::bool("singleUse").about("Whether the code can be redeemed only once."),
             Field::string("code")
-                .about("The code to redeem. Only the reply of the create has it.")
+                .about("The code to redeem. Only the response of the create has it.")
                 .output_only()
                 .once(),
             Field::string("keyId").about("Identifies the code without revealing it.").output_only(),
@@ -185,36 +185,36 @@ impl Resource for GroupInvite {
         })
     }
 
-    /// Of an invite no more is told than which it is and how long it stands.
+    /// Reduces the event to the invite's uid and expiration time.
     fn customize_event(event: &mut Draft) {
         event.body.retain(|name, _| matches!(name.as_str(), "uid" | "expirationTime"));
     }
 }
 
-/// What must be held at a group to invite to it.
-const INVITER: &[Capability] = &[cap("group_invites.create"), cap("role_bindings.create")];
+/// The capabilities that a caller needs at a group to create invites to it.
+const INVITER_CAPABILITIES: &[Capability] = &[cap("group_invites.create"), cap("role_bindings.create")];
 
-/// What a code begins with; behind it the key id and, after an underscore, 32 random bytes, both in hex.
+/// The prefix of a code. The key id follows and, after an underscore, 32 random bytes, both in hex.
 const PREFIX: &str = "invite_";
 
-/// What is stored of an invite and never returned.
+/// The private part of an invite, which is stored and never returned.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Private {
     /// The SHA-256 of the code, in hex.
     code_hash: String,
-    /// Who made the invite, and so gives what it promises.
+    /// The inviter, on whose behalf the invite is redeemed.
     invited_by: Uid,
-    /// Which registration of that person it was.
+    /// The registration of the inviter, if a person: one who registers again is not the inviter.
     #[serde(skip_serializing_if = "Option::is_none")]
     registration: Option<RegistrationId>,
-    /// The sign-in that they created it by, with its external groups.
+    /// The session in which the inviter created the invite, with its external groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<Session>,
 }
 
 impl Private {
-    /// Returns the caller that an invite created at this time is redeemed as.
+    /// Returns the inviter as a caller. `created` is the creation time of the invite.
     fn inviter(self, created: Timestamp) -> Caller {
         let caller = Caller::new(self.invited_by);
         let caller = caller.acting_as(self.registration.map_or(ActsAs::AsOf(created), ActsAs::Registration));
@@ -229,13 +229,13 @@ fn hash(code: &str) -> String {
     hex::encode(Sha256::digest(code))
 }
 
-/// One address, of which only the form is looked at.
+/// Requires one email address, checking only its form.
 fn email(value: &Value) -> std::result::Result<(), String> {
     let text = value.as_str().unwrap_or_default();
-    let sound = text.len() <= 320 && !text.contains(char::is_whitespace);
+    let is_plain = text.len() <= 320 && !text.contains(char::is_whitespace);
     match text.split_once('@') {
-        Some((name, domain)) if sound && !name.is_empty() && !domain.is_empty() && !domain.contains('@') => Ok(()),
-        _ => Err("must be a mail address".to_owned()),
+        Some((name, domain)) if is_plain && !name.is_empty() && !domain.is_empty() && !domain.contains('@') => Ok(()),
+        _ => Err("must be an email address".to_owned()),
     }
 }
 
@@ -244,26 +244,26 @@ fn ttl(value: &Value) -> std::result::Result<(), String> {
     if millis.is_some_and(|millis| millis > 0) { Ok(()) } else { Err("must be greater than 0s".to_owned()) }
 }
 
-/// What a redeemed invite has given.
+/// The result of redeeming an invite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redeemed {
-    /// The group that the person is now in.
+    /// The group of the invite.
     pub group: Uid,
-    /// The uid of the role that they have there.
+    /// The uid of the role that the person got there.
     pub role: String,
-    /// The uid of the role binding that gives it.
+    /// The uid of the new role binding.
     pub role_binding: Uid,
 }
 
-/// One answer for a code that is unknown, used up, out of time, for someone else, or of an inviter who could no
-/// longer give what it promises.
-pub(crate) fn refused() -> Error {
-    Error::invalid_field("code", "is no invite that is good and for you")
+/// Returns the error for a code that is unknown, used up, expired or for another person, and for an inviter who could no
+/// longer give the role. It is the same for all of them, so that it does not reveal which codes exist.
+pub(crate) fn invalid_code() -> Error {
+    Error::invalid_field("code", "must be a valid invite code that is not expired and that you may use")
 }
 
-/// Finds the invite of a code: its uid, and the caller that it is redeemed as. Compares hashes, in constant time.
+/// Finds the invite with a code and returns its uid, and the inviter as a caller. Compares hashes in constant time.
 pub(crate) async fn find(cx: &Context<'_>, code: &str) -> Result<(Uid, Caller)> {
-    let (key_id, _) = code.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(refused)?;
+    let (key_id, _) = code.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(invalid_code)?;
     let by_key = Filter::AnyOf { key: "keyId", values: vec![KeyValue::text(key_id)] };
     let found = cx.page(Query { filters: vec![by_key], ..Query::new(GroupInvite::KIND.name, Scope::All) }).await?;
     let keys: Vec<_> = found.items.into_iter().map(|item| Key::new(GroupInvite::KIND.name, item.uid)).collect();
@@ -274,54 +274,55 @@ pub(crate) async fn find(cx: &Context<'_>, code: &str) -> Result<(Uid, Caller)> 
             return Ok((record.key.uid, private.inviter(created)));
         }
     }
-    Err(refused())
+    Err(invalid_code())
 }
 
+/// Returns the private part of an invite, or `None` if the invite has another code.
 fn private_of(record: &Record, code: &str) -> Result<Option<Private>> {
     let private: Private = serde_json::from_slice(&record.private).map_err(Error::internal)?;
     let same = bool::from(private.code_hash.as_bytes().ct_eq(hash(code).as_bytes()));
     Ok(same.then_some(private))
 }
 
-/// Binds a registered person to what an invite promises, acting as the one who made it, in one commit; a single-use
-/// invite goes with it.
+/// Binds a registered person to the role of an invite and deletes a single-use invite, in one commit. The caller must be
+/// the inviter.
 ///
 /// # Errors
-/// [`refused`], ALREADY_EXISTS when the person has the role there already.
+/// [`invalid_code`], ALREADY_EXISTS when the person already has the role there.
 pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &str) -> Result<Redeemed> {
-    let record = cx.record(GroupInvite::KIND, invite).await?.ok_or_else(refused)?;
-    private_of(&record, code)?.ok_or_else(refused)?;
+    let record = cx.record(GroupInvite::KIND, invite).await?.ok_or_else(invalid_code)?;
+    private_of(&record, code)?.ok_or_else(invalid_code)?;
     let invite: GroupInvite = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-    let identity = cx.read::<Identity>(person).await?.filter(|identity| identity.uid.is_root()).ok_or_else(refused)?;
-    // An address that the issuer did not verify is kept apart, so this one was.
-    let meant = invite.email.is_empty() || invite.email.eq_ignore_ascii_case(&identity.email);
+    let identity =
+        cx.read::<Identity>(person).await?.filter(|identity| identity.uid.is_root()).ok_or_else(invalid_code)?;
+    // `email` is verified: an unverified address is in `email_unverified`.
+    let is_for_person = invite.email.is_empty() || invite.email.eq_ignore_ascii_case(&identity.email);
     let in_time = invite.expiration_time.is_some_and(|until| cx.now() < until);
     let group = invite.uid.parent().unwrap_or_default();
-    if !meant || !in_time || !cx.allows(&group, INVITER) {
-        return Err(refused());
+    if !is_for_person || !in_time || !cx.allows(&group, INVITER_CAPABILITIES) {
+        return Err(invalid_code());
     }
     let mut write = Write::default();
     write.require_or_retry(Require::Revision(record.key.clone(), record.revision));
-    let person_stands = Require::Exists(Key::new(Identity::KIND.name, person.clone()));
-    write.require_or_retry(person_stands);
+    write.require_or_retry(Require::Exists(Key::new(Identity::KIND.name, person.clone())));
     if invite.single_use {
         write.delete(Delete::Key(record.key));
     }
     let binding = RoleBinding::new(&group, person, &invite.role_uid, cx.platform().entropy(), cx.now());
-    // What the role gives by now must still be the inviter's to give.
+    // The inviter must hold the capabilities that the role has now.
     role_binding::may_bind(cx, &group, &binding, &mut write).await.map_err(|error| match error.is_stale() {
         true => error,
-        false => refused(),
+        false => invalid_code(),
     })?;
     write.put(&binding.uid, &binding, Bytes::new())?;
     write.raise(identity_epoch(person));
-    cx.record_event(&mut write, &group, || Ok(registered(person, &group))).await?;
+    cx.record_event(&mut write, &group, || Ok(registered_event(person, &group))).await?;
     cx.commit(write).await?;
     Ok(Redeemed { group, role: invite.role_uid, role_binding: binding.uid })
 }
 
-/// Returns the event of a person who joined a group by an invite, with the person as its actor.
-fn registered(person: &Uid, group: &Uid) -> Draft {
+/// Returns the event of a person joining a group by an invite, with the person as its actor.
+fn registered_event(person: &Uid, group: &Uid) -> Draft {
     let mut draft = Draft::custom("auth.registered.v1", "/auth/v1/register", ("auth", "Session"), person, group);
     let body = [("identity", person), ("group", group)].map(|(name, uid)| (name.to_owned(), uid.to_string().into()));
     draft.body = body.into_iter().collect();

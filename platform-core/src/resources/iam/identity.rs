@@ -1,4 +1,4 @@
-//! Identities: who may call the platform (`docs/api.md`, Identities).
+//! Identities: the callers of the platform (`docs/api.md`, Identities).
 
 use std::collections::BTreeMap;
 
@@ -23,33 +23,33 @@ use crate::{
     uid::Uid,
 };
 
-/// Who may call: a service account of a group, assumable by tokens that match its relationship, or a registered
-/// person, whose uid is of one segment. A group's identity sees only what lies at or below its group.
+/// A caller of the platform: a service account of a group, assumable with tokens that match its relationship, or a
+/// registered person, whose uid has one segment. A group's identity can only access its group and the group's descendants.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Identity {
-    /// The group's and a segment; for a registered person one segment, derived from issuer and subject.
+    /// The uid of the group and a segment; for a registered person one segment, derived from issuer and subject.
     pub uid: Uid,
-    /// Need not be unique.
+    /// A display name; need not be unique.
     pub name: String,
-    /// What it is for.
+    /// A description for people.
     pub description: String,
-    /// The mail address that the issuer has verified.
+    /// The email address, if the issuer has verified it.
     pub email: String,
-    /// The mail address that the issuer gave without having verified it.
+    /// The email address, if the issuer has not verified it.
     pub email_unverified: String,
-    /// Whom it works for.
+    /// The company that the identity belongs to.
     pub company: String,
-    /// When it last got a token, in steps of an hour; at first, when it was created.
+    /// When the identity last got a token, updated at most once an hour; initially the creation time.
     pub last_seen_time: Option<Timestamp>,
     /// When it was created.
     pub create_time: Option<Timestamp>,
     /// When it was last updated.
     pub update_time: Option<Timestamp>,
-    /// Assumable by tokens whose claims match.
+    /// Assumable with tokens whose claims match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim_match: Option<ClaimMatch>,
-    /// Assumable by tokens that these keys signed.
+    /// Assumable with tokens signed by these keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub static_keys: Option<StaticKeys>,
     /// Assumable by an identity of AWS.
@@ -59,45 +59,45 @@ pub struct Identity {
     pub service_principal: ServicePrincipal,
 }
 
-/// What a token's claims must be: one of issuer and its pattern, one of subject and its pattern, and all the rest.
+/// The required claims of a token: the issuer or a pattern of it, the subject or a pattern of it, and all further claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimMatch {
     /// The issuer.
     pub issuer: String,
-    /// What the issuer must match.
+    /// A pattern that the issuer must match.
     pub issuer_pattern: String,
     /// The subject.
     pub subject: String,
-    /// What the subject must match.
+    /// A pattern that the subject must match.
     pub subject_pattern: String,
-    /// The audience; without it and its pattern, the installation's own.
+    /// The audience; the installation's own if this and the pattern are empty.
     pub audience: String,
-    /// What the audience must match.
+    /// A pattern that the audience must match.
     pub audience_pattern: String,
-    /// Claims and their values.
+    /// Further claims and their values.
     pub claims: BTreeMap<String, String>,
-    /// Claims and what their values must match.
+    /// Further claims and patterns that their values must match.
     pub claim_patterns: BTreeMap<String, String>,
 }
 
-/// Keys that sign tokens for this identity and no other, whatever issuer the tokens name.
+/// Keys that sign tokens for this identity only, whichever issuer the tokens name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StaticKeys {
-    /// The issuer that the tokens must name.
+    /// The required issuer of the tokens.
     pub issuer: String,
-    /// The subject that the tokens must name.
+    /// The required subject of the tokens.
     pub subject: String,
     /// The public keys: a JWK Set as JSON text.
     pub issuer_keys: String,
-    /// Until when the keys are good; at most, and by default, 365 days after the create.
+    /// When the keys expire; at most, and by default, 365 days after they are set.
     pub expiration_time: Option<Timestamp>,
-    /// The one audience that the tokens must name; none for the installation's.
+    /// The required audience of the tokens, at most one; the installation's own if empty.
     pub audiences: Vec<String>,
 }
 
-/// An identity of AWS: the account, one of ARN and its pattern, one of user id and its pattern.
+/// An identity of AWS: the account, the ARN or a pattern of it, and the user id or a pattern of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AwsIdentity {
@@ -105,15 +105,16 @@ pub struct AwsIdentity {
     pub aws_account: String,
     /// The ARN.
     pub arn: String,
-    /// What the ARN must match.
+    /// A pattern that the ARN must match.
     pub arn_pattern: String,
     /// The user id.
     pub user_id: String,
-    /// What the user id must match.
+    /// A pattern that the user id must match.
     pub user_id_pattern: String,
 }
 
-/// A service of the installation. Nobody can assume one with a token; it is kept and shown.
+/// A service of the installation. An identity with a service principal cannot be assumed with a token; the value is only
+/// stored and returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
@@ -153,22 +154,22 @@ const SERVICE_PRINCIPALS: &[&str] = &[
 ];
 
 impl ServicePrincipal {
-    /// Returns the name without what all of them begin with, such as `INGESTER`.
+    /// Returns the name without the common prefix, such as `INGESTER`.
     pub fn short_name(self) -> String {
         let name = serde_json::to_value(self).unwrap_or_default();
         name.as_str().and_then(|name| name.strip_prefix(PREFIX)).unwrap_or_default().to_owned()
     }
 }
 
-/// What the names of service principals begin with.
+/// The common prefix of the names of service principals.
 const PREFIX: &str = "SERVICE_PRINCIPAL_";
 
-/// Tells whether this is the name of a service principal, without what all of them begin with.
+/// Returns whether this is the name of a service principal without the common prefix.
 pub(super) fn is_service(short_name: &str) -> bool {
     SERVICE_PRINCIPALS.iter().skip(1).any(|name| name.strip_prefix(PREFIX) == Some(short_name))
 }
 
-/// The forms of a relationship, by which lists filter.
+/// The types of a relationship, which lists can filter by.
 const RELATIONSHIP_TYPES: &[&str] = &[
     "RELATIONSHIP_TYPE_UNSPECIFIED",
     "RELATIONSHIP_TYPE_CLAIM_MATCH",
@@ -177,26 +178,26 @@ const RELATIONSHIP_TYPES: &[&str] = &[
     "RELATIONSHIP_TYPE_SERVICE_PRINCIPAL",
 ];
 
-/// The field of each form, in the order of [`RELATIONSHIP_TYPES`] without the first.
+/// The field of each type, in the order of [`RELATIONSHIP_TYPES`] without the first.
 const RELATIONSHIP_FIELDS: [&str; 4] = ["claimMatch", "staticKeys", "awsIdentity", "servicePrincipal"];
 
-/// How long static keys are good at most: 365 days.
+/// The maximum lifetime of static keys: 365 days.
 const STATIC_KEYS_MILLIS: i64 = 365 * 24 * 60 * 60 * 1000;
 
 impl Identity {
-    /// Returns the subject that its tokens must have, where that is one; empty otherwise.
+    /// Returns the required subject of its tokens; empty if it is not a single one.
     pub fn subject(&self) -> &str {
         let matched = self.claim_match.as_ref().map(|claims| claims.subject.as_str());
         matched.or_else(|| self.static_keys.as_ref().map(|keys| keys.subject.as_str())).unwrap_or_default()
     }
 
-    /// Returns the issuer that its tokens must come from, where that is one; empty otherwise.
+    /// Returns the required issuer of its tokens; empty if it is not a single one.
     pub fn issuer(&self) -> &str {
         let matched = self.claim_match.as_ref().map(|claims| claims.issuer.as_str());
         matched.or_else(|| self.static_keys.as_ref().map(|keys| keys.issuer.as_str())).unwrap_or_default()
     }
 
-    /// Returns which tokens let their bearer act as the identity, and until when.
+    /// Returns the fields that determine which tokens can assume the identity, including expiration times.
     fn relationship(&self) -> impl PartialEq + '_ {
         (&self.claim_match, &self.static_keys, &self.aws_identity, self.service_principal)
     }
@@ -240,7 +241,7 @@ impl Resource for Identity {
                 .max_len(check::MAX_DESCRIPTION)
                 .check(check::description),
             Field::timestamp("lastSeenTime")
-                .about("When the identity last exchanged a token, to the hour.")
+                .about("When the identity last got a token, updated at most once an hour.")
                 .output_only()
                 .sort(&["lastSeenTime", "lastSeen"]),
             Field::CREATE_TIME,
@@ -250,12 +251,12 @@ impl Resource for Identity {
                 .oneof("relationship")
                 .gives(),
             Field::message("staticKeys", STATIC_KEYS)
-                .about("Assumed with a token that one of these keys signed.")
+                .about("Assumed with a token signed by one of these keys.")
                 .oneof("relationship")
                 .gives(),
             Field::message("awsIdentity", AWS_IDENTITY)
                 .about(
-                    "Assumed by an AWS identity. Kept, and not supported by the token exchange of this installation.",
+                    "Assumed by an AWS identity. Stored, but not supported by the token exchange of this installation.",
                 )
                 .oneof("relationship")
                 .gives(),
@@ -300,7 +301,7 @@ impl Resource for Identity {
             + usize::from(self.static_keys.is_some())
             + usize::from(self.aws_identity.is_some())
             + usize::from(self.service_principal != ServicePrincipal::default());
-        // A registered person acts by the token of an issuer that the operator trusts, and needs no relationship.
+        // A registered person acts with a token of an issuer that the operator trusts, and needs no relationship.
         if forms != 1 && !(forms == 0 && self.uid.is_root()) {
             violations.add("relationship", format!("must be exactly one of {}", RELATIONSHIP_FIELDS.join(", ")));
         }
@@ -345,7 +346,7 @@ impl Resource for Identity {
                 }
             }
             let same = change.old.as_ref().is_none_or(|old| old.relationship() == identity.relationship());
-            // A registered person acts by a token of their issuer, regardless of the record.
+            // A registered person acts with a token of their issuer, whatever the relationship is.
             if same || change.uid.is_root() {
                 return Ok(());
             }
@@ -354,10 +355,10 @@ impl Resource for Identity {
     }
 }
 
-/// The most claims that an identity matches by a pattern. Our choice, so that a token is matched quickly.
+/// The maximum number of claims that an identity matches by a pattern. Our choice, so that matching a token is fast.
 const MAX_CLAIM_PATTERNS: usize = 16;
 
-/// The part of a registered person that is stored and never returned.
+/// The private part of a registered person, which is stored and never returned.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Private {
@@ -365,7 +366,7 @@ struct Private {
     registration: Option<RegistrationId>,
 }
 
-/// Returns the private part of a person who registers.
+/// Returns the private part of a new registered person.
 pub(crate) fn private_of(registration: RegistrationId) -> Result<Bytes> {
     let private = Private { registration: Some(registration) };
     serde_json::to_vec(&private).map(Bytes::from).map_err(Error::internal)
@@ -390,7 +391,7 @@ const CLAIM_MATCH: &[Field] = &[
     Field::string("subject").about("The subject that the token must have.").oneof("sub"),
     claim_pattern("subjectPattern").about("A regular expression (RE2) that the whole subject must match.").oneof("sub"),
     Field::string("audience")
-        .about("The audience that the token must have; without one, the token must be for this installation.")
+        .about("The audience that the token must have; by default that of this installation.")
         .oneof("aud"),
     claim_pattern("audiencePattern")
         .about("A regular expression (RE2) that the whole audience must match.")
@@ -414,11 +415,10 @@ const STATIC_KEYS: &[Field] = &[
         .required()
         .multiline()
         .check(public_keys),
-    Field::timestamp("expirationTime").about("Until when the keys are accepted, at most 365 days after the create."),
+    Field::timestamp("expirationTime")
+        .about("When the keys expire: at most, and by default, 365 days after they are set."),
     Field::strings("audiences")
-        .about(
-            "The audience that the token must have, at most one; without one, the token must be for this installation.",
-        )
+        .about("The audience that the token must have, at most one; by default that of this installation.")
         .max_items(1),
 ];
 
@@ -448,7 +448,7 @@ impl ClaimMatch {
 fn one_of(violations: &mut Violations, message: &str, forms: [(&str, &String); 2]) {
     if forms.iter().all(|(_, value)| value.is_empty()) {
         let [(first, _), (second, _)] = forms;
-        violations.add(format!("{message}.{first}"), format!("is required, or {second}"));
+        violations.add(format!("{message}.{first}"), format!("is required unless {second} is set"));
     }
 }
 
@@ -460,7 +460,7 @@ fn patterns(value: &Value) -> std::result::Result<(), String> {
     value.as_object().into_iter().flat_map(Map::values).try_for_each(pattern)
 }
 
-/// A JWK Set of at least one public key of RSA or a curve, without secret parts.
+/// Requires a JWK Set of at least one public key, RSA or elliptic curve, without secret parts.
 fn public_keys(value: &Value) -> std::result::Result<(), String> {
     let rule = || "must be a JWK Set of public RSA, EC or OKP keys, as JSON".to_owned();
     let set: Value = serde_json::from_str(value.as_str().unwrap_or_default()).map_err(|_| rule())?;
@@ -478,7 +478,7 @@ fn relationship_type(body: &Value) -> Vec<KeyValue> {
     set.map(|(_, name)| KeyValue::text(name)).collect()
 }
 
-/// Tells the uid of a person, the same way whether or not they have registered.
+/// Returns the uid of a person, whether or not the person has registered.
 async fn lookup(request: Map<String, Value>) -> Result<Value> {
     let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
     Ok(json!({ "uid": person_uid(text("issuer"), text("subject")) }))
@@ -489,7 +489,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn static_keys_are_public_ones() {
+    fn static_keys_must_be_public_keys() {
         let good = r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#;
         assert_eq!(public_keys(&good.into()), Ok(()));
         assert_eq!(public_keys(&r#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"AQAB"}]}"#.into()), Ok(()));

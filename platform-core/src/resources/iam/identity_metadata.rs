@@ -1,4 +1,4 @@
-//! What registered persons say of themselves (`docs/api.md`, Identities).
+//! Profile data that registered persons enter about themselves (`docs/api.md`, Identities).
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use crate::{
     write::Write,
 };
 
-/// What a caller says of themselves. One of each identity, under the identity's uid; nobody else reads it.
+/// Profile data that a caller enters. Each identity has one, under the identity's uid, and no other caller can read it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs, reason = "the contract names the fields and says no more")]
@@ -39,7 +39,7 @@ pub struct IdentityMetadata {
     pub utm_term: String,
     pub latest_form_submit_url: String,
     pub latest_internal_referring_url: String,
-    /// Taken and not kept.
+    /// Accepted, but not stored.
     pub hubspot_utk: String,
     pub self_serve: bool,
     pub create_time: Option<Timestamp>,
@@ -55,15 +55,15 @@ const FIELDS: &[Field] = &[
     Field::bool("updatesOptIn").about("Whether the person wants to receive product updates."),
     Field::string("product").about("The product that the person is interested in."),
     Field::string("jobTitle").about("The person's job title."),
-    Field::string("utmCampaign").about("The marketing campaign that the person came by."),
+    Field::string("utmCampaign").about("The marketing campaign that led the person here."),
     Field::string("utmContent").about("The content of the campaign."),
     Field::string("utmMedium").about("The medium of the campaign."),
     Field::string("utmSource").about("The source of the campaign."),
     Field::string("utmTerm").about("The search term of the campaign."),
     Field::string("latestFormSubmitUrl").about("The page of the last form that the person submitted."),
-    Field::string("latestInternalReferringUrl").about("The page that the person came from."),
-    Field::string("hubspotUtk").about("A visitor token. Accepted and not stored.").input_only(),
-    Field::bool("selfServe").about("Whether the person signed up without help."),
+    Field::string("latestInternalReferringUrl").about("The page that referred the person."),
+    Field::string("hubspotUtk").about("A visitor token. Accepted, but not stored.").input_only(),
+    Field::bool("selfServe").about("Whether the person signed up without assistance."),
     Field::CREATE_TIME.rest_only(),
     Field::UPDATE_TIME.rest_only(),
 ];
@@ -82,7 +82,7 @@ impl Resource for IdentityMetadata {
         .request(&[
             Field::message("identityMetadata", FIELDS).about("The values to set.").required(),
             Field::new("updateMask", Type::FieldMask)
-                .about("The fields to set, separated by commas; without it, those that the body has."),
+                .about("The fields to set, separated by commas; by default those in the body."),
         ])
         .response(FIELDS)
         .event("iam.identity.metadata.updated.v1")];
@@ -113,7 +113,7 @@ impl Resource for IdentityMetadata {
     }
 }
 
-/// Sets what the caller says of themselves. The mask travels in the body; without one, what is populated is set.
+/// Updates the caller's profile data. The body contains the mask; without a mask, the populated fields are set.
 async fn update(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let empty = Map::new();
     let sent = request.get("identityMetadata").and_then(Value::as_object).unwrap_or(&empty);

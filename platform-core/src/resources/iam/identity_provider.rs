@@ -1,4 +1,4 @@
-//! Identity providers: an organisation's own way to sign in (`docs/api.md`, Identity providers).
+//! Identity providers: an organization's own OpenID Connect issuers (`docs/api.md`, Identity providers).
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -29,26 +29,27 @@ mod scim;
 pub(crate) use scim::verify as verify_scim_token;
 pub use scim::{CredentialState, Scim, ScimAccess};
 
-/// An OIDC issuer that vouches for the persons of a group. Whoever signs in by it has the default role at the group.
+/// An OIDC issuer that persons of a group sign in by. All of them have its default role at the group.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IdentityProvider {
-    /// The group's and a segment.
+    /// The uid of the group and a segment.
     pub uid: Uid,
-    /// Need not be unique.
+    /// A display name; need not be unique.
     pub name: String,
-    /// What it is for.
+    /// A description for people.
     pub description: String,
     /// When it was created.
     pub create_time: Option<Timestamp>,
     /// When it was last updated.
     pub update_time: Option<Timestamp>,
-    /// The uid of the role that everybody has who signs in by it: a built-in one, or one of the group or above it.
+    /// The uid of the role of everyone who signs in by the provider: a built-in role, or a role of the group or its
+    /// ancestors.
     pub default_role: String,
-    /// How to sign in.
+    /// The OpenID Connect configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc: Option<Oidc>,
-    /// How the provider's own directory tells of its users; lists leave it out.
+    /// The state of SCIM provisioning; omitted from lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scim: Option<Scim>,
 }
@@ -61,24 +62,24 @@ pub struct Oidc {
     pub issuer: String,
     /// The client's id.
     pub client_id: String,
-    /// The client's secret. Only ever put in: kept sealed, and never returned.
+    /// The client's secret. Input only: stored sealed, and never returned.
     pub client_secret: Secret,
-    /// Scopes to ask for besides the usual, in this order.
+    /// OAuth scopes to request in addition to the default ones, in this order.
     pub additional_scopes: Vec<String>,
-    /// The claim that has the external groups of a person.
+    /// The claim with the external groups of a person.
     pub groups_claim: String,
-    /// Which claim is the id that the directory knows a person by; never changes.
+    /// The claim that equals the person's external id in the directory; immutable.
     pub correlation_rule: CorrelationRule,
-    /// Whether to prove by PKCE that who began a sign-in ends it.
+    /// Whether sign-ins use PKCE, which proves that the client that began a sign-in completes it.
     pub pkce_enabled: bool,
 }
 
-/// Which claim is the external id of a person.
+/// The claim that equals the external id of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(clippy::enum_variant_names, reason = "the contract names them so")]
 pub enum CorrelationRule {
-    /// As `sub`.
+    /// The claim `sub`, as the default.
     #[default]
     CorrelationRuleUnspecified,
     /// The claim `sub`.
@@ -93,39 +94,39 @@ const CORRELATION_RULES: &[&str] = &[
     "CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID",
 ];
 
-/// The most bytes of a client secret, a client id, a scope or a claim's name; our choice.
+/// The maximum length of a client secret, a client id, a scope or a claim's name in bytes; our choice.
 const MAX_TEXT: usize = 4096;
 
 const OIDC: &[Field] = &[
     Field::string("issuer").about("The issuer's URL.").required().check(issuer),
     Field::string("clientId")
-        .about("The client identifier that the issuer knows this installation by.")
+        .about("The client identifier of this installation at the issuer.")
         .required()
         .max_len(MAX_TEXT)
         .check(bounded),
     Field::string("clientSecret")
         .about(
-            "The client secret. It is never returned; an update with an empty one keeps it unless the mask names it.",
+            "The client secret. Never returned. An update with an empty secret keeps the stored one unless the mask names it.",
         )
         .input_only()
         .max_len(MAX_TEXT)
         .check(bounded),
     Field::strings("additionalScopes")
-        .about("OAuth scopes to ask for in addition to `openid`, `email` and `profile`.")
+        .about("OAuth scopes to request in addition to `openid`, `email` and `profile`.")
         .max_len(MAX_TEXT)
         .distinct()
         .check(scopes),
     Field::string("groupsClaim")
-        .about("The claim that has the person's groups; `groups` when empty.")
+        .about("The claim with the person's groups; `groups` by default.")
         .max_len(MAX_TEXT)
         .check(bounded),
     Field::enumeration("correlationRule", CORRELATION_RULES)
-        .about("Which claim identifies the person in the provider's directory. It never changes.")
+        .about("The claim that identifies the person in the provider's directory. Immutable.")
         .immutable(),
     Field::bool("pkceEnabled").about("Whether sign-ins use PKCE."),
 ];
 
-/// What a caller must hold who deals with the tokens of a directory.
+/// The capabilities that a caller needs to manage the tokens of a directory.
 pub(super) const SCIM_CAPABILITIES: &[crate::access::Capability] =
     &[cap("identity_providers.scim.manage"), cap("identity_providers.list")];
 
@@ -150,16 +151,16 @@ impl Resource for IdentityProvider {
                 Field::CREATE_TIME,
                 Field::UPDATE_TIME,
                 field::uid("defaultRole")
-                    .about("The role that everybody has who signs in by the provider.")
+                    .about("The role of everyone who signs in by the provider.")
                     .required()
                     .gives(),
                 Field::message("oidc", OIDC)
-                    .about("How to sign in by OpenID Connect.")
+                    .about("The OpenID Connect configuration.")
                     .required()
                     .oneof("configuration")
                     .gives(),
                 Field::message("scim", scim::FIELDS)
-                    .about("The state of provisioning by SCIM. Lists leave it out.")
+                    .about("The state of provisioning by SCIM. Omitted from lists.")
                     .output_only()
                     .unlisted(),
             ])
@@ -199,10 +200,10 @@ impl Resource for IdentityProvider {
             if change.new.is_none() {
                 return owner::keep_with_provider(cx, &change.uid, None, &mut change.write).await;
             }
-            keep_secret(cx, change)?;
+            seal_client_secret(cx, change)?;
             let Some(provider) = &mut change.new else { return Ok(()) };
             may_trust(cx, &change.uid, change.old.as_ref(), provider, &mut change.write).await?;
-            // Persons of another issuer are other persons.
+            // With another issuer the persons have other uids, so the owners among them could no longer sign in.
             let issuer = |provider: &Self| provider.oidc.as_ref().map(|oidc| oidc.issuer.clone());
             if change.old.as_ref().is_some_and(|old| issuer(old) != issuer(provider)) {
                 owner::keep_with_provider(cx, &change.uid, Some(provider), &mut change.write).await?;
@@ -224,22 +225,22 @@ impl Resource for IdentityProvider {
         })
     }
 
-    /// The contract's event has no times.
+    /// Removes the times, which the contract's event does not have.
     fn customize_event(event: &mut Draft) {
         event.body.shift_remove("createTime");
         event.body.shift_remove("updateTime");
     }
 }
 
-/// What is stored of a provider and never returned.
+/// The private part of a provider, which is stored and never returned.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Private {
-    /// The client's secret, sealed, in base64; empty when there is none.
+    /// The client's secret, sealed, in base64; empty if there is none.
     client_secret: String,
-    /// The SHA-256 of the directory's token, in hex; empty when there is none.
+    /// The SHA-256 of the directory's token, in hex; empty if there is none.
     token_hash: String,
-    /// That of the token before, for as long as it is good beside the new one.
+    /// The SHA-256 of the previous token, in hex, if it is valid in addition to the current one.
     previous_token_hash: String,
     /// When the tokens were last revoked.
     revoke_time: Option<Timestamp>,
@@ -255,10 +256,11 @@ impl Private {
     }
 }
 
-/// Takes the client's secret out of the change and seals it; an empty one keeps what stands, unless the mask names it.
-fn keep_secret(cx: &Context<'_>, change: &mut Change<IdentityProvider>) -> Result<()> {
+/// Moves the client's secret from the resource to its private part, sealed. An empty secret keeps the stored one unless the
+/// mask names it.
+fn seal_client_secret(cx: &Context<'_>, change: &mut Change<IdentityProvider>) -> Result<()> {
     let mut private = Private::read(&change.private)?;
-    let named = change.verb == Verb::Update && change.paths.iter().any(|path| path == "oidc.clientSecret");
+    let is_in_mask = change.verb == Verb::Update && change.paths.iter().any(|path| path == "oidc.clientSecret");
     let oidc = change.new.as_mut().and_then(|provider| provider.oidc.as_mut());
     let oidc = oidc.ok_or_else(|| Error::invalid_field("oidc", "is required"))?;
     if oidc.correlation_rule == CorrelationRule::default() {
@@ -268,23 +270,23 @@ fn keep_secret(cx: &Context<'_>, change: &mut Change<IdentityProvider>) -> Resul
     if !secret.is_empty() {
         let (platform, secret) = (cx.platform(), secret.expose().as_bytes());
         let keys = platform.seal_keys();
-        let standing = STANDARD.decode(&private.client_secret).map_err(Error::internal)?;
-        // An unchanged secret is not sealed again, so that an update with equal values changes nothing.
-        if !keys.is_sealed(&change.uid, &standing, secret) {
+        let stored = STANDARD.decode(&private.client_secret).map_err(Error::internal)?;
+        // An unchanged secret is not sealed again, so that an update with equal values is a no-op.
+        if !keys.is_sealed(&change.uid, &stored, secret) {
             let sealed = keys.seal(platform.entropy(), &change.uid, secret).map_err(Error::internal)?;
             private.client_secret = STANDARD.encode(sealed);
         }
-    } else if named {
+    } else if is_in_mask {
         private.client_secret.clear();
     }
     if private.client_secret.is_empty() && !oidc.pkce_enabled {
-        return Err(Error::invalid_field("oidc.clientSecret", "is required, or pkceEnabled"));
+        return Err(Error::invalid_field("oidc.clientSecret", "is required unless pkceEnabled is set"));
     }
     change.private = private.write()?;
     Ok(())
 }
 
-/// Opens the client's secret of a provider, for who signs persons in by it.
+/// Returns the unsealed client secret of a provider, for use in sign-ins.
 pub(crate) fn client_secret(cx: &Context<'_>, provider: &Uid, private: &[u8]) -> Result<Option<Secret>> {
     let private = Private::read(private)?;
     if private.client_secret.is_empty() {
@@ -295,10 +297,10 @@ pub(crate) fn client_secret(cx: &Context<'_>, provider: &Uid, private: &[u8]) ->
     String::from_utf8(secret).map(Secret::new).map(Some).map_err(Error::internal)
 }
 
-/// Refuses a provider that gives what the caller does not hold.
+/// Rejects a provider that gives capabilities which the caller does not hold.
 ///
-/// Another default role is a gift of that role. Another issuer, client or groups claim gives all that the provider
-/// gives to whomever that vouches for: the default role, and every role that is mapped.
+/// A change of the default role gives that role. A change of the issuer, the client or the groups claim gives the default
+/// role and every mapped role to other persons.
 async fn may_trust(
     cx: &Context<'_>,
     uid: &Uid,
@@ -306,16 +308,16 @@ async fn may_trust(
     new: &IdentityProvider,
     write: &mut Write,
 ) -> Result<()> {
-    let vouches = |provider: &IdentityProvider| {
+    let trust = |provider: &IdentityProvider| {
         let oidc = provider.oidc.as_ref();
         oidc.map(|oidc| (oidc.issuer.clone(), oidc.client_id.clone(), oidc.groups_claim.clone()))
     };
-    let other_voucher = old.is_some_and(|old| vouches(old) != vouches(new));
+    let trust_changed = old.is_some_and(|old| trust(old) != trust(new));
     let group = uid.parent().unwrap_or_default();
-    if other_voucher || old.is_none_or(|old| old.default_role != new.default_role) {
+    if trust_changed || old.is_none_or(|old| old.default_role != new.default_role) {
         may_give_role(cx, &group, &new.default_role, "defaultRole", write).await?;
     }
-    if !other_voucher {
+    if !trust_changed {
         return Ok(());
     }
     for mapping in mappings(cx, uid, write).await? {
@@ -326,11 +328,11 @@ async fn may_trust(
     Ok(())
 }
 
-/// Refuses a caller who would decide whom a provider lets in, and does not hold what it gives: its default role at its
-/// group, and every role that external groups are mapped to.
+/// Rejects a caller who would control who can sign in by a provider, and does not hold the capabilities of all roles that it
+/// gives: its default role at its group, and every role that external groups are mapped to.
 ///
-/// The holder of its directory's token decides that, or its issuer while SCIM is not enabled.
-async fn may_let_in(cx: &Context<'_>, provider: &IdentityProvider, write: &mut Write) -> Result<()> {
+/// The holder of the directory's token controls who can sign in; while SCIM is not enabled, the issuer does.
+async fn may_control_admission(cx: &Context<'_>, provider: &IdentityProvider, write: &mut Write) -> Result<()> {
     let group = provider.uid.parent().unwrap_or_default();
     may_give_role(cx, &group, &provider.default_role, "identityProviderUid", write).await?;
     for mapping in mappings(cx, &provider.uid, write).await? {
@@ -343,7 +345,7 @@ async fn may_let_in(cx: &Context<'_>, provider: &IdentityProvider, write: &mut W
 /// Returns the mappings of a provider, one for each role that they give at each group, and requires that none is added
 /// before the write.
 async fn mappings(cx: &Context<'_>, uid: &Uid, write: &mut Write) -> Result<Vec<ExternalGroupRoleMapping>> {
-    // A mapping that comes in between raises this.
+    // A concurrent change of the mappings raises this epoch.
     let epoch = provider_epoch(uid);
     let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;
     write.require_or_retry(Require::Epoch(epoch, read.epochs.first().copied().unwrap_or_default()));
@@ -354,7 +356,7 @@ async fn mappings(cx: &Context<'_>, uid: &Uid, write: &mut Write) -> Result<Vec<
     Ok(given)
 }
 
-/// An issuer's URL, as OpenID Connect Discovery has it: no query and no fragment; here no userinfo either.
+/// Requires an issuer's URL as in OpenID Connect Discovery, without query and fragment, and here without userinfo.
 fn issuer(value: &Value) -> std::result::Result<(), String> {
     let text = value.as_str().unwrap_or_default();
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or_default();
@@ -374,15 +376,15 @@ fn bounded(value: &Value) -> std::result::Result<(), String> {
     }
 }
 
-/// Scopes of OAuth 2.0: texts without spaces, quotes and backslashes.
+/// Requires OAuth 2.0 scopes: strings without spaces, quotes and backslashes.
 fn scopes(value: &Value) -> std::result::Result<(), String> {
-    let of_scope = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\');
+    let is_scope_byte = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\');
     let is_scope = |scope: &Value| {
-        scope.as_str().is_some_and(|text| !text.is_empty() && text.len() <= MAX_TEXT && text.bytes().all(of_scope))
+        scope.as_str().is_some_and(|text| !text.is_empty() && text.len() <= MAX_TEXT && text.bytes().all(is_scope_byte))
     };
     match value.as_array().into_iter().flatten().all(is_scope) {
         true => Ok(()),
-        false => Err("must be scopes, which have no spaces".to_owned()),
+        false => Err("must be OAuth scopes without spaces".to_owned()),
     }
 }
 
@@ -391,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_issuer_is_a_plain_url_with_a_host() {
+    fn an_issuer_must_be_a_plain_url_with_a_host() {
         for good in ["https://a.example", "http://localhost:8080", "https://a.example/tenant/v2.0"] {
             assert_eq!(issuer(&good.into()), Ok(()), "{good}");
         }

@@ -2,7 +2,7 @@
 //!
 //! An owner is a binding of the built-in role `owner` at the organization itself to an identity that exists, reaches
 //! the organization and can be assumed. Every commit that may remove an owner requires and raises an epoch of the
-//! organization, so that of two concurrent removals that rely on each other's owner, one is decided again.
+//! organization. Of two concurrent removals, each relying on the owner that the other removes, one is therefore retried.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -24,17 +24,17 @@ use crate::{
     write::Write,
 };
 
-/// The number of bindings of the role `owner` that are read at once, and the number of bindings of an organization that
-/// are examined before it counts as having no other owner; our choice.
+/// The number of bindings of the role `owner` that are read at once, and the maximum number that is examined per
+/// organization before it counts as having no other owner; our choice.
 const PAGE: usize = 100;
-const MOST_LOOKED_AT: usize = 1_000;
+const MAX_EXAMINED: usize = 1_000;
 
-/// Returns the epoch that every commit raises that may remove an owner of an organization.
+/// Returns the epoch that every commit raises if it may remove an owner of an organization.
 fn owners_epoch(organization: &str) -> Epoch {
     format!("owners/{organization}").into()
 }
 
-/// Requires that the organization of a binding that is replaced or deleted keeps an owner. `new` is what replaces it.
+/// Requires that the organization of a binding has an owner left when the binding is deleted or replaced by `new`.
 ///
 /// # Errors
 /// FAILED_PRECONDITION, LAST_OWNER; and those of the store.
@@ -51,13 +51,13 @@ pub(super) async fn keep_without_binding(
     }
     require_epoch(cx, owners_epoch(&organization), write).await?;
     let mut owners = Owners::new(cx, &organization);
-    if owners.which_count(&[Uid::opaque(&*old.identity_uid)]).await?.is_empty() {
+    if owners.filter_owners(&[Uid::opaque(&*old.identity_uid)]).await?.is_empty() {
         return Ok(());
     }
     if let Some(new) = new.filter(|new| owned_by(&new.uid, &new.role_uid).is_some()) {
         let identity = Uid::opaque(&*new.identity_uid);
         if let Some(record) = cx.record(Identity::KIND, &identity).await?
-            && !owners.which_count(&[identity]).await?.is_empty()
+            && !owners.filter_owners(&[identity]).await?.is_empty()
         {
             write.require_or_retry(Require::Revision(record.key, record.revision));
             return Ok(());
@@ -66,7 +66,7 @@ pub(super) async fn keep_without_binding(
     owners.require_another(|binding, _| *binding != old.uid).await
 }
 
-/// Requires that every organization that an identity owns keeps an owner without this identity.
+/// Requires that every organization that an identity owns has an owner left without this identity.
 ///
 /// # Errors
 /// FAILED_PRECONDITION, LAST_OWNER; and those of the store.
@@ -74,7 +74,7 @@ pub(super) async fn keep_without_identity(cx: &Context<'_>, identity: &Uid, writ
     keep_without(cx, identity, Scope::All, write).await
 }
 
-/// Requires that the organization of a provider keeps an owner when a user of the provider's directory can no longer
+/// Requires that the organization of a provider has an owner left when a user of the provider's directory can no longer
 /// sign in.
 ///
 /// # Errors
@@ -89,8 +89,8 @@ pub(super) async fn keep_without_user(
     keep_without(cx, &person, Scope::Children(Uid::opaque(provider.uid.root())), write).await
 }
 
-/// Requires that the organization of a provider keeps an owner when the provider is deleted or replaced by `new`. An
-/// organization without an owner does not keep its providers from being changed.
+/// Requires that the organization of a provider has an owner left when the provider is deleted or replaced by `new`. If the
+/// organization has no owner before, its providers can be changed freely.
 ///
 /// # Errors
 /// As [`keep_without_identity`].
@@ -110,11 +110,11 @@ pub(super) async fn keep_with_provider(
         return Ok(());
     }
     owners.providers = Some(before);
-    if owners.has_another(|_, _| true).await? { Err(owners.none_left()) } else { Ok(()) }
+    if owners.has_another(|_, _| true).await? { Err(owners.last_owner_error()) } else { Ok(()) }
 }
 
 async fn keep_without(cx: &Context<'_>, identity: &Uid, scope: Scope, write: &mut Write) -> Result<()> {
-    // A concurrent binding of the identity raises this epoch, so that the check is repeated with it.
+    // A concurrent binding of the identity raises this epoch, so that the check is repeated.
     require_epoch(cx, identity_epoch(identity), write).await?;
     let bound = |key, value: &str| Filter::AnyOf { key, values: vec![KeyValue::text(value)] };
     let filters = vec![bound("identityUid", identity), bound("roleUid", &role::owner_uid())];
@@ -122,19 +122,19 @@ async fn keep_without(cx: &Context<'_>, identity: &Uid, scope: Scope, write: &mu
         let Some(organization) = owned_by(&item.uid, &role::owner_uid()) else { continue };
         require_epoch(cx, owners_epoch(&organization), write).await?;
         let mut owners = Owners::new(cx, &organization);
-        if !owners.which_count(std::slice::from_ref(identity)).await?.is_empty() {
+        if !owners.filter_owners(std::slice::from_ref(identity)).await?.is_empty() {
             owners.require_another(|_, owner| owner != identity).await?;
         }
     }
     Ok(())
 }
 
-/// Returns the organization that a binding of this uid and role makes its identity an owner of.
+/// Returns the organization that a binding makes its identity an owner of, by the uid of the binding and its role.
 fn owned_by(binding: &Uid, role: &str) -> Option<Uid> {
     binding.parent().filter(|group| group.is_root() && *role == *role::owner_uid())
 }
 
-/// Requires that an epoch stays as it is now, and raises it.
+/// Requires that an epoch keeps its current value until the commit, and raises it.
 async fn require_epoch(cx: &Context<'_>, epoch: Epoch, write: &mut Write) -> Result<()> {
     let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;
     let value = read.epochs.first().copied().unwrap_or_default();
@@ -143,14 +143,15 @@ async fn require_epoch(cx: &Context<'_>, epoch: Epoch, write: &mut Write) -> Res
     Ok(())
 }
 
-/// Returns the person who signs in by a provider as the user of this external id, where that follows from the two.
+/// Returns the uid of the person who signs in by a provider as the user with this external id, or `None` if it does not
+/// follow from these two.
 fn person_of(provider: &IdentityProvider, external_id: &str) -> Option<Uid> {
     let by_subject = provider.oidc.as_ref()?.correlation_rule == CorrelationRule::CorrelationRuleSubEqualsExternalId;
-    if by_subject && !external_id.is_empty() { person_called(provider, external_id) } else { None }
+    if by_subject && !external_id.is_empty() { person_with_subject(provider, external_id) } else { None }
 }
 
-/// Returns the person who signs in by a provider under this subject.
-fn person_called(provider: &IdentityProvider, subject: &str) -> Option<Uid> {
+/// Returns the uid of the person who signs in by a provider under this subject.
+fn person_with_subject(provider: &IdentityProvider, subject: &str) -> Option<Uid> {
     Some(provider_person_uid(&provider.uid, &provider.oidc.as_ref()?.issuer, subject))
 }
 
@@ -167,9 +168,9 @@ impl<'a> Owners<'a> {
         Self { cx, organization, providers: None }
     }
 
-    /// Refuses when no owner passes the test, which gets the binding and the identity.
+    /// Rejects the change if no owner passes the test, which gets the uids of the binding and the identity.
     async fn require_another(&mut self, passes: impl Fn(&Uid, &Uid) -> bool) -> Result<()> {
-        if self.has_another(passes).await? { Ok(()) } else { Err(self.none_left()) }
+        if self.has_another(passes).await? { Ok(()) } else { Err(self.last_owner_error()) }
     }
 
     /// Returns whether an owner passes the test.
@@ -181,7 +182,7 @@ impl<'a> Owners<'a> {
             ..Query::new(RoleBinding::KIND.name, Scope::Children(self.organization.clone()))
         };
         let mut after = None;
-        for _ in 0..MOST_LOOKED_AT / PAGE {
+        for _ in 0..MAX_EXAMINED / PAGE {
             let page = self.cx.page(Query { after, ..query.clone() }).await?;
             let mut others = Vec::new();
             for item in page.items {
@@ -191,7 +192,7 @@ impl<'a> Owners<'a> {
                     others.push(identity);
                 }
             }
-            if !self.which_count(&others).await?.is_empty() {
+            if !self.filter_owners(&others).await?.is_empty() {
                 return Ok(true);
             }
             match page.next {
@@ -202,7 +203,8 @@ impl<'a> Owners<'a> {
         Ok(false)
     }
 
-    fn none_left(&self) -> Error {
+    /// Returns the error for a change that would leave no owner. It names the organization only to callers who may see it.
+    fn last_owner_error(&self) -> Error {
         let named = match self.cx.allows(self.organization, &[cap("groups.list")]) {
             true => format!("organization {}", self.organization),
             false => "an organization".to_owned(),
@@ -211,8 +213,9 @@ impl<'a> Owners<'a> {
         Error::blocked("LAST_OWNER", why)
     }
 
-    /// Returns those of the identities that exist, reach the organization and can be assumed.
-    async fn which_count(&mut self, identities: &[Uid]) -> Result<Vec<Uid>> {
+    /// Returns the identities among `identities` that count as owners: those that exist, reach the organization and can be
+    /// assumed.
+    async fn filter_owners(&mut self, identities: &[Uid]) -> Result<Vec<Uid>> {
         let mut counted = Vec::new();
         for identity in self.cx.read_all::<Identity>(identities.iter().cloned()).await?.into_iter().flatten() {
             let reaches = identity.uid.parent().is_none_or(|home| home == *self.organization);
@@ -226,13 +229,13 @@ impl<'a> Owners<'a> {
     /// Reads the identity providers of the organization.
     async fn providers(&self) -> Result<Vec<IdentityProvider>> {
         let within = Query::new(IdentityProvider::KIND.name, Scope::Subtree(self.organization.clone()));
-        self.cx.find::<IdentityProvider>(Query { limit: MOST_LOOKED_AT, ..within }).await
+        self.cx.find::<IdentityProvider>(Query { limit: MAX_EXAMINED, ..within }).await
     }
 
     /// Returns whether a person can sign in: by an issuer that the operator trusts, or by a provider of the organization,
-    /// as an active user of its directory where SCIM is enabled. Everything but a person can, as far as this goes.
+    /// as an active user of its directory if SCIM is enabled. Returns `true` for identities that are not persons.
     ///
-    /// A person of another organization's provider cannot: that organization could delete the provider.
+    /// Returns `false` for a person of another organization's provider, because that organization could delete it.
     async fn can_sign_in(&mut self, person: &Identity) -> Result<bool> {
         let (issuer, subject) = (person.issuer(), person.subject());
         if !person.uid.is_root() || subject.is_empty() || person_uid(issuer, subject) == person.uid {
@@ -242,11 +245,12 @@ impl<'a> Owners<'a> {
             Some(known) => known,
             None => self.providers().await?,
         };
-        let found = providers.iter().find(|provider| person_called(provider, subject).as_ref() == Some(&person.uid));
+        let found =
+            providers.iter().find(|provider| person_with_subject(provider, subject).as_ref() == Some(&person.uid));
         let by_directory = found.filter(|provider| {
             provider.scim.as_ref().is_some_and(|scim| scim.enabled) && person_of(provider, subject).is_some()
         });
-        let let_in = match by_directory {
+        let is_admitted = match by_directory {
             Some(provider) => {
                 let known = Filter::AnyOf { key: "externalId", values: vec![KeyValue::text(subject)] };
                 let known = Query {
@@ -258,21 +262,20 @@ impl<'a> Owners<'a> {
             None => found.is_some(),
         };
         self.providers = Some(providers);
-        Ok(let_in)
+        Ok(is_admitted)
     }
 }
 
-/// Returns whether an identity can be assumed: a registered person, or an identity whose relationship a token can
-/// prove.
+/// Returns whether an identity can be assumed: whether it is a registered person, or a token can prove its relationship.
 pub(super) fn is_assumable(identity: &Identity, now: Timestamp) -> bool {
     let by_keys = identity.static_keys.as_ref().is_some_and(|keys| keys.expiration_time.is_some_and(|end| now < end));
-    let by_nothing = identity.service_principal == ServicePrincipal::default()
+    let has_no_relationship = identity.service_principal == ServicePrincipal::default()
         && identity.static_keys.is_none()
         && identity.aws_identity.is_none();
-    identity.claim_match.is_some() || by_keys || (identity.uid.is_root() && by_nothing)
+    identity.claim_match.is_some() || by_keys || (identity.uid.is_root() && has_no_relationship)
 }
 
-/// Binds an identity to the role `owner` at an organization, for the operator, regardless of the owners that it has.
+/// Binds an identity to the role `owner` at an organization, whether or not it has owners. Only the operator may do this.
 pub(super) async fn repair(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     const BINDING: Registered = Registered::of::<RoleBinding>();
     if !cx.is_operator() {
@@ -287,9 +290,8 @@ pub(super) async fn repair(cx: &Context<'_>, request: Map<String, Value>) -> Res
     let group = cx.record(Group::KIND, &organization).await?.ok_or_else(missing)?;
     let record = cx.record(Identity::KIND, &identity).await?;
     let record = record.ok_or_else(|| Error::not_found(Identity::KIND, identity.as_str()))?;
-    if Owners::new(cx, &organization).which_count(std::slice::from_ref(&identity)).await?.is_empty() {
-        let why =
-            "must be a registered person or an identity directly in the organization, and one that can be assumed";
+    if Owners::new(cx, &organization).filter_owners(std::slice::from_ref(&identity)).await?.is_empty() {
+        let why = "must be a registered person or an identity directly in the organization, and assumable";
         return Err(Error::invalid_field("identityUid", why));
     }
     let mut write = Write::default();

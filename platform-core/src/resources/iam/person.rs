@@ -1,16 +1,15 @@
-//! The uid of a registered person, which follows from who vouches for them and under which name.
+//! The uid of a registered person, derived from the issuer and the subject of the person's tokens.
 //!
-//! Nothing but SHA-256 is needed here, so that whoever holds a token's issuer and subject can tell whose uid it is
-//! without asking a store.
+//! It only takes SHA-256, so that the uid can be computed from issuer and subject without access to a store.
 
 use sha2::{Digest, Sha256};
 
 use crate::uid::Uid;
 
-/// Returns an issuer under its one name: `accounts.google.com` is `https://accounts.google.com`, every other text is
-/// itself.
+/// Returns the canonical name of an issuer: `https://accounts.google.com` for `accounts.google.com`, and every other text
+/// unchanged.
 ///
-/// Google's tokens have carried both names. Nothing else is made equal, neither case nor a trailing slash.
+/// Google's tokens have used both names. Nothing else is normalized, neither case nor a trailing slash.
 pub fn normalize_issuer(issuer: &str) -> &str {
     match issuer {
         "accounts.google.com" => "https://accounts.google.com",
@@ -18,20 +17,20 @@ pub fn normalize_issuer(issuer: &str) -> &str {
     }
 }
 
-/// Returns the one-segment uid of the person whom `issuer` calls `subject`.
+/// Returns the one-segment uid of the person with this issuer and subject.
 ///
-/// The first 20 bytes of SHA-256 over the issuer, normalised once, and the subject, each preceded by its length in
-/// bytes as 64 bits big-endian: no two pairs give the same input, wherever the border between them lies. Both are
-/// compared bytewise. Our choice: the contract says only that the uid is determined by the two.
+/// The uid is the first 20 bytes of the SHA-256 of the normalized issuer and the subject, each preceded by its length in
+/// bytes as a 64-bit big-endian integer, so that different pairs never give the same input. Both are compared bytewise. Our
+/// choice: the contract only says that the uid is determined by the two.
 pub fn person_uid(issuer: &str, subject: &str) -> Uid {
     digest([normalize_issuer(issuer), subject])
 }
 
-/// Returns the one-segment uid of the person whom `issuer` calls `subject` and for whom an organisation's own identity
-/// provider vouches.
+/// Returns the one-segment uid of the person with this issuer and subject who signs in by an organization's own identity
+/// provider.
 ///
-/// As [`person_uid`] over three parts, the provider's uid first: whatever two organisations' issuers are called, and
-/// whatever they call their persons, no person of one is a person of another or of the installation's issuers.
+/// Computed as in [`person_uid`], but over three parts, the provider's uid first. Whatever issuer and subjects an
+/// organization configures, its persons are therefore never those of another organization or of the installation's issuers.
 pub fn provider_person_uid(provider: &Uid, issuer: &str, subject: &str) -> Uid {
     digest([provider, normalize_issuer(issuer), subject])
 }
@@ -64,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_one_documented_name_is_made_equal() {
+    fn only_the_documented_issuer_name_is_normalized() {
         for issuer in [
             "https://accounts.google.com/",
             "http://accounts.google.com",

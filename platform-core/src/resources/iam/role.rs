@@ -23,18 +23,18 @@ mod built_in;
 pub use built_in::{built_in, owner_uid};
 pub(crate) use built_in::{built_in_capabilities, built_in_name};
 
-/// A set of capabilities under a name. Built-in roles lie in no group and cannot be changed; others can be bound in
-/// their group and below.
+/// A named set of capabilities. Built-in roles belong to no group and are immutable; others can be bound in their group and
+/// its descendants.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Role {
-    /// One segment for a built-in role, otherwise the group's and one.
+    /// One segment for a built-in role, otherwise the uid of the group and a segment.
     pub uid: Uid,
     /// Unique among the roles of its group.
     pub name: String,
-    /// What it is for.
+    /// A description for people.
     pub description: String,
-    /// What it allows, in the order of the contract's numbers.
+    /// The role's capabilities, in the order of their numbers in the contract.
     pub capabilities: Vec<Capability>,
     /// When it was created.
     pub create_time: Option<Timestamp>,
@@ -58,7 +58,7 @@ impl Resource for Role {
             field::NAME.about("The role's name, as `^[a-z0-9 ._-]{1,}$`."),
             field::DESCRIPTION,
             Field::new("capabilities", Type::List(&Type::Capability))
-                .about("What the role allows.")
+                .about("The role's capabilities.")
                 .max_items(CapabilitySet::LEN)
                 .distinct()
                 .gives(),
@@ -90,7 +90,7 @@ impl Resource for Role {
         }
         let internal = self.capabilities.iter().any(|capability| capability.is_internal());
         if internal && !self.capabilities.contains(&cap("internal")) {
-            violations.add("capabilities", "must have CAP_INTERNAL beside capabilities that are internal");
+            violations.add("capabilities", "must include CAP_INTERNAL if other internal capabilities are included");
         }
     }
 
@@ -109,7 +109,7 @@ impl Resource for Role {
                     let blocked = Error::blocked("RESOURCE_IN_USE", format!("cannot delete role that is {what}"));
                     change.write.require_or_fail(Require::NoneWith(giver.name, "givenRole", bound.clone()), blocked);
                 }
-                // An invite to a role that is no more invites to nothing.
+                // An invite to a deleted role cannot be redeemed.
                 change.write.delete(Delete::With(GroupInvite::KIND.name, "givenRole", bound));
                 return Ok(());
             }
@@ -120,7 +120,7 @@ impl Resource for Role {
             if before.as_ref() == Some(&role.capabilities) {
                 return Ok(());
             }
-            // Whoever is bound to the role gets what is added to it, so only who holds that may add it.
+            // Everyone who is bound to the role gets the added capabilities, so the caller must hold them.
             let before = before.unwrap_or_default().into_iter().collect();
             let added = CapabilitySet::from_iter(role.capabilities.iter().copied()).difference(before);
             let group = change.uid.parent().unwrap_or_default();
@@ -133,7 +133,10 @@ impl Resource for Role {
     }
 }
 
-/// Returns the role of this uid if it can be given at a group: a built-in one, or one of the group or a group above.
+/// The violation of a field whose role cannot be given at the group.
+pub(crate) const NOT_AVAILABLE: &str = "must be a built-in role, or a role of this group or one of its ancestors";
+
+/// Returns the role with this uid if it can be given at a group: a built-in role, or a role of the group or its ancestors.
 pub(crate) async fn of_group(cx: &Context<'_>, group: &Uid, role: &Uid) -> Result<Option<Role>> {
     match role.parent() {
         Some(home) if !group.is_at_or_below(&home) => Ok(None),

@@ -1,4 +1,4 @@
-//! Role bindings: who has which role at which group (`docs/api.md`, Role bindings).
+//! Role bindings: the roles of identities at groups (`docs/api.md`, Role bindings).
 
 use std::collections::HashMap;
 
@@ -25,64 +25,64 @@ use crate::{
     write::Write,
 };
 
-/// That an identity has a role at a group and below. Read with the names of all three, so that nobody has to look
-/// them up.
+/// A binding of an identity to a role at a group, which also applies to the group's descendants. Reads include the names of
+/// all three, so that clients need not look them up.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RoleBinding {
-    /// The group's and a segment.
+    /// The uid of the group and a segment.
     pub uid: Uid,
-    /// The identity, looked up when read.
+    /// The identity, looked up on every read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<BoundIdentity>,
-    /// The group, looked up when read.
+    /// The group, looked up on every read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<Bound>,
-    /// The role, looked up when read.
+    /// The role, looked up on every read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<Bound>,
     /// When it was created.
     pub create_time: Option<Timestamp>,
     /// When it was last updated.
     pub update_time: Option<Timestamp>,
-    /// Who has the role. May be a person who has not registered yet.
+    /// The uid of the identity that has the role. May be that of a person who has not registered yet.
     pub identity_uid: String,
-    /// The role: a built-in one, or one of the group or a group above.
+    /// The uid of the role: a built-in role, or a role of the group or its ancestors.
     pub role_uid: String,
 }
 
-/// What a binding shows of a group or role.
+/// The group or role of a binding, as bindings show it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bound {
-    /// Its uid.
+    /// The uid.
     pub uid: String,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its description.
+    /// The description.
     pub description: String,
 }
 
-/// What a binding shows of an identity.
+/// The identity of a binding, as bindings show it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BoundIdentity {
-    /// Its uid.
+    /// The uid.
     pub uid: String,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its description.
+    /// The description.
     pub description: String,
-    /// The subject that its tokens must have, where that is one.
+    /// The required subject of its tokens; empty if it is not a single one.
     pub subject: String,
-    /// The issuer that its tokens must come from, where that is one.
+    /// The required issuer of its tokens; empty if it is not a single one.
     pub issuer: String,
-    /// The verified mail address of a registered person.
+    /// The verified email address of a registered person.
     pub email: String,
 }
 
 impl RoleBinding {
-    /// Returns a new binding, yet to be written.
+    /// Returns a new binding, without writing it.
     pub(crate) fn new(group: &Uid, identity: &str, role: &str, entropy: &dyn Entropy, now: Timestamp) -> Self {
         Self {
             uid: group.new_child(entropy),
@@ -119,12 +119,12 @@ pub(super) const FIELDS: &[Field] = &[
     Field::UPDATE_TIME.rest_only(),
     field::uid("identityUid").about("The identity that is given the role.").required().gives(),
     field::uid("roleUid")
-        .about("The role to give: a built-in role, or one of the group or a group above it.")
+        .about("The role to give: a built-in role, or a role of the group or its ancestors.")
         .required()
         .gives(),
 ];
 
-/// The most bindings that are created at once.
+/// The maximum number of bindings per batch create.
 const MAX_BATCH: usize = 25;
 
 impl Resource for RoleBinding {
@@ -161,7 +161,7 @@ impl Resource for RoleBinding {
         .request(&[
             field::uid("parent").about("The group where the roles are given.").required(),
             Field::new("requests", Type::List(&Type::Message(SUB_REQUEST)))
-                .about("The bindings to create, 1 to 25. All are created or none.")
+                .about("The bindings to create, 1 to 25. Either all are created or none.")
                 .max_items(MAX_BATCH)
                 .required()
                 .gives(),
@@ -210,7 +210,7 @@ impl Resource for RoleBinding {
                 may_bind(cx, &group, binding, &mut change.write).await?;
             }
             change.write.raise(identity_epoch(&binding.identity_uid));
-            // What is shown of the three is never stored.
+            // The names are looked up on every read and never stored.
             (binding.identity, binding.group, binding.role) = (None, None, None);
             Ok(())
         })
@@ -226,15 +226,15 @@ impl Resource for RoleBinding {
 }
 
 const SUB_REQUEST: &[Field] = &[
-    field::uid("parent").about("The group; empty, or that of the batch."),
+    field::uid("parent").about("The group: empty, or that of the batch."),
     Field::message("roleBinding", SUB_BINDING).about("The binding to create.").required(),
 ];
 
-/// As a binding's own fields, but that the role may stand at the top of the batch.
+/// The fields of a binding in a batch, which may get its role from the batch.
 const SUB_BINDING: &[Field] = &[
     Field::string("uid").about("Ignored.").output_only(),
     field::uid("identityUid").about("The identity that is given the role.").required(),
-    field::uid("roleUid").about("The role to give; without one, that of the batch."),
+    field::uid("roleUid").about("The role to give; by default that of the batch."),
 ];
 
 fn group_of(body: &Value) -> Option<&str> {
@@ -247,7 +247,8 @@ fn bound_once(body: &Value) -> Option<KeyValue> {
     Some(KeyValue::from_bytes(Sha256::digest(parts).to_vec()))
 }
 
-/// Refuses a binding of a role or identity that does not belong here, or that gives what the caller does not hold.
+/// Rejects a binding whose role or identity is not available at the group, or that gives capabilities which the caller does
+/// not hold.
 pub(super) async fn may_bind(cx: &Context<'_>, group: &Uid, binding: &RoleBinding, write: &mut Write) -> Result<()> {
     let mut violations = Violations::default();
     let (identity, role_uid) = (Uid::opaque(&*binding.identity_uid), Uid::opaque(&*binding.role_uid));
@@ -256,15 +257,15 @@ pub(super) async fn may_bind(cx: &Context<'_>, group: &Uid, binding: &RoleBindin
     let found = role::of_group(cx, group, &role_uid).await?;
     match &found {
         Some(_) => {
-            let gone = Error::invalid_field("roleUid", "is no role of this group or one above it");
+            let gone = Error::invalid_field("roleUid", role::NOT_AVAILABLE);
             write.require_or_fail(Require::Exists(Key::new(Role::KIND.name, role_uid)), gone);
         }
-        None => violations.add("roleUid", "is no role of this group or one above it"),
+        None => violations.add("roleUid", role::NOT_AVAILABLE),
     }
     if !identity.is_root() {
-        // A registered person may be bound before they register; another identity must be of the organisation.
+        // A person may be bound before registration; other identities must belong to the organization.
         let known = of_hierarchy(&identity) && cx.read::<Identity>(&identity).await?.is_some();
-        let missing = "is no identity of this organisation and no registered person's";
+        let missing = "must be an identity of this organization or a registered person";
         if known {
             let gone = Error::invalid_field("identityUid", missing);
             write.require_or_fail(Require::Exists(Key::new(Identity::KIND.name, identity)), gone);
@@ -277,7 +278,7 @@ pub(super) async fn may_bind(cx: &Context<'_>, group: &Uid, binding: &RoleBindin
     may_give(cx, group, granted, "roleUid")
 }
 
-/// Looks up the names of what is bound, a page at once.
+/// Looks up the names that bindings show, for a page of bindings at once.
 async fn hydrate(cx: &Context<'_>, bindings: &mut [RoleBinding]) -> Result<()> {
     let of = |uid: &str| Uid::opaque(uid);
     let identities = look_up::<Identity>(cx, bindings.iter().map(|binding| of(&binding.identity_uid))).await?;
@@ -313,6 +314,7 @@ async fn hydrate(cx: &Context<'_>, bindings: &mut [RoleBinding]) -> Result<()> {
     Ok(())
 }
 
+/// Reads these resources and returns those that exist, by their uids.
 pub(super) async fn look_up<R: Resource>(cx: &Context<'_>, uids: impl Iterator<Item = Uid>) -> Result<HashMap<Uid, R>> {
     let mut uids: Vec<_> = uids.collect();
     uids.sort();
@@ -321,7 +323,7 @@ pub(super) async fn look_up<R: Resource>(cx: &Context<'_>, uids: impl Iterator<I
     Ok(uids.into_iter().zip(found).filter_map(|(uid, found)| Some((uid, found?))).collect())
 }
 
-/// Creates 1 to 25 bindings at one group, all or none, and returns them in their order.
+/// Atomically creates 1 to 25 bindings at one group and returns them in the order of the request.
 async fn batch_create(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let text = |object: &Value, name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let whole = Value::Object(request);
@@ -368,7 +370,8 @@ async fn batch_create(cx: &Context<'_>, request: Map<String, Value>) -> Result<V
         }
     }
     violations.none_or(())?;
-    // Before the commit, which may change what the caller holds: what is read afterwards would be decided anew.
+    // Rendered before the commit, because the commit may change the caller's grants: reads after it would have to resolve
+    // them again.
     let bindings = cx.rendered(&registered, created).await?;
     let bindings = bindings.iter().map(|binding| serde_json::from_slice(binding).map_err(Error::internal));
     let bindings: Vec<Value> = bindings.collect::<Result<_>>()?;

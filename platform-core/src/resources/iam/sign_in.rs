@@ -1,5 +1,4 @@
-//! Sign-ins: what keeps a person signed in by refresh tokens, of which only hashes are stored
-//! (`docs/api.md`, Refresh tokens).
+//! Sign-ins, which refresh tokens extend. Only hashes of the tokens are stored (`docs/api.md`, Refresh tokens).
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -18,22 +17,22 @@ use crate::{
     write::Write,
 };
 
-/// A standing sign-in. Our own kind, which no method returns: the contract has refresh tokens and not where they are
-/// kept. It goes with the person.
+/// A current sign-in of a person. Our own kind, which no method returns: the contract has refresh tokens, but no resource
+/// that stores them. It is deleted with the person.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SignIn {
-    /// The person's and a segment.
+    /// The uid of the person and a segment.
     pub uid: Uid,
-    /// Who vouched for the person.
+    /// The issuer that authenticated the person.
     pub issuer: String,
-    /// For whom its access tokens may be.
+    /// The audiences that its access tokens may have.
     pub audiences: Vec<String>,
-    /// Until when it stands at most, however often it is refreshed.
+    /// When the sign-in ends, however often it is refreshed.
     pub expire_time: Option<Timestamp>,
     /// When the person signed in.
     pub create_time: Option<Timestamp>,
-    /// When it was last refreshed.
+    /// When the sign-in was last refreshed.
     pub update_time: Option<Timestamp>,
 }
 
@@ -42,9 +41,9 @@ impl Resource for SignIn {
         .parent(Parent::Of("Identity"))
         .fields(&[
             Field::UID,
-            Field::string("issuer").about("Who vouched for the person.").output_only(),
+            Field::string("issuer").about("The issuer that authenticated the person.").output_only(),
             Field::strings("audiences").about("The audiences that access tokens may have.").output_only(),
-            Field::timestamp("expireTime").about("Until when the sign-in can be refreshed.").output_only(),
+            Field::timestamp("expireTime").about("When the sign-in ends, however often it is refreshed.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
@@ -53,8 +52,8 @@ impl Resource for SignIn {
 
     const ACTIONS: &'static [Action] =
         &[Action::post("EndSignIns", "signIns:end", |cx, request| Box::pin(end_all(cx, request)))
-            .request(&[field::uid("identityUid").about("The person whose sign-ins are ended.")])
-            .response(&[Field::new("ended", Type::Int32).about("How many sign-ins were ended.")])];
+            .request(&[field::uid("identityUid").about("The person whose sign-ins are ended; by default the caller.")])
+            .response(&[Field::new("ended", Type::Int32).about("The number of sign-ins that were ended.")])];
 
     fn example() -> Self {
         Self {
@@ -68,15 +67,15 @@ impl Resource for SignIn {
     }
 }
 
-/// What is stored of a sign-in and never returned.
+/// The private part of a sign-in, which is stored and never returned.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Private {
     /// The SHA-256, in hex, of the secret that all refresh tokens of the sign-in share.
     family_hash: String,
-    /// That of the secret that only the latest has.
+    /// The SHA-256, in hex, of the secret that only the latest refresh token has.
     token_hash: String,
-    /// What whoever issues the tokens wants to remember.
+    /// State of the token issuer.
     state: Value,
 }
 
@@ -85,34 +84,35 @@ struct Private {
 pub struct NewSignIn<'a> {
     /// The person.
     pub identity: &'a Uid,
-    /// Who vouched for them.
+    /// The issuer that authenticated the person.
     pub issuer: &'a str,
-    /// For whom access tokens may be.
+    /// The audiences that access tokens may have.
     pub audiences: &'a [String],
-    /// Until when it stands.
+    /// When the sign-in ends.
     pub expire_time: Timestamp,
     /// The secret that all its refresh tokens share.
     pub family: &'a [u8],
-    /// The secret of the first.
+    /// The secret of the first refresh token.
     pub token: &'a [u8],
-    /// What to remember with it.
+    /// State of the token issuer, stored with the sign-in.
     pub state: Value,
 }
 
-/// The sign-in that a refresh token stands for, as it was when the token was presented.
+/// The sign-in of a refresh token, as it was when the token was presented.
 #[derive(Debug, Clone)]
 pub struct Presented {
     /// The person.
     pub identity: Uid,
     /// The sign-in.
     pub sign_in: SignIn,
-    /// What was to be remembered with it.
+    /// State of the token issuer, stored with the sign-in.
     pub state: Value,
+    /// The revision of the sign-in, which a renewal requires.
     revision: u64,
 }
 
-/// One answer for whatever is wrong with a refresh token.
-fn refused() -> Error {
+/// Returns the error for an invalid refresh token, the same for every reason.
+fn invalid_token() -> Error {
     Error::unauthenticated("The refresh token is not valid")
 }
 
@@ -120,6 +120,7 @@ fn hash(secret: &[u8]) -> String {
     hex::encode(Sha256::digest(secret))
 }
 
+/// Begins a sign-in and ends the person's oldest ones over the limit.
 pub(crate) async fn begin(cx: &Context<'_>, new: NewSignIn<'_>) -> Result<SignIn> {
     let now = cx.now();
     let sign_in = SignIn {
@@ -133,41 +134,41 @@ pub(crate) async fn begin(cx: &Context<'_>, new: NewSignIn<'_>) -> Result<SignIn
     let private = Private { family_hash: hash(new.family), token_hash: hash(new.token), state: new.state };
     let mut write = Write::default();
     let person = Key::new(Identity::KIND.name, new.identity.clone());
-    write.require_or_fail(Require::Exists(person), refused());
+    write.require_or_fail(Require::Exists(person), invalid_token());
     write.require_or_retry(Require::Absent(Key::new(SignIn::KIND.name, sign_in.uid.clone())));
-    make_room(cx, new.identity, now, &mut write).await?;
+    end_oldest(cx, new.identity, now, &mut write).await?;
     write.put(&sign_in.uid, &sign_in, private_bytes(&private)?)?;
     cx.commit(write).await?;
     Ok(sign_in)
 }
 
-/// The most sign-ins of a person at a time; our choice. A new one ends the oldest.
+/// The maximum number of current sign-ins per person; our choice. A new one ends the oldest.
 pub(crate) const MAX_SIGN_INS: usize = 100;
 
-/// The most sign-ins of a person that are read when a new one begins.
-const MOST_SWEPT: usize = 2 * MAX_SIGN_INS;
+/// The maximum number of a person's sign-ins that are read when a new one begins.
+const MAX_EXAMINED: usize = 2 * MAX_SIGN_INS;
 
 /// Deletes the expired sign-ins of a person, and the oldest of the others, so that with a new one there are at most
 /// [`MAX_SIGN_INS`]. Each new sign-in requires and raises an epoch of the person, so that concurrent ones cannot exceed
 /// the limit.
-async fn make_room(cx: &Context<'_>, person: &Uid, now: Timestamp, write: &mut Write) -> Result<()> {
+async fn end_oldest(cx: &Context<'_>, person: &Uid, now: Timestamp, write: &mut Write) -> Result<()> {
     let epoch: Epoch = format!("signIns/{person}").into();
     let mut of_person = Query::new(SignIn::KIND.name, Scope::Children(person.clone()));
-    (of_person.limit, of_person.epochs) = (MOST_SWEPT, [Epoch::clone(&epoch)].into());
+    (of_person.limit, of_person.epochs) = (MAX_EXAMINED, [Epoch::clone(&epoch)].into());
     let page = cx.platform().store().list(&of_person).await?;
     write.require_or_retry(Require::Epoch(Epoch::clone(&epoch), page.epochs.first().copied().unwrap_or_default()));
     write.raise(epoch);
-    let mut standing = Vec::new();
+    let mut current = Vec::new();
     for item in page.items {
         let old: SignIn = serde_json::from_slice(&item.body).map_err(Error::internal)?;
         match old.expire_time.is_none_or(|until| until <= now) {
             true => write.delete(Delete::Key(Key::new(SignIn::KIND.name, old.uid))),
-            false => standing.push((old.create_time, old.uid)),
+            false => current.push((old.create_time, old.uid)),
         }
     }
-    standing.sort();
-    let too_many = (standing.len() + 1).saturating_sub(MAX_SIGN_INS);
-    for (_, uid) in standing.into_iter().take(too_many) {
+    current.sort();
+    let surplus = (current.len() + 1).saturating_sub(MAX_SIGN_INS);
+    for (_, uid) in current.into_iter().take(surplus) {
         write.delete(Delete::Key(Key::new(SignIn::KIND.name, uid)));
     }
     Ok(())
@@ -177,66 +178,68 @@ fn private_bytes(private: &Private) -> Result<Bytes> {
     serde_json::to_vec(private).map(Bytes::from).map_err(Error::internal)
 }
 
-/// Returns the sign-in whose latest refresh token has these secrets. One that was used up before ends the sign-in:
-/// either its thief or its owner comes second, and nobody can tell which.
+/// Returns the sign-in whose latest refresh token has these secrets.
+///
+/// A refresh token that was already used ends the sign-in: it was stolen, and either the thief or the owner uses it for the
+/// second time, which cannot be distinguished.
 pub(crate) async fn present(cx: &Context<'_>, uid: &Uid, family: &[u8], token: &[u8]) -> Result<Presented> {
-    let record = cx.record(SignIn::KIND, uid).await?.ok_or_else(refused)?;
+    let record = cx.record(SignIn::KIND, uid).await?.ok_or_else(invalid_token)?;
     let sign_in: SignIn = serde_json::from_slice(&record.body).map_err(Error::internal)?;
     let private: Private = serde_json::from_slice(&record.private).map_err(Error::internal)?;
     let is = |stored: &str, secret: &[u8]| bool::from(stored.as_bytes().ct_eq(hash(secret).as_bytes()));
     let (of_family, latest) = (is(&private.family_hash, family), is(&private.token_hash, token));
-    let over = sign_in.expire_time.is_none_or(|until| until <= cx.now());
-    if of_family && (over || !latest) {
+    let expired = sign_in.expire_time.is_none_or(|until| until <= cx.now());
+    if of_family && (expired || !latest) {
         end(cx, uid).await?;
     }
-    if over || !of_family || !latest {
-        return Err(refused());
+    if expired || !of_family || !latest {
+        return Err(invalid_token());
     }
     let identity = uid.parent().unwrap_or_default();
     Ok(Presented { identity, sign_in, state: private.state, revision: record.revision })
 }
 
-/// Uses up the refresh token that was presented, in favour of one with this secret. When another came first with the
-/// same, the sign-in ends.
+/// Replaces the presented refresh token by one with the secret `next`. Ends the sign-in if a concurrent request has used the
+/// same token first.
 pub(crate) async fn renew(cx: &Context<'_>, presented: &Presented, family: &[u8], next: &[u8]) -> Result<()> {
     let uid = &presented.sign_in.uid;
     let key = Key::new(SignIn::KIND.name, uid.clone());
     let mut write = Write::default();
     write.require_or_retry(Require::Revision(key, presented.revision));
     let person = Key::new(Identity::KIND.name, presented.identity.clone());
-    write.require_or_fail(Require::Exists(person), refused());
+    write.require_or_fail(Require::Exists(person), invalid_token());
     let update_time = presented.sign_in.update_time.max(Some(cx.now()));
     let private = Private { family_hash: hash(family), token_hash: hash(next), state: presented.state.clone() };
     write.put(uid, &SignIn { update_time, ..presented.sign_in.clone() }, private_bytes(&private)?)?;
     match cx.commit(write).await {
         Err(error) if error.is_stale() => {
             end(cx, uid).await?;
-            Err(refused())
+            Err(invalid_token())
         }
         done => done.map(drop),
     }
 }
 
-/// Ends a sign-in; one that has ended stays so.
+/// Ends a sign-in, if it has not ended yet.
 pub(crate) async fn end(cx: &Context<'_>, uid: &Uid) -> Result<()> {
     let mut write = Write::default();
     write.delete(Delete::Key(Key::new(SignIn::KIND.name, uid.clone())));
     cx.commit(write).await.map(drop)
 }
 
-/// Ends all sign-ins of the caller, or, for the operator, of any identity. Tells how many.
+/// Ends all sign-ins of the caller or, for the operator, of any identity, and returns their number.
 async fn end_all(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let own = &cx.caller().identity;
-    let asked = request.get("identityUid").and_then(Value::as_str).map(Uid::opaque);
-    let of = asked.unwrap_or_else(|| own.clone());
-    if cx.caller().narrowing.is_some() || (of != *own && !cx.is_operator()) {
+    let requested = request.get("identityUid").and_then(Value::as_str).map(Uid::opaque);
+    let person = requested.unwrap_or_else(|| own.clone());
+    if cx.caller().narrowing.is_some() || (person != *own && !cx.is_operator()) {
         return Err(Error::denied());
     }
-    let standing = Query { count: true, limit: 1, ..Query::new(SignIn::KIND.name, Scope::Children(of.clone())) };
-    let ended = cx.page(standing).await?.total.unwrap_or_default();
+    let count = Query { count: true, limit: 1, ..Query::new(SignIn::KIND.name, Scope::Children(person.clone())) };
+    let ended = cx.page(count).await?.total.unwrap_or_default();
     if ended > 0 {
         let mut write = Write::default();
-        write.delete(Delete::Below(of, vec![SignIn::KIND.name]));
+        write.delete(Delete::Below(person, vec![SignIn::KIND.name]));
         cx.commit(write).await?;
     }
     Ok(json!({ "ended": ended }))

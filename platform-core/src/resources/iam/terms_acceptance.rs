@@ -22,32 +22,32 @@ use crate::{
     write::Write,
 };
 
-/// That a group has accepted a document, for itself and everything below it.
+/// The acceptance of a document by a group, which also applies to the group's descendants.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TermsAcceptance {
-    /// The group's and a segment, the same for every acceptance of one document.
+    /// The uid of the group and a segment that is derived from the document's id.
     pub uid: Uid,
-    /// The document.
+    /// The document's id.
     pub doc_id: String,
-    /// The uid of the identity that accepted it first.
+    /// The uid of the identity that accepted the document first.
     pub accepted_by: String,
-    /// The group.
+    /// The uid of the group.
     pub org_uid: String,
-    /// When it was accepted.
+    /// When the document was accepted.
     pub create_time: Option<Timestamp>,
-    /// The same.
+    /// The same as `create_time`.
     pub update_time: Option<Timestamp>,
 }
 
 /// A document that groups can accept (`docs/api.md`, Terms).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TermsDocument {
-    /// What acceptances name, such as `skills-tos.v1`.
+    /// The id, such as `skills-tos.v1`, which acceptances refer to.
     pub id: String,
-    /// What people call it.
+    /// The title.
     pub label: String,
-    /// Where it can be read; may be empty.
+    /// The address of the document; may be empty.
     pub url: String,
 }
 
@@ -56,8 +56,8 @@ pub struct TermsDocument {
 pub struct Terms(pub Vec<TermsDocument>);
 
 impl Default for Terms {
-    /// Returns the documents that the published interface names, for an installation that has none of its own. Their
-    /// URLs are empty: they are the installation's to set.
+    /// Returns the documents that the published interface names, for an installation without documents of its own. Their
+    /// URLs are empty, because only the installation knows them.
     fn default() -> Self {
         let published = [
             ("guardener-tos.v1", "Terms of Service"),
@@ -99,7 +99,7 @@ impl Resource for TermsAcceptance {
             .request(&[GROUP, PAGE_SIZE, PAGE_TOKEN, ORDER_BY, SKIP])
             .response(&[
                 Field::new("termsAcceptances", Type::List(&Type::Message(FIELDS)))
-                    .about("The acceptances of the group and of the groups above it, oldest first."),
+                    .about("The acceptances of the group and its ancestors, oldest first."),
                 Field::string("nextPageToken").about("Asks for the next page; absent on the last page."),
                 Field::new("totalCount", Type::Int64)
                     .about("The number of resources that match and that the caller may see, on all pages."),
@@ -127,15 +127,16 @@ async fn group_of(cx: &Context<'_>, request: &Map<String, Value>) -> Result<Uid>
     found.map(|_| group.clone()).ok_or_else(|| Error::not_found(Group::KIND, group.as_str()))
 }
 
-/// Accepts documents for a group, all or none. What was accepted before stays as it was.
+/// Atomically accepts documents for a group. Existing acceptances are left unchanged.
 async fn accept(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
-    let asked = request.get("documentIds").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let requested =
+        request.get("documentIds").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let known = &data_of::<Terms>(cx)?.0;
     let mut violations = Violations::default();
     let mut ids: Vec<&str> = Vec::new();
-    for (index, id) in asked.enumerate() {
+    for (index, id) in requested.enumerate() {
         if !known.iter().any(|document| document.id == id) {
-            violations.add(format!("documentIds[{index}]"), "is no document that can be accepted here");
+            violations.add(format!("documentIds[{index}]"), "unknown document");
         } else if !ids.contains(&id) {
             ids.push(id);
         }
@@ -147,9 +148,9 @@ async fn accept(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> 
         Key::new(TermsAcceptance::KIND.name, Uid::opaque(format!("{group}/{segment}")))
     };
     let keys: Vec<_> = ids.iter().map(key).collect();
-    let standing = cx.records(&keys).await?;
+    let stored = cx.records(&keys).await?;
     let mut write = Write::default();
-    for ((id, key), _) in ids.iter().zip(keys).zip(standing).filter(|(_, standing)| standing.is_none()) {
+    for ((id, key), _) in ids.iter().zip(keys).zip(stored).filter(|(_, stored)| stored.is_none()) {
         let acceptance = TermsAcceptance {
             uid: key.uid.clone(),
             doc_id: (*id).to_owned(),
@@ -176,17 +177,17 @@ async fn accept(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> 
     Ok(reply)
 }
 
-/// Lists what a group and the groups above it have accepted, oldest first unless the request says.
+/// Lists the acceptances of a group and its ancestors, oldest first unless the request has another order.
 async fn list(cx: &Context<'_>, mut request: Map<String, Value>) -> Result<Value> {
     let group = group_of(cx, &request).await?;
     request.shift_remove("group");
     request.entry("orderBy").or_insert_with(|| "createTime".into());
-    // So that a page token is bound to the group.
+    // Binds page tokens to the group.
     request.insert("uidp".to_owned(), json!({ "childrenOf": group }));
     let request = ListRequest::from_json(TermsAcceptance::KIND, request)?;
-    let above = group.ancestry().map(|uid| Scope::Children(Uid::opaque(uid)));
+    let scopes = group.ancestry().map(|uid| Scope::Children(Uid::opaque(uid)));
     let registered = Registered::of::<TermsAcceptance>();
-    let page = cx.list_in(&registered, &request, Scopes::disjoint(above)).await?;
+    let page = cx.list_in(&registered, &request, Scopes::disjoint(scopes)).await?;
     let items = page.items.iter().map(|item| serde_json::from_slice(item).map_err(Error::internal));
     let mut reply = Map::new();
     reply.insert("termsAcceptances".to_owned(), items.collect::<Result<Vec<Value>>>()?.into());

@@ -20,32 +20,32 @@ use crate::{
     uid::Uid,
 };
 
-/// A library of a language ecosystem. It lies in no group.
+/// A library of a language ecosystem. It belongs to no group.
 ///
-/// Written by [`Platform::put`](crate::platform::Platform::put), by the operator: one for an ecosystem and a name.
+/// The operator writes it with [`Platform::put`](crate::platform::Platform::put), one per ecosystem and name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Artifact {
-    /// One opaque segment, which follows from the ecosystem and the name: `python:requests`. Set when it is written.
+    /// One opaque segment such as `python:requests`, derived from the ecosystem and the name when the artifact is written.
     pub uid: Uid,
-    /// As its ecosystem names it, such as `requests` or `org.apache.commons:commons-lang3`.
+    /// The name in the ecosystem, such as `requests` or `org.apache.commons:commons-lang3`.
     pub name: String,
-    /// The newest version's.
+    /// The description of the newest version.
     pub description: String,
-    /// Whose versions its are.
+    /// The language ecosystem.
     pub ecosystem: Ecosystem,
-    /// The newest, by the ecosystem's order.
+    /// The newest version, by the ecosystem's order.
     pub latest_version: String,
-    /// How many there are.
+    /// The number of versions.
     pub version_count: i32,
     /// When its first version was published.
     pub create_time: Option<Timestamp>,
     /// When its most recent version was published.
     pub update_time: Option<Timestamp>,
-    /// The CUDA versions that it was built for, such as `12.8`: Python only. Lists filter by them; artifacts do not
-    /// show them.
+    /// The CUDA versions that the artifact was built for, such as `12.8`; Python only. Lists filter by them, but the API
+    /// does not return them.
     pub cuda_versions: Vec<String>,
-    /// Whether it has versions without known vulnerabilities. Lists filter by it; artifacts do not show it.
+    /// Whether the artifact has versions without known vulnerabilities. Lists filter by it, but the API does not return it.
     pub remediated: bool,
 }
 
@@ -64,7 +64,7 @@ pub enum Ecosystem {
 pub const ECOSYSTEMS: &[&str] = &["ECOSYSTEM_UNSPECIFIED", "ECOSYSTEM_JAVA", "ECOSYSTEM_PYTHON"];
 
 impl Ecosystem {
-    /// Returns the word that uids begin with.
+    /// Returns the prefix of uids.
     pub const fn word(self) -> &'static str {
         match self {
             Self::EcosystemUnspecified => "",
@@ -73,12 +73,12 @@ impl Ecosystem {
         }
     }
 
-    /// Returns the ecosystem that a uid beginning with this word is of.
+    /// Returns the ecosystem whose uids have this prefix.
     pub fn of_word(word: &str) -> Option<Self> {
         [Self::EcosystemJava, Self::EcosystemPython].into_iter().find(|ecosystem| ecosystem.word() == word)
     }
 
-    /// Returns the name that the API gives it.
+    /// Returns the name in the API.
     pub fn api_name(self) -> &'static str {
         match self {
             Self::EcosystemUnspecified => "ECOSYSTEM_UNSPECIFIED",
@@ -89,8 +89,9 @@ impl Ecosystem {
 }
 
 impl Artifact {
-    /// Sums up an artifact's versions, which are all that it has: the newest by the ecosystem's order, how many there
-    /// are, when the first and the most recent were published. What lists filter by is left to the caller.
+    /// Returns an artifact with the data of its versions, all of which must be given: the newest by the ecosystem's order,
+    /// their number, and when the first and the most recent were published. Leaves the fields that lists filter by to the
+    /// caller.
     pub fn of(ecosystem: Ecosystem, name: &str, versions: &[ArtifactVersion]) -> Self {
         let newest = versions.iter().max_by_key(|version| order::key(ecosystem, &version.version));
         let published = || versions.iter().filter_map(|version| version.create_time);
@@ -121,10 +122,10 @@ impl Resource for Artifact {
                 .about("The name in the ecosystem, such as `requests` or `org.yaml:snakeyaml`.")
                 .output_only()
                 .sort(&["name"]),
-            Field::string("description").about("What the artifact is.").output_only().multiline(),
+            Field::string("description").about("A description of the artifact.").output_only().multiline(),
             Field::enumeration("ecosystem", ECOSYSTEMS).about("The language ecosystem.").output_only(),
             Field::string("latestVersion").about("The newest version, by the ecosystem's own order.").output_only(),
-            Field::new("versionCount", Type::Int32).about("How many versions there are.").output_only(),
+            Field::new("versionCount", Type::Int32).about("The number of versions.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
             Field::strings("cudaVersions")
@@ -147,8 +148,9 @@ impl Resource for Artifact {
     const ACTIONS: &'static [Action] =
         &[Action::get("GetArtifactCount", "artifacts/count", |cx, request| Box::pin(count(cx, request)))
             .request(&[ECOSYSTEMS_PARAM])
-            .response(&[Field::new("counts", Type::List(&Type::Message(COUNT)))
-                .about("A count for each ecosystem that was asked for.")])
+            .response(&[
+                Field::new("counts", Type::List(&Type::Message(COUNT))).about("A count for each requested ecosystem.")
+            ])
             .authorization(Authorization::FiltersResult(LIST))];
 
     fn example() -> Self {
@@ -192,7 +194,7 @@ impl Imported for Artifact {
 const LIST: &[Capability] = &[cap("libraries.artifacts.list")];
 
 const ECOSYSTEMS_PARAM: Field = Field::new("ecosystems", Type::List(&Type::Enum(ECOSYSTEMS)))
-    .about("The ecosystems to look in; at least one.")
+    .about("The ecosystems to include; at least one.")
     .required()
     .check(specified);
 
@@ -205,19 +207,19 @@ const PARAMS: &[Param] = &[
 
 const COUNT: &[Field] = &[
     Field::enumeration("ecosystem", ECOSYSTEMS).about("The language ecosystem."),
-    Field::new("totalCount", Type::Int64).about("How many artifacts there are."),
+    Field::new("totalCount", Type::Int64).about("The number of artifacts."),
 ];
 
 fn specified(ecosystems: &Value) -> std::result::Result<(), String> {
     let unspecified = |name: &Value| name.as_str() == Some(Ecosystem::EcosystemUnspecified.api_name());
     match ecosystems.as_array().is_some_and(|names| names.iter().any(unspecified)) {
-        true => Err("must each be an ecosystem".to_owned()),
+        true => Err("must not contain an unspecified value".to_owned()),
         false => Ok(()),
     }
 }
 
-/// Artifacts of the ecosystems, of which the remediated ones have an index of their own; and a part of the name,
-/// whatever the case.
+/// Returns the filters by ecosystem, with an index of its own for remediated artifacts, and by a part of the name,
+/// regardless of case.
 fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
     let names = params.get("ecosystems").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let remediated = params.get("remediated").and_then(Value::as_bool).unwrap_or_default();
@@ -229,7 +231,7 @@ fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
     [ecosystems].into_iter().chain(query).collect()
 }
 
-/// Counts the artifacts of each ecosystem that was asked for, in that order.
+/// Counts the artifacts of each requested ecosystem, in the order of the request.
 async fn count(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let (mut counts, mut counted) = (Vec::new(), HashSet::new());
     let scopes = cx.visible(Artifact::KIND, LIST, &Scopes::all()).into_vec();

@@ -15,27 +15,28 @@ use crate::{
 
 /// A version of an artifact.
 ///
-/// Written by [`Platform::put`](crate::platform::Platform::put), by the operator: one for an artifact and a version.
-/// Versions of several artifacts can be put at once, before their artifacts or after.
+/// The operator writes it with [`Platform::put`](crate::platform::Platform::put), one per artifact and version. Versions of
+/// several artifacts can be put at once, before or after their artifacts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ArtifactVersion {
-    /// One opaque segment, the artifact's and the version: `python:requests:2.32.5`. Set when it is written.
+    /// One opaque segment such as `python:requests:2.32.5`, derived from the artifact's uid and the version when this is
+    /// written.
     pub uid: Uid,
     /// The artifact's name.
     pub name: String,
-    /// As its ecosystem writes it.
+    /// The version, in the ecosystem's syntax.
     pub version: String,
-    /// What it is.
+    /// A description of the version.
     pub description: String,
-    /// When it was published.
+    /// When the version was published.
     pub create_time: Option<Timestamp>,
-    /// When it was last changed.
+    /// When the version was last changed.
     pub update_time: Option<Timestamp>,
-    /// How large it is, in bytes; at least 0.
+    /// The size of the version's files in bytes; at least 0.
     #[serde(with = "crate::json::int64")]
     pub size_bytes: i64,
-    /// The uid of the artifact, as [`Artifact::uid_of`](super::Artifact::uid_of) has it. Versions do not show it.
+    /// The uid of the artifact ([`Artifact::uid_of`](super::Artifact::uid_of)). Input only: the API does not return it.
     pub artifact: String,
 }
 
@@ -53,10 +54,10 @@ impl Resource for ArtifactVersion {
                 Field::UID,
                 Field::string("name").about("The artifact's name.").output_only(),
                 Field::string("version").about("The version.").output_only().sort(&["version"]).place(place),
-                Field::string("description").about("What the version is.").output_only().multiline(),
+                Field::string("description").about("A description of the version.").output_only().multiline(),
                 Field::CREATE_TIME,
                 Field::UPDATE_TIME,
-                Field::new("sizeBytes", Type::Int64).about("The size of its files in bytes.").output_only(),
+                Field::new("sizeBytes", Type::Int64).about("The size of the version's files in bytes.").output_only(),
                 Field::string("artifact").about("The artifact's uid.").input_only().rest_only(),
             ])
             .roots(Roots::Shared)
@@ -101,7 +102,7 @@ impl Imported for ArtifactVersion {
     }
 }
 
-/// The version's place in the order of its ecosystem, which the artifact's uid begins with.
+/// Returns the key that orders the version by the rules of its ecosystem, which is the prefix of the artifact's uid.
 fn place(body: &Value) -> KeyValue {
     let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
     let ecosystem = text("uid").split(':').next().and_then(Ecosystem::of_word).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! The orders of versions, each as the ecosystem has it, as byte strings that stores order by.
+//! Sort keys for versions: byte strings that stores order as the ecosystem orders the versions.
 //!
-//! A key is a sequence of tokens, each of which begins with a byte that tells what it is: where one version ends and
-//! another goes on, the token that ends is compared with the one that goes on, and so every kind of continuation sorts
-//! before or after the end, as the ecosystem says.
+//! A key is a sequence of tokens, each starting with a byte for its kind. Where one version ends and another continues, the
+//! end token is compared with the next token of the other, so that every kind of continuation sorts before or after the
+//! end, as the ecosystem requires.
 
 use std::str::FromStr;
 
@@ -13,8 +13,8 @@ use crate::store::KeyValue;
 
 mod maven;
 
-/// Returns the place of a version in the order of its ecosystem. What the ecosystem does not know as a version comes
-/// before all that it knows, in the order of its bytes; what does not fit into a key ties.
+/// Returns the sort key of a version in its ecosystem. Invalid versions sort before all valid ones, bytewise. Versions that
+/// only differ after the maximum length of a key have the same key.
 pub(super) fn key(ecosystem: Ecosystem, version: &str) -> KeyValue {
     let mut key = match ecosystem {
         Ecosystem::EcosystemJava => maven::key(version),
@@ -28,7 +28,8 @@ pub(super) fn key(ecosystem: Ecosystem, version: &str) -> KeyValue {
     KeyValue::from_bytes(key)
 }
 
-/// PEP 440: epoch, release without trailing zeros, then what comes before or after the release, then local parts.
+/// Returns the sort key of PEP 440: epoch, release without trailing zeros, pre-release, post-release and development
+/// release, then local segments.
 fn python(version: &Version) -> Vec<u8> {
     let mut key = Vec::new();
     key.extend(version.epoch().to_be_bytes());
@@ -39,7 +40,7 @@ fn python(version: &Version) -> Vec<u8> {
         key.extend(number.to_be_bytes());
     }
     key.push(0);
-    // A development release of a release itself comes before its pre-releases, and a release after them.
+    // A development release without pre- or post-release sorts before the pre-releases, and the release after them.
     match (version.pre(), version.post(), version.dev()) {
         (Some(pre), _, _) => {
             key.push(match pre.kind {
@@ -77,7 +78,7 @@ fn python(version: &Version) -> Vec<u8> {
     key
 }
 
-/// Adds a number that sorts after none.
+/// Appends an optional number; a missing one sorts first.
 fn optional(key: &mut Vec<u8>, number: Option<u64>) {
     key.push(u8::from(number.is_some()));
     key.extend(number.unwrap_or_default().to_be_bytes());
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn python_versions_sort_as_pep_440_says() {
+    fn python_versions_sort_as_specified_by_pep_440() {
         let ascending = [
             "no version",
             "1.dev0",

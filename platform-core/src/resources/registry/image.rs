@@ -1,4 +1,4 @@
-//! Images: what is known of the content that tags name (`docs/api.md`, Images).
+//! Images: metadata of the images that tags refer to (`docs/api.md`, Images).
 
 use std::collections::HashSet;
 
@@ -16,20 +16,20 @@ use crate::{
 
 use super::{super::field, Repo};
 
-/// An image of a repo, of one machine architecture or of several. Our own kind: the contract has what is asked of
-/// images and not how they come to be known.
+/// An image of a repo, for one or several architectures. Our own kind: the contract has methods that read images, but none
+/// that write them.
 ///
-/// Written by [`Platform::put`](crate::platform::Platform::put) below the repo's uid: one for a digest.
+/// Written by [`Platform::put`](crate::platform::Platform::put) with the repo as parent, one per digest.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Image {
-    /// The repo's and a segment, which follows from the digest. Set when it is written.
+    /// The uid of the repo and a segment that is derived from the digest when the image is written.
     pub uid: Uid,
-    /// Of the index or manifest: `sha256:` and 64 hex digits.
+    /// The digest of the index or manifest: `sha256:` and 64 hexadecimal digits.
     pub digest: String,
-    /// Whether the digest is of an index of images of several architectures, and not of a single image's manifest.
+    /// Whether the digest is that of an index of images for several architectures, and not of a single image's manifest.
     pub index: bool,
-    /// The image for each architecture; one when this is no index.
+    /// The image for each architecture; exactly one if this is not an index.
     pub platforms: Vec<ImagePlatform>,
     /// When it was first written.
     pub create_time: Option<Timestamp>,
@@ -41,14 +41,14 @@ pub struct Image {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImagePlatform {
-    /// The machine, as OCI names it: `amd64`, `arm64`.
+    /// The OCI name of the architecture, such as `amd64` or `arm64`.
     pub architecture: String,
-    /// Of the manifest: `sha256:` and 64 hex digits.
+    /// The digest of the manifest: `sha256:` and 64 hexadecimal digits.
     pub digest: String,
-    /// The bytes of its layers and its config.
+    /// The size of its layers and its config in bytes.
     #[serde(with = "crate::json::int64")]
     pub size: i64,
-    /// What is installed in it, as its bill of materials says; empty when there is none.
+    /// The installed packages, from the bill of materials; empty if there is none.
     pub packages: Vec<ImagePackage>,
 }
 
@@ -56,18 +56,18 @@ pub struct ImagePlatform {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImagePackage {
-    /// The package.
+    /// The package's name.
     pub name: String,
-    /// Its version, such as `3.1.0-r0`.
+    /// The package's version, such as `3.1.0-r0`.
     pub version: String,
-    /// The package whose build made it; empty when that is itself or not known.
+    /// The package whose build made it; empty if that is the package itself or unknown.
     pub origin: String,
 }
 
 const PLATFORM: &[Field] = &[
     Field::string("architecture").about("The architecture, such as `amd64`.").required(),
     field::digest("digest").about("The digest of the image for the architecture."),
-    Field::new("size", Type::Int64).about("The bytes of its layers and config."),
+    Field::new("size", Type::Int64).about("The size of its layers and its config in bytes."),
     Field::new(
         "packages",
         Type::List(&Type::Message(&[
@@ -102,9 +102,9 @@ impl Resource for Image {
         .response(&[Field::strings("architectures").about("The architectures of the index.")])
         .authorization(Authorization::At("repoUid", READ)),
         Action::get("GetSize", "repos/{repoUid=**}/digests/{digest}/size", |cx, request| Box::pin(size(cx, request)))
-            .request(&[REPO, DIGEST, Field::string("architecture").about("The architecture; `amd64` when empty.")])
+            .request(&[REPO, DIGEST, Field::string("architecture").about("The architecture; `amd64` by default.")])
             .response(&[
-                Field::new("size", Type::Int64).about("The bytes of the layers and the config."),
+                Field::new("size", Type::Int64).about("The size of the layers and the config in bytes."),
                 Field::string("architecture").about("The architecture."),
             ])
             .authorization(Authorization::At("repoUid", READ)),
@@ -149,7 +149,7 @@ impl Imported for Image {
     fn complete(&mut self, uid: Uid, violations: &mut Violations) {
         self.uid = uid;
         if self.platforms.is_empty() || (!self.index && self.platforms.len() > 1) {
-            violations.add("platforms", "must be one, or at least one for an index");
+            violations.add("platforms", "must have exactly one entry, or at least one for an index");
         }
         for (at, platform) in self.platforms.iter_mut().enumerate() {
             if platform.size < 0 {
@@ -168,14 +168,14 @@ const REPO: Field = Field::string("repoUid").about("The repo that has the image.
 const DIGEST: Field =
     field::digest("digest").about("The digest of the image: `sha256:` and 64 hexadecimal digits.").required();
 
-/// The architecture that is meant when none is named.
+/// The architecture of a request without one.
 const DEFAULT_ARCHITECTURE: &str = "amd64";
 
 /// Returns the architectures of an index, in its order.
 async fn architectures(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let image = find(cx, &request).await?;
     if !image.index {
-        return Err(Error::invalid_field("digest", "must be of an index"));
+        return Err(Error::invalid_field("digest", "must be the digest of an index"));
     }
     let mut names: Vec<_> = image.platforms.into_iter().map(|platform| platform.architecture).collect();
     let mut seen = HashSet::new();

@@ -1,4 +1,4 @@
-//! Repos: where tags of container images live (`docs/api.md`, Repos).
+//! Repos of container images (`docs/api.md`, Repos).
 
 use serde::{Deserialize, Serialize};
 
@@ -22,30 +22,32 @@ pub mod overlay;
 
 pub use overlay::CustomOverlay;
 
-/// A repo of container images. A synced repo follows another: it shows the other's tier, bundles, aliases and active
-/// tags, and its description where it has none of its own, for as long as the identity that set it to follow can pull
-/// from the other and the following has not expired.
+/// A repo of container images.
+///
+/// A synced repo follows another one, its source: it shows the source's tier, bundles, aliases and active tags, and the
+/// source's description if it has none of its own, while the identity that set the source can pull from it and until the
+/// following expires.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Repo {
-    /// The group's and a segment.
+    /// The uid of the group and a segment.
     pub uid: Uid,
-    /// Unique in its group.
+    /// The name; unique in its group.
     pub name: String,
-    /// What it holds.
+    /// A description for people.
     pub description: String,
-    /// Where catalogues show it.
+    /// The tier of the catalog that the repo belongs to.
     pub catalog_tier: CatalogTier,
-    /// The bundles that it is part of.
+    /// The bundles that the repo is part of.
     pub bundles: Vec<String>,
-    /// Other references by which it is known.
+    /// Other references to the repo.
     pub aliases: Vec<String>,
-    /// The names of the tags that are kept up to date.
+    /// The names of the maintained tags.
     pub active_tags: Vec<String>,
-    /// What it follows, if anything.
+    /// The repo that this one follows, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync_config: Option<SyncConfig>,
-    /// How its images differ from what they are built of.
+    /// The customization of its images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub custom_overlay: Option<CustomOverlay>,
     /// When it was created.
@@ -54,7 +56,7 @@ pub struct Repo {
     pub update_time: Option<Timestamp>,
 }
 
-/// Where catalogues show a repo.
+/// The tier of a catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
@@ -79,15 +81,15 @@ const CATALOG_TIERS: &[&str] = &[
     "CATALOG_TIER_COMMERCIAL",
 ];
 
-/// How a repo follows another.
+/// The configuration of a repo that follows another.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SyncConfig {
-    /// The uid of the other. A request may also name it as `organisation/repo`, with a host in front or not.
+    /// The uid of the source. A request may also name it as `organization/repo`, with or without a host in front.
     pub source: String,
-    /// Whether the organisation has each tag once; set by the installation.
+    /// Whether tags are unique in the organization; set by the installation.
     pub unique_tags: bool,
-    /// Until when it follows: for 14 days from when `source` was last set.
+    /// When the following expires: 14 days after `source` was last set.
     pub expiration_time: Option<Timestamp>,
     /// A destination in Google's registry.
     pub google: String,
@@ -95,26 +97,28 @@ pub struct SyncConfig {
     pub amazon: String,
     /// A destination in Azure's registry.
     pub azure: String,
-    /// What the installation adds to the images; set by the installation.
+    /// The build overlay that the installation adds to the images; set by the installation.
     pub apko_overlay: String,
-    /// Whether ended tags are kept for a while; set by the installation.
+    /// Whether tags at the end of their life are retained for a while; set by the installation.
     pub grace_period: bool,
 }
 
 const SYNC_CONFIG: &[Field] = &[
     Field::string("source")
-        .about("The repo to follow: its uid, or `organization/repo`. Replies have the uid.")
+        .about("The repo to follow: its uid, or `organization/repo`. Responses have the uid.")
         .required(),
     Field::bool("uniqueTags").about("Whether the tags of the source are unique.").output_only(),
-    Field::timestamp("expirationTime").about("Until when the repo follows its source.").output_only(),
-    Field::string("google").about("A Google Artifact Registry repository to copy to. Kept and not acted on."),
-    Field::string("amazon").about("An Amazon ECR repository to copy to. Kept and not acted on."),
-    Field::string("azure").about("An Azure registry to copy to. Kept and not acted on."),
+    Field::timestamp("expirationTime").about("When the repo stops following its source.").output_only(),
+    Field::string("google").about("A Google Artifact Registry repository to copy to. Stored, but not acted on."),
+    Field::string("amazon").about("An Amazon ECR repository to copy to. Stored, but not acted on."),
+    Field::string("azure").about("An Azure registry to copy to. Stored, but not acted on."),
     Field::string("apkoOverlay").about("A build overlay of the source.").output_only(),
-    Field::bool("gracePeriod").about("Whether the following goes on although the right to it has ended.").output_only(),
+    Field::bool("gracePeriod")
+        .about("Whether the repo still follows its source although the right to do so has ended.")
+        .output_only(),
 ];
 
-/// How long a repo follows another from each time that its source is set: 14 days.
+/// The time that a repo follows another after its source was set: 14 days.
 const SYNC_MILLIS: i64 = 14 * 24 * 60 * 60 * 1000;
 
 impl Resource for Repo {
@@ -138,9 +142,7 @@ impl Resource for Repo {
                 .distinct()
                 .check(check::bundles),
             Field::strings("aliases")
-                .about(
-                    "Other references that mean the repo, such as `library/nginx:latest`: a path, a colon and a tag.",
-                )
+                .about("Other references to the repo, such as `library/nginx:latest`: a path, a colon and a tag.")
                 .distinct()
                 .check(check::aliases),
             Field::strings("activeTags")
@@ -155,7 +157,8 @@ impl Resource for Repo {
                 )
                 .gives(),
             Field::new("customOverlay", Type::Message(overlay::FIELDS)).about(
-                "What a custom image adds to the base. Kept and not acted on: this installation builds no images.",
+                "The additions of a custom image to its base. Stored, but not acted on: this installation builds no \
+                 images.",
             ),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
@@ -221,7 +224,7 @@ impl Resource for Repo {
                 repo_follower::end(&mut change.write, &before, &change.uid);
             }
             if let Some(source) = source {
-                keep_own(change, &mut repo, &source)?;
+                retain_own_values(change, &mut repo, &source)?;
             }
             change.new = Some(repo);
             Ok(())
@@ -232,7 +235,7 @@ impl Resource for Repo {
         self.sync_config.is_some()
     }
 
-    /// Shows the values that a repo has from its source, while it may show them.
+    /// Replaces the values that a repo inherits by those of its source, if it may show them.
     fn render<'a>(cx: &'a Context<'a>, repos: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let shown = repo_follower::shown::<Self>(cx, repos).await?;
@@ -250,7 +253,7 @@ impl Resource for Repo {
         })
     }
 
-    /// The contract's message has another name for one field than REST.
+    /// Renames the field that has another name in the contract's event than in REST.
     fn customize_event(event: &mut Draft) {
         if let Some(config) = event.body.shift_remove("syncConfig") {
             event.body.insert("sync_config".to_owned(), config);
@@ -265,7 +268,7 @@ impl Repo {
     }
 }
 
-/// Follows the repo that the request names, from now on and by the caller's right to pull from it, and returns it.
+/// Begins to follow the repo that the request names, by the caller's right to pull from it, and returns that repo.
 async fn follow(cx: &Context<'_>, change: &mut Change<Repo>, config: &mut SyncConfig) -> Result<Repo> {
     let source = find_source(cx, config).await?;
     if source.uid == change.uid {
@@ -274,49 +277,51 @@ async fn follow(cx: &Context<'_>, change: &mut Change<Repo>, config: &mut SyncCo
     let until = cx.now().plus_millis(SYNC_MILLIS);
     config.source = source.uid.to_string();
     config.expiration_time = Some(until);
-    // It may have been deleted in between.
+    // The source may be deleted concurrently.
     change.write.require_or_fail(Require::Exists(Key::new(Repo::KIND.name, source.uid.clone())), unknown_source());
     repo_follower::begin(cx, &mut change.write, &source.uid, &change.uid, until).await?;
     Ok(source)
 }
 
-/// Keeps the own values of a follower, which are shown again when it no longer follows, and refuses changes of values
-/// that it has from its source.
-fn keep_own(change: &Change<Repo>, repo: &mut Repo, source: &Repo) -> Result<()> {
+/// Retains the stored values of a follower's inherited fields, which are shown again when it no longer follows, and rejects
+/// changes of them.
+fn retain_own_values(change: &Change<Repo>, repo: &mut Repo, source: &Repo) -> Result<()> {
     let own = change.old.clone().unwrap_or_default();
     let mut violations = Violations::default();
-    let mut keep = Keep { change, violations: &mut violations };
-    keep.own("catalogTier", &mut repo.catalog_tier, own.catalog_tier, &source.catalog_tier);
-    keep.own("bundles", &mut repo.bundles, own.bundles, &source.bundles);
-    keep.own("aliases", &mut repo.aliases, own.aliases, &source.aliases);
-    keep.own("activeTags", &mut repo.active_tags, own.active_tags, &source.active_tags);
+    let mut inherited = InheritedFields { change, violations: &mut violations };
+    inherited.retain("catalogTier", &mut repo.catalog_tier, own.catalog_tier, &source.catalog_tier);
+    inherited.retain("bundles", &mut repo.bundles, own.bundles, &source.bundles);
+    inherited.retain("aliases", &mut repo.aliases, own.aliases, &source.aliases);
+    inherited.retain("activeTags", &mut repo.active_tags, own.active_tags, &source.active_tags);
     violations.none_or(())
 }
 
-struct Keep<'a> {
+/// The fields that a follower inherits from its source.
+struct InheritedFields<'a> {
     change: &'a Change<Repo>,
     violations: &'a mut Violations,
 }
 
-impl Keep<'_> {
-    /// Puts a field back to its own value if the request sets it to the value that is shown.
-    fn own<T: Default + PartialEq>(&mut self, field: &'static str, value: &mut T, own: T, shown: &T) {
+impl InheritedFields<'_> {
+    /// Sets a field to the repo's own value. Adds a violation if the request sets it to another value than the one shown; a
+    /// request that replaces the whole resource may leave it out.
+    fn retain<T: Default + PartialEq>(&mut self, field: &'static str, value: &mut T, own: T, shown: &T) {
         let left_out = self.change.replaces_all && *value == T::default();
         if self.change.sets(field) && !left_out && value != shown {
-            self.violations.add(field, "comes from the repo that this one follows");
+            self.violations.add(field, "is inherited from the repo that this one follows");
         }
         *value = own;
     }
 }
 
 fn unknown_source() -> Error {
-    Error::invalid_field("syncConfig.source", "is no repo that you can pull from")
+    Error::invalid_field("syncConfig.source", "must be a repo that you can pull from")
 }
 
-/// Finds the repo that a sync names: a uid, or an organisation's and a repo's name.
+/// Finds the source of a sync by its uid, or by the name or uid of its organization and its name.
 ///
 /// # Errors
-/// INVALID_ARGUMENT, the same for a repo that there is not and one that the caller cannot pull from.
+/// INVALID_ARGUMENT, the same for a repo that does not exist and one that the caller cannot pull from.
 async fn find_source(cx: &Context<'_>, config: &SyncConfig) -> Result<Repo> {
     if let Ok(source) = Uid::parse(&config.source) {
         if !cx.allows(&source, PULL) {
@@ -325,21 +330,21 @@ async fn find_source(cx: &Context<'_>, config: &SyncConfig) -> Result<Repo> {
         return cx.read(&source).await?.ok_or_else(unknown_source);
     }
     let mut names = config.source.rsplit('/');
-    let (Some(name), Some(organisation)) = (names.next(), names.next()) else { return Err(unknown_source()) };
+    let (Some(name), Some(organization)) = (names.next(), names.next()) else { return Err(unknown_source()) };
     let mut query = Query::new(Repo::KIND.name, Scope::Roots);
-    query.scopes = organisations(cx, organisation).await?.into_iter().map(Scope::Children).collect();
+    query.scopes = organizations(cx, organization).await?.into_iter().map(Scope::Children).collect();
     query.filters = vec![Filter::AnyOf { key: "name", values: vec![KeyValue::text(name)] }];
     query.limit = 2;
     let mut found = cx.find::<Repo>(query).await?;
     match (found.pop(), found.pop()) {
         (Some(repo), None) => Ok(repo),
-        (Some(_), Some(_)) => Err(Error::invalid_field("syncConfig.source", "names several repos; give the uid")),
+        (Some(_), Some(_)) => Err(Error::invalid_field("syncConfig.source", "matches several repos; use the uid")),
         _ => Err(unknown_source()),
     }
 }
 
-/// Returns the organisations of that name or uid in which the caller can pull.
-async fn organisations(cx: &Context<'_>, named: &str) -> Result<Vec<Uid>> {
+/// Returns the organizations with that name or uid where the caller can pull.
+async fn organizations(cx: &Context<'_>, named: &str) -> Result<Vec<Uid>> {
     if let Ok(uid) = Uid::parse(named) {
         return Ok(if cx.allows(&uid, PULL) { vec![uid] } else { Vec::new() });
     }

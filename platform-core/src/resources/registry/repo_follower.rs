@@ -1,7 +1,8 @@
-//! Followers: the repos that follow a repo, and what each of them may show of it (`docs/api.md`, Repos).
+//! Followers of a repo, and the values that they may show of it (`docs/api.md`, Repos).
 //!
-//! A record lies below the repo that is followed, so that its owner sees it and can delete it. Its private part is the
-//! identity whose right to pull the following depends on, which every read of the follower checks.
+//! A follower record is a child of the source, the followed repo, so that the owner of the source can see and delete it.
+//! Its private part names the identity whose right to pull the following depends on; every read of the following repo
+//! checks that right.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -27,15 +28,15 @@ pub struct RepoFollower {
     pub uid: Uid,
     /// The uid of the follower.
     pub repo_uid: String,
-    /// When the following ends, unless it is renewed.
+    /// When the following expires unless it is renewed.
     pub expiration_time: Option<Timestamp>,
-    /// When it began.
+    /// When the following began.
     pub create_time: Option<Timestamp>,
-    /// When it was last renewed.
+    /// When the following was last renewed.
     pub update_time: Option<Timestamp>,
 }
 
-/// The capabilities that a caller needs at a repo to follow it: those to pull from it.
+/// The capabilities that a caller needs at a repo to follow it, which are those to pull from it.
 pub(super) const PULL: &[Capability] = &[cap("repo.list"), cap("repo.blobs.get")];
 
 impl Resource for RepoFollower {
@@ -50,9 +51,7 @@ impl Resource for RepoFollower {
         .fields(&[
             Field::UID,
             Field::string("repoUid").about("The uid of the follower.").output_only(),
-            Field::timestamp("expirationTime")
-                .about("Until when the repo is followed, unless that is renewed.")
-                .output_only(),
+            Field::timestamp("expirationTime").about("When the following expires unless it is renewed.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
@@ -69,21 +68,21 @@ impl Resource for RepoFollower {
     }
 }
 
-/// The identity whose right to pull a following depends on.
+/// The private part of a follower: the identity whose right to pull the following depends on.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Granted {
     identity: Uid,
-    /// Which registration of a person it is.
+    /// The registration of the identity, if a person: one who registers again does not have the right.
     #[serde(skip_serializing_if = "Option::is_none")]
     registration: Option<RegistrationId>,
-    /// The sign-in that the right came from; none where the bindings of the identity were enough.
+    /// The session that the right came from; `None` if the role bindings of the identity were enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<Session>,
 }
 
 impl Granted {
-    /// Returns the caller that a following depends on, if it was last renewed at this time.
+    /// Returns the identity as a caller. `renewed` is the time when the following was last renewed.
     fn caller(self, renewed: Timestamp) -> Caller {
         let caller = Caller::new(self.identity);
         let caller = caller.acting_as(self.registration.map_or(ActsAs::AsOf(renewed), ActsAs::Registration));
@@ -94,12 +93,12 @@ impl Granted {
     }
 }
 
-/// Returns the uid of the record that one repo follows another.
+/// Returns the uid of the record that `repo` follows `source`.
 fn uid_of(source: &Uid, repo: &Uid) -> Uid {
     derived_uid(source, &[repo])
 }
 
-/// Begins to follow, or renews it until then, by the caller's right to pull, which must have been looked at.
+/// Begins or renews a following until this time, by the caller's right to pull, which must have been checked before.
 pub(super) async fn begin(
     cx: &Context<'_>,
     write: &mut Write,
@@ -108,11 +107,12 @@ pub(super) async fn begin(
     until: Timestamp,
 ) -> Result<()> {
     if source.ancestry().count() >= Uid::MAX_SEGMENTS {
-        return Err(Error::invalid_field("syncConfig.source", "lies too deep to be followed"));
+        return Err(Error::invalid_field("syncConfig.source", "is nested too deeply to be followed"));
     }
     let uid = uid_of(source, repo);
-    let standing = cx.read::<RepoFollower>(&uid).await?.unwrap_or_default();
+    let stored = cx.read::<RepoFollower>(&uid).await?.unwrap_or_default();
     let (identity, now) = (&cx.caller().identity, cx.now());
+    // The session is only stored if the role bindings alone do not give the right.
     let session = match &cx.caller().session {
         Some(session) if !cx.platform().grants(identity).await?.at(source).contains_all(PULL) => {
             Some(Session::clone(session))
@@ -124,38 +124,38 @@ pub(super) async fn begin(
         uid,
         repo_uid: repo.to_string(),
         expiration_time: Some(until),
-        create_time: standing.create_time.or(Some(now)),
-        update_time: standing.update_time.max(Some(now)),
+        create_time: stored.create_time.or(Some(now)),
+        update_time: stored.update_time.max(Some(now)),
     };
     let private = serde_json::to_vec(&granted).map(Bytes::from).map_err(Error::internal)?;
     write.put(&follower.uid.clone(), &follower, private)
 }
 
-/// Ends a following, if it had not ended before.
+/// Ends a following, if it has not ended yet.
 pub(super) fn end(write: &mut Write, source: &Uid, repo: &Uid) {
     write.delete(Delete::Key(Key::new(RepoFollower::KIND.name, uid_of(source, repo))));
 }
 
-/// A record of a following that is still to be checked against the rights of its identity.
+/// A following that must still be checked against the rights of its identity.
 struct Claim {
     source: Uid,
-    /// The place of the identity among those that are looked up.
+    /// The index of the identity in the list of those that are looked up.
     at: usize,
 }
 
-/// What a repo may show of its source.
+/// The resource that a repo may show of its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Shown<R> {
-    /// Nothing: it follows none, the following has ended or expired, or its identity can no longer pull.
+    /// None: the repo follows no other, the following has ended or expired, or its identity can no longer pull.
     Nothing,
-    /// This resource under the uid of the repo that it follows; none where that has none.
+    /// The resource with the uid of the source; `None` if it does not exist.
     Source(Option<R>),
 }
 
-/// Returns what each of these repos may show of the one that it follows: the resource of this kind with that uid.
+/// Returns, for each of these repos, the resource of the kind `R` with the uid of its source, if the repo may show it.
 ///
-/// Values and rights are of one state of the store, so that nothing is shown that was written after the right ended.
-/// The rights of each identity at one organization are looked up once, however many of the repos depend on them.
+/// Values and rights are read from one snapshot of the store, so that values written after the right ended are never shown.
+/// The rights of each identity at an organization are looked up only once, however many of the repos depend on them.
 ///
 /// # Errors
 /// Those of the store.
@@ -201,7 +201,7 @@ pub(super) async fn shown<R: Resource>(cx: &Context<'_>, repos: &[Repo]) -> Resu
         .collect()
 }
 
-/// Reads a following that has not expired, and adds its identity to those that are looked up.
+/// Parses a following and adds its identity to those that are looked up. Returns `None` if the following has expired.
 fn claim(source: Uid, record: &Record, now: Timestamp, askers: &mut Vec<(Caller, Uid)>) -> Result<Option<Claim>> {
     let follower: RepoFollower = serde_json::from_slice(&record.body).map_err(Error::internal)?;
     if follower.expiration_time.is_none_or(|end| end <= now) {

@@ -1,4 +1,4 @@
-//! Readmes: one of each repo, always there and empty at first (`docs/api.md`, Repos).
+//! Readmes: every repo has one, which is initially empty (`docs/api.md`, Repos).
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,20 +19,20 @@ use crate::{
 
 mod markup;
 
-/// The most bytes of a readme. Our choice.
+/// The maximum length of a readme in bytes. Our choice.
 const MAX_CONTENT: usize = 128 << 10;
 
 /// A repo's readme. A synced repo shows the readme of the repo that it follows.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RepoReadme {
-    /// The repo's.
+    /// The uid of the repo.
     pub uid: Uid,
-    /// Markdown, in which HTML must be safe to show.
+    /// The text in Markdown; HTML in it must be safe.
     pub content: String,
     /// When the repo was created.
     pub create_time: Option<Timestamp>,
-    /// When it was last written; before that, when the repo was last updated.
+    /// When the readme was last written; before that, when the repo was last updated.
     pub update_time: Option<Timestamp>,
 }
 
@@ -76,11 +76,11 @@ impl Resource for RepoReadme {
             {
                 let left_out = change.replaces_all && readme.content.is_empty();
                 if !left_out && readme.content != source.unwrap_or_default().content {
-                    return Err(Error::invalid_field("content", "comes from the repo that this one follows"));
+                    return Err(Error::invalid_field("content", "is inherited from the repo that this one follows"));
                 }
                 readme.content.clone_from(&old.content);
             }
-            // Before it is first written it has the repo's times.
+            // A readme that was never written has the repo's times.
             if old.create_time.is_none() {
                 readme.create_time = repo.create_time;
                 readme.update_time = readme.update_time.max(repo.update_time);
@@ -111,9 +111,9 @@ impl Resource for RepoReadme {
     }
 }
 
-/// Markdown whose HTML is well formed and harmless.
+/// Requires Markdown whose HTML is well formed and safe.
 fn safe_markdown(value: &Value) -> std::result::Result<(), String> {
-    markup::check(value.as_str().unwrap_or_default()).map_err(markup::Refusal::rule)
+    markup::check(value.as_str().unwrap_or_default()).map_err(markup::Rejection::rule)
 }
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markdown_is_taken_and_what_could_run_in_a_browser_is_not() {
+    fn markdown_is_accepted_and_active_content_is_rejected() {
         for good in [
             "",
             "# Title\n\nText with *emphasis*, `code` & \"quotes\" <b>bold</b>.\n",

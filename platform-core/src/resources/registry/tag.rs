@@ -13,23 +13,23 @@ use crate::{
     uid::Uid,
 };
 
-/// A name of an image. Creating it again moves it to another image and keeps its uid.
+/// A name of an image in a repo. Creating an existing tag moves it to another image and keeps its uid.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tag {
-    /// The repo's and a segment.
+    /// The uid of the repo and a segment.
     pub uid: Uid,
-    /// Unique in its repo.
+    /// The name; unique in its repo.
     pub name: String,
-    /// The image: `sha256:` and 64 hex digits.
+    /// The digest of the image: `sha256:` and 64 hexadecimal digits.
     pub digest: String,
-    /// When it was first created.
+    /// When the tag was first created.
     pub create_time: Option<Timestamp>,
-    /// When it was last created or moved.
+    /// When the tag was last created or moved.
     pub update_time: Option<Timestamp>,
-    /// Whether it is at the end of its life.
+    /// Whether the tag is at the end of its life.
     pub deprecated: bool,
-    /// The bundles that it is part of.
+    /// The bundles that the tag is part of.
     pub bundles: Vec<String>,
 }
 
@@ -45,11 +45,11 @@ impl Resource for Tag {
                         by: By::Above("updateTime"),
                     },
                     Param::narrow(Field::bool("includeReferrers"))
-                        .about("Whether to list tags such as `sha256-…` too, which name what refers to an image."),
+                        .about("Whether to list tags such as `sha256-…`, too, which refer to an image's signatures and the like."),
                     Param::narrow(Field::bool("includeDates"))
-                        .about("Whether to list tags that end in a date, such as `…-20260102`, too."),
+                        .about("Whether to list tags that end in a date such as `…-20260102`, too."),
                     Param::narrow(Field::bool("includeEpochs"))
-                        .about("Whether to list tags that end in an epoch, such as `…-r3`, too."),
+                        .about("Whether to list tags that end in an epoch such as `…-r3`, too."),
                     Param::exact("digest").about("Only tags of this digest."),
                 ])
                 .narrow(shown_families),
@@ -94,16 +94,16 @@ impl Resource for Tag {
         }
     }
 
-    /// Told to the organisation, as the contract has it.
+    /// Addresses the event to the organization, as the contract requires.
     fn customize_event(event: &mut Draft) {
         event.group = Uid::opaque(event.subject.as_str()).root().to_owned();
     }
 }
 
-/// The families of tags that lists hide unless asked, and the parameters that ask, by their bits in [`families`].
+/// The parameters that include families of tags which lists hide by default, in the order of their bits in [`families`].
 const INCLUDE: [&str; 3] = ["includeReferrers", "includeDates", "includeEpochs"];
 
-/// Returns the families that a name is of, as bits: `sha256-*`, `*-20yymmdd` and `*-r[0-9]+`.
+/// Returns the families that a name belongs to, as bits: `sha256-*`, `*-20yymmdd` and `*-r[0-9]+`.
 fn families(name: &str) -> u8 {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let last = name.rsplit_once('-').map(|(_, last)| last);
@@ -113,10 +113,10 @@ fn families(name: &str) -> u8 {
     u8::from(referrer) | u8::from(date) << 1 | u8::from(epoch) << 2
 }
 
-/// A tag shows when every family that it is of was asked for, or its very name was.
+/// Returns the filter for tags whose families are all included; none if the request names the tag.
 fn shown_families(params: &Map<String, Value>) -> Vec<Filter> {
-    let asked = |name: &str| params.get(name).and_then(Value::as_bool).unwrap_or_default();
-    let shown = INCLUDE.iter().enumerate().fold(0, |shown, (bit, name)| shown | u8::from(asked(name)) << bit);
+    let is_included = |name: &str| params.get(name).and_then(Value::as_bool).unwrap_or_default();
+    let shown = INCLUDE.iter().enumerate().fold(0, |shown, (bit, name)| shown | u8::from(is_included(name)) << bit);
     if params.contains_key("name") || shown == 0b111 {
         return Vec::new();
     }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_of_the_families_whose_pattern_it_matches() {
+    fn a_name_belongs_to_the_families_whose_patterns_it_matches() {
         for (name, expected) in [
             ("latest", 0),
             ("1.2.3", 0),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn only_families_that_were_asked_for_show() {
+    fn only_included_families_are_listed() {
         let shown = |params: Value| match shown_families(params.as_object().unwrap()).as_slice() {
             [] => (0..=0b111).map(key).collect(),
             [Filter::AnyOf { values, .. }] => values.clone(),

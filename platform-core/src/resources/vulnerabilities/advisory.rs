@@ -18,52 +18,53 @@ mod filters;
 
 pub use event::{AdvisoryEvent, EventType, ReviewState};
 
-/// The start of the epoch that every write of advisories of an organization raises, for what is cached of them.
+/// The prefix of the epoch that every write of an organization's advisories raises; it invalidates cached documents.
 pub(crate) const ADVISORIES_EPOCH: &str = "advisories";
 
-/// What is known of a vulnerability in a component of an artifact, and what was done about it.
+/// An advisory: the findings about a vulnerability in a component of an artifact, and the actions taken.
 ///
-/// Written by [`Platform::put`](crate::platform::Platform::put): one in a group for an artifact's name and an
-/// advisory's id. What its source does not say stays empty.
+/// Written by [`Platform::put`](crate::platform::Platform::put), one per group, artifact name and advisory id. Fields that
+/// the source does not provide are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Advisory {
-    /// The group's and a segment, which follows from `artifact_name` and `advisory_id`. Set when it is written.
+    /// The uid of the group and a segment that is derived from `artifact_name` and `advisory_id` when the advisory is
+    /// written.
     pub uid: Uid,
     /// The public id, such as `CGA-3gfc-9462-mc8m`.
     pub advisory_id: String,
-    /// When it was first known; when it was first written, if its source does not say.
+    /// When the advisory was created by its source; if unknown, when it was first written.
     pub create_time: Option<Timestamp>,
-    /// When it last changed; when it was last written with a change, if its source does not say.
+    /// When the advisory was last changed by its source; if unknown, when it was last written with a change.
     pub update_time: Option<Timestamp>,
-    /// When it was withdrawn. Lists hide it from then on.
+    /// When the advisory was withdrawn. Lists hide it from then on.
     pub delete_time: Option<Timestamp>,
-    /// Who wrote it.
+    /// The author.
     pub author: String,
-    /// The package, image or library.
+    /// The name of the package, image or library.
     pub artifact_name: String,
-    /// What that is, such as `apk`, `image` or `library`.
+    /// The type of the artifact, such as `apk`, `image` or `library`.
     pub artifact_type: String,
-    /// For which machines, such as `x86_64` or `aarch64`.
+    /// The architecture of the artifact, such as `x86_64` or `aarch64`.
     pub artifact_architecture: String,
-    /// The vulnerable part of it.
+    /// The name of the vulnerable component.
     pub component_name: String,
-    /// Where in the artifact that is.
+    /// The path of the component in the artifact.
     pub component_location: String,
-    /// What it is, such as `go-module`.
+    /// The type of the component, such as `go-module`.
     pub component_type: String,
     /// Other ids of the same vulnerability, such as `CVE-2022-4203`.
     pub aliases: Vec<String>,
-    /// What was found and done, oldest first.
+    /// The history of findings and actions, oldest first.
     pub events: Vec<AdvisoryEvent>,
-    /// The id that it had in a repository of advisories.
+    /// The id that the advisory had before in an advisory repository.
     pub legacy_advisory_id: String,
-    /// How severe it is. Looked up through the aliases at each read and never stored.
+    /// The severity scores, looked up by the aliases on every read and never stored.
     pub severities: Vec<Severity>,
-    /// The package whose build made the artifact, which for most is the artifact itself. Lists filter by it and
-    /// documents are named for it; advisories do not show it. Empty means `artifact_name`.
+    /// The package whose build made the artifact, which is often the artifact itself. `artifact_name` if empty. Lists filter
+    /// by it and documents are named after it, but advisories do not show it.
     pub origin: String,
-    /// The distribution of packages that the artifact is of, such as `wolfi`. Documents show it, advisories do not.
+    /// The package distribution of the artifact, such as `wolfi`. Documents show it, but advisories do not.
     pub package_namespace: String,
 }
 
@@ -82,23 +83,21 @@ impl Resource for Advisory {
             Field::timestamp("deleteTime")
                 .about("When the advisory was withdrawn. Lists hide it from then on.")
                 .output_only(),
-            Field::string("author").about("Who wrote the advisory.").always(),
+            Field::string("author").about("The author of the advisory.").always(),
             Field::string("artifactName").about("The package, image or library that the advisory is about.").always(),
-            Field::string("artifactType").about("What the artifact is, such as `apk`.").always(),
-            Field::string("artifactArchitecture")
-                .about("The machines that the artifact is for, such as `x86_64`.")
-                .always(),
+            Field::string("artifactType").about("The type of the artifact, such as `apk`.").always(),
+            Field::string("artifactArchitecture").about("The architecture of the artifact, such as `x86_64`.").always(),
             Field::string("componentName").about("The vulnerable component's name.").always(),
             Field::string("componentLocation").about("The path of the vulnerable component in the artifact.").always(),
             Field::string("componentType").about("The vulnerable component's type, such as `go-module`.").always(),
             Field::strings("aliases").about("Other identifiers of the same vulnerability, such as `CVE-2022-4203`."),
             Field::new("events", Type::List(&Type::Message(event::FIELDS)))
-                .about("What was found and done, oldest first.")
+                .about("The history of findings and actions, oldest first.")
                 .max_items(1000),
             Field::string("legacyAdvisoryId").about("The identifier that the advisory had before.").output_only(),
             Field::new("severities", Type::List(&Type::Message(SEVERITY)))
                 .about(
-                    "How severe the vulnerability is. Looked up in vulnerability metadata whenever the advisory is \
+                    "The severity of the vulnerability, looked up in vulnerability metadata whenever the advisory is \
                      read.",
                 )
                 .output_only(),
@@ -137,7 +136,7 @@ impl Resource for Advisory {
         true
     }
 
-    /// Looks up how severe it is, by its aliases and its own id.
+    /// Looks up the severities by the aliases and the advisory's own id.
     fn render<'a>(cx: &'a Context<'a>, advisories: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let found = Severities::look_up(cx, advisories.iter().flat_map(Self::names)).await?;
@@ -155,7 +154,7 @@ impl Advisory {
         self.aliases.iter().chain([&self.advisory_id]).map(String::as_str)
     }
 
-    /// Returns the most recent event that is agreed upon; of two at one time, the later in the list.
+    /// Returns the most recent approved event; of several at the same time, the last in the list.
     pub fn latest_event(&self) -> Option<&AdvisoryEvent> {
         self.events.iter().filter(|event| event.is_approved()).max_by_key(|event| event.create_time)
     }
@@ -181,6 +180,6 @@ impl Imported for Advisory {
         if self.origin.is_empty() {
             self.origin.clone_from(&self.artifact_name);
         }
-        event::number(&mut self.events, &self.uid);
+        event::assign_uids(&mut self.events, &self.uid);
     }
 }

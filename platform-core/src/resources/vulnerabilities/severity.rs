@@ -1,21 +1,21 @@
-//! How severe a vulnerability is, by one of the public scales.
+//! The severity of a vulnerability, by one of the public scoring systems.
 
 use serde::{Deserialize, Serialize};
 
 use crate::kind::Field;
 
-/// A score of a vulnerability.
+/// The severity score of a vulnerability.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Severity {
-    /// The scale.
+    /// The scoring system.
     #[serde(rename = "type")]
     pub scale: SeverityType,
-    /// The score on it: for CVSS its vector, such as `CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H`.
+    /// The score; for CVSS the vector, such as `CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H`.
     pub score: String,
 }
 
-/// The scales that the API tells apart; any other is unspecified.
+/// The scoring systems that the API distinguishes; all others are unspecified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]

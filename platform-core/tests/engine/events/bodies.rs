@@ -86,7 +86,7 @@ fn grow(world: &World, repo: &Uid, len: usize) {
 fn sweep(world: &World) {
     let mut last = None;
     loop {
-        last = block_on(Outbox::of(&world.platform).sweep(last.as_ref(), 3)).unwrap();
+        last = block_on(Outbox::of(&world.platform).delete_orphaned_bodies(last.as_ref(), 3)).unwrap();
         if last.is_none() {
             return;
         }
@@ -295,7 +295,7 @@ fn shared_data_is_read_at_most_4_mib_at_a_time_and_counts_in_full() {
     }
     assert_eq!(read.len(), 70);
     let bytes: usize = read.iter().map(|pending| pending.event.data.len() + 1024).sum();
-    let (weight, _) = block_on(outbox.weigh(subscription, None)).unwrap();
+    let (weight, _) = block_on(outbox.pending_bytes(subscription, None)).unwrap();
     assert_eq!(weight, bytes as u64);
     assert!(bytes > 6_000_000, "{bytes}");
 }

@@ -38,7 +38,7 @@ fn one_holder_at_a_time_has_the_lease_of_a_subscription_until_it_expires_or_is_r
     world.repo(&world.org);
     let outbox = Outbox::of(&world.platform);
     lease(&world, &subscription, "one");
-    let other = || block_on(outbox.take(&subscription, "two", LEASE)).unwrap();
+    let other = || block_on(outbox.acquire_lease(&subscription, "two", LEASE)).unwrap();
     assert!(matches!(other(), LeaseResult::HeldByOther(until) if until == world.platform.now().plus_millis(LEASE)));
     // The holder renews it.
     world.clock.advance(LEASE - 1);
@@ -55,7 +55,10 @@ fn one_holder_at_a_time_has_the_lease_of_a_subscription_until_it_expires_or_is_r
     block_on(outbox.release(&mut second)).unwrap();
     lease(&world, &subscription, "one");
     world.delete(&world.operator, "Subscription", &subscription).unwrap();
-    assert!(matches!(block_on(outbox.take(&subscription, "one", LEASE)).unwrap(), LeaseResult::SubscriptionDeleted));
+    assert!(matches!(
+        block_on(outbox.acquire_lease(&subscription, "one", LEASE)).unwrap(),
+        LeaseResult::SubscriptionDeleted
+    ));
     assert!(!settle(&world, &mut second, Vec::new()));
 }
 

@@ -1,15 +1,19 @@
-//! The order of versions of Alpine's packages: `1.2.3a_rc1-r0`.
+//! The order of Alpine package versions such as `1.2.3a_rc1-r0`.
 
-/// What a version has at its end, and what else compares with it, from the least to the greatest.
+// The kinds of version parts, from the least to the greatest. Where one version ends and another continues, the end is
+// compared with the next part: pre-release suffixes sort before it, everything else after it.
+
+/// Pre-release suffixes, in order.
 const SUFFIXES: [&str; 4] = ["alpha", "beta", "pre", "rc"];
 const END: u8 = 4;
 const REVISION: u8 = 5;
+/// Suffixes of later versions, in order.
 const LATE_SUFFIXES: [&str; 5] = ["cvs", "svn", "git", "hg", "p"];
 const LATE: u8 = 6;
 const LETTER: u8 = 11;
 const NUMBER: u8 = 12;
 
-/// Tells whether a version is another or a later one. Those that are no versions are at least themselves alone.
+/// Returns whether `version` is the same as `other` or later. An invalid version is only at least itself.
 pub(super) fn is_at_least(version: &str, other: &str) -> bool {
     match (parts(version), parts(other)) {
         (Some(version), Some(other)) => version >= other,
@@ -17,13 +21,13 @@ pub(super) fn is_at_least(version: &str, other: &str) -> bool {
     }
 }
 
-/// Takes a version apart: what each part is, and its number.
+/// Splits a version into parts, each with its kind and its number. Returns `None` for an invalid version.
 fn parts(version: &str) -> Option<Vec<(u8, u64)>> {
     let (version, revision) = match version.rsplit_once("-r") {
         Some((version, revision)) => (version, Some(revision.parse().ok()?)),
         None => (version, None),
     };
-    // A commit says nothing of the order.
+    // A commit hash does not affect the order.
     let version = version.split('~').next().unwrap_or_default();
     let mut suffixes = version.split('_');
     let mut numbers = suffixes.next()?;
@@ -52,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_ordered_as_the_package_manager_orders_them() {
+    fn versions_are_ordered_as_by_the_package_manager() {
         let ascending = [
             "1.2_alpha",
             "1.2_alpha1",
@@ -85,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_at_least_itself_alone() {
+    fn an_invalid_version_is_only_at_least_itself() {
         for (version, other, expected) in [
             ("latest", "latest", true),
             ("latest", "1.0", false),

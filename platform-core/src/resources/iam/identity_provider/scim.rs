@@ -1,15 +1,15 @@
-//! The tokens by which a provider's own directory provisions its users (RFC 7644): how they are issued, replaced,
-//! revoked and verified.
+//! SCIM tokens, by which a provider's own directory provisions its users (RFC 7644): their generation, rotation, revocation
+//! and verification.
 //!
-//! A token is shown once and stored only as its SHA-256. Every change of the shown state gives it a new etag, and a
-//! request that replaces the token or enables SCIM must name the current one.
+//! A token is returned once and stored only as its SHA-256. Every change of the SCIM state assigns a new etag, and a request
+//! that replaces the token or enables SCIM must name the current one.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{IdentityProvider, Private, SCIM_CAPABILITIES, check, field, may_let_in};
+use super::{IdentityProvider, Private, SCIM_CAPABILITIES, check, field, may_control_admission};
 use crate::{
     context::Context,
     entropy::Entropy,
@@ -23,7 +23,7 @@ use crate::{
     write::Write,
 };
 
-/// The state of a directory's token that a provider shows.
+/// The state of SCIM provisioning, as shown by a provider.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Scim {
@@ -31,13 +31,13 @@ pub struct Scim {
     pub enabled: bool,
     /// The base URL of its SCIM endpoint.
     pub endpoint_url: String,
-    /// Until when the token is valid; none for one that never expires.
+    /// When the token expires; `None` if it never does.
     pub token_expire_time: Option<Timestamp>,
-    /// Until when the previous token is valid too; none when it is not.
+    /// When the previous token expires; `None` if it is not valid.
     pub previous_token_expire_time: Option<Timestamp>,
     /// The state of the token.
     pub credential_state: CredentialState,
-    /// The version of this state, which a change must name.
+    /// The version of this state, which a request for a change must name.
     pub etag: String,
 }
 
@@ -51,13 +51,13 @@ pub enum CredentialState {
     CredentialStateUnspecified,
     /// No token was ever generated.
     CredentialStateNotIssued,
-    /// It is valid.
+    /// The token is valid.
     CredentialStateLive,
-    /// It has expired.
+    /// The token has expired.
     CredentialStateExpired,
-    /// It was revoked.
+    /// The token was revoked.
     CredentialStateRevoked,
-    /// It is valid, and so is the previous one.
+    /// The token is valid, and so is the previous one.
     CredentialStateRotating,
 }
 
@@ -72,39 +72,39 @@ const CREDENTIAL_STATES: &[&str] = &[
 
 const ENABLED: Field = Field::bool("enabled").about("Whether the directory may provision users.");
 const ENDPOINT_URL: Field = Field::string("endpointUrl").about("The base URL for the directory's SCIM client.");
-const PREVIOUS_TOKEN_EXPIRE_TIME: Field = Field::timestamp("previousTokenExpireTime")
-    .about("Until when the token before is still valid; absent when it is not.");
+const PREVIOUS_TOKEN_EXPIRE_TIME: Field =
+    Field::timestamp("previousTokenExpireTime").about("When the previous token expires; absent if it is not valid.");
 const ETAG: Field =
-    Field::string("etag").about("The state that a change was decided on. A change with another value is ABORTED.");
+    Field::string("etag").about("The version of the SCIM state. A change that names another version is ABORTED.");
 
 pub(super) const FIELDS: &[Field] = &[
     ENABLED.output_only(),
     ENDPOINT_URL.output_only(),
-    Field::timestamp("tokenExpireTime").about("Until when the token is valid.").output_only(),
+    Field::timestamp("tokenExpireTime").about("When the token expires; absent if it never does.").output_only(),
     PREVIOUS_TOKEN_EXPIRE_TIME.output_only(),
     Field::enumeration("credentialState", CREDENTIAL_STATES)
-        .about("Whether there is a token, and whether it is valid.")
+        .about("Whether a token was issued, and whether it is valid.")
         .output_only(),
     ETAG.output_only(),
 ];
 
 const UID: Field = field::uid("identityProviderUid").about("The identity provider.").required();
-/// The same where the action decides whom the provider lets in.
-const LET_IN: Field = UID.gives();
-const SEEN_ETAG: Field = ETAG.required().check(etag_is_there);
+/// The same for actions that change who can sign in by the provider.
+const GIVING_UID: Field = UID.gives();
+const REQUIRED_ETAG: Field = ETAG.required().check(etag_is_present);
 const EXPIRE_TIME: Field =
-    Field::timestamp("expireTime").about("Until when the token is valid: one year when absent, at most two.");
+    Field::timestamp("expireTime").about("When the token expires: after one year by default, and after two at most.");
 const NEVER_EXPIRES: Field =
-    Field::bool("neverExpires").about("Whether the token is valid without an end; excludes `expireTime`.");
+    Field::bool("neverExpires").about("Whether the token never expires; excludes `expireTime`.");
 
 const PROVIDER: Field = Field::string("identityProviderUid").about("The identity provider.");
-const TOKEN: Field = Field::string("token").about("The token. Only this reply has it.");
+const TOKEN: Field = Field::string("token").about("The token. Only this response has it.");
 
 pub(super) const ACTIONS: &[Action] = &[
     Action::post("GenerateScimToken", "identityProviders/{identityProviderUid=**}:generateScimToken", |cx, request| {
         Box::pin(generate(cx, request))
     })
-    .request(&[LET_IN, EXPIRE_TIME, NEVER_EXPIRES])
+    .request(&[GIVING_UID, EXPIRE_TIME, NEVER_EXPIRES])
     .response(&[TOKEN, ENDPOINT_URL, EXPIRE_TIME, PROVIDER, ETAG])
     .authorization(Authorization::At("identityProviderUid", SCIM_CAPABILITIES))
     .event("iam.identity_providers.scim_token.generated.v1"),
@@ -114,11 +114,11 @@ pub(super) const ACTIONS: &[Action] = &[
         |cx, request| Box::pin(regenerate(cx, request)),
     )
     .request(&[
-        LET_IN,
+        GIVING_UID,
         Field::new("overlap", Type::Duration)
-            .about("How long the token before remains valid: one hour when absent, at most a day."),
+            .about("How long the previous token remains valid: one hour by default, a day at most."),
         EXPIRE_TIME,
-        SEEN_ETAG,
+        REQUIRED_ETAG,
         NEVER_EXPIRES,
     ])
     .response(&[
@@ -142,32 +142,32 @@ pub(super) const ACTIONS: &[Action] = &[
     Action::post("SetScimEnabled", "identityProviders/{identityProviderUid=**}:setScimEnabled", |cx, request| {
         Box::pin(set_enabled(cx, request))
     })
-    .request(&[LET_IN, ENABLED.required(), SEEN_ETAG])
+    .request(&[GIVING_UID, ENABLED.required(), REQUIRED_ETAG])
     .response(&[PROVIDER, ENABLED, ETAG])
     .authorization(Authorization::At("identityProviderUid", SCIM_CAPABILITIES))
     .event("iam.identity_providers.scim_enabled.updated.v1"),
 ];
 
-fn etag_is_there(value: &Value) -> std::result::Result<(), String> {
+fn etag_is_present(value: &Value) -> std::result::Result<(), String> {
     if value.as_str().is_some_and(|etag| !etag.is_empty()) { Ok(()) } else { Err("etag is required".to_owned()) }
 }
 
 /// The prefix of tokens.
 const PREFIX: &str = "cgscim_";
 const HOUR_MILLIS: i64 = 60 * 60 * 1000;
-/// How long a token is valid by default: a year.
+/// The default lifetime of a token: a year.
 const DEFAULT_LIFE_MILLIS: i64 = 365 * 24 * HOUR_MILLIS;
-/// The longest time that it is valid, unless it never expires: two years.
+/// The maximum lifetime of a token, unless it never expires: two years.
 const MAX_LIFE_MILLIS: i64 = 2 * DEFAULT_LIFE_MILLIS;
-/// How long the previous token remains valid after a new one is issued, by default.
+/// The default time that the previous token remains valid after a new one is issued.
 const DEFAULT_OVERLAP_MILLIS: i64 = HOUR_MILLIS;
-/// The longest time that it remains valid.
+/// The maximum time that the previous token remains valid.
 const MAX_OVERLAP_MILLIS: i64 = 24 * HOUR_MILLIS;
-/// How many owners an organisation must have before a directory may lock people out.
-const OWNERS: usize = 2;
+/// The minimum number of owners of an organization before SCIM can be enabled, because a directory may lock people out.
+const MIN_OWNERS: usize = 2;
 
 impl Scim {
-    /// Returns the state that is shown at this time.
+    /// Returns the state as it is at this time: the stored one with expirations applied.
     pub(super) fn shown(stored: Option<Self>, now: Timestamp) -> Self {
         let Some(mut scim) = stored else {
             return Self { credential_state: CredentialState::CredentialStateNotIssued, ..Self::default() };
@@ -183,7 +183,7 @@ impl Scim {
         scim
     }
 
-    fn is_good(&self) -> bool {
+    fn is_valid(&self) -> bool {
         matches!(self.credential_state, CredentialState::CredentialStateLive | CredentialState::CredentialStateRotating)
     }
 }
@@ -200,15 +200,16 @@ pub(super) fn example() -> Scim {
     }
 }
 
-/// A provider that an action changes.
-struct Standing {
+/// A pending change of a provider's SCIM state.
+struct ScimChange {
     provider: IdentityProvider,
     private: Private,
     write: Write,
 }
 
-impl Standing {
-    async fn of(cx: &Context<'_>, request: &Map<String, Value>) -> Result<Self> {
+impl ScimChange {
+    /// Reads the provider that the request names.
+    async fn read(cx: &Context<'_>, request: &Map<String, Value>) -> Result<Self> {
         let uid = Uid::opaque(text(request, "identityProviderUid"));
         let missing = || Error::not_found(IdentityProvider::KIND, uid.as_str());
         let record = cx.record(IdentityProvider::KIND, &uid).await?.ok_or_else(missing)?;
@@ -218,18 +219,18 @@ impl Standing {
         Ok(Self { provider, private: Private::read(&record.private)?, write })
     }
 
-    /// Refuses a request that names another etag than the current one.
-    fn matches(&self, request: &Map<String, Value>) -> Result<&Scim> {
+    /// Returns the current state. Rejects a request that does not name its etag.
+    fn check_etag(&self, request: &Map<String, Value>) -> Result<&Scim> {
         let blocked = || Error::blocked("SCIM_TOKEN_NOT_ISSUED", "no SCIM token was generated for the provider yet");
         let scim = self.provider.scim.as_ref().ok_or_else(blocked)?;
         match text(request, "etag") == scim.etag {
             true => Ok(scim),
-            false => Err(Error::new(Code::Aborted, "The etag is not the one that stands; read it again")),
+            false => Err(Error::new(Code::Aborted, "The etag is not the current one; read the provider again")),
         }
     }
 
-    /// Stores the new state under a new etag and returns the reply; the event has the reply without the token.
-    async fn put(
+    /// Commits the new state with a new etag and returns the response. The event has the response without the token.
+    async fn commit(
         mut self,
         cx: &Context<'_>,
         mut scim: Scim,
@@ -241,7 +242,7 @@ impl Standing {
         scim.etag = hex::encode(etag);
         self.provider.update_time = self.provider.update_time.max(Some(cx.now()));
         self.provider.scim = Some(scim.clone());
-        // Who may act by a sign-in depends on whether SCIM is enabled.
+        // Whether existing sessions may be used depends on whether SCIM is enabled.
         self.write.raise(provider_epoch(&self.provider.uid));
         self.write.put(&self.provider.uid.clone(), &self.provider, self.private.write()?)?;
         let reply = Value::Object(reply(&scim));
@@ -256,10 +257,10 @@ impl Standing {
         Ok(reply)
     }
 
-    /// Draws a new token and returns it with the state to show.
+    /// Generates a new token and returns it with the new state.
     fn issue(&mut self, cx: &Context<'_>, request: &Map<String, Value>) -> Result<(String, Scim)> {
         let token_expire_time = expire_time(cx.now(), request)?;
-        let token = draw(&self.provider.uid, cx.platform().entropy());
+        let token = generate_token(&self.provider.uid, cx.platform().entropy());
         self.private.token_hash = hash(&token);
         self.private.revoke_time = None;
         let uid = &self.provider.uid;
@@ -277,35 +278,35 @@ impl Standing {
     }
 }
 
-/// Issues the first token; the directory may not use it before it is enabled.
+/// Issues the first token. The directory cannot use it before SCIM is enabled.
 async fn generate(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
-    let mut standing = Standing::of(cx, &request).await?;
-    if standing.provider.scim.is_some() {
+    let mut change = ScimChange::read(cx, &request).await?;
+    if change.provider.scim.is_some() {
         let why = "a SCIM token was generated before; regenerate it instead";
         return Err(Error::blocked("SCIM_TOKEN_ISSUED", why));
     }
-    may_let_in(cx, &standing.provider, &mut standing.write).await?;
-    let (token, scim) = standing.issue(cx, &request)?;
-    standing.put(cx, scim, "GenerateScimToken", |scim| issued(&request, token, scim)).await
+    may_control_admission(cx, &change.provider, &mut change.write).await?;
+    let (token, scim) = change.issue(cx, &request)?;
+    change.commit(cx, scim, "GenerateScimToken", |scim| issued(&request, token, scim)).await
 }
 
 /// Issues a token in place of the current one, which remains valid for a while.
 async fn regenerate(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let now = cx.now();
     let overlap = overlap(&request)?;
-    let mut standing = Standing::of(cx, &request).await?;
-    if standing.provider.scim.is_none() {
+    let mut change = ScimChange::read(cx, &request).await?;
+    if change.provider.scim.is_none() {
         return Err(Error::not_found(IdentityProvider::KIND, "the provider's SCIM token"));
     }
-    let before = Scim::shown(Some(standing.matches(&request)?.clone()), now);
-    may_let_in(cx, &standing.provider, &mut standing.write).await?;
-    let previous_hash = std::mem::take(&mut standing.private.token_hash);
-    let (token, mut scim) = standing.issue(cx, &request)?;
-    standing.private.previous_token_hash = String::new();
-    if before.is_good() && overlap > 0 {
+    let before = Scim::shown(Some(change.check_etag(&request)?.clone()), now);
+    may_control_admission(cx, &change.provider, &mut change.write).await?;
+    let previous_hash = std::mem::take(&mut change.private.token_hash);
+    let (token, mut scim) = change.issue(cx, &request)?;
+    change.private.previous_token_hash = String::new();
+    if before.is_valid() && overlap > 0 {
         let until = now.plus_millis(overlap);
         scim.previous_token_expire_time = Some(before.token_expire_time.map_or(until, |end| end.min(until)));
-        standing.private.previous_token_hash = previous_hash;
+        change.private.previous_token_hash = previous_hash;
     }
     let requested = request.get("overlap").cloned().unwrap_or_else(|| "3600s".into());
     let reply = |scim: &Scim| {
@@ -314,63 +315,63 @@ async fn regenerate(cx: &Context<'_>, request: Map<String, Value>) -> Result<Val
         reply.insert("requestedOverlap".to_owned(), requested);
         reply
     };
-    standing.put(cx, scim, "RegenerateScimToken", reply).await
+    change.commit(cx, scim, "RegenerateScimToken", reply).await
 }
 
-/// Revokes both tokens at once. Authorization no etag, and is idempotent.
+/// Revokes both tokens at once. Needs no etag, and is idempotent.
 async fn revoke(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let now = cx.now();
-    let mut standing = Standing::of(cx, &request).await?;
-    let uid = standing.provider.uid.clone();
-    let told = |scim: &Scim, at: Option<Timestamp>| {
+    let mut change = ScimChange::read(cx, &request).await?;
+    let uid = change.provider.uid.clone();
+    let reply = |scim: &Scim, at: Option<Timestamp>| {
         without_null(
             json!({ "identityProviderUid": uid, "etag": scim.etag, "enabled": scim.enabled, "revokeTime": at }),
         )
     };
-    let Some(mut scim) = standing.provider.scim.take() else {
+    let Some(mut scim) = change.provider.scim.take() else {
         return Ok(json!({ "identityProviderUid": uid, "enabled": false }));
     };
     if scim.credential_state == CredentialState::CredentialStateRevoked {
-        return Ok(told(&scim, standing.private.revoke_time).into());
+        return Ok(reply(&scim, change.private.revoke_time).into());
     }
     scim.credential_state = CredentialState::CredentialStateRevoked;
     scim.previous_token_expire_time = None;
-    standing.private.token_hash.clear();
-    standing.private.previous_token_hash.clear();
-    standing.private.revoke_time = Some(now);
-    standing.put(cx, scim, "RevokeScimToken", |scim| told(scim, Some(now))).await
+    change.private.token_hash.clear();
+    change.private.previous_token_hash.clear();
+    change.private.revoke_time = Some(now);
+    change.commit(cx, scim, "RevokeScimToken", |scim| reply(scim, Some(now))).await
 }
 
-/// Sets whether the directory may provision users. Its token does not change.
+/// Sets whether the directory may provision users. The token does not change.
 async fn set_enabled(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let enabled = request.get("enabled").and_then(Value::as_bool).unwrap_or_default();
-    let mut standing = Standing::of(cx, &request).await?;
-    let mut scim = standing.matches(&request)?.clone();
-    let uid = standing.provider.uid.clone();
+    let mut change = ScimChange::read(cx, &request).await?;
+    let mut scim = change.check_etag(&request)?.clone();
+    let uid = change.provider.uid.clone();
     if enabled {
-        require_owners(cx, &Uid::opaque(uid.root()), &mut standing.write).await?;
-        let mut provider = standing.provider.clone();
+        require_owners(cx, &Uid::opaque(uid.root()), &mut change.write).await?;
+        let mut provider = change.provider.clone();
         provider.scim.iter_mut().for_each(|scim| scim.enabled = true);
-        owner::keep_with_provider(cx, &uid, Some(&provider), &mut standing.write).await?;
+        owner::keep_with_provider(cx, &uid, Some(&provider), &mut change.write).await?;
     }
     let reply =
         |scim: &Scim| without_null(json!({ "identityProviderUid": uid, "enabled": scim.enabled, "etag": scim.etag }));
     if scim.enabled == enabled {
         return Ok(reply(&scim).into());
     }
-    may_let_in(cx, &standing.provider, &mut standing.write).await?;
+    may_control_admission(cx, &change.provider, &mut change.write).await?;
     scim.enabled = enabled;
-    standing.put(cx, scim, "SetScimEnabled", reply).await
+    change.commit(cx, scim, "SetScimEnabled", reply).await
 }
 
-/// Requires that an organisation has enough owners by bindings, now and when the write is committed.
-async fn require_owners(cx: &Context<'_>, organisation: &Uid, write: &mut Write) -> Result<()> {
+/// Requires that an organization has enough owners by role bindings, now and when the write is committed.
+async fn require_owners(cx: &Context<'_>, organization: &Uid, write: &mut Write) -> Result<()> {
     let bound = Filter::AnyOf { key: "roleUid", values: vec![KeyValue::text(&role::owner_uid())] };
-    let scope = Scope::Children(organisation.clone());
-    let query = Query { filters: vec![bound], limit: OWNERS, ..Query::new(RoleBinding::KIND.name, scope) };
+    let scope = Scope::Children(organization.clone());
+    let query = Query { filters: vec![bound], limit: MIN_OWNERS, ..Query::new(RoleBinding::KIND.name, scope) };
     let owners = cx.page(query).await?.items;
-    if owners.len() < OWNERS {
-        let why = format!("the organisation must have at least {OWNERS} owners by role bindings of their own");
+    if owners.len() < MIN_OWNERS {
+        let why = format!("the organization must have at least {MIN_OWNERS} owners by role bindings of their own");
         return Err(Error::blocked("TOO_FEW_OWNERS", why));
     }
     for owner in owners {
@@ -399,11 +400,11 @@ fn text<'a>(request: &'a Map<String, Value>, name: &str) -> &'a str {
     request.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns until when a new token is valid; none when it never expires.
+/// Returns when a new token expires, or `None` if it never does.
 fn expire_time(now: Timestamp, request: &Map<String, Value>) -> Result<Option<Timestamp>> {
     let never = request.get("neverExpires").and_then(Value::as_bool).unwrap_or_default();
-    let asked = request.get("expireTime").and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
-    match (never, asked) {
+    let requested = request.get("expireTime").and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
+    match (never, requested) {
         (true, Some(_)) => Err(Error::invalid_field("expireTime", "must not be set for a token that never expires")),
         (true, None) => Ok(None),
         (false, None) => Ok(Some(now.plus_millis(DEFAULT_LIFE_MILLIS))),
@@ -412,16 +413,16 @@ fn expire_time(now: Timestamp, request: &Map<String, Value>) -> Result<Option<Ti
     }
 }
 
-/// Returns for how many milliseconds the previous token remains valid.
+/// Returns how many milliseconds the previous token remains valid.
 fn overlap(request: &Map<String, Value>) -> Result<i64> {
-    let Some(asked) = request.get("overlap").and_then(Value::as_str) else { return Ok(DEFAULT_OVERLAP_MILLIS) };
-    let asked = check::millis(asked).filter(|millis| (0..=MAX_OVERLAP_MILLIS).contains(millis));
-    asked.ok_or_else(|| Error::invalid_field("overlap", "must be 0s to 86400s"))
+    let Some(overlap) = request.get("overlap").and_then(Value::as_str) else { return Ok(DEFAULT_OVERLAP_MILLIS) };
+    let millis = check::millis(overlap).filter(|millis| (0..=MAX_OVERLAP_MILLIS).contains(millis));
+    millis.ok_or_else(|| Error::invalid_field("overlap", "must be 0s to 86400s"))
 }
 
-/// Draws a token: the prefix, the last segment of the provider's uid, by which it is found, and 24 random bytes; both
-/// in hex, 64 digits together.
-fn draw(provider: &Uid, entropy: &dyn Entropy) -> String {
+/// Generates a token: the prefix, the last segment of the provider's uid, by which the provider is found, and 24 random
+/// bytes; the latter two in hex, together 64 digits.
+fn generate_token(provider: &Uid, entropy: &dyn Entropy) -> String {
     let mut secret = [0; 24];
     entropy.fill(&mut secret);
     format!("{PREFIX}{}{}", provider.rsplit('/').next().unwrap_or_default(), hex::encode(secret))
@@ -436,15 +437,15 @@ fn hash(token: &str) -> String {
 pub struct ScimAccess {
     /// The uid of the provider that the token was issued for.
     pub provider: Uid,
-    /// Whether the provider's directory may provision users; while it may not, refuse its requests.
+    /// Whether the provider's directory may provision users. If not, its requests must be rejected.
     pub enabled: bool,
 }
 
 /// Returns the access that a token gives. Compares the hashes of all candidates, in constant time.
 pub(crate) async fn verify(cx: &Context<'_>, token: &str) -> Result<ScimAccess> {
-    let refused = || Error::unauthenticated("The SCIM token is not valid");
-    let digits = token.strip_prefix(PREFIX).filter(|digits| digits.len() == 64).ok_or_else(refused)?;
-    let segment = digits.get(..16).ok_or_else(refused)?;
+    let invalid = || Error::unauthenticated("The SCIM token is not valid");
+    let digits = token.strip_prefix(PREFIX).filter(|digits| digits.len() == 64).ok_or_else(invalid)?;
+    let segment = digits.get(..16).ok_or_else(invalid)?;
     let found = cx
         .page(Query {
             filters: vec![Filter::AnyOf { key: "segment", values: vec![KeyValue::text(segment)] }],
@@ -460,10 +461,10 @@ pub(crate) async fn verify(cx: &Context<'_>, token: &str) -> Result<ScimAccess> 
         let is = |hash: &str| bool::from(hash.as_bytes().ct_eq(presented.as_bytes()));
         let (current, previous) = (is(&private.token_hash), is(&private.previous_token_hash));
         let scim = Scim::shown(provider.scim, now);
-        let good = (current && scim.is_good()) || (previous && scim.previous_token_expire_time.is_some());
-        if good {
+        let is_valid = (current && scim.is_valid()) || (previous && scim.previous_token_expire_time.is_some());
+        if is_valid {
             access = Some(ScimAccess { provider: record.key.uid, enabled: scim.enabled });
         }
     }
-    access.ok_or_else(refused)
+    access.ok_or_else(invalid)
 }

@@ -1,4 +1,4 @@
-//! The built-in roles and the sets of capabilities that they have (`docs/api.md`, Roles).
+//! The built-in roles and their sets of capabilities (`docs/api.md`, Roles).
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -11,17 +11,17 @@ use crate::{
     uid::Uid,
 };
 
-/// The one uid that is published; the others are derived from the roles' names.
+/// The only published uid; the others are derived from the roles' names.
 const VIEWER_UID: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
-/// Returns the built-in roles, in the order in which they are documented.
+/// Returns the built-in roles, in the order of the documentation.
 pub fn built_in(now: Timestamp) -> Vec<Role> {
     ROLES
         .iter()
         .map(|(name, sets)| Role {
             uid: uid(name),
             name: (*name).to_owned(),
-            description: format!("{} Role (built-in)", capitalised(name)),
+            description: format!("{} Role (built-in)", capitalized(name)),
             capabilities: sets.iter().flat_map(|set| set.iter().copied()).collect::<CapabilitySet>().iter().collect(),
             create_time: Some(now),
             update_time: Some(now),
@@ -37,7 +37,7 @@ pub(crate) fn built_in_name(held: CapabilitySet) -> Option<&'static str> {
     found.map(|(name, _)| *name)
 }
 
-/// Returns the capabilities of the built-in role of this uid, which never change while a release runs.
+/// Returns the capabilities of the built-in role with this uid, which never change while a release runs.
 pub(crate) fn built_in_capabilities(uid: &str) -> Option<CapabilitySet> {
     static BUILT_IN: LazyLock<HashMap<Uid, CapabilitySet>> = LazyLock::new(|| {
         let of = |sets: &[Set]| sets.iter().flat_map(|set| set.iter().copied()).collect();
@@ -46,7 +46,7 @@ pub(crate) fn built_in_capabilities(uid: &str) -> Option<CapabilitySet> {
     BUILT_IN.get(uid).copied()
 }
 
-/// Returns the uid of the role `owner`, which whoever creates an organisation is bound to.
+/// Returns the uid of the role `owner`, which the creator of an organization is bound to.
 pub fn owner_uid() -> Uid {
     uid("owner")
 }
@@ -61,7 +61,7 @@ fn uid(name: &str) -> Uid {
     Uid::from_digest(bytes)
 }
 
-fn capitalised(name: &str) -> String {
+fn capitalized(name: &str) -> String {
     let mut letters = name.chars();
     letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
 }
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_roles_have_as_many_capabilities_as_is_documented_and_none_is_internal() {
+    fn the_roles_have_the_documented_number_of_capabilities_and_no_internal_ones() {
         let roles = built_in(Timestamp::EPOCH);
         let count = |name: &str| roles.iter().find(|role| role.name == name).map(|role| role.capabilities.len());
         for (name, expected) in [
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_uid_of_viewer_is_the_published_one_and_all_are_stable() {
+    fn the_uid_of_viewer_is_as_published_and_all_uids_are_stable() {
         let roles = built_in(Timestamp::EPOCH);
         let viewer = roles.iter().find(|role| role.name == "viewer").unwrap();
         assert_eq!((viewer.uid.as_str(), viewer.description.as_str()), (VIEWER_UID, "Viewer Role (built-in)"));

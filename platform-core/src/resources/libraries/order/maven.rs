@@ -1,16 +1,17 @@
-//! Maven's order of versions, as its documentation of `ComparableVersion` has it: digits and letters are parts of their
-//! own, qualifiers have an order, a hyphen goes one level deeper, and what is missing counts as zero or as a release.
+//! Maven's version order, as documented for `ComparableVersion`: digits and letters are separate parts, qualifiers have an
+//! order, a hyphen starts a deeper level, and missing parts count as zero or as a release.
 
-/// The qualifiers that have a place of their own, in order; the empty one is a release.
+/// The known qualifiers, in order; the empty one is a release.
 const QUALIFIERS: [&str; 7] = ["alpha", "beta", "milestone", "rc", "snapshot", "", "sp"];
 
-/// The place of a release among qualifiers, and of the end of a version among tokens.
+/// The kind of a release among qualifiers, and of the end of a version among tokens.
 const RELEASE: u8 = 5;
-/// Qualifiers that have no place of their own come after those that have, in the order of their text.
+/// The kind of unknown qualifiers, which sort after the known ones by their text.
 const OTHER: u8 = 7;
-/// A hyphen or a qualifier before a number: before numbers behind points, and after qualifiers.
+/// The kind of a deeper level, started by a hyphen or a qualifier before a number: sorts after qualifiers and before numbers
+/// that follow a dot.
 const LIST: u8 = 8;
-/// A number.
+/// The kind of a number.
 const NUMBER: u8 = 9;
 
 /// A part of a version.
@@ -18,11 +19,11 @@ const NUMBER: u8 = 9;
 enum Token {
     Qualifier(String),
     List,
-    /// Its digits, without leading zeros.
+    /// The digits, without leading zeros.
     Number(String),
 }
 
-/// Returns the place of a version in Maven's order.
+/// Returns the sort key of a version in Maven's order.
 pub(super) fn key(version: &str) -> Vec<u8> {
     let mut key = Vec::new();
     for token in tokens(&version.to_lowercase()) {
@@ -38,7 +39,7 @@ pub(super) fn key(version: &str) -> Vec<u8> {
             Token::List => key.push(LIST),
             Token::Number(digits) => {
                 key.push(NUMBER);
-                // More digits are a greater number.
+                // Without leading zeros, a number with more digits is greater.
                 key.extend(u16::try_from(digits.len()).unwrap_or(u16::MAX).to_be_bytes());
                 key.extend(digits.bytes());
             }
@@ -48,7 +49,7 @@ pub(super) fn key(version: &str) -> Vec<u8> {
     key
 }
 
-/// Takes a version apart, without the parts at the end of each level that say nothing.
+/// Splits a version into tokens, without the insignificant ones at the end of each level.
 fn tokens(version: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut rest = version;
@@ -56,21 +57,21 @@ fn tokens(version: &str) -> Vec<Token> {
         let digits = rest.starts_with(|c: char| c.is_ascii_digit());
         let end =
             rest.find(|c: char| matches!(c, '.' | '-' | '_') || c.is_ascii_digit() != digits).unwrap_or(rest.len());
-        let (part, behind) = rest.split_at(end);
-        let separator = behind.chars().next().filter(|c| matches!(c, '.' | '-' | '_'));
-        let before_digit = behind.starts_with(|c: char| c.is_ascii_digit());
+        let (part, after) = rest.split_at(end);
+        let separator = after.chars().next().filter(|c| matches!(c, '.' | '-' | '_'));
+        let before_digit = after.starts_with(|c: char| c.is_ascii_digit());
         tokens.push(match digits {
             true => Token::Number(part.trim_start_matches('0').to_owned()),
             false => Token::Qualifier(qualifier(part, before_digit).to_owned()),
         });
-        rest = separator.map_or(behind, |separator| behind.get(separator.len_utf8()..).unwrap_or_default());
-        let goes_deeper = separator != Some('.') && !rest.is_empty();
-        let qualified = rest.starts_with(|c: char| !c.is_ascii_digit());
-        if goes_deeper || qualified {
+        rest = separator.map_or(after, |separator| after.get(separator.len_utf8()..).unwrap_or_default());
+        let starts_level = separator != Some('.') && !rest.is_empty();
+        let is_qualifier_next = rest.starts_with(|c: char| !c.is_ascii_digit());
+        if starts_level || is_qualifier_next {
             trim(&mut tokens);
         }
-        // A qualifier is the same behind a point and a hyphen.
-        if goes_deeper && !qualified {
+        // A qualifier is the same after a dot and after a hyphen.
+        if starts_level && !is_qualifier_next {
             tokens.push(Token::List);
         }
     }
@@ -78,19 +79,19 @@ fn tokens(version: &str) -> Vec<Token> {
     tokens
 }
 
-/// Takes zeros, releases and empty levels from the end.
+/// Removes zeros, releases and empty levels from the end.
 fn trim(tokens: &mut Vec<Token>) {
-    let nothing = |token: &Token| match token {
+    let is_insignificant = |token: &Token| match token {
         Token::Number(digits) => digits.is_empty(),
         Token::Qualifier(text) => text.is_empty(),
         Token::List => true,
     };
-    while tokens.last().is_some_and(nothing) {
+    while tokens.last().is_some_and(is_insignificant) {
         tokens.pop();
     }
 }
 
-/// Returns the qualifier that a text stands for. `a`, `b` and `m` are short forms before a digit.
+/// Returns the canonical form of a qualifier. `a`, `b` and `m` are abbreviations only before a digit.
 fn qualifier(text: &str, before_digit: bool) -> &str {
     match text {
         "a" if before_digit => "alpha",
@@ -110,7 +111,7 @@ mod tests {
     };
 
     #[test]
-    fn qualifiers_have_their_order_and_unknown_ones_come_after_a_release() {
+    fn qualifiers_are_ordered_and_unknown_ones_sort_after_a_release() {
         let ascending = [
             "1-alpha2snapshot",
             "1-alpha2",
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_changes_nothing() {
+    fn insignificant_parts_are_ignored() {
         assert_equal(EcosystemJava, &["1", "1.0", "1.0.0", "1-0", "1.0-0", "1-ga", "1.ga", "1-final", "1.0.Final"]);
         assert_equal(EcosystemJava, &["1a1", "1-a1", "1-alpha-1"]);
         assert_equal(EcosystemJava, &["1X", "1x", "1-x"]);

@@ -1,6 +1,6 @@
-//! How a repo's images differ from what they are built of (`docs/api.md`, Repos).
+//! Overlays, which customize the images of a repo (`docs/api.md`, Repos).
 //!
-//! Our choice: this installation builds no images, so that every repo may have an overlay.
+//! Our choice: every repo may have an overlay, because this installation builds no images.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::{
     kind::{Field, Type},
 };
 
-/// Packages, environment, annotations, accounts and certificates that a repo's images have besides.
+/// The packages, environment, annotations, accounts and certificates that are added to a repo's images.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CustomOverlay {
-    /// What the images contain besides.
+    /// Packages and package repositories.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contents: Option<ImageContents>,
     /// Environment variables; names that begin with `CHAINGUARD_` are reserved.
@@ -31,13 +31,13 @@ pub struct CustomOverlay {
     pub certificates: Option<Certificates>,
 }
 
-/// What images contain besides.
+/// Packages and package repositories of images.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImageContents {
-    /// Packages.
+    /// Packages to install.
     pub packages: Vec<String>,
-    /// Package repositories that replace the usual ones.
+    /// Package repositories that replace the default ones.
     pub runtime_repositories: Vec<String>,
     /// Keys that sign packages.
     pub runtime_keyring: Vec<NamedContent>,
@@ -47,9 +47,9 @@ pub struct ImageContents {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NamedContent {
-    /// The name.
+    /// The file's name.
     pub name: String,
-    /// PEM.
+    /// The content, in PEM.
     pub content: String,
 }
 
@@ -92,9 +92,9 @@ pub struct UserGroup {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Certificates {
-    /// Certificates besides the usual ones.
+    /// Certificates in addition to the default ones.
     pub additional: Vec<NamedContent>,
-    /// Where more come from.
+    /// Packages that provide further certificates.
     pub providers: Vec<String>,
 }
 
@@ -115,7 +115,7 @@ pub(super) const FIELDS: &[Field] = &[
                 .about("Keys that the image trusts for packages at run time."),
         ],
     )
-    .about("What to add to the image."),
+    .about("Packages and package repositories to add to the image."),
     Field::string_map("environment")
         .about("Environment variables. Names that begin with `CHAINGUARD_` are reserved.")
         .max_len(8 << 10)
@@ -175,7 +175,7 @@ impl CustomOverlay {
         }
     }
 
-    /// Adds what keys and certificates break of the rules for files.
+    /// Validates keys and certificates.
     pub(super) fn validate(&self, violations: &mut Violations) {
         let keyring = self.contents.iter().flat_map(|contents| &contents.runtime_keyring).enumerate();
         for (index, entry) in keyring {
@@ -201,7 +201,8 @@ impl CustomOverlay {
     }
 }
 
-/// Tells RSA by the object identifier that a SubjectPublicKeyInfo names it by, 1.2.840.113549.1.1.1.
+/// Returns whether a text is an RSA public key in PEM. Recognizes RSA in a SubjectPublicKeyInfo by its object identifier,
+/// 1.2.840.113549.1.1.1.
 fn is_rsa_public_key(text: &str) -> bool {
     const RSA_ENCRYPTION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
     pem::parse(text).is_ok_and(|block| match block.tag() {
@@ -212,14 +213,14 @@ fn is_rsa_public_key(text: &str) -> bool {
 }
 
 fn environment(value: &Value) -> Result<(), String> {
-    no_key_begins(value, &["CHAINGUARD_"])
+    reject_reserved_keys(value, &["CHAINGUARD_"])
 }
 
 fn annotations(value: &Value) -> Result<(), String> {
-    no_key_begins(value, &["dev.chainguard.", "org.opencontainers."])
+    reject_reserved_keys(value, &["dev.chainguard.", "org.opencontainers."])
 }
 
-fn no_key_begins(value: &Value, reserved: &[&str]) -> Result<(), String> {
+fn reject_reserved_keys(value: &Value, reserved: &[&str]) -> Result<(), String> {
     let mut keys = value.as_object().into_iter().flat_map(|map| map.keys());
     match keys.find(|key| reserved.iter().any(|prefix| key.starts_with(prefix))) {
         Some(key) => Err(format!("must not have the reserved key `{key}`")),

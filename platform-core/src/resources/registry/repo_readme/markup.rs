@@ -1,27 +1,27 @@
-//! Checks that Markdown renders to safe HTML, in one pass over its events and over the tags of the HTML in it. Nothing
-//! is rendered, so that the time is linear in the text.
+//! Checks that Markdown renders to safe HTML, in one pass over the parser's events and over the tags of embedded HTML.
+//! Nothing is rendered, so that the time is linear in the length of the text.
 //!
-//! It refuses everything that a sanitizer for user-generated content would remove: tags, attributes and schemes of URLs
-//! that are not known to be harmless. HTML is read more strictly than browsers read it, so that a browser never sees
-//! other tags than this module: a tag must be complete, elements must end in the reverse order of their beginnings, and
-//! none may end outside of the Markdown block that it begins in.
+//! Everything that a sanitizer for user-generated content would remove is rejected: tags, attributes and URL schemes that
+//! are not known to be harmless. HTML is parsed more strictly than by browsers, so that a browser never sees other tags
+//! than this module does: a tag must be complete, elements must be properly nested, and an element must end in the Markdown
+//! block in which it starts.
 
 use pulldown_cmark::{CodeBlockKind, Event, LinkType, Parser, Tag, TagEnd};
 
-/// How deep blocks and elements may nest.
+/// The maximum nesting depth of blocks and elements.
 const MAX_NESTING: usize = 64;
 
-/// Why Markdown is refused.
+/// The reason why Markdown is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// Its HTML is not safe, or malformed.
+pub(super) enum Rejection {
+    /// The HTML is unsafe or malformed.
     Unsafe,
-    /// It nests deeper than [`MAX_NESTING`].
+    /// The nesting is deeper than [`MAX_NESTING`].
     TooDeep,
 }
 
-impl Refusal {
-    /// Returns the rule, as a phrase.
+impl Rejection {
+    /// Returns the violated rule as a phrase.
     pub(super) fn rule(self) -> String {
         match self {
             Self::Unsafe => "readme contained unsafe html content".to_owned(),
@@ -30,11 +30,11 @@ impl Refusal {
     }
 }
 
-/// Checks Markdown.
-pub(super) fn check(markdown: &str) -> Result<(), Refusal> {
-    // The parser's time grows with the blocks that are open in a line, so they are bounded before it begins.
-    if markdown.lines().any(|line| begun(line) > MAX_NESTING) {
-        return Err(Refusal::TooDeep);
+/// Returns `Ok` if Markdown renders to safe HTML.
+pub(super) fn check(markdown: &str) -> Result<(), Rejection> {
+    // The parser takes more time the more blocks are open in a line, so their number is bounded before parsing.
+    if markdown.lines().any(|line| max_blocks_started(line) > MAX_NESTING) {
+        return Err(Rejection::TooDeep);
     }
     let mut open = Open::default();
     let mut html = String::new();
@@ -48,15 +48,15 @@ pub(super) fn check(markdown: &str) -> Result<(), Refusal> {
             html.clear();
         }
         match event {
-            // It has no element of its own.
+            // An HTML block has no element of its own.
             Event::Start(Tag::HtmlBlock) | Event::End(TagEnd::HtmlBlock) => {}
             Event::Start(tag) => {
                 match tag {
                     Tag::Link { link_type: LinkType::Email, .. } => {}
-                    Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => sound(is_safe_url(&dest_url))?,
+                    Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => ensure_safe(is_safe_url(&dest_url))?,
                     Tag::CodeBlock(CodeBlockKind::Fenced(info)) => {
                         let language = info.split(' ').next().unwrap_or_default();
-                        sound(is_alphanumeric(language))?;
+                        ensure_safe(is_alphanumeric(language))?;
                     }
                     _ => {}
                 }
@@ -67,11 +67,11 @@ pub(super) fn check(markdown: &str) -> Result<(), Refusal> {
         }
     }
     Tags { rest: &html, open: &mut open }.check()?;
-    sound(open.0.is_empty())
+    ensure_safe(open.0.is_empty())
 }
 
-/// Returns how many quotes and lists a line may begin, counted generously.
-fn begun(line: &str) -> usize {
+/// Returns an upper bound of the number of quotes and lists that a line starts.
+fn max_blocks_started(line: &str) -> usize {
     let marker = |b: &u8| matches!(b, b' ' | b'\t' | b'>' | b'-' | b'+' | b'*' | b'.' | b')' | b'0'..=b'9');
     let len = line.bytes().take_while(marker).count();
     let (markers, _) = line.split_at_checked(len).unwrap_or_default();
@@ -79,16 +79,16 @@ fn begun(line: &str) -> usize {
     markers.matches('>').count() + markers.split([' ', '\t', '>']).filter(list).count()
 }
 
-/// Returns [`Refusal::Unsafe`] unless this holds.
-fn sound(holds: bool) -> Result<(), Refusal> {
-    if holds { Ok(()) } else { Err(Refusal::Unsafe) }
+/// Returns [`Rejection::Unsafe`] unless `is_safe` holds.
+fn ensure_safe(is_safe: bool) -> Result<(), Rejection> {
+    if is_safe { Ok(()) } else { Err(Rejection::Unsafe) }
 }
 
 fn is_alphanumeric(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-/// A block or element that is open until it ends.
+/// An open block or element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Element {
     /// A block or span of Markdown.
@@ -102,20 +102,20 @@ enum Element {
 struct Open(Vec<Element>);
 
 impl Open {
-    fn begin(&mut self, element: Element) -> Result<(), Refusal> {
+    fn begin(&mut self, element: Element) -> Result<(), Rejection> {
         if self.0.len() >= MAX_NESTING {
-            return Err(Refusal::TooDeep);
+            return Err(Rejection::TooDeep);
         }
         self.0.push(element);
         Ok(())
     }
 
-    fn end(&mut self, element: Element) -> Result<(), Refusal> {
-        sound(self.0.pop() == Some(element))
+    fn end(&mut self, element: Element) -> Result<(), Rejection> {
+        ensure_safe(self.0.pop() == Some(element))
     }
 }
 
-/// The harmless elements, with their attributes in addition to [`EVERYWHERE`].
+/// The harmless elements, with their harmless attributes in addition to [`GLOBAL_ATTRIBUTES`].
 const TAGS: &[(&str, &[&str])] = &[
     ("a", &["href", "hreflang"]),
     ("abbr", &[]),
@@ -195,12 +195,13 @@ const TAGS: &[(&str, &[&str])] = &[
 ];
 
 /// The attributes that every element may have.
-const EVERYWHERE: &[&str] = &["lang", "title"];
+const GLOBAL_ATTRIBUTES: &[&str] = &["lang", "title"];
 
-/// The elements that have no end.
+/// The elements without an end tag.
 const VOID: &[&str] = &["area", "br", "col", "hr", "img", "wbr"];
 
-/// The elements that may only be directly within these: elsewhere they could close elements around the text.
+/// The elements that are only allowed directly within these parents. Elsewhere, browsers could close elements around the
+/// readme.
 const WITHIN: &[(&str, &[&str])] = &[
     ("caption", &["table"]),
     ("col", &["colgroup", "table"]),
@@ -212,7 +213,7 @@ const WITHIN: &[(&str, &[&str])] = &[
     ("tr", &["table", "tbody", "thead"]),
 ];
 
-/// The schemes of URLs that run nothing.
+/// The harmless URL schemes.
 const SCHEMES: &[&str] = &[
     "bitcoin",
     "ftp",
@@ -241,21 +242,21 @@ const SCHEMES: &[&str] = &[
     "xmpp",
 ];
 
-/// The tags of a piece of HTML, which must be whole.
+/// A parser of the tags in a piece of HTML, which must be complete.
 struct Tags<'a> {
     rest: &'a str,
     open: &'a mut Open,
 }
 
 impl<'a> Tags<'a> {
-    fn check(mut self) -> Result<(), Refusal> {
+    fn check(mut self) -> Result<(), Rejection> {
         while let Some((_, rest)) = self.rest.split_once('<') {
             self.rest = rest;
             if let Some(rest) = rest.strip_prefix("!--") {
-                // Where a browser would end the comment earlier.
-                sound(!rest.starts_with('>') && !rest.starts_with("->"))?;
-                let (comment, rest) = rest.split_once("-->").ok_or(Refusal::Unsafe)?;
-                sound(!comment.contains("--!>"))?;
+                // A browser would end these comments earlier.
+                ensure_safe(!rest.starts_with('>') && !rest.starts_with("->"))?;
+                let (comment, rest) = rest.split_once("-->").ok_or(Rejection::Unsafe)?;
+                ensure_safe(!comment.contains("--!>"))?;
                 self.rest = rest;
             } else if let Some(rest) = rest.strip_prefix('/') {
                 self.rest = rest;
@@ -266,35 +267,35 @@ impl<'a> Tags<'a> {
             } else if rest.starts_with(|c: char| c.is_ascii_alphabetic()) {
                 self.begin()?;
             } else {
-                // A sign in a text, unless browsers take it for a comment.
-                sound(!rest.starts_with(['!', '?']))?;
+                // A literal `<`, unless browsers would parse a comment.
+                ensure_safe(!rest.starts_with(['!', '?']))?;
             }
         }
         Ok(())
     }
 
-    /// Reads a tag that begins an element.
-    fn begin(&mut self) -> Result<(), Refusal> {
+    /// Parses a start tag.
+    fn begin(&mut self) -> Result<(), Rejection> {
         let (name, attributes) = self.element()?;
         if let Some((_, parents)) = WITHIN.iter().find(|(child, _)| *child == name) {
             let within = |element: &Element| matches!(element, Element::Html(name) if parents.contains(name));
-            sound(self.open.0.last().is_some_and(within))?;
+            ensure_safe(self.open.0.last().is_some_and(within))?;
         }
         let mut seen = Vec::new();
         loop {
-            let apart = self.space();
+            let has_space = self.space();
             if self.rest.starts_with(['>', '/']) {
                 break;
             }
-            sound(apart)?;
+            ensure_safe(has_space)?;
             let attribute = self.take(|b| b.is_ascii_alphanumeric() || b == b'-').to_ascii_lowercase();
-            let known = attributes.iter().chain(EVERYWHERE).find(|known| **known == attribute);
-            let known = *known.ok_or(Refusal::Unsafe)?;
-            sound(!seen.contains(&known))?;
+            let known = attributes.iter().chain(GLOBAL_ATTRIBUTES).find(|known| **known == attribute);
+            let known = *known.ok_or(Rejection::Unsafe)?;
+            ensure_safe(!seen.contains(&known))?;
             seen.push(known);
             self.space();
             let value = self.value()?;
-            sound(match known {
+            ensure_safe(match known {
                 "cite" | "href" | "src" => is_plain(value) && is_safe_url(value),
                 "class" => {
                     value.strip_prefix("language-").is_some_and(|name| !name.is_empty() && is_alphanumeric(name))
@@ -304,49 +305,49 @@ impl<'a> Tags<'a> {
         }
         let void = VOID.contains(&name);
         if self.rest.starts_with('/') {
-            // Browsers pass over it where it would matter.
-            sound(void)?;
+            // Browsers ignore the slash of other elements, and would leave them open.
+            ensure_safe(void)?;
             self.expect("/")?;
         }
         self.expect(">")?;
         if void { Ok(()) } else { self.open.begin(Element::Html(name)) }
     }
 
-    /// Reads the name of an element that is harmless.
-    fn element(&mut self) -> Result<(&'static str, &'static [&'static str]), Refusal> {
+    /// Parses the name of a harmless element and returns it with its attributes.
+    fn element(&mut self) -> Result<(&'static str, &'static [&'static str]), Rejection> {
         let name = self.take(|b| b.is_ascii_alphanumeric()).to_ascii_lowercase();
-        TAGS.iter().find(|(known, _)| *known == name).copied().ok_or(Refusal::Unsafe)
+        TAGS.iter().find(|(known, _)| *known == name).copied().ok_or(Rejection::Unsafe)
     }
 
-    /// Reads the value of an attribute, which is empty where there is none.
-    fn value(&mut self) -> Result<&'a str, Refusal> {
+    /// Parses the value of an attribute, which is empty if there is none.
+    fn value(&mut self) -> Result<&'a str, Rejection> {
         let Some(rest) = self.rest.strip_prefix('=') else { return Ok("") };
         self.rest = rest;
         self.space();
         match self.rest.chars().next() {
             Some(quote @ ('"' | '\'')) => {
                 self.rest = self.rest.strip_prefix(quote).unwrap_or_default();
-                let (value, rest) = self.rest.split_once(quote).ok_or(Refusal::Unsafe)?;
+                let (value, rest) = self.rest.split_once(quote).ok_or(Rejection::Unsafe)?;
                 self.rest = rest;
                 Ok(value)
             }
             _ => {
                 let ends = |b: u8| matches!(b, b'"' | b'\'' | b'=' | b'<' | b'>' | b'`');
                 let value = self.take(move |b| b.is_ascii_graphic() && !ends(b));
-                sound(!value.is_empty())?;
+                ensure_safe(!value.is_empty())?;
                 Ok(value)
             }
         }
     }
 
-    /// Skips white space; returns whether there was any.
+    /// Skips whitespace and returns whether there was any.
     fn space(&mut self) -> bool {
         let before = self.rest.len();
         self.rest = self.rest.trim_start_matches(['\t', '\n', '\x0C', '\r', ' ']);
         self.rest.len() < before
     }
 
-    /// Reads the ASCII characters that are of a kind.
+    /// Takes the leading ASCII characters that satisfy a predicate.
     fn take(&mut self, of: impl Fn(u8) -> bool) -> &'a str {
         let len = self.rest.bytes().take_while(|b| b.is_ascii() && of(*b)).count();
         let (taken, rest) = self.rest.split_at_checked(len).unwrap_or_default();
@@ -354,13 +355,13 @@ impl<'a> Tags<'a> {
         taken
     }
 
-    fn expect(&mut self, text: &str) -> Result<(), Refusal> {
-        self.rest = self.rest.strip_prefix(text).ok_or(Refusal::Unsafe)?;
+    fn expect(&mut self, text: &str) -> Result<(), Rejection> {
+        self.rest = self.rest.strip_prefix(text).ok_or(Rejection::Unsafe)?;
         Ok(())
     }
 }
 
-/// Tells whether a value is what it is written as, but for `&amp;`: a character reference could hide a scheme.
+/// Returns whether a value has no character references except `&amp;`: others could hide a scheme.
 fn is_plain(value: &str) -> bool {
     value.split('&').skip(1).all(|rest| {
         let len = rest.bytes().take_while(u8::is_ascii_alphanumeric).count();
@@ -369,7 +370,7 @@ fn is_plain(value: &str) -> bool {
     })
 }
 
-/// Tells whether a URL is relative or has a harmless scheme, as browsers read it: they pass over tabs, line breaks and
+/// Returns whether a URL is relative or has a harmless scheme, as parsed by browsers, which ignore tabs, line breaks and
 /// leading control characters.
 fn is_safe_url(url: &str) -> bool {
     let url: String = url.chars().filter(|c| !matches!(c, '\t' | '\n' | '\r')).collect();
@@ -417,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn html_is_taken_when_it_is_sound() {
+    fn safe_html_is_accepted() {
         for good in [
             "<details>\n<summary>More</summary>\n\n*text*\n\n</details>\n",
             "<table>\n<thead><tr><th scope=\"col\">a</th></tr></thead>\n<tbody><tr><td>1 < 2 & 3</td></tr></tbody>\n</table>\n",
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_run_or_reach_out_is_refused() {
+    fn active_content_and_unsafe_urls_are_rejected() {
         for bad in [
             "<script>alert(1)</script>",
             "<SCRIPT src=//e.com></SCRIPT>",
@@ -477,12 +478,12 @@ mod tests {
             "<![CDATA[x]]>",
             "<custom-element></custom-element>",
         ] {
-            assert_eq!(check(bad), Err(Refusal::Unsafe), "{bad:?}: {}", html(bad));
+            assert_eq!(check(bad), Err(Rejection::Unsafe), "{bad:?}: {}", html(bad));
         }
     }
 
     #[test]
-    fn nesting_is_bounded_whatever_nests() {
+    fn nesting_is_bounded_for_all_kinds_of_blocks() {
         let lists = |depth: usize| (0..depth).map(|at| format!("{}- a\n", "  ".repeat(at))).collect::<String>();
         type Nested = fn(usize) -> String;
         let cases: [(&str, Nested); 5] = [
@@ -494,10 +495,10 @@ mod tests {
         ];
         for (name, nested) in cases {
             assert_eq!(check(&nested(20)), Ok(()), "{name}");
-            assert_eq!(check(&nested(10_000)), Err(Refusal::TooDeep), "{name}");
+            assert_eq!(check(&nested(10_000)), Err(Rejection::TooDeep), "{name}");
         }
         assert_eq!(check(&lists(20)), Ok(()));
-        assert_eq!(check(&lists(100)), Err(Refusal::TooDeep));
+        assert_eq!(check(&lists(100)), Err(Rejection::TooDeep));
     }
 
     fn piece() -> impl Strategy<Value = String> {
@@ -569,7 +570,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4000))]
 
         #[test]
-        fn of_what_is_taken_a_sanitizer_takes_out_nothing(pieces in prop::collection::vec(piece(), 0..12)) {
+        fn a_sanitizer_removes_nothing_from_accepted_markdown(pieces in prop::collection::vec(piece(), 0..12)) {
             let markdown = pieces.concat();
             if check(&markdown).is_ok() {
                 let html = html(&markdown);

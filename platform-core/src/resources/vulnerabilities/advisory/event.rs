@@ -1,4 +1,4 @@
-//! Events of advisories: what was found and done, by whom, and whether somebody agreed.
+//! Events of advisories: findings and actions, with author and review state.
 
 use std::collections::HashMap;
 
@@ -10,43 +10,43 @@ use crate::{
     uid::Uid,
 };
 
-/// Something that was found or done about a vulnerability: one of the eight kinds of events, which exclude each other.
+/// A finding about a vulnerability or an action taken: exactly one of eight types of events.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdvisoryEvent {
-    /// The advisory's and a segment. Set when the advisory is written.
+    /// The uid of the advisory and a segment. Set when the advisory is written.
     pub uid: Uid,
-    /// When it happened.
+    /// When the event happened.
     pub create_time: Option<Timestamp>,
-    /// What tools reported: JSON, in standard base64.
+    /// The findings of tools: JSON in standard base64.
     pub findings: String,
-    /// Who recorded it.
+    /// The author of the event.
     pub author: String,
-    /// Who reviewed it.
+    /// The reviewer of the event.
     pub reviewer: String,
-    /// Whether it is agreed upon. Only approved events count as what became of an advisory.
+    /// The state of the review. Only approved events determine the status of an advisory.
     pub review_state: ReviewState,
-    /// Where it is discussed.
+    /// The address of the discussion.
     pub issue: String,
-    /// The vulnerability was found.
+    /// The vulnerability was detected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detection: Option<Detection>,
-    /// A version without it was released.
+    /// A fixed version was released.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixed: Option<Fixed>,
-    /// The artifact is not vulnerable.
+    /// The artifact was found not to be vulnerable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub false_positive_determination: Option<FalsePositiveDetermination>,
-    /// Nobody will look further.
+    /// No further analysis is planned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub analysis_not_planned: Option<Note>,
-    /// Nobody will fix it.
+    /// No fix is planned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix_not_planned: Option<Note>,
-    /// Whoever makes the component has to fix it first.
+    /// The upstream project of the component has to fix it first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending_upstream_fix: Option<Note>,
-    /// The artifact is vulnerable.
+    /// The artifact was found to be vulnerable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub true_positive_determination: Option<Note>,
     /// Released versions were patched.
@@ -54,7 +54,7 @@ pub struct AdvisoryEvent {
     pub patched: Option<Patched>,
 }
 
-/// Whether an event is agreed upon.
+/// The state of an event's review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
@@ -76,7 +76,7 @@ pub const REVIEW_STATES: &[&str] = &[
     "REVIEW_STATE_REJECTED",
 ];
 
-/// Which of the eight kinds of events one is.
+/// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
 pub enum EventType {
@@ -91,7 +91,7 @@ pub enum EventType {
 }
 
 impl EventType {
-    /// All of them, as the contract numbers them.
+    /// All types, in the order of their numbers in the contract.
     pub const ALL: [Self; 8] = [
         Self::Detection,
         Self::TruePositiveDetermination,
@@ -103,7 +103,7 @@ impl EventType {
         Self::Patched,
     ];
 
-    /// Returns the field of an event that has what it says.
+    /// Returns the field that events of this type have.
     pub const fn field(self) -> &'static str {
         match self {
             Self::Detection => "detection",
@@ -117,7 +117,7 @@ impl EventType {
         }
     }
 
-    /// Returns the name by which lists filter.
+    /// Returns the name of this type in list filters.
     pub const fn filter_name(self) -> &'static str {
         match self {
             Self::Detection => "EVENT_TYPE_FILTER_DETECTION",
@@ -132,7 +132,7 @@ impl EventType {
     }
 }
 
-/// The names by which lists filter, as the contract numbers them.
+/// The names of the types in list filters, in the order of their numbers in the contract.
 pub const EVENT_TYPE_FILTERS: &[&str] = &[
     "EVENT_TYPE_FILTER_UNSPECIFIED",
     EventType::Detection.filter_name(),
@@ -145,14 +145,14 @@ pub const EVENT_TYPE_FILTERS: &[&str] = &[
     EventType::Patched.filter_name(),
 ];
 
-/// How a vulnerability was found: one of these.
+/// How a vulnerability was detected; at most one field is set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Detection {
-    /// In the national vulnerability database.
+    /// In the National Vulnerability Database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvdapi: Option<Nvdapi>,
-    /// By somebody.
+    /// By a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manual: Option<Manual>,
     /// By a scanner.
@@ -160,7 +160,7 @@ pub struct Detection {
     pub scanv1: Option<ScanV1>,
 }
 
-/// What the national vulnerability database was asked and answered.
+/// A search in the National Vulnerability Database and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Nvdapi {
@@ -170,11 +170,11 @@ pub struct Nvdapi {
     pub cpe_found: String,
 }
 
-/// Somebody found it; there is no more to say.
+/// A detection by a person, without further data.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Manual {}
 
-/// What a scanner found.
+/// A scanner's finding.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
@@ -204,14 +204,14 @@ pub struct Fixed {
     pub grype_db_checksum: String,
 }
 
-/// Why the artifact is not vulnerable.
+/// The determination that an artifact is not vulnerable.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FalsePositiveDetermination {
     /// The reason.
     #[serde(rename = "type")]
     pub reason: FalsePositiveType,
-    /// In words.
+    /// An explanation.
     pub note: String,
 }
 
@@ -243,11 +243,11 @@ pub const FALSE_POSITIVE_TYPES: &[&str] = &[
     "TYPE_INLINE_MITIGATIONS_EXIST",
 ];
 
-/// An event that has nothing to it but words.
+/// The data of an event that has only a note.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Note {
-    /// The words.
+    /// The note.
     pub note: String,
 }
 
@@ -261,7 +261,7 @@ pub struct Patched {
 }
 
 impl AdvisoryEvent {
-    /// Returns which kind of event it is; none when no form is set.
+    /// Returns the type of the event, or `None` if no type is set.
     pub fn event_type(&self) -> Option<EventType> {
         let forms = [
             (self.detection.is_some(), EventType::Detection),
@@ -276,7 +276,7 @@ impl AdvisoryEvent {
         forms.into_iter().find_map(|(set, form)| set.then_some(form))
     }
 
-    /// Tells whether it is agreed upon.
+    /// Returns whether the event is approved.
     pub fn is_approved(&self) -> bool {
         self.review_state == ReviewState::ReviewStateApproved
     }
@@ -302,23 +302,25 @@ impl AdvisoryEvent {
     }
 }
 
-/// Gives each event its uid below the advisory, which follows from when it happened and what it is, so that an event
-/// keeps its uid when others are added before it.
-pub(super) fn number(events: &mut [AdvisoryEvent], advisory: &Uid) {
-    let mut alike: HashMap<(Option<Timestamp>, Option<&str>), usize> = HashMap::new();
+/// Sets the uid of each event. The last segment is derived from the time and the type of the event, so that an event keeps
+/// its uid when others are added before it.
+pub(super) fn assign_uids(events: &mut [AdvisoryEvent], advisory: &Uid) {
+    // Counts events with the same time and type, which would otherwise get the same uid.
+    let mut counts: HashMap<(Option<Timestamp>, Option<&str>), usize> = HashMap::new();
     for event in events {
-        let what = event.event_type().map(EventType::filter_name);
-        let nth = alike.entry((event.create_time, what)).or_default();
+        let event_type = event.event_type().map(EventType::filter_name);
+        let nth = counts.entry((event.create_time, event_type)).or_default();
         let at = event.create_time.map(|at| at.to_string()).unwrap_or_default();
-        event.uid = derived_uid(advisory, &[&at, what.unwrap_or_default(), &nth.to_string()]);
+        event.uid = derived_uid(advisory, &[&at, event_type.unwrap_or_default(), &nth.to_string()]);
         *nth += 1;
     }
 }
 
-/// The most bytes of where a component is; our choice. Scanners list all paths of a component that is in many places.
+/// The maximum length of a component's location in bytes; our choice. Scanners list all paths of a component that occurs
+/// several times.
 const MAX_LOCATION: usize = 64 << 10;
 
-const NOTE: Field = Field::string("note").about("What a reader should know about the event.").multiline();
+const NOTE: Field = Field::string("note").about("A note about the event.").multiline();
 
 // Fields that documents (`advisory::Document`) have too.
 pub(crate) const TRUE_POSITIVE_DETERMINATION: Field =
@@ -328,10 +330,10 @@ pub(crate) const FALSE_POSITIVE_DETERMINATION: Field = Field::message(
     &[Field::enumeration("type", FALSE_POSITIVE_TYPES).about("Why the artifact is not vulnerable."), NOTE],
 )
 .about("Set when the artifact was found not to be vulnerable.");
-pub(crate) const ANALYSIS_NOT_PLANNED: Field =
-    Field::message("analysisNotPlanned", &[NOTE]).about("Set when nobody plans to analyze the vulnerability.");
+pub(crate) const ANALYSIS_NOT_PLANNED: Field = Field::message("analysisNotPlanned", &[NOTE])
+    .about("Set when no further analysis of the vulnerability is planned.");
 pub(crate) const FIX_NOT_PLANNED: Field =
-    Field::message("fixNotPlanned", &[NOTE]).about("Set when nobody plans to fix the vulnerability.");
+    Field::message("fixNotPlanned", &[NOTE]).about("Set when no fix of the vulnerability is planned.");
 pub(crate) const PENDING_UPSTREAM_FIX: Field =
     Field::message("pendingUpstreamFix", &[NOTE]).about("Set while the fix has to come from the upstream project.");
 pub(crate) const FIXED_VERSION: Field =
@@ -341,17 +343,17 @@ pub(crate) const GRYPE_DB_BUILT: Field = Field::string("grypeDbBuilt").about("Wh
 pub(crate) const GRYPE_DB_CHECKSUM: Field =
     Field::string("grypeDbChecksum").about("The checksum of the scanner's database.");
 
-/// Returns a `fixed` with these fields.
+/// Returns the field `fixed` with these subfields.
 pub(crate) const fn fixed(fields: &'static [Field]) -> Field {
     Field::message("fixed", fields).about("Set when a version without the vulnerability was released.")
 }
 
-/// Returns a `detection` with these fields.
+/// Returns the field `detection` with these subfields.
 pub(crate) const fn detection(fields: &'static [Field]) -> Field {
     Field::message("detection", fields).about("Set when the vulnerability was detected; says how.")
 }
 
-/// Returns the fields of a detection by a scan with these fields, or otherwise.
+/// Returns the fields of a detection, where those of a scan are `scan`.
 pub(crate) const fn detected(scan: &'static [Field]) -> [Field; 3] {
     const NVDAPI: &[Field] = &[
         Field::string("cpeSearched").about("The CPE that was searched for."),
@@ -366,7 +368,7 @@ pub(crate) const fn detected(scan: &'static [Field]) -> [Field; 3] {
     ]
 }
 
-/// Returns the fields of a scan, where the subpackage and the component are called this.
+/// Returns the fields of a scan, with these names for the subpackage and the component.
 pub(crate) const fn scan(subpackage: &'static str, component: &'static str) -> [Field; 11] {
     [
         Field::string("scanner").about("The scanner's name."),
@@ -392,11 +394,11 @@ const DETECTED: &[Field] = &detected(SCAN);
 pub const FIELDS: &[Field] = &[
     Field::string("uid").about("The event's uid.").output_only(),
     Field::timestamp("createTime").about("When the event happened.").output_only(),
-    Field::new("findings", Type::Bytes).about("What tools reported: JSON, in base64.").max_len(64 << 10),
-    Field::string("author").about("Who recorded the event.").always(),
-    Field::string("reviewer").about("Who reviewed the event."),
+    Field::new("findings", Type::Bytes).about("The findings of tools: JSON in base64.").max_len(64 << 10),
+    Field::string("author").about("The author of the event.").always(),
+    Field::string("reviewer").about("The reviewer of the event."),
     Field::enumeration("reviewState", REVIEW_STATES)
-        .about("Whether the event is agreed upon. Only approved events count.")
+        .about("The state of the review. Only approved events count.")
         .always(),
     Field::string("issue").about("The address of the discussion."),
     detection(DETECTED).oneof("type"),

@@ -1,7 +1,7 @@
-//! What lists of advisories filter by (`docs/api.md`, Advisories).
+//! The filters of advisory lists (`docs/api.md`, Advisories).
 //!
-//! A withdrawn advisory has none of these keys, so that a filter by any of them passes it by without asking; only
-//! lists without such a filter ask for what is there.
+//! A withdrawn advisory has none of these index keys, so that a filter by any of them excludes it. Only lists without such
+//! a filter need the key `live`.
 
 use serde_json::{Map, Value};
 
@@ -21,7 +21,7 @@ const fn any_event_type(name: &'static str, key: KeyName) -> Param {
     Param { field, by: By::Value(key) }
 }
 
-/// The parameters.
+/// The parameters of lists.
 pub(super) const PARAMS: &[Param] = &[
     any_of("advisoryIds", "id").about("Only advisories with one of these identifiers."),
     any_of("legacyAdvisoryIds", "legacyId").about("Only advisories with one of these legacy identifiers."),
@@ -35,7 +35,7 @@ pub(super) const PARAMS: &[Param] = &[
     any_of("componentLocations", "location").about("Only advisories about components at one of these paths."),
     any_of("aliases", "alias").about("Only advisories with one of these aliases."),
     Param::narrow(Field::string("origin"))
-        .about("Only advisories about packages that the build of this package makes; `artifactNames` is then ignored."),
+        .about("Only advisories about packages made by the build of this package; `artifactNames` is then ignored."),
     Param {
         field: Field::new("eventReviewStates", Type::List(&Type::Enum(REVIEW_STATES)))
             .about("Only advisories with an event in one of these review states.")
@@ -45,7 +45,8 @@ pub(super) const PARAMS: &[Param] = &[
     any_of("eventAuthors", "eventAuthor").about("Only advisories with an event of one of these authors."),
     Param::narrow(Field::strings("excludeEventAuthors"))
         .about("Only advisories without an event of one of these authors."),
-    any_of("eventReviewers", "eventReviewer").about("Only advisories with an event that one of these reviewed."),
+    any_of("eventReviewers", "eventReviewer")
+        .about("Only advisories with an event reviewed by one of these reviewers."),
     any_event_type("eventTypes", "eventType").about("Only advisories with an event of one of these types."),
     Param {
         field: Field::enumeration("latestEventType", EVENT_TYPE_FILTERS)
@@ -58,7 +59,7 @@ pub(super) const PARAMS: &[Param] = &[
     ),
 ];
 
-/// The keys.
+/// The index keys of advisories.
 pub(super) const KEYS: &[DerivedKey] = &[
     DerivedKey { name: "live", values: |body| if is_live(body) { vec![KeyValue::boolean(true)] } else { vec![] } },
     DerivedKey { name: "id", values: |body| one(body, "advisoryId") },
@@ -79,8 +80,8 @@ pub(super) const KEYS: &[DerivedKey] = &[
     DerivedKey { name: "search", values: searched },
 ];
 
-/// Filters by what its parameters make together: `origin` in place of `artifactNames`, what must not be, what the text
-/// must have; and by what is not withdrawn, unless another filter does that already.
+/// Returns the filters of parameters that do not map to one key: `origin`, which replaces `artifactNames`, excluded authors
+/// and the text query. Adds a filter that excludes withdrawn advisories unless another filter does.
 pub(super) fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
     let text = |name: &str| params.get(name).and_then(Value::as_str);
     let values = |name: &str| -> Vec<KeyValue> {
@@ -107,11 +108,11 @@ pub(super) fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
     filters
 }
 
-/// No element is the unspecified name of its enum.
+/// Requires that no element is the unspecified value of its enum.
 fn specified(values: &Value) -> Result<(), String> {
     let unspecified = |name: &str| name.ends_with("_UNSPECIFIED");
     match values.as_array().into_iter().flatten().filter_map(Value::as_str).any(unspecified) {
-        true => Err("must each be specified".to_owned()),
+        true => Err("must not contain an unspecified value".to_owned()),
         false => Ok(()),
     }
 }
@@ -120,7 +121,7 @@ fn is_live(body: &Value) -> bool {
     body.get("deleteTime").is_none()
 }
 
-/// Returns these values, each once, unless the advisory is withdrawn.
+/// Returns these values without duplicates; none if the advisory is withdrawn.
 fn live(body: &Value, values: impl IntoIterator<Item = KeyValue>) -> Vec<KeyValue> {
     if !is_live(body) {
         return Vec::new();
@@ -155,14 +156,14 @@ fn event_type(event: &Value) -> Option<KeyValue> {
     form.map(|form| KeyValue::text(form.filter_name()))
 }
 
-/// Returns the most recent event that is agreed upon; of two at one time, the later in the list.
+/// Returns the most recent approved event; of several at the same time, the last in the list.
 fn latest(body: &Value) -> Option<&Value> {
     let approved =
         events(body).filter(|event| event.get("reviewState").and_then(Value::as_str) == Some("REVIEW_STATE_APPROVED"));
     approved.max_by_key(|event| Timestamp::parse(event.get("createTime")?.as_str()?).ok())
 }
 
-/// The texts that `query` looks in, in lower case: a value each, so that nothing is found across two.
+/// Returns the texts that `query` searches, in lower case, as separate values, so that a match never spans two of them.
 fn searched(body: &Value) -> Vec<KeyValue> {
     let names = ["artifactName", "componentName"].into_iter().filter_map(|field| body.get(field)?.as_str());
     live(
