@@ -213,7 +213,7 @@ impl Target {
         let kind = self.registered.kind;
         let method = match self.call {
             Call::Verb(verb) => kind.rpc(verb),
-            Call::Action(at) => kind.actions[at].name.to_owned(),
+            Call::Action(at) => self.registered.actions[at].name.to_owned(),
         };
         format!("{method} {}", self.path.join("."))
     }
@@ -289,7 +289,7 @@ impl Search {
             if kind.method(Verb::List).is_some() {
                 list_fields(kind).for_each(|field| add(registered, Call::Verb(Verb::List), &[], field, &mut targets));
             }
-            for (at, action) in kind.actions.iter().enumerate() {
+            for (at, action) in registered.actions.iter().enumerate() {
                 action.request.iter().for_each(|field| add(registered, Call::Action(at), &[], field, &mut targets));
             }
         }
@@ -325,7 +325,7 @@ impl Search {
                 block_on(self.platform.update_erased(&self.operator, &target.registered, &uid, &body, None)).is_ok()
             }
             (Ok(body), Call::Action(at)) => {
-                block_on(self.platform.run(Some(&self.operator), kind, &kind.actions[at], &body)).is_ok()
+                block_on(self.platform.run(Some(&self.operator), kind, &target.registered.actions[at], &body)).is_ok()
             }
         };
         Cost { millis: cpu_millis() - start, bytes: bytes.len(), accepted, generator }

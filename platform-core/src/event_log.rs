@@ -4,7 +4,6 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    context::Context,
     entropy::Entropy,
     error::Result,
     event::{Event, EventLog, Subscribers},
@@ -41,8 +40,14 @@ impl EventLog for PendingEvents {
         Ok(Subscribers::new(Uid::opaque(organization), epoch, as_of, subscriptions))
     }
 
-    fn record(&self, cx: &Context<'_>, write: &mut Write, event: &Event, subscriptions: &[Uid]) -> Result<()> {
-        let (now, entropy) = (cx.now(), cx.platform().entropy());
+    fn record(
+        &self,
+        entropy: &dyn Entropy,
+        now: Timestamp,
+        write: &mut Write,
+        event: &Event,
+        subscriptions: &[Uid],
+    ) -> Result<()> {
         let mut event = event.clone();
         if let [first, _, ..] = subscriptions
             && event.data.len() > SHARED_ABOVE

@@ -1,4 +1,5 @@
-// Makes re2.txt: what Go's regexp, which is RE2's dialect, says of patterns and values. Run: go run re2.go > re2.txt
+// Generates re2.txt: the results of Go's regexp package, which has RE2's syntax, for patterns and values.
+// Run: go run re2.go > re2.txt
 package main
 
 import (

@@ -15,14 +15,14 @@ use serde::de::DeserializeOwned;
 use crate::{
     access::{AsOf, Caller, Capability, CapabilitySet, Grants, RegistrationId, topmost},
     error::{Code, Error, Result},
-    event::{self, Draft},
+    event::{Audience, Draft, Recorded},
     kind::{Kind, Registered, Resource, Roots, Verb},
     platform::{Platform, Rendered},
     scope::Scopes,
     store::{Item, Key, Page, Put, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
-    write::Write,
+    write::{Failed, Write},
 };
 
 /// How often an operation is done again because what it rested on has changed.
@@ -355,7 +355,21 @@ impl<'a> Context<'a> {
                 self.platform.publish(committed.sequence, recorded);
                 Ok(committed.sequence)
             }
-            Err(error) => Err(meaning.of(self, error).await),
+            Err(error) => Err(match meaning.of(error) {
+                Failed::With(error) => error,
+                Failed::Subscribers(organization) => {
+                    self.platform.forget_subscribers(&organization);
+                    Error::stale()
+                }
+                Failed::Taken(rival) => {
+                    let other = match rival.query() {
+                        // When this read fails, the error does not name the other resource.
+                        Some(query) => self.page(query).await.ok().and_then(|page| rival.find(page.items)),
+                        None => None,
+                    };
+                    rival.error(other.as_ref())
+                }
+            }),
         }
     }
 
@@ -372,7 +386,36 @@ impl<'a> Context<'a> {
         about: &Uid,
         draft: impl FnOnce() -> Result<Draft>,
     ) -> Result<()> {
-        event::record(self, write, about, draft).await
+        let platform = self.platform;
+        let subscribers = platform.subscribers(about.root()).await?;
+        if let Some(subscribers) = &subscribers {
+            // A subscription that is created before the commit is not among them: then the operation is retried.
+            write.require_subscribers(subscribers);
+        }
+        let has_subscribers = subscribers.as_ref().is_some_and(|subscribers| !subscribers.all().is_empty());
+        if !has_subscribers && !platform.streams().any() {
+            return Ok(());
+        }
+        let draft = draft()?;
+        // A subscription that is deleted with the resource does not receive the event.
+        let is_deleted = |uid: &Uid| draft.verb == Some(Verb::Delete) && uid.is_at_or_below(about);
+        let subscriptions: Vec<Uid> = match (&subscribers, draft.audience) {
+            (Some(subscribers), Audience::Customer) => {
+                subscribers.of_group(&draft.group).filter(|uid| !is_deleted(uid)).cloned().collect()
+            }
+            _ => Vec::new(),
+        };
+        if subscriptions.is_empty() && !platform.streams().wants(&draft.group) {
+            return Ok(());
+        }
+        let (settings, entropy, now) = (platform.settings(), platform.entropy(), self.now());
+        let (prefix, url) = (settings.event_type_prefix.as_str(), settings.public_url.as_str());
+        let event = draft.finish(entropy, now, prefix, url, &self.caller.identity)?;
+        if let Some(log) = platform.event_log().filter(|_| !subscriptions.is_empty()) {
+            log.record(entropy, now, write, &event, &subscriptions)?;
+        }
+        write.recorded.push(Recorded { event, subscriptions });
+        Ok(())
     }
 
     /// Adds the event of a standard method, if its table names one. `reply` is the resource as it is answered.
@@ -385,7 +428,14 @@ impl<'a> Context<'a> {
         reply: Option<&Bytes>,
     ) -> Result<()> {
         match registered.kind.method(verb).and_then(|method| method.event) {
-            Some(ty) => self.record_event(write, uid, || Draft::of_method(registered, verb, ty, uid, reply)).await,
+            Some(ty) => {
+                self.record_event(write, uid, || {
+                    let mut draft = Draft::of_method(registered.kind, verb, ty, uid, reply)?;
+                    (registered.customize_event)(&mut draft);
+                    Ok(draft)
+                })
+                .await
+            }
             None => Ok(()),
         }
     }

@@ -14,18 +14,18 @@ use crate::{
     entropy::Entropy,
     error::{Error, Result},
     fields,
-    kind::{Action, Kind, Registered, Verb},
+    kind::{Kind, Verb},
     timestamp::Timestamp,
     uid::{self, Uid},
 };
 
-mod record;
+mod publisher;
 mod stream;
 mod subscribers;
 
-pub(crate) use record::{Recorded, record};
+pub(crate) use publisher::Publisher;
+pub(crate) use stream::Streams;
 pub use stream::{EventStream, Heard, Watch};
-pub(crate) use stream::{Streams, Watches};
 pub use subscribers::{EventLog, Subscribers};
 
 /// An event as it is delivered: the attributes of CloudEvents 1.0, and the data.
@@ -103,7 +103,14 @@ impl Event {
     }
 }
 
-/// An event in the making, before it is known whether anybody wants it.
+/// An event that a write records, and the subscriptions that it is recorded for.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) event: Event,
+    pub(crate) subscriptions: Vec<Uid>,
+}
+
+/// An event under construction.
 #[derive(Debug, Clone)]
 pub struct Draft {
     ty: &'static str,
@@ -132,13 +139,12 @@ impl Draft {
     /// Returns the event of a standard method as most are: about the resource, in what it hangs in, with the resource
     /// as it was answered, or for a delete the request.
     pub(crate) fn of_method(
-        registered: &Registered,
+        kind: &Kind,
         verb: Verb,
         ty: &'static str,
         uid: &Uid,
         reply: Option<&Bytes>,
     ) -> Result<Self> {
-        let kind = registered.kind;
         let (message, body) = match reply {
             Some(reply) => (kind.name.to_owned(), serde_json::from_slice(reply).map_err(Error::internal)?),
             None => {
@@ -153,21 +159,20 @@ impl Draft {
         if let Value::Object(body) = body {
             draft.body = body;
         }
-        (registered.customize_event)(&mut draft);
         Ok(draft)
     }
 
-    /// Returns the event of an action about a resource, in what that hangs in, with the action's response as its body.
-    ///
-    /// # Errors
-    /// INTERNAL when the kind has no such action, or it names no event.
-    pub fn of_action(kind: &Kind, action: &str, uid: &Uid, response: &Value) -> Result<Self> {
-        let known = kind.actions.iter().find(|known| known.name == action);
-        let told = known.and_then(|known| Some((known, known.event?)));
-        let (Action { path, .. }, ty) = told.ok_or_else(|| Error::internal("an action that names no event"))?;
+    /// Returns the event of an action, of this name and path, about a resource.
+    pub(crate) fn of_action(
+        kind: &Kind,
+        (name, path): (&str, &str),
+        ty: &'static str,
+        uid: &Uid,
+        response: &Value,
+    ) -> Self {
         let path = path.split("/{").next().unwrap_or_default();
         let body = response.as_object().cloned().unwrap_or_default();
-        Ok(Self { body, ..Self::new(kind, ty, path, uid, &format!("{action}Response")) })
+        Self { body, ..Self::new(kind, ty, path, uid, &format!("{name}Response")) }
     }
 
     /// Returns an event that is not of a kind's method, about this subject and for the subscribers of this group.
@@ -219,7 +224,14 @@ impl Draft {
     }
 
     /// Returns the event, of an operation of this caller, of an installation of this URL.
-    fn finish(self, entropy: &dyn Entropy, now: Timestamp, prefix: &str, url: &str, caller: &Uid) -> Result<Event> {
+    pub(crate) fn finish(
+        self,
+        entropy: &dyn Entropy,
+        now: Timestamp,
+        prefix: &str,
+        url: &str,
+        caller: &Uid,
+    ) -> Result<Event> {
         let mut data = Map::new();
         let actor = self.actor.as_ref().unwrap_or(caller);
         if !actor.is_empty() {

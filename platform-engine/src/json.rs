@@ -41,7 +41,7 @@ pub fn check_object(bytes: &[u8], depth: usize, values: usize, is_known: impl Fn
         .deserialize(&mut deserializer)
         .and_then(|is_object| deserializer.end().map(|()| is_object));
     if let Some(key) = state.unknown.take() {
-        return Err(Error::invalid_field(key, "is not a field"));
+        return Err(Error::invalid_field(key, "unknown field"));
     }
     match checked {
         Ok(true) => Ok(()),

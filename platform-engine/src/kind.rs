@@ -1,17 +1,13 @@
 //! What a kind *is*, as plain data.
 //!
-//! A kind of resource is a Rust struct and, beside it, one constant [`Kind`]: a struct literal without macros. Routes,
-//! RPCs, masks, filters, access, events, the rules about children, store indexes and the tests over all kinds are
+//! A kind of resource is a Rust struct and, with it, one constant [`Kind`], without macros. Routes, RPCs, masks, filters, access, events, the rules about children, store indexes and the tests over all kinds are
 //! loops over that table; what a table cannot say is a method of [`Resource`], in the kind's own file. A platform serves
 //! the kinds that its [`Builder`](crate::platform::Builder) was given.
 
 use serde_json::{Map, Value};
 
 use crate::{
-    BoxFuture,
     access::Capability,
-    context::Context,
-    error::Result,
     store::{self, KeyName, KeyValue, KindName},
 };
 
@@ -21,11 +17,12 @@ mod resource;
 
 pub use field::{Access, Check, Field, InQuery, Place, Type};
 pub use imported::{Imported, derived_uid, epoch_of, escaped, opaque_uid};
-pub use resource::{Change, Registered, Resource, canonical};
+pub use resource::{Action, Change, Registered, Resource, Run, action_event, canonical};
 pub(crate) use resource::{sent, typed};
 
-/// Everything the platform knows about a kind that is not behaviour.
+/// The table of a kind: all that is not behavior.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Kind {
     /// The noun, singular, such as `RoleBinding`: in messages, resource types and the store.
     pub name: KindName,
@@ -39,8 +36,6 @@ pub struct Kind {
     pub parent: Parent,
     /// What may be done with it.
     pub methods: &'static [Method],
-    /// What else its service does.
-    pub actions: &'static [Action],
     /// Its fields, in the order in which they are written.
     pub fields: &'static [Field],
     /// Index keys that are not a field's own value.
@@ -54,6 +49,72 @@ pub struct Kind {
 }
 
 impl Kind {
+    /// Returns a kind at the top of the hierarchy without methods: its name, plural, service and domain.
+    pub const fn new(name: KindName, plural: &'static str, service: &'static str, domain: Domain) -> Self {
+        Self {
+            name,
+            plural,
+            service,
+            domain,
+            parent: Parent::None,
+            methods: &[],
+            fields: &[],
+            keys: &[],
+            unique: &[],
+            roots: Roots::Granted,
+            on_parent_delete: OnParentDelete::Restrict,
+        }
+    }
+
+    /// Sets the parent kind.
+    #[must_use]
+    pub const fn parent(mut self, parent: Parent) -> Self {
+        self.parent = parent;
+        self
+    }
+
+    /// Sets the standard methods.
+    #[must_use]
+    pub const fn methods(mut self, methods: &'static [Method]) -> Self {
+        self.methods = methods;
+        self
+    }
+
+    /// Sets the fields, in the order in which they are written.
+    #[must_use]
+    pub const fn fields(mut self, fields: &'static [Field]) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    /// Sets the index keys that are not a field's own value.
+    #[must_use]
+    pub const fn keys(mut self, keys: &'static [DerivedKey]) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// Sets what no two resources may share.
+    #[must_use]
+    pub const fn unique(mut self, unique: &'static [Unique]) -> Self {
+        self.unique = unique;
+        self
+    }
+
+    /// Sets the visibility of resources without a parent group.
+    #[must_use]
+    pub const fn roots(mut self, roots: Roots) -> Self {
+        self.roots = roots;
+        self
+    }
+
+    /// Deletes resources with their parent, which they restrict otherwise.
+    #[must_use]
+    pub const fn cascade(mut self) -> Self {
+        self.on_parent_delete = OnParentDelete::Cascade;
+        self
+    }
+
     /// Returns the kind's method for a verb.
     pub fn method(&self, verb: Verb) -> Option<&'static Method> {
         self.methods.iter().find(|method| method.verb == verb)
@@ -336,30 +397,6 @@ impl Param {
         self
     }
 }
-
-/// A method that is none of the five (AIP-136).
-#[derive(Debug)]
-pub struct Action {
-    /// The RPC's name, such as `LookupGroup`.
-    pub name: &'static str,
-    /// The HTTP method.
-    pub http: Http,
-    /// The path behind the domain and version: literals, `{name=**}` for uids, `{name}` for a segment, `:verb`.
-    pub path: &'static str,
-    /// The fields of its request; with [`Http::Get`] from path and query, otherwise from path and body.
-    pub request: &'static [Field],
-    /// The fields of its response.
-    pub response: &'static [Field],
-    /// Who may call it.
-    pub authorization: Authorization,
-    /// The event that it records.
-    pub event: Option<&'static str>,
-    /// What it does. The request is in canonical form.
-    pub run: Run,
-}
-
-/// An action's function: a request to a response, both as JSON objects.
-pub type Run = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Value>>;
 
 /// The HTTP methods that actions use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,8 +3,6 @@
 use std::{any::Any, sync::Arc};
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
-use serde_json::{Map, Value};
 
 use crate::{
     BoxFuture,
@@ -14,31 +12,32 @@ use crate::{
     context::{Context, MAX_ATTEMPTS},
     entropy::Entropy,
     error::{Error, Result},
-    event::EventLog,
-    kind::{Action, Authorization, Kind, Registered, Resource, Verb, sent, typed},
+    event::{EventLog, Publisher},
+    kind::{Kind, Registered, Resource},
     offload::Offload,
-    request::ListRequest,
     seal::SealKeys,
     store::Store,
     timestamp::Timestamp,
     uid::Uid,
-    verbs::{self, Once},
 };
 
-pub use crate::verbs::list::ListReply;
+pub use crate::verbs::ListReply;
 
 mod builder;
 mod events;
 mod grants_cache;
+mod methods;
 mod put;
 mod response_cache;
+mod settings;
 
-use builder::Data;
-pub use builder::{Builder, Settings};
-use events::Events;
+pub use builder::Builder;
 use grants_cache::{GrantsCache, Holder};
+pub use methods::{Answer, List};
 pub use put::{PutReply, Refused};
 pub use response_cache::{Rendered, ResponseCache};
+use settings::Data;
+pub use settings::Settings;
 
 /// A resource API over a store.
 ///
@@ -55,18 +54,13 @@ pub struct Platform {
     authority: Arc<dyn Authority>,
     event_log: Option<Arc<dyn EventLog>>,
     grants: GrantsCache,
-    events: Events,
+    events: Publisher,
     data: Data,
     offload: Arc<dyn Offload>,
     settings: Settings,
 }
 
 impl Platform {
-    /// Begins a platform over a store, with the time and randomness that it shall use.
-    pub fn builder(store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
-        Builder::new(store, Arc::new(clock), Arc::new(entropy))
-    }
-
     /// Returns all kinds, in the order in which they were added.
     pub fn registered(&self) -> &[Registered] {
         &self.kinds
@@ -137,214 +131,7 @@ impl Platform {
         self.page_keys.load()
     }
 
-    /// Lists resources of a kind: [`Platform::list`] with the type erased.
-    ///
-    /// # Errors
-    /// INVALID_ARGUMENT on `page_token`; never PERMISSION_DENIED: a list has what the caller may see. NOT_FOUND for what
-    /// the list is of, where it is of something.
-    pub async fn list_erased(
-        &self,
-        caller: &Caller,
-        registered: &Registered,
-        request: &ListRequest,
-    ) -> Result<ListReply> {
-        let done = match registered.kind.method(Verb::List).is_some_and(|list| list.open) {
-            true => {
-                verbs::list::list(&Context::new(self, &nobody(), Arc::new(Grants::none())), registered, request).await
-            }
-            false => self.with_caller(caller, |cx| Box::pin(verbs::list::list(cx, registered, request))).await,
-        };
-        done.map_err(|error| error.of_domain(registered.kind.domain.0))
-    }
-
-    /// Gets a resource: [`Platform::get`] with the type erased.
-    ///
-    /// # Errors
-    /// As [`Platform::get`].
-    pub async fn get_erased(&self, caller: &Caller, registered: &Registered, uid: &str) -> Result<Bytes> {
-        let done = self.with_caller(caller, |cx| Box::pin(verbs::get::get(cx, registered, uid))).await;
-        done.map_err(|error| error.of_domain(registered.kind.domain.0))
-    }
-
-    /// Creates a resource: [`Platform::create`] with the type erased. The body is the resource's JSON in any form
-    /// that proto3 JSON allows.
-    ///
-    /// # Errors
-    /// As [`Platform::create`].
-    pub async fn create_erased(
-        &self,
-        caller: &Caller,
-        registered: &Registered,
-        parent: &str,
-        body: &Map<String, Value>,
-    ) -> Result<Bytes> {
-        let once = Once::default();
-        let done =
-            self.with_caller(caller, |cx| Box::pin(verbs::create::create(cx, registered, parent, body, &once))).await;
-        done.map_err(|error| error.of_domain(registered.kind.domain.0))
-    }
-
-    /// Updates a resource: [`Platform::update`] with the type erased. Without a mask, the fields that the body has
-    /// are set.
-    ///
-    /// # Errors
-    /// As [`Platform::update`].
-    pub async fn update_erased(
-        &self,
-        caller: &Caller,
-        registered: &Registered,
-        uid: &str,
-        body: &Map<String, Value>,
-        mask: Option<&str>,
-    ) -> Result<Bytes> {
-        let once = Once::default();
-        let update =
-            self.with_caller(caller, |cx| Box::pin(verbs::update::update(cx, registered, uid, body, mask, &once)));
-        let done = update.await;
-        done.map_err(|error| error.of_domain(registered.kind.domain.0))
-    }
-
-    /// Deletes a resource: [`Platform::delete`] with the type erased.
-    ///
-    /// # Errors
-    /// As [`Platform::delete`].
-    pub async fn delete_erased(&self, caller: &Caller, registered: &Registered, uid: &str) -> Result<()> {
-        let done = self.with_caller(caller, |cx| Box::pin(verbs::delete::delete(cx, registered, uid))).await;
-        done.map_err(|error| error.of_domain(registered.kind.domain.0))
-    }
-
-    /// Runs an action of a kind's service. `caller` may be none for an action that needs no token.
-    ///
-    /// # Errors
-    /// UNAUTHENTICATED without a caller where one is needed, and what the action says.
-    pub async fn run(
-        &self,
-        caller: Option<&Caller>,
-        kind: &Kind,
-        action: &'static Action,
-        request: &Map<String, Value>,
-    ) -> Result<Value> {
-        match self.run_rendered(caller, kind, action, request).await? {
-            Answer::Value(value) => Ok(value),
-            Answer::Rendered(rendered) => serde_json::from_slice(&rendered.body).map_err(Error::internal),
-        }
-    }
-
-    /// Runs an action as [`Platform::run`], and returns what it answers as it is: some answers are kept ready.
-    ///
-    /// # Errors
-    /// As [`Platform::run`].
-    pub async fn run_rendered(
-        &self,
-        caller: Option<&Caller>,
-        kind: &Kind,
-        action: &'static Action,
-        request: &Map<String, Value>,
-    ) -> Result<Answer> {
-        let done = match (caller, action.authorization) {
-            (_, Authorization::Public) => {
-                answer(&Context::new(self, &nobody(), Arc::new(Grants::none())), action, request).await
-            }
-            (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
-            (Some(caller), _) => self.with_caller(caller, |cx| Box::pin(answer(cx, action, request))).await,
-        };
-        done.map_err(|error| error.of_domain(kind.domain.0))
-    }
-
-    /// Refuses a caller who may not use a standard method at this uid, which for a create is the parent's: for
-    /// transports, before they read the rest of a request.
-    ///
-    /// Grants in memory are enough to pass, without a read of the store: the method itself decides again.
-    ///
-    /// # Errors
-    /// PERMISSION_DENIED, as the method would return; INVALID_ARGUMENT for a malformed uid.
-    pub async fn admit(&self, caller: &Caller, registered: &Registered, verb: Verb, uid: &str) -> Result<()> {
-        let kind = registered.kind;
-        let cx = Context::new(self, caller, self.grants_of(caller).await?);
-        if verbs::demand(&cx, registered, verb, uid).await.is_ok() {
-            return Ok(());
-        }
-        let done = self.with_caller(caller, |cx| Box::pin(verbs::demand(cx, registered, verb, uid))).await;
-        done.map_err(|error| error.of_domain(kind.domain.0))
-    }
-
-    /// Refuses a caller who may not run an action, as [`Platform::admit`] does, by the part of its request that is
-    /// known before its body is read. An action whose uid is in the body is admitted.
-    ///
-    /// # Errors
-    /// PERMISSION_DENIED, as the action would return; INVALID_ARGUMENT for a malformed uid.
-    pub async fn admit_action(
-        &self,
-        caller: &Caller,
-        kind: &Kind,
-        action: &'static Action,
-        request: &Map<String, Value>,
-    ) -> Result<()> {
-        if let Authorization::At(field, _) = action.authorization
-            && verbs::action::sent(action, field, request).is_none()
-        {
-            return Ok(());
-        }
-        let cx = Context::new(self, caller, self.grants_of(caller).await?);
-        if verbs::action::demand(&cx, action, request).is_ok() {
-            return Ok(());
-        }
-        let done = self.with_caller(caller, |cx| Box::pin(async { verbs::action::demand(cx, action, request) })).await;
-        done.map_err(|error| error.of_domain(kind.domain.0))
-    }
-
-    /// Lists resources of a kind that the caller may see, a page of them.
-    ///
-    /// # Errors
-    /// INVALID_ARGUMENT on `page_token`.
-    pub async fn list<R: Resource>(&self, caller: &Caller, request: &ListRequest) -> Result<List<R>> {
-        let reply = self.list_erased(caller, self.registered_of::<R>()?, request).await?;
-        let resources = reply.items.iter().map(|body| serde_json::from_slice(body).map_err(Error::internal));
-        Ok(List {
-            resources: resources.collect::<Result<_>>()?,
-            next_page_token: reply.next_page_token,
-            total_count: reply.total_count,
-        })
-    }
-
-    /// Gets a resource by its uid.
-    ///
-    /// # Errors
-    /// INVALID_ARGUMENT for what is no uid, PERMISSION_DENIED when the caller lacks a capability there, NOT_FOUND.
-    pub async fn get<R: Resource>(&self, caller: &Caller, uid: &str) -> Result<R> {
-        let body = self.get_erased(caller, self.registered_of::<R>()?, uid).await?;
-        serde_json::from_slice(&body).map_err(Error::internal)
-    }
-
-    /// Creates a resource below a parent, which for a kind that needs none is empty.
-    ///
-    /// # Errors
-    /// PERMISSION_DENIED, INVALID_ARGUMENT with all violations, NOT_FOUND for the parent, ALREADY_EXISTS.
-    pub async fn create<R: Resource>(&self, caller: &Caller, parent: &str, resource: &R) -> Result<R> {
-        let body = sent(resource)?;
-        let body = self.create_erased(caller, self.registered_of::<R>()?, parent, &body).await?;
-        serde_json::from_slice(&body).map_err(Error::internal)
-    }
-
-    /// Sets the fields of a resource that the mask names (`docs/api.md`, Updates).
-    ///
-    /// # Errors
-    /// PERMISSION_DENIED, INVALID_ARGUMENT with all violations, NOT_FOUND.
-    pub async fn update<R: Resource>(&self, caller: &Caller, uid: &str, resource: &R, mask: &str) -> Result<R> {
-        let body = sent(resource)?;
-        let body = self.update_erased(caller, self.registered_of::<R>()?, uid, &body, Some(mask)).await?;
-        typed(serde_json::from_slice(&body).map_err(Error::internal)?)
-    }
-
-    /// Deletes a resource, with what goes with it.
-    ///
-    /// # Errors
-    /// PERMISSION_DENIED, NOT_FOUND, FAILED_PRECONDITION when something stands in the way.
-    pub async fn delete<R: Resource>(&self, caller: &Caller, uid: &str) -> Result<()> {
-        self.delete_erased(caller, self.registered_of::<R>()?, uid).await
-    }
-
-    fn registered_of<R: Resource>(&self) -> Result<&Registered> {
+    pub(super) fn registered_of<R: Resource>(&self) -> Result<&Registered> {
         let found = self.kinds.iter().find(|registered| std::ptr::eq(registered.kind, R::KIND));
         let found = found.or_else(|| self.kinds.iter().find(|registered| registered.kind.name == R::KIND.name));
         found.ok_or_else(|| Error::internal(format!("the kind {} was not given to the platform", R::KIND.name)))
@@ -452,33 +239,7 @@ impl Platform {
     }
 }
 
-/// What an action answers.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
-    /// A JSON object.
-    Value(Value),
-    /// The bytes of one.
-    Rendered(Rendered),
-}
-
-/// Runs an action, and takes what it left in its context rather than return it.
-async fn answer(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Answer> {
-    let value = verbs::action::run(cx, action, request).await?;
-    Ok(cx.take_rendered().map_or(Answer::Value(value), Answer::Rendered))
-}
-
 /// Returns the caller of what is open to all.
-fn nobody() -> Caller {
+pub(super) fn nobody() -> Caller {
     Caller::new(Uid::default())
-}
-
-/// A page of resources.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct List<R> {
-    /// The resources, in order.
-    pub resources: Vec<R>,
-    /// The token of the next page; none when this is the last.
-    pub next_page_token: Option<String>,
-    /// How many match on all pages, of those that the caller may see.
-    pub total_count: u64,
 }

@@ -249,7 +249,7 @@ fn read_pairs(
                     violations.add(as_documented(&path.join(".")), "is given twice");
                 }
             }
-            _ => violations.add(key, "is not a parameter of this method"),
+            _ => violations.add(key, "unknown parameter"),
         }
     }
     object

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     access::cap,
-    kind::{By, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots},
+    kind::{By, Domain, Field, Kind, Method, Param, Parent, Resource},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -20,29 +20,20 @@ pub(crate) struct Note {
 }
 
 impl Resource for Note {
-    const KIND: &'static Kind = &Kind {
-        name: "Note",
-        plural: "notes",
-        service: "NotesService",
-        domain: Domain("notes"),
-        parent: Parent::Group,
-        methods: &[Method::list(&[cap("repo.list")]).params(&[
+    const KIND: &'static Kind = &Kind::new("Note", "notes", "NotesService", Domain("notes"))
+        .parent(Parent::Group)
+        .methods(&[Method::list(&[cap("repo.list")]).params(&[
             Param::exact("name").about("Only notes with exactly this name."),
             Param { field: Field::timestamp("updatedSince"), by: By::Above("updateTime") },
             Param::narrow(Field::bool("includeDates")),
-        ])],
-        actions: &[],
-        fields: &[
+        ])])
+        .fields(&[
             Field::UID,
             Field::string("name").about("The name.").required().sort(&["name"]),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        ])
+        .cascade();
 
     fn example() -> Self {
         Self {

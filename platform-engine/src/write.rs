@@ -4,11 +4,10 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    context::Context,
     error::{Error, Result},
     event::{Recorded, Subscribers},
     fields::{self, Checked, Keys},
-    kind::{Kind, Resource, Unique, Verb},
+    kind::{Kind, Unique, Verb},
     store::{
         Commit, Conflict, Delete, Epoch, Filter, Item, Key, KeyName, KeyValue, Put, Query, Require, Scope, StoreError,
         UniqueKey,
@@ -19,7 +18,7 @@ use crate::{
 /// The rendering of bodies that are stored as they are returned. Raised when a release renders differently.
 pub const RENDERING: u16 = 1;
 
-/// The rendering of bodies that [`Resource::render`] completes at each read.
+/// The rendering of bodies that [`Resource::render`](crate::kind::Resource::render) completes at each read.
 pub const COMPUTED: u16 = 0;
 
 /// The most bytes of a resource that a caller sends, as JSON. Our choice, so that a page of them is not too long.
@@ -48,7 +47,7 @@ enum Taken {
 
 /// A resource with a unique key that another may already have.
 #[derive(Debug)]
-struct Rival {
+pub(crate) struct Rival {
     kind: &'static Kind,
     unique: &'static Unique,
     value: KeyValue,
@@ -70,25 +69,27 @@ impl Rival {
         Self { kind, unique, value, uid: uid.clone(), by: by.collect() }
     }
 
-    /// Refuses it, and names the resource that has the key if that has the same parent (`docs/api.md`, Errors).
-    async fn refused(self, cx: &Context<'_>) -> Error {
+    /// Returns the error of the conflict, given the uid of the resource that has the key, if it may be named.
+    pub(crate) fn error(&self, other: Option<&Uid>) -> Error {
         let error = Error::already_exists(format!("There is already {}", self.unique.what));
-        match self.other(cx).await {
-            Some(uid) => error.of_resource(self.kind, uid.as_str()),
-            None => error.of_resource(self.kind, ""),
-        }
+        error.of_resource(self.kind, other.map_or("", Uid::as_str))
     }
 
-    async fn other(&self, cx: &Context<'_>) -> Option<Uid> {
+    /// Returns the query that finds the resource that has the key among those of the same parent (`docs/api.md`,
+    /// Errors); none when it must not be named.
+    pub(crate) fn query(&self) -> Option<Query> {
         let parent = self.uid.parent().filter(|_| !self.by.is_empty())?;
         let among = Query::new(self.kind.name, Scope::Children(parent));
-        // When this read fails, the refusal does not name it.
-        let page = cx.page(Query { filters: self.by.clone(), limit: RIVALS, ..among }).await.ok()?;
-        let has_it = |item: &Item| {
+        Some(Query { filters: self.by.clone(), limit: RIVALS, ..among })
+    }
+
+    /// Returns the uid of the first of these resources that has the key.
+    pub(crate) fn find(&self, items: Vec<Item>) -> Option<Uid> {
+        let has_key = |item: &Item| {
             let body = serde_json::from_slice(&item.body).ok();
             body.and_then(|body: serde_json::Value| (self.unique.value)(&body)).is_some_and(|value| value == self.value)
         };
-        page.items.into_iter().find(has_it).map(|item| item.uid)
+        items.into_iter().find(has_key).map(|item| item.uid)
     }
 }
 
@@ -127,25 +128,9 @@ impl Write {
         }
     }
 
-    /// Writes a resource of any kind.
-    ///
-    /// # Errors
-    /// INVALID_ARGUMENT for each index key that would be longer than [`KeyValue::MAX_LEN`], INTERNAL when it cannot be
-    /// written as JSON.
-    pub fn put<R: Resource>(&mut self, uid: &Uid, resource: &R, private: Bytes) -> Result<()> {
-        let body = Checked::made(resource)?;
-        self.put_body(R::KIND, uid, &body, resource.computed(), private)
-    }
-
-    /// Writes a resource of a kind that is a queue ([`Put::queue`]), where there must be none yet.
-    ///
-    /// # Errors
-    /// As [`Write::put`].
-    pub fn put_in_queue<R: Resource>(&mut self, uid: &Uid, resource: &R, private: Bytes) -> Result<()> {
-        self.require_or_retry(Require::Absent(Key::new(R::KIND.name, uid.clone())));
-        self.put(uid, resource, private)?;
+    /// Marks the record that was put last as one of a queue.
+    pub(crate) fn mark_queue(&mut self) {
         self.commit.put.last_mut().into_iter().for_each(|put| put.queue = true);
-        Ok(())
     }
 
     /// Gives the record that was put last a filter key that is not of its body. The value must not be too long.
@@ -175,6 +160,10 @@ impl Write {
         }
     }
 
+    /// Writes the body of a resource, `computed` when [`Resource::render`](crate::kind::Resource::render) completes it.
+    ///
+    /// # Errors
+    /// As [`Write::put`].
     pub(crate) fn put_body(
         &mut self,
         kind: &'static Kind,
@@ -267,25 +256,37 @@ pub(crate) struct Meaning {
     subscribers: Vec<(usize, Uid)>,
 }
 
+/// The consequence of a failed commit.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The caller gets this error; a stale one is retried.
+    With(Error),
+    /// The subscriptions of this organization have changed: retry with fresh ones.
+    Subscribers(Uid),
+    /// Another resource has a unique key.
+    Taken(Rival),
+}
+
 impl Meaning {
-    /// Returns the error that a failed commit is to the caller; a stale one when it should be tried again.
-    pub(crate) async fn of(mut self, cx: &Context<'_>, error: StoreError) -> Error {
+    /// Returns the consequence of a failed commit.
+    pub(crate) fn of(mut self, error: StoreError) -> Failed {
         match error {
             StoreError::Conflict(Conflict::Require(index)) => {
-                if let Some((_, organization)) = self.subscribers.iter().find(|(at, _)| *at == index) {
-                    cx.platform().forget_subscribers(organization);
+                if let Some(at) = self.subscribers.iter().position(|(at, _)| *at == index) {
+                    return Failed::Subscribers(self.subscribers.swap_remove(at).1);
                 }
-                self.otherwise.get_mut(index).and_then(Option::take).unwrap_or_else(Error::stale)
+                let error = self.otherwise.get_mut(index).and_then(Option::take);
+                Failed::With(error.unwrap_or_else(Error::stale))
             }
             StoreError::Conflict(Conflict::Unique { put, unique }) => match self.taken.into_iter().nth(put) {
-                Some(Taken::Again) => Error::stale(),
+                Some(Taken::Again) => Failed::With(Error::stale()),
                 Some(Taken::Refused(rivals)) => match rivals.into_iter().nth(unique) {
-                    Some(rival) => rival.refused(cx).await,
-                    None => Error::internal("a conflict of a unique key that was not put"),
+                    Some(rival) => Failed::Taken(rival),
+                    None => Failed::With(Error::internal("a conflict of a unique key that was not put")),
                 },
-                None => Error::internal("a conflict of what was not put"),
+                None => Failed::With(Error::internal("a conflict of a put that was not made")),
             },
-            other => other.into(),
+            other => Failed::With(other.into()),
         }
     }
 }

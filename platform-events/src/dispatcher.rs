@@ -252,7 +252,7 @@ async fn sweep_once(shared: &Shared, pending: &mpsc::Sender<Uid>) -> Result<()> 
     metrics::pending(page.total.unwrap_or_default(), now.millis().saturating_sub(since.millis()));
     let mut last = None;
     loop {
-        let page = Outbox::of(&platform).subscriptions(last.as_ref(), 100).await?;
+        let page = Outbox::of(platform).subscriptions(last.as_ref(), 100).await?;
         let Some(end) = page.last().cloned() else { return Ok(()) };
         for subscription in page {
             // A send fails only when the dispatcher has stopped.

@@ -30,7 +30,7 @@ pub fn describe() {
 }
 
 pub(crate) fn attempted(class: &'static str, took: Duration) {
-    counter!(ATTEMPTS, "answer" => class).increment(1);
+    counter!(ATTEMPTS, "response" => class).increment(1);
     histogram!(ATTEMPT_TIME).record(took.as_secs_f64());
 }
 

@@ -96,7 +96,7 @@ fn find_operation(
     let Some(domain) = domain_of(service.package_name()) else { return Ok(None) };
     for registered in kinds.iter().filter(|one| one.kind.domain.0 == domain && one.kind.service == service.name()) {
         let kind = registered.kind;
-        if let Some(action) = kind.actions.iter().find(|action| action.name == method.name()) {
+        if let Some(action) = registered.actions.iter().find(|action| action.name == method.name()) {
             return Ok(Some((kind.domain.0, Operation::Action(kind, action))));
         }
         if let Some(found) = kind.methods.iter().find(|found| kind.rpc(found.verb) == method.name()) {

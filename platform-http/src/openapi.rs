@@ -127,13 +127,15 @@ fn merge(whole: &mut Value, part: Value) {
 /// Returns a tag for each service, in the order of the kinds.
 fn tags(platform: &Platform) -> Vec<Value> {
     let mut services: Vec<&str> = Vec::new();
-    for kind in platform.kinds().filter(|kind| !kind.methods.is_empty() || !kind.actions.is_empty()) {
-        if !services.contains(&kind.service) {
+    for registered in platform.registered() {
+        let kind = registered.kind;
+        let has_methods = !kind.methods.is_empty() || !registered.actions.is_empty();
+        if has_methods && !services.contains(&kind.service) {
             services.push(kind.service);
         }
     }
     let tag = |service: &str| {
-        let of_service: Vec<_> = platform.kinds().filter(|kind| kind.service == service).collect();
+        let of_service: Vec<_> = platform.registered().iter().filter(|one| one.kind.service == service).collect();
         json!({ "name": service, "description": operations::describe_kinds(&of_service) })
     };
     services.into_iter().map(tag).collect()
@@ -141,7 +143,8 @@ fn tags(platform: &Platform) -> Vec<Value> {
 
 fn component_schemas(platform: &Platform, schemas: &Schemas<'_>) -> Map<String, Value> {
     let mut all = Map::new();
-    for kind in platform.kinds() {
+    for registered in platform.registered() {
+        let kind = registered.kind;
         if !kind.methods.is_empty() {
             all.insert(kind.name.to_owned(), schemas.object(kind.fields, For::Reply));
         }
@@ -153,7 +156,7 @@ fn component_schemas(platform: &Platform, schemas: &Schemas<'_>) -> Map<String, 
         if kind.method(Verb::List).is_some() {
             all.insert(operations::list_name(kind), page(kind.name, kind.plural));
         }
-        for action in kind.actions.iter().filter(|action| action.http != Http::Get) {
+        for action in registered.actions.iter().filter(|action| action.http != Http::Get) {
             let mut request = schemas.object(action.request, For::Request);
             // A field whose value is in the path is not required in the body.
             if let Some(required) = request.get_mut("required").and_then(Value::as_array_mut) {

@@ -88,7 +88,7 @@ impl Routes {
                     routes.add(kind, http_method(method.verb), &path, endpoint)?;
                 }
             }
-            for action in kind.actions {
+            for action in registered.actions {
                 let method = match action.http {
                     Http::Get => Method::GET,
                     Http::Post => Method::POST,

@@ -5,19 +5,16 @@
 
 mod discovery;
 mod path;
+mod reply;
 mod user;
 
 use std::borrow::Cow;
 
-use http::{
-    HeaderValue, Method, StatusCode,
-    header::{ALLOW, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE},
-    request::Parts,
-};
+use http::{HeaderValue, Method, StatusCode, header::LOCATION, request::Parts};
 use http_body::Body;
 use parking_lot::Mutex;
 use platform_core::{
-    error::{Code, Error, Result},
+    error::{Error, Result},
     iam::Iam,
     platform::Platform,
     resources::iam::{DirectoryUser, DirectoryUsers},
@@ -26,11 +23,14 @@ use platform_core::{
 use scim_v2::filter::{AttrExp, CompValue, CompareOp, Filter};
 use serde_json::{Value, json};
 
-use self::discovery::Discovery;
+use self::{
+    discovery::Discovery,
+    reply::{LIST, MAX_COUNT, ScimError, scim},
+};
 use crate::{
     BoxError,
     limits::{Limits, origin::Origin},
-    reply::{self, Refusal, Reply},
+    reply::{self as http_reply, Refusal, Reply},
     request,
 };
 
@@ -39,71 +39,8 @@ pub(crate) const PREFIX: &str = "/scim/v2/";
 
 /// Maximum size of a body in bytes: 256 KiB. Our choice, documented in the contract.
 const MAX_BODY: usize = 256 << 10;
-/// Default and maximum number of users on a page; our choice.
+/// Default number of users on a page; our choice.
 const DEFAULT_COUNT: usize = 100;
-const MAX_COUNT: usize = 200;
-
-const ERROR: &str = "urn:ietf:params:scim:api:messages:2.0:Error";
-const LIST: &str = "urn:ietf:params:scim:api:messages:2.0:ListResponse";
-
-/// Error in SCIM's format (RFC 7644 section 3.12).
-#[derive(Debug)]
-struct ScimError {
-    status: StatusCode,
-    kind: &'static str,
-    detail: String,
-    allow: &'static str,
-}
-
-impl ScimError {
-    fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, kind, detail: detail.into(), allow: "" }
-    }
-
-    fn invalid(kind: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, kind, detail)
-    }
-
-    fn not_found() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "", "Resource not found")
-    }
-
-    fn into_reply(self) -> Reply {
-        let (status, detail) = (self.status.as_str(), self.detail);
-        let body = match self.kind {
-            "" => json!({ "schemas": [ERROR], "status": status, "detail": detail }),
-            kind => json!({ "schemas": [ERROR], "status": status, "scimType": kind, "detail": detail }),
-        };
-        let mut reply = scim(self.status, &body);
-        if self.status == StatusCode::UNAUTHORIZED {
-            reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        if !self.allow.is_empty() {
-            reply.headers_mut().insert(ALLOW, HeaderValue::from_static(self.allow));
-        }
-        reply
-    }
-}
-
-impl From<Error> for ScimError {
-    fn from(error: Error) -> Self {
-        let kind = match error.code() {
-            Code::InvalidArgument => "invalidValue",
-            Code::AlreadyExists => "uniqueness",
-            _ => "",
-        };
-        Self { kind, ..Refusal::from(error).into() }
-    }
-}
-
-impl From<Refusal> for ScimError {
-    fn from(refusal: Refusal) -> Self {
-        let (status, message) = refusal.status_and_message();
-        let refused = Self::new(status, "", message);
-        refusal.log();
-        refused
-    }
-}
 
 /// Endpoint of a path, after the provider's uid.
 #[derive(Debug, PartialEq, Eq)]
@@ -202,7 +139,7 @@ where
         (Endpoint::User(id), &Method::PATCH) => directory.patch(id, &read(body, &limits).await?).await,
         (Endpoint::User(id), &Method::DELETE) => {
             Iam::of(platform).delete_directory_user(&directory.provider, id).await?;
-            let mut reply = reply::empty();
+            let mut reply = http_reply::empty();
             *reply.status_mut() = StatusCode::NO_CONTENT;
             Ok(reply)
         }
@@ -216,7 +153,7 @@ where
                 Endpoint::Discovery(_) => "GET, HEAD",
             };
             let refused = ScimError::new(StatusCode::METHOD_NOT_ALLOWED, "", "This path does not support this method");
-            Err(ScimError { allow, ..refused })
+            Err(refused.allowing(allow))
         }
     }
 }
@@ -335,13 +272,6 @@ fn filter(text: &str) -> Option<DirectoryUsers> {
         "externalid" if known => Some(DirectoryUsers::External(value)),
         _ => None,
     }
-}
-
-fn scim(status: StatusCode, body: &Value) -> Reply {
-    let mut reply = reply::json(body.to_string());
-    *reply.status_mut() = status;
-    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/scim+json"));
-    reply
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::{env, fs, path::Path};
 
 use http::{Request, StatusCode};
 use platform_core::{
-    kind::{Domain, Field, Kind, Method, OnParentDelete, Parent, Resource, Roots},
+    kind::{Domain, Field, Kind, Method, Parent, Resource},
     platform::Settings,
     store::memory::MemoryStore,
     uid::Uid,
@@ -230,20 +230,11 @@ struct Ticket {
 }
 
 impl Resource for Ticket {
-    const KIND: &'static Kind = &Kind {
-        name: "Ticket",
-        plural: "tickets",
-        service: "TicketsService",
-        domain: Domain("desk"),
-        parent: Parent::Group,
-        methods: &[Method::get(&[]), Method::create(&[])],
-        actions: &[],
-        fields: &[Field::UID, Field::string("title").required()],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+    const KIND: &'static Kind = &Kind::new("Ticket", "tickets", "TicketsService", Domain("desk"))
+        .parent(Parent::Group)
+        .methods(&[Method::get(&[]), Method::create(&[])])
+        .fields(&[Field::UID, Field::string("title").required()])
+        .cascade();
 
     fn example() -> Self {
         Self { uid: Uid::default(), title: "Broken".to_owned() }

@@ -23,7 +23,7 @@ use crate::{
     fetch_limits::FetchPermit,
     json,
     jwks::{InvalidKeySet, KeySet, MAX_KEY_SET},
-    jws::Algorithm,
+    jws::KeySelector,
     key::VerifyingKey,
     url::{self, InvalidIssuer},
 };
@@ -59,15 +59,6 @@ struct Snapshot {
     generation: u64,
     /// The length of the key set document.
     bytes: u64,
-}
-
-/// Selects the key of an issuer that verifies a token.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct KeySelector<'a> {
-    /// The header's `kid`.
-    pub(crate) kid: Option<&'a str>,
-    /// The header's `alg`.
-    pub(crate) algorithm: Algorithm,
 }
 
 /// How an issuer's keys are fetched and cached.

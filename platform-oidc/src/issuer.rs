@@ -8,9 +8,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     data_dir::Keys,
-    discovery::KeySelector,
     jwks::KeySet,
-    jws::{Algorithm, MAX_TOKEN},
+    jws::{Algorithm, KeySelector, MAX_TOKEN},
     key::{UnusableKey, VerifyingKey},
     url::{self, InvalidIssuer},
 };

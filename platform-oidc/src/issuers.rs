@@ -7,10 +7,11 @@ use platform_core::{clock::Clock, resources::iam::normalize_issuer};
 use quick_cache::{Weighter, sync::Cache};
 
 use crate::{
-    discovery::{DiscoveryOptions, KeySelector, TrustedIssuer},
+    discovery::{DiscoveryOptions, TrustedIssuer},
     error::TokenError,
     fetch::Fetch,
     fetch_limits::FetchLimits,
+    jws::KeySelector,
     key::VerifyingKey,
 };
 

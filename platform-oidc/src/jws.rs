@@ -7,7 +7,16 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value};
 
-use crate::{discovery::KeySelector, error::TokenError, json, key::VerifyingKey};
+use crate::{error::TokenError, json, key::VerifyingKey};
+
+/// Selects the key of an issuer that verifies a token.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeySelector<'a> {
+    /// The header's `kid`.
+    pub(crate) kid: Option<&'a str>,
+    /// The header's `alg`.
+    pub(crate) algorithm: Algorithm,
+}
 
 /// The maximum length of a token, in bytes; our choice: 16 KiB.
 pub const MAX_TOKEN: usize = 16 * 1024;

@@ -21,10 +21,10 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     claims::Claims,
-    discovery::{KeySelector, TrustedIssuer},
+    discovery::TrustedIssuer,
     error::TokenError,
     issuer::{ACCESS_TOKEN_TYPE, Issuer, WEBHOOK_AUDIENCE, WEBHOOK_SUBJECT},
-    jws::Jws,
+    jws::{Jws, KeySelector},
     key::VerifyingKey,
     sts::private::PrivateClaims,
 };

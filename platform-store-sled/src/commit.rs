@@ -18,9 +18,9 @@ pub(crate) use self::{
     plan::entries,
 };
 use crate::{
-    error::{catch, corrupt, from_sled, reason},
-    schema::{self, Header},
-    store::{Builder, Shared},
+    error::{catch, corrupt, reason},
+    schema::Header,
+    store::Shared,
 };
 
 /// A queued commit and the channel for its result.
@@ -72,9 +72,14 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Loads the writer's state from the store.
-    pub(crate) fn new(db: &sled::Db, header: Header, settings: &Builder) -> Result<Self, StoreError> {
-        let lists = Lists::load(db, settings.promote_above)?;
-        Ok(Self { header, lists, keep_free_bytes: settings.keep_free_bytes })
+    pub(crate) fn new(
+        db: &sled::Db,
+        header: Header,
+        promote_above: u32,
+        keep_free_bytes: u64,
+    ) -> Result<Self, StoreError> {
+        let lists = Lists::load(db, promote_above)?;
+        Ok(Self { header, lists, keep_free_bytes })
     }
 
     /// Returns [`StoreError::Full`] if the group could fill the disk, while there is still some free space.
@@ -123,10 +128,4 @@ impl Writer {
         self.lists.adopt(lists);
         Ok(Committed { sequence: header.sequence })
     }
-}
-
-/// Returns the value under a key, without its checksum.
-fn read(db: &sled::Db, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-    let stored = db.get(key).map_err(from_sled)?;
-    stored.map(|stored| Ok(schema::unseal(key, &stored)?.0.to_vec())).transpose()
 }

@@ -101,7 +101,7 @@ impl Builder {
         }
         let refused = |source| OpenError::File { action: "write the mark in", path: path.clone(), source };
         directory.write_mark(header).map_err(refused)?;
-        let writer = catch(|| Writer::new(&db, header, &self));
+        let writer = catch(|| Writer::new(&db, header, self.promote_above, self.keep_free_bytes));
         let writer = writer.unwrap_or_else(|panic| Err(corrupt(panic))).map_err(damaged)?;
         Ok(SledStore::start(Arc::new(Shared::new(db, directory, header.sequence)), writer))
     }

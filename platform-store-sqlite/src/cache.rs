@@ -34,7 +34,7 @@ use platform_engine::store::Epoch;
 use quick_cache::{DefaultHashBuilder, Weighter, sync};
 
 use crate::{
-    lists::{List, ListKey},
+    list::{List, ListKey},
     record::Loaded,
     schema::NameId,
 };

@@ -8,7 +8,8 @@ use rusqlite::Connection;
 use crate::{
     cache::Row,
     error::{corrupt, store_error},
-    lists::{Change, FilterValue, ListCache, Version},
+    list::FilterValue,
+    lists::{Change, ListCache, Version, has_below},
     record::{self, Keys, Stored, columns},
     schema::{Name, NameFlags, NameId, Names, Table, below, checksum},
     transaction::Transaction,
@@ -135,14 +136,6 @@ fn holds(connection: &Connection, names: &Names, require: &Require) -> Result<bo
         }
         Require::Epoch(epoch, wanted) => self::epoch(connection, epoch)? == *wanted,
     })
-}
-
-/// Returns whether the uid has a descendant of the kind.
-pub(crate) fn has_below(connection: &Connection, kind: NameId, uid: &str) -> Result<bool, StoreError> {
-    let (from, to) = below(uid);
-    let select = "SELECT 1 FROM record WHERE kind = ? AND uid > ? AND uid < ? LIMIT 1";
-    let mut select = connection.prepare_cached(select).map_err(store_error)?;
-    select.exists((kind, from, to)).map_err(store_error)
 }
 
 /// Returns the value of an epoch: 0 if it was never raised.

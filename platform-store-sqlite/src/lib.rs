@@ -8,6 +8,7 @@ mod readers;
 mod cache;
 
 mod commit;
+mod list;
 mod lists;
 mod nodes;
 mod transaction;

@@ -16,7 +16,7 @@ use crate::{
     cache::{Cache, Entry, Row},
     commit,
     error::{store_error, unavailable},
-    lists::{List, ListKey},
+    list::{List, ListKey},
     nodes::StoredNodes,
     record::{self, Loaded},
     schema::{NameId, Names},

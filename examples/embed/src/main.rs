@@ -21,7 +21,7 @@ async fn main() -> anyhow::Result<()> {
     let settings = Settings { operators: [me.clone()].into(), ..Settings::default() };
     let platform = Arc::new(platform_core::builder(store, SystemClock, SystemEntropy).settings(settings).build());
     let organization = Uid::parse("00000000000000000000000000000000000000bb")?;
-    let first = Bootstrap { organization: organization, organization_name: "mine".into(), operator: me.clone() };
+    let first = Bootstrap { organization, organization_name: "mine".into(), operator: me.clone() };
     Iam::of(&platform).bootstrap(&first).await?;
 
     let rest = Rest::new(platform, Arc::new(Password(me)), Limits::default())?;

@@ -2,7 +2,7 @@
 
 use platform_core::{
     access::cap,
-    kind::{Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots},
+    kind::{Domain, Field, Kind, Method, Param, Parent, Resource},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -42,32 +42,22 @@ pub(crate) enum State {
 const STATES: &[&str] = &["STATE_UNSPECIFIED", "STATE_OPEN", "STATE_DONE"];
 
 impl Resource for Ticket {
-    const KIND: &'static Kind = &Kind {
-        name: "Ticket",
-        plural: "tickets",
-        service: "TicketsService",
-        domain: Domain("tickets"),
-        parent: Parent::Group,
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("Ticket", "tickets", "TicketsService", Domain("tickets"))
+        .parent(Parent::Group)
+        .methods(&[
             Method::list(&[cap("repo.list")]).params(&[Param::exact("state")]),
             Method::get(&[cap("repo.list")]),
             Method::create(&[cap("repo.create")]).event("tickets.ticket.created.v1"),
             Method::update(&[cap("repo.update")]).event("tickets.ticket.updated.v1"),
             Method::delete(&[cap("repo.delete")]).event("tickets.ticket.deleted.v1"),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             Field::string("title").required().sort(&["title"]),
             Field::enumeration("state", STATES).sort(&["state"]),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Restrict,
-    };
+        ]);
 
     fn example() -> Self {
         Self { title: "water the plants".to_owned(), state: State::Open, ..Self::default() }

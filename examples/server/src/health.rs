@@ -91,7 +91,7 @@ impl Health {
                 match &state {
                     State::Healthy => tracing::info!("the store has free space again"),
                     State::Full(reason) => {
-                        tracing::error!(reason, "the store is full: writes are rejected until there is free space")
+                        tracing::error!(reason, "the store is full: writes are rejected until there is free space");
                     }
                     State::Stopped(reason) => {
                         tracing::error!(reason, "the store accepts no more writes until this server is restarted");

@@ -3,36 +3,19 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::kind::{Action, Authorization, Domain, Field, Http, Kind, OnParentDelete, Parent, Resource, Roots};
+use crate::kind::{Action, Authorization, Domain, Field, Kind, Resource};
 
 /// The ping service, which needs no token. There are no resources of this kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Ping {}
 
 impl Resource for Ping {
-    const KIND: &'static Kind = &Kind {
-        name: "Ping",
-        plural: "ping",
-        service: "PingService",
-        domain: Domain::PING,
-        parent: Parent::None,
-        methods: &[],
-        actions: &[Action {
-            name: "Ping",
-            http: Http::Get,
-            path: "ping",
-            request: &[],
-            response: &[Field::string("response").about("`pong`.")],
-            authorization: Authorization::Public,
-            event: None,
-            run: |_, _| Box::pin(async { Ok(json!({ "response": "pong" })) }),
-        }],
-        fields: &[],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+    const KIND: &'static Kind = &Kind::new("Ping", "ping", "PingService", Domain::PING).cascade();
+
+    const ACTIONS: &'static [Action] =
+        &[Action::get("Ping", "ping", |_, _| Box::pin(async { Ok(json!({ "response": "pong" })) }))
+            .response(&[Field::string("response").about("`pong`.")])
+            .authorization(Authorization::Public)];
 
     fn example() -> Self {
         Self::default()

@@ -1,4 +1,5 @@
-//! Who may do what, as a table that a reviewer reads: `tests/access_matrix.txt`.
+//! The access matrix: the outcome of every method for typical callers, as a table for reviewers in
+//! `tests/access_matrix.txt`.
 
 use platform_core::{
     access::Caller,
@@ -15,7 +16,7 @@ use crate::{
     snapshot::assert_snapshot,
 };
 
-/// An organisation with two folders, and those who try.
+/// An organization with two folders, and the callers of the matrix.
 struct Cast {
     world: World,
     places: [Uid; 3],
@@ -25,26 +26,26 @@ struct Cast {
 impl Cast {
     fn new() -> Self {
         let world = World::new();
-        let organisation = world.organisation();
-        let (folder, beside) = (world.group(&organisation), world.group(&organisation));
-        let stranger = world.member("owner", &world.organisation());
-        let cut = world.identity(&folder);
-        world.bind(&cut, &built_in("owner"), &organisation);
-        let below = world.identity(&organisation);
+        let organization = world.organization();
+        let (folder, sibling) = (world.group(&organization), world.group(&organization));
+        let stranger = world.member("owner", &world.organization());
+        let limited = world.identity(&folder);
+        world.bind(&limited, &built_in("owner"), &organization);
+        let below = world.identity(&organization);
         world.bind(&below, &built_in("owner"), &folder);
         let actors = vec![
-            ("owner", world.member("owner", &organisation)),
-            ("editor", world.member("editor", &organisation)),
-            ("viewer", world.member("viewer", &organisation)),
+            ("owner", world.member("owner", &organization)),
+            ("editor", world.member("editor", &organization)),
+            ("viewer", world.member("viewer", &organization)),
             ("stranger", stranger),
-            ("cut", cut),
+            ("limited", limited),
             ("below", below),
-            ("nobody", world.identity(&organisation)),
+            ("unbound", world.identity(&organization)),
         ];
-        Self { world, places: [organisation, folder, beside], actors }
+        Self { world, places: [organization, folder, sibling], actors }
     }
 
-    /// Returns a line of the table: for each actor, a mark for each place.
+    /// Returns a line of the table: one mark per place for each actor.
     fn line(&self, label: &str, allowed: impl Fn(&Uid, &Caller) -> Option<bool>) -> String {
         let mut line = format!("  {label:<26}");
         for (_, actor) in &self.actors {
@@ -60,59 +61,60 @@ impl Cast {
 }
 
 const LEGEND: &str = "\
-Who may do what. Each cell has three marks: at a resource of the organisation itself, of a folder in it, and of a folder
-beside that one. A list is allowed where it shows the resource. A single mark: the method is at no place.
+The access matrix. Each cell has three marks: for a resource of the organization itself, of a folder in it, and of a
+sibling of that folder. A list is allowed if it shows the resource. A single mark: the method does not apply to folders.
 
-owner, editor, viewer  made in the organisation and bound there to the built-in role of that name
-stranger               the owner of another organisation
-cut                    made in the folder and bound as owner to the organisation
-below                  made in the organisation and bound as owner to the folder
-nobody                 made in the organisation and bound to nothing
+owner, editor, viewer  created in the organization and bound there to the built-in role of that name
+stranger               the owner of another organization
+limited                created in the folder and bound as owner to the organization
+below                  created in the organization and bound as owner to the folder
+unbound                created in the organization, without bindings
 
 ";
 
 #[test]
-fn the_matrix_of_who_may_do_what_is_the_committed_one() {
+fn the_access_matrix_matches_the_committed_file() {
     let cast = Cast::new();
     let mut found = LEGEND.to_owned();
     let names = cast.actors.iter().map(|(name, _)| format!(" {name:<9}")).collect::<String>();
     found.push_str(format!("{:<28}{names}", "").trim_end());
     found.push('\n');
-    for kind in KINDS.iter().map(|registered| registered.kind) {
+    for registered in KINDS {
+        let kind = registered.kind;
         found.push_str(&format!("{}\n", kind.name));
         let fixture = FIXTURES.iter().find(|fixture| fixture.kind == kind.name);
         for verb in [Verb::List, Verb::Get, Verb::Create, Verb::Update, Verb::Delete] {
             let (Some(fixture), Some(_)) = (fixture, kind.method(verb)) else { continue };
             found.push_str(&cast.line(verb.name(), |place, actor| {
-                let there = place.is_root() || !fixture.in_organisations_only;
-                there.then(|| attempt(&cast.world, fixture, place, actor, verb))
+                let applicable = place.is_root() || !fixture.in_organizations_only;
+                applicable.then(|| attempt(&cast.world, fixture, place, actor, verb))
             }));
         }
-        for action in kind.actions {
+        for action in registered.actions {
             found.push_str(&cast.line(action.name, |place, actor| {
-                let at_a_place = matches!(
+                let concerns_a_group = matches!(
                     action.authorization,
                     Authorization::At(..) | Authorization::Anywhere(_) | Authorization::FiltersResult(_)
                 );
-                (at_a_place || place.is_root()).then(|| attempt_action(&cast.world, kind, action, place, actor))
+                (concerns_a_group || place.is_root()).then(|| attempt_action(&cast.world, kind, action, place, actor))
             }));
         }
     }
     assert_snapshot("access_matrix.txt", &found);
 }
 
-/// Tries an action at a group; tells whether it was allowed.
+/// Runs an action at a group and returns whether it was allowed.
 fn attempt_action(world: &World, kind: &Kind, action: &'static Action, group: &Uid, caller: &Caller) -> bool {
     let done = world.run(Some(caller), action.name, request(world, action.name, group));
     match done.map_err(|error| error.code()) {
-        // These callers have no mail domain, which is all that these actions say of them.
+        // These callers have no mail domain: NOT_FOUND means that the action was allowed and found no organization.
         Ok(_) | Err(Code::NotFound) => true,
         Err(Code::PermissionDenied) => false,
         Err(other) => panic!("{} {}: {other:?}", kind.name, action.name),
     }
 }
 
-/// A request of an action at a group.
+/// Returns a request of an action at a group.
 fn request(world: &World, action: &str, group: &Uid) -> Value {
     match action {
         "LookupGroup" | "CheckEligibility" | "EndSignIns" | "Ping" | "ListDocuments" => json!({}),
@@ -158,9 +160,9 @@ fn request(world: &World, action: &str, group: &Uid) -> Value {
 }
 
 #[test]
-fn without_a_token_nothing_answers_but_what_is_open_to_all() {
+fn actions_without_a_token_are_unauthenticated_unless_public() {
     let world = World::new();
-    for action in KINDS.iter().flat_map(|registered| registered.kind.actions) {
+    for action in KINDS.iter().flat_map(|registered| registered.actions) {
         let done = world.run(None, action.name, request(&world, action.name, &world.org));
         match action.authorization {
             Authorization::Public => drop(done.unwrap()),

@@ -1,9 +1,9 @@
-//! Account associations: one of a group, and what can be told of it (`docs/api.md`, Account associations).
+//! Account associations: uniqueness, validation and checks (`docs/api.md`, Account associations).
 
 use platform_core::error::Code;
 use serde_json::{Value, json};
 
-use crate::common::{World, code, refused_fields, text, uid_of};
+use crate::common::{World, code, text, uid_of, violated_fields};
 
 fn check(world: &World, uid: &str, provider: &str) -> Value {
     let request = json!({ "uid": uid, "providerType": format!("ACCOUNT_PROVIDER_TYPE_{provider}") });
@@ -11,14 +11,14 @@ fn check(world: &World, uid: &str, provider: &str) -> Value {
 }
 
 #[test]
-fn a_group_has_one_association_under_its_own_uid_and_takes_it_along() {
+fn a_group_has_at_most_one_association_with_its_uid_that_is_deleted_with_it() {
     let world = World::new();
-    let (group, beside) = (world.group(&world.org), world.group(&world.org));
+    let (group, sibling) = (world.group(&world.org), world.group(&world.org));
     let create = |group: &str| {
         let body = json!({ "name": "a", "amazon": { "account": "123456789012" } });
         world.create(&world.operator, "AccountAssociation", group, body)
     };
-    for group in [&world.org, &group, &beside] {
+    for group in [&world.org, &group, &sibling] {
         assert_eq!(text(&create(group).unwrap(), "uid"), &**group);
         assert_eq!(code(create(group)), Code::AlreadyExists);
     }
@@ -30,15 +30,15 @@ fn a_group_has_one_association_under_its_own_uid_and_takes_it_along() {
     assert_eq!(by_group, by_uid);
     world.delete(&world.operator, "Group", &group).unwrap();
     assert_eq!(code(world.get(&world.operator, "AccountAssociation", &group)), Code::NotFound);
-    world.get(&world.operator, "AccountAssociation", &beside).unwrap();
-    world.delete(&world.operator, "AccountAssociation", &beside).unwrap();
-    create(&beside).unwrap();
+    world.get(&world.operator, "AccountAssociation", &sibling).unwrap();
+    world.delete(&world.operator, "AccountAssociation", &sibling).unwrap();
+    create(&sibling).unwrap();
     let nowhere = format!("{}/0000000000000000", world.org);
     assert_eq!(code(create(&nowhere)), Code::NotFound);
 }
 
 #[test]
-fn each_provider_has_its_rules() {
+fn each_provider_block_is_validated() {
     let world = World::new();
     let identity = |group: &str, form: Value| {
         let mut body = json!({ "name": "a" });
@@ -50,7 +50,7 @@ fn each_provider_has_its_rules() {
     let other = identity(&world.org, json!(["servicePrincipal", "SERVICE_PRINCIPAL_COSIGNED"]));
     let claims = identity(&world.org, json!(["claimMatch", { "issuer": "i", "subject": "s" }]));
     let below = identity(&world.group(&world.org), service.clone());
-    let foreign = identity(&world.organisation(), service);
+    let foreign = identity(&world.organization(), service);
     let bound = |uid: &str| json!({ "chainguard": { "serviceBindings": { "INGESTER": uid } } });
     let missing = format!("{}/0000000000000000", world.org);
     let installed = |app: &str, id: Value| json!({ "github": { "appInstallations": { app: { "installations": [{ "installationId": id }] } } } });
@@ -74,8 +74,8 @@ fn each_provider_has_its_rules() {
     ] {
         let mut body = block.clone();
         body["name"] = "a".into();
-        let refused = world.create(&world.operator, "AccountAssociation", &world.org, body);
-        assert_eq!(refused_fields(refused), [field], "{block}");
+        let rejected = world.create(&world.operator, "AccountAssociation", &world.org, body);
+        assert_eq!(violated_fields(rejected), [field], "{block}");
     }
     let mut body = installed("9007199254740993", json!(7));
     body["name"] = "a".into();
@@ -84,7 +84,7 @@ fn each_provider_has_its_rules() {
     let installations = &created["github"]["appInstallations"]["9007199254740993"]["installations"];
     assert_eq!(installations, &json!([{ "installationId": "7" }]));
     assert_eq!(created["chainguard"]["serviceBindings"]["INGESTER"], json!(right));
-    // What became of the identity since does not stand in the way of other changes.
+    // An identity that was deleted later does not prevent updates of other fields.
     world.delete(&world.operator, "Identity", &right).unwrap();
     let renamed = json!({ "name": "b" });
     world.update(&world.operator, "AccountAssociation", &world.org, renamed, None).unwrap();
@@ -94,18 +94,18 @@ fn each_provider_has_its_rules() {
 }
 
 #[test]
-fn a_check_says_what_it_can_and_never_that_a_provider_is_ready() {
+fn a_check_reports_not_configured_or_not_checked_and_never_ready() {
     let world = World::new();
     let body = json!({ "name": "a", "google": { "projectId": "a", "projectNumber": "1" } });
     world.create(&world.operator, "AccountAssociation", &world.org, body).unwrap();
     let reasons = ["GOOGLE", "AMAZON", "AZURE"].map(|provider| {
-        let told = check(&world, &world.org, provider);
-        assert_eq!(text(&told, "status"), "CHECK_STATUS_NOT_READY");
-        text(&told, "reason").to_owned()
+        let checked = check(&world, &world.org, provider);
+        assert_eq!(text(&checked, "status"), "CHECK_STATUS_NOT_READY");
+        text(&checked, "reason").to_owned()
     });
     assert_eq!(reasons, ["not checked", "not configured", "not configured"]);
     let request = json!({ "uid": world.org });
-    assert_eq!(refused_fields(world.run(Some(&world.operator), "CheckAccountAssociation", request)), ["providerType"]);
+    assert_eq!(violated_fields(world.run(Some(&world.operator), "CheckAccountAssociation", request)), ["providerType"]);
     let request = json!({ "uid": world.group(&world.org), "providerType": 2 });
     assert_eq!(code(world.run(Some(&world.operator), "CheckAccountAssociation", request)), Code::NotFound);
 }

@@ -1,4 +1,4 @@
-//! Lists of advisories (`docs/api.md`, Advisories): each filter, and how they combine.
+//! Lists of advisories (`docs/api.md`, Advisories): each filter and their combinations.
 
 use platform_core::resources::{
     advisory::VulnerabilityMetadata,
@@ -6,9 +6,9 @@ use platform_core::resources::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{Page, World, refused_fields, text};
+use crate::common::{Page, World, text, violated_fields};
 
-/// Four advisories, of which the last is withdrawn.
+/// Creates four advisories; the last one is withdrawn.
 fn world() -> World {
     let world = World::new();
     let put = |mut one: Value| {
@@ -22,7 +22,7 @@ fn world() -> World {
     put(json!({
         "advisoryId": "CGA-1", "artifactName": "openssl", "artifactArchitecture": "x86_64", "aliases": ["CVE-1", "GHSA-1"],
         "componentName": "LibCrypto", "componentType": "so", "componentLocation": "/usr/lib", "legacyAdvisoryId": "OLD-1",
-        // Written out of order: what is most recent is told by the times.
+        // Written out of order: their times decide which event is the most recent.
         "events": [event(second, "fixed", "ada", approved), event(first, "detection", "bot", approved)],
     }));
     put(json!({
@@ -51,7 +51,7 @@ fn listed(world: &World, query: Pairs<'_>) -> Vec<String> {
 }
 
 #[test]
-fn each_filter_keeps_what_it_says_and_several_combine_by_and() {
+fn each_filter_selects_its_matches_and_different_filters_combine_by_and() {
     let world = world();
     let cases: &[(Pairs<'_>, &[&str])] = &[
         (&[], &["1", "2", "3"]),
@@ -79,7 +79,7 @@ fn each_filter_keeps_what_it_says_and_several_combine_by_and() {
         (&[("eventReviewers", "bot too")], &["1"]),
         (&[("eventTypes", "EVENT_TYPE_FILTER_FIXED")], &["1", "2"]),
         (&[("eventTypes", "EVENT_TYPE_FILTER_PATCHED"), ("eventTypes", "1")], &["1", "2", "3"]),
-        // Each filter is judged by itself: another event may have each.
+        // Filters are evaluated independently: different events may match them.
         (&[("eventTypes", "EVENT_TYPE_FILTER_FIXED"), ("eventAuthors", "bot")], &["1"]),
         (&[("latestEventType", "EVENT_TYPE_FILTER_FIXED")], &["1"]),
         (&[("latestEventType", "EVENT_TYPE_FILTER_DETECTION")], &["2"]),
@@ -97,7 +97,7 @@ fn each_filter_keeps_what_it_says_and_several_combine_by_and() {
 }
 
 #[test]
-fn what_the_contract_requires_of_an_advisory_is_there_even_when_it_is_empty() {
+fn required_fields_of_an_advisory_are_returned_even_when_empty() {
     let world = World::new();
     let events = vec![AdvisoryEvent::default()];
     let found =
@@ -118,15 +118,15 @@ fn what_the_contract_requires_of_an_advisory_is_there_even_when_it_is_empty() {
 }
 
 #[test]
-fn an_unspecified_type_or_state_among_others_is_refused() {
+fn an_unspecified_type_or_state_in_a_list_parameter_is_rejected() {
     let world = world();
     for (name, value) in [("eventTypes", "EVENT_TYPE_FILTER_UNSPECIFIED"), ("eventReviewStates", "0")] {
-        assert_eq!(refused_fields(world.list(&world.operator, "Advisory", &[(name, value)])), [name]);
+        assert_eq!(violated_fields(world.list(&world.operator, "Advisory", &[(name, value)])), [name]);
     }
 }
 
 #[test]
-fn a_withdrawn_advisory_is_read_by_its_uid() {
+fn a_withdrawn_advisory_is_returned_by_a_get() {
     let world = world();
     let found = Advisory { artifact_name: "curl".to_owned(), advisory_id: "CGA-4".to_owned(), ..Advisory::default() };
     let uid = platform_core::kind::Imported::uid_in(&found, &world.org);
@@ -160,7 +160,7 @@ fn severities_are_looked_up_through_aliases_when_an_advisory_is_read() {
 }
 
 #[test]
-fn what_is_kept_for_filters_and_documents_is_not_shown() {
+fn values_stored_for_filters_and_documents_are_not_returned() {
     let world = world();
     let page = world.list(&world.operator, "Advisory", &[]).unwrap();
     assert_eq!(page.items.len(), 3);

@@ -1,5 +1,4 @@
-//! Bounds that a field has without saying so, for the contract's kinds and for an embedder's own
-//! (`docs/api.md`, Bounds).
+//! Default bounds of fields, for the kinds of the contract and for kinds that an embedder adds (`docs/api.md`, Bounds).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,7 +7,7 @@ use platform_core::{
     BoxFuture,
     access::cap,
     error::{Code, Error, Result},
-    kind::{Domain, Field, Kind, Method, OnParentDelete, Parent, Resource, Roots, Type, Unique},
+    kind::{Domain, Field, Kind, Method, Parent, Resource, Type, Unique},
     offload::{Offload, Work},
     store::KeyValue,
     timestamp::Timestamp,
@@ -17,9 +16,9 @@ use platform_core::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::common::{World, code, refused_fields, uid_of};
+use crate::common::{World, code, uid_of, violated_fields};
 
-/// A kind whose table says nothing of bounds, as an embedder's first one.
+/// A kind of an embedder with default bounds and explicit ones.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Project {
@@ -42,20 +41,15 @@ struct Task {
 }
 
 impl Resource for Project {
-    const KIND: &'static Kind = &Kind {
-        name: "Project",
-        plural: "projects",
-        service: "ProjectsService",
-        domain: Domain("work"),
-        parent: Parent::Group,
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("Project", "projects", "ProjectsService", Domain("work"))
+        .parent(Parent::Group)
+        .methods(&[
             Method::list(&[cap("repo.list")]),
             Method::get(&[cap("repo.list")]),
             Method::create(&[cap("repo.create")]),
             Method::update(&[cap("repo.update")]),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             Field::string("name").required().max_len(4096),
             Field::string("title").sort(&["title"]).max_len(4096),
@@ -66,17 +60,14 @@ impl Resource for Project {
             Field::new("tasks", Type::List(&Type::Message(&[Field::string("name").required()]))),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[Unique {
+        ])
+        .unique(&[Unique {
             space: "project.name",
             what: "a project of this name",
             value: |body| Some(KeyValue::text(&format!("{}\0{}", body.get("uid")?.as_str()?.len(), body.get("name")?))),
             by: &[],
-        }],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        }])
+        .cascade();
 
     fn example() -> Self {
         Self::default()
@@ -96,13 +87,13 @@ fn tasks(count: usize) -> Value {
 }
 
 #[test]
-fn each_bound_holds_exactly_in_a_create_and_in_an_update() {
+fn creates_and_updates_accept_values_at_each_bound_and_reject_values_above_it() {
     let world = world();
     let cases = [
         ("notes", json!("n".repeat(64 << 10)), json!("n".repeat((64 << 10) + 1)), "notes"),
         ("colors", json!(["red", "blue", "black"]), json!(["a", "b", "c", "d"]), "colors"),
         ("colors", json!(["black"]), json!(["a", "orange"]), "colors[1]"),
-        // Bytes, and not characters.
+        // Bytes, not characters.
         ("colors", json!(["éé"]), json!(["ééé"]), "colors[0]"),
         ("colors", json!(["a", "b"]), json!(["a", "b", "a"]), "colors[2]"),
         ("labels", json!(["x".repeat(1024)]), json!(["x".repeat(1025)]), "labels[0]"),
@@ -111,9 +102,9 @@ fn each_bound_holds_exactly_in_a_create_and_in_an_update() {
         ("settings", json!({ "k".repeat(1024): "v" }), json!({ "k".repeat(1025): "v" }), "settings"),
         ("tasks", tasks(100), tasks(101), "tasks"),
         ("tasks", json!([{ "name": "t".repeat(1024) }]), json!([{ "name": "t".repeat(1025) }]), "tasks[0].name"),
-        // As a whole.
+        // The bound of the whole resource.
         ("labels", json!(vec!["x".repeat(1000); 200]), json!(vec!["x".repeat(1000); 300]), "project"),
-        // An index key has a bound of its own, whatever the table says.
+        // An index key has its own bound, regardless of the table.
         ("title", json!("t".repeat(1024)), json!("t".repeat(1025)), "title"),
     ];
     for (field, good, bad, violation) in cases {
@@ -121,16 +112,16 @@ fn each_bound_holds_exactly_in_a_create_and_in_an_update() {
         let create = |value: &Value| world.create(&world.operator, "Project", &world.org, body(value));
         let made = create(&good).unwrap();
         assert_eq!(made[field], good, "{field}");
-        assert_eq!(refused_fields(create(&bad)), [violation], "{field}");
+        assert_eq!(violated_fields(create(&bad)), [violation], "{field}");
         let update = json!({ field: bad });
         let updated = world.update(&world.operator, "Project", &uid_of(&made), update, None);
-        assert_eq!(refused_fields(updated), [violation], "{field}");
+        assert_eq!(violated_fields(updated), [violation], "{field}");
         assert_eq!(world.get(&world.operator, "Project", &uid_of(&made)).unwrap(), made);
     }
 }
 
 #[test]
-fn a_unique_value_may_be_of_any_length() {
+fn a_unique_value_may_have_any_length() {
     let world = world();
     let create = |name: &str| world.create(&world.operator, "Project", &world.org, json!({ "name": name }));
     let long = "n".repeat(4000);
@@ -140,19 +131,19 @@ fn a_unique_value_may_be_of_any_length() {
 }
 
 #[test]
-fn requests_of_lists_and_actions_have_bounds_too() {
+fn bounds_apply_to_the_requests_of_lists_and_actions() {
     let world = world();
     let ids = |count: usize| vec![("uidp.ids", world.org.as_str()); count];
     world.list(&world.operator, "Repo", &ids(1000)).unwrap();
-    assert_eq!(refused_fields(world.list(&world.operator, "Repo", &ids(1001))), ["uidp.ids"]);
+    assert_eq!(violated_fields(world.list(&world.operator, "Repo", &ids(1001))), ["uidp.ids"]);
     let name = "n".repeat(1025);
-    assert_eq!(refused_fields(world.list(&world.operator, "Repo", &[("name", &name)])), ["name"]);
+    assert_eq!(violated_fields(world.list(&world.operator, "Repo", &[("name", &name)])), ["name"]);
     let issuer = json!({ "issuer": "i".repeat(1025), "subject": "s" });
-    assert_eq!(refused_fields(world.run(Some(&world.operator), "LookupIdentity", issuer)), ["issuer"]);
+    assert_eq!(violated_fields(world.run(Some(&world.operator), "LookupIdentity", issuer)), ["issuer"]);
 }
 
 #[test]
-fn patterns_of_claims_are_few() {
+fn an_identity_has_at_most_16_claim_patterns() {
     let world = World::new();
     let patterns = |count: usize| (0..count).map(|n| (n.to_string(), json!(".{60}"))).collect::<Map<_, _>>();
     let create = |count| {
@@ -160,29 +151,29 @@ fn patterns_of_claims_are_few() {
         world.create(&world.operator, "Identity", &world.org, json!({ "name": "a", "claimMatch": claims }))
     };
     create(16).unwrap();
-    assert_eq!(refused_fields(create(17)), ["claimMatch.claimPatterns"]);
+    assert_eq!(violated_fields(create(17)), ["claimMatch.claimPatterns"]);
 }
 
 #[test]
-fn the_contracts_sets_have_no_element_twice() {
+fn sets_of_the_contract_reject_duplicates() {
     let world = World::new();
     let repo = world.repo(&world.org);
     for (field, value) in [("bundles", "base"), ("aliases", "nginx:1"), ("activeTags", "latest")] {
         let body = json!({ field: [value, value] });
-        let refused = refused_fields(world.update(&world.operator, "Repo", &repo, body, None));
-        assert_eq!(refused, [format!("{field}[1]")]);
+        let rejected = violated_fields(world.update(&world.operator, "Repo", &repo, body, None));
+        assert_eq!(rejected, [format!("{field}[1]")]);
     }
-    // One capability, by name and by number.
+    // The same capability by name and by number.
     let body = json!({ "name": "r", "capabilities": ["CAP_IAM_GROUPS_LIST", 103] });
-    let refused = refused_fields(world.create(&world.operator, "Role", &world.org, body));
-    assert_eq!(refused, ["capabilities[1]"]);
+    let rejected = violated_fields(world.create(&world.operator, "Role", &world.org, body));
+    assert_eq!(rejected, ["capabilities[1]"]);
 }
 
-/// Does so much work, and refuses the rest.
+/// Runs a limited number of jobs and rejects the rest with RESOURCE_EXHAUSTED.
 #[derive(Debug, Clone, Default)]
-struct Counted(Arc<Mutex<(usize, Vec<String>)>>);
+struct LimitedOffload(Arc<Mutex<(usize, Vec<String>)>>);
 
-impl Offload for Counted {
+impl Offload for LimitedOffload {
     fn run<'a>(&'a self, share: &'a str, work: Work) -> BoxFuture<'a, Result<()>> {
         let (left, shares) = &mut *self.0.lock();
         let Some(fewer) = left.checked_sub(1) else { return Box::pin(async { Err(Error::exhausted()) }) };
@@ -194,12 +185,12 @@ impl Offload for Counted {
 }
 
 #[test]
-fn costly_checks_alone_are_done_apart_and_for_the_organization_that_they_concern() {
-    let offload = Counted::default();
+fn only_costly_checks_are_offloaded_and_they_are_charged_to_their_organization() {
+    let offload = LimitedOffload::default();
     let world = World::with(|builder| builder.offload(offload.clone()));
     offload.0.lock().0 = 3;
     let repo = world.repo(&world.org);
-    let other = world.organisation();
+    let other = world.organization();
     let operator = &world.operator;
     let identity = |group: &str, claims: Value| {
         world.create(operator, "Identity", group, json!({ "name": "a", "claimMatch": claims }))
@@ -209,10 +200,10 @@ fn costly_checks_alone_are_done_apart_and_for_the_organization_that_they_concern
     identity(&world.org, literal).unwrap();
     identity(&other, pattern.clone()).unwrap();
     world.update(operator, "RepoReadme", &repo, json!({ "content": "# a" }), None).unwrap();
-    let refused = refused_fields(world.update(operator, "RepoReadme", &repo, json!({ "content": "<script>" }), None));
-    assert_eq!(refused, ["content"]);
+    let rejected = violated_fields(world.update(operator, "RepoReadme", &repo, json!({ "content": "<script>" }), None));
+    assert_eq!(rejected, ["content"]);
     assert_eq!(offload.0.lock().1, [other.to_string(), world.org.to_string(), world.org.to_string()]);
-    // Nothing is left: only what needs it is refused, and nothing of that is written.
+    // The budget is used up: only writes with costly checks are rejected, and they write nothing.
     assert_eq!(code(identity(&world.org, pattern)), Code::ResourceExhausted);
     let update = world.update(operator, "RepoReadme", &repo, json!({ "content": "# b" }), None);
     assert_eq!(code(update), Code::ResourceExhausted);

@@ -1,7 +1,7 @@
-//! A small world to test in: a platform over the memory store, an organisation, and short ways to say what tests say
-//! often.
+//! [`World`], the fixture of most tests: a platform over the memory store with an organization, and shorthands for
+//! frequent calls.
 //!
-//! Everything goes through the erased methods with JSON, as a transport calls them, unless a test says otherwise.
+//! Calls use the type-erased methods with JSON, as transports do, unless a test does otherwise.
 
 use std::{
     collections::BTreeSet,
@@ -33,16 +33,16 @@ use serde_json::{Map, Value, json};
 
 use crate::sample::Sample;
 
-/// 2026-01-01T00:00:00Z, when every world begins.
+/// 2026-01-01T00:00:00Z, the initial time of every world.
 pub(crate) const BEGIN: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
-/// The suffix of error domains in every world.
+/// The service domain of every world, which is the suffix of its error domains.
 pub(crate) const SERVICE_DOMAIN: &str = "platform.test";
 
-/// The issuer that vouches for the persons of tests.
+/// The issuer of the persons in tests.
 pub(crate) const ISSUER: &str = "https://issuer.test";
 
-/// A clock that stands still until a test sets it.
+/// A clock that advances only when a test sets it.
 #[derive(Debug, Clone)]
 pub(crate) struct TestClock(Arc<AtomicI64>);
 
@@ -62,11 +62,11 @@ impl Clock for TestClock {
     }
 }
 
-/// Numbers that repeat from run to run, and not within one: splitmix64.
+/// A deterministic random number generator (splitmix64): the same seed gives the same sequence in every run.
 #[derive(Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -79,7 +79,7 @@ impl Dice {
         word ^ (word >> 31)
     }
 
-    /// A number below this one.
+    /// Returns a number in `0..bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
@@ -88,30 +88,30 @@ impl Dice {
         &from[self.below(from.len())]
     }
 
-    /// True once in so many throws.
-    pub(crate) fn once_in(&mut self, times: usize) -> bool {
+    /// Returns true with probability `1 / times`.
+    pub(crate) fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 }
 
-/// Randomness that a test can repeat.
+/// Deterministic entropy.
 #[derive(Debug)]
-pub(crate) struct Seeded(Mutex<Dice>);
+pub(crate) struct SeededEntropy(Mutex<Rng>);
 
-impl Seeded {
+impl SeededEntropy {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(Mutex::new(Dice::new(seed)))
+        Self(Mutex::new(Rng::new(seed)))
     }
 }
 
-impl Entropy for Seeded {
+impl Entropy for SeededEntropy {
     fn fill(&self, bytes: &mut [u8]) {
-        let mut dice = self.0.lock();
-        bytes.fill_with(|| dice.next() as u8);
+        let mut rng = self.0.lock();
+        bytes.fill_with(|| rng.next() as u8);
     }
 }
 
-/// A platform, its first organisation, and the operator, who owns it.
+/// A platform with its first organization, which the operator owns.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) platform: Platform,
@@ -145,24 +145,24 @@ impl World {
         Self::over(Arc::new(MemoryStore::new()))
     }
 
-    /// A world whose operator decided some things otherwise.
+    /// Creates a world with changed settings.
     pub(crate) fn with_settings(change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = settings();
         change(&mut settings);
         Self::build(Arc::new(MemoryStore::new()), |builder| builder.settings(settings))
     }
 
-    /// A world whose platform is built otherwise.
+    /// Creates a world with a changed platform builder.
     pub(crate) fn with(add: impl FnOnce(Builder) -> Builder) -> Self {
         Self::build(Arc::new(MemoryStore::new()), add)
     }
 
-    /// A world over a store, which has to be empty.
+    /// Creates a world over an empty store.
     pub(crate) fn over(store: Arc<dyn Store>) -> Self {
         Self::build(store, |builder| builder)
     }
 
-    /// A world over a store that may have one, put together otherwise.
+    /// Creates a world over a store that may already have one, with a changed platform builder.
     pub(crate) fn over_with(store: Arc<dyn Store>, change: impl FnOnce(Builder) -> Builder) -> Self {
         Self::build(store, change)
     }
@@ -172,20 +172,20 @@ impl World {
         let org = Uid::from_digest([0xaa; 20]);
         let clock = TestClock(Arc::new(AtomicI64::new(BEGIN.millis())));
         let builder =
-            platform_core::builder(store, clock.clone(), Seeded::new(1)).kind::<Sample>().settings(settings());
+            platform_core::builder(store, clock.clone(), SeededEntropy::new(1)).kind::<Sample>().settings(settings());
         let platform = change(builder).build();
         let first = Bootstrap {
             organization: org.clone(),
-            organization_name: "first organisation".to_owned(),
+            organization_name: "first organization".to_owned(),
             operator: operator.clone(),
         };
-        block_on(Iam::of(&platform).bootstrap(&first)).expect("the bootstrap succeeds");
+        block_on(Iam::of(&platform).bootstrap(&first)).expect("bootstrap succeeds");
         Self { platform, clock, org, operator: Caller::new(operator), serial: AtomicU64::new(0) }
     }
 
     pub(crate) fn kind(&self, name: &str) -> &Registered {
         let found = self.platform.registered().iter().find(|registered| registered.kind.name == name);
-        found.unwrap_or_else(|| panic!("a kind {name}"))
+        found.unwrap_or_else(|| panic!("unknown kind {name}"))
     }
 
     pub(crate) fn create(&self, caller: &Caller, kind: &str, parent: &str, body: Value) -> Result<Value> {
@@ -214,7 +214,7 @@ impl World {
         block_on(self.platform.delete_erased(caller, self.kind(kind), uid))
     }
 
-    /// Lists with the pairs of a query string.
+    /// Lists one page with the pairs of a query string.
     pub(crate) fn list(&self, caller: &Caller, kind: &str, query: &[(&str, &str)]) -> Result<Page> {
         let pairs: Vec<_> = query.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let registered = self.kind(kind);
@@ -228,7 +228,7 @@ impl World {
         })
     }
 
-    /// Lists all pages.
+    /// Lists all pages and returns all resources.
     pub(crate) fn walk(&self, caller: &Caller, kind: &str, query: &[(&str, &str)]) -> Vec<Value> {
         let mut all = Vec::new();
         let mut token = String::new();
@@ -243,15 +243,15 @@ impl World {
         }
     }
 
-    /// Runs an action by its RPC's name.
+    /// Runs the action with this RPC name.
     pub(crate) fn run(&self, caller: Option<&Caller>, action: &str, request: Value) -> Result<Value> {
-        let actions = |registered: &Registered| registered.kind.actions.iter().find(|known| known.name == action);
+        let actions = |registered: &Registered| registered.actions.iter().find(|known| known.name == action);
         let found = self.platform.registered().iter().find_map(|kind| Some((kind.kind, actions(kind)?)));
-        let (kind, action) = found.unwrap_or_else(|| panic!("an action {action}"));
+        let (kind, action) = found.unwrap_or_else(|| panic!("unknown action {action}"));
         block_on(self.platform.run(caller, kind, action, &object(request)))
     }
 
-    /// A number that no other call returns.
+    /// Returns a number that no other call returns.
     pub(crate) fn serial(&self) -> u64 {
         self.serial.fetch_add(1, Ordering::SeqCst)
     }
@@ -262,8 +262,8 @@ impl World {
         uid_of(&self.create(&self.operator, "Group", parent, json!({ "name": name })).unwrap())
     }
 
-    /// Creates an organisation, which the operator owns.
-    pub(crate) fn organisation(&self) -> Uid {
+    /// Creates an organization, which the operator owns.
+    pub(crate) fn organization(&self) -> Uid {
         self.group("")
     }
 
@@ -279,14 +279,14 @@ impl World {
         self.identity_as(&self.operator, group)
     }
 
-    /// Creates an identity in a group, as somebody.
+    /// Creates an identity in a group as this caller.
     pub(crate) fn identity_as(&self, caller: &Caller, group: &str) -> Caller {
         let name = format!("identity {}", self.serial());
         let body = json!({ "name": name, "claimMatch": { "issuer": ISSUER, "subject": name } });
         Caller::new(uid_of(&self.create(caller, "Identity", group, body).unwrap()))
     }
 
-    /// Creates an identity provider in a group, whose users get a built-in role.
+    /// Creates an identity provider in a group, with a built-in role as its default role.
     pub(crate) fn provider(&self, group: &str) -> Uid {
         let oidc = json!({ "issuer": ISSUER, "clientId": "client", "groupsClaim": "groups", "pkceEnabled": true });
         let name = format!("provider {}", self.serial());
@@ -308,20 +308,20 @@ impl World {
         uid_of(&self.create(&self.operator, "RoleBinding", group, body).unwrap())
     }
 
-    /// Binds an identity to a role at a group, as somebody.
+    /// Binds an identity to a role at a group as this caller.
     pub(crate) fn bind_as(&self, caller: &Caller, identity: &Caller, role: &str, group: &str) -> Uid {
         let body = json!({ "identityUid": identity.identity, "roleUid": role });
         uid_of(&self.create(caller, "RoleBinding", group, body).unwrap())
     }
 
-    /// Creates an identity in a group that holds a built-in role there.
+    /// Creates an identity in a group and binds it there to a built-in role.
     pub(crate) fn member(&self, role: &str, group: &str) -> Caller {
         let identity = self.identity(group);
         self.bind(&identity, &built_in(role), group);
         identity
     }
 
-    /// Creates an identity in a group that holds exactly these capabilities there.
+    /// Creates an identity in a group that holds there exactly these capabilities.
     pub(crate) fn holder(&self, group: &str, capabilities: &[&str]) -> Caller {
         let identity = self.identity(group);
         self.bind(&identity, &self.role(group, capabilities), group);
@@ -340,7 +340,7 @@ impl World {
         uid_of(&self.create(&self.operator, "Tag", repo, body).unwrap())
     }
 
-    /// Puts a resource as the operator, and returns its uid.
+    /// Imports a resource as the operator and returns its uid.
     pub(crate) fn put<R: Imported>(&self, parent: &str, resource: R) -> Uid {
         let uid = resource.uid_in(&Uid::opaque(parent));
         let reply = block_on(self.platform.put(&self.operator, parent, [resource])).unwrap();
@@ -348,7 +348,7 @@ impl World {
         uid
     }
 
-    /// Puts an image of two architectures with digest `a…` into a repo; returns the repo and the image.
+    /// Imports an image of two architectures with digest `a…` into a repo; returns the repo and the image.
     pub(crate) fn image(&self, repo: &Uid) -> (Uid, Uid) {
         let platform = |architecture: &str, size| ImagePlatform {
             architecture: architecture.to_owned(),
@@ -360,13 +360,13 @@ impl World {
         (repo.clone(), self.put(repo, Image { digest: digest('a'), index: true, platforms, ..Image::default() }))
     }
 
-    /// Returns an error as it goes over the wire.
+    /// Returns an error in its wire format.
     pub(crate) fn status(&self, error: &Error) -> Value {
         serde_json::to_value(error.status(SERVICE_DOMAIN)).unwrap()
     }
 }
 
-/// What the operator of a world decided.
+/// Returns the default settings of a world.
 fn settings() -> Settings {
     Settings {
         service_domain: SERVICE_DOMAIN.to_owned(),
@@ -375,7 +375,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Waits for a future on this thread.
+/// Runs a future to completion on this thread.
 pub(crate) use pollster::block_on;
 
 /// Returns the uid of a built-in role.
@@ -387,7 +387,7 @@ pub(crate) fn built_in(name: &str) -> String {
 pub(crate) fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(object) => object,
-        other => panic!("an object, not {other}"),
+        other => panic!("expected an object, got {other}"),
     }
 }
 
@@ -399,21 +399,21 @@ pub(crate) fn uid_of(value: &Value) -> Uid {
     Uid::parse(text(value, "uid")).expect("a uid")
 }
 
-/// A digest of 64 times this digit.
+/// Returns a digest of 64 times this digit.
 pub(crate) fn digest(digit: char) -> String {
     format!("sha256:{}", digit.to_string().repeat(64))
 }
 
-/// Returns the code of a refusal.
+/// Returns the code of the expected error.
 #[track_caller]
 pub(crate) fn code<T: std::fmt::Debug>(result: Result<T>) -> Code {
-    result.expect_err("a refusal").code()
+    result.expect_err("an error").code()
 }
 
-/// Returns the fields that a request was refused for.
+/// Returns the fields of the violations of the expected error.
 #[track_caller]
-pub(crate) fn refused_fields<T: std::fmt::Debug>(result: Result<T>) -> Vec<String> {
-    let error = result.expect_err("a refusal");
+pub(crate) fn violated_fields<T: std::fmt::Debug>(result: Result<T>) -> Vec<String> {
+    let error = result.expect_err("an error");
     assert_eq!(error.code(), Code::InvalidArgument, "{error}");
     error.violations().iter().map(|violation| violation.field.clone()).collect()
 }

@@ -1,9 +1,9 @@
-//! The reference for people, made from the kind tables: `docs/fields.md` and `docs/capabilities.md`.
+//! The reference documentation generated from the kind tables: `docs/fields.md` and `docs/capabilities.md`.
 
 use std::fmt::Write;
 
 use platform_core::{
-    kind::{Access, Field, Kind, Type},
+    kind::{Access, Field, Registered, Type},
     request::list_fields,
     resources::KINDS,
 };
@@ -11,18 +11,17 @@ use platform_core::{
 use crate::{snapshot::assert_snapshot, surface};
 
 /// Returns the kinds that clients can reach.
-fn reachable() -> impl Iterator<Item = &'static Kind> {
-    let kinds = KINDS.iter().map(|registered| registered.kind);
-    kinds.filter(|kind| !kind.methods.is_empty() || !kind.actions.is_empty())
+fn reachable() -> impl Iterator<Item = &'static Registered> {
+    KINDS.iter().filter(|one| !one.kind.methods.is_empty() || !one.actions.is_empty())
 }
 
 #[test]
 fn every_field_is_described() {
     let mut missing = Vec::new();
-    for kind in reachable() {
+    for Registered { kind, actions, .. } in reachable() {
         visit(kind.name, kind.fields, &mut missing);
         list_fields(kind).for_each(|field| visit_one(&format!("{} list", kind.name), field, &mut missing));
-        for action in kind.actions {
+        for action in *actions {
             visit(&format!("{} request", action.name), action.request, &mut missing);
             visit(&format!("{} response", action.name), action.response, &mut missing);
         }
@@ -99,13 +98,13 @@ fn rows(prefix: &str, fields: &[Field], text: &mut String) {
 }
 
 #[test]
-fn the_reference_of_fields_is_the_committed_one() {
+fn the_reference_of_fields_matches_the_committed_file() {
     let mut text = "# Fields\n\nThe fields of every resource, generated from the kind tables (`UPDATE_EXPECT=1 cargo test -p \
                     platform-core --test engine documented`).\n\n\"In replies\" is \"yes\" where replies have the field even when it \
                     is empty; otherwise an empty value is left out. Lists take the parameters of [api.md](api.md#lists), and \
                     those below \"List parameters\".\n"
         .to_owned();
-    for kind in reachable().filter(|kind| !kind.methods.is_empty()) {
+    for kind in reachable().map(|registered| registered.kind).filter(|kind| !kind.methods.is_empty()) {
         writeln!(text, "\n## {}\n", kind.name).unwrap();
         writeln!(text, "| Field | Type | Set by | In replies | Meaning |\n|---|---|---|---|---|").unwrap();
         rows("", kind.fields, &mut text);
@@ -125,15 +124,16 @@ fn common(field: &Field) -> bool {
 }
 
 #[test]
-fn the_reference_of_capabilities_is_the_committed_one() {
-    let mut text = "# Capabilities\n\nWhat a caller must hold to call each method, generated from the kind tables (`UPDATE_EXPECT=1 \
-                    cargo test -p platform-core --test engine documented`).\n\nA capability is held at a group, by a role \
-                    binding there or above. A create needs it at the parent; a get, update or delete at the resource; a list \
-                    shows what lies where the caller holds it, and is never refused.\n"
+fn the_reference_of_capabilities_matches_the_committed_file() {
+    let mut text = "# Capabilities\n\nThe capabilities that each method requires, generated from the kind tables (`UPDATE_EXPECT=1 \
+                    cargo test -p platform-core --test engine documented`).\n\nA role binding gives a capability at a group and \
+                    its descendants. A create requires it at the parent; a get, update or delete at the resource. A list \
+                    returns the resources for which the caller holds it, and is never denied.\n"
         .to_owned();
-    for kind in reachable() {
+    for registered in reachable() {
+        let kind = registered.kind;
         writeln!(text, "\n## {}\n\n| Method | Path | Authorization |\n|---|---|---|", kind.name).unwrap();
-        for row in surface::rows(kind) {
+        for row in surface::rows(registered) {
             let method = row.rpc.rsplit('.').next().unwrap_or_default();
             let needs: Vec<_> = match row.needs.as_str() {
                 "nothing" | "a token" | "" => vec![row.needs.clone()],

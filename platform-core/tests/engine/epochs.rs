@@ -22,44 +22,44 @@ use crate::{
     kinds::fixtures::{FIXTURES, attempt},
 };
 
-/// A memory store that notes the names of epochs, and counts how often grants are resolved.
+/// A memory store that records the names of epochs and counts how often grants are resolved.
 #[derive(Debug, Default)]
-struct Noting {
+struct RecordingStore {
     store: MemoryStore,
-    notes: Arc<Notes>,
+    recording: Arc<Recording>,
 }
 
 #[derive(Debug, Default)]
-struct Notes {
-    /// The names that were read or required, call by call.
+struct Recording {
+    /// The sets of names that single calls read or required.
     used: Mutex<BTreeSet<BTreeSet<Epoch>>>,
     raised: Mutex<BTreeSet<Epoch>>,
-    /// How often the bindings of an identity were read.
-    resolved: AtomicUsize,
+    /// The number of reads of the bindings of an identity.
+    resolutions: AtomicUsize,
 }
 
-impl Notes {
-    /// Returns the names that were used in each call and those that were raised, and forgets them.
+impl Recording {
+    /// Takes the names that each call used, and the raised ones.
     fn take(&self) -> (BTreeSet<BTreeSet<Epoch>>, BTreeSet<Epoch>) {
         (std::mem::take(&mut self.used.lock()), std::mem::take(&mut self.raised.lock()))
     }
 
-    fn resolved(&self) -> usize {
-        self.resolved.load(Ordering::SeqCst)
+    fn resolutions(&self) -> usize {
+        self.resolutions.load(Ordering::SeqCst)
     }
 }
 
 #[async_trait::async_trait]
-impl Store for Noting {
+impl Store for RecordingStore {
     async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
-        self.notes.used.lock().insert(epochs.iter().cloned().collect());
+        self.recording.used.lock().insert(epochs.iter().cloned().collect());
         self.store.get(keys, epochs).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
-        self.notes.used.lock().insert(query.epochs.iter().cloned().collect());
+        self.recording.used.lock().insert(query.epochs.iter().cloned().collect());
         if query.kind == "RoleBinding" && query.scopes == [platform_core::store::Scope::All] {
-            self.notes.resolved.fetch_add(1, Ordering::SeqCst);
+            self.recording.resolutions.fetch_add(1, Ordering::SeqCst);
         }
         self.store.list(query).await
     }
@@ -69,19 +69,19 @@ impl Store for Noting {
             Require::Epoch(epoch, _) => Some(epoch.clone()),
             _ => None,
         });
-        self.notes.used.lock().insert(required.collect());
-        self.notes.raised.lock().extend(commit.raise.iter().cloned());
+        self.recording.used.lock().insert(required.collect());
+        self.recording.raised.lock().extend(commit.raise.iter().cloned());
         self.store.commit(commit).await
     }
 }
 
-fn noting() -> (World, Arc<Notes>) {
-    let store = Noting::default();
-    let notes = Arc::clone(&store.notes);
-    (World::over(Arc::new(store)), notes)
+fn recording_world() -> (World, Arc<Recording>) {
+    let store = RecordingStore::default();
+    let recording = Arc::clone(&store.recording);
+    (World::over(Arc::new(store)), recording)
 }
 
-/// Calls each method of each kind in an organization, and actions that raise epochs.
+/// Calls each method of each kind in an organization, and the actions that raise epochs.
 fn do_everything(world: &World, organization: &Uid) {
     let owner = world.member("owner", organization);
     for fixture in FIXTURES {
@@ -104,13 +104,13 @@ fn do_everything(world: &World, organization: &Uid) {
 
 #[test]
 fn no_epoch_belongs_to_the_whole_installation() {
-    let (world, notes) = noting();
-    let [one, other] = [world.organisation(), world.organisation()];
-    notes.take();
+    let (world, recording) = recording_world();
+    let [one, other] = [world.organization(), world.organization()];
+    recording.take();
     do_everything(&world, &one);
-    let (used, raised_in_one) = notes.take();
+    let (used, raised_in_one) = recording.take();
     do_everything(&world, &other);
-    let (used_in_other, raised) = notes.take();
+    let (used_in_other, raised) = recording.take();
 
     // Only the operator, who owns both organizations, depends on the epochs of both.
     let operator = format!("grants/{}", world.operator.identity);
@@ -121,19 +121,19 @@ fn no_epoch_belongs_to_the_whole_installation() {
 
     let used = used.into_iter().chain(used_in_other).flatten();
     let all: BTreeSet<_> = used.chain(raised_in_one).chain(raised).collect();
-    let mut what = BTreeSet::new();
+    let mut prefixes = BTreeSet::new();
     for name in &all {
-        let (of, uid) = name.split_once('/').unwrap_or_else(|| panic!("{name} is of the whole installation"));
-        assert!(!uid.is_empty(), "{name} is of the whole installation");
-        what.insert(of);
+        let (prefix, uid) = name.split_once('/').unwrap_or_else(|| panic!("{name} concerns the whole installation"));
+        assert!(!uid.is_empty(), "{name} concerns the whole installation");
+        prefixes.insert(prefix);
     }
-    assert_eq!(what.into_iter().collect::<Vec<_>>(), ["advisories", "grants", "owners", "subscriptions"]);
+    assert_eq!(prefixes.into_iter().collect::<Vec<_>>(), ["advisories", "grants", "owners", "subscriptions"]);
 }
 
 #[test]
 fn changes_in_one_organization_do_not_invalidate_grants_in_another() {
-    let (world, notes) = noting();
-    let [here, there] = [world.organisation(), world.organisation()];
+    let (world, recording) = recording_world();
+    let [here, there] = [world.organization(), world.organization()];
     let ada = world.person("ada", None);
     world.bind(&ada, &world.role(&here, &["repo.create", "repo.list", "groups.list"]), &here);
     let role = world.role(&there, &["repo.list"]);
@@ -157,13 +157,13 @@ fn changes_in_one_organization_do_not_invalidate_grants_in_another() {
     do_here();
     for round in 0..3 {
         toggle(["CAP_REPO_LIST", "CAP_IAM_GROUPS_LIST"][round % 2]);
-        let before = notes.resolved();
+        let before = recording.resolutions();
         do_here();
-        assert_eq!(notes.resolved(), before, "grants were resolved again");
+        assert_eq!(recording.resolutions(), before, "grants were resolved again");
         // Lists in the other organization see its current role.
         let listed = world.list(&ada, "Repo", &[("uidp.descendants_of", &there)]).unwrap();
         assert_eq!(listed.total > 0, round % 2 == 0);
-        assert!(notes.resolved() > before);
+        assert!(recording.resolutions() > before);
     }
     toggle("CAP_REPO_LIST");
     let all = world.list(&ada, "Repo", &[]).unwrap();
@@ -174,9 +174,9 @@ fn changes_in_one_organization_do_not_invalidate_grants_in_another() {
 }
 
 #[test]
-fn a_person_with_roles_in_many_organizations_sees_each_change_of_each_of_them_at_once() {
+fn a_person_with_roles_in_many_organizations_sees_every_role_change_immediately() {
     let world = World::new();
-    let organizations: Vec<_> = (0..4).map(|_| world.organisation()).collect();
+    let organizations: Vec<_> = (0..4).map(|_| world.organization()).collect();
     let ada = world.person("ada", None);
     let roles: Vec<_> = organizations.iter().map(|organization| world.role(organization, &["groups.list"])).collect();
     for (organization, role) in organizations.iter().zip(&roles) {
@@ -204,18 +204,18 @@ fn a_person_with_roles_in_many_organizations_sees_each_change_of_each_of_them_at
 }
 
 #[test]
-fn a_binding_in_a_new_organization_counts_at_once_for_a_person_whose_grants_are_known() {
+fn a_binding_in_a_new_organization_counts_immediately_for_a_person_with_cached_grants() {
     let world = World::new();
     let ada = world.person("ada", None);
     for _ in 0..3 {
-        let organization = world.organisation();
+        let organization = world.organization();
         world.get(&ada, "Group", &organization).unwrap_err();
         let binding = world.bind(&ada, &built_in("viewer"), &organization);
         world.get(&ada, "Group", &organization).unwrap();
         world.delete(&world.operator, "RoleBinding", &binding).unwrap();
         world.get(&ada, "Group", &organization).unwrap_err();
         world.bind(&ada, &built_in("viewer"), &organization);
-        // The same organization comes to an end with what is bound in it.
+        // Deleting the organization ends its bindings.
         world.get(&ada, "Group", &organization).unwrap();
         world.delete(&world.operator, "Group", &organization).unwrap();
         world.get(&ada, "Group", &organization).unwrap_err();

@@ -1,4 +1,4 @@
-//! Errors as they go over the wire, and what they must not tell (`docs/api.md`, Errors and Access).
+//! Errors on the wire, and facts that they must not reveal (`docs/api.md`, Errors and Access).
 
 use platform_core::{
     access::Caller,
@@ -9,7 +9,7 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{World, built_in, refused_fields, uid_of},
+    common::{World, built_in, uid_of, violated_fields},
     kinds::fixtures::FIXTURES,
 };
 
@@ -17,7 +17,7 @@ const TYPE: &str = "type.googleapis.com/google.rpc";
 
 #[track_caller]
 fn status<T: std::fmt::Debug>(world: &World, result: Result<T>) -> Value {
-    world.status(&result.expect_err("a refusal"))
+    world.status(&result.expect_err("an error"))
 }
 
 fn info(reason: &str, domain: &str) -> Value {
@@ -25,7 +25,7 @@ fn info(reason: &str, domain: &str) -> Value {
 }
 
 #[test]
-fn an_identity_without_anything_is_refused_for_its_name_and_its_relationship() {
+fn an_identity_without_a_valid_name_is_rejected() {
     let world = World::new();
     let name_rule = "name must match \"^[a-z0-9 ._-]{1,}$\"";
     for body in [json!({}), json!({ "name": "" }), json!({ "name": "A" })] {
@@ -44,7 +44,7 @@ fn an_identity_without_anything_is_refused_for_its_name_and_its_relationship() {
 }
 
 #[test]
-fn a_group_with_repos_is_in_the_way_of_its_own_delete() {
+fn delete_of_a_group_with_repos_is_rejected() {
     let world = World::new();
     let group = world.group(&world.org);
     world.repo(&group);
@@ -65,7 +65,7 @@ fn a_group_with_repos_is_in_the_way_of_its_own_delete() {
 }
 
 #[test]
-fn what_does_not_exist_is_not_found_and_named_by_type_and_uid() {
+fn a_missing_resource_is_not_found_with_its_type_and_uid() {
     let world = World::new();
     let missing = format!("{}/0000000000000000", world.org);
     assert_eq!(
@@ -82,7 +82,7 @@ fn what_does_not_exist_is_not_found_and_named_by_type_and_uid() {
 }
 
 #[test]
-fn a_missing_parent_is_named_by_its_own_type_whichever_service_was_asked() {
+fn a_missing_parent_is_not_found_with_the_type_of_the_parent() {
     let world = World::new();
     let missing = format!("{}/0000000000000000", world.org);
     let created = world.create(&world.operator, "Repo", &missing, json!({ "name": "a" }));
@@ -93,16 +93,16 @@ fn a_missing_parent_is_named_by_its_own_type_whichever_service_was_asked() {
 }
 
 #[test]
-fn who_may_not_is_told_no_more() {
+fn permission_denied_has_no_details_about_the_resource() {
     let world = World::new();
-    let nobody = world.identity(&world.org);
+    let unbound = world.identity(&world.org);
     let expected =
         json!({ "code": 7, "message": "Permission denied", "details": [info("PERMISSION_DENIED", "registry")] });
-    assert_eq!(status(&world, world.get(&nobody, "Repo", &world.repo(&world.org))), expected);
+    assert_eq!(status(&world, world.get(&unbound, "Repo", &world.repo(&world.org))), expected);
 }
 
 #[test]
-fn a_second_of_one_name_already_exists() {
+fn a_create_with_a_name_in_use_already_exists() {
     let world = World::new();
     let create = || world.create(&world.operator, "Repo", &world.org, json!({ "name": "nginx" }));
     let first = create().unwrap();
@@ -120,7 +120,7 @@ fn a_second_of_one_name_already_exists() {
 }
 
 #[test]
-fn what_already_exists_is_named_by_type_and_uid_whatever_the_kind_and_by_type_alone_across_tenants() {
+fn already_exists_has_the_type_and_uid_for_every_kind_but_no_uid_across_tenants() {
     let world = World::new();
     let operator = &world.operator;
     let sibling = |name: &str| world.create(operator, "Repo", &world.org, json!({ "name": name })).unwrap();
@@ -138,17 +138,17 @@ fn what_already_exists_is_named_by_type_and_uid_whatever_the_kind_and_by_type_al
     ] {
         let create = || world.create(operator, kind, &world.org, body.clone());
         let first = create().unwrap();
-        let refused = status(&world, create());
-        let detail = &refused["details"][1];
-        assert_eq!((&refused["code"], &detail["resourceName"]), (&json!(6), &first["uid"]), "{kind}");
+        let rejected = status(&world, create());
+        let detail = &rejected["details"][1];
+        assert_eq!((&rejected["code"], &detail["resourceName"]), (&json!(6), &first["uid"]), "{kind}");
         assert!(detail["resourceType"].as_str().unwrap().ends_with(&format!(".platform.test/{kind}")), "{detail}");
     }
-    // An update that takes another's name.
+    // An update to the name of another resource.
     let other = sibling("other");
     let renamed = world.update(operator, "Repo", &uid_of(&other), json!({ "name": "repo-3" }), None);
     let name = status(&world, renamed)["details"][1]["resourceName"].clone();
     assert_eq!(world.get(operator, "Repo", name.as_str().unwrap()).unwrap()["name"], "repo-3");
-    // Verified names are the installation's: whose one is, is not told.
+    // Verified names are unique in the whole installation: the error does not name the organization that has it.
     let verified =
         || world.create(operator, "Group", "", json!({ "name": "acme.example", "verified": true, "kind": 1 }));
     verified().unwrap();
@@ -156,7 +156,7 @@ fn what_already_exists_is_named_by_type_and_uid_whatever_the_kind_and_by_type_al
 }
 
 #[test]
-fn an_identity_that_does_not_exist_is_unauthenticated() {
+fn a_caller_whose_identity_does_not_exist_is_unauthenticated() {
     let world = World::new();
     let ghost = Caller::new(Uid::from_digest([9; 20]));
     assert_eq!(
@@ -170,14 +170,14 @@ fn an_identity_that_does_not_exist_is_unauthenticated() {
 }
 
 #[test]
-fn all_that_is_wrong_with_a_request_is_told_at_once_in_the_order_of_the_body() {
+fn all_violations_of_a_request_are_reported_at_once() {
     let world = World::new();
     let body = json!({
         "name": "A", "description": "a\tb", "catalogTier": "GOLD", "bundles": ["x"], "aliases": ["x"], "activeTags": ["-"],
         "syncConfig": {}, "customOverlay": { "environment": { "CHAINGUARD_X": "y" }, "contents": 5 }, "nonsense": 1,
         "custom_overlay": {},
     });
-    let mut fields = refused_fields(world.create(&world.operator, "Repo", &world.org, body));
+    let mut fields = violated_fields(world.create(&world.operator, "Repo", &world.org, body));
     fields.sort();
     assert_eq!(
         fields,
@@ -198,39 +198,39 @@ fn all_that_is_wrong_with_a_request_is_told_at_once_in_the_order_of_the_body() {
 }
 
 #[test]
-fn many_violations_are_cut_at_a_hundred() {
+fn at_most_100_violations_are_reported() {
     let world = World::new();
     let body: serde_json::Map<_, _> = (0..500).map(|n| (format!("x{n}"), json!(1))).collect();
     let created = world.create(&world.operator, "Repo", &world.org, body.into());
-    assert_eq!(refused_fields(created).len(), 100);
+    assert_eq!(violated_fields(created).len(), 100);
 }
 
 #[test]
-fn what_is_no_uid_is_refused_by_its_name_before_anything_is_decided() {
+fn a_malformed_uid_is_rejected_by_field_name_before_access_is_decided() {
     let world = World::new();
-    let nobody = world.identity(&world.org);
+    let unbound = world.identity(&world.org);
     for bad in ["", "/", "x", "../etc", "%2e", "AA", "nginx", &format!("{}/", world.org), &format!("{}\0", world.org)] {
-        assert_eq!(refused_fields(world.get(&nobody, "Repo", bad)), ["uid"], "{bad:?}");
-        assert_eq!(refused_fields(world.update(&nobody, "Repo", bad, json!({}), None)), ["uid"], "{bad:?}");
-        assert_eq!(refused_fields(world.delete(&nobody, "Repo", bad)), ["uid"], "{bad:?}");
-        assert_eq!(refused_fields(world.create(&nobody, "Repo", bad, json!({}))), ["parent"], "{bad:?}");
+        assert_eq!(violated_fields(world.get(&unbound, "Repo", bad)), ["uid"], "{bad:?}");
+        assert_eq!(violated_fields(world.update(&unbound, "Repo", bad, json!({}), None)), ["uid"], "{bad:?}");
+        assert_eq!(violated_fields(world.delete(&unbound, "Repo", bad)), ["uid"], "{bad:?}");
+        assert_eq!(violated_fields(world.create(&unbound, "Repo", bad, json!({}))), ["parent"], "{bad:?}");
     }
 }
 
-/// What a caller who may nothing is told of a uid, by every method.
-fn told(world: &World, caller: &Caller, uid: &str) -> Vec<(String, String)> {
+/// Calls every method with a uid, as a caller without capabilities, and returns the errors as (method, bytes).
+fn denials(world: &World, caller: &Caller, uid: &str) -> Vec<(String, String)> {
     let bytes = |done: Result<()>| {
-        let error: Error = done.expect_err("a refusal");
-        let told = serde_json::to_string(&error.status("platform.test")).unwrap() + &error.to_string();
-        // The uid itself is what the caller sent.
-        told.replace(uid, "UID")
+        let error: Error = done.expect_err("an error");
+        let bytes = serde_json::to_string(&error.status("platform.test")).unwrap() + &error.to_string();
+        // The caller sent the uid itself.
+        bytes.replace(uid, "UID")
     };
-    let mut told = Vec::new();
+    let mut denials = Vec::new();
     for fixture in FIXTURES {
         let kind = world.kind(fixture.kind).kind;
         let (name, good) = (kind.name, (world.kind(fixture.kind).example)());
         for method in kind.methods {
-            // However sound or unsound the rest of the request is.
+            // Regardless of whether the rest of the request is valid.
             for body in [good.clone(), json!({}), json!({ "nonsense": 1 })] {
                 let done = match method.verb {
                     Verb::List => continue,
@@ -239,43 +239,43 @@ fn told(world: &World, caller: &Caller, uid: &str) -> Vec<(String, String)> {
                     Verb::Update => world.update(caller, name, uid, body, Some("*")).map(drop),
                     Verb::Delete => world.delete(caller, name, uid),
                 };
-                told.push((format!("{name} {:?}", method.verb), bytes(done)));
+                denials.push((format!("{name} {:?}", method.verb), bytes(done)));
             }
         }
-        for action in kind.actions {
+        for action in world.kind(fixture.kind).actions {
             let request = match action.authorization {
                 Authorization::At(field, _) => json!({ field: uid }),
                 _ if action.name == "RequestGroupAccess" => json!({ "groupUid": uid }),
                 _ => continue,
             };
             let done = world.run(Some(caller), action.name, request).map(drop);
-            told.push((action.name.to_owned(), bytes(done)));
+            denials.push((action.name.to_owned(), bytes(done)));
         }
     }
-    told
+    denials
 }
 
 #[test]
-fn a_refusal_is_the_same_to_the_byte_whether_or_not_there_is_such_a_resource() {
+fn permission_denied_is_byte_for_byte_the_same_for_existing_and_missing_resources() {
     let world = World::new();
-    let (organisation, group) = (world.organisation(), world.group(&world.org));
+    let (organization, group) = (world.organization(), world.group(&world.org));
     let (repo, identity) = (world.repo(&group), world.identity(&group).identity);
     let role = world.role(&group, &["repo.list"]);
     let binding = world.bind(&Caller::new(identity.clone()), &role, &group);
     let tag = world.tag(&repo, "latest");
     let person = world.person("ada", None).identity;
-    let existing = [organisation, group.clone(), repo.clone(), identity, role, binding, tag, person];
+    let existing = [organization, group.clone(), repo.clone(), identity, role, binding, tag, person];
 
-    let stranger = world.member("owner", &world.organisation());
-    let nobody = world.identity(&world.org);
-    for caller in [&stranger, &nobody] {
+    let stranger = world.member("owner", &world.organization());
+    let unbound = world.identity(&world.org);
+    for caller in [&stranger, &unbound] {
         for uid in &existing {
-            // As long a path, so that only what is there is another.
+            // A path of the same length, so that the only difference is whether the resource exists.
             let missing = match uid.parent() {
                 Some(parent) => Uid::opaque(format!("{parent}/0000000000000000")),
                 None => Uid::from_digest([7; 20]),
             };
-            let [of_existing, of_missing] = [uid, &missing].map(|uid| told(&world, caller, uid));
+            let [of_existing, of_missing] = [uid, &missing].map(|uid| denials(&world, caller, uid));
             assert!(of_existing.len() > 60);
             for (existing, missing) in of_existing.iter().zip(&of_missing) {
                 assert_eq!(existing, missing, "{uid} to {:?}", caller.identity);
@@ -287,21 +287,21 @@ fn a_refusal_is_the_same_to_the_byte_whether_or_not_there_is_such_a_resource() {
 #[test]
 fn names_of_other_tenants_groups_and_repos_cannot_be_probed() {
     let world = World::new();
-    let secret = world.organisation();
+    let secret = world.organization();
     let name = world.get(&world.operator, "Group", &secret).unwrap()["name"].clone();
     let repo = uid_of(&world.create(&world.operator, "Repo", &secret, json!({ "name": "hidden" })).unwrap());
-    let (organisation, there) = (name.as_str().unwrap(), format!("{}/hidden", name.as_str().unwrap()));
-    let stranger = world.member("owner", &world.organisation());
+    let (organization, there) = (name.as_str().unwrap(), format!("{}/hidden", name.as_str().unwrap()));
+    let stranger = world.member("owner", &world.organization());
     let home = stranger.identity.parent().unwrap();
 
     let parent = |text: &str| status(&world, world.create(&stranger, "Group", text, json!({ "name": "a" })));
-    assert_eq!(parent(organisation), parent("no such organisation"));
+    assert_eq!(parent(organization), parent("no such organization"));
     let source = |text: &str| {
         let body = json!({ "name": "b", "syncConfig": { "source": text } });
         status(&world, world.create(&stranger, "Repo", &home, body))
     };
     let missing = source(&format!("{secret}/0000000000000000"));
-    for text in [&*repo, &*there, "no such organisation/hidden", &format!("{organisation}/no such repo")] {
+    for text in [&*repo, &*there, "no such organization/hidden", &format!("{organization}/no such repo")] {
         assert_eq!(source(text), missing, "{text}");
     }
     let bind = |role: &str| {

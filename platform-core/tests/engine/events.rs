@@ -1,4 +1,4 @@
-//! Events (`docs/api.md`, Events): what a change records, for whom, and what the outbox does with it.
+//! Events (`docs/api.md`, Events): recording, recipients and delivery by the outbox.
 
 use platform_core::{
     access::Caller,
@@ -9,14 +9,14 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{World, block_on, code, refused_fields, text, uid_of};
+use crate::common::{World, block_on, code, text, uid_of, violated_fields};
 
 mod bodies;
 mod delivered;
 mod recorded;
 mod streams;
 
-/// How long leases are in these tests, in milliseconds.
+/// The duration of leases in these tests, in milliseconds.
 pub(crate) const LEASE: i64 = 30_000;
 
 /// Subscribes to the events of a group.
@@ -25,22 +25,25 @@ pub(crate) fn subscribe(world: &World, group: &str) -> Uid {
     uid_of(&world.create(&world.operator, "Subscription", group, body).unwrap())
 }
 
-/// Returns what waits for a subscription.
-pub(crate) fn waiting(world: &World, subscription: &Uid) -> Vec<PendingEvent> {
+/// Returns the pending events of a subscription.
+pub(crate) fn pending_events(world: &World, subscription: &Uid) -> Vec<PendingEvent> {
     block_on(Outbox::of(&world.platform).waiting(subscription, None, 1000)).unwrap().events
 }
 
-/// Returns the types and subjects of what waits, without the prefix.
-pub(crate) fn told(world: &World, subscription: &Uid) -> Vec<(String, String)> {
+/// Returns the types, without their prefix, and the subjects of the pending events of a subscription.
+pub(crate) fn pending_summaries(world: &World, subscription: &Uid) -> Vec<(String, String)> {
     let short = |ty: &str| ty.strip_prefix("dev.chainguard.api.").unwrap_or(ty).to_owned();
-    waiting(world, subscription).into_iter().map(|pending| (short(&pending.event.ty), pending.event.subject)).collect()
+    pending_events(world, subscription)
+        .into_iter()
+        .map(|pending| (short(&pending.event.ty), pending.event.subject))
+        .collect()
 }
 
 #[track_caller]
 pub(crate) fn lease(world: &World, subscription: &Uid, holder: &str) -> Lease {
     match block_on(Outbox::of(&world.platform).acquire_lease(subscription, holder, LEASE)).unwrap() {
         LeaseResult::Acquired(lease) => lease,
-        other => panic!("a lease, not {other:?}"),
+        other => panic!("expected a lease, got {other:?}"),
     }
 }
 
@@ -52,12 +55,12 @@ pub(crate) fn failure(status: u16) -> Failure {
     Failure { status, error: format!("the answer's status was {status}") }
 }
 
-/// Subscribes to a group, and tries an event of it without success; returns the uid of its row in the log, or of its
-/// dead letter.
-pub(crate) fn tried(world: &World, group: &Uid, dead: Option<DeadReason>) -> Uid {
+/// Subscribes to a group and records a delivery attempt of one of its events; returns the uid of the row in the
+/// delivery log, or of the dead letter.
+pub(crate) fn attempted_delivery(world: &World, group: &Uid, dead: Option<DeadReason>) -> Uid {
     let subscription = subscribe(world, group);
     world.repo(group);
-    let pending = waiting(world, &subscription).remove(0);
+    let pending = pending_events(world, &subscription).remove(0);
     let mut lease = lease(world, &subscription, "test");
     let outcome = match dead {
         Some(reason) => Outcome::Dead(reason, Some(failure(400))),

@@ -1,5 +1,5 @@
-//! Mappings of external groups: where their roles are, and what nobody gives by them (`docs/api.md`, External group
-//! role mappings).
+//! Mappings of external groups to roles: their scopes, and the capabilities that they require (`docs/api.md`, External
+//! group role mappings).
 
 use platform_core::{
     access::Caller,
@@ -8,7 +8,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{ISSUER, World, built_in, code, refused_fields, text, uid_of};
+use crate::common::{ISSUER, World, built_in, code, text, uid_of, violated_fields};
 
 pub(crate) fn provider(world: &World, group: &str) -> Uid {
     let oidc = json!({ "issuer": ISSUER, "clientId": "platform", "pkceEnabled": true });
@@ -26,12 +26,12 @@ fn batch(world: &World, caller: &Caller, parent: &str, names: &[&str]) -> Result
     world.run(Some(caller), "BatchDeleteExternalGroupRoleMappings", request)
 }
 
-fn left(world: &World, provider: &Uid) -> u64 {
+fn count(world: &World, provider: &Uid) -> u64 {
     world.list(&world.operator, "ExternalGroupRoleMapping", &[("identity_provider_uid", provider)]).unwrap().total
 }
 
 #[test]
-fn a_mapping_shows_its_provider_and_is_listed_by_it() {
+fn a_mapping_shows_its_provider_and_can_be_listed_by_it() {
     let world = World::new();
     let (one, two) = (provider(&world, &world.org), provider(&world, &world.group(&world.org)));
     let created = map(&world, &world.operator, &one, "admins", &built_in("viewer")).unwrap();
@@ -44,28 +44,28 @@ fn a_mapping_shows_its_provider_and_is_listed_by_it() {
 }
 
 #[test]
-fn a_scope_is_the_providers_organisation_and_the_role_one_of_that() {
+fn scope_must_be_the_organization_of_the_provider_and_the_role_must_be_usable_there() {
     let world = World::new();
     let folder = world.group(&world.org);
     let provider = provider(&world, &folder);
-    for scope in [&*folder, &*world.organisation(), &*provider] {
+    for scope in [&*folder, &*world.organization(), &*provider] {
         let body = json!({ "externalGroupId": "a", "roleUid": built_in("viewer"), "scope": scope });
-        let refused = world.create(&world.operator, "ExternalGroupRoleMapping", &provider, body);
-        assert_eq!(refused_fields(refused), ["scope"]);
+        let rejected = world.create(&world.operator, "ExternalGroupRoleMapping", &provider, body);
+        assert_eq!(violated_fields(rejected), ["scope"]);
     }
     let missing = format!("{}/0000000000000000", world.org);
-    for role in [&*world.role(&folder, &["repo.list"]), &*world.role(&world.organisation(), &["repo.list"]), &missing] {
-        assert_eq!(refused_fields(map(&world, &world.operator, &provider, "a", role)), ["roleUid"]);
+    for role in [&*world.role(&folder, &["repo.list"]), &*world.role(&world.organization(), &["repo.list"]), &missing] {
+        assert_eq!(violated_fields(map(&world, &world.operator, &provider, "a", role)), ["roleUid"]);
     }
     map(&world, &world.operator, &provider, "a", &world.role(&world.org, &["repo.list"])).unwrap();
     let bare = world.create(&world.operator, "ExternalGroupRoleMapping", &provider, json!({}));
-    assert_eq!(refused_fields(bare), ["externalGroupId", "roleUid", "scope"]);
+    assert_eq!(violated_fields(bare), ["externalGroupId", "roleUid", "scope"]);
     let nowhere = Uid::opaque(format!("{}/0000000000000000", world.org));
     assert_eq!(code(map(&world, &world.operator, &nowhere, "a", &built_in("viewer"))), Code::NotFound);
 }
 
 #[test]
-fn one_external_group_has_one_role_of_a_provider_once() {
+fn a_mapping_of_the_same_provider_group_and_role_already_exists() {
     let world = World::new();
     let (one, two) = (provider(&world, &world.org), provider(&world, &world.org));
     let first = map(&world, &world.operator, &one, "admins", &built_in("viewer")).unwrap();
@@ -79,17 +79,17 @@ fn one_external_group_has_one_role_of_a_provider_once() {
 }
 
 #[test]
-fn nobody_maps_what_they_do_not_hold_at_the_organisation() {
+fn mapping_a_role_requires_its_capabilities_at_the_organization() {
     let world = World::new();
     let folder = world.group(&world.org);
     let provider = provider(&world, &folder);
     let mapper = ["identity_providers.create", "role_bindings.create", "repo.list"];
     let role = world.role(&world.org, &["repo.list"]);
     let more = world.role(&world.org, &["repo.list", "repo.delete"]);
-    // Who owns the folder alone would give more than they have: the role is held at the organisation.
+    // An owner of only the folder would give more than they hold: the role is held at the organization.
     let below = world.member("owner", &folder);
     assert_eq!(code(map(&world, &below, &provider, "a", &role)), Code::PermissionDenied);
-    // Who holds there what the role allows, and may bind in the folder only.
+    // A caller who holds the role's capabilities at the organization, but can bind only in the folder.
     let reader = world.holder(&world.org, &["repo.list"]);
     world.bind(&reader, &built_in("owner"), &folder);
     assert_eq!(code(map(&world, &reader, &provider, "a", &role)), Code::PermissionDenied);
@@ -117,51 +117,51 @@ fn a_role_that_is_mapped_or_a_providers_default_cannot_be_deleted() {
 }
 
 #[test]
-fn a_provider_takes_its_mappings_with_it() {
+fn delete_of_a_provider_cascades_to_its_mappings() {
     let world = World::new();
     let (one, two) = (provider(&world, &world.org), provider(&world, &world.org));
     for provider in [&one, &two] {
         map(&world, &world.operator, provider, "a", &built_in("viewer")).unwrap();
     }
     world.delete(&world.operator, "IdentityProvider", &one).unwrap();
-    assert_eq!((left(&world, &one), left(&world, &two)), (0, 1));
+    assert_eq!((count(&world, &one), count(&world, &two)), (0, 1));
 }
 
 #[test]
-fn a_batch_deletes_what_is_there_and_tells_it_in_the_order_of_the_names() {
+fn a_batch_delete_skips_missing_names_and_returns_deleted_mappings_in_request_order() {
     let world = World::new();
     let provider = provider(&world, &world.org);
     let made =
         ["c", "a", "b"].map(|group| map(&world, &world.operator, &provider, group, &built_in("viewer")).unwrap());
     let [c, a, b] = made.each_ref().map(|mapping| text(mapping, "uid"));
-    let gone = format!("{provider}/0000000000000000");
-    let reply = batch(&world, &world.operator, &provider, &[b, &gone, c, b]).unwrap();
+    let missing = format!("{provider}/0000000000000000");
+    let reply = batch(&world, &world.operator, &provider, &[b, &missing, c, b]).unwrap();
     assert_eq!(reply, json!({ "parent": provider, "externalGroupRoleMappings": [made[2], made[0]] }));
-    assert_eq!(left(&world, &provider), 1);
+    assert_eq!(count(&world, &provider), 1);
     let reply = batch(&world, &world.operator, &provider, &[b, c]).unwrap();
     assert_eq!(reply, json!({ "parent": provider, "externalGroupRoleMappings": [] }));
     world.get(&world.operator, "ExternalGroupRoleMapping", a).unwrap();
-    assert_eq!(refused_fields(batch(&world, &world.operator, &provider, &[])), ["names"]);
+    assert_eq!(violated_fields(batch(&world, &world.operator, &provider, &[])), ["names"]);
     let many: Vec<_> = (0..1001).map(|at| format!("{provider}/{at:016x}")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
-    assert_eq!(refused_fields(batch(&world, &world.operator, &provider, &many)), ["names"]);
+    assert_eq!(violated_fields(batch(&world, &world.operator, &provider, &many)), ["names"]);
     batch(&world, &world.operator, &provider, &many[..1000]).unwrap();
 }
 
 #[test]
-fn a_name_under_another_provider_is_refused_the_same_whether_or_not_it_is_there() {
+fn a_name_under_another_provider_gets_the_same_error_whether_or_not_it_exists() {
     let world = World::new();
-    let (mine, other) = (provider(&world, &world.org), provider(&world, &world.organisation()));
+    let (mine, other) = (provider(&world, &world.org), provider(&world, &world.organization()));
     let keep = map(&world, &world.operator, &mine, "a", &built_in("viewer")).unwrap();
     let foreign = map(&world, &world.operator, &other, "a", &built_in("viewer")).unwrap();
     let owner = world.member("owner", &world.org);
     let missing = format!("{other}/0000000000000000");
-    let refusals = [text(&foreign, "uid"), &missing, "x", &*mine, &*other].map(|name| {
+    let rejections = [text(&foreign, "uid"), &missing, "x", &*mine, &*other].map(|name| {
         let error = batch(&world, &owner, &mine, &[text(&keep, "uid"), name]).unwrap_err();
         assert_eq!(error.violations()[0].field, "names[1]");
         world.status(&error)
     });
-    assert!(refusals.iter().all(|refusal| *refusal == refusals[0]));
-    assert_eq!((left(&world, &mine), left(&world, &other)), (1, 1));
+    assert!(rejections.iter().all(|rejection| *rejection == rejections[0]));
+    assert_eq!((count(&world, &mine), count(&world, &other)), (1, 1));
     assert_eq!(code(batch(&world, &owner, &other, &[text(&foreign, "uid")])), Code::PermissionDenied);
 }

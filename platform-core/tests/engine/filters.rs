@@ -1,11 +1,11 @@
-//! Which resources a list has: hierarchy filters, and the filters of kinds (`docs/api.md`, Hierarchy filters, Tags).
+//! Hierarchy filters and the filters of kinds (`docs/api.md`, Hierarchy filters, Tags).
 
 use platform_core::uid::Uid;
 use serde_json::json;
 
-use crate::common::{World, digest, refused_fields, text};
+use crate::common::{World, digest, text, violated_fields};
 
-/// An organisation, a folder in it, a folder in that, and a repo in each.
+/// An organization, a folder in it and a folder in that folder, with a repo in each.
 struct Tree {
     world: World,
     top: Uid,
@@ -16,7 +16,7 @@ struct Tree {
 impl Tree {
     fn new() -> Self {
         let world = World::new();
-        let top = world.organisation();
+        let top = world.organization();
         let middle = world.group(&top);
         let bottom = world.group(&middle);
         for group in [&top, &middle, &bottom] {
@@ -25,7 +25,7 @@ impl Tree {
         Self { world, top, middle, bottom }
     }
 
-    /// The uids of a list, without what the world began with.
+    /// Returns the uids of a list, without the initial resources of the world.
     fn listed(&self, kind: &str, query: &[(&str, &str)]) -> Vec<String> {
         let page = self.world.list(&self.world.operator, kind, query).unwrap();
         assert_eq!(page.total as usize, page.items.len());
@@ -42,7 +42,7 @@ impl Tree {
 }
 
 #[test]
-fn descendants_of_is_at_or_below_and_children_of_directly_below() {
+fn descendants_of_includes_the_resource_itself_and_children_of_only_direct_children() {
     let tree = Tree::new();
     let (top, middle, bottom) = (&*tree.top, &*tree.middle, &*tree.bottom);
     assert_eq!(tree.groups(&[("uidp.descendants_of", top)]), [top, middle, bottom]);
@@ -58,7 +58,7 @@ fn descendants_of_is_at_or_below_and_children_of_directly_below() {
 }
 
 #[test]
-fn ancestors_of_is_above_without_itself_and_in_root_in_no_group() {
+fn ancestors_of_excludes_the_resource_itself_and_in_root_selects_resources_without_a_group() {
     let tree = Tree::new();
     let (top, middle, bottom) = (&*tree.top, &*tree.middle, &*tree.bottom);
     assert_eq!(tree.groups(&[("uidp.ancestors_of", bottom)]), [top, middle]);
@@ -70,13 +70,13 @@ fn ancestors_of_is_above_without_itself_and_in_root_in_no_group() {
 }
 
 #[test]
-fn ids_are_these_and_foreign_or_missing_ones_are_silently_absent() {
+fn ids_selects_these_uids_and_silently_omits_invisible_and_missing_ones() {
     let tree = Tree::new();
     let (top, bottom) = (&*tree.top, &*tree.bottom);
     let missing = format!("{top}/0000000000000000");
     let query = [("uidp.ids", bottom), ("uidp.ids", &*missing), ("uidp.ids", top), ("uidp.ids", bottom)];
     assert_eq!(tree.groups(&query), [top, bottom]);
-    let stranger = tree.world.member("owner", &tree.world.organisation());
+    let stranger = tree.world.member("owner", &tree.world.organization());
     let page = tree.world.list(&stranger, "Group", &query).unwrap();
     assert_eq!((page.items.len(), page.total), (0, 0));
     let many: Vec<_> = (0..999).map(|n| format!("{top}/{n:016x}")).collect();
@@ -95,19 +95,19 @@ fn hierarchy_filters_combine_by_and() {
 }
 
 #[test]
-fn a_uid_that_looks_like_the_beginning_of_another_is_not_above_it() {
+fn a_hierarchy_filter_rejects_a_truncated_or_malformed_uid() {
     let tree = Tree::new();
-    let cut = &tree.bottom[..tree.bottom.len() - 1];
+    let truncated = &tree.bottom[..tree.bottom.len() - 1];
     for name in ["uidp.descendants_of", "uidp.children_of", "uidp.ancestors_of", "uidp.ids"] {
-        for bad in [cut, "x", "%", "*", "/x", "//"] {
+        for bad in [truncated, "x", "%", "*", "/x", "//"] {
             let listed = tree.world.list(&tree.world.operator, "Group", &[(name, bad)]);
-            assert_eq!(refused_fields(listed), [name], "{bad}");
+            assert_eq!(violated_fields(listed), [name], "{bad}");
         }
     }
 }
 
 #[test]
-fn a_name_is_matched_whole_and_an_empty_one_filters_nothing() {
+fn a_name_filter_matches_exactly_and_an_empty_one_is_ignored() {
     let world = World::new();
     for name in ["a", "ab", "b a"] {
         world.create(&world.operator, "Repo", &world.org, json!({ "name": name })).unwrap();
@@ -122,7 +122,7 @@ fn a_name_is_matched_whole_and_an_empty_one_filters_nothing() {
 }
 
 #[test]
-fn tags_of_three_families_are_hidden_unless_they_or_their_very_name_are_asked_for() {
+fn tags_of_three_families_are_hidden_unless_requested_by_family_or_exact_name() {
     let world = World::new();
     let repo = world.repo(&world.org);
     let all = ["1.2", "1.2-20260102", "1.2-r3", "latest", "sha256-abc", "sha256-abc-r1"];
@@ -150,7 +150,7 @@ fn tags_of_three_families_are_hidden_unless_they_or_their_very_name_are_asked_fo
 }
 
 #[test]
-fn updated_since_is_strictly_after_and_digest_is_exact() {
+fn updated_since_is_exclusive_and_digest_matches_exactly() {
     let world = World::new();
     let repo = world.repo(&world.org);
     for (name, digit) in [("a", '1'), ("b", '2'), ("c", '1')] {
@@ -167,11 +167,11 @@ fn updated_since_is_strictly_after_and_digest_is_exact() {
     let both = [("digest", &*digest('1')), ("updatedSince", text(&tags[1], "updateTime"))];
     assert_eq!(listed(&both).names(), ["c"]);
     let bad = world.list(&world.operator, "Tag", &[("updated_since", "yesterday"), ("include_dates", "maybe")]);
-    assert_eq!(refused_fields(bad), ["updatedSince", "includeDates"]);
+    assert_eq!(violated_fields(bad), ["updatedSince", "includeDates"]);
 }
 
 #[test]
-fn filters_of_a_kind_combine_by_and_and_a_repeated_one_by_or() {
+fn different_filters_of_a_kind_combine_by_and_and_a_repeated_one_by_or() {
     let world = World::new();
     for (name, labels) in [("a", json!(["red"])), ("b", json!(["red", "blue"])), ("c", json!(["green"]))] {
         world.create(&world.operator, "Sample", &world.org, json!({ "name": name, "labels": labels })).unwrap();

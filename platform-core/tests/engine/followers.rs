@@ -1,4 +1,4 @@
-//! Following a repo is a grant: by whose right, for how long, and how it ends (`docs/api.md`, Repos).
+//! Following a repo is a grant: on whose access it depends, how long it lasts and how it ends (`docs/api.md`, Repos).
 
 use std::{
     sync::{
@@ -16,25 +16,25 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{BEGIN, ISSUER, World, built_in, code, refused_fields, text, uid_of},
-    counted::Counted,
-    events::{subscribe, told},
-    paused::{Call, Paused},
+    common::{BEGIN, ISSUER, World, built_in, code, text, uid_of, violated_fields},
+    counting_store::CountingStore,
+    events::{pending_summaries, subscribe},
+    gated_store::{Call, GatedStore},
 };
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
 const INHERITED: [&str; 4] = ["catalogTier", "bundles", "aliases", "activeTags"];
 
-/// Two organizations: one with a repo, and one whose editor may pull from it.
+/// Two organizations: one with a repo, and one with an editor who can pull from that repo.
 struct Tenants {
     world: World,
-    /// The organization of the repo.
+    /// The organization of the source.
     there: Uid,
     source: Uid,
-    /// An editor of the first organization.
+    /// An editor of the first organization, `world.org`.
     ada: Caller,
-    /// Ada's binding at the organization of the repo.
+    /// Ada's binding at the organization of the source.
     binding: Uid,
 }
 
@@ -44,7 +44,7 @@ impl Tenants {
     }
 
     fn over(world: World) -> Self {
-        let there = world.organisation();
+        let there = world.organization();
         let body = json!({
             "name": "nginx", "description": "before", "catalogTier": "CATALOG_TIER_BASE", "bundles": ["base"],
             "aliases": ["nginx:latest"], "activeTags": ["1"],
@@ -89,7 +89,7 @@ impl Tenants {
         self.world.update(&self.world.operator, "RepoReadme", &self.source, json!({ "content": text }), None).unwrap();
     }
 
-    /// Asserts that a follower shows what its source has, and its readme too.
+    /// Asserts that a follower shows the values and the readme of its source.
     #[track_caller]
     fn assert_shows_source(&self, uid: &str) {
         let (source, repo) = (self.get(&self.source), self.get(uid));
@@ -120,7 +120,7 @@ impl Tenants {
 }
 
 #[test]
-fn it_shows_its_own_values_once_the_identity_that_set_it_can_no_longer_pull() {
+fn a_follower_shows_its_own_values_once_the_identity_that_set_the_source_cannot_pull() {
     let tenants = Tenants::new();
     let repo = tenants.follower();
     tenants.assert_shows_source(&repo);
@@ -130,7 +130,7 @@ fn it_shows_its_own_values_once_the_identity_that_set_it_can_no_longer_pull() {
 }
 
 #[test]
-fn it_shows_the_source_again_when_the_identity_can_pull_again_and_its_own_values_are_kept() {
+fn a_follower_shows_its_source_again_when_the_identity_can_pull_again_and_keeps_its_own_values() {
     let tenants = Tenants::new();
     let repo = tenants.follower();
     tenants.revoke();
@@ -143,7 +143,7 @@ fn it_shows_the_source_again_when_the_identity_can_pull_again_and_its_own_values
 }
 
 #[test]
-fn it_shows_its_own_values_once_the_identity_is_gone_even_if_the_person_registers_again() {
+fn a_follower_shows_its_own_values_once_the_identity_is_deleted_even_if_the_person_registers_again() {
     let tenants = Tenants::new();
     let world = &tenants.world;
     let robot = world.member("editor", &world.org);
@@ -164,7 +164,7 @@ fn it_shows_its_own_values_once_the_identity_is_gone_even_if_the_person_register
 }
 
 #[test]
-fn it_lasts_for_14_days_and_setting_the_source_again_renews_it() {
+fn a_following_lasts_14_days_and_setting_the_source_again_renews_it() {
     let tenants = Tenants::new();
     let world = &tenants.world;
     let subscription = subscribe(world, &world.org);
@@ -179,7 +179,7 @@ fn it_lasts_for_14_days_and_setting_the_source_again_renews_it() {
     let until = BEGIN.plus_millis(28 * DAY - 1).to_string();
     assert_eq!(text(&renewed["syncConfig"], "expirationTime"), until);
     assert_eq!(text(&renewed, "updateTime"), world.platform.now().to_string());
-    assert_eq!(told(world, &subscription).len(), 2, "of the create and of the renewal");
+    assert_eq!(pending_summaries(world, &subscription).len(), 2, "events of the create and of the renewal");
     tenants.update(&repo, json!({ "syncConfig": { "google": "g" } })).unwrap();
     world.clock.set(BEGIN.plus_millis(28 * DAY - 2));
     tenants.assert_shows_source(&repo);
@@ -192,7 +192,7 @@ fn it_lasts_for_14_days_and_setting_the_source_again_renews_it() {
 }
 
 #[test]
-fn whoever_sets_the_source_again_must_be_able_to_pull_and_it_rests_on_them_from_then_on() {
+fn setting_the_source_again_requires_pull_access_and_makes_the_following_depend_on_the_caller() {
     let tenants = Tenants::new();
     let world = &tenants.world;
     let repo = tenants.follower();
@@ -203,7 +203,7 @@ fn whoever_sets_the_source_again_must_be_able_to_pull_and_it_rests_on_them_from_
     let grace = world.person("grace", None);
     world.bind(&grace, &built_in("editor"), &world.org);
     for mask in [None, Some("*"), Some("syncConfig"), Some("syncConfig.source")] {
-        assert_eq!(refused_fields(set(&grace, mask)), ["syncConfig.source"], "{mask:?}");
+        assert_eq!(violated_fields(set(&grace, mask)), ["syncConfig.source"], "{mask:?}");
     }
     world.update(&grace, "Repo", &repo, json!({ "syncConfig": { "google": "g" } }), None).unwrap();
     tenants.assert_shows_source(&repo);
@@ -211,26 +211,26 @@ fn whoever_sets_the_source_again_must_be_able_to_pull_and_it_rests_on_them_from_
     set(&grace, None).unwrap();
     tenants.revoke();
     tenants.assert_shows_source(&repo);
-    assert_eq!(refused_fields(set(&tenants.ada, None)), ["syncConfig.source"]);
+    assert_eq!(violated_fields(set(&tenants.ada, None)), ["syncConfig.source"]);
 }
 
 #[test]
-fn a_token_that_is_narrowed_below_pulling_follows_nothing() {
+fn a_token_narrowed_to_less_than_pull_access_cannot_follow() {
     let tenants = Tenants::new();
     let world = &tenants.world;
     let all = world.role(&world.org, &["repo.create", "repo.list"]);
     let narrowed = platform_core::access::Narrowing::new([
-        (world.org.clone(), block_on_role(world, &all)),
+        (world.org.clone(), capabilities_of(world, &all)),
         (
             tenants.there.clone(),
             [platform_core::access::Capability::by_name("repo.list").unwrap()].into_iter().collect(),
         ),
     ]);
     let narrowed = tenants.ada.clone().narrowed(narrowed);
-    assert_eq!(refused_fields(tenants.follow(&narrowed, &tenants.source)), ["syncConfig.source"]);
+    assert_eq!(violated_fields(tenants.follow(&narrowed, &tenants.source)), ["syncConfig.source"]);
 }
 
-fn block_on_role(world: &World, role: &str) -> platform_core::access::CapabilitySet {
+fn capabilities_of(world: &World, role: &str) -> platform_core::access::CapabilitySet {
     let role = world.get(&world.operator, "Role", role).unwrap();
     let names = role["capabilities"].as_array().unwrap().iter();
     names
@@ -239,7 +239,7 @@ fn block_on_role(world: &World, role: &str) -> platform_core::access::Capability
 }
 
 #[test]
-fn rights_of_a_sign_in_count_for_as_long_as_the_provider_gives_them() {
+fn rights_from_a_sign_in_count_while_the_provider_gives_them() {
     for end in ["the default role", "the mapping", "the provider"] {
         let tenants = Tenants::new();
         let world = &tenants.world;
@@ -262,7 +262,7 @@ fn rights_of_a_sign_in_count_for_as_long_as_the_provider_gives_them() {
             groups_claim: "groups".to_owned(),
             groups,
         };
-        assert_eq!(refused_fields(tenants.follow(&grace, &tenants.source)), ["syncConfig.source"]);
+        assert_eq!(violated_fields(tenants.follow(&grace, &tenants.source)), ["syncConfig.source"]);
         let signed_in = grace.signed_in(session);
         let repo = uid_of(&tenants.follow(&signed_in, &tenants.source).unwrap());
         tenants.assert_shows_source(&repo);
@@ -283,7 +283,7 @@ fn rights_of_a_sign_in_count_for_as_long_as_the_provider_gives_them() {
 }
 
 #[test]
-fn the_owner_of_the_source_lists_its_followers_and_ends_one() {
+fn the_owner_of_the_source_can_list_its_followers_and_end_a_following() {
     let tenants = Tenants::new();
     let world = &tenants.world;
     let [first, second] = [tenants.follower(), tenants.follower()];
@@ -294,9 +294,9 @@ fn the_owner_of_the_source_lists_its_followers_and_ends_one() {
     let follower = of(&first).unwrap();
     let known: Vec<_> = follower.as_object().unwrap().keys().cloned().collect();
     assert_eq!(known, ["uid", "repoUid", "expirationTime", "createTime", "updateTime"]);
-    for nobody in [world.member("owner", &world.org), world.member("viewer", &tenants.there), tenants.ada.clone()] {
-        assert_eq!(world.walk(&nobody, "RepoFollower", &[]), [] as [Value; 0]);
-        let denied = world.delete(&nobody, "RepoFollower", text(&follower, "uid"));
+    for caller in [world.member("owner", &world.org), world.member("viewer", &tenants.there), tenants.ada.clone()] {
+        assert_eq!(world.walk(&caller, "RepoFollower", &[]), [] as [Value; 0]);
+        let denied = world.delete(&caller, "RepoFollower", text(&follower, "uid"));
         assert_eq!(code(denied), Code::PermissionDenied);
     }
     world.delete(&owner, "RepoFollower", text(&follower, "uid")).unwrap();
@@ -308,7 +308,7 @@ fn the_owner_of_the_source_lists_its_followers_and_ends_one() {
 }
 
 #[test]
-fn a_following_is_listed_until_the_follower_is_deleted_or_follows_another_or_none() {
+fn a_following_is_listed_until_the_follower_is_deleted_or_changes_or_clears_its_source() {
     let tenants = Tenants::new();
     let world = &tenants.world;
     let [first, second, third] = [tenants.follower(), tenants.follower(), tenants.follower()];
@@ -323,7 +323,7 @@ fn a_following_is_listed_until_the_follower_is_deleted_or_follows_another_or_non
 }
 
 #[test]
-fn a_repo_that_is_followed_can_be_deleted_and_its_followers_show_their_own_values() {
+fn a_followed_repo_can_be_deleted_and_its_followers_then_show_their_own_values() {
     let tenants = Tenants::new();
     let repo = tenants.follower();
     tenants.world.delete(&tenants.world.operator, "Repo", &tenants.source).unwrap();
@@ -333,12 +333,12 @@ fn a_repo_that_is_followed_can_be_deleted_and_its_followers_show_their_own_value
     assert_eq!(tenants.readme(&repo).get("content"), None);
     tenants.update(&repo, json!({ "aliases": ["own:1"] })).unwrap();
     let again = json!({ "syncConfig": { "source": tenants.source } });
-    assert_eq!(refused_fields(tenants.update(&repo, again)), ["syncConfig.source"]);
+    assert_eq!(violated_fields(tenants.update(&repo, again)), ["syncConfig.source"]);
     tenants.world.delete(&tenants.world.operator, "Repo", &repo).unwrap();
 }
 
 #[test]
-fn a_repo_that_is_followed_may_follow_and_passes_on_its_own_values_alone() {
+fn a_followed_repo_may_follow_another_and_shares_only_its_own_values() {
     let tenants = Tenants::new();
     let world = &tenants.world;
     let repo = tenants.follower();
@@ -348,39 +348,39 @@ fn a_repo_that_is_followed_may_follow_and_passes_on_its_own_values_alone() {
     let follow = json!({ "syncConfig": { "source": upstream } });
     let source = world.update(&owner, "Repo", &tenants.source, follow, None).unwrap();
     assert_eq!(source["aliases"], json!(["upstream:1"]));
-    assert_eq!(tenants.get(&repo)["aliases"], json!(["nginx:latest"]), "its source's own");
+    assert_eq!(tenants.get(&repo)["aliases"], json!(["nginx:latest"]), "only the values of its direct source");
     tenants.update(&repo, json!({ "syncConfig": { "source": tenants.source } })).unwrap();
     let itself = json!({ "syncConfig": { "source": repo } });
-    assert_eq!(refused_fields(tenants.update(&repo, itself)), ["syncConfig.source"]);
+    assert_eq!(violated_fields(tenants.update(&repo, itself)), ["syncConfig.source"]);
 }
 
 #[test]
-fn clearing_what_comes_from_the_source_is_refused_and_leaving_it_out_is_not() {
+fn clearing_an_inherited_value_is_rejected_but_omitting_it_is_allowed() {
     let tenants = Tenants::new();
     let world = &tenants.world;
     let repo = tenants.follower();
     let empty = json!({ "catalogTier": "CATALOG_TIER_UNSPECIFIED", "bundles": [], "aliases": [], "activeTags": null });
     for field in INHERITED {
         let body = json!({ field: empty[field] });
-        assert_eq!(refused_fields(tenants.update(&repo, body.clone())), [field]);
+        assert_eq!(violated_fields(tenants.update(&repo, body.clone())), [field]);
         let masked = world.update(&world.operator, "Repo", &repo, json!({}), Some(field));
-        assert_eq!(refused_fields(masked), [field]);
+        assert_eq!(violated_fields(masked), [field]);
         let same = json!({ field: tenants.get(&tenants.source)[field] });
         let before = tenants.get(&repo);
         world.clock.advance(1000);
-        assert_eq!(tenants.update(&repo, same).unwrap(), before, "what it shows already changes nothing");
+        assert_eq!(tenants.update(&repo, same).unwrap(), before, "sending the shown value changes nothing");
     }
     let whole = json!({ "name": "renamed", "syncConfig": { "source": tenants.source } });
     let renamed = world.update(&world.operator, "Repo", &repo, whole, Some("*")).unwrap();
     assert_eq!((text(&renamed, "name"), &renamed["aliases"]), ("renamed", &json!(["nginx:latest"])));
     let clear = world.update(&world.operator, "RepoReadme", &repo, json!({ "content": "" }), None);
-    assert_eq!(refused_fields(clear), ["content"]);
+    assert_eq!(violated_fields(clear), ["content"]);
     let shown = world.update(&world.operator, "RepoReadme", &repo, json!({ "content": "before" }), None).unwrap();
     assert_eq!(shown["content"], "before");
 }
 
 #[test]
-fn a_readme_has_the_times_of_its_repo_until_it_is_written_and_then_its_own() {
+fn a_readme_has_the_times_of_its_repo_until_its_first_write() {
     let world = World::new();
     let repo = world.repo(&world.org);
     let times = |readme: &Value| ["createTime", "updateTime"].map(|name| text(readme, name).to_owned());
@@ -392,7 +392,7 @@ fn a_readme_has_the_times_of_its_repo_until_it_is_written_and_then_its_own() {
     assert_eq!(readme(), [at(0), at(1000)]);
     world.clock.set(BEGIN.plus_millis(-5000));
     let written = world.update(&world.operator, "RepoReadme", &repo, json!({ "content": "a" }), None).unwrap();
-    assert_eq!(times(&written), [at(0), at(1000)], "no time goes back");
+    assert_eq!(times(&written), [at(0), at(1000)], "times never decrease");
     world.clock.set(BEGIN.plus_millis(7000));
     world.update(&world.operator, "Repo", &repo, json!({ "description": "e" }), None).unwrap();
     assert_eq!(readme(), [at(0), at(1000)]);
@@ -402,8 +402,8 @@ fn a_readme_has_the_times_of_its_repo_until_it_is_written_and_then_its_own() {
 }
 
 #[test]
-fn a_page_of_followers_costs_a_lookup_for_each_identity_and_organization_and_not_for_each_repo() {
-    let store = Counted::default();
+fn a_page_of_followers_costs_one_lookup_per_identity_and_organization_and_not_per_repo() {
+    let store = CountingStore::default();
     let calls = store.calls();
     let tenants = Tenants::over(World::over(Arc::new(store)));
     let world = &tenants.world;
@@ -429,8 +429,8 @@ fn a_page_of_followers_costs_a_lookup_for_each_identity_and_organization_and_not
         }
     }
     list();
-    assert_eq!(list(), 3, "the grants of each are in memory");
-    // A change of the role of each makes each be read anew, once.
+    assert_eq!(list(), 3, "the grants of each identity are cached");
+    // A change of the role of each invalidates the cached grants, which are then read once.
     let custom = world.role(&tenants.there, &["repo.list"]);
     let groups = json!({ "capabilities": ["CAP_IAM_GROUPS_LIST"] });
     world.update(&world.operator, "Role", &custom, groups, None).unwrap();
@@ -439,10 +439,10 @@ fn a_page_of_followers_costs_a_lookup_for_each_identity_and_organization_and_not
 }
 
 #[test]
-fn nothing_that_was_written_after_a_revocation_is_shown_by_a_read_that_it_came_in_between_of() {
+fn a_read_interleaved_with_a_revocation_never_shows_values_written_after_it() {
     for (call, nth) in [Call::Get, Call::List].into_iter().flat_map(|call| (0..8).map(move |nth| (call, nth))) {
         for warm in [true, false] {
-            let store = Paused::default();
+            let store = GatedStore::default();
             let gate = store.gate();
             let tenants = Tenants::over(World::over(Arc::new(store)));
             let world = &tenants.world;
@@ -450,7 +450,7 @@ fn nothing_that_was_written_after_a_revocation_is_shown_by_a_read_that_it_came_i
             if warm {
                 tenants.assert_shows_source(&repo);
             } else {
-                // The epoch of Ada's grants moves, so that they are read anew.
+                // Raises the epoch of Ada's grants, which invalidates the cached ones.
                 world.bind(&tenants.ada, &built_in("viewer"), &tenants.there);
             }
             let read = || {
@@ -464,7 +464,7 @@ fn nothing_that_was_written_after_a_revocation_is_shown_by_a_read_that_it_came_i
                 there.for_each(|b| world.delete(&world.operator, "RoleBinding", text(b, "uid")).unwrap());
                 tenants.publish("secret");
             };
-            let seen = gate.between_nth(call, nth, read, then);
+            let seen = gate.interleave_nth(call, nth, read, then);
             assert!(!seen.contains("secret"), "{call:?} {nth} {warm}: {seen}");
             tenants.assert_shows_own(&repo);
         }
@@ -472,29 +472,29 @@ fn nothing_that_was_written_after_a_revocation_is_shown_by_a_read_that_it_came_i
 }
 
 #[test]
-fn a_source_is_not_set_by_a_right_that_ended_before_the_commit() {
+fn a_source_is_not_set_if_pull_access_was_revoked_before_the_commit() {
     for nth in 0..6 {
         for call in [Call::Get, Call::Commit] {
-            let store = Paused::default();
+            let store = GatedStore::default();
             let gate = store.gate();
             let tenants = Tenants::over(World::over(Arc::new(store)));
             let repo = tenants.world.repo(&tenants.world.org);
             let body = json!({ "syncConfig": { "source": tenants.source } });
             let mut set = None;
             let set_source = || tenants.world.update(&tenants.ada, "Repo", &repo, body.clone(), None);
-            let done = gate.between_nth(call, nth, set_source, || tenants.revoke());
+            let done = gate.interleave_nth(call, nth, set_source, || tenants.revoke());
             set.replace(done.is_ok());
-            // It may have been done before the revocation; then it shows nothing from then on.
+            // The write may precede the revocation; the repo then shows no inherited values afterwards.
             assert_eq!(tenants.get(&repo).get("aliases"), None, "{call:?} {nth}");
             if (call, nth) == (Call::Commit, 0) {
-                assert_eq!(set, Some(false), "the commit requires the right");
+                assert_eq!(set, Some(false), "the commit requires pull access");
             }
         }
     }
 }
 
 #[test]
-fn a_follower_never_shows_what_is_written_while_the_right_is_revoked() {
+fn a_follower_never_shows_values_written_while_pull_access_is_revoked() {
     let tenants = Tenants::new();
     let world = &tenants.world;
     let repo = tenants.follower();

@@ -1,4 +1,4 @@
-//! Nobody gives away what they do not hold, whichever way they give it (`docs/api.md`, Giving power).
+//! Callers cannot give away capabilities that they do not hold (`docs/api.md`, Giving power).
 
 mod table;
 
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use crate::{
     common::{BEGIN, World, built_in, code, uid_of},
-    paused::{Call, Paused},
+    gated_store::{Call, GatedStore},
 };
 
 const KEYS: &str = r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#;
 const OTHER_KEYS: &str = r#"{"keys":[{"kty":"RSA","n":"AQAC","e":"AQAB"}]}"#;
 
-/// Each form of a relationship, as it is first.
+/// Returns each alternative of a relationship with its initial value.
 fn relationships() -> [(&'static str, Value); 4] {
     let day = BEGIN.plus_millis(86_400_000).to_string();
     [
@@ -33,7 +33,7 @@ fn relationships() -> [(&'static str, Value); 4] {
     ]
 }
 
-/// Every change of a relationship: the form that there is, the update, and its mask.
+/// Returns changes of relationships: the stored alternative, the update, and its mask.
 fn changes() -> Vec<(&'static str, Value, Option<&'static str>)> {
     let claim_match = |value: Value| json!({ "claimMatch": value });
     let keys = |value: Value| json!({ "staticKeys": value });
@@ -79,7 +79,7 @@ fn update(world: &World, caller: &Caller, robot: &Uid, body: &Value, mask: Optio
 }
 
 #[test]
-fn how_an_identity_is_assumed_is_changed_only_by_who_holds_what_it_holds() {
+fn changing_the_relationship_of_an_identity_requires_the_capabilities_of_the_identity() {
     let world = World::new();
     let clerk = world.holder(&world.org, &["identity.list", "identity.update"]);
     let owner = world.member("owner", &world.org);
@@ -94,13 +94,13 @@ fn how_an_identity_is_assumed_is_changed_only_by_who_holds_what_it_holds() {
         );
         assert_eq!(world.get(&world.operator, "Identity", &bound).unwrap(), before);
         update(&world, &owner, &bound, &body, mask).unwrap();
-        // One that holds nothing gives nothing.
+        // Changing an identity without bindings gives nothing.
         update(&world, &clerk, &robot(&world, &world.org, form), &body, mask).unwrap();
     }
 }
 
 #[test]
-fn a_relationship_that_is_repeated_as_it_is_needs_nothing_more() {
+fn sending_a_relationship_unchanged_requires_only_identity_update() {
     let world = World::new();
     let clerk = world.holder(&world.org, &["identity.list", "identity.update"]);
     for (form, value) in relationships() {
@@ -117,7 +117,7 @@ fn a_relationship_that_is_repeated_as_it_is_needs_nothing_more() {
 }
 
 #[test]
-fn a_narrowed_token_gives_no_more_than_it_allows() {
+fn a_narrowed_token_cannot_give_capabilities_outside_its_narrowing() {
     let world = World::new();
     let bound = robot(&world, &world.org, "claimMatch");
     world.bind(&Caller::new(bound.clone()), &world.role(&world.org, &["repo.list"]), &world.org);
@@ -129,7 +129,7 @@ fn a_narrowed_token_gives_no_more_than_it_allows() {
     let evil = json!({ "claimMatch": { "subject": "evil" } });
     assert_eq!(code(update(&world, &only(&["identity.update"]), &bound, &evil, None)), Code::PermissionDenied);
     update(&world, &only(&["identity.update", "repo.list"]), &bound, &evil, None).unwrap();
-    // The operator's powers do not come with a narrowed token either.
+    // A narrowed token of the operator does not have the operator's powers.
     let held = Capability::all().filter(|held| held.name() == "identity.update").collect();
     let operator = world.operator.clone().narrowed(Narrowing::new([(world.org.clone(), held)]));
     let other = json!({ "claimMatch": { "subject": "other" } });
@@ -137,19 +137,19 @@ fn a_narrowed_token_gives_no_more_than_it_allows() {
 }
 
 #[test]
-fn what_an_identity_holds_is_cut_to_its_reach_before_it_is_compared() {
+fn the_required_capabilities_of_an_identity_are_limited_to_its_reach() {
     let world = World::new();
-    let (folder, beside) = (world.group(&world.org), world.group(&world.org));
+    let (folder, sibling) = (world.group(&world.org), world.group(&world.org));
     let bound = robot(&world, &folder, "claimMatch");
     let robot = Caller::new(bound.clone());
     world.bind(&robot, &built_in("editor"), &world.org);
-    world.bind(&robot, &built_in("owner"), &beside);
+    world.bind(&robot, &built_in("owner"), &sibling);
     let evil = |subject: &str| json!({ "claimMatch": { "subject": subject } });
-    // Bound above, it holds that in its own group; bound elsewhere, it holds nothing.
+    // A binding at an ancestor counts in the identity's own group; a binding elsewhere has no effect.
     let editor = world.holder(&folder, &["identity.update"]);
     world.bind(&editor, &built_in("editor"), &folder);
     update(&world, &editor, &bound, &evil("one"), None).unwrap();
-    // Bound below, it holds that there.
+    // A binding at a descendant counts there.
     let below = world.group(&folder);
     world.bind(&robot, &world.role(&world.org, &["groups.delete"]), &below);
     assert_eq!(code(update(&world, &editor, &bound, &evil("two"), None)), Code::PermissionDenied);
@@ -158,9 +158,9 @@ fn what_an_identity_holds_is_cut_to_its_reach_before_it_is_compared() {
 }
 
 #[test]
-fn a_binding_that_is_made_in_the_middle_is_decided_by_too() {
+fn a_binding_created_before_the_commit_is_taken_into_account() {
     for end in ["binding", "role"] {
-        let store = Paused::default();
+        let store = GatedStore::default();
         let gate = store.gate();
         let world = World::over(Arc::new(store));
         let clerk = world.holder(&world.org, &["identity.update", "repo.list"]);
@@ -175,16 +175,16 @@ fn a_binding_that_is_made_in_the_middle_is_decided_by_too() {
                 drop(world.update(&world.operator, "Role", &role, more, None).unwrap());
             }
         };
-        assert_eq!(code(gate.between(Call::Commit, change, more)), Code::PermissionDenied, "{end}");
+        assert_eq!(code(gate.interleave(Call::Commit, change, more)), Code::PermissionDenied, "{end}");
     }
 }
 
 #[test]
-fn an_identity_that_is_an_operator_is_an_operators_to_change() {
+fn only_operators_change_an_identity_that_the_configuration_names_as_an_operator() {
     let first = World::new();
     let named = robot(&first, &first.org, "claimMatch");
     let world = World::with_settings(|settings| assert!(settings.operators.insert(named.clone())));
-    // The same randomness draws the same uid again.
+    // The same seed generates the same uid.
     assert_eq!(robot(&world, &world.org, "claimMatch"), named);
     let owner = world.member("owner", &world.org);
     let evil = json!({ "claimMatch": { "subject": "evil" } });
@@ -193,7 +193,7 @@ fn an_identity_that_is_an_operator_is_an_operators_to_change() {
 }
 
 #[test]
-fn an_identity_with_internal_capabilities_is_the_operators_to_change() {
+fn only_operators_change_an_identity_with_internal_capabilities() {
     let world = World::new();
     let bound = robot(&world, &world.org, "claimMatch");
     let internal = Capability::all().filter(|held| held.is_internal()).map(|held| held.id());

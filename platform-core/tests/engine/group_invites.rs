@@ -1,4 +1,4 @@
-//! Group invites: what they show, who redeems them, and what they never give (`docs/api.md`, Group invites).
+//! Group invites: their replies, redemption, and the capabilities that they require (`docs/api.md`, Group invites).
 
 use std::{sync::Barrier, thread};
 
@@ -11,7 +11,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code, refused_fields, text, uid_of};
+use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code, text, uid_of, violated_fields};
 
 const HOUR: i64 = 3_600_000;
 
@@ -25,7 +25,7 @@ fn redeem(world: &World, person: &Caller, code: &str) -> Result<Redeemed> {
     block_on(Iam::of(&world.platform).redeem_invite(&person.identity, code))
 }
 
-/// Everything that a store holds of a kind's records, private parts included, as text.
+/// Returns the stored body and private part of a record as text.
 fn stored(world: &World, kind: &'static str, uid: &str) -> String {
     let key = platform_core::store::Key::new(kind, Uid::opaque(uid));
     let record = block_on(world.platform.store().get(&[key], &[])).unwrap().records.pop().flatten().unwrap();
@@ -33,7 +33,7 @@ fn stored(world: &World, kind: &'static str, uid: &str) -> String {
 }
 
 #[test]
-fn the_code_is_shown_by_the_create_once_and_stored_as_a_hash() {
+fn the_code_is_returned_only_by_the_create_and_stored_as_a_hash() {
     let world = World::new();
     let created = invite(&world, &world.operator, &world.org, json!({})).unwrap();
     let (uid, code) = (text(&created, "uid"), text(&created, "code"));
@@ -48,14 +48,14 @@ fn the_code_is_shown_by_the_create_once_and_stored_as_a_hash() {
     for shown in [&read.to_string(), &listed.items[0].to_string(), &stored(&world, "GroupInvite", uid)] {
         assert!(!shown.contains(secret) && !shown.contains("3600s"), "{shown}");
     }
-    // The contract requires it of replies, and it is only put in: null, as a gateway writes what is unset.
+    // `ttl` is input-only, but the contract requires it in replies: it is null, as a gateway writes unset fields.
     for shown in [&created, &read, &listed.items[0]] {
         assert_eq!(shown.get("ttl"), Some(&Value::Null), "{shown}");
     }
 }
 
 #[test]
-fn the_debug_of_an_invite_does_not_show_its_code() {
+fn debug_output_of_an_invite_omits_its_code() {
     let world = World::new();
     let mut invite = <platform_core::resources::iam::GroupInvite as platform_core::kind::Resource>::example();
     invite.role_uid = built_in("viewer");
@@ -76,7 +76,7 @@ fn invites_are_listed_newest_first() {
 }
 
 #[test]
-fn a_person_who_redeems_a_code_is_bound_and_holds_the_role_at_once() {
+fn a_person_who_redeems_a_code_is_bound_and_holds_the_role_immediately() {
     let world = World::new();
     let (group, ada) = (world.group(&world.org), world.person("ada", None));
     let created = invite(&world, &world.operator, &group, json!({})).unwrap();
@@ -88,7 +88,7 @@ fn a_person_who_redeems_a_code_is_bound_and_holds_the_role_at_once() {
     let binding = world.get(&world.operator, "RoleBinding", &redeemed.role_binding).unwrap();
     assert_eq!(text(&binding, "identityUid"), &*ada.identity);
 
-    // An invite of many uses stands; who has its role gets nothing more and uses up nothing.
+    // A multi-use invite remains; a caller who already has the role gets ALREADY_EXISTS and does not use up an invite.
     assert_eq!(code(redeem(&world, &ada, text(&created, "code"))), Code::AlreadyExists);
     redeem(&world, &world.person("bob", None), text(&created, "code")).unwrap();
     let once = invite(&world, &world.operator, &group, json!({ "singleUse": true })).unwrap();
@@ -98,7 +98,7 @@ fn a_person_who_redeems_a_code_is_bound_and_holds_the_role_at_once() {
 }
 
 #[test]
-fn of_sixty_four_who_bring_a_single_use_code_at_once_exactly_one_gets_in() {
+fn exactly_one_of_64_concurrent_redemptions_of_a_single_use_code_succeeds() {
     let world = World::new();
     for _ in 0..4 {
         let group = world.group(&world.org);
@@ -107,18 +107,18 @@ fn of_sixty_four_who_bring_a_single_use_code_at_once_exactly_one_gets_in() {
         let barrier = Barrier::new(persons.len());
         let done: Vec<_> = thread::scope(|scope| {
             let (world, barrier, secret) = (&world, &barrier, text(&created, "code"));
-            let bring = |person| {
+            let redeem_in_thread = |person| {
                 scope.spawn(move || {
                     barrier.wait();
                     redeem(world, person, secret)
                 })
             };
-            let threads: Vec<_> = persons.iter().map(bring).collect();
+            let threads: Vec<_> = persons.iter().map(redeem_in_thread).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(done.iter().filter(|done| done.is_ok()).count(), 1);
-        for refused in done.into_iter().filter(Result::is_err) {
-            assert_eq!(refused_fields(refused), ["code"]);
+        for rejected in done.into_iter().filter(Result::is_err) {
+            assert_eq!(violated_fields(rejected), ["code"]);
         }
         let bound = world.list(&world.operator, "RoleBinding", &[("group", &group)]).unwrap();
         assert_eq!(bound.total, 1);
@@ -126,7 +126,7 @@ fn of_sixty_four_who_bring_a_single_use_code_at_once_exactly_one_gets_in() {
 }
 
 #[test]
-fn of_sixty_four_who_bring_a_code_of_many_uses_all_get_in() {
+fn all_64_concurrent_redemptions_of_a_multi_use_code_succeed() {
     let world = World::new();
     let group = world.group(&world.org);
     let persons: Vec<_> = (0..64).map(|at| world.person(&format!("person {at}"), None)).collect();
@@ -140,7 +140,7 @@ fn of_sixty_four_who_bring_a_code_of_many_uses_all_get_in() {
 }
 
 #[test]
-fn whatever_is_wrong_with_a_code_the_answer_is_the_same() {
+fn every_invalid_code_gets_the_same_error() {
     let world = World::new();
     let ada = world.person("ada", Some("ada@example.com"));
     let fresh = |more: Value| invite(&world, &world.operator, &world.org, more).unwrap();
@@ -153,29 +153,29 @@ fn whatever_is_wrong_with_a_code_the_answer_is_the_same() {
     let last = if forged.pop() == Some('0') { '1' } else { '0' };
     forged.push(last);
     let others = text(&fresh(json!({ "email": "bob@example.com" })), "code").to_owned();
-    let refusals = ["", "x", "invite_", &forged, &good[..good.len() - 1], &used, text(&deleted, "code"), &others]
+    let rejections = ["", "x", "invite_", &forged, &good[..good.len() - 1], &used, text(&deleted, "code"), &others]
         .map(|code| world.status(&redeem(&world, &ada, code).unwrap_err()));
-    assert!(refusals.iter().all(|refusal| *refusal == refusals[0]), "{refusals:#?}");
-    assert_eq!(refusals[0]["code"], 3);
-    // Nobody and who is no person get the same.
-    for who in [Caller::new(person_uid(ISSUER, "unregistered")), world.identity(&world.org)] {
-        assert_eq!(world.status(&redeem(&world, &who, &good).unwrap_err()), refusals[0]);
+    assert!(rejections.iter().all(|rejection| *rejection == rejections[0]), "{rejections:#?}");
+    assert_eq!(rejections[0]["code"], 3);
+    // Unregistered persons and identities that are not persons get the same error.
+    for caller in [Caller::new(person_uid(ISSUER, "unregistered")), world.identity(&world.org)] {
+        assert_eq!(world.status(&redeem(&world, &caller, &good).unwrap_err()), rejections[0]);
     }
     redeem(&world, &ada, &good).unwrap();
 }
 
 #[test]
-fn an_invite_is_good_until_its_time_and_not_at_it() {
+fn an_invite_is_valid_until_just_before_its_expiry() {
     let world = World::new();
     let created = invite(&world, &world.operator, &world.org, json!({ "ttl": "1.5s" })).unwrap();
     world.clock.advance(1499);
     redeem(&world, &world.person("ada", None), text(&created, "code")).unwrap();
     world.clock.advance(1);
-    assert_eq!(refused_fields(redeem(&world, &world.person("bob", None), text(&created, "code"))), ["code"]);
+    assert_eq!(violated_fields(redeem(&world, &world.person("bob", None), text(&created, "code"))), ["code"]);
 }
 
 #[test]
-fn an_invite_for_an_address_is_for_who_has_it_verified_in_any_case_of_ascii() {
+fn an_invite_for_an_address_requires_that_verified_address_ignoring_ascii_case() {
     let world = World::new();
     let created = invite(&world, &world.operator, &world.org, json!({ "email": "Ada@Example.com" })).unwrap();
     let secret = text(&created, "code");
@@ -185,26 +185,26 @@ fn an_invite_for_an_address_is_for_who_has_it_verified_in_any_case_of_ascii() {
         ("longer", Some("ada@example.com.evil")),
         ("umlaut", Some("äda@example.com")),
     ] {
-        assert_eq!(refused_fields(redeem(&world, &world.person(subject, email), secret)), ["code"], "{subject}");
+        assert_eq!(violated_fields(redeem(&world, &world.person(subject, email), secret)), ["code"], "{subject}");
     }
     redeem(&world, &world.person("ada", Some("aDA@exaMPle.com")), secret).unwrap();
 }
 
 #[test]
-fn a_ttl_is_longer_than_nothing_and_an_address_has_an_at() {
+fn a_ttl_must_be_positive_and_an_email_must_be_an_address() {
     let world = World::new();
     for ttl in ["0s", "-1s", "0.0001s", "1", "1h"] {
-        assert_eq!(refused_fields(invite(&world, &world.operator, &world.org, json!({ "ttl": ttl }))), ["ttl"]);
+        assert_eq!(violated_fields(invite(&world, &world.operator, &world.org, json!({ "ttl": ttl }))), ["ttl"]);
     }
     for email in ["ada", "@example.com", "ada@", "a b@example.com", "a@b@c"] {
-        assert_eq!(refused_fields(invite(&world, &world.operator, &world.org, json!({ "email": email }))), ["email"]);
+        assert_eq!(violated_fields(invite(&world, &world.operator, &world.org, json!({ "email": email }))), ["email"]);
     }
     let bare = world.create(&world.operator, "GroupInvite", &world.org, json!({}));
-    assert_eq!(refused_fields(bare), ["roleUid", "ttl"]);
+    assert_eq!(violated_fields(bare), ["roleUid", "ttl"]);
 }
 
 #[test]
-fn nobody_invites_to_what_they_do_not_hold_there() {
+fn inviting_to_a_role_requires_its_capabilities_at_the_group() {
     let world = World::new();
     let folder = world.group(&world.org);
     let inviter = ["group_invites.create", "role_bindings.create", "repo.list"];
@@ -222,7 +222,7 @@ fn nobody_invites_to_what_they_do_not_hold_there() {
     for role in
         [format!("{}/0000000000000000", world.org), world.role(&world.group(&world.org), &["repo.list"]).to_string()]
     {
-        assert_eq!(refused_fields(invite(&world, &owner, &folder, json!({ "roleUid": role }))), ["roleUid"]);
+        assert_eq!(violated_fields(invite(&world, &owner, &folder, json!({ "roleUid": role }))), ["roleUid"]);
     }
 }
 
@@ -233,26 +233,27 @@ fn an_invite_gives_no_more_than_its_inviter_holds_when_it_is_redeemed() {
     let role = world.role(&world.org, &["repo.list"]);
     let secret = text(&invite(&world, &caller, &world.org, json!({ "roleUid": role })).unwrap(), "code").to_owned();
     redeem(&world, &world.person("before", None), &secret).unwrap();
-    // The role grows beyond the inviter.
+    // The role gains a capability that the inviter does not hold.
     let grow = |capabilities: Value| {
         world.update(&world.operator, "Role", &role, json!({ "capabilities": capabilities }), None).unwrap();
     };
     grow(json!(["CAP_REPO_LIST", "CAP_REPO_DELETE"]));
     let late = world.person("late", None);
-    assert_eq!(refused_fields(redeem(&world, &late, &secret)), ["code"]);
+    assert_eq!(violated_fields(redeem(&world, &late, &secret)), ["code"]);
     grow(json!(["CAP_REPO_LIST"]));
     redeem(&world, &late, &secret).unwrap();
-    // The inviter loses what inviting needs, and then is no more.
+    // The inviter loses the binding, and is then deleted.
     let bindings = world.walk(&world.operator, "RoleBinding", &[("identity", &caller.identity)]);
     world.delete(&world.operator, "RoleBinding", text(&bindings[0], "uid")).unwrap();
     let after = world.person("after", None);
-    assert_eq!(refused_fields(redeem(&world, &after, &secret)), ["code"]);
+    assert_eq!(violated_fields(redeem(&world, &after, &secret)), ["code"]);
     world.delete(&world.operator, "Identity", &caller.identity).unwrap();
-    assert_eq!(refused_fields(redeem(&world, &after, &secret)), ["code"]);
+    assert_eq!(violated_fields(redeem(&world, &after, &secret)), ["code"]);
     assert_eq!(world.list(&world.operator, "RoleBinding", &[("identity", &after.identity)]).unwrap().total, 0);
 }
 
-/// An organisation with two owners by a provider alone: by its default role, and by a mapping of an external group.
+/// An organization with two owners through providers only: one by a default role, one by a mapping of an external
+/// group.
 struct SignedIn {
     world: World,
     org: Uid,
@@ -265,7 +266,7 @@ struct SignedIn {
 impl SignedIn {
     fn new() -> Self {
         let world = World::new();
-        let org = world.organisation();
+        let org = world.organization();
         let oidc = json!({ "issuer": ISSUER, "clientId": "client", "groupsClaim": "groups", "pkceEnabled": true });
         let provider = |role: &str| {
             let body = json!({ "name": "sign in", "defaultRole": role, "oidc": oidc });
@@ -299,12 +300,12 @@ impl SignedIn {
 }
 
 #[test]
-fn who_owns_by_a_provider_alone_invites_and_the_code_is_good() {
+fn owners_who_hold_the_role_only_through_a_provider_can_invite() {
     let scene = SignedIn::new();
     for inviter in [&scene.by_default, &scene.by_group] {
         let created = invite(&scene.world, inviter, &scene.org, json!({})).unwrap();
         scene.redeem(text(&created, "code")).unwrap();
-        // What the sign-in was is told to nobody.
+        // Replies do not reveal the sign-in.
         let uid = text(&created, "uid");
         for shown in
             [created.to_string(), scene.world.get(&scene.world.operator, "GroupInvite", uid).unwrap().to_string()]
@@ -316,7 +317,7 @@ fn who_owns_by_a_provider_alone_invites_and_the_code_is_good() {
 }
 
 #[test]
-fn an_invite_is_good_for_as_long_as_the_provider_and_the_mapping_give_what_it_promises() {
+fn an_invite_is_valid_while_the_provider_or_mapping_gives_its_inviter_the_role() {
     type End = (&'static str, fn(&SignedIn));
     let ends: [End; 6] = [
         ("mapping", |scene| {
@@ -349,8 +350,8 @@ fn an_invite_is_good_for_as_long_as_the_provider_and_the_mapping_give_what_it_pr
         carry_out(&scene);
         let good = codes.map(|code| match scene.redeem(&code) {
             Ok(_) => true,
-            refused => {
-                assert_eq!(refused_fields(refused), ["code"]);
+            rejected => {
+                assert_eq!(violated_fields(rejected), ["code"]);
                 false
             }
         });
@@ -364,7 +365,7 @@ fn an_invite_is_good_for_as_long_as_the_provider_and_the_mapping_give_what_it_pr
 }
 
 #[test]
-fn an_invite_of_before_there_were_registration_ids_is_good_while_its_creator_stands() {
+fn an_invite_without_a_registration_id_is_valid_until_its_creator_is_deleted() {
     let world = World::new();
     let ada = world.person("ada", None);
     world.bind(&ada, &built_in("owner"), &world.org);
@@ -383,11 +384,11 @@ fn an_invite_of_before_there_were_registration_ids_is_good_while_its_creator_sta
     world.delete(&world.operator, "Identity", &ada.identity).unwrap();
     let again = world.person("ada", None);
     world.bind(&again, &built_in("owner"), &world.org);
-    assert_eq!(refused_fields(redeem(&world, &world.person("eve", None), text(&created, "code"))), ["code"]);
+    assert_eq!(violated_fields(redeem(&world, &world.person("eve", None), text(&created, "code"))), ["code"]);
 }
 
 #[test]
-fn an_invite_goes_with_its_role_and_with_its_group() {
+fn invites_are_deleted_with_their_role_and_with_their_group() {
     let world = World::new();
     let (group, role) = (world.group(&world.org), world.role(&world.org, &["repo.list"]));
     let of_role = uid_of(&invite(&world, &world.operator, &world.org, json!({ "roleUid": role })).unwrap());

@@ -1,9 +1,9 @@
-//! Identities: their relationships, patterns, lookups and metadata (`docs/api.md`, Identities and Claim patterns).
+//! Identities: relationships, patterns, lookups and metadata (`docs/api.md`, Identities and Claim patterns).
 
 use platform_core::{access::Caller, error::Code, resources::iam::person_uid};
 use serde_json::{Value, json};
 
-use crate::common::{BEGIN, ISSUER, World, built_in, code, refused_fields, text, uid_of};
+use crate::common::{BEGIN, ISSUER, World, built_in, code, text, uid_of, violated_fields};
 
 const KEYS: &str = r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#;
 
@@ -29,13 +29,13 @@ fn an_identity_has_exactly_one_relationship() {
     ] {
         create(&world, good).unwrap();
     }
-    assert_eq!(refused_fields(create(&world, json!({}))), ["relationship"]);
-    assert_eq!(refused_fields(create(&world, json!({ "servicePrincipal": 0 }))), ["relationship"]);
-    assert_eq!(refused_fields(create(&world, json!({ "claimMatch": claims, "awsIdentity": aws }))), ["awsIdentity"]);
+    assert_eq!(violated_fields(create(&world, json!({}))), ["relationship"]);
+    assert_eq!(violated_fields(create(&world, json!({ "servicePrincipal": 0 }))), ["relationship"]);
+    assert_eq!(violated_fields(create(&world, json!({ "claimMatch": claims, "awsIdentity": aws }))), ["awsIdentity"]);
 }
 
 #[test]
-fn a_relationship_needs_all_of_its_parts_and_one_form_of_each() {
+fn a_relationship_requires_all_of_its_parts_and_one_alternative_of_each() {
     let world = World::new();
     for (relationship, fields) in [
         (json!({ "claimMatch": {} }), vec!["claimMatch.issuer", "claimMatch.subject"]),
@@ -62,12 +62,12 @@ fn a_relationship_needs_all_of_its_parts_and_one_form_of_each() {
         ),
         (json!({ "servicePrincipal": "INGESTER" }), vec!["servicePrincipal"]),
     ] {
-        assert_eq!(refused_fields(create(&world, relationship.clone())), fields, "{relationship}");
+        assert_eq!(violated_fields(create(&world, relationship.clone())), fields, "{relationship}");
     }
 }
 
 #[test]
-fn patterns_are_compiled_when_they_are_written_and_refused_by_name() {
+fn invalid_patterns_are_rejected_by_field_name_when_they_are_written() {
     let world = World::new();
     let with = |field: &str, pattern: &str| {
         let mut claims = json!({ "issuer": "i", "subject": "s" });
@@ -83,13 +83,13 @@ fn patterns_are_compiled_when_they_are_written_and_refused_by_name() {
     for field in ["issuerPattern", "subjectPattern", "audiencePattern", "claimPatterns"] {
         with(field, "^repo:.*$").unwrap();
         for bad in ["(", "a)|(b", "[", "*", "\\", &long, r"\w{1000}", "(?=a)", r"(a)\1"] {
-            assert_eq!(refused_fields(with(field, bad)), [format!("claimMatch.{field}")], "{bad}");
+            assert_eq!(violated_fields(with(field, bad)), [format!("claimMatch.{field}")], "{bad}");
         }
     }
 }
 
 #[test]
-fn static_keys_are_good_for_365_days_unless_for_less() {
+fn static_keys_are_valid_for_at_most_365_days() {
     let world = World::new();
     let keys = |until: Option<i64>| {
         let mut keys = json!({ "issuer": "i", "subject": "s", "issuerKeys": KEYS });
@@ -104,19 +104,19 @@ fn static_keys_are_good_for_365_days_unless_for_less() {
     assert_eq!(until(&create(&world, keys(Some(YEAR))).unwrap()), latest);
     let short = create(&world, keys(Some(1_000))).unwrap();
     assert_eq!(until(&short), BEGIN.plus_millis(1_000).to_string());
-    assert_eq!(refused_fields(create(&world, keys(Some(YEAR + 1)))), ["staticKeys.expirationTime"]);
+    assert_eq!(violated_fields(create(&world, keys(Some(YEAR + 1)))), ["staticKeys.expirationTime"]);
     let later = |until, mask| world.update(&world.operator, "Identity", text(&short, "uid"), keys(Some(until)), mask);
     for mask in [None, Some("staticKeys"), Some("staticKeys.expirationTime")] {
-        assert_eq!(refused_fields(later(YEAR + 1, mask)), ["staticKeys.expirationTime"], "{mask:?}");
+        assert_eq!(violated_fields(later(YEAR + 1, mask)), ["staticKeys.expirationTime"], "{mask:?}");
     }
-    // A change of something else leaves them as they are, expired or not.
+    // An update of another field does not change the keys, expired or not.
     world.clock.advance(YEAR);
     let renamed = world.update(&world.operator, "Identity", text(&short, "uid"), json!({ "name": "x" }), None).unwrap();
     assert_eq!(until(&renamed), until(&short));
 }
 
 #[test]
-fn static_keys_are_public_keys_and_not_secret_ones() {
+fn static_keys_must_be_public_keys() {
     let world = World::new();
     let keys =
         |keys: &str| create(&world, json!({ "staticKeys": { "issuer": "i", "subject": "s", "issuerKeys": keys } }));
@@ -124,12 +124,12 @@ fn static_keys_are_public_keys_and_not_secret_ones() {
     for bad in
         ["x", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","k":"AA"}]}"#, r#"{"keys":[{"kty":"RSA","d":"AA"}]}"#]
     {
-        assert_eq!(refused_fields(keys(bad)), ["staticKeys.issuerKeys"], "{bad}");
+        assert_eq!(violated_fields(keys(bad)), ["staticKeys.issuerKeys"], "{bad}");
     }
 }
 
 #[test]
-fn a_new_identity_was_last_seen_when_it_was_created() {
+fn last_seen_time_of_a_new_identity_is_its_create_time() {
     let world = World::new();
     let created = create(&world, json!({ "claimMatch": { "issuer": "i", "subject": "s" } })).unwrap();
     assert_eq!(created["lastSeenTime"], created["createTime"]);
@@ -140,7 +140,7 @@ fn a_new_identity_was_last_seen_when_it_was_created() {
 }
 
 #[test]
-fn two_identities_of_a_group_may_have_one_name() {
+fn two_identities_of_a_group_may_have_the_same_name() {
     let world = World::new();
     let relationship = || json!({ "claimMatch": { "issuer": "i", "subject": "s" } });
     create(&world, relationship()).unwrap();
@@ -148,7 +148,7 @@ fn two_identities_of_a_group_may_have_one_name() {
 }
 
 #[test]
-fn identities_are_listed_by_the_form_of_their_relationship() {
+fn identities_can_be_listed_by_relationship_type() {
     let world = World::new();
     let made = [
         ("RELATIONSHIP_TYPE_CLAIM_MATCH", json!({ "claimMatch": { "issuer": "i", "subject": "s" } })),
@@ -167,14 +167,14 @@ fn identities_are_listed_by_the_form_of_their_relationship() {
         assert_eq!(listed(all).total, 3, "{all:?}");
     }
     let bad = world.list(&world.operator, "Identity", &[("relationshipType", "STATIC")]);
-    assert_eq!(refused_fields(bad), ["relationshipType"]);
+    assert_eq!(violated_fields(bad), ["relationshipType"]);
 }
 
 #[test]
-fn an_identity_takes_its_bindings_and_metadata_with_it_wherever_they_are() {
+fn delete_of_an_identity_cascades_to_its_bindings_in_all_groups_and_to_its_metadata() {
     let world = World::new();
     let ada = world.person("ada", None);
-    let other = world.organisation();
+    let other = world.organization();
     for group in [&world.org, &other, &world.group(&other)] {
         world.bind(&ada, &built_in("viewer"), group);
     }
@@ -184,7 +184,7 @@ fn an_identity_takes_its_bindings_and_metadata_with_it_wherever_they_are() {
     world.delete(&world.operator, "Identity", &ada.identity).unwrap();
     assert_eq!(bound(), 0);
     assert_eq!(code(world.list(&ada, "Group", &[])), Code::Unauthenticated);
-    // Who registers again begins with nothing.
+    // A person who registers again has no bindings and no metadata.
     let again = world.person("ada", None);
     assert_eq!(world.list(&again, "Group", &[]).unwrap().total, 0);
     let metadata = world.run(Some(&again), "UpdateIdentityMetadata", json!({ "identityMetadata": {} })).unwrap();
@@ -192,7 +192,7 @@ fn an_identity_takes_its_bindings_and_metadata_with_it_wherever_they_are() {
 }
 
 #[test]
-fn a_lookup_tells_the_uid_of_a_person_whether_or_not_they_registered() {
+fn a_lookup_returns_the_uid_of_a_person_whether_or_not_they_registered() {
     let world = World::new();
     let ada = world.person("ada", None);
     let lookup = |issuer: &str, subject: &str| {
@@ -200,13 +200,13 @@ fn a_lookup_tells_the_uid_of_a_person_whether_or_not_they_registered() {
     };
     assert_eq!(lookup(ISSUER, "ada").unwrap(), json!({ "uid": ada.identity }));
     assert_eq!(lookup(ISSUER, "never").unwrap(), json!({ "uid": person_uid(ISSUER, "never") }));
-    assert_eq!(refused_fields(lookup("", "")), ["issuer", "subject"]);
+    assert_eq!(violated_fields(lookup("", "")), ["issuer", "subject"]);
     world.delete(&world.operator, "Identity", &ada.identity).unwrap();
     assert_eq!(code(lookup(ISSUER, "ada")), Code::Unauthenticated);
 }
 
 #[test]
-fn callers_say_of_themselves_what_the_mask_names_and_no_more() {
+fn callers_update_only_the_masked_fields_of_their_own_metadata() {
     let world = World::new();
     let ada = world.person("ada", None);
     let say = |caller: &Caller, body: Value| world.run(Some(caller), "UpdateIdentityMetadata", body);
@@ -223,7 +223,7 @@ fn callers_say_of_themselves_what_the_mask_names_and_no_more() {
     assert_eq!((text(&masked, "company"), masked.get("jobTitle"), masked.get("product")), ("d", None, None));
     let all = say(&ada, json!({ "identityMetadata": { "product": "p" }, "updateMask": "*" })).unwrap();
     assert_eq!((all.get("company"), text(&all, "product")), (None, "p"));
-    assert_eq!(refused_fields(say(&ada, json!({ "identityMetadata": {}, "updateMask": "x" }))), ["update_mask"]);
-    assert_eq!(refused_fields(say(&ada, json!({}))), ["identityMetadata"]);
-    assert_eq!(refused_fields(say(&ada, json!({ "identityMetadata": { "x": 1 } }))), ["identityMetadata.x"]);
+    assert_eq!(violated_fields(say(&ada, json!({ "identityMetadata": {}, "updateMask": "x" }))), ["update_mask"]);
+    assert_eq!(violated_fields(say(&ada, json!({}))), ["identityMetadata"]);
+    assert_eq!(violated_fields(say(&ada, json!({ "identityMetadata": { "x": 1 } }))), ["identityMetadata.x"]);
 }

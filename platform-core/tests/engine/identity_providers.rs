@@ -1,5 +1,5 @@
-//! Identity providers: the secret that nobody reads back, and what nobody gives by a provider (`docs/api.md`,
-//! Identity providers).
+//! Identity providers: the write-only client secret, and the capabilities that changes of a provider require
+//! (`docs/api.md`, Identity providers).
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{ISSUER, World, block_on, built_in, code, refused_fields, text, uid_of},
+    common::{ISSUER, World, block_on, built_in, code, text, uid_of, violated_fields},
     external_group_role_mappings::map,
-    paused::{Call, Paused},
+    gated_store::{Call, GatedStore},
 };
 
 const CANARY: &str = "canary-in-the-coal-mine";
@@ -44,7 +44,7 @@ fn secret(world: &World, uid: &str) -> Option<String> {
 }
 
 #[test]
-fn a_client_secret_is_in_no_reply_no_error_and_not_readable_in_the_store() {
+fn a_client_secret_does_not_appear_in_replies_errors_or_stored_plaintext() {
     let world = World::new();
     let created = create(&world, &world.operator, &world.org, json!({})).unwrap();
     let uid = text(&created, "uid");
@@ -66,7 +66,7 @@ fn a_client_secret_is_in_no_reply_no_error_and_not_readable_in_the_store() {
 }
 
 #[test]
-fn the_debug_of_a_provider_does_not_show_its_secret() {
+fn debug_output_of_a_provider_omits_its_secret() {
     let mut provider = IdentityProvider::example();
     provider.oidc.as_mut().unwrap().client_secret = Secret::new(CANARY);
     assert!(!format!("{provider:?}").contains(CANARY));
@@ -78,7 +78,7 @@ fn the_debug_of_a_provider_does_not_show_its_secret() {
 }
 
 #[test]
-fn a_secret_opens_with_the_key_that_sealed_it_after_a_rotation_and_with_no_other() {
+fn a_secret_can_be_opened_after_a_key_rotation_and_not_with_other_keys() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let with = |keys: &[(u64, [u8; 32])]| {
         let keys = SealKeys::new(keys.iter().copied());
@@ -91,7 +91,7 @@ fn a_secret_opens_with_the_key_that_sealed_it_after_a_rotation_and_with_no_other
     for keys in [&[(2, [2; 32])], &[(1, [2; 32])]] {
         assert_eq!(code(opened(&with(keys))), Code::Internal);
     }
-    // A server that runs goes over to new keys, by which what is written from then on is sealed.
+    // A running server switches to new keys, with which later writes are sealed.
     world.platform.set_seal_keys(SealKeys::new([(2, [2; 32]), (1, [1; 32])]));
     assert_eq!(opened(&world).unwrap().expose(), CANARY);
     update(&world, &uid, json!({ "clientSecret": "new" }), None).unwrap();
@@ -100,7 +100,7 @@ fn a_secret_opens_with_the_key_that_sealed_it_after_a_rotation_and_with_no_other
 }
 
 #[test]
-fn an_update_keeps_the_secret_unless_it_sets_another_or_names_it_to_clear_it() {
+fn an_update_keeps_the_secret_unless_it_sets_it_or_clears_it_by_name() {
     let world = World::new();
     let uid = uid_of(&create(&world, &world.operator, &world.org, json!({ "pkceEnabled": true })).unwrap());
     let full = |secret: Value| {
@@ -110,8 +110,8 @@ fn an_update_keeps_the_secret_unless_it_sets_another_or_names_it_to_clear_it() {
         }
         oidc
     };
-    // What stands before, the body, the mask, and what stands after.
-    for (oidc, mask, kept) in [
+    // The body, the mask, and whether the secret remains.
+    for (oidc, mask, remains) in [
         (full(json!(null)), Some("*"), true),
         (full(json!("")), Some("*"), true),
         (full(json!("")), Some("oidc"), true),
@@ -131,30 +131,30 @@ fn an_update_keeps_the_secret_unless_it_sets_another_or_names_it_to_clear_it() {
             sent["oidc"]["issuer"] = ISSUER.into();
         }
         world.update(&world.operator, "IdentityProvider", &uid, sent.clone(), mask).unwrap();
-        assert_eq!(secret(&world, &uid).is_some(), kept, "{sent} {mask:?}");
+        assert_eq!(secret(&world, &uid).is_some(), remains, "{sent} {mask:?}");
     }
     update(&world, &uid, json!({ "clientSecret": "new" }), Some("oidc.client_secret")).unwrap();
     assert_eq!(secret(&world, &uid).as_deref(), Some("new"));
 }
 
 #[test]
-fn a_provider_has_a_secret_or_proves_by_pkce() {
+fn a_provider_requires_a_client_secret_or_pkce() {
     let world = World::new();
     let neither = create(&world, &world.operator, &world.org, json!({ "clientSecret": "" }));
-    assert_eq!(refused_fields(neither), ["oidc.clientSecret"]);
+    assert_eq!(violated_fields(neither), ["oidc.clientSecret"]);
     let uid = uid_of(&create(&world, &world.operator, &world.org, json!({})).unwrap());
-    assert_eq!(refused_fields(update(&world, &uid, json!({ "clientSecret": "" }), None)), ["oidc.clientSecret"]);
+    assert_eq!(violated_fields(update(&world, &uid, json!({ "clientSecret": "" }), None)), ["oidc.clientSecret"]);
     update(&world, &uid, json!({ "clientSecret": "", "pkceEnabled": true }), None).unwrap();
     assert_eq!(secret(&world, &uid), None);
-    assert_eq!(refused_fields(update(&world, &uid, json!({ "pkceEnabled": false }), None)), ["oidc.clientSecret"]);
+    assert_eq!(violated_fields(update(&world, &uid, json!({ "pkceEnabled": false }), None)), ["oidc.clientSecret"]);
     update(&world, &uid, json!({ "pkceEnabled": false, "clientSecret": "s" }), None).unwrap();
 }
 
 #[test]
-fn what_a_provider_needs_is_asked_for_by_name() {
+fn missing_and_invalid_fields_of_a_provider_are_rejected_by_name() {
     let world = World::new();
     let bare = world.create(&world.operator, "IdentityProvider", &world.org, json!({}));
-    assert_eq!(refused_fields(bare), ["name", "defaultRole", "oidc"]);
+    assert_eq!(violated_fields(bare), ["name", "defaultRole", "oidc"]);
     for (more, field) in [
         (json!({ "issuer": "" }), "oidc.issuer"),
         (json!({ "issuer": "sign-in.example.com" }), "oidc.issuer"),
@@ -163,12 +163,12 @@ fn what_a_provider_needs_is_asked_for_by_name() {
         (json!({ "additionalScopes": ["a b"] }), "oidc.additionalScopes"),
         (json!({ "correlationRule": "x" }), "oidc.correlationRule"),
     ] {
-        assert_eq!(refused_fields(create(&world, &world.operator, &world.org, more)), [field]);
+        assert_eq!(violated_fields(create(&world, &world.operator, &world.org, more)), [field]);
     }
 }
 
 #[test]
-fn a_correlation_rule_never_changes_and_is_sub_unless_it_was_said() {
+fn a_correlation_rule_is_immutable_and_defaults_to_sub() {
     let world = World::new();
     let sub = "CORRELATION_RULE_SUB_EQUALS_EXTERNAL_ID";
     let oid = "CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID";
@@ -177,16 +177,16 @@ fn a_correlation_rule_never_changes_and_is_sub_unless_it_was_said() {
     for (provider, rule, other) in [(&plain, sub, oid), (&by_oid, oid, sub)] {
         assert_eq!(text(&provider["oidc"], "correlationRule"), rule);
         for same in [rule, "CORRELATION_RULE_UNSPECIFIED"] {
-            let kept = update(&world, text(provider, "uid"), json!({ "correlationRule": same }), None).unwrap();
-            assert_eq!(text(&kept["oidc"], "correlationRule"), rule);
+            let updated = update(&world, text(provider, "uid"), json!({ "correlationRule": same }), None).unwrap();
+            assert_eq!(text(&updated["oidc"], "correlationRule"), rule);
         }
         let changed = update(&world, text(provider, "uid"), json!({ "correlationRule": other }), None);
-        assert_eq!(refused_fields(changed), ["oidc.correlationRule"]);
+        assert_eq!(violated_fields(changed), ["oidc.correlationRule"]);
     }
 }
 
 #[test]
-fn nobody_gives_by_a_default_role_what_they_do_not_hold_there() {
+fn setting_a_default_role_requires_its_capabilities_at_the_group() {
     let world = World::new();
     let manager = ["identity_providers.create", "identity_providers.update", "role_bindings.create", "repo.list"];
     let caller = world.holder(&world.org, &manager);
@@ -202,14 +202,14 @@ fn nobody_gives_by_a_default_role_what_they_do_not_hold_there() {
     assert_eq!(code(set(&own, json!({ "defaultRole": more }), None)), Code::PermissionDenied);
     set(&own, json!({ "oidc": { "issuer": "https://other.test" } }), None).unwrap();
     for role in
-        [format!("{}/0000000000000000", world.org), world.role(&world.organisation(), &["repo.list"]).to_string()]
+        [format!("{}/0000000000000000", world.org), world.role(&world.organization(), &["repo.list"]).to_string()]
     {
-        assert_eq!(refused_fields(set(&own, json!({ "defaultRole": role }), None)), ["defaultRole"]);
+        assert_eq!(violated_fields(set(&own, json!({ "defaultRole": role }), None)), ["defaultRole"]);
     }
 }
 
 #[test]
-fn who_lets_another_issuer_vouch_gives_the_default_role_and_every_mapped_one() {
+fn changing_issuer_client_or_groups_claim_requires_the_capabilities_of_default_and_mapped_roles() {
     let world = World::new();
     let manager = ["identity_providers.update", "role_bindings.create", "repo.list"];
     let caller = world.holder(&world.org, &manager);
@@ -236,8 +236,8 @@ fn who_lets_another_issuer_vouch_gives_the_default_role_and_every_mapped_one() {
 }
 
 #[test]
-fn a_mapping_that_comes_while_the_issuer_changes_is_not_given_away() {
-    let store = Paused::default();
+fn a_mapping_created_while_the_issuer_is_changed_is_taken_into_account() {
+    let store = GatedStore::default();
     let gate = store.gate();
     let world = World::over(Arc::new(store));
     let caller = world.holder(&world.org, &["identity_providers.update", "role_bindings.create", "repo.list"]);
@@ -249,12 +249,12 @@ fn a_mapping_that_comes_while_the_issuer_changes_is_not_given_away() {
         world.update(&caller, "IdentityProvider", &provider, voucher, None)
     };
     let mapped = || drop(map(&world, &world.operator, &provider, "admins", &built_in("owner")).unwrap());
-    assert_eq!(code(gate.between(Call::Commit, redirect, mapped)), Code::PermissionDenied);
+    assert_eq!(code(gate.interleave(Call::Commit, redirect, mapped)), Code::PermissionDenied);
 }
 
 #[test]
-fn a_role_that_grows_while_it_is_promised_is_decided_anew() {
-    let store = Paused::default();
+fn giving_a_role_is_decided_again_if_the_role_gains_capabilities_before_the_commit() {
+    let store = GatedStore::default();
     let gate = store.gate();
     let world = World::over(Arc::new(store));
     let caller = world.holder(
@@ -277,12 +277,12 @@ fn a_role_that_grows_while_it_is_promised_is_decided_anew() {
             let more = json!({ "capabilities": ["CAP_REPO_LIST", "CAP_REPO_DELETE"] });
             world.update(&world.operator, "Role", &role, more, None).unwrap();
         };
-        assert_eq!(code(gate.between(Call::Commit, promise, grow)), Code::PermissionDenied, "{kind}");
+        assert_eq!(code(gate.interleave(Call::Commit, promise, grow)), Code::PermissionDenied, "{kind}");
     }
 }
 
 #[test]
-fn each_capability_is_given_by_each_way_only_by_who_holds_it() {
+fn each_way_of_giving_a_capability_requires_holding_it() {
     let world = World::new();
     let roles = role::built_in(Timestamp::EPOCH);
     let owner = &roles.iter().find(|role| role.name == "owner").unwrap().capabilities;

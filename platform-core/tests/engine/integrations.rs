@@ -1,4 +1,4 @@
-//! What integrations read (`docs/api.md`, Documents, Vulnerability metadata and Resolved vulnerabilities).
+//! Reads for integrations (`docs/api.md`, Documents, Vulnerability metadata and Resolved vulnerabilities).
 
 use platform_core::{
     error::Code,
@@ -17,9 +17,9 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{World, block_on, code, digest, object, refused_fields, text};
+use crate::common::{World, block_on, code, digest, object, text, violated_fields};
 
-/// A world with a group whose advisories are public.
+/// Creates a world with a group whose advisories are public.
 fn world() -> World {
     World::with(|builder| builder.data(PublicAdvisories::of([Uid::from_digest([0xaa; 20])])))
 }
@@ -40,15 +40,15 @@ const APPROVED: &str = "REVIEW_STATE_APPROVED";
 const AT: &str = "2026-01-01T00:00:00Z";
 
 fn rendered(world: &World, request: Value) -> Rendered {
-    let action = &Document::KIND.actions[0];
+    let action = &Document::ACTIONS[0];
     match block_on(world.platform.run_rendered(None, Document::KIND, action, &object(request))).unwrap() {
         Answer::Rendered(rendered) => rendered,
-        Answer::Value(value) => panic!("rendered, not {value}"),
+        Answer::Value(value) => panic!("expected a rendered reply, got {value}"),
     }
 }
 
 #[test]
-fn documents_show_what_is_agreed_upon_of_public_advisories_by_their_packages() {
+fn documents_show_approved_events_of_public_advisories_by_origin_package() {
     let world = world();
     assert_eq!(world.run(None, "ListDocuments", json!({})).unwrap(), json!({ "documents": [] }));
     let fixed = event(AT, "fixed", APPROVED, json!({ "fixedVersion": "3.1.0-r0", "note": "internal" }));
@@ -58,7 +58,7 @@ fn documents_show_what_is_agreed_upon_of_public_advisories_by_their_packages() {
     put(&world, &world.org, "2", "openssl", json!([fixed, pending, patched]));
     put(&world, &world.group(&world.org), "1", "libssl3", json!([scan]));
     put(&world, &world.org, "3", "openssl", json!([pending]));
-    put(&world, &world.organisation(), "4", "openssl", json!([fixed]));
+    put(&world, &world.organization(), "4", "openssl", json!([fixed]));
     let documents = world.run(None, "ListDocuments", json!({})).unwrap();
     assert_eq!(
         documents,
@@ -104,7 +104,7 @@ fn without_public_groups_there_are_no_documents() {
 }
 
 #[test]
-fn documents_are_kept_and_have_a_tag_until_an_advisory_changes() {
+fn documents_are_cached_with_an_etag_until_an_advisory_changes() {
     let world = world();
     let fixed = event(AT, "fixed", APPROVED, json!({}));
     put(&world, &world.org, "1", "openssl", json!([fixed]));
@@ -120,18 +120,18 @@ fn documents_are_kept_and_have_a_tag_until_an_advisory_changes() {
     let removed = Advisory { artifact_name: "openssl".to_owned(), advisory_id: "2".to_owned(), ..Advisory::default() };
     let uid = removed.uid_in(&world.org);
     block_on(world.platform.remove::<Advisory>(&world.operator, &uid)).unwrap();
-    assert_eq!(rendered(&world, json!({})).etag, first.etag, "as it was before");
+    assert_eq!(rendered(&world, json!({})).etag, first.etag, "the same as before the change");
 }
 
 #[test]
-fn metadata_is_listed_by_id_for_everybody() {
+fn any_caller_can_list_metadata_by_id() {
     let world = World::new();
     for id in ["CVE-2", "GHSA-1", "CVE-1"] {
         world.put("", VulnerabilityMetadata { id: id.to_owned(), aliases: vec!["X".to_owned()], ..Default::default() });
     }
-    let nobody = world.identity(&world.org);
+    let unbound = world.identity(&world.org);
     let ids = |query: &[(&str, &str)]| -> Vec<String> {
-        let page = world.list(&nobody, "VulnerabilityMetadata", query).unwrap();
+        let page = world.list(&unbound, "VulnerabilityMetadata", query).unwrap();
         assert!(page.items.iter().all(|one| one.get("aliases").is_none()));
         page.items.iter().map(|one| text(one, "id").to_owned()).collect()
     };
@@ -142,13 +142,13 @@ fn metadata_is_listed_by_id_for_everybody() {
     assert_eq!(ids(&[("ids", "CVE-2"), ("id", "CVE-1")]), [""; 0]);
     let many: Vec<_> = (0..1_001).map(|n| format!("CVE-{n}")).collect();
     let query: Vec<_> = many.iter().map(|id| ("ids", id.as_str())).collect();
-    assert_eq!(refused_fields(world.list(&nobody, "VulnerabilityMetadata", &query)), ["ids"]);
-    assert!(world.list(&nobody, "VulnerabilityMetadata", &query[..1_000]).is_ok());
-    assert_eq!(refused_fields(world.list(&nobody, "VulnerabilityMetadata", &[("uidp.ids", "a")])), ["uidp.ids"]);
-    assert_eq!(code(world.list(&nobody, "VulnerabilityMetadata", &[("page_token", "x")])), Code::InvalidArgument);
+    assert_eq!(violated_fields(world.list(&unbound, "VulnerabilityMetadata", &query)), ["ids"]);
+    assert!(world.list(&unbound, "VulnerabilityMetadata", &query[..1_000]).is_ok());
+    assert_eq!(violated_fields(world.list(&unbound, "VulnerabilityMetadata", &[("uidp.ids", "a")])), ["uidp.ids"]);
+    assert_eq!(code(world.list(&unbound, "VulnerabilityMetadata", &[("page_token", "x")])), Code::InvalidArgument);
 }
 
-/// An image with these packages, tagged in a new repo; returns the repo.
+/// Imports an image with these packages, tagged in a new repo; returns the repo.
 fn image(world: &World, group: &str, tag: &str, packages: &[(&str, &str, &str)]) -> Uid {
     let repo = world.repo(group);
     let packages = packages.iter().map(|(name, version, origin)| ImagePackage {
@@ -164,7 +164,7 @@ fn image(world: &World, group: &str, tag: &str, packages: &[(&str, &str, &str)])
 }
 
 #[test]
-fn a_report_a_day_tells_what_was_fixed_in_what_is_installed() {
+fn daily_reports_have_the_vulnerabilities_fixed_in_installed_packages() {
     let world = world();
     let fix = |at: &str, version: &str| event(at, "fixed", APPROVED, json!({ "fixedVersion": version }));
     put(&world, &world.org, "1", "openssl", json!([fix("2026-01-01T23:59:59Z", "3.1.0-r0")]));
@@ -199,7 +199,7 @@ fn a_report_a_day_tells_what_was_fixed_in_what_is_installed() {
 }
 
 #[test]
-fn reports_are_of_at_most_366_days_and_of_100_images() {
+fn reports_cover_at_most_366_days_and_100_images() {
     let world = World::new();
     let ask = |refs: Value, start: &str, end: &str| {
         let request = json!({ "imageRefs": refs, "startTime": start, "endTime": end });
@@ -208,11 +208,11 @@ fn reports_are_of_at_most_366_days_and_of_100_images() {
     let one = || json!([{ "repo": "a" }]);
     let year = ask(one(), "2026-01-01T00:00:00Z", "2027-01-01T23:00:00Z").unwrap();
     assert_eq!(year["resolvedVulnsReports"].as_array().unwrap().len(), 366);
-    assert_eq!(refused_fields(ask(one(), "2026-01-01T00:00:00Z", "2027-01-02T00:00:00Z")), ["endTime"]);
-    assert_eq!(refused_fields(ask(one(), "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z")), ["endTime"]);
+    assert_eq!(violated_fields(ask(one(), "2026-01-01T00:00:00Z", "2027-01-02T00:00:00Z")), ["endTime"]);
+    assert_eq!(violated_fields(ask(one(), "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z")), ["endTime"]);
     let tags = |count: usize| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
     let two = json!([{ "repo": "a", "tags": tags(51) }, { "repo": "b", "tags": tags(50) }]);
-    assert_eq!(refused_fields(ask(two, AT, AT)), ["imageRefs"]);
+    assert_eq!(violated_fields(ask(two, AT, AT)), ["imageRefs"]);
     let none = world.run(Some(&world.operator), "ListResolvedVulnsReports", json!({}));
-    assert_eq!(refused_fields(none), ["imageRefs", "startTime", "endTime"]);
+    assert_eq!(violated_fields(none), ["imageRefs", "startTime", "endTime"]);
 }

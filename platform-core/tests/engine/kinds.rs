@@ -1,5 +1,5 @@
-//! One suite for all kinds, driven by their tables: what holds for a kind because it is a kind. A new kind is covered
-//! by being listed in `KINDS`, and by a fixture that says what the table cannot.
+//! Tests of the rules that hold for every kind, driven by the kind tables. A new kind is covered by its entry in
+//! `KINDS` and by a fixture with the facts that its table does not have.
 
 use platform_core::{
     access::Capability,
@@ -10,15 +10,15 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use self::fixtures::{FIXTURES, Fixture, Pair, WITHOUT_METHODS, attempt};
-use crate::common::{World, code, object, refused_fields, text, uid_of};
+use crate::common::{World, code, object, text, uid_of, violated_fields};
 
 pub(crate) mod fixtures;
 mod lists;
 
-/// A world with an organisation, and what the suite needs to know of a kind.
+/// A world with an organization, and the kind under test.
 struct Case {
     world: World,
-    organisation: Uid,
+    organization: Uid,
     kind: &'static Kind,
     fixture: &'static Fixture,
 }
@@ -26,9 +26,9 @@ struct Case {
 impl Case {
     fn new(fixture: &'static Fixture) -> Self {
         let world = World::new();
-        let organisation = uid_of(&world.create(&world.operator, "Group", "", json!({ "name": "own.test" })).unwrap());
+        let organization = uid_of(&world.create(&world.operator, "Group", "", json!({ "name": "own.test" })).unwrap());
         let kind = world.kind(fixture.kind).kind;
-        Self { world, organisation, kind, fixture }
+        Self { world, organization, kind, fixture }
     }
 
     fn has(&self, verb: Verb) -> bool {
@@ -37,10 +37,10 @@ impl Case {
 
     fn pairs(&self) -> Vec<Pair> {
         let example = (self.world.kind(self.kind.name).example)();
-        (self.fixture.pairs)(&self.world, &self.organisation, example)
+        (self.fixture.pairs)(&self.world, &self.organization, example)
     }
 
-    /// Creates a resource, in place of the one that stands where a parent has at most one.
+    /// Creates a resource, replacing the existing one if a parent has at most one.
     fn create(&self, parent: &Uid, body: &Value) -> Value {
         if matches!(self.kind.parent, Parent::Sole(_)) {
             let _ = self.world.delete(&self.world.operator, self.kind.name, parent);
@@ -57,12 +57,12 @@ impl Case {
         self.world.get(&self.world.operator, self.kind.name, uid).unwrap()
     }
 
-    /// Makes resources: some at one time, some later, some of equal values.
+    /// Creates resources: some at the same time, some later, some with equal values.
     fn make_some(&self) -> Vec<Value> {
         if let Some(make) = self.fixture.make {
             let one = |later| {
                 self.world.clock.advance(later);
-                make(&self.world, &self.organisation)
+                make(&self.world, &self.organization)
             };
             let uids = [0, 0, 7].map(one);
             if !self.has(Verb::Get) {
@@ -98,13 +98,13 @@ impl Case {
     }
 }
 
-/// Runs a part of the suite for each kind that has the verb, and names the kind that it failed for.
-fn for_each_kind_with(verb: Verb, part: impl Fn(&Case)) {
+/// Runs a check for each kind that has the verb, and prints the kind, so that a failure names it.
+fn for_each_kind_with(verb: Verb, check: impl Fn(&Case)) {
     for fixture in FIXTURES {
         let case = Case::new(fixture);
         if case.has(verb) {
             println!("{}", fixture.kind);
-            part(&case);
+            check(&case);
         }
     }
 }
@@ -113,19 +113,19 @@ fn settable(field: &Field) -> bool {
     matches!(field.access, Access::Mutable | Access::InputOnly)
 }
 
-/// Compares all but what the server sets at each write.
+/// Compares two resources except for the fields that the server sets at each write.
 #[track_caller]
 fn assert_same(case: &Case, expected: &Value, found: &Value) {
     for field in case.kind.fields {
-        let told = field.access != Access::OutputOnly || matches!(field.name, "uid" | "createTime");
-        if told {
+        let compared = field.access != Access::OutputOnly || matches!(field.name, "uid" | "createTime");
+        if compared {
             let [expected, found] = [expected, found].map(|body| without_expiration(body.get(field.name)));
             assert_eq!(expected, found, "{}.{}", case.kind.name, field.name);
         }
     }
 }
 
-/// Returns a value without when the following of a repo ends, which is renewed by each update that sets its source.
+/// Returns a value without the expiry of a following, which each update that sets the source renews.
 fn without_expiration(value: Option<&Value>) -> Option<Value> {
     let mut value = value.cloned()?;
     if let Some(object) = value.as_object_mut().filter(|object| object.contains_key("source")) {
@@ -134,7 +134,7 @@ fn without_expiration(value: Option<&Value>) -> Option<Value> {
     Some(value)
 }
 
-/// What an update without a mask makes of a message: each field that was sent is set, and clears its oneof.
+/// Returns a message after an update without a mask: each sent field is set and clears the rest of its oneof.
 fn overlaid(fields: &[Field], old: &Value, sent: &Value) -> Value {
     let (Value::Object(old), Value::Object(sent)) = (old, sent) else { return sent.clone() };
     let mut new = old.clone();
@@ -195,7 +195,7 @@ fn an_example_has_each_declared_field_in_order_and_in_canonical_form() {
 }
 
 #[test]
-fn the_bodies_of_a_fixture_set_every_field_that_callers_set() {
+fn the_bodies_of_a_fixture_set_every_settable_field() {
     for_each_kind_with(Verb::Create, |case| {
         let pairs = case.pairs();
         for field in case.kind.fields.iter().filter(|field| field.access != Access::OutputOnly) {
@@ -206,7 +206,7 @@ fn the_bodies_of_a_fixture_set_every_field_that_callers_set() {
 }
 
 #[test]
-fn what_is_created_is_returned_and_read_back_with_what_the_server_sets() {
+fn a_create_returns_the_same_resource_as_a_get_with_the_server_set_fields() {
     for_each_kind_with(Verb::Create, |case| {
         for pair in case.pairs() {
             for body in [&pair.a, &pair.b] {
@@ -214,11 +214,11 @@ fn what_is_created_is_returned_and_read_back_with_what_the_server_sets() {
                 let uid = uid_of(&created);
                 let parent = if case.kind.parent.shares_uid() { Some(uid.clone()) } else { uid.parent() };
                 assert_eq!(parent.unwrap_or_default(), pair.parent);
-                let mut kept = object(created.clone());
+                let mut stored = object(created.clone());
                 for field in case.kind.fields.iter().filter(|field| field.once) {
-                    assert!(kept.shift_remove(field.name).is_some(), "{}.{}", case.kind.name, field.name);
+                    assert!(stored.shift_remove(field.name).is_some(), "{}.{}", case.kind.name, field.name);
                 }
-                assert_eq!(Value::Object(kept), case.get(&uid));
+                assert_eq!(Value::Object(stored), case.get(&uid));
                 for field in case.kind.fields.iter().filter(|field| field.access == Access::Mutable) {
                     if let (Some(sent), Some(found)) = (body.get(field.name), created.get(field.name)) {
                         let expected = match field.ty {
@@ -242,7 +242,7 @@ fn what_is_created_is_returned_and_read_back_with_what_the_server_sets() {
 }
 
 #[test]
-fn what_only_the_server_sets_is_ignored_in_creates_and_updates() {
+fn output_only_fields_are_ignored_in_creates_and_updates() {
     for_each_kind_with(Verb::Update, |case| {
         let junk = |body: &Value| {
             let mut body = body.clone();
@@ -266,13 +266,13 @@ fn what_only_the_server_sets_is_ignored_in_creates_and_updates() {
 }
 
 #[test]
-fn each_field_that_callers_set_is_updated_without_a_mask_with_one_and_leaves_the_others() {
+fn each_settable_field_is_updated_with_and_without_a_mask_and_others_are_unchanged() {
     for_each_kind_with(Verb::Update, |case| {
         let now = || case.world.platform.now().to_string();
         for pair in case.pairs() {
             let b = case.create(&pair.parent, &pair.b);
             if case.has(Verb::Delete) {
-                // What b has to itself, a must be able to take.
+                // Releases the unique values of b, so that a can take them.
                 case.world.delete(&case.world.operator, case.kind.name, text(&b, "uid")).unwrap();
             }
             let a = case.create(&pair.parent, &pair.a);
@@ -303,8 +303,8 @@ fn each_field_that_callers_set_is_updated_without_a_mask_with_one_and_leaves_the
     });
 }
 
-/// Updates `a`, expects that one field alone changed, and puts it back.
-#[allow(clippy::too_many_arguments, reason = "one sentence of the suite")]
+/// Updates `a`, asserts that only one field changed, and restores it.
+#[allow(clippy::too_many_arguments, reason = "each argument is one part of the asserted update")]
 #[track_caller]
 fn check(case: &Case, a: &Value, uid: &Uid, body: Value, mask: Option<&str>, name: &str, value: Value, pair: &Pair) {
     case.world.clock.advance(1000);
@@ -321,14 +321,14 @@ fn check(case: &Case, a: &Value, uid: &Uid, body: Value, mask: Option<&str>, nam
 }
 
 #[test]
-fn an_update_to_equal_values_returns_the_resource_as_it_was() {
+fn an_update_with_equal_values_returns_the_resource_unchanged() {
     for_each_kind_with(Verb::Update, |case| {
         for pair in case.pairs() {
             let created = case.create(&pair.parent, &pair.a);
             let uid = uid_of(&created);
             case.world.clock.advance(1000);
             let mut body = object(pair.a.clone());
-            // To follow a repo again renews it.
+            // Setting the source again renews the following.
             let renews = body.remove("syncConfig").is_some();
             for mask in [None, (!renews).then_some("*")] {
                 let updated = case.update(&uid, body.clone().into(), mask).unwrap();
@@ -339,7 +339,7 @@ fn an_update_to_equal_values_returns_the_resource_as_it_was() {
 }
 
 #[test]
-fn a_field_that_the_mask_names_and_the_body_lacks_is_cleared_unless_it_is_required() {
+fn a_masked_field_that_the_body_lacks_is_cleared_unless_it_is_required() {
     for_each_kind_with(Verb::Update, |case| {
         let Some(pair) = case.pairs().pop() else { return };
         let uid = uid_of(&case.create(&pair.parent, &pair.a));
@@ -347,7 +347,7 @@ fn a_field_that_the_mask_names_and_the_body_lacks_is_cleared_unless_it_is_requir
             let cleared = case.update(&uid, json!({}), Some(field.name));
             let needed = field.required || (case.kind.name, field.name) == ("Role", "capabilities");
             if needed {
-                assert_eq!(refused_fields(cleared), [field.name], "{}", case.kind.name);
+                assert_eq!(violated_fields(cleared), [field.name], "{}", case.kind.name);
             } else {
                 let left = cleared.unwrap().get(field.name).cloned();
                 let empty = [None, Some(json!(false)), Some(json!(0))];
@@ -359,11 +359,11 @@ fn a_field_that_the_mask_names_and_the_body_lacks_is_cleared_unless_it_is_requir
 }
 
 #[test]
-fn a_singleton_is_there_from_the_start_and_updated_without_a_create() {
+fn a_singleton_exists_from_the_start_and_is_updated_without_a_create() {
     for fixture in FIXTURES {
         let case = Case::new(fixture);
         let (Parent::Singleton(..), Some(make)) = (case.kind.parent, fixture.make) else { continue };
-        let uid = make(&case.world, &case.organisation);
+        let uid = make(&case.world, &case.organization);
         assert_eq!(object(case.get(&uid)).keys().collect::<Vec<_>>(), ["uid", "createTime", "updateTime"]);
         let example = (case.world.kind(fixture.kind).example)();
         let written = case.update(&uid, example.clone(), None).unwrap();
@@ -377,7 +377,7 @@ fn a_singleton_is_there_from_the_start_and_updated_without_a_create() {
 }
 
 #[test]
-fn an_immutable_field_is_refused_another_value_and_may_be_repeated() {
+fn an_immutable_field_accepts_its_current_value_and_rejects_another() {
     let mut seen = 0;
     for_each_kind_with(Verb::Update, |case| {
         for field in case.kind.fields.iter().filter(|field| field.access == Access::Immutable) {
@@ -388,7 +388,7 @@ fn an_immutable_field_is_refused_another_value_and_may_be_repeated() {
             for mask in [None, Some(name), Some("*")] {
                 let mut other = pair.a.clone();
                 other[name] = json!("another");
-                assert_eq!(refused_fields(case.update(&uid, other, mask)), [name], "{mask:?}");
+                assert_eq!(violated_fields(case.update(&uid, other, mask)), [name], "{mask:?}");
                 assert_same(case, &a, &case.update(&uid, pair.a.clone(), mask).unwrap());
             }
             assert_same(case, &a, &case.update(&uid, json!({}), Some(name)).unwrap());
@@ -402,24 +402,24 @@ fn an_immutable_field_is_refused_another_value_and_may_be_repeated() {
 }
 
 #[test]
-fn what_is_deleted_is_gone_and_named_by_type_and_uid() {
+fn a_deleted_resource_is_not_found_with_its_type_and_uid() {
     for_each_kind_with(Verb::Delete, |case| {
         let world = &case.world;
         for resource in case.make_some() {
             let uid = text(&resource, "uid");
             world.delete(&world.operator, case.kind.name, uid).unwrap();
-            let gone = [
+            let attempts = [
                 world.get(&world.operator, case.kind.name, uid).map(drop),
                 world.delete(&world.operator, case.kind.name, uid),
             ];
-            for gone in gone {
-                // With an organisation went what allowed to know of it.
+            for attempt in attempts {
+                // The operator's binding, which made the organization visible, was deleted with it.
                 let expected = if case.kind.name == "Group" && !uid.contains('/') {
                     Code::PermissionDenied
                 } else {
                     Code::NotFound
                 };
-                let error = gone.expect_err("it is gone");
+                let error = attempt.expect_err("an error");
                 assert_eq!(error.code(), expected);
                 if expected == Code::NotFound {
                     let info = &world.status(&error)["details"][1];
@@ -435,16 +435,16 @@ fn what_is_deleted_is_gone_and_named_by_type_and_uid() {
 }
 
 #[test]
-fn each_method_needs_each_of_its_capabilities_and_no_other() {
+fn each_method_requires_each_of_its_capabilities_and_no_other() {
     for fixture in FIXTURES {
         let case = Case::new(fixture);
         let world = &case.world;
         for method in case.kind.methods.iter().filter(|method| !method.open) {
             let needed: Vec<_> = method.capabilities.iter().map(|capability| capability.name()).collect();
-            let all: Vec<_> = needed.iter().chain(fixture.besides).copied().collect();
-            let able = world.holder(&case.organisation, &all);
+            let all: Vec<_> = needed.iter().chain(fixture.extra_capabilities).copied().collect();
+            let able = world.holder(&case.organization, &all);
             assert!(
-                attempt(world, fixture, &case.organisation, &able, method.verb),
+                attempt(world, fixture, &case.organization, &able, method.verb),
                 "{}: {:?} with {all:?}",
                 fixture.kind,
                 method.verb
@@ -455,9 +455,9 @@ fn each_method_needs_each_of_its_capabilities_and_no_other() {
                     .filter(owner_holds)
                     .map(Capability::name)
                     .collect();
-                let unable = world.holder(&case.organisation, &others);
+                let unable = world.holder(&case.organization, &others);
                 assert!(
-                    !attempt(world, fixture, &case.organisation, &unable, method.verb),
+                    !attempt(world, fixture, &case.organization, &unable, method.verb),
                     "{}: {:?} without {missing}",
                     fixture.kind,
                     method.verb
@@ -474,24 +474,24 @@ fn owner_holds(capability: &Capability) -> bool {
 }
 
 #[test]
-fn keys_and_parameters_that_a_kind_does_not_have_are_refused_by_name() {
+fn unknown_keys_and_parameters_are_rejected_by_name() {
     for fixture in FIXTURES {
         let case = Case::new(fixture);
         let (world, kind) = (&case.world, case.kind.name);
         if case.has(Verb::List) {
             let listed = world.list(&world.operator, kind, &[("nonsense", "1")]).map(drop);
-            assert_eq!(refused_fields(listed), ["nonsense"]);
+            assert_eq!(violated_fields(listed), ["nonsense"]);
         }
         for pair in case.pairs() {
             let mut body = pair.a.clone();
             body["nonsense"] = json!(1);
-            assert_eq!(refused_fields(world.create(&world.operator, kind, &pair.parent, body)), ["nonsense"]);
+            assert_eq!(violated_fields(world.create(&world.operator, kind, &pair.parent, body)), ["nonsense"]);
             let uid = uid_of(&case.create(&pair.parent, &pair.a));
             if case.has(Verb::Update) {
                 for mask in [None, Some("*"), Some(case.kind.fields[1].name)] {
-                    assert_eq!(refused_fields(case.update(&uid, json!({ "nonsense": 1 }), mask)), ["nonsense"]);
+                    assert_eq!(violated_fields(case.update(&uid, json!({ "nonsense": 1 }), mask)), ["nonsense"]);
                 }
-                assert_eq!(refused_fields(case.update(&uid, json!({}), Some("nonsense"))), ["update_mask"]);
+                assert_eq!(violated_fields(case.update(&uid, json!({}), Some("nonsense"))), ["update_mask"]);
             }
         }
     }

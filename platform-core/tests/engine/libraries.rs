@@ -1,4 +1,4 @@
-//! Artifacts and their versions, and what is known of images (`docs/api.md`, Libraries and Images).
+//! Artifacts, their versions, and image metadata (`docs/api.md`, Libraries and Images).
 
 use platform_core::{
     access::Caller,
@@ -12,7 +12,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{World, block_on, code, digest, refused_fields, text};
+use crate::common::{World, block_on, code, digest, text, violated_fields};
 
 const BOTH: [(&str, &str); 2] = [("ecosystems", "ECOSYSTEM_JAVA"), ("ecosystems", "ECOSYSTEM_PYTHON")];
 
@@ -53,17 +53,17 @@ fn artifacts_are_listed_by_name_with_each_filter() {
 }
 
 #[test]
-fn a_list_of_artifacts_says_of_which_ecosystems() {
+fn a_list_of_artifacts_requires_ecosystems() {
     let world = world();
     for query in [&[][..], &[("ecosystems", "ECOSYSTEM_UNSPECIFIED")], &[("ecosystems", "ECOSYSTEM_GO")]] {
-        let refused = refused_fields(world.list(&world.operator, "Artifact", query));
-        assert!(refused[0].starts_with("ecosystems"), "{refused:?}");
+        let rejected = violated_fields(world.list(&world.operator, "Artifact", query));
+        assert!(rejected[0].starts_with("ecosystems"), "{rejected:?}");
     }
-    assert_eq!(refused_fields(world.run(Some(&world.operator), "GetArtifactCount", json!({}))), ["ecosystems"]);
+    assert_eq!(violated_fields(world.run(Some(&world.operator), "GetArtifactCount", json!({}))), ["ecosystems"]);
 }
 
 #[test]
-fn artifacts_are_counted_by_ecosystem_for_who_may_list_them() {
+fn artifacts_that_the_caller_can_list_are_counted_by_ecosystem() {
     let world = world();
     let request = || json!({ "ecosystems": ["ECOSYSTEM_PYTHON", "ECOSYSTEM_JAVA", "ECOSYSTEM_PYTHON"] });
     let count = |caller: Caller| world.run(Some(&caller), "GetArtifactCount", request()).unwrap();
@@ -78,7 +78,7 @@ fn artifacts_are_counted_by_ecosystem_for_who_may_list_them() {
 }
 
 #[test]
-fn versions_of_an_artifact_come_newest_first_by_the_order_of_its_ecosystem() {
+fn versions_are_listed_newest_first_in_the_version_order_of_the_ecosystem() {
     let world = World::new();
     let put = |artifact: &str, version: &str| {
         world.put(
@@ -113,12 +113,12 @@ fn versions_of_an_artifact_come_newest_first_by_the_order_of_its_ecosystem() {
     assert_eq!(walked[0]["sizeBytes"], "7");
     assert!(walked[0].get("artifact").is_none());
     assert_eq!(code(world.list(&reader, "ArtifactVersion", &[("artifactId", "java:nosuch")])), Code::NotFound);
-    let nobody = world.identity(&world.org);
-    assert_eq!(world.list(&nobody, "ArtifactVersion", &[("artifactId", "java:nosuch")]).unwrap().total, 0);
+    let unbound = world.identity(&world.org);
+    assert_eq!(world.list(&unbound, "ArtifactVersion", &[("artifactId", "java:nosuch")]).unwrap().total, 0);
 }
 
 #[test]
-fn an_artifact_that_is_removed_takes_its_versions_with_it() {
+fn remove_of_an_artifact_cascades_to_its_versions() {
     let world = World::new();
     let uid = artifact(&world, Ecosystem::EcosystemJava, "g:a", &[], false);
     let put =
@@ -130,7 +130,7 @@ fn an_artifact_that_is_removed_takes_its_versions_with_it() {
 }
 
 #[test]
-fn an_artifact_is_summed_up_from_its_versions() {
+fn an_artifact_is_summarized_from_its_versions() {
     let version = |version: &str, at: i64, description: &str| ArtifactVersion {
         name: "a".to_owned(),
         version: version.to_owned(),
@@ -148,7 +148,7 @@ fn an_artifact_is_summed_up_from_its_versions() {
 }
 
 #[test]
-fn an_index_tells_its_architectures_and_an_image_its_size() {
+fn an_index_returns_its_architectures_and_an_image_its_size() {
     let world = World::new();
     let (repo, _) = world.image(&world.repo(&world.org));
     let single =
@@ -161,9 +161,9 @@ fn an_index_tells_its_architectures_and_an_image_its_size() {
     };
     let none = || json!({});
     assert_eq!(ask("GetArchitectures", digest('a'), none()).unwrap(), json!({ "architectures": ["amd64", "arm64"] }));
-    assert_eq!(refused_fields(ask("GetArchitectures", digest('c'), none())), ["digest"]);
+    assert_eq!(violated_fields(ask("GetArchitectures", digest('c'), none())), ["digest"]);
     assert_eq!(code(ask("GetArchitectures", digest('d'), none())), Code::NotFound);
-    assert_eq!(refused_fields(ask("GetArchitectures", "latest".to_owned(), none())), ["digest"]);
+    assert_eq!(violated_fields(ask("GetArchitectures", "latest".to_owned(), none())), ["digest"]);
     assert_eq!(ask("GetSize", digest('a'), none()).unwrap(), json!({ "size": "10", "architecture": "amd64" }));
     let of = |architecture: &str| json!({ "architecture": architecture });
     assert_eq!(ask("GetSize", digest('a'), of("arm64")).unwrap(), json!({ "size": "20", "architecture": "arm64" }));

@@ -1,4 +1,4 @@
-//! Lists: pages, tokens, orders, skip and totals (`docs/api.md`, Lists).
+//! Lists: pages, page tokens, orders, skip and totals (`docs/api.md`, Lists).
 
 use bytes::Bytes;
 use platform_core::{
@@ -12,11 +12,11 @@ use platform_core::{
 };
 use serde_json::json;
 
-use crate::common::{BEGIN, Page, World, block_on, built_in, code, refused_fields, text, uid_of};
+use crate::common::{BEGIN, Page, World, block_on, built_in, code, text, uid_of, violated_fields};
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
-/// A world with a group of so many repos, named by their number.
+/// Creates a world with a group of `count` repos, named by their number.
 fn world_with_repos(count: usize) -> (World, Uid) {
     let world = World::new();
     let group = world.group(&world.org);
@@ -32,7 +32,7 @@ fn names(numbers: impl Iterator<Item = usize>) -> Vec<String> {
 }
 
 #[test]
-fn a_page_has_50_resources_unless_asked_and_never_more_than_200() {
+fn page_size_defaults_to_50_and_is_capped_at_200() {
     let (world, _) = world_with_repos(205);
     let page = |size: &str| world.list(&world.operator, "Repo", &[("page_size", size)]).unwrap().items.len();
     let sizes = [("", 50), ("0", 50), ("1", 1), ("50", 50), ("200", 200), ("201", 200), ("2147483647", 200)];
@@ -43,20 +43,20 @@ fn a_page_has_50_resources_unless_asked_and_never_more_than_200() {
 }
 
 #[test]
-fn a_page_size_or_skip_that_is_no_number_from_zero_up_is_refused_by_name() {
+fn a_negative_or_malformed_page_size_or_skip_is_rejected_by_name() {
     let world = World::new();
     for bad in ["-1", "2147483648", "1e3", " 5", "0x5", "5.5", "many", "+5"] {
         for name in ["page_size", "skip"] {
             let listed = world.list(&world.operator, "Repo", &[(name, bad)]);
-            assert_eq!(refused_fields(listed), [name], "{bad}");
+            assert_eq!(violated_fields(listed), [name], "{bad}");
         }
     }
     let both = world.list(&world.operator, "Repo", &[("page_size", "-1"), ("skip", "-1"), ("order_by", "size")]);
-    assert_eq!(refused_fields(both), ["page_size", "skip", "order_by"]);
+    assert_eq!(violated_fields(both), ["page_size", "skip", "order_by"]);
 }
 
 #[test]
-fn pages_put_together_are_the_whole_list_and_each_tells_the_total() {
+fn all_pages_together_are_the_whole_list_and_each_has_the_total() {
     let (world, _) = world_with_repos(25);
     for size in ["1", "5", "7", "24", "25", "26"] {
         let (mut found, mut token) = (Vec::new(), String::new());
@@ -64,7 +64,7 @@ fn pages_put_together_are_the_whole_list_and_each_tells_the_total() {
             let query = [("order_by", "name"), ("page_size", size), ("page_token", &token)];
             let page = world.list(&world.operator, "Repo", &query).unwrap();
             assert_eq!((page.total, page.skipped), (25, 0));
-            assert!(!page.items.is_empty(), "no page but the only one is empty");
+            assert!(!page.items.is_empty(), "only the page of an empty list is empty");
             found.extend(page.names());
             match page.next {
                 Some(next) => token = next,
@@ -76,17 +76,17 @@ fn pages_put_together_are_the_whole_list_and_each_tells_the_total() {
 }
 
 #[test]
-fn a_list_with_nothing_to_show_is_empty_and_no_error() {
+fn a_list_without_visible_resources_is_empty_and_not_an_error() {
     let (world, group) = world_with_repos(3);
-    let nobody = world.identity(&world.org);
+    let unbound = world.identity(&world.org);
     for query in [&[][..], &[("uidp.descendants_of", &*group)], &[("name", "repo 000")]] {
-        let page = world.list(&nobody, "Repo", query).unwrap();
+        let page = world.list(&unbound, "Repo", query).unwrap();
         assert_eq!((page.items.len(), page.total, page.next), (0, 0, None));
     }
 }
 
 #[test]
-fn a_token_is_good_for_its_caller_list_scope_filters_and_order_alone() {
+fn a_page_token_is_bound_to_its_caller_kind_scope_filters_and_order() {
     let (world, group) = world_with_repos(5);
     let viewer = world.member("viewer", &world.org);
     let scope = ("uidp.descendants_of", &*group);
@@ -107,13 +107,13 @@ fn a_token_is_good_for_its_caller_list_scope_filters_and_order_alone() {
         next(&viewer, "Repo", &[scope, ("order_by", "name desc")]),
         next(&viewer, "Repo", &[scope]),
     ];
-    for refused in foreign {
-        assert_eq!(refused_fields(refused), ["page_token"]);
+    for rejected in foreign {
+        assert_eq!(violated_fields(rejected), ["page_token"]);
     }
 }
 
 #[test]
-fn the_same_list_in_other_words_continues_with_its_token() {
+fn an_equivalent_list_request_accepts_the_page_token() {
     let (world, group) = world_with_repos(5);
     let repos = world.walk(&world.operator, "Repo", &[("order_by", "name")]);
     let ids: Vec<_> = repos.iter().map(|repo| text(repo, "uid")).collect();
@@ -121,7 +121,7 @@ fn the_same_list_in_other_words_continues_with_its_token() {
         let query: Vec<_> = order.iter().copied().chain([("page_size", "2"), ("page_token", token)]).collect();
         world.list(&world.operator, "Repo", &query)
     };
-    let words = [
+    let equivalent = [
         vec![("uidp.descendants_of", &*group), ("uidp.ids", ids[0]), ("uidp.ids", ids[1]), ("uidp.ids", ids[2])],
         vec![("uidp.ids", ids[2]), ("uidp.ids", ids[1]), ("uidp.ids", ids[0]), ("uidp.descendants_of", &*group)],
         vec![
@@ -135,15 +135,15 @@ fn the_same_list_in_other_words_continues_with_its_token() {
             ("uidp.in_root", "false"),
         ],
     ];
-    let token = asked(&words[0], "").unwrap().next.unwrap();
-    for words in &words {
-        let page = asked(words, &token).unwrap();
-        assert_eq!((page.items.len(), page.total), (1, 3), "{words:?}");
+    let token = asked(&equivalent[0], "").unwrap().next.unwrap();
+    for query in &equivalent {
+        let page = asked(query, &token).unwrap();
+        assert_eq!((page.items.len(), page.total), (1, 3), "{query:?}");
     }
 }
 
 #[test]
-fn the_page_size_and_skip_may_change_from_page_to_page() {
+fn page_size_and_skip_may_change_between_pages() {
     let (world, _) = world_with_repos(20);
     let page = |query: &[(&str, &str)]| {
         let query: Vec<_> = query.iter().copied().chain([("order_by", "name")]).collect();
@@ -159,7 +159,7 @@ fn the_page_size_and_skip_may_change_from_page_to_page() {
 }
 
 #[test]
-fn skip_counts_from_the_token_or_the_first_and_is_echoed_even_past_the_end() {
+fn skip_counts_from_the_page_token_or_the_start_and_is_echoed_even_past_the_end() {
     let (world, _) = world_with_repos(5);
     let page = |skip: &str| {
         world.list(&world.operator, "Repo", &[("order_by", "name desc"), ("skip", skip), ("page_size", "2")]).unwrap()
@@ -174,7 +174,7 @@ fn skip_counts_from_the_token_or_the_first_and_is_echoed_even_past_the_end() {
 }
 
 #[test]
-fn a_token_that_was_tampered_with_is_refused_wherever_it_was() {
+fn a_page_token_modified_at_any_position_is_rejected() {
     let (world, _) = world_with_repos(3);
     let token = world.list(&world.operator, "Repo", &[("page_size", "1")]).unwrap().next.unwrap();
     let mut forged: Vec<String> = (0..token.len())
@@ -187,12 +187,12 @@ fn a_token_that_was_tampered_with_is_refused_wherever_it_was() {
     forged.extend([token.clone() + "A", token[1..].to_owned(), format!("{token}="), "x".to_owned(), " ".to_owned()]);
     for forged in forged {
         let listed = world.list(&world.operator, "Repo", &[("page_size", "1"), ("page_token", &forged)]);
-        assert_eq!(refused_fields(listed), ["page_token"], "{forged}");
+        assert_eq!(violated_fields(listed), ["page_token"], "{forged}");
     }
 }
 
 #[test]
-fn a_token_is_good_for_three_days_and_begins_the_list_anew_afterwards() {
+fn a_page_token_older_than_three_days_restarts_the_list() {
     let (world, _) = world_with_repos(4);
     let query = [("order_by", "name"), ("page_size", "2")];
     let token = world.list(&world.operator, "Repo", &query).unwrap().next.unwrap();
@@ -200,15 +200,15 @@ fn a_token_is_good_for_three_days_and_begins_the_list_anew_afterwards() {
     world.clock.set(BEGIN.plus_millis(3 * DAY));
     assert_eq!(world.list(&world.operator, "Repo", &with_token).unwrap().names(), names(2..4));
     world.clock.set(BEGIN.plus_millis(3 * DAY + 1));
-    let anew = world.list(&world.operator, "Repo", &with_token).unwrap();
-    assert_eq!(anew.names(), names(0..2));
-    // Age alone begins a list anew: an old token of another list is refused all the same.
+    let restarted = world.list(&world.operator, "Repo", &with_token).unwrap();
+    assert_eq!(restarted.names(), names(0..2));
+    // Only age restarts a list: an old token of another list is still rejected.
     let other = world.list(&world.operator, "Repo", &[("page_token", &token)]);
-    assert_eq!(refused_fields(other), ["page_token"]);
+    assert_eq!(violated_fields(other), ["page_token"]);
 }
 
 #[test]
-fn a_token_outlasts_a_rotation_of_the_keys_and_not_their_loss() {
+fn a_page_token_survives_a_key_rotation_and_is_rejected_once_its_key_is_removed() {
     let (world, _) = world_with_repos(4);
     world.platform.set_page_keys(PageKeys::new([(1, [1; 32])]));
     let query = [("order_by", "name"), ("page_size", "2")];
@@ -217,14 +217,14 @@ fn a_token_outlasts_a_rotation_of_the_keys_and_not_their_loss() {
     world.platform.set_page_keys(PageKeys::new([(2, [2; 32]), (1, [1; 32])]));
     assert_eq!(world.list(&world.operator, "Repo", &with_token).unwrap().names(), names(2..4));
     world.platform.set_page_keys(PageKeys::new([(2, [2; 32])]));
-    assert_eq!(refused_fields(world.list(&world.operator, "Repo", &with_token)), ["page_token"]);
+    assert_eq!(violated_fields(world.list(&world.operator, "Repo", &with_token)), ["page_token"]);
 }
 
 #[test]
-fn what_the_caller_may_see_is_worked_out_anew_for_each_page() {
+fn access_is_evaluated_again_for_each_page() {
     let (world, group) = world_with_repos(6);
-    let beside = world.group(&world.org);
-    world.create(&world.operator, "Repo", &beside, json!({ "name": "repo 100" })).unwrap();
+    let sibling = world.group(&world.org);
+    world.create(&world.operator, "Repo", &sibling, json!({ "name": "repo 100" })).unwrap();
     let caller = world.identity(&world.org);
     let binding = world.bind(&caller, &built_in("viewer"), &group);
     let query = [("order_by", "name"), ("page_size", "2")];
@@ -233,7 +233,7 @@ fn what_the_caller_may_see_is_worked_out_anew_for_each_page() {
     let token = first.next.unwrap();
     let with_token = [query[0], query[1], ("page_token", &*token)];
 
-    world.bind(&caller, &built_in("viewer"), &beside);
+    world.bind(&caller, &built_in("viewer"), &sibling);
     assert_eq!(world.list(&caller, "Repo", &with_token).unwrap().total, 7);
     world.delete(&world.operator, "RoleBinding", &binding).unwrap();
     let rest = world.list(&caller, "Repo", &with_token).unwrap();
@@ -241,7 +241,7 @@ fn what_the_caller_may_see_is_worked_out_anew_for_each_page() {
 }
 
 #[test]
-fn an_order_is_one_field_in_any_spelling_and_a_direction_and_nothing_else() {
+fn order_by_accepts_one_field_in_any_spelling_and_an_optional_direction() {
     let (world, _) = world_with_repos(3);
     let order = |order: &str| world.list(&world.operator, "Repo", &[("order_by", order)]);
     for good in
@@ -250,7 +250,7 @@ fn an_order_is_one_field_in_any_spelling_and_a_direction_and_nothing_else() {
         assert_eq!(order(good).unwrap().total, 3, "{good:?}");
     }
     for bad in ["size", "name descending", "name,uid", "desc", "name desc uid", "-name", "name;drop table", "NAME"] {
-        assert_eq!(refused_fields(order(bad)), ["order_by"], "{bad:?}");
+        assert_eq!(violated_fields(order(bad)), ["order_by"], "{bad:?}");
     }
 }
 
@@ -261,7 +261,7 @@ fn ties_are_broken_by_uid_and_descending_is_the_exact_reverse() {
         let all = world.walk(&world.operator, "Repo", &[("order_by", order), ("page_size", "5")]);
         all.iter().map(|repo| text(repo, "uid").to_owned()).collect::<Vec<_>>()
     };
-    // All were created at one time.
+    // All were created at the same time.
     let ascending = uids("created_at");
     assert!(ascending.is_sorted());
     let mut descending = uids("created_at desc");
@@ -270,7 +270,7 @@ fn ties_are_broken_by_uid_and_descending_is_the_exact_reverse() {
 }
 
 #[test]
-fn a_parameter_given_twice_or_in_both_spellings_or_unknown_is_refused() {
+fn a_repeated_or_unknown_parameter_is_rejected() {
     let world = World::new();
     let org = &*world.org;
     let bad: [(&[(&str, &str)], &str); 7] = [
@@ -283,27 +283,27 @@ fn a_parameter_given_twice_or_in_both_spellings_or_unknown_is_refused() {
         (&[("digest", "x")], "digest"),
     ];
     for (query, field) in bad {
-        assert_eq!(refused_fields(world.list(&world.operator, "Repo", query)), [field], "{query:?}");
+        assert_eq!(violated_fields(world.list(&world.operator, "Repo", query)), [field], "{query:?}");
     }
     let all = world.list(&world.operator, "Repo", &[("nam", "a"), ("skip", "1"), ("skip", "2"), ("x.y", "z")]);
-    assert_eq!(refused_fields(all), ["nam", "skip", "x.y"]);
+    assert_eq!(violated_fields(all), ["nam", "skip", "x.y"]);
 }
 
 #[test]
-fn a_caller_is_refused_by_the_parameters_before_by_the_token() {
+fn a_request_with_an_invalid_page_size_and_page_token_is_rejected() {
     let world = World::new();
     let listed = world.list(&world.operator, "Repo", &[("page_token", "forged"), ("page_size", "-1")]);
     assert_eq!(code(listed), Code::InvalidArgument);
 }
 
-/// Puts a resource into the store as it is, whatever its rules.
-fn put_as_it_is<R: Resource>(world: &World, uid: &Uid, resource: &R) {
+/// Writes a resource to the store without validation.
+fn put_unvalidated<R: Resource>(world: &World, uid: &Uid, resource: &R) {
     let mut write = Write::default();
     write.put(uid, resource, Bytes::new()).unwrap();
     block_on(world.platform.store().commit(write.into_commit())).unwrap();
 }
 
-/// Walks a list and returns how many resources each page has, and how many there are in all.
+/// Walks a list and returns the number of resources of each page, and of all pages.
 fn pages(world: &World, kind: &str, order: &str) -> (Vec<usize>, usize) {
     let (mut sizes, mut uids, mut token) = (Vec::new(), std::collections::BTreeSet::new(), String::new());
     loop {
@@ -319,13 +319,13 @@ fn pages(world: &World, kind: &str, order: &str) -> (Vec<usize>, usize) {
 }
 
 #[test]
-fn a_page_has_at_most_4_mib_and_the_rest_comes_with_the_next_token() {
+fn a_page_has_at_most_4_mib_and_the_next_page_token_leads_to_the_rest() {
     let world = World::new();
     for _ in 0..10 {
         let uid = world.repo(&world.org);
         let repo =
             Repo { uid: uid.clone(), name: uid.to_string(), aliases: vec!["a".repeat(999_000)], ..Repo::default() };
-        put_as_it_is(&world, &uid, &repo);
+        put_unvalidated(&world, &uid, &repo);
     }
     world.repo(&world.org);
     for order in ["uid", "name desc", "createTime"] {
@@ -338,11 +338,11 @@ fn a_page_has_at_most_4_mib_and_the_rest_comes_with_the_next_token() {
 }
 
 #[test]
-fn what_is_read_with_a_resource_counts_among_the_bytes_of_a_page() {
+fn resources_embedded_in_a_resource_count_towards_the_bytes_of_a_page() {
     let world = World::new();
     let role = world.role(&world.org, &["repo.list"]);
     let long = Role { uid: role.clone(), description: "d".repeat(1_000_000), ..Role::default() };
-    put_as_it_is(&world, &role, &long);
+    put_unvalidated(&world, &role, &long);
     let bindings: Vec<_> = (0..10).map(|_| world.bind(&world.identity(&world.org), &role, &world.org)).collect();
     let of_the_role = |page: &Page| page.items.iter().filter(|item| bindings.contains(&uid_of(item))).count();
     let first = world.list(&world.operator, "RoleBinding", &[("order_by", "uid")]).unwrap();

@@ -1,4 +1,4 @@
-//! Grants are live: what is given counts at once, and what is taken away counts no more, for requests in flight too.
+//! Grants are live: a grant counts immediately, and a revocation takes effect immediately, for requests in flight too.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use serde_json::{Value, json};
 
 use crate::{
     common::{World, built_in, code, digest, text},
-    paused::{Call, Gate, Paused},
+    gated_store::{Call, Gate, GatedStore},
 };
 
 #[test]
-fn a_grant_counts_as_soon_as_it_is_acknowledged_for_a_caller_who_was_refused_before() {
+fn a_grant_counts_as_soon_as_it_is_acknowledged_even_after_a_denial() {
     let world = World::new();
     let (caller, repo) = (world.identity(&world.org), world.repo(&world.org));
     let create = |parent: &str| world.create(&caller, "Group", parent, json!({ "name": "a" }));
     assert_eq!(code(world.get(&caller, "Repo", &repo)), Code::PermissionDenied);
     assert_eq!(code(world.create(&caller, "Repo", &world.org, json!({ "name": "a" }))), Code::PermissionDenied);
-    assert_eq!(code(create("first organisation")), Code::PermissionDenied);
+    assert_eq!(code(create("first organization")), Code::PermissionDenied);
     world.bind(&caller, &built_in("owner"), &world.org);
     world.get(&caller, "Repo", &repo).unwrap();
     world.create(&caller, "Repo", &world.org, json!({ "name": "a" })).unwrap();
-    create("first organisation").unwrap();
+    create("first organization").unwrap();
 }
 
-/// A caller with a role at a group, and how that ends.
+/// A caller with a role at a group, for tests that revoke it.
 struct Scene {
     world: World,
     gate: Arc<Gate>,
@@ -43,9 +43,9 @@ struct Scene {
 const HELD: &[&str] =
     &["repo.list", "repo.create", "repo.update", "repo.delete", "tag.create", "tag.list", "role_bindings.create"];
 
-/// Who the caller of a scene is.
+/// The kind of caller of a scene.
 #[derive(Debug, Clone, Copy)]
-enum Who {
+enum CallerKind {
     /// An identity of the organization.
     Member,
     /// A person who has roles in another organization too.
@@ -53,40 +53,40 @@ enum Who {
 }
 
 impl Scene {
-    fn new(who: Who) -> Self {
-        let store = Paused::default();
+    fn new(caller_kind: CallerKind) -> Self {
+        let store = GatedStore::default();
         let gate = store.gate();
         let world = World::over(Arc::new(store));
         let group = world.group(&world.org);
         let role = world.role(&world.org, HELD);
-        let caller = match who {
-            Who::Member => world.identity(&world.org),
-            Who::Person => {
-                let (caller, other) = (world.person("ada", None), world.organisation());
+        let caller = match caller_kind {
+            CallerKind::Member => world.identity(&world.org),
+            CallerKind::Person => {
+                let (caller, other) = (world.person("ada", None), world.organization());
                 world.bind(&caller, &world.role(&other, HELD), &other);
                 caller
             }
         };
         let binding = world.bind(&caller, &role, &group);
         let repo = world.repo(&group);
-        // So that the grants are cached.
+        // Caches the grants.
         world.get(&caller, "Repo", &repo).unwrap();
         Self { world, gate, caller, group, role, binding, repo }
     }
 
-    fn try_to(&self, deed: Deed) -> Result<Value> {
+    fn attempt(&self, operation: Operation) -> Result<Value> {
         let (world, caller) = (&self.world, &self.caller);
         let tag = json!({ "name": "latest", "digest": digest('0') });
-        match deed {
-            Deed::Get => world.get(caller, "Repo", &self.repo),
-            Deed::Readme => world.get(caller, "RepoReadme", &self.repo),
-            Deed::List => world.list(caller, "Repo", &[]).map(|page| page.items.into()),
-            Deed::Create => world.create(caller, "Repo", &self.group, json!({ "name": "new" })),
-            Deed::CreateInNothing => world.create(caller, "Repo", &self.missing(), json!({ "name": "new" })),
-            Deed::Update => world.update(caller, "Repo", &self.repo, json!({ "description": "new" }), None),
-            Deed::Delete => world.delete(caller, "Repo", &self.repo).map(|()| Value::Null),
-            Deed::Upsert => world.create(caller, "Tag", &self.repo, tag),
-            Deed::Batch => {
+        match operation {
+            Operation::Get => world.get(caller, "Repo", &self.repo),
+            Operation::Readme => world.get(caller, "RepoReadme", &self.repo),
+            Operation::List => world.list(caller, "Repo", &[]).map(|page| page.items.into()),
+            Operation::Create => world.create(caller, "Repo", &self.group, json!({ "name": "new" })),
+            Operation::CreateInMissingGroup => world.create(caller, "Repo", &self.missing(), json!({ "name": "new" })),
+            Operation::Update => world.update(caller, "Repo", &self.repo, json!({ "description": "new" }), None),
+            Operation::Delete => world.delete(caller, "Repo", &self.repo).map(|()| Value::Null),
+            Operation::Upsert => world.create(caller, "Tag", &self.repo, tag),
+            Operation::Batch => {
                 let binding = json!({ "identityUid": caller.identity, "roleUid": self.role });
                 let request = json!({ "parent": self.missing(), "requests": [{ "roleBinding": binding }] });
                 world.run(Some(caller), "BatchCreateRoleBindings", request)
@@ -118,7 +118,7 @@ impl Scene {
         }
     }
 
-    /// All that there is in the group.
+    /// Returns all resources of the group.
     fn state(&self) -> Vec<Value> {
         let all = |kind| self.world.walk(&self.world.operator, kind, &[("uidp.descendants_of", &*self.group)]);
         ["Repo", "Tag"].into_iter().flat_map(all).collect()
@@ -126,12 +126,12 @@ impl Scene {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Deed {
+enum Operation {
     Get,
     Readme,
     List,
     Create,
-    CreateInNothing,
+    CreateInMissingGroup,
     Update,
     Delete,
     Upsert,
@@ -147,16 +147,16 @@ enum Revocation {
     DeleteIdentity,
 }
 
-const DEEDS: [Deed; 9] = [
-    Deed::Get,
-    Deed::Readme,
-    Deed::List,
-    Deed::Create,
-    Deed::CreateInNothing,
-    Deed::Update,
-    Deed::Delete,
-    Deed::Upsert,
-    Deed::Batch,
+const OPERATIONS: [Operation; 9] = [
+    Operation::Get,
+    Operation::Readme,
+    Operation::List,
+    Operation::Create,
+    Operation::CreateInMissingGroup,
+    Operation::Update,
+    Operation::Delete,
+    Operation::Upsert,
+    Operation::Batch,
 ];
 
 const REVOCATIONS: [Revocation; 5] = [
@@ -168,61 +168,61 @@ const REVOCATIONS: [Revocation; 5] = [
 ];
 
 #[track_caller]
-fn assert_refused(done: Result<Value>, deed: Deed, revocation: Revocation) {
-    match (done, deed, revocation) {
-        (Err(error), _, Revocation::DeleteIdentity) => assert_eq!(error.code(), Code::Unauthenticated, "{deed:?}"),
-        (Ok(listed), Deed::List, _) => assert_eq!(listed, json!([]), "{revocation:?}"),
-        (Err(error), _, _) => assert_eq!(error.code(), Code::PermissionDenied, "{deed:?} after {revocation:?}"),
-        (Ok(done), _, _) => panic!("{deed:?} after {revocation:?}: {done}"),
+fn assert_denied(done: Result<Value>, operation: Operation, revocation: Revocation) {
+    match (done, operation, revocation) {
+        (Err(error), _, Revocation::DeleteIdentity) => assert_eq!(error.code(), Code::Unauthenticated, "{operation:?}"),
+        (Ok(listed), Operation::List, _) => assert_eq!(listed, json!([]), "{revocation:?}"),
+        (Err(error), _, _) => assert_eq!(error.code(), Code::PermissionDenied, "{operation:?} after {revocation:?}"),
+        (Ok(done), _, _) => panic!("{operation:?} after {revocation:?}: {done}"),
     }
 }
 
 #[test]
-fn after_a_revocation_nothing_is_allowed_by_what_it_ended() {
-    for who in [Who::Member, Who::Person] {
+fn after_a_revocation_nothing_is_allowed_by_the_revoked_grant() {
+    for caller_kind in [CallerKind::Member, CallerKind::Person] {
         for revocation in REVOCATIONS {
-            for deed in DEEDS {
-                let scene = Scene::new(who);
+            for operation in OPERATIONS {
+                let scene = Scene::new(caller_kind);
                 scene.revoke(revocation);
-                assert_refused(scene.try_to(deed), deed, revocation);
+                assert_denied(scene.attempt(operation), operation, revocation);
             }
         }
     }
 }
 
 #[test]
-fn a_request_in_flight_is_refused_by_a_revocation_that_comes_before_any_of_its_calls() {
-    [Who::Member, Who::Person].into_iter().for_each(refused_in_flight);
+fn a_revocation_before_any_store_call_of_a_request_in_flight_denies_the_request() {
+    [CallerKind::Member, CallerKind::Person].into_iter().for_each(assert_denied_in_flight);
 }
 
-fn refused_in_flight(who: Who) {
+fn assert_denied_in_flight(caller_kind: CallerKind) {
     for revocation in REVOCATIONS {
-        for deed in DEEDS {
+        for operation in OPERATIONS {
             for call in [Call::Get, Call::List, Call::Commit] {
-                let scene = Scene::new(who);
+                let scene = Scene::new(caller_kind);
                 let before = scene.state();
                 let mut met = false;
-                let done = scene.gate.between(
+                let done = scene.gate.interleave(
                     call,
-                    || scene.try_to(deed),
+                    || scene.attempt(operation),
                     || {
                         met = true;
                         scene.revoke(revocation);
                     },
                 );
                 assert!(met);
-                // A deed without such a call was done before the revocation began.
-                let makes = match deed {
-                    Deed::Get | Deed::Readme => call == Call::Get,
-                    Deed::List => call == Call::List,
-                    Deed::Create | Deed::CreateInNothing => call == Call::Commit,
-                    Deed::Update | Deed::Delete => call != Call::List,
-                    Deed::Upsert => call != Call::Get,
-                    Deed::Batch => call != Call::List,
+                // An operation that does not make this call completed before the revocation.
+                let makes = match operation {
+                    Operation::Get | Operation::Readme => call == Call::Get,
+                    Operation::List => call == Call::List,
+                    Operation::Create | Operation::CreateInMissingGroup => call == Call::Commit,
+                    Operation::Update | Operation::Delete => call != Call::List,
+                    Operation::Upsert => call != Call::Get,
+                    Operation::Batch => call != Call::List,
                 };
                 if makes {
-                    assert_refused(done, deed, revocation);
-                    assert_eq!(scene.state(), before, "{deed:?} held at {call:?} wrote after {revocation:?}");
+                    assert_denied(done, operation, revocation);
+                    assert_eq!(scene.state(), before, "{operation:?} held at {call:?} wrote after {revocation:?}");
                 }
             }
         }
@@ -230,8 +230,8 @@ fn refused_in_flight(who: Who) {
 }
 
 #[test]
-fn who_loses_what_they_would_give_in_the_middle_of_giving_it_gives_nothing() {
-    let store = Paused::default();
+fn a_caller_who_loses_the_given_capabilities_before_the_commit_gives_nothing() {
+    let store = GatedStore::default();
     let gate = store.gate();
     let world = World::over(Arc::new(store));
     let (giver, friend) = (world.identity(&world.org), world.identity(&world.org));
@@ -242,14 +242,14 @@ fn who_loses_what_they_would_give_in_the_middle_of_giving_it_gives_nothing() {
         let body = json!({ "identityUid": friend.identity, "roleUid": role });
         world.create(&giver, "RoleBinding", &world.org, body)
     };
-    let done = gate.between(Call::Commit, give, || world.delete(&world.operator, "RoleBinding", &held).unwrap());
+    let done = gate.interleave(Call::Commit, give, || world.delete(&world.operator, "RoleBinding", &held).unwrap());
     assert_eq!(code(done), Code::PermissionDenied);
     assert_eq!(world.list(&world.operator, "RoleBinding", &[("identity", &friend.identity)]).unwrap().total, 0);
 }
 
 #[test]
-fn a_role_that_grows_while_it_is_bound_is_not_given_by_one_who_does_not_hold_the_more() {
-    let store = Paused::default();
+fn a_role_that_gains_capabilities_before_the_commit_is_not_given_without_holding_these() {
+    let store = GatedStore::default();
     let gate = store.gate();
     let world = World::over(Arc::new(store));
     let friend = world.identity(&world.org);
@@ -263,13 +263,13 @@ fn a_role_that_grows_while_it_is_bound_is_not_given_by_one_who_does_not_hold_the
         let body = json!({ "capabilities": ["CAP_REPO_LIST", "CAP_REPO_DELETE"] });
         drop(world.update(&world.operator, "Role", &role, body, None).unwrap());
     };
-    assert_eq!(code(gate.between(Call::Commit, give, grow)), Code::PermissionDenied);
+    assert_eq!(code(gate.interleave(Call::Commit, give, grow)), Code::PermissionDenied);
 }
 
 #[test]
-fn a_group_that_is_deleted_ends_what_was_held_in_it_alone() {
+fn delete_of_a_group_ends_only_the_grants_held_in_it() {
     let world = World::new();
-    let (there, here) = (world.organisation(), world.group(&world.org));
+    let (there, here) = (world.organization(), world.group(&world.org));
     let ada = world.person("ada", None);
     world.bind(&ada, &built_in("viewer"), &there);
     world.bind(&ada, &built_in("viewer"), &here);
@@ -280,10 +280,10 @@ fn a_group_that_is_deleted_ends_what_was_held_in_it_alone() {
 }
 
 #[test]
-fn a_token_takes_away_and_never_gives() {
+fn the_narrowing_of_a_token_removes_capabilities_and_never_adds_any() {
     let world = World::new();
-    let (folder, beside) = (world.group(&world.org), world.group(&world.org));
-    let (in_folder, in_beside) = (world.repo(&folder), world.repo(&beside));
+    let (folder, sibling) = (world.group(&world.org), world.group(&world.org));
+    let (in_folder, in_sibling) = (world.repo(&folder), world.repo(&sibling));
     let viewer = world.member("viewer", &world.org);
     let only = |names: &[&str]| names.iter().map(|name| Capability::by_name(name).unwrap()).collect();
     let narrowed =
@@ -291,20 +291,20 @@ fn a_token_takes_away_and_never_gives() {
 
     let to_folder = narrowed(&folder, &["repo.list", "repo.delete"]);
     world.get(&to_folder, "Repo", &in_folder).unwrap();
-    assert_eq!(code(world.get(&to_folder, "Repo", &in_beside)), Code::PermissionDenied);
+    assert_eq!(code(world.get(&to_folder, "Repo", &in_sibling)), Code::PermissionDenied);
     assert_eq!(code(world.get(&to_folder, "Group", &folder)), Code::PermissionDenied);
     assert_eq!(code(world.delete(&to_folder, "Repo", &in_folder)), Code::PermissionDenied);
     assert_eq!(world.list(&to_folder, "Repo", &[]).unwrap().uids(), [&*in_folder]);
 
     let to_nothing = viewer.clone().narrowed(Narrowing::default());
     assert_eq!(world.list(&to_nothing, "Repo", &[]).unwrap().total, 0);
-    let elsewhere = narrowed(&world.organisation(), &["repo.list"]);
+    let elsewhere = narrowed(&world.organization(), &["repo.list"]);
     assert_eq!(world.list(&elsewhere, "Repo", &[]).unwrap().total, 0);
-    assert_eq!(text(&world.get(&viewer, "Repo", &in_beside).unwrap(), "uid"), &*in_beside);
+    assert_eq!(text(&world.get(&viewer, "Repo", &in_sibling).unwrap(), "uid"), &*in_sibling);
 }
 
 #[test]
-fn what_one_server_revokes_another_over_the_same_store_allows_no_more() {
+fn a_revocation_by_one_server_applies_to_other_servers_of_the_same_store() {
     let store = Arc::new(MemoryStore::new());
     let [one, other] = [World::over(store.clone()), World::over(store)];
     let ada = one.person("ada", None);

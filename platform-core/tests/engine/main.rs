@@ -1,6 +1,6 @@
-//! The engine's tests, over the memory store: each file is a topic, each test a rule of `docs/api.md`.
+//! Tests of the engine over the memory store: one file per topic, one test per rule of `docs/api.md`.
 //!
-//! One binary for all of them, so that what they share is compiled and linked once.
+//! All tests are one binary, so that shared code is compiled and linked once.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,8 +11,8 @@
 )]
 
 mod common;
-mod counted;
-mod paused;
+mod counting_store;
+mod gated_store;
 mod sample;
 mod snapshot;
 
@@ -20,6 +20,7 @@ mod access_matrix;
 mod account_associations;
 mod advisories;
 mod bounds;
+mod custom_kinds;
 mod documented;
 mod epochs;
 mod errors;
@@ -33,19 +34,18 @@ mod groups;
 mod identities;
 mod identity_providers;
 mod integrations;
+mod kind_tables;
 mod kinds;
 mod libraries;
 mod lists;
 mod live_grants;
 mod oracle;
-mod own_kinds;
 mod owners;
 mod patterns;
 mod persons;
 mod put;
 mod races;
 mod registry;
-mod registry_of_kinds;
 mod role_bindings;
 mod roles;
 mod scim_tokens;

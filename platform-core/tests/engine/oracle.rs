@@ -1,7 +1,7 @@
-//! Access decisions and lists held against an oracle that is slow and obviously right: it knows every record and
-//! binding, and works each answer out from the rules of `docs/api.md`, Access, record by record.
+//! Compares access decisions and lists with an oracle that is slow and obviously correct: it has every record and
+//! binding, and derives each answer from the rules of `docs/api.md`, Access, record by record.
 //!
-//! Everything is drawn from a seed, which a failure names.
+//! All random choices derive from a seed, which a failure prints.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,14 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{Dice, World, block_on, built_in, text};
+use crate::common::{Rng, World, block_on, built_in, text};
 
 const KINDS: [&str; 6] = ["Group", "Identity", "Role", "RoleBinding", "Repo", "Tag"];
 
 type Names = BTreeSet<&'static str>;
 
-/// Everything that there is, as the oracle knows it.
-struct Truth {
+/// All records and bindings of a world.
+struct Oracle {
     records: Vec<(&'static str, String)>,
     bindings: Vec<Binding>,
     operator: String,
@@ -33,13 +33,13 @@ struct Binding {
     capabilities: Names,
 }
 
-/// A caller, and what the oracle must know of the token.
-struct Who {
+/// A caller, and the narrowing of its token in the form that the oracle uses.
+struct Principal {
     caller: Caller,
     narrowing: Option<Vec<(String, Names)>>,
 }
 
-/// The segments of a uid. One uid is at or below another when it begins with all of the other's.
+/// Returns the segments of a uid. A uid is at or below another if it starts with all segments of the other.
 fn segments(uid: &str) -> Vec<&str> {
     uid.split('/').collect()
 }
@@ -52,7 +52,7 @@ fn in_no_group(uid: &str) -> bool {
     segments(uid).len() == 1
 }
 
-impl Truth {
+impl Oracle {
     fn of(world: &World) -> Self {
         let all = |kind| {
             let page = block_on(world.platform.store().list(&Query::new(kind, Scope::All))).unwrap();
@@ -77,19 +77,20 @@ impl Truth {
         }
     }
 
-    /// What a caller holds at a uid.
-    fn held(&self, who: &Who, uid: &str) -> Names {
-        let identity = &*who.caller.identity;
+    /// Returns the capabilities that a caller holds at a uid.
+    fn held(&self, principal: &Principal, uid: &str) -> Names {
+        let identity = &*principal.caller.identity;
         let mut held = Names::new();
         for binding in self.bindings.iter().filter(|binding| binding.identity == identity) {
-            // A person reaches everything; another identity the group that it was created in and what is below.
+            // A person reaches everything; any other identity only the group that it was created in and its
+            // descendants.
             let home = identity.rsplit_once('/').map(|(home, _)| home);
             let within_reach = home.is_none_or(|home| at_or_below(uid, home));
             if at_or_below(uid, &binding.group) && within_reach {
                 held.extend(&binding.capabilities);
             }
         }
-        if let Some(narrowing) = &who.narrowing {
+        if let Some(narrowing) = &principal.narrowing {
             let allowed: Names = narrowing
                 .iter()
                 .filter(|(group, _)| at_or_below(uid, group))
@@ -100,51 +101,51 @@ impl Truth {
         held
     }
 
-    fn allows(&self, who: &Who, kind: &str, verb: Verb, needed: &Names, uid: &str) -> bool {
-        let is_operator = *who.caller.identity == *self.operator && who.narrowing.is_none();
+    fn allows(&self, principal: &Principal, kind: &str, verb: Verb, needed: &Names, uid: &str) -> bool {
+        let is_operator = *principal.caller.identity == *self.operator && principal.narrowing.is_none();
         let reads = matches!(verb, Verb::Get | Verb::List);
         match kind {
             "Role" if in_no_group(uid) && reads => {
-                self.records.iter().any(|(_, place)| self.held(who, place).is_superset(needed))
+                self.records.iter().any(|(_, place)| self.held(principal, place).is_superset(needed))
             }
-            // Of a create, this is the parent.
+            // The uid of a create is the parent.
             "Identity" if in_no_group(uid) && is_operator && verb != Verb::Create => true,
-            "Identity" if in_no_group(uid) && reads && *who.caller.identity == *uid => true,
-            _ => self.held(who, uid).is_superset(needed),
+            "Identity" if in_no_group(uid) && reads && *principal.caller.identity == *uid => true,
+            _ => self.held(principal, uid).is_superset(needed),
         }
     }
 }
 
-/// Makes groups, resources, roles and bindings at random.
-fn world_of(dice: &mut Dice) -> (World, Vec<Uid>, Vec<Uid>) {
+/// Creates random groups, resources, roles and bindings.
+fn world_of(rng: &mut Rng) -> (World, Vec<Uid>, Vec<Uid>) {
     let world = World::new();
-    let mut groups = vec![world.org.clone(), world.organisation()];
+    let mut groups = vec![world.org.clone(), world.organization()];
     for _ in 0..10 {
-        let parent = dice.pick::<Uid>(&groups).clone();
+        let parent = rng.pick::<Uid>(&groups).clone();
         groups.push(world.group(&parent));
     }
     let mut identities: Vec<_> = (0..3).map(|n| world.person(&format!("person {n}"), None).identity).collect();
-    identities.extend((0..7).map(|_| world.identity(dice.pick::<Uid>(&groups)).identity));
+    identities.extend((0..7).map(|_| world.identity(rng.pick::<Uid>(&groups)).identity));
     for _ in 0..8 {
-        let repo = world.repo(dice.pick::<Uid>(&groups));
+        let repo = world.repo(rng.pick::<Uid>(&groups));
         world.tag(&repo, "latest");
         world.tag(&repo, "old");
     }
     let mut roles: Vec<_> = ["owner", "viewer", "registry.push"].map(|name| Uid::opaque(built_in(name))).into();
     for _ in 0..6 {
-        let capabilities: Vec<_> = (0..=dice.below(5)).map(|_| *dice.pick(POOL)).collect();
-        roles.push(world.role(dice.pick::<Uid>(&groups), &capabilities));
+        let capabilities: Vec<_> = (0..=rng.below(5)).map(|_| *rng.pick(POOL)).collect();
+        roles.push(world.role(rng.pick::<Uid>(&groups), &capabilities));
     }
     for _ in 0..90 {
-        let body = json!({ "identityUid": dice.pick(&identities), "roleUid": dice.pick(&roles) });
-        // Refused where the role or identity is of another place, or a second time.
-        let _ = world.create(&world.operator, "RoleBinding", dice.pick::<Uid>(&groups), body);
+        let body = json!({ "identityUid": rng.pick(&identities), "roleUid": rng.pick(&roles) });
+        // Some are rejected: the role or identity belongs elsewhere, or the binding exists.
+        let _ = world.create(&world.operator, "RoleBinding", rng.pick::<Uid>(&groups), body);
     }
     identities.push(world.operator.identity.clone());
     (world, groups, identities)
 }
 
-/// The capabilities that the methods of these kinds need.
+/// The capabilities that the methods of these kinds require.
 const POOL: &[&str] = &[
     "groups.list",
     "groups.create",
@@ -171,31 +172,31 @@ const POOL: &[&str] = &[
     "tag.delete",
 ];
 
-/// A caller, one in three with a token that narrows.
-fn caller(dice: &mut Dice, groups: &[Uid], identities: &[Uid]) -> Who {
-    let caller = Caller::new(dice.pick(identities).clone());
-    if !dice.once_in(3) {
-        return Who { caller, narrowing: None };
+/// Returns a random caller; one in three has a narrowed token.
+fn caller(rng: &mut Rng, groups: &[Uid], identities: &[Uid]) -> Principal {
+    let caller = Caller::new(rng.pick(identities).clone());
+    if !rng.one_in(3) {
+        return Principal { caller, narrowing: None };
     }
-    let narrowing: Vec<(String, Names)> = (0..1 + dice.below(3))
-        .map(|_| (dice.pick::<Uid>(groups).to_string(), POOL.iter().filter(|_| !dice.once_in(3)).copied().collect()))
+    let narrowing: Vec<(String, Names)> = (0..1 + rng.below(3))
+        .map(|_| (rng.pick::<Uid>(groups).to_string(), POOL.iter().filter(|_| !rng.one_in(3)).copied().collect()))
         .collect();
-    // A token names a group once.
+    // A token has at most one entry for each group.
     let narrowing: std::collections::BTreeMap<_, _> = narrowing.into_iter().collect();
     let by_name = |names: &Names| names.iter().map(|name| Capability::by_name(name).unwrap()).collect();
     let groups = narrowing.iter().map(|(group, names)| (Uid::opaque(group.clone()), by_name(names)));
-    Who { caller: caller.narrowed(Narrowing::new(groups)), narrowing: Some(narrowing.into_iter().collect()) }
+    Principal { caller: caller.narrowed(Narrowing::new(groups)), narrowing: Some(narrowing.into_iter().collect()) }
 }
 
-/// Asks the platform in a way that changes nothing; tells whether the caller was allowed.
-fn ask(world: &World, caller: &Caller, kind: &str, verb: Verb, uid: &str) -> bool {
+/// Calls a method in a way that changes nothing, and returns whether the caller was allowed.
+fn is_allowed(world: &World, caller: &Caller, kind: &str, verb: Verb, uid: &str) -> bool {
     let done: Result<()> = match verb {
         Verb::Get => world.get(caller, kind, uid).map(drop),
-        // A body without what is required, and a mask of nothing.
+        // A body without the required fields, and an empty mask.
         Verb::Create => world.create(caller, kind, uid, json!({})).map(drop),
         Verb::Update => world.update(caller, kind, uid, json!({}), Some("")).map(drop),
         Verb::Delete => world.delete(caller, kind, uid),
-        Verb::List => panic!("lists are asked as a whole"),
+        Verb::List => panic!("lists have their own test"),
     };
     match done.map_err(|error| error.code()) {
         Ok(()) | Err(Code::InvalidArgument | Code::NotFound) => true,
@@ -205,30 +206,30 @@ fn ask(world: &World, caller: &Caller, kind: &str, verb: Verb, uid: &str) -> boo
 }
 
 #[test]
-fn a_hundred_thousand_random_decisions_are_those_of_an_obviously_right_oracle() {
+fn more_than_100000_random_access_decisions_match_the_oracle() {
     let (mut decisions, mut allowed) = (0, 0);
     for seed in 0..60 {
-        let mut dice = Dice::new(seed);
-        let (world, groups, identities) = world_of(&mut dice);
-        let truth = Truth::of(&world);
+        let mut rng = Rng::new(seed);
+        let (world, groups, identities) = world_of(&mut rng);
+        let oracle = Oracle::of(&world);
         for _ in 0..2_000 {
-            let who = caller(&mut dice, &groups, &identities);
-            let kind = *dice.pick(&KINDS);
-            let verb = *dice.pick(&[Verb::Get, Verb::Create, Verb::Update, Verb::Delete]);
+            let principal = caller(&mut rng, &groups, &identities);
+            let kind = *rng.pick(&KINDS);
+            let verb = *rng.pick(&[Verb::Get, Verb::Create, Verb::Update, Verb::Delete]);
             let Some(method) = world.kind(kind).kind.method(verb) else { continue };
             let needed: Names = method.capabilities.iter().map(|capability| capability.name()).collect();
-            let uid = match dice.below(3) {
-                0 => dice.pick(&truth.records).1.clone(),
+            let uid = match rng.below(3) {
+                0 => rng.pick(&oracle.records).1.clone(),
                 _ => {
-                    let of_kind: Vec<_> = truth.records.iter().filter(|(other, _)| *other == kind).collect();
-                    dice.pick(&of_kind).1.clone()
+                    let of_kind: Vec<_> = oracle.records.iter().filter(|(other, _)| *other == kind).collect();
+                    rng.pick(&of_kind).1.clone()
                 }
             };
-            // What is not there is decided as what is, and cannot be deleted.
+            // A delete uses a missing uid: the decision is the same, and nothing is deleted.
             let uid = if verb == Verb::Delete { uid + "/ffffffffffffffff" } else { uid };
-            let expected = truth.allows(&who, kind, verb, &needed, &uid);
-            let found = ask(&world, &who.caller, kind, verb, &uid);
-            assert_eq!(found, expected, "seed {seed}: {kind} {verb:?} {uid} as {:?}", who.caller);
+            let expected = oracle.allows(&principal, kind, verb, &needed, &uid);
+            let found = is_allowed(&world, &principal.caller, kind, verb, &uid);
+            assert_eq!(found, expected, "seed {seed}: {kind} {verb:?} {uid} as {:?}", principal.caller);
             decisions += 1;
             allowed += usize::from(found);
         }
@@ -237,13 +238,13 @@ fn a_hundred_thousand_random_decisions_are_those_of_an_obviously_right_oracle() 
     assert!(decisions > 100_000 && allowed > decisions / 10 && allowed < decisions / 2);
 }
 
-/// A hierarchy filter as query parameters, and as the oracle understands it.
+/// A hierarchy filter as query parameters, and as a predicate for the oracle.
 type UidpFilter = (Vec<(&'static str, String)>, Box<dyn Fn(&str) -> bool>);
 
-fn filter(dice: &mut Dice, uids: &[String]) -> UidpFilter {
-    let uid = dice.pick(uids).clone();
+fn filter(rng: &mut Rng, uids: &[String]) -> UidpFilter {
+    let uid = rng.pick(uids).clone();
     let parent = |uid: &str| uid.rsplit_once('/').map(|(parent, _)| parent.to_owned());
-    match dice.below(6) {
+    match rng.below(6) {
         0 => (vec![("uidp.descendants_of", uid.clone())], Box::new(move |other| at_or_below(other, &uid))),
         1 => (
             vec![("uidp.children_of", uid.clone())],
@@ -256,7 +257,7 @@ fn filter(dice: &mut Dice, uids: &[String]) -> UidpFilter {
             Box::new(move |other| *other != *uid && at_or_below(&uid, other)),
         ),
         _ => {
-            let ids: Vec<_> = (0..20).map(|_| dice.pick(uids).clone()).collect();
+            let ids: Vec<_> = (0..20).map(|_| rng.pick(uids).clone()).collect();
             (
                 ids.iter().map(|id| ("uidp.ids", id.clone())).collect(),
                 Box::new(move |other| ids.iter().any(|id| id == other)),
@@ -266,40 +267,40 @@ fn filter(dice: &mut Dice, uids: &[String]) -> UidpFilter {
 }
 
 #[test]
-fn random_lists_have_exactly_what_the_oracle_shows_and_count_it() {
+fn random_lists_and_their_totals_match_the_oracle() {
     let (mut lists, mut shown) = (0, 0);
     for seed in 100..140 {
-        let mut dice = Dice::new(seed);
-        let (world, groups, identities) = world_of(&mut dice);
-        let truth = Truth::of(&world);
-        let uids: Vec<_> = truth.records.iter().map(|(_, uid)| uid.clone()).collect();
+        let mut rng = Rng::new(seed);
+        let (world, groups, identities) = world_of(&mut rng);
+        let oracle = Oracle::of(&world);
+        let uids: Vec<_> = oracle.records.iter().map(|(_, uid)| uid.clone()).collect();
         for _ in 0..150 {
-            let who = caller(&mut dice, &groups, &identities);
-            let kind = *dice.pick(&KINDS);
+            let principal = caller(&mut rng, &groups, &identities);
+            let kind = *rng.pick(&KINDS);
             let method = world.kind(kind).kind.method(Verb::List).unwrap();
             let needed: Names = method.capabilities.iter().map(|capability| capability.name()).collect();
-            let filters: Vec<_> = (0..dice.below(3)).map(|_| filter(&mut dice, &uids)).collect();
+            let filters: Vec<_> = (0..rng.below(3)).map(|_| filter(&mut rng, &uids)).collect();
             let mut names = BTreeSet::new();
             if !filters.iter().all(|(pairs, _)| names.insert(pairs[0].0)) {
                 continue;
             }
-            let expected: BTreeSet<_> = truth
+            let expected: BTreeSet<_> = oracle
                 .records
                 .iter()
                 .filter(|(other, uid)| *other == kind && filters.iter().all(|(_, passes)| passes(uid)))
-                .filter(|(_, uid)| truth.allows(&who, kind, Verb::List, &needed, uid))
+                .filter(|(_, uid)| oracle.allows(&principal, kind, Verb::List, &needed, uid))
                 .map(|(_, uid)| uid.clone())
                 .collect();
             let query: Vec<_> =
                 filters.iter().flat_map(|(pairs, _)| pairs).map(|(key, value)| (*key, &**value)).collect();
             let query: Vec<_> = query.into_iter().chain([("page_size", "200")]).collect();
-            let page = world.list(&who.caller, kind, &query).unwrap();
+            let page = world.list(&principal.caller, kind, &query).unwrap();
             let found = page.uids();
             assert_eq!(
                 found,
                 expected.into_iter().collect::<Vec<_>>(),
                 "seed {seed}: {kind} {query:?} as {:?}",
-                who.caller
+                principal.caller
             );
             assert_eq!(page.total, found.len() as u64);
             lists += 1;

@@ -1,4 +1,4 @@
-//! An organization keeps an owner (`docs/api.md`, Owners), and the operator can repair one without.
+//! An organization always has an owner (`docs/api.md`, Owners), and the operator can repair one that does not.
 
 use std::{sync::Arc, thread};
 
@@ -15,19 +15,19 @@ use pollster::block_on;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{BEGIN, Dice, ISSUER, World, built_in, code, text, uid_of},
-    paused::{Call, Paused},
+    common::{BEGIN, ISSUER, Rng, World, built_in, code, text, uid_of},
+    gated_store::{Call, GatedStore},
 };
 
-/// An organization whose only owner is the operator, and the binding that says so.
+/// Creates an organization whose only owner is the operator; returns it and the owner's binding.
 fn organization(world: &World) -> (Uid, Uid) {
-    let organization = world.organisation();
+    let organization = world.organization();
     let owner = world.list(&world.operator, "RoleBinding", &[("group", &organization)]).unwrap();
     let binding = uid_of(&owner.items[0]);
     (organization, binding)
 }
 
-/// An organization with one owner, who is not the operator; the binding that makes them one.
+/// Creates an organization with only this owner; returns it and the owner's binding.
 fn owned_by(world: &World, owner: &Caller) -> (Uid, Uid) {
     let (organization, first) = organization(world);
     let binding = world.bind(owner, &built_in("owner"), &organization);
@@ -35,7 +35,7 @@ fn owned_by(world: &World, owner: &Caller) -> (Uid, Uid) {
     (organization, binding)
 }
 
-/// Creates an identity with static keys that are good for a day.
+/// Creates an identity with static keys that are valid for a day.
 fn with_keys(world: &World, group: &str) -> Caller {
     let until = BEGIN.plus_millis(86_400_000);
     let keys = json!({
@@ -48,7 +48,7 @@ fn with_keys(world: &World, group: &str) -> Caller {
 
 #[track_caller]
 fn assert_last_owner<T: std::fmt::Debug>(world: &World, done: Result<T>, named: Option<&Uid>) {
-    let error = done.expect_err("refused");
+    let error = done.expect_err("an error");
     assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
     let status = world.status(&error);
     let details = status["details"].as_array().unwrap();
@@ -92,7 +92,7 @@ fn the_binding_of_the_last_owner_cannot_be_deleted_or_changed() {
 }
 
 #[test]
-fn bindings_that_do_not_let_anybody_act_as_owner_do_not_count() {
+fn bindings_of_identities_that_cannot_act_as_owner_do_not_count() {
     let world = World::new();
     let (organization, binding) = organization(&world);
     let folder = world.group(&organization);
@@ -276,7 +276,7 @@ fn scim_cannot_be_enabled_for_a_directory_without_an_owner() {
     assert_last_owner(&world, world.run(Some(&helper), "SetScimEnabled", request), Some(&organization));
 }
 
-/// An organization whose only owner signs in by its provider; the provider and the person.
+/// Creates an organization whose only owner signs in by its provider; returns it, the provider and the owner.
 fn owned_by_sign_in(world: &World) -> (Uid, Uid, Caller) {
     let (organization, first) = organization(world);
     let provider = world.provider(&organization);
@@ -295,7 +295,7 @@ fn a_provider_that_the_last_owner_signs_in_by_cannot_be_deleted_or_get_another_i
     assert_last_owner(&world, world.delete(&ada, "IdentityProvider", &provider), Some(&organization));
     let other = json!({ "issuer": "https://other.example" });
     assert_last_owner(&world, change(other.clone()), Some(&organization));
-    // The person stays who they are with another client and another claim.
+    // The person's identity does not depend on the client and the groups claim.
     change(json!({ "clientId": "other", "groupsClaim": "roles" })).unwrap();
 
     let friend = world.identity_as(&ada, &organization);
@@ -327,13 +327,13 @@ fn an_organization_without_an_owner_can_delete_its_providers() {
     let helper = world.identity(&organization);
     world.bind(&helper, &world.role(&organization, &["identity_providers.delete"]), &organization);
     world.delete(&world.operator, "RoleBinding", &first).unwrap();
-    // The keys of the only owner run out, which is not prevented.
+    // The keys of the only owner expire, which cannot be prevented.
     world.clock.advance(86_400_001);
     world.delete(&helper, "IdentityProvider", &provider).unwrap();
 }
 
 #[test]
-fn what_an_account_association_and_a_claim_match_have_does_not_decide_who_counts() {
+fn account_associations_and_requirements_of_claim_matches_do_not_affect_who_counts_as_an_owner() {
     let world = World::new();
     let (organization, first) = organization(&world);
     let friend = world.identity(&organization);
@@ -362,7 +362,7 @@ fn an_operator_cannot_be_deleted() {
     world.get(&world.operator, "Group", &world.org).unwrap();
 }
 
-/// How many owners of an organization there are that can act.
+/// Returns the number of owners of an organization that can act.
 fn owners(world: &World, organization: &Uid) -> usize {
     let store = world.platform.store();
     let page = block_on(store.list(&Query::new("RoleBinding", Scope::Children(organization.clone())))).unwrap();
@@ -399,7 +399,7 @@ const REMOVALS: [Removal; 6] = [
     Removal::Unregister,
 ];
 
-/// Two owners of an organization, each of whom goes in one of the ways.
+/// Two owners of an organization, each of whom is removed in one of these ways.
 struct Duel {
     organization: Uid,
     owners: [(Caller, Uid); 2],
@@ -427,7 +427,7 @@ impl Duel {
             Removal::ChangeRole => {
                 world.update(owner, "RoleBinding", binding, json!({ "roleUid": built_in("viewer") }), None).map(drop)
             }
-            // To the other, who may be going at the same time.
+            // Transfers the binding to the other owner, who may be removed at the same time.
             Removal::GiveToOther => {
                 let body = json!({ "identityUid": self.owners[1 - which].0.identity, "roleUid": built_in("editor") });
                 world.update(owner, "RoleBinding", binding, body, None).map(drop)
@@ -443,8 +443,8 @@ impl Duel {
             Ok(()) => true,
             Err(error) => {
                 // The other identity may be deleted already.
-                let gone = matches!(removal, Removal::GiveToOther) && error.code() == Code::InvalidArgument;
-                assert!(gone || error.code() == Code::FailedPrecondition, "{removal:?}: {error}");
+                let other_deleted = matches!(removal, Removal::GiveToOther) && error.code() == Code::InvalidArgument;
+                assert!(other_deleted || error.code() == Code::FailedPrecondition, "{removal:?}: {error}");
                 false
             }
         }
@@ -452,39 +452,42 @@ impl Duel {
 }
 
 #[test]
-fn one_of_two_owners_who_are_removed_concurrently_stays_in_1000_races() {
+fn exactly_one_of_two_concurrently_removed_owners_remains_in_1000_races() {
     let world = World::over(Arc::new(MemoryStore::new()));
-    let mut dice = Dice::new(7);
+    let mut rng = Rng::new(7);
     for round in 0..1_000 {
-        let removals = [*dice.pick(&REMOVALS), *dice.pick(&REMOVALS)];
+        let removals = [*rng.pick(&REMOVALS), *rng.pick(&REMOVALS)];
         let duel = Duel::new(&world, removals);
         let barrier = std::sync::Barrier::new(2);
-        let gone = thread::scope(|scope| {
-            let go = [0, 1].map(|which| {
+        let removed = thread::scope(|scope| {
+            let threads = [0, 1].map(|which| {
                 let (duel, world, barrier) = (&duel, &world, &barrier);
                 scope.spawn(move || {
                     barrier.wait();
                     duel.remove(world, which, removals[which])
                 })
             });
-            go.map(|thread| usize::from(thread.join().unwrap())).iter().sum::<usize>()
+            threads.map(|thread| usize::from(thread.join().unwrap())).iter().sum::<usize>()
         });
-        assert_eq!(gone, 1, "round {round}: {removals:?}");
+        assert_eq!(removed, 1, "round {round}: {removals:?}");
         assert_eq!(owners(&world, &duel.organization), 1, "round {round}: {removals:?}");
     }
 }
 
 #[test]
-fn each_pair_of_removals_keeps_an_owner_in_either_order() {
+fn each_pair_of_interleaved_removals_leaves_an_owner() {
     for first in REMOVALS {
         for second in REMOVALS {
-            let store = Paused::default();
+            let store = GatedStore::default();
             let gate = store.gate();
             let world = World::over(Arc::new(store));
             let duel = Duel::new(&world, [first, second]);
             let mut other = false;
-            let one =
-                gate.between(Call::Commit, || duel.remove(&world, 0, first), || other = duel.remove(&world, 1, second));
+            let one = gate.interleave(
+                Call::Commit,
+                || duel.remove(&world, 0, first),
+                || other = duel.remove(&world, 1, second),
+            );
             assert_eq!((one, other), (false, true), "{first:?} while {second:?}");
             assert_eq!(owners(&world, &duel.organization), 1, "{first:?} while {second:?}");
         }
@@ -492,43 +495,43 @@ fn each_pair_of_removals_keeps_an_owner_in_either_order() {
 }
 
 #[test]
-fn the_heir_of_the_last_owner_cannot_be_removed_while_the_binding_is_handed_over() {
-    // The last owner hands over to an identity that is deleted, or no longer assumable, meanwhile.
+fn the_successor_of_the_last_owner_cannot_be_removed_while_the_binding_is_transferred() {
+    // While the last owner transfers the binding, the new identity is deleted or becomes unassumable.
     for expire in [false, true] {
-        for heir_first in [false, true] {
-            let store = Paused::default();
+        for successor_first in [false, true] {
+            let store = GatedStore::default();
             let gate = store.gate();
             let world = World::over(Arc::new(store));
             let (organization, binding) = organization(&world);
-            let heir = with_keys(&world, &organization);
-            let hand_over = || {
-                let body = json!({ "identityUid": heir.identity });
+            let successor = with_keys(&world, &organization);
+            let transfer = || {
+                let body = json!({ "identityUid": successor.identity });
                 world.update(&world.operator, "RoleBinding", &binding, body, None).map(drop)
             };
-            let go = || match expire {
-                false => world.delete(&world.operator, "Identity", &heir.identity),
+            let remove = || match expire {
+                false => world.delete(&world.operator, "Identity", &successor.identity),
                 true => {
                     let body = json!({ "staticKeys": { "expirationTime": BEGIN } });
                     let paths = Some("staticKeys.expirationTime");
-                    world.update(&world.operator, "Identity", &heir.identity, body, paths).map(drop)
+                    world.update(&world.operator, "Identity", &successor.identity, body, paths).map(drop)
                 }
             };
             let mut second = None;
-            let first = match heir_first {
-                true => gate.between(Call::Commit, go, || second = Some(hand_over())),
-                false => gate.between(Call::Commit, hand_over, || second = Some(go())),
+            let first = match successor_first {
+                true => gate.interleave(Call::Commit, remove, || second = Some(transfer())),
+                false => gate.interleave(Call::Commit, transfer, || second = Some(remove())),
             };
             second.unwrap().unwrap();
-            assert!(first.is_err(), "expire {expire}, the heir first {heir_first}");
+            assert!(first.is_err(), "expire {expire}, the successor first {successor_first}");
             assert_eq!(owners(&world, &organization), 1);
         }
     }
 }
 
 #[test]
-fn the_operator_repairs_an_organization_that_nobody_owns() {
+fn the_operator_repairs_an_organization_without_an_owner() {
     let world = World::new();
-    let organization = world.organisation();
+    let organization = world.organization();
     let keys = with_keys(&world, &organization);
     world.bind(&keys, &built_in("owner"), &organization);
     let first =
@@ -549,8 +552,8 @@ fn the_operator_repairs_an_organization_that_nobody_owns() {
     assert_eq!(code(repair(&world.operator, &"0".repeat(40), &ada.identity)), Code::NotFound);
     assert_eq!(code(repair(&world.operator, &organization, &"0".repeat(40))), Code::NotFound);
     let elsewhere = world.identity(&world.org);
-    for not in [&elsewhere, &keys] {
-        assert_eq!(code(repair(&world.operator, &organization, &not.identity)), Code::InvalidArgument);
+    for unsuitable in [&elsewhere, &keys] {
+        assert_eq!(code(repair(&world.operator, &organization, &unsuitable.identity)), Code::InvalidArgument);
     }
 
     let reply = repair(&world.operator, &organization, &ada.identity).unwrap();
@@ -558,7 +561,7 @@ fn the_operator_repairs_an_organization_that_nobody_owns() {
     assert_eq!((text(binding, "identityUid"), text(binding, "roleUid")), (&*ada.identity, &*built_in("owner")));
     assert_eq!(uid_of(binding).parent().unwrap(), organization);
     world.create(&ada, "Group", &organization, json!({ "name": "a" })).unwrap();
-    let Some(Heard::Event { event, .. }) = block_on(events.next()) else { panic!("an event") };
+    let Some(Heard::Event { event, .. }) = block_on(events.next()) else { panic!("expected an event") };
     assert!(event.ty.ends_with("iam.rolebindings.created.v1"), "{event:?}");
     assert_eq!(code(repair(&world.operator, &organization, &ada.identity)), Code::AlreadyExists);
 }

@@ -1,4 +1,4 @@
-//! Records of registered persons, who lie in no group.
+//! Records of registered persons, which do not belong to a group.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::common::{World, code};
 use platform_core::error::Code;
 
 #[test]
-fn a_person_sees_their_own_record_and_nobody_elses() {
+fn a_person_sees_only_their_own_record() {
     let world = World::new();
     let (ada, bob) = (world.person("ada", Some("ada@example.com")), world.person("bob", None));
     assert_eq!(world.get(&ada, "Identity", &ada.identity).unwrap()["email"], "ada@example.com");
@@ -17,7 +17,7 @@ fn a_person_sees_their_own_record_and_nobody_elses() {
 }
 
 #[test]
-fn an_owner_of_an_organisation_sees_no_persons_record() {
+fn an_owner_of_an_organization_does_not_see_records_of_persons() {
     let world = World::new();
     let (owner, ada) = (world.member("owner", &world.org), world.person("ada", None));
     world.bind(&ada, &crate::common::built_in("viewer"), &world.org);
@@ -26,7 +26,7 @@ fn an_owner_of_an_organisation_sees_no_persons_record() {
 }
 
 #[test]
-fn the_operator_sees_changes_and_deletes_persons_records() {
+fn the_operator_can_list_update_and_delete_records_of_persons() {
     let world = World::new();
     let ada = world.person("ada", None);
     let listed = world.list(&world.operator, "Identity", &[("uidp.in_root", "true")]).unwrap();
@@ -39,7 +39,7 @@ fn the_operator_sees_changes_and_deletes_persons_records() {
 }
 
 #[test]
-fn a_person_changes_nobodys_record_not_even_their_own() {
+fn a_person_cannot_update_or_delete_their_own_record() {
     let world = World::new();
     let ada = world.person("ada", None);
     let change = world.update(&ada, "Identity", &ada.identity, json!({ "name": "queen" }), None);
@@ -48,7 +48,7 @@ fn a_person_changes_nobodys_record_not_even_their_own() {
 }
 
 #[test]
-fn an_identity_of_a_group_sees_itself_where_it_may_list_identities_and_once() {
+fn an_identity_of_a_group_sees_itself_once_and_only_with_identity_list() {
     let world = World::new();
     let (owner, blind) = (world.member("owner", &world.org), world.holder(&world.org, &["repo.list"]));
     let seen = world.list(&owner, "Identity", &[]).unwrap();

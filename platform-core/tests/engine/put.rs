@@ -1,4 +1,4 @@
-//! Writing what comes from data (`docs/api.md`, Imported data): create or replace, and who may.
+//! Imports (`docs/api.md`, Imported data): upserts, and the capabilities that they require.
 
 use platform_core::{
     error::Code,
@@ -32,7 +32,7 @@ fn get(world: &World, name: &str, id: &str) -> serde_json::Value {
 }
 
 #[test]
-fn what_is_put_again_is_found_and_only_what_differs_is_written() {
+fn a_repeated_put_writes_only_resources_that_differ() {
     let world = World::new();
     let mut all: Vec<_> = (0..1_203).map(|n| advisory(&format!("package {n}"), "CGA-1")).collect();
     assert_eq!(counts(&put(&world, &all)), (1_203, 0, 0, 0));
@@ -53,15 +53,15 @@ fn what_is_put_again_is_found_and_only_what_differs_is_written() {
 }
 
 #[test]
-fn a_source_tells_the_times_and_an_update_never_goes_back() {
+fn times_come_from_the_source_and_update_time_never_decreases() {
     let world = World::new();
     let at = |millis| Some(Timestamp::from_millis(millis));
-    let told = Advisory { create_time: at(1_000), update_time: at(9_000), ..advisory("a", "CGA-1") };
-    assert_eq!(counts(&put(&world, std::slice::from_ref(&told))), (1, 0, 0, 0));
+    let with_times = Advisory { create_time: at(1_000), update_time: at(9_000), ..advisory("a", "CGA-1") };
+    assert_eq!(counts(&put(&world, std::slice::from_ref(&with_times))), (1, 0, 0, 0));
     let found = get(&world, "a", "CGA-1");
     assert_eq!(text(&found, "createTime"), "1970-01-01T00:00:01.000Z");
     assert_eq!(text(&found, "updateTime"), "1970-01-01T00:00:09.000Z");
-    let earlier = Advisory { update_time: at(5_000), ..told.clone() };
+    let earlier = Advisory { update_time: at(5_000), ..with_times.clone() };
     assert_eq!(counts(&put(&world, std::slice::from_ref(&earlier))), (0, 0, 1, 0));
     let changed = Advisory { author: "ada".to_owned(), ..earlier };
     assert_eq!(counts(&put(&world, &[changed])), (0, 1, 0, 0));
@@ -69,7 +69,7 @@ fn a_source_tells_the_times_and_an_update_never_goes_back() {
 }
 
 #[test]
-fn of_two_that_are_the_same_the_later_counts() {
+fn of_two_resources_with_the_same_key_the_later_counts() {
     let world = World::new();
     let named = |author: &str| Advisory { author: author.to_owned(), ..advisory("a", "CGA-1") };
     assert_eq!(counts(&put(&world, &[named("first"), named("second")])), (1, 0, 0, 0));
@@ -77,7 +77,7 @@ fn of_two_that_are_the_same_the_later_counts() {
 }
 
 #[test]
-fn what_breaks_the_rules_is_told_and_the_others_are_written() {
+fn invalid_resources_are_reported_and_the_others_are_written() {
     let world = World::new();
     let two_forms =
         AdvisoryEvent { fixed: Some(Default::default()), detection: Some(Default::default()), ..Default::default() };
@@ -94,7 +94,8 @@ fn what_breaks_the_rules_is_told_and_the_others_are_written() {
     ];
     let reply = put(&world, &broken);
     assert_eq!(counts(&reply), (1, 0, 0, 5));
-    let told: Vec<_> = reply.refused.iter().map(|one| (one.index, one.error.violations()[0].field.clone())).collect();
+    let reported: Vec<_> =
+        reply.refused.iter().map(|one| (one.index, one.error.violations()[0].field.clone())).collect();
     let expected = [
         (0, "artifactName"),
         (2, "artifactName"),
@@ -102,12 +103,12 @@ fn what_breaks_the_rules_is_told_and_the_others_are_written() {
         (4, "events[0].fixed"),
         (5, "events[0].findings"),
     ];
-    assert_eq!(told, expected.map(|(index, field)| (index, field.to_owned())));
+    assert_eq!(reported, expected.map(|(index, field)| (index, field.to_owned())));
     assert_eq!(world.list(&world.operator, "Advisory", &[]).unwrap().total, 1);
 }
 
 #[test]
-fn events_keep_their_uids_when_others_come_before_them() {
+fn events_keep_their_uids_when_earlier_ones_are_inserted() {
     let world = World::new();
     let event = |at| AdvisoryEvent {
         create_time: Some(Timestamp::from_millis(at)),
@@ -130,7 +131,7 @@ fn events_keep_their_uids_when_others_come_before_them() {
 }
 
 #[test]
-fn only_the_operator_and_who_holds_the_capabilities_may_put_and_remove() {
+fn put_and_remove_require_the_capabilities_or_the_operator() {
     let world = World::new();
     let repo = world.repo(&world.org);
     let image = || {
@@ -142,7 +143,7 @@ fn only_the_operator_and_who_holds_the_capabilities_may_put_and_remove() {
     let try_put = |caller, parent: &str| block_on(world.platform.put(caller, parent, [image()]));
     assert_eq!(counts(&try_put(&writer, &repo).unwrap()), (1, 0, 0, 0));
     assert_eq!(code(try_put(&creator, &repo)), Code::PermissionDenied);
-    assert_eq!(code(try_put(&writer, &world.repo(&world.organisation()))), Code::PermissionDenied);
+    assert_eq!(code(try_put(&writer, &world.repo(&world.organization()))), Code::PermissionDenied);
     assert_eq!(code(try_put(&writer, &format!("{}/0000000000000000", world.org))), Code::NotFound);
     let uid = image().uid_in(&repo);
     let remove = |caller| block_on(world.platform.remove::<Image>(caller, &uid));
@@ -161,7 +162,7 @@ fn only_the_operator_and_who_holds_the_capabilities_may_put_and_remove() {
 }
 
 #[test]
-fn an_advisory_stands_in_the_way_of_its_groups_delete_until_it_is_removed() {
+fn an_advisory_prevents_the_delete_of_its_group_until_it_is_removed() {
     let world = World::new();
     let group = world.group(&world.org);
     let uid = world.put(&group, advisory("a", "CGA-1"));
@@ -172,20 +173,20 @@ fn an_advisory_stands_in_the_way_of_its_groups_delete_until_it_is_removed() {
 }
 
 #[test]
-fn all_that_lies_directly_below_a_parent_is_removed_at_once_withdrawn_ones_too() {
+fn remove_all_removes_the_children_of_a_parent_including_withdrawn_ones() {
     let world = World::new();
-    let (group, beside) = (world.group(&world.org), world.group(&world.org));
+    let (group, sibling) = (world.group(&world.org), world.group(&world.org));
     let withdrawn =
         Advisory { delete_time: Some(platform_core::timestamp::Timestamp::EPOCH), ..advisory("b", "CGA-2") };
     world.put(&group, advisory("a", "CGA-1"));
     world.put(&group, withdrawn);
-    world.put(&beside, advisory("a", "CGA-1"));
+    world.put(&sibling, advisory("a", "CGA-1"));
     let remove = |caller, parent: &str| block_on(world.platform.remove_all::<Advisory>(caller, parent));
     let viewer = world.member("viewer", &world.org);
     assert_eq!(code(remove(&viewer, &group)), Code::PermissionDenied);
     assert_eq!(remove(&world.operator, &group).unwrap(), 2);
     assert_eq!(remove(&world.operator, &group).unwrap(), 0);
-    assert_eq!(world.list(&world.operator, "Advisory", &[]).unwrap().total, 1, "those beside stay");
+    assert_eq!(world.list(&world.operator, "Advisory", &[]).unwrap().total, 1, "advisories of the sibling remain");
     world.delete(&world.operator, "Group", &group).unwrap();
     assert_eq!(code(remove(&world.operator, "..")), Code::InvalidArgument);
 }

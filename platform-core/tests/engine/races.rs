@@ -1,4 +1,4 @@
-//! What happens at the same time: one of two wins, nothing is left half done, and a walk misses nothing that stands.
+//! Concurrent requests: one of two conflicting writes succeeds, writes are atomic, and walks never miss resources.
 
 use std::{
     collections::BTreeSet,
@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 
 use crate::{
     common::{World, built_in, digest, text, uid_of},
-    paused::{Call, Paused},
+    gated_store::{Call, GatedStore},
 };
 
 const ROUNDS: usize = 60;
 
-/// Begins both at once and returns what became of each.
+/// Runs both concurrently and returns their results.
 fn race<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
     let barrier = Barrier::new(2);
     thread::scope(|scope| {
@@ -37,7 +37,7 @@ fn race<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + 
 }
 
 #[test]
-fn of_many_creators_of_one_name_exactly_one_wins() {
+fn exactly_one_of_many_concurrent_creates_of_one_name_succeeds() {
     let world = World::new();
     for (kind, body) in [
         ("Repo", json!({ "name": "one" })),
@@ -66,7 +66,7 @@ fn of_many_creators_of_one_name_exactly_one_wins() {
 }
 
 #[test]
-fn of_many_creators_of_one_tag_all_move_it_and_there_is_one() {
+fn concurrent_creates_of_one_tag_all_succeed_and_leave_one_tag() {
     let world = World::new();
     let repo = world.repo(&world.org);
     let barrier = Barrier::new(8);
@@ -88,8 +88,8 @@ fn of_many_creators_of_one_tag_all_move_it_and_there_is_one() {
 }
 
 #[test]
-fn a_tag_that_someone_else_creates_in_between_is_moved() {
-    let store = Paused::default();
+fn a_tag_that_is_created_concurrently_is_moved() {
+    let store = GatedStore::default();
     let gate = store.gate();
     let world = World::over(Arc::new(store));
     let repo = world.repo(&world.org);
@@ -98,15 +98,15 @@ fn a_tag_that_someone_else_creates_in_between_is_moved() {
         world.create(&world.operator, "Tag", &repo, body).unwrap()
     };
     let mut first = None;
-    let second = gate.between(Call::Commit, || create('2'), || first = Some(create('1')));
+    let second = gate.interleave(Call::Commit, || create('2'), || first = Some(create('1')));
     assert_eq!((&second["uid"], text(&second, "digest")), (&first.unwrap()["uid"], &*digest('2')));
 }
 
-/// A parent's delete beside a child's create: what a child is made of.
+/// The kind of a parent, the kind of a child, and the body of the child.
 type Child<'a> = (&'a str, &'a str, Value);
 
 #[test]
-fn a_delete_beside_the_create_of_a_child_leaves_no_orphan() {
+fn a_delete_concurrent_with_the_create_of_a_child_leaves_no_orphan() {
     let world = World::new();
     let tag = json!({ "name": "a", "digest": digest('0') });
     let identity = json!({ "name": "a", "claimMatch": { "issuer": "i", "subject": "s" } });
@@ -127,15 +127,15 @@ fn a_delete_beside_the_create_of_a_child_leaves_no_orphan() {
                 || world.delete(&world.operator, parent_kind, &parent),
             );
             let left = world.list(&world.operator, kind, &[("uidp.children_of", &*parent)]).unwrap().total;
-            let stands = world.get(&world.operator, parent_kind, &parent).is_ok();
+            let exists = world.get(&world.operator, parent_kind, &parent).is_ok();
             match (created, deleted) {
                 (Ok(_), Err(error)) => {
-                    assert_eq!((error.code(), left, stands), (Code::FailedPrecondition, 1, true), "{kind}");
+                    assert_eq!((error.code(), left, exists), (Code::FailedPrecondition, 1, true), "{kind}");
                 }
-                (Err(error), Ok(())) => assert_eq!((error.code(), left, stands), (Code::NotFound, 0, false), "{kind}"),
-                // The child was there first and went with its parent.
+                (Err(error), Ok(())) => assert_eq!((error.code(), left, exists), (Code::NotFound, 0, false), "{kind}"),
+                // The child was created first and deleted with its parent.
                 (Ok(_), Ok(())) => {
-                    assert!(left == 0 && !stands && matches!(kind, "Tag" | "RoleBinding"), "{kind}");
+                    assert!(left == 0 && !exists && matches!(kind, "Tag" | "RoleBinding"), "{kind}");
                 }
                 (Err(error), Err(other)) => panic!("{kind}: {error}, {other}"),
             }
@@ -144,23 +144,23 @@ fn a_delete_beside_the_create_of_a_child_leaves_no_orphan() {
 }
 
 #[test]
-fn each_order_of_a_delete_and_the_create_of_a_child_has_its_answer() {
-    let store = Paused::default();
+fn of_an_interleaved_delete_and_create_of_a_child_the_later_commit_fails() {
+    let store = GatedStore::default();
     let gate = store.gate();
     let world = World::over(Arc::new(store));
     let group = world.group(&world.org);
     let create = || world.create(&world.operator, "Repo", &group, json!({ "name": "a" }));
     let delete = || world.delete(&world.operator, "Group", &group);
     let mut repo = None;
-    let blocked = gate.between(Call::Commit, delete, || repo = Some(uid_of(&create().unwrap())));
+    let blocked = gate.interleave(Call::Commit, delete, || repo = Some(uid_of(&create().unwrap())));
     assert_eq!(blocked.unwrap_err().code(), Code::FailedPrecondition);
     world.delete(&world.operator, "Repo", &repo.unwrap()).unwrap();
-    let orphan = gate.between(Call::Commit, create, || delete().unwrap());
+    let orphan = gate.interleave(Call::Commit, create, || delete().unwrap());
     assert_eq!(orphan.unwrap_err().code(), Code::NotFound);
 }
 
 #[test]
-fn a_role_or_identity_that_is_deleted_while_it_is_bound_is_not_bound() {
+fn a_role_or_identity_deleted_while_it_is_bound_has_no_binding() {
     let world = World::new();
     for _ in 0..ROUNDS {
         let (role, identity) = (world.role(&world.org, &["repo.list"]), world.identity(&world.org).identity);
@@ -179,14 +179,14 @@ fn a_role_or_identity_that_is_deleted_while_it_is_bound_is_not_bound() {
 }
 
 #[test]
-fn of_a_follower_and_its_source_that_follow_at_once_the_follower_shows_nothing_of_what_its_source_follows() {
+fn a_follower_never_shows_values_that_its_source_inherits_by_a_concurrent_following() {
     let world = World::new();
     let top = world.repo(&world.org);
     world.update(&world.operator, "Repo", &top, json!({ "aliases": ["top:1"] }), None).unwrap();
     for _ in 0..ROUNDS {
         let (middle, bottom) = (world.repo(&world.org), world.repo(&world.org));
-        let follow = |who: &Uid, whom: &Uid| {
-            world.update(&world.operator, "Repo", who, json!({ "syncConfig": { "source": whom } }), None)
+        let follow = |follower: &Uid, source: &Uid| {
+            world.update(&world.operator, "Repo", follower, json!({ "syncConfig": { "source": source } }), None)
         };
         let (above, below) = race(|| follow(&middle, &top), || follow(&bottom, &middle));
         assert_eq!(above.unwrap()["aliases"], json!(["top:1"]));
@@ -196,7 +196,7 @@ fn of_a_follower_and_its_source_that_follow_at_once_the_follower_shows_nothing_o
 }
 
 #[test]
-fn of_many_who_register_as_one_person_all_are_that_person() {
+fn concurrent_registrations_of_one_person_yield_one_identity() {
     let world = World::new();
     let uids: BTreeSet<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| world.person("ada", None).identity)).collect();
@@ -206,11 +206,11 @@ fn of_many_who_register_as_one_person_all_are_that_person() {
 }
 
 #[test]
-fn a_walk_sees_each_resource_that_stands_throughout_once_whatever_is_written_between_its_pages() {
+fn a_walk_returns_each_resource_that_exists_throughout_once_despite_writes_between_pages() {
     for order in ["name", "name desc", "uid", "uid desc", "createTime", "updateTime desc"] {
         let world = World::new();
-        let standing: BTreeSet<Uid> = (0..30).map(|_| world.repo(&world.org)).collect();
-        let mut passing: Vec<Uid> = (0..15).map(|_| world.repo(&world.org)).collect();
+        let stable: BTreeSet<Uid> = (0..30).map(|_| world.repo(&world.org)).collect();
+        let mut transient: Vec<Uid> = (0..15).map(|_| world.repo(&world.org)).collect();
         let mut seen: Vec<Uid> = Vec::new();
         let mut token = String::new();
         loop {
@@ -219,47 +219,53 @@ fn a_walk_sees_each_resource_that_stands_throughout_once_whatever_is_written_bet
             seen.extend(page.items.iter().map(uid_of));
             let Some(next) = page.next else { break };
             token = next;
-            // Others come before and after, change their place, and go, the one that the token points at too.
+            // Other repos are created, moved in the order and deleted, including the one that the page token refers to.
             world.clock.advance(5);
-            let gone = passing.remove(0);
-            world.delete(&world.operator, "Repo", &gone).unwrap();
+            let deleted = transient.remove(0);
+            world.delete(&world.operator, "Repo", &deleted).unwrap();
             let names = [format!("a {}", world.serial()), format!("z {}", world.serial())];
             for name in names {
-                passing
+                transient
                     .push(uid_of(&world.create(&world.operator, "Repo", &world.org, json!({ "name": name })).unwrap()));
             }
             let moved = json!({ "name": format!("m {}", world.serial()) });
-            world.update(&world.operator, "Repo", &passing[0], moved, None).unwrap();
+            world.update(&world.operator, "Repo", &transient[0], moved, None).unwrap();
         }
-        let seen_standing: Vec<_> = seen.into_iter().filter(|uid| standing.contains(uid)).collect();
-        assert_eq!(seen_standing.len(), standing.len(), "{order}");
-        assert_eq!(seen_standing.into_iter().collect::<BTreeSet<_>>(), standing, "{order}");
+        let seen_stable: Vec<_> = seen.into_iter().filter(|uid| stable.contains(uid)).collect();
+        assert_eq!(seen_stable.len(), stable.len(), "{order}");
+        assert_eq!(seen_stable.into_iter().collect::<BTreeSet<_>>(), stable, "{order}");
     }
 }
 
 #[test]
-fn walks_beside_a_busy_writer_miss_nothing_that_stands_and_count_what_there_is() {
+fn walks_concurrent_with_writes_return_every_stable_resource_and_a_correct_total() {
     let world = World::new();
-    let standing: BTreeSet<String> = (0..40).map(|_| world.repo(&world.org).to_string()).collect();
+    let stable: BTreeSet<String> = (0..40).map(|_| world.repo(&world.org).to_string()).collect();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                let passing = world.repo(&world.org);
+                let transient = world.repo(&world.org);
                 world
-                    .update(&world.operator, "Repo", &passing, json!({ "name": format!("m {}", world.serial()) }), None)
+                    .update(
+                        &world.operator,
+                        "Repo",
+                        &transient,
+                        json!({ "name": format!("m {}", world.serial()) }),
+                        None,
+                    )
                     .unwrap();
-                world.delete(&world.operator, "Repo", &passing).unwrap();
+                world.delete(&world.operator, "Repo", &transient).unwrap();
             }
         });
         for round in 0..30 {
             let order = ["name", "name desc", "uid desc", "createTime"][round % 4];
             let all = world.walk(&world.operator, "Repo", &[("order_by", order), ("page_size", "7")]);
             let seen: Vec<_> =
-                all.iter().map(|repo| text(repo, "uid").to_owned()).filter(|uid| standing.contains(uid)).collect();
-            assert_eq!(seen.len(), standing.len(), "{order}");
-            assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), standing, "{order}");
-            // One commit at a time: there is at most one that passes.
+                all.iter().map(|repo| text(repo, "uid").to_owned()).filter(|uid| stable.contains(uid)).collect();
+            assert_eq!(seen.len(), stable.len(), "{order}");
+            assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), stable, "{order}");
+            // The writer has at most one transient repo at a time.
             let total = world.list(&world.operator, "Repo", &[]).unwrap().total;
             assert!((40..=41).contains(&total), "{total}");
         }

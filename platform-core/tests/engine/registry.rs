@@ -7,7 +7,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{BEGIN, World, code, digest, object, refused_fields, text, uid_of};
+use crate::common::{BEGIN, World, code, digest, object, text, uid_of, violated_fields};
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
@@ -20,7 +20,7 @@ fn follower(world: &World, caller: &Caller, source: &str) -> Result<Value> {
     create(world, caller, &world.org, body)
 }
 
-/// A world with an organisation of that name that has a full repo `nginx`.
+/// Creates a world with an organization `catalog` that has a repo `nginx` with all fields set.
 fn world_with_a_source() -> (World, Uid, Uid) {
     let world = World::new();
     let there = uid_of(&world.create(&world.operator, "Group", "", json!({ "name": "catalog" })).unwrap());
@@ -33,7 +33,7 @@ fn world_with_a_source() -> (World, Uid, Uid) {
 }
 
 #[test]
-fn repos_of_one_group_have_names_of_their_own() {
+fn repo_names_are_unique_in_their_group() {
     let world = World::new();
     let named = |group: &str| create(&world, &world.operator, group, json!({ "name": "nginx" }));
     named(&world.org).unwrap();
@@ -45,7 +45,7 @@ fn repos_of_one_group_have_names_of_their_own() {
 }
 
 #[test]
-fn names_descriptions_bundles_aliases_and_active_tags_have_their_patterns() {
+fn names_descriptions_bundles_aliases_and_active_tags_must_match_their_patterns() {
     let world = World::new();
     let with = |field: &str, value: Value| {
         let mut body = json!({ "name": format!("repo {}", world.serial()) });
@@ -66,7 +66,7 @@ fn names_descriptions_bundles_aliases_and_active_tags_have_their_patterns() {
     ] {
         with(field, good).unwrap();
         for bad in bad {
-            let fields = refused_fields(with(field, bad.clone()));
+            let fields = violated_fields(with(field, bad.clone()));
             assert!(
                 fields.iter().all(|found| found.starts_with(field)) && fields.len() == 1,
                 "{field} {bad}: {fields:?}"
@@ -77,7 +77,7 @@ fn names_descriptions_bundles_aliases_and_active_tags_have_their_patterns() {
 }
 
 #[test]
-fn a_follower_shows_what_it_follows_as_it_is_now_and_its_own_description() {
+fn a_follower_shows_the_current_values_of_its_source_and_its_own_description() {
     let (world, _, source) = world_with_a_source();
     let inherited = ["catalogTier", "bundles", "aliases", "activeTags", "description"];
     let repo = follower(&world, &world.operator, &source).unwrap();
@@ -102,7 +102,7 @@ fn a_follower_shows_what_it_follows_as_it_is_now_and_its_own_description() {
 }
 
 #[test]
-fn what_a_follower_has_from_its_source_cannot_be_set_to_anything_else() {
+fn inherited_values_of_a_follower_cannot_be_changed() {
     let (world, _, source) = world_with_a_source();
     let repo = follower(&world, &world.operator, &source).unwrap();
     let uid = text(&repo, "uid");
@@ -111,11 +111,14 @@ fn what_a_follower_has_from_its_source_cannot_be_set_to_anything_else() {
     });
     for (field, value) in object(other.clone()) {
         let updated = world.update(&world.operator, "Repo", uid, json!({ &field: value }), None);
-        assert_eq!(refused_fields(updated), std::slice::from_ref(&field));
+        assert_eq!(violated_fields(updated), std::slice::from_ref(&field));
         let body = json!({ "name": "x", "syncConfig": { "source": source }, &field: value });
-        assert_eq!(refused_fields(create(&world, &world.operator, &world.org, body)), [field]);
+        assert_eq!(violated_fields(create(&world, &world.operator, &world.org, body)), [field]);
     }
-    assert_eq!(refused_fields(world.update(&world.operator, "Repo", uid, other, Some("catalogTier,bundles"))).len(), 2);
+    assert_eq!(
+        violated_fields(world.update(&world.operator, "Repo", uid, other, Some("catalogTier,bundles"))).len(),
+        2
+    );
     for mask in [None, Some("*")] {
         let written = world.update(&world.operator, "Repo", uid, repo.clone(), mask).unwrap();
         assert_eq!(written["syncConfig"], repo["syncConfig"]);
@@ -123,36 +126,36 @@ fn what_a_follower_has_from_its_source_cannot_be_set_to_anything_else() {
 }
 
 #[test]
-fn a_source_is_a_uid_or_an_organisations_and_a_repos_name_with_or_without_a_host() {
+fn a_source_is_a_uid_or_the_names_of_organization_and_repo_with_an_optional_host() {
     let (world, there, source) = world_with_a_source();
     for text in [&*source, "catalog/nginx", "registry.example.com/catalog/nginx", &format!("{there}/nginx")] {
         let repo = follower(&world, &world.operator, text).unwrap();
         assert_eq!(repo["syncConfig"]["source"], json!(source), "{text}");
     }
     for unknown in ["nginx", "catalog/", "/nginx", "catalog/httpd", "other/nginx", "", &*there, "a/b/c/d"] {
-        assert_eq!(refused_fields(follower(&world, &world.operator, unknown)), ["syncConfig.source"], "{unknown}");
+        assert_eq!(violated_fields(follower(&world, &world.operator, unknown)), ["syncConfig.source"], "{unknown}");
     }
     let twin = uid_of(&world.create(&world.operator, "Group", "", json!({ "name": "catalog" })).unwrap());
     create(&world, &world.operator, &twin, json!({ "name": "nginx" })).unwrap();
-    assert_eq!(refused_fields(follower(&world, &world.operator, "catalog/nginx")), ["syncConfig.source"]);
+    assert_eq!(violated_fields(follower(&world, &world.operator, "catalog/nginx")), ["syncConfig.source"]);
 }
 
 #[test]
-fn who_cannot_pull_from_a_repo_cannot_follow_it() {
+fn following_a_repo_requires_pull_access() {
     let (world, there, source) = world_with_a_source();
     let ada = world.person("ada", None);
     world.bind(&ada, &crate::common::built_in("editor"), &world.org);
     let missing = format!("{there}/0000000000000000");
-    let refusal = |source: &str| world.status(&follower(&world, &ada, source).unwrap_err());
+    let rejection = |source: &str| world.status(&follower(&world, &ada, source).unwrap_err());
     for named in [&*source, "catalog/nginx"] {
-        assert_eq!(refusal(named), refusal(&missing), "{named}");
+        assert_eq!(rejection(named), rejection(&missing), "{named}");
     }
     world.bind(&ada, &crate::common::built_in("registry.pull"), &there);
     follower(&world, &ada, &source).unwrap();
 }
 
 #[test]
-fn a_follower_that_is_set_free_has_what_is_its_own_and_can_be_set_again() {
+fn a_repo_that_stops_following_has_its_own_values_and_can_be_updated() {
     let (world, _, source) = world_with_a_source();
     let repo = follower(&world, &world.operator, &source).unwrap();
     let free = world.update(&world.operator, "Repo", text(&repo, "uid"), json!({ "syncConfig": null }), None).unwrap();
@@ -164,7 +167,7 @@ fn a_follower_that_is_set_free_has_what_is_its_own_and_can_be_set_again() {
 }
 
 #[test]
-fn destinations_of_a_sync_change_without_its_source_or_its_end() {
+fn sync_destinations_can_be_changed_without_changing_source_or_expiry() {
     let (world, _, source) = world_with_a_source();
     let repo = follower(&world, &world.operator, &source).unwrap();
     world.clock.advance(DAY);
@@ -175,11 +178,11 @@ fn destinations_of_a_sync_change_without_its_source_or_its_end() {
     assert_eq!(["google", "amazon", "azure"].map(|name| text(after, name)), ["g", "a", "z"]);
     let body = json!({ "syncConfig": { "source": "" } });
     let cleared = world.update(&world.operator, "Repo", text(&repo, "uid"), body, None);
-    assert_eq!(refused_fields(cleared), ["syncConfig.source"]);
+    assert_eq!(violated_fields(cleared), ["syncConfig.source"]);
 }
 
 #[test]
-fn an_overlay_has_no_reserved_names_and_files_that_are_what_they_say() {
+fn an_overlay_with_reserved_names_or_invalid_files_is_rejected() {
     let world = World::new();
     let with = |overlay: Value| {
         let body = json!({ "name": format!("repo {}", world.serial()), "customOverlay": overlay });
@@ -210,12 +213,12 @@ fn an_overlay_has_no_reserved_names_and_files_that_are_what_they_say() {
             vec!["customOverlay.accounts.users[0].username", "customOverlay.accounts.users[1]"],
         ),
     ] {
-        assert_eq!(refused_fields(with(overlay.clone())), fields, "{overlay}");
+        assert_eq!(violated_fields(with(overlay.clone())), fields, "{overlay}");
     }
 }
 
 #[test]
-fn a_repo_takes_its_tags_and_readme_with_it() {
+fn delete_of_a_repo_cascades_to_its_tags_and_readme() {
     let world = World::new();
     let (repo, other) = (world.repo(&world.org), world.repo(&world.org));
     for repo in [&repo, &other] {
@@ -229,7 +232,7 @@ fn a_repo_takes_its_tags_and_readme_with_it() {
 }
 
 #[test]
-fn a_readme_is_safe_markdown_and_needs_no_internal_capability() {
+fn a_readme_must_be_safe_markdown_and_requires_no_internal_capability() {
     let world = World::new();
     let repo = world.repo(&world.org);
     let editor = world.member("editor", &world.org);
@@ -237,7 +240,7 @@ fn a_readme_is_safe_markdown_and_needs_no_internal_capability() {
     let written = write("# nginx\n\n\tcode\n").unwrap();
     assert_eq!((text(&written, "content"), text(&written, "uid")), ("# nginx\n\n\tcode\n", &*repo));
     for bad in ["<script>alert(1)</script>", "[a](javascript:alert(1))", "a\u{0}b"] {
-        assert_eq!(refused_fields(write(bad)), ["content"], "{bad}");
+        assert_eq!(violated_fields(write(bad)), ["content"], "{bad}");
     }
     assert_eq!(write("").unwrap().get("content"), None);
     let missing = format!("{}/0000000000000000", world.org);
@@ -246,7 +249,7 @@ fn a_readme_is_safe_markdown_and_needs_no_internal_capability() {
 }
 
 #[test]
-fn a_follower_shows_the_readme_of_its_source_and_has_none_of_its_own() {
+fn a_follower_shows_the_readme_of_its_source_and_rejects_another() {
     let (world, _, source) = world_with_a_source();
     let repo = follower(&world, &world.operator, &source).unwrap();
     let repo = text(&repo, "uid");
@@ -255,11 +258,11 @@ fn a_follower_shows_the_readme_of_its_source_and_has_none_of_its_own() {
     world.update(&world.operator, "RepoReadme", &source, json!({ "content": "hello" }), None).unwrap();
     assert_eq!(content(repo), Some(json!("hello")));
     let own = world.update(&world.operator, "RepoReadme", repo, json!({ "content": "own" }), None);
-    assert_eq!(refused_fields(own), ["content"]);
+    assert_eq!(violated_fields(own), ["content"]);
 }
 
 #[test]
-fn a_tag_that_is_created_again_moves_and_keeps_its_uid() {
+fn creating_an_existing_tag_moves_it_and_keeps_its_uid() {
     let world = World::new();
     let repo = world.repo(&world.org);
     let create = |body: Value| world.create(&world.operator, "Tag", &repo, body).unwrap();
@@ -280,7 +283,7 @@ fn a_tag_that_is_created_again_moves_and_keeps_its_uid() {
 }
 
 #[test]
-fn tags_and_digests_have_their_patterns() {
+fn tag_names_and_digests_must_match_their_patterns() {
     let world = World::new();
     let repo = world.repo(&world.org);
     let create = |name: &str, digest: &str| {
@@ -290,16 +293,16 @@ fn tags_and_digests_have_their_patterns() {
         create(good, &digest('0')).unwrap();
     }
     for bad in ["", ".a", "-a", "a/b", "a:b", "ü", &"a".repeat(129)] {
-        assert_eq!(refused_fields(create(bad, &digest('0'))), ["name"], "{bad}");
+        assert_eq!(violated_fields(create(bad, &digest('0'))), ["name"], "{bad}");
     }
     for bad in ["", "sha256:", "latest", &digest('G'), &digest('A'), &digest('0')[1..], &format!("{}0", digest('0'))] {
-        assert_eq!(refused_fields(create("a", bad)), ["digest"], "{bad}");
+        assert_eq!(violated_fields(create("a", bad)), ["digest"], "{bad}");
     }
-    assert_eq!(refused_fields(create("", "")), ["name", "digest"]);
+    assert_eq!(violated_fields(create("", "")), ["name", "digest"]);
 }
 
 #[test]
-fn a_tag_lies_in_a_repo_and_in_nothing_else() {
+fn a_tag_can_only_be_created_in_a_repo() {
     let world = World::new();
     let body = || json!({ "name": "a", "digest": digest('0') });
     let in_a_group = world.create(&world.operator, "Tag", &world.org, body()).unwrap_err();

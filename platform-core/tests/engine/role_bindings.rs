@@ -1,5 +1,5 @@
-//! Role bindings: what they show, what can be bound where, and what nobody gives away (`docs/api.md`, Role bindings
-//! and Access).
+//! Role bindings: their replies, valid roles and identities, and the capabilities that they require (`docs/api.md`,
+//! Role bindings and Access).
 
 use platform_core::{
     access::{Caller, Capability, Narrowing},
@@ -8,7 +8,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{ISSUER, World, built_in, code, refused_fields, text, uid_of};
+use crate::common::{ISSUER, World, built_in, code, text, uid_of, violated_fields};
 
 fn bind(world: &World, caller: &Caller, identity: &str, role: &str, group: &str) -> Result<Value> {
     world.create(caller, "RoleBinding", group, json!({ "identityUid": identity, "roleUid": role }))
@@ -26,7 +26,7 @@ fn bindings_at(world: &World, group: &str) -> usize {
 }
 
 #[test]
-fn a_binding_shows_the_names_of_what_it_binds_as_they_are_now() {
+fn a_binding_shows_the_current_names_of_its_identity_group_and_role() {
     let world = World::new();
     let ada = world.person("ada", Some("ada@example.com"));
     let (group, role) = (world.group(&world.org), world.role(&world.org, &["repo.list"]));
@@ -50,7 +50,7 @@ fn a_binding_shows_the_names_of_what_it_binds_as_they_are_now() {
 }
 
 #[test]
-fn a_person_can_be_bound_before_they_register_and_holds_it_when_they_do() {
+fn a_person_can_be_bound_before_registering_and_then_holds_the_role() {
     let world = World::new();
     let uid = platform_core::resources::iam::person_uid(ISSUER, "later");
     let binding = bind(&world, &world.operator, &uid, &built_in("viewer"), &world.org).unwrap();
@@ -60,44 +60,47 @@ fn a_person_can_be_bound_before_they_register_and_holds_it_when_they_do() {
 }
 
 #[test]
-fn an_identity_of_another_organisation_or_none_cannot_be_bound() {
+fn a_missing_identity_or_one_of_another_organization_cannot_be_bound() {
     let world = World::new();
-    let foreign = world.identity(&world.organisation()).identity;
+    let foreign = world.identity(&world.organization()).identity;
     let missing = format!("{}/0000000000000000", world.org);
-    let refusals = [&*foreign, &missing, &format!("{foreign}/0000000000000000")].map(|identity| {
+    let rejections = [&*foreign, &missing, &format!("{foreign}/0000000000000000")].map(|identity| {
         let error = bind(&world, &world.operator, identity, &built_in("viewer"), &world.org).unwrap_err();
         assert_eq!(error.violations()[0].field, "identityUid");
         world.status(&error)
     });
-    assert!(refusals.iter().all(|refusal| *refusal == refusals[0]), "nothing tells whether there is one");
+    assert!(
+        rejections.iter().all(|rejection| *rejection == rejections[0]),
+        "the errors do not reveal whether the identity exists"
+    );
     for bad in ["", "x", "AAAA"] {
         assert_eq!(
-            refused_fields(bind(&world, &world.operator, bad, &built_in("viewer"), &world.org)),
+            violated_fields(bind(&world, &world.operator, bad, &built_in("viewer"), &world.org)),
             ["identityUid"]
         );
     }
 }
 
 #[test]
-fn a_role_can_be_bound_in_its_group_and_below_and_nowhere_else() {
+fn a_role_can_be_bound_only_in_its_group_and_descendants() {
     let world = World::new();
-    let (folder, beside) = (world.group(&world.org), world.group(&world.org));
+    let (folder, sibling) = (world.group(&world.org), world.group(&world.org));
     let (below, role) = (world.group(&folder), world.role(&folder, &["repo.list"]));
     let identity = world.identity(&world.org).identity;
     for group in [&folder, &below] {
         bind(&world, &world.operator, &identity, &role, group).unwrap();
     }
-    for group in [&world.org, &beside] {
-        assert_eq!(refused_fields(bind(&world, &world.operator, &identity, &role, group)), ["roleUid"]);
+    for group in [&world.org, &sibling] {
+        assert_eq!(violated_fields(bind(&world, &world.operator, &identity, &role, group)), ["roleUid"]);
     }
     let missing = format!("{}/0000000000000000", world.org);
     for role in [&*missing, &*Uid::from_digest([5; 20]), &*identity, &*world.org] {
-        assert_eq!(refused_fields(bind(&world, &world.operator, &identity, role, &world.org)), ["roleUid"]);
+        assert_eq!(violated_fields(bind(&world, &world.operator, &identity, role, &world.org)), ["roleUid"]);
     }
 }
 
 #[test]
-fn one_identity_has_one_role_at_one_group_once() {
+fn a_second_binding_of_the_same_identity_role_and_group_already_exists() {
     let world = World::new();
     let identity = world.identity(&world.org).identity;
     let first = bind(&world, &world.operator, &identity, &built_in("viewer"), &world.org).unwrap();
@@ -112,7 +115,7 @@ fn one_identity_has_one_role_at_one_group_once() {
 }
 
 #[test]
-fn nobody_gives_by_a_binding_what_they_do_not_hold_there() {
+fn binding_a_role_requires_its_capabilities_at_the_group() {
     let world = World::new();
     let folder = world.group(&world.org);
     let binder = ["role_bindings.create", "role_bindings.update", "repo.list"];
@@ -129,31 +132,31 @@ fn nobody_gives_by_a_binding_what_they_do_not_hold_there() {
         let updated = world.update(&caller, "RoleBinding", allowed, json!({ "roleUid": role }), None);
         assert_eq!(code(updated), Code::PermissionDenied);
     }
-    // To hand a binding on to someone else is to give what it gives.
+    // Transferring a binding to another identity gives the role.
     let owners = bind(&world, &world.operator, &friend, &built_in("owner"), &world.org).unwrap();
     let mine = json!({ "identityUid": caller.identity });
     let taken = world.update(&caller, "RoleBinding", text(&owners, "uid"), mine, None);
     assert_eq!(code(taken), Code::PermissionDenied);
-    // An update that gives nothing new is no gift.
+    // An update that changes nothing gives nothing.
     let unchanged = json!({ "identityUid": friend, "roleUid": built_in("owner") });
     world.update(&caller, "RoleBinding", text(&owners, "uid"), unchanged, Some("*")).unwrap();
 }
 
 #[test]
-fn what_is_held_elsewhere_or_beyond_reach_or_past_the_token_gives_nothing() {
+fn capabilities_held_elsewhere_out_of_reach_or_outside_the_token_cannot_be_bound() {
     let world = World::new();
-    let (folder, beside) = (world.group(&world.org), world.group(&world.org));
+    let (folder, sibling) = (world.group(&world.org), world.group(&world.org));
     let friend = world.identity(&world.org).identity;
-    let cut = world.identity(&folder);
-    world.bind(&cut, &built_in("owner"), &world.org);
-    bind(&world, &cut, &friend, &built_in("owner"), &folder).unwrap();
-    for group in [&world.org, &beside] {
-        assert_eq!(code(bind(&world, &cut, &friend, &built_in("viewer"), group)), Code::PermissionDenied);
+    let limited = world.identity(&folder);
+    world.bind(&limited, &built_in("owner"), &world.org);
+    bind(&world, &limited, &friend, &built_in("owner"), &folder).unwrap();
+    for group in [&world.org, &sibling] {
+        assert_eq!(code(bind(&world, &limited, &friend, &built_in("viewer"), group)), Code::PermissionDenied);
     }
 
     let elsewhere = world.holder(&world.org, &["role_bindings.create"]);
-    world.bind(&elsewhere, &built_in("owner"), &beside);
-    bind(&world, &elsewhere, &friend, &built_in("owner"), &beside).unwrap();
+    world.bind(&elsewhere, &built_in("owner"), &sibling);
+    bind(&world, &elsewhere, &friend, &built_in("owner"), &sibling).unwrap();
     assert_eq!(code(bind(&world, &elsewhere, &friend, &built_in("viewer"), &folder)), Code::PermissionDenied);
 
     let owner = world.member("owner", &world.org);
@@ -164,14 +167,14 @@ fn what_is_held_elsewhere_or_beyond_reach_or_past_the_token_gives_nothing() {
 }
 
 #[test]
-fn a_batch_creates_1_to_25_in_their_order_or_none() {
+fn a_batch_creates_1_to_25_bindings_in_request_order_or_none() {
     let world = World::new();
     let group = world.group(&world.org);
     let identities: Vec<_> = (0..26).map(|_| world.identity(&world.org).identity).collect();
     let viewer = built_in("viewer");
     let bindings: Vec<(&str, &str)> = identities.iter().map(|identity| (&**identity, &*viewer)).collect();
-    assert_eq!(refused_fields(batch(&world, &world.operator, &group, &bindings)), ["requests"]);
-    assert_eq!(refused_fields(batch(&world, &world.operator, &group, &[])), ["requests"]);
+    assert_eq!(violated_fields(batch(&world, &world.operator, &group, &bindings)), ["requests"]);
+    assert_eq!(violated_fields(batch(&world, &world.operator, &group, &[])), ["requests"]);
     assert_eq!(bindings_at(&world, &group), 0);
     let created = batch(&world, &world.operator, &group, &bindings[..25]).unwrap();
     let created = created["roleBindings"].as_array().unwrap();
@@ -180,7 +183,7 @@ fn a_batch_creates_1_to_25_in_their_order_or_none() {
     for binding in created {
         assert_eq!(&world.get(&world.operator, "RoleBinding", text(binding, "uid")).unwrap(), binding);
     }
-    // One that is there already, and one twice in the batch.
+    // A binding that already exists, and one that appears twice in the batch.
     for bindings in [&[bindings[25], bindings[0]], &[bindings[25], bindings[25]]] {
         assert_eq!(code(batch(&world, &world.operator, &group, bindings)), Code::AlreadyExists);
         assert_eq!(bindings_at(&world, &group), 25);
@@ -188,23 +191,23 @@ fn a_batch_creates_1_to_25_in_their_order_or_none() {
 }
 
 #[test]
-fn a_batch_has_one_parent_and_at_most_one_role_of_its_own() {
+fn a_batch_has_one_parent_and_optionally_one_role_for_all_bindings() {
     let world = World::new();
     let (group, other) = (world.group(&world.org), world.group(&world.org));
     let (identity, viewer, editor) = (world.identity(&world.org).identity, built_in("viewer"), built_in("editor"));
     let run = |request: Value| world.run(Some(&world.operator), "BatchCreateRoleBindings", request);
     let sub = |parent: &str, role: &str| json!({ "parent": parent, "roleBinding": { "identityUid": identity, "roleUid": role } });
-    let refused = |role: &str, requests: Value| {
-        refused_fields(run(json!({ "parent": group, "roleUid": role, "requests": requests })))
+    let rejected = |role: &str, requests: Value| {
+        violated_fields(run(json!({ "parent": group, "roleUid": role, "requests": requests })))
     };
-    assert_eq!(refused("", json!([sub(&other, &viewer)])), ["requests[0].parent"]);
-    assert_eq!(refused("", json!([sub("", &viewer), sub("", "")])), ["requests[1].roleBinding.roleUid"]);
-    assert_eq!(refused(&viewer, json!([sub("", ""), sub("", &editor)])), ["requests[1].roleBinding.roleUid"]);
+    assert_eq!(rejected("", json!([sub(&other, &viewer)])), ["requests[0].parent"]);
+    assert_eq!(rejected("", json!([sub("", &viewer), sub("", "")])), ["requests[1].roleBinding.roleUid"]);
+    assert_eq!(rejected(&viewer, json!([sub("", ""), sub("", &editor)])), ["requests[1].roleBinding.roleUid"]);
     assert_eq!(
-        refused(&viewer, json!([{}, { "roleBinding": {} }])),
+        rejected(&viewer, json!([{}, { "roleBinding": {} }])),
         ["requests[0].roleBinding", "requests[1].roleBinding.identityUid"]
     );
-    assert_eq!(refused_fields(run(json!({ "requests": [sub("", &viewer)] }))), ["parent"]);
+    assert_eq!(violated_fields(run(json!({ "requests": [sub("", &viewer)] }))), ["parent"]);
     assert_eq!(bindings_at(&world, &group) + bindings_at(&world, &other), 0);
     run(json!({ "parent": group, "role_uid": viewer, "requests": [sub(&group, ""), sub("", &viewer)] })).unwrap_err();
     let created = run(json!({ "parent": group, "role_uid": viewer, "requests": [sub(&group, "")] })).unwrap();
@@ -212,19 +215,19 @@ fn a_batch_has_one_parent_and_at_most_one_role_of_its_own() {
 }
 
 #[test]
-fn a_batch_tells_of_every_binding_that_cannot_be_by_its_place() {
+fn a_batch_reports_every_invalid_binding_by_its_index() {
     let world = World::new();
     let (group, viewer) = (world.group(&world.org), built_in("viewer"));
     let good = world.identity(&world.org).identity;
     let missing = format!("{}/0000000000000000", world.org);
     let bindings = [(&*missing, &*viewer), (&*good, &*viewer), (&*good, &*missing)];
-    let fields = refused_fields(batch(&world, &world.operator, &group, &bindings));
+    let fields = violated_fields(batch(&world, &world.operator, &group, &bindings));
     assert_eq!(fields, ["requests[0].roleBinding.identityUid", "requests[2].roleBinding.roleUid"]);
     assert_eq!(bindings_at(&world, &group), 0);
 }
 
 #[test]
-fn who_binds_themselves_is_bound_and_told_so() {
+fn callers_can_bind_themselves_and_get_the_binding_in_the_reply() {
     let world = World::new();
     let owner = world.member("owner", &world.org);
     let created = bind(&world, &owner, &owner.identity, &built_in("viewer"), &world.org).unwrap();
@@ -235,14 +238,14 @@ fn who_binds_themselves_is_bound_and_told_so() {
 }
 
 #[test]
-fn bindings_are_listed_by_identity_group_and_role_together() {
+fn bindings_can_be_listed_by_identity_group_and_role_combined() {
     let world = World::new();
     let (a, b) = (world.group(&world.org), world.group(&world.org));
     let (ada, bob) = (world.person("ada", None), world.person("bob", None));
     let (viewer, editor) = (built_in("viewer"), built_in("editor"));
     let all: Vec<_> = [(&ada, &viewer, &a), (&ada, &editor, &b), (&bob, &viewer, &b)]
-        .map(|(who, role, group)| {
-            uid_of(&bind(&world, &world.operator, &who.identity, role, group).unwrap()).to_string()
+        .map(|(person, role, group)| {
+            uid_of(&bind(&world, &world.operator, &person.identity, role, group).unwrap()).to_string()
         })
         .into();
     let listed = |query: &[(&str, &str)]| {

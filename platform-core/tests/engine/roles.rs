@@ -1,4 +1,4 @@
-//! Roles: built-in ones, custom ones, and what nobody puts into one (`docs/api.md`, Roles).
+//! Built-in and custom roles, and the capabilities that changing them requires (`docs/api.md`, Roles).
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{World, built_in, code, refused_fields, text, uid_of};
+use crate::common::{World, built_in, code, text, uid_of, violated_fields};
 
 fn ids(names: &[&str]) -> Vec<&'static str> {
     names.iter().map(|name| Capability::by_name(name).unwrap().id()).collect()
@@ -24,7 +24,7 @@ fn capabilities(role: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn whoever_lists_roles_anywhere_sees_the_built_in_ones() {
+fn a_caller_who_can_list_roles_anywhere_sees_the_built_in_roles() {
     let world = World::new();
     let lister = world.holder(&world.group(&world.org), &["roles.list"]);
     let listed = world.list(&lister, "Role", &[("name", "viewer")]).unwrap();
@@ -36,12 +36,12 @@ fn whoever_lists_roles_anywhere_sees_the_built_in_ones() {
     let roots = world.list(&lister, "Role", &[("uidp.in_root", "true")]).unwrap();
     assert_eq!(roots.total, 19);
     assert_eq!(world.list(&lister, "Role", &[("uidp.children_of", "/")]).unwrap().total, 19);
-    // Its own custom role is the one more.
+    // One more: the caller's own custom role.
     assert_eq!(world.list(&lister, "Role", &[]).unwrap().total, 20);
 }
 
 #[test]
-fn who_lists_roles_nowhere_sees_none() {
+fn a_caller_who_can_list_roles_nowhere_sees_none() {
     let world = World::new();
     for caller in [world.identity(&world.org), world.holder(&world.org, &["repo.list"]), world.person("ada", None)] {
         assert_eq!(world.list(&caller, "Role", &[]).unwrap().total, 0);
@@ -61,9 +61,9 @@ fn built_in_roles_cannot_be_changed_or_deleted_by_anyone() {
 }
 
 #[test]
-fn a_role_has_at_least_one_capability_each_once_in_the_order_of_their_numbers() {
+fn a_role_has_at_least_one_capability_and_returns_them_in_numeric_order() {
     let world = World::new();
-    assert_eq!(refused_fields(create(&world, &world.operator, &[])), ["capabilities"]);
+    assert_eq!(violated_fields(create(&world, &world.operator, &[])), ["capabilities"]);
     let role = create(&world, &world.operator, &["tag.list", "groups.list", "repo.list"]).unwrap();
     assert_eq!(capabilities(&role), ids(&["groups.list", "repo.list", "tag.list"]));
     let body = json!({ "name": "numbered", "capabilities": [1605, "CAP_IAM_GROUPS_LIST"] });
@@ -72,17 +72,17 @@ fn a_role_has_at_least_one_capability_each_once_in_the_order_of_their_numbers() 
 }
 
 #[test]
-fn what_is_no_capability_is_refused_by_its_place() {
+fn an_unknown_capability_is_rejected_by_its_index() {
     let world = World::new();
     for bad in [json!("repo.list"), json!("UNKNOWN"), json!(0), json!(1), json!(99999), json!(null), json!(true)] {
         let body = json!({ "name": "a", "capabilities": ["CAP_REPO_LIST", bad] });
         let created = world.create(&world.operator, "Role", &world.org, body);
-        assert_eq!(refused_fields(created), ["capabilities[1]"], "{bad}");
+        assert_eq!(violated_fields(created), ["capabilities[1]"], "{bad}");
     }
 }
 
 #[test]
-fn nobody_puts_into_a_role_what_they_do_not_hold_themselves() {
+fn adding_a_capability_to_a_role_requires_holding_it() {
     let world = World::new();
     let caller = world.holder(&world.org, &["roles.create", "roles.update", "repo.list"]);
     let role = uid_of(&create(&world, &caller, &["repo.list"]).unwrap());
@@ -104,7 +104,7 @@ fn nobody_puts_into_a_role_what_they_do_not_hold_themselves() {
 }
 
 #[test]
-fn what_a_role_has_already_may_be_kept_or_taken_away_by_one_who_does_not_hold_it() {
+fn existing_capabilities_of_a_role_can_be_left_or_removed_without_holding_them() {
     let world = World::new();
     let role = uid_of(&create(&world, &world.operator, &["repo.list", "repo.delete", "tag.list"]).unwrap());
     let caller = world.holder(&world.org, &["roles.update"]);
@@ -113,52 +113,52 @@ fn what_a_role_has_already_may_be_kept_or_taken_away_by_one_who_does_not_hold_it
     let fewer = update(json!({ "capabilities": ids(&["repo.delete", "tag.list"]) })).unwrap();
     assert_eq!(capabilities(&fewer), ids(&["repo.delete", "tag.list"]));
     assert_eq!(code(update(json!({ "capabilities": ids(&["repo.delete", "repo.list"]) }))), Code::PermissionDenied);
-    assert_eq!(refused_fields(update(json!({ "capabilities": [] }))), ["capabilities"]);
+    assert_eq!(violated_fields(update(json!({ "capabilities": [] }))), ["capabilities"]);
 }
 
 #[test]
-fn what_is_held_elsewhere_or_beyond_ones_reach_or_past_the_token_gives_nothing_here() {
+fn capabilities_held_elsewhere_out_of_reach_or_outside_the_token_cannot_be_put_into_a_role() {
     use platform_core::access::Narrowing;
     let world = World::new();
     let folder = world.group(&world.org);
-    let cut = world.identity(&folder);
-    world.bind(&cut, &built_in("owner"), &world.org);
-    let here = |caller: &Caller, group: &str| {
+    let limited = world.identity(&folder);
+    world.bind(&limited, &built_in("owner"), &world.org);
+    let create_in = |caller: &Caller, group: &str| {
         let body = json!({ "name": format!("role {}", world.serial()), "capabilities": ids(&["repo.delete"]) });
         world.create(caller, "Role", group, body).map(drop)
     };
-    here(&cut, &folder).unwrap();
-    assert_eq!(code(here(&cut, &world.org)), Code::PermissionDenied);
+    create_in(&limited, &folder).unwrap();
+    assert_eq!(code(create_in(&limited, &world.org)), Code::PermissionDenied);
 
     let below = world.holder(&world.org, &["roles.create"]);
     world.bind(&below, &built_in("owner"), &folder);
-    here(&below, &folder).unwrap();
-    assert_eq!(code(here(&below, &world.org)), Code::PermissionDenied);
+    create_in(&below, &folder).unwrap();
+    assert_eq!(code(create_in(&below, &world.org)), Code::PermissionDenied);
 
     let owner = world.member("owner", &world.org);
     let only = |names: &[&str]| names.iter().map(|name| Capability::by_name(name).unwrap()).collect();
     let narrowed = owner.narrowed(Narrowing::new([(world.org.clone(), only(&["roles.create"]))]));
-    assert_eq!(code(here(&narrowed, &world.org)), Code::PermissionDenied);
+    assert_eq!(code(create_in(&narrowed, &world.org)), Code::PermissionDenied);
 }
 
 #[test]
-fn internal_capabilities_are_the_operators_to_give_and_stand_beside_internal_itself() {
+fn only_the_operator_gives_internal_capabilities_and_only_together_with_internal() {
     let world = World::new();
     let owner = world.member("owner", &world.org);
     for capabilities in [&["internal", "repo.internal.admin"][..], &["internal"], &["repo.internal.admin", "repo.list"]]
     {
-        assert_eq!(refused_fields(create(&world, &owner, capabilities)), ["capabilities"], "{capabilities:?}");
+        assert_eq!(violated_fields(create(&world, &owner, capabilities)), ["capabilities"], "{capabilities:?}");
     }
-    assert_eq!(refused_fields(create(&world, &world.operator, &["repo.internal.admin"])), ["capabilities"]);
+    assert_eq!(violated_fields(create(&world, &world.operator, &["repo.internal.admin"])), ["capabilities"]);
     let role = uid_of(&create(&world, &world.operator, &["internal", "repo.internal.admin"]).unwrap());
-    // Nor does an owner bind what the operator made.
+    // An owner cannot bind such a role of the operator either.
     let body = json!({ "identityUid": owner.identity, "roleUid": role });
-    assert_eq!(refused_fields(world.create(&owner, "RoleBinding", &world.org, body.clone())), ["roleUid"]);
+    assert_eq!(violated_fields(world.create(&owner, "RoleBinding", &world.org, body.clone())), ["roleUid"]);
     world.create(&world.operator, "RoleBinding", &world.org, body).unwrap();
 }
 
 #[test]
-fn roles_of_one_group_have_names_of_their_own() {
+fn role_names_are_unique_in_their_group() {
     let world = World::new();
     let body = || json!({ "name": "reader", "capabilities": ["CAP_REPO_LIST"] });
     world.create(&world.operator, "Role", &world.org, body()).unwrap();

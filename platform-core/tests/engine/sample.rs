@@ -1,19 +1,19 @@
-//! A kind of an embedder's own that has what the kinds of the contract do not use yet, so that the suites see every
-//! column of the tables.
+//! A kind of an embedder with features that the kinds of the contract do not use, so that the tests of all kinds cover
+//! every column of the tables.
 
 use platform_core::{
     BoxFuture,
     access::cap,
     context::Context,
     error::Result,
-    kind::{By, Change, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type, Unique},
+    kind::{By, Change, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Unique},
     store::KeyValue,
     timestamp::Timestamp,
     uid::Uid,
 };
 use serde::{Deserialize, Serialize};
 
-/// A thing with a field of every sort.
+/// A kind with a field of every type.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Sample {
@@ -21,7 +21,7 @@ pub(crate) struct Sample {
     pub(crate) name: String,
     pub(crate) code: String,
     pub(crate) secret: String,
-    /// What the secret, which is not kept, was like.
+    /// The length of the secret, which is not stored itself.
     pub(crate) secret_length: i32,
     pub(crate) labels: Vec<String>,
     pub(crate) size: String,
@@ -33,13 +33,9 @@ pub(crate) struct Sample {
 }
 
 impl Resource for Sample {
-    const KIND: &'static Kind = &Kind {
-        name: "Sample",
-        plural: "samples",
-        service: "SamplesService",
-        domain: Domain("things"),
-        parent: Parent::Group,
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("Sample", "samples", "SamplesService", Domain("things"))
+        .parent(Parent::Group)
+        .methods(&[
             Method::list(&[cap("repo.list")]).order("createTime desc").params(&[
                 Param::exact("name"),
                 Param { field: Field::strings("labels"), by: By::Value("labels") },
@@ -51,9 +47,8 @@ impl Resource for Sample {
             Method::create(&[cap("repo.create"), cap("tag.create")]),
             Method::update(&[cap("repo.update"), cap("tag.update")]),
             Method::delete(&[cap("repo.delete")]),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             Field::string("name").required().sort(&["name", "title"]),
             Field::string("code").immutable(),
@@ -66,17 +61,13 @@ impl Resource for Sample {
             Field::timestamp("due").sort(&["due"]),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[Unique {
+        ])
+        .unique(&[Unique {
             space: "sample.code",
             what: "a sample of this code",
             value: |body| body.get("code")?.as_str().map(KeyValue::text),
             by: &[],
-        }],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Restrict,
-    };
+        }]);
 
     fn example() -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The tokens of providers' directories: issued, exchanged, revoked, enabled and told (`docs/api.md`, Identity
+//! SCIM tokens of identity providers: issuing, rotation, revocation and verification (`docs/api.md`, Identity
 //! providers).
 
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{BEGIN, World, block_on, built_in, code, refused_fields, text},
+    common::{BEGIN, World, block_on, built_in, code, text, violated_fields},
     external_group_role_mappings::provider,
-    paused::{Call, Paused},
+    gated_store::{Call, GatedStore},
 };
 
 const HOUR: i64 = 3_600_000;
 const YEAR: i64 = 365 * 24 * HOUR;
 
-/// A provider, and what is done with its tokens.
+/// A provider, with shorthands for the actions on its tokens.
 struct Directory {
     world: World,
     provider: Uid,
@@ -69,7 +69,7 @@ impl Directory {
         block_on(Iam::of(&self.world.platform).verify_scim_token(text(reply, "token")))
     }
 
-    fn is_good(&self, reply: &Value) -> bool {
+    fn is_valid(&self, reply: &Value) -> bool {
         match self.verify(reply) {
             Ok(access) => access.provider == self.provider,
             Err(error) => {
@@ -81,7 +81,7 @@ impl Directory {
 }
 
 #[test]
-fn a_token_is_shown_once_and_stored_as_a_hash() {
+fn a_token_is_returned_once_and_stored_as_a_hash() {
     let directory = Directory::new();
     assert_eq!(directory.shown(), json!({ "enabled": false, "credentialState": "CREDENTIAL_STATE_NOT_ISSUED" }));
     let issued = directory.generate();
@@ -111,7 +111,7 @@ fn a_token_is_shown_once_and_stored_as_a_hash() {
 }
 
 #[test]
-fn lists_leave_out_how_the_token_stands_and_updates_keep_it() {
+fn lists_omit_the_state_of_the_credential_and_updates_leave_it_unchanged() {
     let directory = Directory::new();
     let (world, issued) = (&directory.world, directory.generate());
     let before = directory.shown();
@@ -120,11 +120,11 @@ fn lists_leave_out_how_the_token_stands_and_updates_keep_it() {
     let body = json!({ "name": "renamed", "scim": { "enabled": true, "etag": "mine" } });
     let updated = world.update(&world.operator, "IdentityProvider", &directory.provider, body, None).unwrap();
     assert_eq!((&updated["scim"], directory.shown()), (&before, before.clone()));
-    assert!(directory.is_good(&issued));
+    assert!(directory.is_valid(&issued));
 }
 
 #[test]
-fn a_token_is_good_until_its_time_which_is_at_most_two_years_away_or_never() {
+fn a_token_is_valid_until_its_expiry_within_two_years_or_without_expiry() {
     let directory = Directory::new();
     let at = |millis: i64| BEGIN.plus_millis(millis).to_string();
     for request in [
@@ -132,24 +132,24 @@ fn a_token_is_good_until_its_time_which_is_at_most_two_years_away_or_never() {
         json!({ "expireTime": at(2 * YEAR + 1) }),
         json!({ "expireTime": at(YEAR), "neverExpires": true }),
     ] {
-        assert_eq!(refused_fields(directory.run("GenerateScimToken", request)), ["expireTime"]);
+        assert_eq!(violated_fields(directory.run("GenerateScimToken", request)), ["expireTime"]);
     }
     let issued = directory.run("GenerateScimToken", json!({ "expireTime": at(2 * YEAR) })).unwrap();
     directory.world.clock.advance(2 * YEAR - 1);
-    assert_eq!((directory.is_good(&issued), directory.state()), (true, "LIVE".to_owned()));
+    assert_eq!((directory.is_valid(&issued), directory.state()), (true, "LIVE".to_owned()));
     directory.world.clock.advance(1);
-    assert_eq!((directory.is_good(&issued), directory.state()), (false, "EXPIRED".to_owned()));
+    assert_eq!((directory.is_valid(&issued), directory.state()), (false, "EXPIRED".to_owned()));
     let never = directory.regenerate(json!({ "neverExpires": true }));
     assert!(never.get("expireTime").is_none() && never.get("previousTokenExpireTime").is_none(), "{never}");
     directory.world.clock.advance(100 * YEAR);
     assert_eq!(
-        (directory.is_good(&never), directory.is_good(&issued), directory.state()),
+        (directory.is_valid(&never), directory.is_valid(&issued), directory.state()),
         (true, false, "LIVE".to_owned())
     );
 }
 
 #[test]
-fn the_token_before_is_good_for_the_overlap_and_no_longer() {
+fn the_previous_token_is_valid_only_for_the_overlap() {
     let directory = Directory::new();
     let first = directory.generate();
     let second = directory.regenerate(json!({}));
@@ -160,63 +160,63 @@ fn the_token_before_is_good_for_the_overlap_and_no_longer() {
         ("ROTATING".to_owned(), &*until)
     );
     directory.world.clock.advance(HOUR - 1);
-    assert!(directory.is_good(&first) && directory.is_good(&second));
+    assert!(directory.is_valid(&first) && directory.is_valid(&second));
     directory.world.clock.advance(1);
-    assert!(!directory.is_good(&first) && directory.is_good(&second));
+    assert!(!directory.is_valid(&first) && directory.is_valid(&second));
     assert_eq!((directory.state(), directory.shown().get("previousTokenExpireTime")), ("LIVE".to_owned(), None));
 
     let third = directory.regenerate(json!({ "overlap": "86400s" }));
     let fourth = directory.regenerate(json!({ "overlap": "60s" }));
     assert!(
-        !directory.is_good(&second) && directory.is_good(&third) && directory.is_good(&fourth),
-        "one before, not two"
+        !directory.is_valid(&second) && directory.is_valid(&third) && directory.is_valid(&fourth),
+        "one previous token, not two"
     );
     let fifth = directory.regenerate(json!({ "overlap": "0s" }));
-    assert!(!directory.is_good(&third) && !directory.is_good(&fourth) && directory.is_good(&fifth));
+    assert!(!directory.is_valid(&third) && !directory.is_valid(&fourth) && directory.is_valid(&fifth));
     assert_eq!(text(&fifth, "requestedOverlap"), "0s");
     for overlap in ["-1s", "86400.001s", "1h"] {
         let request = json!({ "overlap": overlap, "etag": directory.shown()["etag"] });
-        assert_eq!(refused_fields(directory.run("RegenerateScimToken", request)), ["overlap"]);
+        assert_eq!(violated_fields(directory.run("RegenerateScimToken", request)), ["overlap"]);
     }
 }
 
 #[test]
-fn a_token_before_lives_no_longer_than_it_would_have() {
+fn the_previous_token_never_outlives_its_own_expiry() {
     let directory = Directory::new();
     let soon = BEGIN.plus_millis(1000).to_string();
     let first = directory.run("GenerateScimToken", json!({ "expireTime": soon })).unwrap();
     let second = directory.regenerate(json!({}));
     assert_eq!(text(&second, "previousTokenExpireTime"), soon);
     directory.world.clock.advance(1000);
-    assert!(!directory.is_good(&first) && directory.is_good(&second));
+    assert!(!directory.is_valid(&first) && directory.is_valid(&second));
 }
 
 #[test]
-fn a_revocation_ends_both_tokens_at_once_and_may_be_repeated() {
+fn a_revocation_ends_both_tokens_immediately_and_is_idempotent() {
     let directory = Directory::new();
     let revoke = || directory.run("RevokeScimToken", json!({})).unwrap();
-    assert_eq!(revoke(), json!({ "identityProviderUid": directory.provider, "enabled": false }), "there is none");
+    assert_eq!(revoke(), json!({ "identityProviderUid": directory.provider, "enabled": false }), "there is no token");
     let first = directory.generate();
     let second = directory.regenerate(json!({}));
     directory.enable(false).unwrap();
     let revoked = revoke();
-    assert!(!directory.is_good(&first) && !directory.is_good(&second));
+    assert!(!directory.is_valid(&first) && !directory.is_valid(&second));
     assert_eq!((text(&revoked, "revokeTime"), &revoked["enabled"]), (&*BEGIN.to_string(), &json!(false)));
     assert_eq!((directory.state(), &directory.shown()["etag"]), ("REVOKED".to_owned(), &revoked["etag"]));
     directory.world.clock.advance(1000);
     assert_eq!(revoke(), revoked);
     let third = directory.regenerate(json!({ "overlap": "3600s" }));
-    assert!(third.get("previousTokenExpireTime").is_none(), "what was revoked does not live on");
-    assert!(!directory.is_good(&second) && directory.is_good(&third));
+    assert!(third.get("previousTokenExpireTime").is_none(), "a revoked token does not become the previous one");
+    assert!(!directory.is_valid(&second) && directory.is_valid(&third));
 }
 
 #[test]
-fn what_replaces_or_enables_names_the_etag_that_stands() {
+fn regenerating_and_enabling_require_the_current_etag() {
     let directory = Directory::new();
     let enable = |etag: &str| directory.run("SetScimEnabled", json!({ "enabled": false, "etag": etag }));
     let error = directory.run("SetScimEnabled", json!({ "enabled": true })).unwrap_err();
     assert_eq!(error.message(), "Invalid argument: etag: etag is required");
-    assert_eq!(refused_fields(directory.run("RegenerateScimToken", json!({}))), ["etag"]);
+    assert_eq!(violated_fields(directory.run("RegenerateScimToken", json!({}))), ["etag"]);
     assert_eq!(code(directory.run("RegenerateScimToken", json!({ "etag": "e" }))), Code::NotFound);
     assert_eq!(code(enable("e")), Code::FailedPrecondition);
     let first = text(&directory.generate(), "etag").to_owned();
@@ -227,11 +227,11 @@ fn what_replaces_or_enables_names_the_etag_that_stands() {
         assert_eq!(code(directory.run("RegenerateScimToken", json!({ "etag": stale }))), Code::Aborted);
     }
     enable(&second).unwrap();
-    assert_eq!(refused_fields(directory.run("SetScimEnabled", json!({ "etag": second }))), ["enabled"]);
+    assert_eq!(violated_fields(directory.run("SetScimEnabled", json!({ "etag": second }))), ["enabled"]);
 }
 
 #[test]
-fn of_many_who_regenerate_with_one_etag_exactly_one_does() {
+fn exactly_one_of_many_concurrent_regenerations_with_one_etag_succeeds() {
     let directory = Directory::new();
     let etag = directory.generate()["etag"].clone();
     let done: Vec<_> = std::thread::scope(|scope| {
@@ -239,16 +239,16 @@ fn of_many_who_regenerate_with_one_etag_exactly_one_does() {
         let threads: Vec<_> = (0..16).map(|_| scope.spawn(regenerate)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let good: Vec<_> = done.iter().flatten().filter(|reply| directory.is_good(reply)).collect();
+    let good: Vec<_> = done.iter().flatten().filter(|reply| directory.is_valid(reply)).collect();
     assert_eq!((done.iter().flatten().count(), good.len()), (1, 1));
     assert!(done.into_iter().filter_map(Result::err).all(|error| error.code() == Code::Aborted));
 }
 
 #[test]
-fn a_directory_is_enabled_when_two_owners_are_bound_to_the_organisation() {
+fn enabling_a_directory_requires_two_owners_bound_to_the_organization() {
     let directory = Directory::new();
     let (world, issued) = (&directory.world, directory.generate());
-    // The operator is one; an owner of a folder and an editor do not count.
+    // The operator is one owner; an owner of a folder and an editor do not count.
     world.member("owner", &world.group(&world.org));
     world.member("editor", &world.org);
     let error = directory.enable(true).unwrap_err();
@@ -262,7 +262,7 @@ fn a_directory_is_enabled_when_two_owners_are_bound_to_the_organisation() {
     assert_eq!(directory.enable(true).unwrap()["etag"], enabled["etag"], "nothing changed");
     let disabled = directory.enable(false).unwrap();
     assert_eq!((&disabled["enabled"], directory.verify(&issued).unwrap().enabled), (&json!(false), false));
-    // A new token and a revocation leave it as it is.
+    // A new token and a revocation do not change `enabled`.
     directory.enable(true).unwrap();
     let next = directory.regenerate(json!({}));
     assert!(directory.verify(&next).unwrap().enabled);
@@ -270,24 +270,24 @@ fn a_directory_is_enabled_when_two_owners_are_bound_to_the_organisation() {
 }
 
 #[test]
-fn an_owner_who_goes_while_a_directory_is_enabled_does_not_count() {
-    let store = Paused::default();
+fn an_owner_removed_while_a_directory_is_being_enabled_does_not_count() {
+    let store = GatedStore::default();
     let gate = store.gate();
     let directory = Directory::of(World::over(Arc::new(store)));
     let world = &directory.world;
     directory.generate();
     let ada = world.bind(&world.person("ada", None), &built_in("owner"), &world.org);
-    let goes = || world.delete(&world.operator, "RoleBinding", &ada).unwrap();
-    let done = gate.between(Call::Commit, || directory.enable(true), goes);
+    let remove = || world.delete(&world.operator, "RoleBinding", &ada).unwrap();
+    let done = gate.interleave(Call::Commit, || directory.enable(true), remove);
     assert_eq!(code(done), Code::FailedPrecondition);
     assert_eq!(directory.shown()["enabled"], false);
 }
 
 #[test]
-fn a_token_is_its_providers_and_nothing_like_it_is_anyones() {
+fn a_token_belongs_to_its_provider_and_forged_or_malformed_tokens_are_rejected() {
     let directory = Directory::new();
     let world = &directory.world;
-    let other = provider(world, &world.organisation());
+    let other = provider(world, &world.organization());
     let mine = directory.generate();
     let request = json!({ "identityProviderUid": other });
     let theirs = world.run(Some(&world.operator), "GenerateScimToken", request).unwrap();
@@ -305,9 +305,9 @@ fn a_token_is_its_providers_and_nothing_like_it_is_anyones() {
     for wrong in
         ["", "cgscim_", &crossed, &forged, &token[..70], &token.to_uppercase(), &format!("{token}0"), &"é".repeat(40)]
     {
-        assert!(!directory.is_good(&json!({ "token": wrong })), "{wrong}");
+        assert!(!directory.is_valid(&json!({ "token": wrong })), "{wrong}");
     }
     world.delete(&world.operator, "IdentityProvider", &other).unwrap();
-    assert!(!directory.is_good(&theirs));
-    assert!(directory.is_good(&mine));
+    assert!(!directory.is_valid(&theirs));
+    assert!(directory.is_valid(&mine));
 }

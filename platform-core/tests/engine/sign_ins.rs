@@ -1,4 +1,4 @@
-//! Sign-ins: how many a person has at once (`docs/api.md`, Refresh tokens).
+//! Sign-ins: the number that a person has at the same time (`docs/api.md`, Refresh tokens).
 
 use std::thread;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::common::{BEGIN, ISSUER, World, code};
 
-/// Signs a person in by secrets that follow from a number.
+/// Signs a person in with secrets that derive from a number.
 fn sign_in(world: &World, person: &Uid, number: usize, until: i64) -> SignIn {
     try_sign_in(world, person, number, until).unwrap()
 }
@@ -33,20 +33,20 @@ fn try_sign_in(world: &World, person: &Uid, number: usize, until: i64) -> Result
     block_on(Iam::of(&world.platform).begin_sign_in(new))
 }
 
-fn standing(world: &World, person: &Uid) -> usize {
+fn count(world: &World, person: &Uid) -> usize {
     let query = Query::new("SignIn", Scope::Children(person.clone()));
     block_on(world.platform.store().list(&query)).unwrap().items.len()
 }
 
 #[test]
-fn nobody_signs_in_as_a_person_who_is_not_registered() {
+fn a_sign_in_of_an_unregistered_person_is_unauthenticated() {
     let world = World::new();
-    let refused = try_sign_in(&world, &Uid::opaque("a".repeat(40)), 0, 1_000_000);
-    assert_eq!(code(refused), Code::Unauthenticated);
+    let rejected = try_sign_in(&world, &Uid::opaque("a".repeat(40)), 0, 1_000_000);
+    assert_eq!(code(rejected), Code::Unauthenticated);
 }
 
 #[test]
-fn a_new_sign_in_ends_the_oldest_of_a_hundred() {
+fn a_new_sign_in_ends_the_oldest_of_100() {
     let world = World::new();
     let (ada, eve) = (world.person("ada", None).identity, world.person("eve", None).identity);
     let of_eve = sign_in(&world, &eve, 0, 1_000_000);
@@ -56,7 +56,7 @@ fn a_new_sign_in_ends_the_oldest_of_a_hundred() {
             sign_in(&world, &ada, number, 1_000_000)
         })
         .collect();
-    assert_eq!(standing(&world, &ada), 100);
+    assert_eq!(count(&world, &ada), 100);
     let present = |person: &SignIn, number: usize| {
         let secret = number.to_be_bytes();
         block_on(Iam::of(&world.platform).present_sign_in(&person.uid, &secret, &secret))
@@ -71,22 +71,22 @@ fn a_new_sign_in_ends_the_oldest_of_a_hundred() {
 }
 
 #[test]
-fn sign_ins_that_are_over_make_room_first() {
+fn expired_sign_ins_are_replaced_first() {
     let world = World::new();
     let ada = world.person("ada", None).identity;
-    let kept: Vec<_> = (0..60).map(|number| sign_in(&world, &ada, number, 1_000_000)).collect();
+    let unexpired: Vec<_> = (0..60).map(|number| sign_in(&world, &ada, number, 1_000_000)).collect();
     (60..100).for_each(|number| drop(sign_in(&world, &ada, number, 10)));
     world.clock.advance(10);
     (100..140).for_each(|number| drop(sign_in(&world, &ada, number, 1_000_000)));
-    assert_eq!(standing(&world, &ada), 100);
-    for (number, one) in kept.iter().enumerate() {
+    assert_eq!(count(&world, &ada), 100);
+    for (number, one) in unexpired.iter().enumerate() {
         let secret = number.to_be_bytes();
         block_on(Iam::of(&world.platform).present_sign_in(&one.uid, &secret, &secret)).unwrap();
     }
 }
 
 #[test]
-fn sign_ins_that_begin_at_once_are_no_more_than_a_hundred_either() {
+fn concurrent_sign_ins_do_not_exceed_100() {
     let world = World::new();
     let ada = world.person("ada", None).identity;
     (0..90).for_each(|number| drop(sign_in(&world, &ada, number, 1_000_000)));
@@ -96,5 +96,5 @@ fn sign_ins_that_begin_at_once_are_no_more_than_a_hundred_either() {
             scope.spawn(move || (0..10).for_each(|m| drop(sign_in(world, ada, 100 + n * 10 + m, 1_000_000))));
         }
     });
-    assert_eq!(standing(&world, &ada), 100);
+    assert_eq!(count(&world, &ada), 100);
 }

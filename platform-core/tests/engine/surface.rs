@@ -1,10 +1,10 @@
-//! The whole interface, a method a line, made from the kind tables: a new method cannot come without a line in
+//! The whole interface, one line per method, generated from the kind tables: a new method requires a line in
 //! `tests/surface.txt`.
 
 use std::fmt;
 
 use platform_core::{
-    kind::{Authorization, Http, Kind, Method, Parent, Verb},
+    kind::{Authorization, Http, Kind, Method, Parent, Registered, Verb},
     resources::KINDS,
 };
 
@@ -26,8 +26,9 @@ impl fmt::Display for Row {
     }
 }
 
-/// Returns the methods of a kind, sorted by their names.
-pub(crate) fn rows(kind: &Kind) -> Vec<Row> {
+/// Returns the methods and actions of a kind, sorted by name.
+pub(crate) fn rows(registered: &Registered) -> Vec<Row> {
+    let kind = registered.kind;
     let names = |capabilities: &[platform_core::access::Capability]| {
         capabilities.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(" ")
     };
@@ -37,7 +38,7 @@ pub(crate) fn rows(kind: &Kind) -> Vec<Row> {
         needs: if method.open { "nothing".to_owned() } else { names(method.capabilities) },
         event: method.event.unwrap_or_default(),
     });
-    let actions = kind.actions.iter().map(|action| Row {
+    let actions = registered.actions.iter().map(|action| Row {
         rpc: format!("{}.{}", kind.service, action.name),
         http: format!(
             "{} /{}/v2/{}",
@@ -91,11 +92,11 @@ fn path(kind: &Kind, method: &Method) -> String {
 }
 
 #[test]
-fn the_surface_is_the_committed_one() {
-    let mut found = String::from("# Every method: RPC | HTTP method and path | what a caller must hold | the event.\n");
+fn the_surface_matches_the_committed_file() {
+    let mut found = String::from("# Every method: RPC | HTTP method and path | required capabilities | event.\n");
     for registered in KINDS {
         found.push_str(&format!("\n## {}\n\n", registered.kind.name));
-        rows(registered.kind).iter().for_each(|row| found.push_str(&format!("{row}\n")));
+        rows(registered).iter().for_each(|row| found.push_str(&format!("{row}\n")));
     }
     assert_snapshot("surface.txt", &found);
 }

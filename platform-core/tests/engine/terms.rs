@@ -1,4 +1,4 @@
-//! Acceptances of terms: by whom, for what, and for whom (`docs/api.md`, Terms).
+//! Acceptances of terms (`docs/api.md`, Terms).
 
 use platform_core::{
     access::Caller,
@@ -7,7 +7,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{World, code, refused_fields, text};
+use crate::common::{World, code, text, violated_fields};
 
 fn accept(world: &World, caller: &Caller, group: &str, documents: &[&str]) -> Result<Value> {
     world.run(Some(caller), "AcceptTerms", json!({ "group": group, "documentIds": documents }))
@@ -24,7 +24,7 @@ fn documents(reply: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_first_acceptance_of_a_document_stays_as_it_is() {
+fn the_first_acceptance_of_a_document_is_never_overwritten() {
     let world = World::new();
     let owner = world.member("owner", &world.org);
     let reply = accept(&world, &owner, &world.org, &["sfdpa.v1", "sfdpa.v1"]).unwrap();
@@ -42,16 +42,16 @@ fn the_first_acceptance_of_a_document_stays_as_it_is() {
 }
 
 #[test]
-fn a_group_shows_what_the_groups_above_it_have_accepted_and_none_beside_or_below() {
+fn a_group_lists_acceptances_of_its_ancestors_but_not_of_siblings_or_descendants() {
     let world = World::new();
-    let (folder, beside) = (world.group(&world.org), world.group(&world.org));
+    let (folder, sibling) = (world.group(&world.org), world.group(&world.org));
     let below = world.group(&folder);
     accept(&world, &world.operator, &world.org, &["sfdpa.v1"]).unwrap();
-    accept(&world, &world.operator, &beside, &["guardener-tos.v1"]).unwrap();
+    accept(&world, &world.operator, &sibling, &["guardener-tos.v1"]).unwrap();
     accept(&world, &world.operator, &below, &["skills-tos.v1"]).unwrap();
     assert_eq!(documents(&list(&world, &folder, json!({}))), ["sfdpa.v1"]);
     assert_eq!(documents(&list(&world, &below, json!({ "orderBy": "doc_id" }))), ["sfdpa.v1", "skills-tos.v1"]);
-    // Who sees the group alone sees what counts for it.
+    // A caller who can see only the group sees the acceptances that count for it.
     let viewer = world.member("viewer", &below);
     let seen = world.run(Some(&viewer), "ListTermsAcceptances", json!({ "group": below })).unwrap();
     assert_eq!(documents(&seen).len(), 2);
@@ -60,7 +60,7 @@ fn a_group_shows_what_the_groups_above_it_have_accepted_and_none_beside_or_below
 }
 
 #[test]
-fn acceptances_come_in_pages_whose_tokens_are_bound_to_the_group() {
+fn acceptances_are_paged_with_page_tokens_bound_to_the_group() {
     let world = World::new();
     let group = world.group(&world.org);
     for document in ["sfdpa.v1", "skills-tos.v1", "guardener-tos.v1"] {
@@ -75,27 +75,27 @@ fn acceptances_come_in_pages_whose_tokens_are_bound_to_the_group() {
     assert!(second.get("nextPageToken").is_none());
     let mut elsewhere = next;
     elsewhere["group"] = json!(world.org);
-    assert_eq!(refused_fields(world.run(Some(&world.operator), "ListTermsAcceptances", elsewhere)), ["page_token"]);
+    assert_eq!(violated_fields(world.run(Some(&world.operator), "ListTermsAcceptances", elsewhere)), ["page_token"]);
     for (more, field) in [(json!({ "pageSize": -1 }), "page_size"), (json!({ "orderBy": "acceptedBy" }), "order_by")] {
         let mut request = more;
         request["group"] = json!(group);
-        assert_eq!(refused_fields(world.run(Some(&world.operator), "ListTermsAcceptances", request)), [field]);
+        assert_eq!(violated_fields(world.run(Some(&world.operator), "ListTermsAcceptances", request)), [field]);
     }
 }
 
 #[test]
-fn only_the_documents_of_the_installation_are_accepted_all_or_none() {
+fn only_configured_documents_are_accepted_and_all_or_none() {
     let own = TermsDocument { id: "own.v1".to_owned(), ..TermsDocument::default() };
     let world = World::with(|builder| builder.data(Terms(vec![own])));
-    let refused = accept(&world, &world.operator, &world.org, &["own.v1", "sfdpa.v1"]);
-    assert_eq!(refused_fields(refused), ["documentIds[1]"]);
-    assert_eq!(refused_fields(accept(&world, &world.operator, &world.org, &[])), ["documentIds"]);
+    let rejected = accept(&world, &world.operator, &world.org, &["own.v1", "sfdpa.v1"]);
+    assert_eq!(violated_fields(rejected), ["documentIds[1]"]);
+    assert_eq!(violated_fields(accept(&world, &world.operator, &world.org, &[])), ["documentIds"]);
     assert_eq!(list(&world, &world.org, json!({}))["totalCount"], "0");
     accept(&world, &world.operator, &world.org, &["own.v1"]).unwrap();
     assert_eq!(documents(&list(&world, &world.org, json!({}))), ["own.v1"]);
     let nowhere = format!("{}/0000000000000000", world.org);
     assert_eq!(code(accept(&world, &world.operator, &nowhere, &["own.v1"])), Code::NotFound);
-    // It goes with the group.
+    // Acceptances are deleted with the group.
     let folder = world.group(&world.org);
     accept(&world, &world.operator, &folder, &["own.v1"]).unwrap();
     world.delete(&world.operator, "Group", &folder).unwrap();

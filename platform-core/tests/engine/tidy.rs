@@ -1,4 +1,4 @@
-//! What holds for the sources of the whole workspace, and what is absent from this crate and the engine.
+//! Rules for the sources of the whole workspace, and dependencies that this crate and the engine must not have.
 
 use std::{
     collections::BTreeSet,
@@ -10,16 +10,16 @@ use platform_core::resources::KINDS;
 
 const MAX_LINES: usize = 600;
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn own(path: &str) -> PathBuf {
+fn in_core(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Every Rust source below a directory, with its text.
+/// Returns every Rust source below a directory with its text.
 fn sources(directory: &Path) -> Vec<(PathBuf, String)> {
     let mut all = Vec::new();
     let Ok(entries) = fs::read_dir(directory) else { return all };
@@ -36,18 +36,18 @@ fn sources(directory: &Path) -> Vec<(PathBuf, String)> {
     all
 }
 
-/// The text without its comments and its unit tests.
+/// Returns a source without its comments and its unit tests.
 fn code(text: &str) -> String {
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
     code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
-fn every_file_says_what_it_holds_and_is_not_too_long() {
+fn every_file_has_a_module_comment_and_is_not_too_long() {
     let files = sources(&root());
     assert!(files.len() > 50);
     for (path, text) in files {
-        // A store's documentation is a file of its own.
+        // The crate documentation of a store is a separate file.
         let opens = ["//!", "#![doc = include_str!"].iter().any(|opening| text.starts_with(opening));
         assert!(opens, "{} opens with `//!`", path.display());
         let lines = text.lines().count();
@@ -56,7 +56,7 @@ fn every_file_says_what_it_holds_and_is_not_too_long() {
 }
 
 #[test]
-fn every_kind_has_a_file_of_its_name_and_is_in_the_one_list() {
+fn every_kind_has_a_file_of_its_name_and_is_in_the_list_of_kinds() {
     let snake = |name: &str| {
         let parts = name.char_indices().map(|(at, c)| match c.is_ascii_uppercase() && at > 0 {
             true => format!("_{}", c.to_ascii_lowercase()),
@@ -65,7 +65,7 @@ fn every_kind_has_a_file_of_its_name_and_is_in_the_one_list() {
         parts.collect::<String>()
     };
     let mut found = BTreeSet::new();
-    for (path, text) in sources(&own("src/resources")) {
+    for (path, text) in sources(&in_core("src/resources")) {
         for kind in text.split("impl Resource for ").skip(1).filter_map(|rest| rest.split([' ', '{']).next()) {
             let file = path.file_stem().unwrap().to_str().unwrap();
             assert_eq!(snake(kind), file, "{kind} is in {}", path.display());
@@ -77,7 +77,7 @@ fn every_kind_has_a_file_of_its_name_and_is_in_the_one_list() {
 }
 
 #[test]
-fn core_and_engine_know_no_transport_no_database_no_runtime_no_environment_no_clock_and_no_randomness() {
+fn core_and_engine_do_not_use_transports_databases_runtimes_environment_clocks_or_randomness() {
     let absent = [
         "http::",
         "hyper",
@@ -103,8 +103,8 @@ fn core_and_engine_know_no_transport_no_database_no_runtime_no_environment_no_cl
         "eprintln!",
     ];
     let engine = root().join("platform-engine");
-    for (path, text) in [sources(&own("src")), sources(&engine.join("src"))].concat() {
-        // The suite for stores is a program of its own, with directories and threads.
+    for (path, text) in [sources(&in_core("src")), sources(&engine.join("src"))].concat() {
+        // The conformance suite of stores uses directories and threads.
         if path.starts_with(engine.join("src/store/conformance")) || path.ends_with("store/conformance.rs") {
             continue;
         }
@@ -113,7 +113,7 @@ fn core_and_engine_know_no_transport_no_database_no_runtime_no_environment_no_cl
             assert!(!code.contains(word), "{} has {word}", path.display());
         }
     }
-    let manifests = [own("Cargo.toml"), engine.join("Cargo.toml")].map(|path| fs::read_to_string(path).unwrap());
+    let manifests = [in_core("Cargo.toml"), engine.join("Cargo.toml")].map(|path| fs::read_to_string(path).unwrap());
     let dependencies = manifests
         .iter()
         .map(|manifest| manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap());
@@ -126,7 +126,7 @@ fn core_and_engine_know_no_transport_no_database_no_runtime_no_environment_no_cl
 }
 
 #[test]
-fn masks_orders_and_tokens_know_no_store_but_its_values_and_no_kind_of_resource() {
+fn masks_orders_and_tokens_do_not_depend_on_store_operations_or_resources() {
     let files = sources(&root().join("platform-engine/src/aip"));
     assert_eq!(files.len(), 3);
     for (path, text) in files {
@@ -138,7 +138,7 @@ fn masks_orders_and_tokens_know_no_store_but_its_values_and_no_kind_of_resource(
 }
 
 #[test]
-fn there_is_no_long_macro_and_no_unsafe_code() {
+fn the_workspace_has_no_long_macros_and_no_unsafe_code() {
     for (path, text) in sources(&root()) {
         let code = code(&text);
         for definition in code.split("macro_rules!").skip(1) {
@@ -150,14 +150,14 @@ fn there_is_no_long_macro_and_no_unsafe_code() {
 }
 
 #[test]
-fn every_section_of_the_rules_that_code_refers_to_is_there() {
+fn every_section_of_the_rules_that_code_refers_to_exists() {
     let Ok(rules) = fs::read_to_string(root().join("docs/api.md")) else { return };
     let sections: Vec<_> =
         rules.lines().filter_map(|line| Some(line.strip_prefix("##")?.trim_start_matches(['#', ' ']))).collect();
-    assert_eq!(sections.iter().collect::<BTreeSet<_>>().len(), sections.len(), "two sections of one name");
+    assert_eq!(sections.iter().collect::<BTreeSet<_>>().len(), sections.len(), "two sections have the same name");
     let mut references = 0;
     for (path, text) in sources(&root()) {
-        // A reference may go on in the next line of a comment.
+        // A reference may continue on the next line of a comment.
         let joined = text.lines().map(|line| line.trim_start_matches(['/', '!', ' '])).collect::<Vec<_>>().join(" ");
         for reference in joined.split("`docs/api.md`, ").skip(1) {
             let mut rest = reference;
@@ -196,11 +196,11 @@ fn every_path_that_the_architecture_names_exists() {
             if !is_path || name.contains(['<', '{', ' ']) {
                 continue;
             }
-            let there = |at: &PathBuf| ["", "src", "tests"].iter().any(|part| at.join(part).join(name).exists());
+            let exists_in = |at: &PathBuf| ["", "src", "tests"].iter().any(|part| at.join(part).join(name).exists());
             let exists = match title.starts_with("# `") {
-                // What is said of several crates holds for each.
-                true => of_section.iter().all(there),
-                false => all.iter().any(there) || root().join(name).exists(),
+                // A section about several crates applies to each of them.
+                true => of_section.iter().all(exists_in),
+                false => all.iter().any(exists_in) || root().join(name).exists(),
             };
             assert!(exists, "ARCHITECTURE.md, {title}: {name}");
             seen += 1;

@@ -1,4 +1,4 @@
-//! The typed methods, as an embedder calls them, and what happens when an installation starts.
+//! The typed methods for embedders, and the bootstrap of an installation.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use platform_core::{
 use serde_json::Map;
 
 use crate::{
-    common::{World, block_on, code, refused_fields},
+    common::{World, block_on, code, violated_fields},
     sample::Sample,
 };
 
 #[test]
-fn an_embedder_creates_gets_lists_updates_and_deletes_with_the_kinds_own_types() {
+fn typed_methods_create_get_update_list_and_delete() {
     let world = World::new();
     let (platform, operator) = (&world.platform, &world.operator);
     let nginx = Repo { name: "nginx".to_owned(), bundles: vec!["base".to_owned()], ..Repo::default() };
@@ -42,11 +42,11 @@ fn an_embedder_creates_gets_lists_updates_and_deletes_with_the_kinds_own_types()
     block_on(platform.delete::<Repo>(operator, &created.uid)).unwrap();
     assert_eq!(code(block_on(platform.get::<Repo>(operator, &created.uid))), Code::NotFound);
     let bad = Repo { name: "No Name".to_owned(), ..Repo::default() };
-    assert_eq!(refused_fields(block_on(platform.create(operator, &world.org, &bad))), ["name"]);
+    assert_eq!(violated_fields(block_on(platform.create(operator, &world.org, &bad))), ["name"]);
 }
 
 #[test]
-fn what_is_only_put_in_reaches_the_kind_and_is_never_given_out() {
+fn input_only_fields_reach_the_kind_and_are_never_returned() {
     let world = World::new();
     let sample = Sample { name: "a".to_owned(), secret: "hush".to_owned(), ..Sample::default() };
     let created: Sample = block_on(world.platform.create(&world.operator, &world.org, &sample)).unwrap();
@@ -59,10 +59,10 @@ fn what_is_only_put_in_reaches_the_kind_and_is_never_given_out() {
 }
 
 #[test]
-fn a_kind_that_the_platform_was_not_given_is_an_internal_error_that_tells_a_client_nothing() {
+fn an_unregistered_kind_is_an_internal_error_without_details() {
     let world = World::new();
     let store = Arc::new(MemoryStore::new());
-    let platform = platform_core::builder(store, world.clock.clone(), crate::common::Seeded::new(2)).build();
+    let platform = platform_core::builder(store, world.clock.clone(), crate::common::SeededEntropy::new(2)).build();
     let first = Bootstrap {
         organization: world.org.clone(),
         organization_name: "first".to_owned(),
@@ -74,7 +74,7 @@ fn a_kind_that_the_platform_was_not_given_is_an_internal_error_that_tells_a_clie
 }
 
 #[test]
-fn starting_again_changes_nothing() {
+fn a_repeated_bootstrap_changes_nothing() {
     let world = World::new();
     let first = Bootstrap {
         organization: world.org.clone(),
@@ -88,7 +88,7 @@ fn starting_again_changes_nothing() {
     block_on(Iam::of(&world.platform).write_built_in_roles()).unwrap();
     assert_eq!(all(), before);
     let group: Group = block_on(world.platform.get(&world.operator, &world.org)).unwrap();
-    assert_eq!((&*group.name, group.status), ("first organisation", OrgStatus::OrgStatusReady));
+    assert_eq!((&*group.name, group.status), ("first organization", OrgStatus::OrgStatusReady));
     let bindings = block_on(
         world
             .platform

@@ -6,9 +6,9 @@ use platform_core::{error::Code, uid::Uid};
 use serde_json::{Value, json};
 
 use crate::{
-    common::{BEGIN, ISSUER, World, built_in, code, digest, object, refused_fields, text, uid_of},
-    counted::Counted,
-    events::{subscribe, told},
+    common::{BEGIN, ISSUER, World, built_in, code, digest, object, text, uid_of, violated_fields},
+    counting_store::CountingStore,
+    events::{pending_summaries, subscribe},
 };
 
 fn world_with_a_repo() -> (World, Uid) {
@@ -30,7 +30,7 @@ fn without_times(repo: &Value) -> Value {
 }
 
 #[test]
-fn without_a_mask_the_fields_that_the_body_has_are_set_and_the_others_left() {
+fn without_a_mask_the_fields_of_the_body_are_set_and_others_are_unchanged() {
     let (world, repo) = world_with_a_repo();
     let body = json!({ "description": "b", "custom_overlay": { "accounts": { "runAs": "root" } } });
     let updated = world.update(&world.operator, "Repo", &repo, body, None).unwrap();
@@ -71,7 +71,7 @@ fn with_a_mask_only_its_fields_are_set_and_the_rest_of_the_body_is_ignored() {
 }
 
 #[test]
-fn a_mask_of_a_message_replaces_it_and_a_star_replaces_all_that_callers_set() {
+fn a_mask_of_a_message_replaces_it_and_a_star_replaces_all_settable_fields() {
     let (world, repo) = world_with_a_repo();
     let body = json!({ "name": "httpd", "customOverlay": { "environment": { "C": "d" } } });
     let updated = world.update(&world.operator, "Repo", &repo, body.clone(), Some("customOverlay")).unwrap();
@@ -81,7 +81,7 @@ fn a_mask_of_a_message_replaces_it_and_a_star_replaces_all_that_callers_set() {
 }
 
 #[test]
-fn a_mask_that_names_no_field_or_a_star_among_others_is_refused_with_every_wrong_path() {
+fn a_mask_with_unknown_paths_or_a_star_among_others_is_rejected_with_every_wrong_path() {
     let (world, repo) = world_with_a_repo();
     for (mask, wrong) in [
         ("nam", 1),
@@ -92,12 +92,12 @@ fn a_mask_that_names_no_field_or_a_star_among_others_is_refused_with_every_wrong
         ("customOverlay.environment.A", 1),
     ] {
         let updated = world.update(&world.operator, "Repo", &repo, json!({ "name": "a" }), Some(mask));
-        assert_eq!(refused_fields(updated), vec!["update_mask"; wrong], "{mask}");
+        assert_eq!(violated_fields(updated), vec!["update_mask"; wrong], "{mask}");
     }
 }
 
 #[test]
-fn a_mask_of_output_only_fields_changes_nothing_not_even_the_time() {
+fn a_mask_of_output_only_fields_changes_nothing_not_even_update_time() {
     let (world, repo) = world_with_a_repo();
     let before = world.get(&world.operator, "Repo", &repo).unwrap();
     world.clock.advance(1_000);
@@ -109,7 +109,7 @@ fn a_mask_of_output_only_fields_changes_nothing_not_even_the_time() {
 }
 
 #[test]
-fn the_uid_of_the_path_counts_and_never_the_bodys() {
+fn the_uid_of_the_path_is_used_and_one_in_the_body_is_ignored() {
     let (world, repo) = world_with_a_repo();
     let other = world.repo(&world.org);
     let body = json!({ "uid": other, "description": "mine" });
@@ -119,26 +119,26 @@ fn the_uid_of_the_path_counts_and_never_the_bodys() {
 }
 
 #[test]
-fn what_the_mask_sets_must_pass_every_rule_and_nothing_is_written_when_it_does_not() {
+fn masked_fields_are_validated_and_nothing_is_written_if_one_is_invalid() {
     let (world, repo) = world_with_a_repo();
     let before = world.get(&world.operator, "Repo", &repo).unwrap();
     let body = json!({ "name": "A", "description": "a\nb", "bundles": ["x"], "customOverlay": { "environment": { "CHAINGUARD_A": "" } } });
     let all = ["name", "description", "bundles", "customOverlay.environment"];
-    assert_eq!(refused_fields(world.update(&world.operator, "Repo", &repo, body.clone(), None)).len(), all.len());
+    assert_eq!(violated_fields(world.update(&world.operator, "Repo", &repo, body.clone(), None)).len(), all.len());
     for mask in all {
         assert_eq!(
-            refused_fields(world.update(&world.operator, "Repo", &repo, body.clone(), Some(mask))).len(),
+            violated_fields(world.update(&world.operator, "Repo", &repo, body.clone(), Some(mask))).len(),
             1,
             "{mask}"
         );
     }
-    assert_eq!(refused_fields(world.update(&world.operator, "Repo", &repo, json!({}), Some("name"))), ["name"]);
-    assert_eq!(refused_fields(world.update(&world.operator, "Repo", &repo, json!({ "name": null }), None)), ["name"]);
+    assert_eq!(violated_fields(world.update(&world.operator, "Repo", &repo, json!({}), Some("name"))), ["name"]);
+    assert_eq!(violated_fields(world.update(&world.operator, "Repo", &repo, json!({ "name": null }), None)), ["name"]);
     assert_eq!(world.get(&world.operator, "Repo", &repo).unwrap(), before);
 }
 
 #[test]
-fn setting_one_form_of_a_oneof_clears_the_others_at_every_level() {
+fn setting_one_alternative_of_a_oneof_clears_the_others_at_every_level() {
     let world = World::new();
     let identity = world.identity(&world.org).identity;
     let update = |body: Value, mask: Option<&str>| world.update(&world.operator, "Identity", &identity, body, mask);
@@ -160,20 +160,20 @@ fn setting_one_form_of_a_oneof_clears_the_others_at_every_level() {
 }
 
 #[test]
-fn two_forms_of_a_oneof_in_one_body_are_refused_and_so_is_none() {
+fn two_alternatives_of_a_oneof_in_one_body_are_rejected_and_so_is_none() {
     let world = World::new();
     let identity = world.identity(&world.org).identity;
     let update = |body: Value, mask| world.update(&world.operator, "Identity", &identity, body, mask);
     let aws = json!({ "awsAccount": "123456789012", "arn": "a", "userId": "u" });
     let both = json!({ "claimMatch": { "issuer": "i", "subject": "s" }, "awsIdentity": aws });
-    assert_eq!(refused_fields(update(both, None)), ["awsIdentity"]);
+    assert_eq!(violated_fields(update(both, None)), ["awsIdentity"]);
     let both = json!({ "claimMatch": { "issuer": "i", "issuerPattern": "p" } });
-    assert_eq!(refused_fields(update(both, None)), ["claimMatch.issuerPattern"]);
-    assert_eq!(refused_fields(update(json!({}), Some("claimMatch"))), ["relationship"]);
+    assert_eq!(violated_fields(update(both, None)), ["claimMatch.issuerPattern"]);
+    assert_eq!(violated_fields(update(json!({}), Some("claimMatch"))), ["relationship"]);
 }
 
 #[test]
-fn an_update_of_what_is_not_there_is_not_found() {
+fn an_update_of_a_missing_resource_is_not_found() {
     let world = World::new();
     let missing = format!("{}/0000000000000000", world.org);
     for mask in [None, Some("*"), Some("description")] {
@@ -183,7 +183,7 @@ fn an_update_of_what_is_not_there_is_not_found() {
 }
 
 #[test]
-fn the_update_time_never_goes_back_with_the_clock_and_the_create_time_never_changes() {
+fn update_time_never_decreases_with_the_clock_and_create_time_never_changes() {
     let (world, repo) = world_with_a_repo();
     let created = BEGIN.to_string();
     for (now, updated_at) in [(5_000, 5_000), (-3_600_000, 5_000), (4_000, 5_000), (6_000, 6_000)] {
@@ -196,7 +196,7 @@ fn the_update_time_never_goes_back_with_the_clock_and_the_create_time_never_chan
 }
 
 #[test]
-fn what_is_written_again_without_an_update_keeps_its_times_in_order_too() {
+fn update_time_never_decreases_for_tags_readmes_and_metadata() {
     let (world, repo) = world_with_a_repo();
     let ada = world.person("ada", None);
     let write = |n: char| {
@@ -219,7 +219,7 @@ fn what_is_written_again_without_an_update_keeps_its_times_in_order_too() {
 
 #[test]
 fn a_write_of_equal_values_commits_nothing_and_records_no_event() {
-    let store = Counted::default();
+    let store = CountingStore::default();
     let calls = store.calls();
     let world = World::over(Arc::new(store));
     let repo = world.repo(&world.org);
@@ -246,33 +246,33 @@ fn a_write_of_equal_values_commits_nothing_and_records_no_event() {
     let before = calls.commits();
     world.clock.advance(1000);
     assert_eq!(write("a"), first);
-    assert_eq!((calls.commits(), told(&world, &subscription)), (before, vec![]));
+    assert_eq!((calls.commits(), pending_summaries(&world, &subscription)), (before, vec![]));
     let second = write("b");
     assert_eq!(second[0], first[0]);
     for (first, second) in first.iter().zip(&second).skip(1) {
         assert_ne!(first["updateTime"], second["updateTime"], "{second}");
     }
-    assert_eq!(told(&world, &subscription).len(), 3, "of the repo, its readme and the provider");
+    assert_eq!(pending_summaries(&world, &subscription).len(), 3, "events of the repo, its readme and the provider");
 }
 
 #[test]
-fn a_write_of_equal_values_is_authorized_and_validated_all_the_same() {
+fn a_write_of_equal_values_is_still_authorized_and_validated() {
     let (world, repo) = world_with_a_repo();
     let viewer = world.member("viewer", &world.org);
     let body = json!({ "description": "a web server" });
     assert_eq!(code(world.update(&viewer, "Repo", &repo, body.clone(), None)), Code::PermissionDenied);
     let wrong = json!({ "description": "a web server", "bundles": ["no bundle"] });
-    assert_eq!(refused_fields(world.update(&world.operator, "Repo", &repo, wrong, None)), ["bundles"]);
+    assert_eq!(violated_fields(world.update(&world.operator, "Repo", &repo, wrong, None)), ["bundles"]);
     let editor = world.member("editor", &world.org);
     let update = || world.update(&editor, "Repo", &repo, body.clone(), None);
     update().unwrap();
     let bound = world.list(&world.operator, "RoleBinding", &[("identity", &editor.identity)]).unwrap();
     world.delete(&world.operator, "RoleBinding", &bound.uids()[0]).unwrap();
-    assert_eq!(code(update()), Code::PermissionDenied, "the grants in memory are not relied upon");
+    assert_eq!(code(update()), Code::PermissionDenied, "cached grants are not used after the revocation");
 }
 
 #[test]
-fn updates_of_different_fields_at_the_same_time_are_all_kept() {
+fn concurrent_updates_of_different_fields_are_all_applied() {
     let (world, repo) = world_with_a_repo();
     type Sent = fn(usize) -> Value;
     let fields: [(&str, Sent); 8] = [
@@ -308,7 +308,7 @@ fn updates_of_different_fields_at_the_same_time_are_all_kept() {
 }
 
 #[test]
-fn sixty_four_updates_of_one_resource_at_once_all_come_through() {
+fn all_64_concurrent_updates_of_one_resource_succeed() {
     let (world, repo) = world_with_a_repo();
     thread::scope(|scope| {
         for n in 0..64 {
@@ -332,7 +332,7 @@ fn violations_outside_the_mask_never_hide_those_inside_it() {
     let identity = world.identity(&world.org).identity;
     let provider = world.provider(&world.org);
     let wrong = |count: usize| Value::from(vec![Value::from(true); count]);
-    // The noise comes first, in the body as in the tables.
+    // The violations outside the mask come first, in the body and in the tables.
     let cases = [
         ("Repo", &repo, json!({ "aliases": wrong(100), "name": "BAD NAME/../<script>" }), "name"),
         ("Repo", &repo, json!({ "aliases": wrong(200), "description": "d".repeat(5000) }), "description"),
@@ -355,16 +355,16 @@ fn violations_outside_the_mask_never_hide_those_inside_it() {
     ];
     for (kind, uid, body, mask) in cases {
         let before = world.get(operator, kind, uid).unwrap();
-        let fields = refused_fields(world.update(operator, kind, uid, body, Some(mask)));
+        let fields = violated_fields(world.update(operator, kind, uid, body, Some(mask)));
         assert!(!fields.is_empty() && fields.iter().all(|field| field.starts_with(mask)), "{kind}: {fields:?}");
         assert_eq!(world.get(operator, kind, uid).unwrap(), before, "{kind}");
     }
 }
 
 #[test]
-fn names_that_a_body_must_not_have_are_refused_whatever_the_mask_is() {
+fn unknown_and_repeated_names_in_a_body_are_rejected_with_any_mask() {
     let (world, repo) = world_with_a_repo();
     let body = json!({ "customOverlay": { "nonsense": 1, "accounts": { "runAs": "a", "run_as": "b" } }, "name": "b" });
-    let fields = refused_fields(world.update(&world.operator, "Repo", &repo, body, Some("name")));
+    let fields = violated_fields(world.update(&world.operator, "Repo", &repo, body, Some("name")));
     assert_eq!(fields, ["customOverlay.nonsense", "customOverlay.accounts.runAs"]);
 }

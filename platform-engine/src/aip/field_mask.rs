@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     error::Violations,
-    fields::{self, covers, named},
+    fields::path::{at, covers, named},
     kind::{Access, Field, Type},
 };
 
@@ -34,8 +34,8 @@ impl Mask {
             match resolve(path, fields) {
                 Some((path, true)) if !paths.contains(&path) => paths.push(path),
                 Some(_) => {}
-                None if path == "*" => violations.add("update_mask", "`*` stands alone"),
-                None => violations.add("update_mask", format!("`{path}` is no field of this resource")),
+                None if path == "*" => violations.add("update_mask", "`*` must be the only path"),
+                None => violations.add("update_mask", format!("unknown field `{path}`")),
             }
         }
         if violations.is_empty() { Ok(Self::Paths(paths)) } else { Err(violations) }
@@ -76,7 +76,7 @@ impl Mask {
             Self::All => replace(fields, &mut new, input, "", &mut violations),
             Self::Paths(paths) => {
                 for path in paths {
-                    set(fields, &mut new, path, fields::at(input, path), path, &mut violations);
+                    set(fields, &mut new, path, at(input, path), path, &mut violations);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Ordering (AIP-132; `docs/api.md`, Lists): one field and a direction.
 
 use crate::{
-    fields::is_named,
+    fields::path::is_named,
     kind::Field,
     store::{Order, OrderBy},
 };

@@ -6,9 +6,10 @@ use async_trait::async_trait;
 
 use super::Event;
 use crate::{
-    context::Context,
+    entropy::Entropy,
     error::Result,
     store::{Epoch, Require, Store},
+    timestamp::Timestamp,
     uid::{self, Uid},
     write::Write,
 };
@@ -29,7 +30,14 @@ pub trait EventLog: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// INTERNAL when the event cannot be written as JSON.
-    fn record(&self, cx: &Context<'_>, write: &mut Write, event: &Event, subscriptions: &[Uid]) -> Result<()>;
+    fn record(
+        &self,
+        entropy: &dyn Entropy,
+        now: Timestamp,
+        write: &mut Write,
+        event: &Event,
+        subscriptions: &[Uid],
+    ) -> Result<()>;
 }
 
 /// The approximate overhead of an allocation, in bytes.

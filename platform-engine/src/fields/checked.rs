@@ -3,36 +3,21 @@
 
 use std::ops::Deref;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{exclusive, require};
+use super::{
+    prune::{prune, prune_empty},
+    read::{Values, exclusive, require},
+    validate::validate_object,
+};
 use crate::{
     aip::field_mask::Mask,
     error::{Error, Result, Violations},
-    kind::{Field, Resource, canonical},
+    kind::Field,
     timestamp::Timestamp,
     uid::Uid,
 };
-
-/// The values of a request in canonical form, each of which keeps the rules of its field. Made by
-/// [`Input::checked`](super::Input::checked).
-#[derive(Debug, Clone, Default)]
-pub struct Values(pub(super) Map<String, Value>);
-
-impl Values {
-    /// Returns them as a plain object.
-    pub(crate) fn into_inner(self) -> Map<String, Value> {
-        self.0
-    }
-}
-
-impl Deref for Values {
-    type Target = Map<String, Value>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
 
 /// The canonical body of a resource, an object of which each value was checked, stored before, or made by a kind's own
 /// code.
@@ -67,20 +52,22 @@ impl Checked {
     ///
     /// # Errors
     /// INTERNAL when it cannot be written as JSON.
-    pub(crate) fn made<R: Resource>(resource: &R) -> Result<Self> {
-        canonical(resource).map(Self)
+    pub(crate) fn made(fields: &[Field], resource: &impl Serialize) -> Result<Self> {
+        let mut body = serde_json::to_value(resource).map_err(Error::internal)?;
+        prune(fields, &mut body);
+        Ok(Self(body))
     }
 
     /// A resource from a source, with the fields that are stored and never shown, checked against its table.
     ///
     /// # Errors
     /// INVALID_ARGUMENT with these violations and those of its fields, INTERNAL when it cannot be written as JSON.
-    pub(crate) fn imported<R: Resource>(resource: &R, mut violations: Violations) -> Result<Self> {
+    pub(crate) fn imported(fields: &[Field], resource: &impl Serialize, mut violations: Violations) -> Result<Self> {
         let mut body = serde_json::to_value(resource).map_err(Error::internal)?;
         if let Value::Object(object) = &body {
-            super::validate_object(R::KIND.fields, object, "", &mut violations);
+            validate_object(fields, object, "", &mut violations);
         }
-        super::prune_empty(R::KIND.fields, &mut body);
+        prune_empty(fields, &mut body);
         violations.none_or(Self(body))
     }
 

@@ -1,10 +1,16 @@
 //! Reads what a caller sent against a field table: both spellings of names, every type of proto3 JSON, all
 //! violations at once (`docs/api.md`, JSON).
 
+use std::ops::Deref;
+
 use base64::{Engine, alphabet, engine};
 use serde_json::{Map, Value};
 
-use super::{Values, bounds, is_empty, named};
+use super::{
+    bounds,
+    path::{join, named},
+    prune::is_empty,
+};
 use crate::{
     access::Capability,
     aip::field_mask::Mask,
@@ -47,6 +53,26 @@ impl Input {
     }
 }
 
+/// The values of a request in canonical form, each of which keeps the rules of its field. Made by
+/// [`Input::checked`].
+#[derive(Debug, Clone, Default)]
+pub struct Values(pub(super) Map<String, Value>);
+
+impl Values {
+    /// Returns them as a plain object.
+    pub(crate) fn into_inner(self) -> Map<String, Value> {
+        self.0
+    }
+}
+
+impl Deref for Values {
+    type Target = Map<String, Value>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
 /// Finds the field that a key names, in either spelling.
 pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<&'static Field> + 'a;
 
@@ -76,7 +102,7 @@ fn read_object(
     let mut sent: Vec<&'static Field> = Vec::new();
     for (key, value) in object {
         let Some(field) = lookup(&key) else {
-            violations.add(join(prefix, &key), "is not a known field");
+            violations.add(join(prefix, &key), "unknown field");
             continue;
         };
         let path = join(prefix, field.name);
@@ -271,10 +297,6 @@ pub(super) fn require(
     }
 }
 
-pub(crate) fn join(prefix: &str, name: &str) -> String {
-    if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
-}
-
 /// A whole number, as a number or, as proto3 JSON allows, as a string; `1.0` counts as whole.
 fn integer(value: &Value) -> Option<i64> {
     match value {
@@ -369,7 +391,7 @@ mod tests {
                 "readme": "\u{0}",
             })),
             [
-                "nam is not a known field",
+                "nam unknown field",
                 "name must be a string",
                 "verified must be true or false",
                 "size must be a whole number of 32 bits",

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{bounds, is_empty};
+use super::{bounds, prune::is_empty};
 use crate::{
     error::Violations,
     kind::{Field, Type},

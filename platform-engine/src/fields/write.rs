@@ -27,7 +27,7 @@ fn holds_messages(ty: Type) -> bool {
     }
 }
 
-/// As [`is_empty`](super::is_empty) has it, of a value that is written.
+/// As [`is_empty`](super::prune::is_empty) has it, of a value that is written.
 fn is_empty(ty: Type, written: &[u8]) -> bool {
     match (ty, written) {
         (_, b"null" | b"\"\"" | b"[]") | (Type::Map(_), b"{}") => true,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{Kind, Verb};
+use super::{Authorization, Field, Http, Kind, Verb};
 use crate::{
     BoxFuture,
     access::Capability,
@@ -14,6 +14,7 @@ use crate::{
     error::{Error, Result, Violations},
     event::Draft,
     fields::{self, Checked},
+    store::{Key, Require},
     uid::Uid,
     write::Write,
 };
@@ -24,6 +25,9 @@ use crate::{
 pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static {
     /// The table.
     const KIND: &'static Kind;
+
+    /// The methods of its service that are not standard ones.
+    const ACTIONS: &'static [Action] = &[];
 
     /// Returns a valid resource with every field set: for the suite over all kinds, and for the documentation.
     fn example() -> Self;
@@ -80,7 +84,95 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
     fn customize_event(_event: &mut Draft) {}
 }
 
-/// A create, update or delete in the making.
+/// A method that is not one of the five standard ones (AIP-136).
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Action {
+    /// The RPC's name, such as `LookupGroup`.
+    pub name: &'static str,
+    /// The HTTP method.
+    pub http: Http,
+    /// The path after the domain and version: literals, `{name=**}` for uids, `{name}` for a segment, `:verb`.
+    pub path: &'static str,
+    /// The fields of its request; with [`Http::Get`] from path and query, otherwise from path and body.
+    pub request: &'static [Field],
+    /// The fields of its response.
+    pub response: &'static [Field],
+    /// The callers that may run it.
+    pub authorization: Authorization,
+    /// The event that it records.
+    pub event: Option<&'static str>,
+    /// Its implementation. The request is in canonical form.
+    pub run: Run,
+}
+
+/// An action's function: a request to a response, both as JSON objects.
+pub type Run = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Value>>;
+
+impl Action {
+    const fn new(name: &'static str, http: Http, path: &'static str, run: Run) -> Self {
+        let (request, response): (&[Field], &[Field]) = (&[], &[]);
+        Self { name, http, path, request, response, authorization: Authorization::Authenticated, event: None, run }
+    }
+
+    /// Returns a GET, with an empty request and response, for any authenticated caller.
+    pub const fn get(name: &'static str, path: &'static str, run: Run) -> Self {
+        Self::new(name, Http::Get, path, run)
+    }
+
+    /// Returns a POST, as [`Action::get`].
+    pub const fn post(name: &'static str, path: &'static str, run: Run) -> Self {
+        Self::new(name, Http::Post, path, run)
+    }
+
+    /// Returns a PATCH, as [`Action::get`].
+    pub const fn patch(name: &'static str, path: &'static str, run: Run) -> Self {
+        Self::new(name, Http::Patch, path, run)
+    }
+
+    /// Sets the fields of the request.
+    #[must_use]
+    pub const fn request(mut self, request: &'static [Field]) -> Self {
+        self.request = request;
+        self
+    }
+
+    /// Sets the fields of the response.
+    #[must_use]
+    pub const fn response(mut self, response: &'static [Field]) -> Self {
+        self.response = response;
+        self
+    }
+
+    /// Sets the callers that may run it.
+    #[must_use]
+    pub const fn authorization(mut self, authorization: Authorization) -> Self {
+        self.authorization = authorization;
+        self
+    }
+
+    /// Sets the event that it records.
+    #[must_use]
+    pub const fn event(mut self, event: &'static str) -> Self {
+        self.event = Some(event);
+        self
+    }
+}
+
+/// Returns the event of an action about a resource, for the subscribers of its parent, with the action's response as its
+/// body.
+///
+/// # Errors
+/// INTERNAL when the kind has no such action, or the action names no event.
+pub fn action_event<R: Resource>(action: &str, uid: &Uid, response: &Value) -> Result<Draft> {
+    let known = R::ACTIONS.iter().find(|known| known.name == action);
+    let (action, ty) = known
+        .and_then(|action| Some((action, action.event?)))
+        .ok_or_else(|| Error::internal("an action without an event"))?;
+    Ok(Draft::of_action(R::KIND, (action.name, action.path), ty, uid, response))
+}
+
+/// A create, update or delete that is being prepared.
 #[derive(Debug)]
 pub struct Change<R> {
     /// Which. A create that replaces a standing resource is an update.
@@ -121,6 +213,8 @@ impl<R> Change<R> {
 pub struct Registered {
     /// The table.
     pub kind: &'static Kind,
+    /// [`Resource::ACTIONS`].
+    pub actions: &'static [Action],
     /// A valid resource, in canonical form.
     pub example: fn() -> Value,
     /// The same as a client sends it, with what is only put in.
@@ -147,6 +241,7 @@ impl Registered {
     pub const fn of<R: Resource>() -> Self {
         Self {
             kind: R::KIND,
+            actions: R::ACTIONS,
             example: example::<R>,
             sent: sent_example::<R>,
             prepare: prepare::<R>,
@@ -190,7 +285,7 @@ fn prepare<'a, R: Resource>(
         change.private = typed.private;
         change.paths = typed.paths;
         change.write = typed.write;
-        typed.new.map(|new| Ok((Checked::made(&new)?, new.computed()))).transpose()
+        typed.new.map(|new| Ok((Checked::made(R::KIND.fields, &new)?, new.computed()))).transpose()
     })
 }
 
@@ -210,10 +305,11 @@ pub(crate) fn typed<R: Resource>(body: Value) -> Result<R> {
 }
 
 /// Writes the resource as the API does: what is empty is left out, numbers and truth values never are.
+///
+/// # Errors
+/// INTERNAL when it cannot be written as JSON.
 pub fn canonical<R: Resource>(resource: &R) -> Result<Value> {
-    let mut body = serde_json::to_value(resource).map_err(Error::internal)?;
-    fields::prune(R::KIND.fields, &mut body);
-    Ok(body)
+    Checked::made(R::KIND.fields, resource).map(Checked::into_inner)
 }
 
 /// Writes the resource as a client would send it, with what is only put in.
@@ -223,5 +319,29 @@ pub(crate) fn sent<R: Resource>(resource: &R) -> Result<Map<String, Value>> {
     match body {
         Value::Object(object) => Ok(object),
         _ => Err(Error::internal("a resource that is no JSON object")),
+    }
+}
+
+/// Typed forms of [`Write::put_body`].
+impl Write {
+    /// Writes a resource of any kind.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT for each index key that would be longer than
+    /// [`KeyValue::MAX_LEN`](crate::store::KeyValue::MAX_LEN), INTERNAL when it cannot be written as JSON.
+    pub fn put<R: Resource>(&mut self, uid: &Uid, resource: &R, private: Bytes) -> Result<()> {
+        let body = Checked::made(R::KIND.fields, resource)?;
+        self.put_body(R::KIND, uid, &body, resource.computed(), private)
+    }
+
+    /// Writes a resource of a kind that is a queue ([`Put::queue`](crate::store::Put::queue)), if there is none yet.
+    ///
+    /// # Errors
+    /// As [`Write::put`].
+    pub fn put_in_queue<R: Resource>(&mut self, uid: &Uid, resource: &R, private: Bytes) -> Result<()> {
+        self.require_or_retry(Require::Absent(Key::new(R::KIND.name, uid.clone())));
+        self.put(uid, resource, private)?;
+        self.mark_queue();
+        Ok(())
     }
 }

@@ -1,70 +1,21 @@
-//! How a platform is put together, and what an installation decides for itself.
+//! How a platform is put together.
 
-use std::{
-    any::{Any, TypeId},
-    collections::{HashMap, HashSet},
-    fmt,
-    sync::Arc,
-};
+use std::{any::Any, sync::Arc};
 
 use arc_swap::ArcSwap;
 
-use super::{Platform, events::Events, grants_cache::GrantsCache};
+use super::{Platform, Settings, grants_cache::GrantsCache, settings::Data};
 use crate::{
     access::{Authority, FixedGrants},
     aip::page_token::PageKeys,
     clock::Clock,
     entropy::Entropy,
-    event::EventLog,
+    event::{EventLog, Publisher},
     kind::{Registered, Resource},
     offload::{Inline, Offload},
     seal::SealKeys,
     store::Store,
-    uid::Uid,
 };
-
-/// What an installation decides for itself.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The suffix of error domains and resource types, such as `example.com`.
-    pub service_domain: String,
-    /// The URL by which clients reach the server, which URLs in replies begin with.
-    pub public_url: String,
-    /// Who has the operator's powers (`docs/api.md`, The operator).
-    pub operators: HashSet<Uid>,
-    /// What the types of events begin with, in front of a point and the name in the kind's table.
-    pub event_type_prefix: String,
-    /// The size of the cache of identities' grants, approximately, in bytes.
-    pub cached_grants_bytes: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            service_domain: "platform.local".to_owned(),
-            public_url: String::new(),
-            operators: HashSet::new(),
-            event_type_prefix: "dev.chainguard.api".to_owned(),
-            cached_grants_bytes: 64 << 20,
-        }
-    }
-}
-
-/// Values of the embedder's, one for each type.
-#[derive(Clone, Default)]
-pub(super) struct Data(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
-
-impl Data {
-    pub(super) fn get<T: Any>(&self) -> Option<&T> {
-        self.0.get(&TypeId::of::<T>()).and_then(|data| data.downcast_ref())
-    }
-}
-
-impl fmt::Debug for Data {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Data").field(&self.0.len()).finish()
-    }
-}
 
 /// Builds a [`Platform`].
 #[derive(Debug)]
@@ -83,7 +34,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    pub(super) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
+    fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
         Self {
             store,
             clock,
@@ -131,7 +82,7 @@ impl Builder {
     /// the first.
     #[must_use]
     pub fn data<T: Any + Send + Sync>(mut self, data: T) -> Self {
-        self.data.0.insert(TypeId::of::<T>(), Arc::new(data));
+        self.data.insert(data);
         self
     }
 
@@ -179,7 +130,7 @@ impl Builder {
             clock: self.clock,
             entropy: self.entropy,
             kinds: self.kinds,
-            events: Events::default(),
+            events: Publisher::default(),
             authority: self.authority,
             event_log: self.event_log,
             data: self.data,
@@ -188,5 +139,12 @@ impl Builder {
             offload: self.offload,
             settings: self.settings,
         }
+    }
+}
+
+impl Platform {
+    /// Begins a platform over a store, with the time and randomness that it shall use.
+    pub fn builder(store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
+        Builder::new(store, Arc::new(clock), Arc::new(entropy))
     }
 }

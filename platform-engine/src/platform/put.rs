@@ -198,7 +198,7 @@ fn checked<R: Imported>(mut resource: R, parent: &Uid) -> Result<Entry> {
     if uid.len() > MAX_UID {
         violations.add("uid", format!("would be longer than {MAX_UID} bytes"));
     }
-    let body = Checked::imported(&resource, violations)?;
+    let body = Checked::imported(R::KIND.fields, &resource, violations)?;
     Keys::of(kind, &body)?;
     // The rendering removes fields that are stored and never shown, and adds empty fields that are always shown.
     let hides = |field: &Field| field.access == Access::InputOnly && body.get(field.name).is_some();

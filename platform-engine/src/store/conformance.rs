@@ -1,6 +1,6 @@
-//! What every store must do, as named cases that any store can run.
+//! The conformance suite of [`Store`]: named cases that every store must pass.
 //!
-//! A store's whole test file is
+//! The complete test file of a store is
 //!
 //! ```no_run
 //! # use platform_engine::store::memory::MemoryStore;
@@ -12,11 +12,11 @@
 //! }
 //! ```
 //!
-//! with `harness = false` under its `[[test]]`. A case that the store cannot pass is left out by name, with the
-//! reason, which the run prints. Every case sees its store as core does, through `Arc<dyn Store>`.
+//! with `harness = false` under its `[[test]]`. A case that the store cannot pass is excluded by name, with a reason
+//! that the run prints. Cases use their store like the engine, through `Arc<dyn Store>`.
 //!
-//! The groups bear the names that the contract of [`Store`] gives them. Cases are private functions in a
-//! table for each group, so that one left out of its table is a warning of the compiler.
+//! The groups have the names that the contract of [`Store`] gives them. Cases are private functions in one table per
+//! group, so that the compiler warns about a case that is missing in its table.
 
 #![allow(
     clippy::unwrap_used,
@@ -57,28 +57,28 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use self::fixture::Fixture;
 use super::{Cause, Store};
 
-/// Runs the suite's cases as a test program does, each under its name, with the usual command line.
+/// Runs the cases of the suite as a test program, each under its name, with the usual command line.
 pub fn main(suite: Suite) -> ExitCode {
     let arguments = Arguments::from_args();
     libtest_mimic::run(&arguments, Arc::new(suite).trials()).exit_code()
 }
 
-/// How the cases come by a store, and which of them it is excused from.
+/// The configuration of a run: how to open the store, and the excluded cases.
 pub struct Suite {
     open: Box<Open>,
     block_on: Box<BlockOn>,
     exclusions: Vec<Exclusion>,
-    /// The seed and the number of the random operations.
+    /// The seed and the number of random operations.
     random: (u64, usize),
 }
 
 type Open = dyn Fn(PathBuf) -> LocalFuture<'static, Result<Arc<dyn Store>, Cause>> + Send + Sync;
 type BlockOn = dyn Fn(LocalFuture<'_, ()>) + Send + Sync;
 
-/// A future that stays on the thread that made it.
+/// A future that stays on the thread that created it.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// Cases that a store is excused from, and why.
+/// Excluded cases, and the reason.
 #[derive(Debug)]
 struct Exclusion {
     cases: &'static str,
@@ -86,12 +86,12 @@ struct Exclusion {
 }
 
 impl Suite {
-    /// Makes a suite for the stores that the function opens.
+    /// Creates a suite for the stores that `open` opens.
     ///
-    /// It is given a directory of the case's own, empty at first and deleted when the case has ended, and opens the
-    /// store that is kept there: an empty one the first time, and later the same again. A store that is kept
-    /// elsewhere can take the directory's name for a name that nobody else uses. The store is closed, that is
-    /// dropped, before the same directory is opened again.
+    /// `open` receives a directory that only this case uses, which is initially empty and deleted when the case ends.
+    /// It opens the store in that directory: an empty one at the first call, the same store at later calls. A store
+    /// located elsewhere can use the directory's name as a unique name. The store is dropped before `open` is called
+    /// with the same directory again.
     pub fn new<F, Opening, S, E>(open: F) -> Self
     where
         F: Fn(PathBuf) -> Opening + Send + Sync + 'static,
@@ -107,23 +107,23 @@ impl Suite {
         Self { open: Box::new(open), block_on: Box::new(block_on), exclusions: Vec::new(), random: (1, 10_000) }
     }
 
-    /// Has the cases run by this function, which several threads call at once; for a store that needs a runtime.
-    /// Without it, `pollster` runs them.
+    /// Sets the function that runs the cases, for a store that needs a runtime. Several threads call it concurrently.
+    /// The default is `pollster::block_on`.
     #[must_use]
     pub fn block_on(mut self, block_on: impl Fn(LocalFuture<'_, ()>) + Send + Sync + 'static) -> Self {
         self.block_on = Box::new(block_on);
         self
     }
 
-    /// Leaves out a group of cases (`reopen`) or one case (`reopen::an_empty_store_can_be_reopened`), for a reason
-    /// that is printed with each.
+    /// Excludes a group of cases (`reopen`) or one case (`reopen::an_empty_store_can_be_reopened`). The reason is
+    /// printed with each excluded case.
     #[must_use]
     pub fn without(mut self, cases: &'static str, reason: &'static str) -> Self {
         self.exclusions.push(Exclusion { cases, reason });
         self
     }
 
-    /// Has the random operations drawn from this seed, and so many of them; by default 10,000 from the seed 1.
+    /// Sets the seed and the number of random operations. The default is 10,000 operations from seed 1.
     #[must_use]
     pub fn random(mut self, seed: u64, operations: usize) -> Self {
         self.random = (seed, operations);
@@ -135,7 +135,7 @@ impl Suite {
         let known: Vec<(String, &Case)> =
             cases.map(|(group, case)| (format!("{group}::{}", case.name), case)).collect();
         for Exclusion { cases, .. } in &self.exclusions {
-            assert!(known.iter().any(|(name, _)| matches(name, cases)), "no case is named `{cases}`");
+            assert!(known.iter().any(|(name, _)| matches(name, cases)), "unknown case `{cases}`");
         }
         known.into_iter().map(|(name, case)| self.clone().trial(name, case)).collect()
     }
@@ -158,7 +158,7 @@ impl Suite {
     fn run<T>(self: &Arc<Self>, work: impl AsyncFnOnce(&Arc<Self>) -> T) -> T {
         let mut result = None;
         (self.block_on)(Box::pin(async { result = Some(work(self).await) }));
-        result.expect("`block_on` returned before the future was done")
+        result.expect("`block_on` returned before the future completed")
     }
 }
 
@@ -186,7 +186,7 @@ macro_rules! cases {
 }
 use cases;
 
-/// Every case, by the group that the contract names.
+/// All cases, by the groups that the contract names.
 const GROUPS: &[(&str, &[Case])] = &[
     ("get", get::CASES),
     ("atomic", atomic::CASES),

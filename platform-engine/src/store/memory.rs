@@ -1,32 +1,31 @@
-//! The memory store: the executable specification of [`Store`], and a fast home for what need not outlive the
+//! The memory store: the executable specification of [`Store`], and a fast store for data that need not outlive the
 //! process.
 //!
 //! # How it works
-//! All that is stored is one immutable value, a state. A commit makes the next state from the last, sharing all
-//! that it does not change, and puts it in the last one's place; a read works on the state that it found and waits
-//! for nobody. Commits wait for each other.
+//! The whole content is one immutable value, a `State`. A commit derives the next state from the current one, shares
+//! all unchanged parts with it, and replaces it atomically. A read uses the state that it loaded and never waits.
+//! Commits are serialized by a lock.
 //!
-//! Within a state, a record is one packed allocation under a number, and every index is a counted sequence
-//! of such numbers (`counted`): what stands at a rank and how many come before a place are found by one search, so
-//! that totals, cursors and `skip` cost the same at any size. `kind` tells which indexes there are,
-//! `query` how they answer.
+//! Within a state, a record is one packed allocation with a number, and every index is an order-statistic tree of such
+//! numbers (`rank_tree`): the entry at a rank and the rank of an entry are found by one search, so that totals, cursors
+//! and `skip` cost the same at any size. `kind` defines the indexes, `query` uses them.
 //!
 //! # What it guarantees
-//! All of the contract but durability: nothing outlives the store's last clone. It has no limit of its own but
+//! The whole contract except durability: the content is dropped with the last clone of the store. The only limits are
 //! memory and 2³² records.
 //!
-//! # What costs what
-//! As [`Store::list`] says: a page costs a page for one scope, alone or with one [`Filter::AnyOf`](super::Filter),
-//! in any order, at any cursor or skip, with the total. Several scopes or values are merged. Other filters, and
-//! [`Scope::All`](super::Scope::All) in orders other than by uid and by sequence, go through the smallest index
-//! range that holds all that can pass, and give way to other tasks in between. A commit runs on the caller's thread
-//! and costs some microseconds for each record and index that it touches.
+//! # Costs
+//! As documented at [`Store::list`], the cost is proportional to the page for one scope, with or without one
+//! [`Filter::AnyOf`](super::Filter), in any order, at any cursor or skip, with the total. Several scopes or values are
+//! merged. Other filters, and [`Scope::All`](super::Scope::All) in orders other than by uid and by sequence, scan the
+//! smallest index range that contains all matches, and yield to other tasks regularly. A commit runs on the caller's
+//! thread and costs a few microseconds for each record and index that it changes.
 
-mod counted;
 mod kind;
 mod order;
 mod part;
 mod query;
+mod rank_tree;
 mod record;
 mod state;
 mod table;
@@ -37,10 +36,10 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use self::state::{Numbers, State};
+use self::state::{RecordNumbers, State};
 use super::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
 
-/// A store in memory. Clones are the same store.
+/// A store in memory. Clones share the same content.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -49,12 +48,12 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct Shared {
     state: ArcSwap<State>,
-    /// Held while a commit makes the next state.
-    writer: Mutex<Numbers>,
+    /// Locked while a commit derives the next state.
+    writer: Mutex<RecordNumbers>,
 }
 
 impl MemoryStore {
-    /// Returns a new store with nothing in it.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,7 +1,7 @@
-//! The smallest store that is obviously right: every record in one map, and a full scan for every question.
+//! The smallest store that is obviously correct: all records in one map, and a full scan for every query.
 //!
-//! It shares nothing with the memory store, so that the two can be held against each other. The conformance suite
-//! compares stores with it over large lists and over thousands of random operations.
+//! It shares no code with the memory store, so that the two can be compared. The conformance suite compares stores with
+//! it for large lists and for thousands of random operations.
 
 use std::{
     cmp::Ordering,
@@ -13,55 +13,55 @@ use super::{
     UniqueKey,
 };
 
-/// What a store should hold after the commits that were applied to it.
+/// The expected content of a store after the applied commits.
 ///
-/// It gives out no sequences: [`Model::apply`] takes the one that the store under test returned, because stores may
-/// leave gaps between theirs.
+/// It does not assign sequences: [`Model::apply`] takes the one that the store under test returned, because stores may
+/// leave gaps between sequences.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
-    records: BTreeMap<Key, Standing>,
+    records: BTreeMap<Key, Stored>,
     epochs: BTreeMap<Epoch, u64>,
 }
 
 #[derive(Debug, Clone)]
-struct Standing {
+struct Stored {
     put: Put,
     revision: u64,
 }
 
 impl Model {
-    /// Returns what [`Store::get`](super::Store::get) should return.
+    /// Returns the expected result of [`Store::get`](super::Store::get).
     pub fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Read {
-        let record = |key: &Key| self.records.get(key).map(Standing::record);
+        let record = |key: &Key| self.records.get(key).map(Stored::record);
         Read { records: keys.iter().map(record).collect(), epochs: self.epochs(epochs) }
     }
 
-    /// Returns what [`Store::list`](super::Store::list) should return.
+    /// Returns the expected result of [`Store::list`](super::Store::list).
     pub fn list(&self, query: &Query) -> Page {
         self.listing(query).page(query)
     }
 
-    /// Returns all that matches the query, in its order, whatever its `after`, `skip` and `limit`.
+    /// Returns all records that match the query, in its order, regardless of `after`, `skip` and `limit`.
     pub fn listing(&self, query: &Query) -> Listing<'_> {
-        let matching = self.records.values().filter(|standing| standing.matches(query));
-        let mut sorted: Vec<_> = matching.map(|standing| (standing.position(query.order.by), standing)).collect();
+        let matching = self.records.values().filter(|stored| stored.matches(query));
+        let mut sorted: Vec<_> = matching.map(|stored| (stored.position(query.order.by), stored)).collect();
         sorted.sort_by(|(left, _), (right, _)| compare(query, left, right));
         Listing { model: self, sorted }
     }
 
-    /// Returns what stands against the commit.
+    /// Checks whether the commit is expected to succeed.
     ///
     /// # Errors
-    /// The [`Conflict`] with which [`Store::commit`](super::Store::commit) should refuse it.
+    /// The [`Conflict`] with which [`Store::commit`](super::Store::commit) must reject it.
     pub fn check(&self, commit: &Commit) -> Result<(), Conflict> {
         if let Some(index) = commit.require.iter().position(|require| !self.holds(require)) {
             return Err(Conflict::Require(index));
         }
         let replaced: BTreeSet<&Key> = commit.put.iter().map(|put| &put.key).collect();
         let mut taken: BTreeSet<&UniqueKey> = BTreeSet::new();
-        for (key, standing) in self.records.iter().filter(|(_, standing)| !standing.put.unique.is_empty()) {
-            if !replaced.contains(key) && !commit.delete.iter().any(|delete| standing.is_deleted_by(delete)) {
-                taken.extend(&standing.put.unique);
+        for (key, stored) in self.records.iter().filter(|(_, stored)| !stored.put.unique.is_empty()) {
+            if !replaced.contains(key) && !commit.delete.iter().any(|delete| stored.is_deleted_by(delete)) {
+                taken.extend(&stored.put.unique);
             }
         }
         for (put, record) in commit.put.iter().enumerate() {
@@ -73,11 +73,11 @@ impl Model {
         Ok(())
     }
 
-    /// Carries out a commit that nothing stands against, under this sequence.
+    /// Applies a commit that [`Model::check`] accepts, with this sequence.
     pub fn apply(&mut self, commit: &Commit, sequence: u64) {
-        self.records.retain(|_, standing| !commit.delete.iter().any(|delete| standing.is_deleted_by(delete)));
+        self.records.retain(|_, stored| !commit.delete.iter().any(|delete| stored.is_deleted_by(delete)));
         for put in &commit.put {
-            self.records.insert(put.key.clone(), Standing { put: put.clone(), revision: sequence });
+            self.records.insert(put.key.clone(), Stored { put: put.clone(), revision: sequence });
         }
         for epoch in &commit.raise {
             self.epochs.insert(epoch.clone(), sequence);
@@ -85,7 +85,7 @@ impl Model {
     }
 
     fn holds(&self, require: &Require) -> bool {
-        let none = |unwanted: &dyn Fn(&Put) -> bool| !self.records.values().any(|standing| unwanted(&standing.put));
+        let none = |matches: &dyn Fn(&Put) -> bool| !self.records.values().any(|stored| matches(&stored.put));
         match require {
             Require::Absent(key) => !self.records.contains_key(key),
             Require::Exists(key) => self.records.contains_key(key),
@@ -101,15 +101,16 @@ impl Model {
     }
 }
 
-/// What matches a query, in its order; cut into a page for each window that is wanted.
+/// The matches of a query, in its order, from which pages are taken.
 #[derive(Debug)]
 pub struct Listing<'a> {
     model: &'a Model,
-    sorted: Vec<(Position, &'a Standing)>,
+    sorted: Vec<(Position, &'a Stored)>,
 }
 
 impl Listing<'_> {
-    /// Returns the page of a query that differs from the listing's at most in `after`, `skip`, `limit`, `bytes` and `count`.
+    /// Returns the page of a query that differs from the listing's query only in `after`, `skip`, `limit`, `bytes` and
+    /// `count`.
     pub fn page(&self, query: &Query) -> Page {
         let is_passed = |position: &Position| {
             query.after.as_ref().is_some_and(|after| compare(query, position, after) != Ordering::Greater)
@@ -119,33 +120,33 @@ impl Listing<'_> {
         let rest = self.sorted.get(start..).unwrap_or_default();
         let page = rest.get(..query.limit).unwrap_or(rest);
         let mut bytes = 0;
-        let fits = |(at, (_, standing)): &(usize, &(Position, &Standing))| {
-            bytes += standing.put.body.len();
+        let fits = |(at, (_, stored)): &(usize, &(Position, &Stored))| {
+            bytes += stored.put.body.len();
             *at == 0 || bytes <= query.bytes
         };
         let length = page.iter().enumerate().take_while(fits).count();
         let page = page.get(..length).unwrap_or(page);
         let last = page.last().filter(|_| page.len() < rest.len());
         Page {
-            items: page.iter().map(|(_, standing)| standing.item()).collect(),
+            items: page.iter().map(|(_, stored)| stored.item()).collect(),
             next: last.map(|(position, _)| position.clone()),
             total: query.count.then_some(self.sorted.len() as u64),
             epochs: self.model.epochs(&query.epochs),
         }
     }
 
-    /// Returns how many match.
+    /// Returns the number of matches.
     pub fn len(&self) -> usize {
         self.sorted.len()
     }
 
-    /// Tells whether nothing matches.
+    /// Returns whether there are no matches.
     pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }
 }
 
-impl Standing {
+impl Stored {
     fn matches(&self, query: &Query) -> bool {
         self.put.key.kind == query.kind
             && query.scopes.iter().any(|scope| scope.contains(&self.put.key.uid))

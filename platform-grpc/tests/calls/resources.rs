@@ -122,7 +122,7 @@ async fn masks_are_accepted_in_both_spellings_and_rejected_as_over_rest() {
     }
     for path in ["no_such", "name.first", "-"] {
         let error = update(path).await.unwrap_err();
-        assert_eq!(error.message(), format!("Invalid argument: update_mask: `{path}` is no field of this resource"));
+        assert_eq!(error.message(), format!("Invalid argument: update_mask: unknown field `{path}`"));
     }
 }
 

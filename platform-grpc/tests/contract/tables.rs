@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use platform_core::{
     access::Capability,
-    kind::{Access, Action, Authorization, Field, Http, Kind, Method, Parent, Type, Verb},
+    kind::{Access, Action, Authorization, Field, Http, Kind, Method, Parent, Registered, Type, Verb},
     request::list_fields,
     resources::KINDS,
 };
@@ -41,8 +41,12 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("BatchCreateRoleBindingsRequest.requests.roleBinding.", "output-only fields are not read in requests"),
 ];
 
+fn registered_of_contract() -> impl Iterator<Item = &'static Registered> {
+    KINDS.iter().filter(|registered| !NOT_IN_CONTRACT.contains(&registered.kind.name))
+}
+
 fn of_contract() -> impl Iterator<Item = &'static Kind> {
-    KINDS.iter().map(|registered| registered.kind).filter(|kind| !NOT_IN_CONTRACT.contains(&kind.name))
+    registered_of_contract().map(|registered| registered.kind)
 }
 
 fn services(pool: &DescriptorPool) -> Vec<MethodDescriptor> {
@@ -75,14 +79,15 @@ fn methods_have_the_paths_capabilities_and_events_of_the_tables() {
         let held = held.iter().map(String::as_str).collect();
         line(method.parent_service().name(), method.name(), (&verb, &path), held, open, &text(&rule, "event"))
     });
-    let tables = of_contract().flat_map(|kind| {
+    let tables = registered_of_contract().flat_map(|registered| {
+        let kind = registered.kind;
         let standard = kind.methods.iter().map(move |method| {
             let held = method.capabilities.iter().map(|one| one.id()).collect();
             let path = format!("/{}/v2/{}", kind.domain.0, path(kind, method));
             let http = (http(method.verb), path.as_str());
             line(kind.service, &kind.rpc(method.verb), http, held, method.open, method.event.unwrap_or_default())
         });
-        let actions = kind.actions.iter().map(move |action| {
+        let actions = registered.actions.iter().map(move |action| {
             let (held, open) = needs(action);
             let path = format!("/{}/v2/{}", kind.domain.0, action.path);
             let verb = match action.http {
@@ -175,9 +180,9 @@ fn requests_and_responses_have_the_fields_of_the_tables() {
     let pool = descriptors().unwrap();
     let (mut proto, mut tables) = (BTreeSet::new(), BTreeSet::new());
     for method in services(&pool) {
-        let owner = of_contract().filter(|kind| kind.service == method.parent_service().name());
+        let owner = registered_of_contract().filter(|one| one.kind.service == method.parent_service().name());
         let owner: Vec<_> = owner.collect();
-        let action = owner.iter().flat_map(|kind| kind.actions).find(|action| action.name == method.name());
+        let action = owner.iter().flat_map(|one| one.actions).find(|action| action.name == method.name());
         if let Some(action) = action {
             // All fields of a response are output-only, whether or not the file says so.
             for (message, fields, output) in
@@ -188,8 +193,9 @@ fn requests_and_responses_have_the_fields_of_the_tables() {
             }
             continue;
         }
-        let find = |kind: &&&'static Kind| kind.methods.iter().any(|one| kind.rpc(one.verb) == method.name());
-        let Some(kind) = owner.iter().find(find) else { panic!("no kind has {}", method.full_name()) };
+        let mut kinds = owner.iter().map(|registered| registered.kind);
+        let has_method = |kind: &&'static Kind| kind.methods.iter().any(|one| kind.rpc(one.verb) == method.name());
+        let Some(kind) = kinds.find(has_method) else { panic!("no kind has {}", method.full_name()) };
         let names =
             |message: MessageDescriptor| message.fields().map(|field| field.name().to_owned()).collect::<Vec<_>>();
         let resource = |message: MessageDescriptor| {

@@ -160,8 +160,9 @@ fn capabilities(text: &str, needs: &[Capability]) -> String {
 }
 
 /// Returns the description of a service: its kinds and their methods.
-pub(super) fn describe_kinds(kinds: &[&Kind]) -> String {
-    let one = |kind: &&Kind| {
+pub(super) fn describe_kinds(kinds: &[&Registered]) -> String {
+    let one = |registered: &&Registered| {
+        let kind = registered.kind;
         let place = match kind.parent {
             Parent::None => String::new(),
             Parent::Group => " in a group".to_owned(),
@@ -170,13 +171,13 @@ pub(super) fn describe_kinds(kinds: &[&Kind]) -> String {
             Parent::Singleton(parent, _) => format!(" of each {}", words(parent)),
         };
         let verbs = kind.methods.iter().map(|method| method.verb.name().to_lowercase());
-        let actions = kind.actions.iter().map(|action| words(action.name));
+        let actions = registered.actions.iter().map(|action| words(action.name));
         let all: Vec<_> = verbs.chain(actions).collect();
         let noun = words(kind.plural);
         let (first, rest) = noun.split_at_checked(1).unwrap_or_default();
         format!("{}{rest}{place}: {}.", first.to_uppercase(), all.join(", "))
     };
-    let has_any = |kind: &&&Kind| !kind.methods.is_empty() || !kind.actions.is_empty();
+    let has_any = |one: &&&Registered| !one.kind.methods.is_empty() || !one.actions.is_empty();
     kinds.iter().filter(has_any).map(one).collect::<Vec<_>>().join(" ")
 }
 

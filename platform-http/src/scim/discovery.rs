@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{LIST, MAX_COUNT, user::SCHEMA};
+use super::{
+    reply::{LIST, MAX_COUNT},
+    user::SCHEMA,
+};
 
 const CONFIG: &str = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig";
 const RESOURCE_TYPE: &str = "urn:ietf:params:scim:schemas:core:2.0:ResourceType";

@@ -5,7 +5,7 @@
 use platform_core::resources::iam::DirectoryUser;
 use scim_v2::filter::{AttrExp, AttrPath, CompValue, CompareOp, PatchPath, ValFilter};
 
-use super::{ScimError, user::SCHEMA};
+use super::{reply::ScimError, user::SCHEMA};
 
 /// Maximum length of a path in bytes; our choice.
 const MAX_PATH: usize = 512;

@@ -10,8 +10,8 @@ use scim_v2::filter::ValFilter;
 use serde_json::{Map, Value, json};
 
 use super::{
-    ScimError,
     path::{self, Target},
+    reply::ScimError,
 };
 
 pub(super) const SCHEMA: &str = "urn:ietf:params:scim:schemas:core:2.0:User";

@@ -368,8 +368,8 @@ impl World {
     }
 
     async fn run(&self, caller: &Caller, action: &str, request: Value) -> Result<Value> {
-        let mut kinds = self.fixture.platform.kinds();
-        let found = kinds.find_map(|kind| Some((kind, kind.actions.iter().find(|known| known.name == action)?)));
+        let mut kinds = self.fixture.platform.registered().iter();
+        let found = kinds.find_map(|one| Some((one.kind, one.actions.iter().find(|known| known.name == action)?)));
         let (kind, action) = found.unwrap();
         self.fixture.platform.run(Some(caller), kind, action, &object(request)).await
     }

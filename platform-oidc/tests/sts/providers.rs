@@ -197,8 +197,9 @@ async fn enable(fixture: &Fixture, tenant: &Tenant) {
     fixture.bind(&person, &built_in("owner"), &tenant.org).await;
     assert_ne!(second, person);
     let kind = <IdentityProvider as platform_core::kind::Resource>::KIND;
+    let actions = <IdentityProvider as platform_core::kind::Resource>::ACTIONS;
     let run = async |name: &str, request: Value| {
-        let action = kind.actions.iter().find(|action| action.name == name).unwrap();
+        let action = actions.iter().find(|action| action.name == name).unwrap();
         fixture.platform.run(Some(&fixture.operator), kind, action, request.as_object().unwrap()).await.unwrap()
     };
     let issued = run("GenerateScimToken", json!({ "identityProviderUid": tenant.provider })).await;

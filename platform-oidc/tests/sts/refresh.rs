@@ -172,7 +172,7 @@ async fn a_sign_in_ends_when_it_expires_or_is_ended_or_the_person_is_deleted() {
     let fixture = Fixture::new().await;
     let aud = || json!({ "aud": [API] });
     let (person, access, refresh) = sign_in(&fixture, aud()).await;
-    let action = SignIn::KIND.actions.iter().find(|action| action.name == "EndSignIns").unwrap();
+    let action = SignIn::ACTIONS.iter().find(|action| action.name == "EndSignIns").unwrap();
     let end = async |caller, request: Value| {
         fixture.platform.run(Some(caller), SignIn::KIND, action, request.as_object().unwrap()).await
     };

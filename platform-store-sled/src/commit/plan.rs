@@ -7,10 +7,7 @@ use platform_engine::{
     uid::Uid,
 };
 
-use super::{
-    lists::{ListUpdates, Lists},
-    read,
-};
+use super::lists::{ListUpdates, Lists};
 use crate::{
     error::{corrupt, from_sled},
     query,
@@ -270,4 +267,10 @@ pub(crate) fn entries(kind: &str, uid: &Uid, row: &Row<'_>) -> Vec<(Vec<u8>, Vec
     let owner = schema::record_key(kind, uid);
     entries.extend(row.unique.iter().map(|(space, value)| (schema::unique_key(space, value), owner.clone())));
     entries
+}
+
+/// Returns the value under a key, without its checksum.
+fn read(db: &sled::Db, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    let stored = db.get(key).map_err(from_sled)?;
+    stored.map(|stored| Ok(schema::unseal(key, &stored)?.0.to_vec())).transpose()
 }

@@ -9,7 +9,7 @@ use rusqlite::{Connection, Params, Row};
 use super::{Findings, number, records::for_each_row};
 use crate::{
     error::{corrupt, store_error},
-    lists::{FilterValue, List, ListKey},
+    list::{FilterValue, List, ListKey},
     nodes::StoredNodes,
     record::{self, Stored},
     schema::{NameId, Names, Part, Place, SHORT_LEN, below, order_key},

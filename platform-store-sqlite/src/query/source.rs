@@ -21,7 +21,7 @@ use rusqlite::{
 
 use crate::{
     error::{corrupt, store_error},
-    lists::{FilterValue, List, ListKey},
+    list::{FilterValue, List, ListKey},
     readers::View,
     record::{self, Stored, columns},
     schema::{NameId, Place, SHORT_LEN, below, is_order_key, order_key},

@@ -53,7 +53,7 @@ impl Direct {
 
     /// Runs an action of a kind as the operator.
     pub(crate) fn run<R: Resource>(&self, name: &str, request: &Map<String, Value>) -> Result<Value> {
-        let action = R::KIND.actions.iter().find(|action| action.name == name);
+        let action = R::ACTIONS.iter().find(|action| action.name == name);
         let action = action.with_context(|| format!("unknown action {name}"))?;
         let done = self.runtime.block_on(self.platform.run(Some(&self.operator), R::KIND, action, request));
         done.map_err(|error| match error.violations() {

@@ -21,7 +21,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     fields,
-    kind::{Action, Authorization, Domain, Field, Http, Kind, OnParentDelete, Parent, Resource, Roots, Type, epoch_of},
+    kind::{Action, Authorization, Domain, Field, Kind, Resource, Roots, Type, epoch_of},
     platform::Rendered,
     store::{Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
@@ -146,33 +146,20 @@ const FIELDS: &[Field] = &[
 ];
 
 impl Resource for Document {
-    const KIND: &'static Kind = &Kind {
-        name: "Document",
-        plural: "documents",
-        service: "SecurityAdvisoryService",
-        domain: Domain::ADVISORY,
-        parent: Parent::None,
-        methods: &[],
-        actions: &[Action {
-            name: "ListDocuments",
-            http: Http::Get,
-            path: "documents",
-            request: &[
+    const KIND: &'static Kind = &Kind::new("Document", "documents", "SecurityAdvisoryService", Domain::ADVISORY)
+        .fields(FIELDS)
+        .roots(Roots::Shared)
+        .cascade();
+
+    const ACTIONS: &'static [Action] =
+        &[Action::get("ListDocuments", "documents", |cx, request| Box::pin(list(cx, request)))
+            .request(&[
                 Field::string("id").about("Only the document of this package."),
                 Field::strings("cves").about("Only advisories with one of these aliases.").max_items(1000),
-            ],
-            response: &[Field::new("documents", Type::List(&Type::Message(FIELDS)))
-                .about("A document for each package, in the order of their names.")],
-            authorization: Authorization::Public,
-            event: None,
-            run: |cx, request| Box::pin(list(cx, request)),
-        }],
-        fields: FIELDS,
-        keys: &[],
-        unique: &[],
-        roots: Roots::Shared,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+            ])
+            .response(&[Field::new("documents", Type::List(&Type::Message(FIELDS)))
+                .about("A document for each package, in the order of their names.")])
+            .authorization(Authorization::Public)];
 
     fn example() -> Self {
         Self { id: "openssl".to_owned(), advisories: vec![DocumentAdvisory::of(&Advisory::example())] }

@@ -18,7 +18,7 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     fields,
-    kind::{Action, Authorization, Domain, Field, Http, Kind, OnParentDelete, Parent, Resource, Roots, Type},
+    kind::{Action, Authorization, Domain, Field, Kind, Resource, Roots, Type},
     scope::Scopes,
     store::{Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
@@ -88,18 +88,15 @@ const DEFAULT_TAG: &str = "latest";
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
 impl Resource for ResolvedVulnsReport {
-    const KIND: &'static Kind = &Kind {
-        name: "ResolvedVulnsReport",
-        plural: "resolvedVulnsReports",
-        service: "SecurityAdvisoryService",
-        domain: Domain::ADVISORY,
-        parent: Parent::None,
-        methods: &[],
-        actions: &[Action {
-            name: "ListResolvedVulnsReports",
-            http: Http::Get,
-            path: "images/resolvedVulns",
-            request: &[
+    const KIND: &'static Kind =
+        &Kind::new("ResolvedVulnsReport", "resolvedVulnsReports", "SecurityAdvisoryService", Domain::ADVISORY)
+            .fields(FIELDS)
+            .roots(Roots::Shared)
+            .cascade();
+
+    const ACTIONS: &'static [Action] =
+        &[Action::get("ListResolvedVulnsReports", "images/resolvedVulns", |cx, request| Box::pin(list(cx, request)))
+            .request(&[
                 Field::new("imageRefs", Type::List(&Type::Message(IMAGE_REF)))
                     .about("The images to report on, at most 100. A query string writes each as `repo` or `repo:tag`.")
                     .required()
@@ -108,19 +105,10 @@ impl Resource for ResolvedVulnsReport {
                 Field::timestamp("endTime")
                     .about("The last day of the report, at most 366 days after the first.")
                     .required(),
-            ],
-            response: &[Field::new("resolvedVulnsReports", Type::List(&Type::Message(FIELDS)))
-                .about("A report for each day, in order.")],
-            authorization: Authorization::FiltersResult(READ),
-            event: None,
-            run: |cx, request| Box::pin(list(cx, request)),
-        }],
-        fields: FIELDS,
-        keys: &[],
-        unique: &[],
-        roots: Roots::Shared,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+            ])
+            .response(&[Field::new("resolvedVulnsReports", Type::List(&Type::Message(FIELDS)))
+                .about("A report for each day, in order.")])
+            .authorization(Authorization::FiltersResult(READ))];
 
     fn example() -> Self {
         Self {

@@ -8,7 +8,7 @@ use crate::{
     access::cap,
     context::Context,
     error::{Error, Result},
-    kind::{Action, Authorization, Domain, Field, Http, Kind, Method, OnParentDelete, Parent, Resource, Roots, Type},
+    kind::{Action, Authorization, Domain, Field, Kind, Method, Parent, Resource, Type},
     outbox::Outbox,
     timestamp::Timestamp,
     uid::Uid,
@@ -69,31 +69,13 @@ pub const MAX_DEAD_BYTES: u64 = 16 << 20;
 pub const LARGE: u64 = 16 << 10;
 
 impl Resource for DeadLetter {
-    const KIND: &'static Kind = &Kind {
-        name: "DeadLetter",
-        plural: "deadLetters",
-        service: "DeadLettersService",
-        domain: Domain::EVENTS,
-        parent: Parent::Of("Subscription"),
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("DeadLetter", "deadLetters", "DeadLettersService", Domain::EVENTS)
+        .parent(Parent::Of("Subscription"))
+        .methods(&[
             Method::list(&[cap("subscriptions.list")]).order("createTime"),
             Method::get(&[cap("subscriptions.list")]),
-        ],
-        actions: &[Action {
-            name: "RedeliverDeadLetter",
-            http: Http::Post,
-            path: "deadLetters/{uid=**}:redeliver",
-            request: &[Field::string("uid")
-                .about("The resource's uid.")
-                .required()
-                .check(check::uid)
-                .pattern(check::UID)],
-            response: &[],
-            authorization: Authorization::At("uid", &[cap("subscriptions.update")]),
-            event: None,
-            run: |cx, request| Box::pin(redeliver(cx, request)),
-        }],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             Field::string("eventId").about("The event's `ce-id`.").output_only(),
             Field::string("eventType").about("The event's `ce-type`, without the installation's prefix.").output_only(),
@@ -109,12 +91,15 @@ impl Resource for DeadLetter {
             Field::string("error").about("Why the last attempt failed.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        ])
+        .cascade();
+
+    const ACTIONS: &'static [Action] =
+        &[Action::post("RedeliverDeadLetter", "deadLetters/{uid=**}:redeliver", |cx, request| {
+            Box::pin(redeliver(cx, request))
+        })
+        .request(&[Field::string("uid").about("The resource's uid.").required().check(check::uid).pattern(check::UID)])
+        .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))];
 
     fn example() -> Self {
         let group = "63921b2c44617e3f2603851537be0123af4a57d7";

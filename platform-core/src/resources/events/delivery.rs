@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     access::cap,
-    kind::{Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type},
+    kind::{Domain, Field, Kind, Method, Param, Parent, Resource, Type},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -58,21 +58,16 @@ pub enum DeliveryState {
 pub const LOG_LEN: i64 = 100;
 
 impl Resource for Delivery {
-    const KIND: &'static Kind = &Kind {
-        name: "Delivery",
-        plural: "deliveries",
-        service: "DeliveriesService",
-        domain: Domain::EVENTS,
-        parent: Parent::Of("Subscription"),
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("Delivery", "deliveries", "DeliveriesService", Domain::EVENTS)
+        .parent(Parent::Of("Subscription"))
+        .methods(&[
             Method::list(&[cap("subscriptions.list")]).order("updateTime desc").params(&[
                 Param::exact("eventId").about("Only deliveries of the event with this `ce-id`."),
                 Param::exact("state").about("Only deliveries in this state."),
             ]),
             Method::get(&[cap("subscriptions.list")]),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             Field::string("eventId").about("The event's `ce-id`.").output_only(),
             Field::string("eventType").about("The event's `ce-type`, without the installation's prefix.").output_only(),
@@ -89,12 +84,8 @@ impl Resource for Delivery {
             Field::timestamp("nextAttemptTime").about("When the next delivery attempt is due.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        ])
+        .cascade();
 
     fn example() -> Self {
         let group = "63921b2c44617e3f2603851537be0123af4a57d7";

@@ -9,7 +9,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     json::int64,
-    kind::{Action, Authorization, Domain, Field, Http, Kind, Method, OnParentDelete, Parent, Resource, Roots, Type},
+    kind::{Action, Authorization, Domain, Field, Kind, Method, Parent, Resource, Type},
     outbox::Outbox,
     timestamp::Timestamp,
     uid::Uid,
@@ -76,62 +76,50 @@ pub enum Mode {
 }
 
 impl Resource for DeliveryStatus {
-    const KIND: &'static Kind = &Kind {
-        name: "DeliveryStatus",
-        plural: "deliveryStatuses",
-        service: "DeliveryStatusesService",
-        domain: Domain::EVENTS,
-        parent: Parent::Sole("Subscription"),
-        methods: &[Method::list(&[cap("subscriptions.list")]), Method::get(&[cap("subscriptions.list")])],
-        actions: &[Action {
-            name: "ResumeDelivery",
-            http: Http::Post,
-            path: "deliveryStatuses/{uid=**}:resume",
-            request: &[Field::string("uid")
-                .about("The resource's uid.")
-                .required()
-                .check(check::uid)
-                .pattern(check::UID)],
-            response: &[],
-            authorization: Authorization::At("uid", &[cap("subscriptions.update")]),
-            event: None,
-            run: |cx, request| Box::pin(resume(cx, request)),
-        }],
-        fields: &[
-            Field::UID,
-            Field::enumeration("mode", &["MODE_UNSPECIFIED", "ACTIVE", "PAUSED"])
-                .about("Whether events are delivered, or delivery is paused because the sink is gone.")
-                .output_only(),
-            Field::string("holder").about("The server that delivers the subscription's events.").output_only(),
-            Field::timestamp("leaseExpireTime")
-                .about("When that server's lease on the subscription expires.")
-                .output_only(),
-            Field::string("eventId")
-                .about("The `ce-id` of the event that was attempted and is not yet delivered.")
-                .output_only(),
-            Field::new("attempts", Type::Int32).about("The number of delivery attempts for that event.").output_only(),
-            Field::new("failures", Type::Int32).about("The number of failed attempts in a row.").output_only(),
-            Field::timestamp("failingSince").about("When the first of these attempts failed.").output_only(),
-            Field::timestamp("nextAttemptTime").about("When the next delivery attempt is due.").output_only(),
-            Field::new("httpStatus", Type::Int32)
-                .about("The HTTP status of the last response; 0 if there was none.")
-                .output_only(),
-            Field::string("error").about("Why the last attempt failed; empty if it succeeded.").output_only(),
-            Field::timestamp("deliveredTime").about("When an event was last delivered.").output_only(),
-            Field::new("delivered", Type::Int64).about("The number of delivered events.").output_only(),
-            Field::new("dead", Type::Int64).about("The number of events that became dead letters.").output_only(),
-            Field::new("overflowed", Type::Int64)
-                .about("The number of events that became dead letters because too many events were pending.")
-                .output_only(),
-            Field::new("logged", Type::Int64).about("The number of deliveries that were logged.").output_only(),
-            Field::CREATE_TIME,
-            Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+    const KIND: &'static Kind =
+        &Kind::new("DeliveryStatus", "deliveryStatuses", "DeliveryStatusesService", Domain::EVENTS)
+            .parent(Parent::Sole("Subscription"))
+            .methods(&[Method::list(&[cap("subscriptions.list")]), Method::get(&[cap("subscriptions.list")])])
+            .fields(&[
+                Field::UID,
+                Field::enumeration("mode", &["MODE_UNSPECIFIED", "ACTIVE", "PAUSED"])
+                    .about("Whether events are delivered, or delivery is paused because the sink is gone.")
+                    .output_only(),
+                Field::string("holder").about("The server that delivers the subscription's events.").output_only(),
+                Field::timestamp("leaseExpireTime")
+                    .about("When that server's lease on the subscription expires.")
+                    .output_only(),
+                Field::string("eventId")
+                    .about("The `ce-id` of the event that was attempted and is not yet delivered.")
+                    .output_only(),
+                Field::new("attempts", Type::Int32)
+                    .about("The number of delivery attempts for that event.")
+                    .output_only(),
+                Field::new("failures", Type::Int32).about("The number of failed attempts in a row.").output_only(),
+                Field::timestamp("failingSince").about("When the first of these attempts failed.").output_only(),
+                Field::timestamp("nextAttemptTime").about("When the next delivery attempt is due.").output_only(),
+                Field::new("httpStatus", Type::Int32)
+                    .about("The HTTP status of the last response; 0 if there was none.")
+                    .output_only(),
+                Field::string("error").about("Why the last attempt failed; empty if it succeeded.").output_only(),
+                Field::timestamp("deliveredTime").about("When an event was last delivered.").output_only(),
+                Field::new("delivered", Type::Int64).about("The number of delivered events.").output_only(),
+                Field::new("dead", Type::Int64).about("The number of events that became dead letters.").output_only(),
+                Field::new("overflowed", Type::Int64)
+                    .about("The number of events that became dead letters because too many events were pending.")
+                    .output_only(),
+                Field::new("logged", Type::Int64).about("The number of deliveries that were logged.").output_only(),
+                Field::CREATE_TIME,
+                Field::UPDATE_TIME,
+            ])
+            .cascade();
+
+    const ACTIONS: &'static [Action] =
+        &[Action::post("ResumeDelivery", "deliveryStatuses/{uid=**}:resume", |cx, request| {
+            Box::pin(resume(cx, request))
+        })
+        .request(&[Field::string("uid").about("The resource's uid.").required().check(check::uid).pattern(check::UID)])
+        .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))];
 
     fn example() -> Self {
         let time = Some(Timestamp::EPOCH);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::Result,
     event::BodyRef,
-    kind::{Domain, Field, Kind, OnParentDelete, Parent, Resource, Roots},
+    kind::{Domain, Field, Kind, Parent, Resource},
     store::{Commit, Delete, Filter, Key, KeyName, KeyValue, KindName, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -38,23 +38,13 @@ const REFERENCE: KeyName = "eventBody";
 const REFERRING: [&Kind; 2] = [PendingEvent::KIND, DeadLetter::KIND];
 
 impl Resource for EventBody {
-    const KIND: &'static Kind = &Kind {
-        name: "EventBody",
-        plural: "eventBodies",
-        service: "EventBodiesService",
-        domain: Domain::EVENTS,
-        parent: Parent::Group,
-        methods: &[],
-        actions: &[],
-        fields: &[
+    const KIND: &'static Kind = &Kind::new("EventBody", "eventBodies", "EventBodiesService", Domain::EVENTS)
+        .parent(Parent::Group)
+        .fields(&[
             Field::string("uid").about("The resource's uid.").output_only(),
             Field::timestamp("createTime").about("When the event was recorded.").output_only(),
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        ])
+        .cascade();
 
     fn example() -> Self {
         Self {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     event::Event,
-    kind::{Domain, Field, Kind, OnParentDelete, Parent, Resource, Roots, Type},
+    kind::{Domain, Field, Kind, Parent, Resource, Type},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -23,25 +23,15 @@ pub struct PendingEvent {
 }
 
 impl Resource for PendingEvent {
-    const KIND: &'static Kind = &Kind {
-        name: "PendingEvent",
-        plural: "pendingEvents",
-        service: "PendingEventsService",
-        domain: Domain::EVENTS,
-        parent: Parent::Of("Subscription"),
-        methods: &[],
-        actions: &[],
+    const KIND: &'static Kind = &Kind::new("PendingEvent", "pendingEvents", "PendingEventsService", Domain::EVENTS)
+        .parent(Parent::Of("Subscription"))
         // No field can be ordered or filtered by: every change would pay for the indexes.
-        fields: &[
+        .fields(&[
             Field::string("uid").about("The resource's uid.").output_only(),
             Field::message("event", EVENT).about("The pending event.").output_only(),
             Field::timestamp("createTime").about("When the event was recorded.").output_only(),
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        ])
+        .cascade();
 
     fn example() -> Self {
         let group = "63921b2c44617e3f2603851537be0123af4a57d7";

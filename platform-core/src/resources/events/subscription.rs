@@ -10,7 +10,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     event_log::subscriptions_epoch,
-    kind::{Change, Domain, Field, Kind, Method, OnParentDelete, Parent, Resource, Roots},
+    kind::{Change, Domain, Field, Kind, Method, Parent, Resource},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -67,20 +67,15 @@ impl SinkPolicy {
 }
 
 impl Resource for Subscription {
-    const KIND: &'static Kind = &Kind {
-        name: "Subscription",
-        plural: "subscriptions",
-        service: "SubscriptionsService",
-        domain: Domain::EVENTS,
-        parent: Parent::Group,
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("Subscription", "subscriptions", "SubscriptionsService", Domain::EVENTS)
+        .parent(Parent::Group)
+        .methods(&[
             Method::list(&[cap("subscriptions.list")]),
             Method::get(&[cap("subscriptions.list")]),
             Method::create(&[cap("subscriptions.create")]).event("events.subscription.created.v1"),
             Method::delete(&[cap("subscriptions.delete")]).event("events.subscription.deleted.v1"),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             Field::string("sink")
                 .about("The `https` URL that events are sent to.")
@@ -89,12 +84,8 @@ impl Resource for Subscription {
                 .check(sink),
             Field::CREATE_TIME.rest_only(),
             Field::UPDATE_TIME.rest_only(),
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        ])
+        .cascade();
 
     fn example() -> Self {
         Self {

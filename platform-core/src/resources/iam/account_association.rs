@@ -16,10 +16,7 @@ use crate::{
     error::{Error, Result, Violations},
     event::Draft,
     iam::may_give_identity,
-    kind::{
-        Action, Authorization, Change, Domain, Field, Http, Kind, Method, OnParentDelete, Param, Parent, Resource,
-        Roots, Type, Verb,
-    },
+    kind::{Action, Authorization, Change, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Verb},
     store::{Key, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -187,44 +184,36 @@ const FIELDS: &[Field] = &[
 ];
 
 impl Resource for AccountAssociation {
-    const KIND: &'static Kind = &Kind {
-        name: "AccountAssociation",
-        plural: "accountAssociations",
-        service: "AccountAssociationsService",
-        domain: Domain::IAM,
-        parent: Parent::Sole("Group"),
-        methods: &[
-            Method::list(&[cap("account_associations.list")])
-                .order("group")
-                .params(&[Param::exact("name").about("Only the association with exactly this name.")]),
-            Method::get(&[cap("account_associations.list")]),
-            Method::create(&[cap("account_associations.create")]).event("iam.account_associations.created.v1"),
-            Method::update(&[cap("account_associations.update")]).event("iam.account_associations.updated.v1"),
-            Method::delete(&[cap("account_associations.delete")]).event("iam.account_associations.deleted.v1"),
-        ],
-        actions: &[Action {
-            name: "CheckAccountAssociation",
-            http: Http::Post,
-            path: "accountAssociations/{uid=**}:checkAccountAssociation",
-            request: &[
-                field::uid("uid").about("The association's uid, which is that of its group.").required(),
-                Field::enumeration("providerType", PROVIDER_TYPES).about("Which provider to check.").required(),
-            ],
-            response: &[
-                Field::enumeration("status", CHECK_STATUSES).about("Whether the provider accepts the association."),
-                Field::string("reason").about("Why it is not ready."),
-                Field::string("message").about("An explanation for people."),
-            ],
-            authorization: Authorization::At("uid", &[cap("account_associations.list")]),
-            event: None,
-            run: |cx, request| Box::pin(check_association(cx, request)),
-        }],
-        fields: FIELDS,
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+    const KIND: &'static Kind =
+        &Kind::new("AccountAssociation", "accountAssociations", "AccountAssociationsService", Domain::IAM)
+            .parent(Parent::Sole("Group"))
+            .methods(&[
+                Method::list(&[cap("account_associations.list")])
+                    .order("group")
+                    .params(&[Param::exact("name").about("Only the association with exactly this name.")]),
+                Method::get(&[cap("account_associations.list")]),
+                Method::create(&[cap("account_associations.create")]).event("iam.account_associations.created.v1"),
+                Method::update(&[cap("account_associations.update")]).event("iam.account_associations.updated.v1"),
+                Method::delete(&[cap("account_associations.delete")]).event("iam.account_associations.deleted.v1"),
+            ])
+            .fields(FIELDS)
+            .cascade();
+
+    const ACTIONS: &'static [Action] = &[Action::post(
+        "CheckAccountAssociation",
+        "accountAssociations/{uid=**}:checkAccountAssociation",
+        |cx, request| Box::pin(check_association(cx, request)),
+    )
+    .request(&[
+        field::uid("uid").about("The association's uid, which is that of its group.").required(),
+        Field::enumeration("providerType", PROVIDER_TYPES).about("Which provider to check.").required(),
+    ])
+    .response(&[
+        Field::enumeration("status", CHECK_STATUSES).about("Whether the provider accepts the association."),
+        Field::string("reason").about("Why it is not ready."),
+        Field::string("message").about("An explanation for people."),
+    ])
+    .authorization(Authorization::At("uid", &[cap("account_associations.list")]))];
 
     fn example() -> Self {
         let group = "63921b2c44617e3f2603851537be0123af4a57d7";

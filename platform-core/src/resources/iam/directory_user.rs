@@ -11,7 +11,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     iam::provider_epoch,
-    kind::{DerivedKey, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Unique},
+    kind::{DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Unique},
     store::{Delete, Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
@@ -47,21 +47,16 @@ pub struct DirectoryUser {
 }
 
 impl Resource for DirectoryUser {
-    const KIND: &'static Kind = &Kind {
-        name: "DirectoryUser",
-        plural: "directoryUsers",
-        service: "DirectoryUsersService",
-        domain: Domain::IAM,
-        parent: Parent::Of("IdentityProvider"),
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("DirectoryUser", "directoryUsers", "DirectoryUsersService", Domain::IAM)
+        .parent(Parent::Of("IdentityProvider"))
+        .methods(&[
             Method::list(&[cap("identity_providers.list")]).params(&[
                 Param::exact("userName").about("Only the user with exactly this user name."),
                 Param::exact("externalId").about("Only the user with exactly this external identifier."),
             ]),
             Method::get(&[cap("identity_providers.list")]),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             Field::string("userName").about("The user name in the directory.").output_only(),
             Field::string("externalId").about("The identifier of the user in the directory.").output_only(),
@@ -72,9 +67,9 @@ impl Resource for DirectoryUser {
             Field::bool("active").about("Whether the user may sign in.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[DerivedKey { name: "foldedUserName", values: |body| vec![folded(body)] }],
-        unique: &[
+        ])
+        .keys(&[DerivedKey { name: "foldedUserName", values: |body| vec![folded(body)] }])
+        .unique(&[
             Unique {
                 space: "directoryUser.userName",
                 what: "a user of this name in the directory",
@@ -90,10 +85,8 @@ impl Resource for DirectoryUser {
                 },
                 by: &[],
             },
-        ],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        ])
+        .cascade();
 
     fn example() -> Self {
         Self {

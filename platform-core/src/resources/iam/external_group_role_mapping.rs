@@ -18,8 +18,8 @@ use crate::{
     event::Draft,
     iam::{may_give_role, provider_epoch},
     kind::{
-        Action, Authorization, Change, DerivedKey, Domain, Field, Http, Kind, Method, OnParentDelete, Param, Parent,
-        Resource, Roots, Type, Unique,
+        Action, Authorization, Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Unique,
+        action_event,
     },
     store::{Delete, Key, KeyValue, Require},
     timestamp::Timestamp,
@@ -68,51 +68,50 @@ const FIELDS: &[Field] = &[
 const MAX_BATCH: usize = 1000;
 
 impl Resource for ExternalGroupRoleMapping {
-    const KIND: &'static Kind = &Kind {
-        name: "ExternalGroupRoleMapping",
-        plural: "externalGroupRoleMappings",
-        service: "ExternalGroupRoleMappingsService",
-        domain: Domain::IAM,
-        parent: Parent::Of("IdentityProvider"),
-        methods: &[
-            Method::list(&[cap("identity_providers.list")])
-                .params(&[Param::exact("identityProviderUid").about("Only mappings of this identity provider.")]),
-            Method::get(&[cap("identity_providers.list")]),
-            Method::create(&[cap("identity_providers.create"), cap("role_bindings.create")])
-                .event("iam.external_group_role_mappings.created.v1"),
-            Method::delete(&[cap("identity_providers.delete")]).event("iam.external_group_role_mappings.deleted.v1"),
-        ],
-        actions: &[Action {
-            name: "BatchDeleteExternalGroupRoleMappings",
-            http: Http::Post,
-            path: "externalGroupRoleMappings:batchDelete",
-            request: &[
-                field::uid("parent").about("The identity provider whose mappings are deleted.").required(),
-                Field::strings("names")
-                    .about("The uids of the mappings to delete, at most 1,000.")
-                    .max_items(MAX_BATCH)
-                    .required(),
-            ],
-            response: &[
-                Field::string("parent").about("The identity provider."),
-                Field::new("externalGroupRoleMappings", Type::List(&Type::Message(FIELDS)))
-                    .about("The mappings that were deleted."),
-            ],
-            authorization: Authorization::At("parent", &[cap("identity_providers.delete")]),
-            event: Some("iam.external_group_role_mappings.deleted.batch.v1"),
-            run: |cx, request| Box::pin(batch_delete(cx, request)),
-        }],
-        fields: FIELDS,
-        keys: &[DerivedKey { name: "givenRole", values: |body| check::key_of("roleUid", body) }],
-        unique: &[Unique {
-            space: "externalGroupRoleMapping",
-            what: "a mapping of this external group to this role",
-            value: mapped_once,
-            by: &["givenRole"],
-        }],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+    const KIND: &'static Kind = &Kind::new(
+        "ExternalGroupRoleMapping",
+        "externalGroupRoleMappings",
+        "ExternalGroupRoleMappingsService",
+        Domain::IAM,
+    )
+    .parent(Parent::Of("IdentityProvider"))
+    .methods(&[
+        Method::list(&[cap("identity_providers.list")])
+            .params(&[Param::exact("identityProviderUid").about("Only mappings of this identity provider.")]),
+        Method::get(&[cap("identity_providers.list")]),
+        Method::create(&[cap("identity_providers.create"), cap("role_bindings.create")])
+            .event("iam.external_group_role_mappings.created.v1"),
+        Method::delete(&[cap("identity_providers.delete")]).event("iam.external_group_role_mappings.deleted.v1"),
+    ])
+    .fields(FIELDS)
+    .keys(&[DerivedKey { name: "givenRole", values: |body| check::key_of("roleUid", body) }])
+    .unique(&[Unique {
+        space: "externalGroupRoleMapping",
+        what: "a mapping of this external group to this role",
+        value: mapped_once,
+        by: &["givenRole"],
+    }])
+    .cascade();
+
+    const ACTIONS: &'static [Action] = &[Action::post(
+        "BatchDeleteExternalGroupRoleMappings",
+        "externalGroupRoleMappings:batchDelete",
+        |cx, request| Box::pin(batch_delete(cx, request)),
+    )
+    .request(&[
+        field::uid("parent").about("The identity provider whose mappings are deleted.").required(),
+        Field::strings("names")
+            .about("The uids of the mappings to delete, at most 1,000.")
+            .max_items(MAX_BATCH)
+            .required(),
+    ])
+    .response(&[
+        Field::string("parent").about("The identity provider."),
+        Field::new("externalGroupRoleMappings", Type::List(&Type::Message(FIELDS)))
+            .about("The mappings that were deleted."),
+    ])
+    .authorization(Authorization::At("parent", &[cap("identity_providers.delete")]))
+    .event("iam.external_group_role_mappings.deleted.batch.v1")];
 
     fn example() -> Self {
         let organization = "63921b2c44617e3f2603851537be0123af4a57d7";
@@ -203,8 +202,8 @@ async fn batch_delete(cx: &Context<'_>, request: Map<String, Value>) -> Result<V
     if !write.is_empty() {
         write.raise(provider_epoch(&parent));
         let draft = || {
-            let kind = ExternalGroupRoleMapping::KIND;
-            let mut draft = Draft::of_action(kind, "BatchDeleteExternalGroupRoleMappings", &parent, &reply)?;
+            let action = "BatchDeleteExternalGroupRoleMappings";
+            let mut draft = action_event::<ExternalGroupRoleMapping>(action, &parent, &reply)?;
             of_provider(&mut draft, parent.to_string());
             Ok(draft)
         };

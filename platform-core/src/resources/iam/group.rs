@@ -18,10 +18,7 @@ use crate::{
     event::Draft,
     event_log::subscriptions_epoch,
     iam::{identity_epoch, organization_epoch},
-    kind::{
-        Action, Authorization, Change, DerivedKey, Domain, Field, Http, Kind, Method, OnParentDelete, Param, Parent,
-        Resource, Roots, Type, Unique, Verb,
-    },
+    kind::{Action, Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Unique, Verb},
     store::{Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -115,72 +112,22 @@ impl GroupSettings {
 }
 
 impl Resource for Group {
-    const KIND: &'static Kind = &Kind {
-        name: "Group",
-        plural: "groups",
-        service: "GroupsService",
-        domain: Domain::IAM,
-        parent: Parent::GroupOrNone,
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("Group", "groups", "GroupsService", Domain::IAM)
+        .parent(Parent::GroupOrNone)
+        .methods(&[
             Method::list(&[cap("groups.list")])
                 .params(&[Param::exact("name").about("Only groups with exactly this name.")]),
             Method::get(&[cap("groups.list")]),
             Method::create(&[cap("groups.create")]).event("iam.group.created.v1"),
             Method::update(&[cap("groups.update")]).event("iam.group.updated.v1"),
             Method::delete(&[cap("groups.delete")]).event("iam.group.deleted.v1"),
-        ],
-        actions: &[
-            Action {
-                name: "LookupGroup",
-                http: Http::Get,
-                path: "groups:lookupGroup",
-                request: &[],
-                response: &[Field::message("group", GROUP_FIELDS)
-                    .about("The organization with the verified domain of the caller's email address.")],
-                authorization: Authorization::Authenticated,
-                event: None,
-                run: |cx, _| Box::pin(lookup(cx)),
-            },
-            Action {
-                name: "RequestGroupAccess",
-                http: Http::Post,
-                path: "groups/{groupUid=**}:requestGroupAccess",
-                request: &[field::uid("groupUid").about("The group to join.").required()],
-                response: &[],
-                authorization: Authorization::Authenticated,
-                event: None,
-                run: |cx, request| Box::pin(request_access(cx, request)),
-            },
-            Action {
-                name: "RepairOwner",
-                http: Http::Post,
-                path: "groups/{groupUid=**}:repairOwner",
-                request: &[
-                    field::uid("groupUid").about("The organization.").required(),
-                    field::uid("identityUid").about("The identity to bind as `owner`.").required(),
-                ],
-                response: &[Field::message("roleBinding", role_binding::FIELDS).about("The binding that was made.")],
-                authorization: Authorization::Authenticated,
-                event: Some("iam.rolebindings.created.v1"),
-                run: |cx, request| Box::pin(owner::repair(cx, request)),
-            },
-            Action {
-                name: "CheckEligibility",
-                http: Http::Get,
-                path: "groups:checkEligibility",
-                request: &[],
-                response: &[Field::bool("eligible").about("Whether the caller may ask to join an organization.")],
-                authorization: Authorization::Authenticated,
-                event: None,
-                run: |cx, _| Box::pin(check_eligibility(cx)),
-            },
-        ],
-        fields: GROUP_FIELDS,
-        keys: &[
+        ])
+        .fields(GROUP_FIELDS)
+        .keys(&[
             DerivedKey { name: "segment", values: |body| vec![KeyValue::text(check::last_segment(body))] },
             DerivedKey { name: "verifiedName", values: |body| verified_name(body).into_iter().collect() },
-        ],
-        unique: &[
+        ])
+        .unique(&[
             Unique {
                 space: "group.name",
                 what: "a group of this name in the group",
@@ -193,10 +140,30 @@ impl Resource for Group {
                 value: verified_name,
                 by: &[],
             },
-        ],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Restrict,
-    };
+        ]);
+
+    const ACTIONS: &'static [Action] = &[
+        Action::get("LookupGroup", "groups:lookupGroup", |cx, _| Box::pin(lookup(cx))).response(&[Field::message(
+            "group",
+            GROUP_FIELDS,
+        )
+        .about("The organization with the verified domain of the caller's email address.")]),
+        Action::post("RequestGroupAccess", "groups/{groupUid=**}:requestGroupAccess", |cx, request| {
+            Box::pin(request_access(cx, request))
+        })
+        .request(&[field::uid("groupUid").about("The group to join.").required()]),
+        Action::post("RepairOwner", "groups/{groupUid=**}:repairOwner", |cx, request| {
+            Box::pin(owner::repair(cx, request))
+        })
+        .request(&[
+            field::uid("groupUid").about("The organization.").required(),
+            field::uid("identityUid").about("The identity to bind as `owner`.").required(),
+        ])
+        .response(&[Field::message("roleBinding", role_binding::FIELDS).about("The binding that was made.")])
+        .event("iam.rolebindings.created.v1"),
+        Action::get("CheckEligibility", "groups:checkEligibility", |cx, _| Box::pin(check_eligibility(cx)))
+            .response(&[Field::bool("eligible").about("Whether the caller may ask to join an organization.")]),
+    ];
 
     fn example() -> Self {
         Self {

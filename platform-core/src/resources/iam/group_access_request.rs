@@ -10,7 +10,7 @@ use crate::{
     access::cap,
     context::Context,
     error::{Code, Detail, Error, Result},
-    kind::{Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots},
+    kind::{Domain, Field, Kind, Method, Param, Parent, Resource},
     store::{Key, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -35,31 +35,23 @@ pub struct GroupAccessRequest {
 }
 
 impl Resource for GroupAccessRequest {
-    const KIND: &'static Kind = &Kind {
-        name: "GroupAccessRequest",
-        plural: "groupAccessRequests",
-        service: "GroupAccessRequestsService",
-        domain: Domain::IAM,
-        parent: Parent::Group,
-        methods: &[
-            Method::list(&[cap("group_invites.create")])
-                .params(&[Param::exact_of("identity", "identityUid").about("Only requests of this identity.")]),
-            Method::get(&[cap("group_invites.create")]),
-            Method::delete(&[cap("group_invites.create")]),
-        ],
-        actions: &[],
-        fields: &[
-            Field::UID,
-            Field::string("identityUid").about("The identity that requests to join the group.").output_only(),
-            Field::string("email").about("The email address of the identity.").output_only(),
-            Field::CREATE_TIME,
-            Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+    const KIND: &'static Kind =
+        &Kind::new("GroupAccessRequest", "groupAccessRequests", "GroupAccessRequestsService", Domain::IAM)
+            .parent(Parent::Group)
+            .methods(&[
+                Method::list(&[cap("group_invites.create")])
+                    .params(&[Param::exact_of("identity", "identityUid").about("Only requests of this identity.")]),
+                Method::get(&[cap("group_invites.create")]),
+                Method::delete(&[cap("group_invites.create")]),
+            ])
+            .fields(&[
+                Field::UID,
+                Field::string("identityUid").about("The identity that requests to join the group.").output_only(),
+                Field::string("email").about("The email address of the identity.").output_only(),
+                Field::CREATE_TIME,
+                Field::UPDATE_TIME,
+            ])
+            .cascade();
 
     fn example() -> Self {
         Self {

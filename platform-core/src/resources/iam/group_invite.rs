@@ -17,9 +17,7 @@ use crate::{
     error::{Error, Result},
     event::Draft,
     iam::{identity_epoch, may_give_role},
-    kind::{
-        Change, DerivedKey, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type, Verb,
-    },
+    kind::{Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Verb},
     seal::Secret,
     store::{Delete, Filter, Key, KeyValue, Query, Record, Require, Scope},
     timestamp::Timestamp,
@@ -78,22 +76,17 @@ const ROLE: &[Field] = &[
 ];
 
 impl Resource for GroupInvite {
-    const KIND: &'static Kind = &Kind {
-        name: "GroupInvite",
-        plural: "groupInvites",
-        service: "GroupInvitesService",
-        domain: Domain::IAM,
-        parent: Parent::Group,
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("GroupInvite", "groupInvites", "GroupInvitesService", Domain::IAM)
+        .parent(Parent::Group)
+        .methods(&[
             Method::list(&[cap("group_invites.list")])
                 .order("createTime desc")
                 .params(&[Param::exact("keyId").about("Only the invite with this key identifier.")]),
             Method::get(&[cap("group_invites.list")]),
             Method::create(INVITER_CAPABILITIES).event("iam.group_invite.created.v1"),
             Method::delete(&[cap("group_invites.delete")]).event("iam.group_invite.deleted.v1"),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             field::uid("roleUid")
                 .about("The role that the invite gives: a built-in role, or a role of the group or its ancestors.")
@@ -120,12 +113,9 @@ impl Resource for GroupInvite {
             Field::string("keyId").about("Identifies the code without revealing it.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME.rest_only(),
-        ],
-        keys: &[DerivedKey { name: "givenRole", values: |body| check::key_of("roleUid", body) }],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        ])
+        .keys(&[DerivedKey { name: "givenRole", values: |body| check::key_of("roleUid", body) }])
+        .cascade();
 
     fn example() -> Self {
         let group = "63921b2c44617e3f2603851537be0123af4a57d7";

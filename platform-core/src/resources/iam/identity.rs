@@ -16,10 +16,7 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     iam::{identity_epoch, may_give_identity},
-    kind::{
-        Action, Authorization, By, Change, DerivedKey, Domain, Field, Http, Kind, Method, OnParentDelete, Param,
-        Parent, Resource, Roots, Verb,
-    },
+    kind::{Action, By, Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Verb},
     pattern::Pattern,
     store::{Delete, KeyValue},
     timestamp::Timestamp,
@@ -215,13 +212,9 @@ pub(super) fn of_caller<'c>(cx: &'c Context<'_>) -> Result<&'c Identity> {
 }
 
 impl Resource for Identity {
-    const KIND: &'static Kind = &Kind {
-        name: "Identity",
-        plural: "identities",
-        service: "IdentitiesService",
-        domain: Domain::IAM,
-        parent: Parent::Group,
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("Identity", "identities", "IdentitiesService", Domain::IAM)
+        .parent(Parent::Group)
+        .methods(&[
             Method::list(&[cap("identity.list")]).params(&[
                 Param::exact("name").about("Only identities with exactly this name."),
                 Param {
@@ -234,21 +227,8 @@ impl Resource for Identity {
             Method::create(&[cap("identity.create")]).event("iam.identity.created.v1"),
             Method::update(&[cap("identity.update")]).event("iam.identity.updated.v1"),
             Method::delete(&[cap("identity.delete")]).event("iam.identity.deleted.v1"),
-        ],
-        actions: &[Action {
-            name: "LookupIdentity",
-            http: Http::Get,
-            path: "identities:lookupIdentity",
-            request: &[
-                Field::string("issuer").about("The issuer of the person's tokens.").required(),
-                Field::string("subject").about("The subject of the person's tokens.").required(),
-            ],
-            response: &[Field::string("uid").about("The uid that the person has, or would have once registered.")],
-            authorization: Authorization::Authenticated,
-            event: None,
-            run: |_, request| Box::pin(lookup(request)),
-        }],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             field::NAME.about("The identity's name, as `^[a-z0-9 ._-]{1,}$`."),
             field::DESCRIPTION.about("A description for people."),
@@ -284,12 +264,17 @@ impl Resource for Identity {
                 .about("Assumed by a service of the installation.")
                 .oneof("relationship")
                 .gives(),
-        ],
-        keys: &[DerivedKey { name: "relationshipType", values: relationship_type }],
-        unique: &[],
-        roots: Roots::Personal,
-        on_parent_delete: OnParentDelete::Restrict,
-    };
+        ])
+        .keys(&[DerivedKey { name: "relationshipType", values: relationship_type }])
+        .roots(Roots::Personal);
+
+    const ACTIONS: &'static [Action] =
+        &[Action::get("LookupIdentity", "identities:lookupIdentity", |_, request| Box::pin(lookup(request)))
+            .request(&[
+                Field::string("issuer").about("The issuer of the person's tokens.").required(),
+                Field::string("subject").about("The subject of the person's tokens.").required(),
+            ])
+            .response(&[Field::string("uid").about("The uid that the person has, or would have once registered.")])];
 
     fn example() -> Self {
         Self {

@@ -9,9 +9,9 @@ use crate::{
     aip::field_mask::Mask,
     context::Context,
     error::{Error, Result},
-    event::{Audience, Draft},
+    event::Audience,
     fields,
-    kind::{Action, Authorization, Domain, Field, Http, Kind, OnParentDelete, Parent, Resource, Roots, Type},
+    kind::{Action, Domain, Field, Kind, Parent, Resource, Roots, Type, action_event},
     store::{Key, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -69,33 +69,23 @@ const FIELDS: &[Field] = &[
 ];
 
 impl Resource for IdentityMetadata {
-    const KIND: &'static Kind = &Kind {
-        name: "IdentityMetadata",
-        plural: "identityMetadata",
-        service: "IdentitiesService",
-        domain: Domain::IAM,
-        parent: Parent::Sole("Identity"),
-        methods: &[],
-        actions: &[Action {
-            name: "UpdateIdentityMetadata",
-            http: Http::Patch,
-            path: "identities:updateIdentityMetadata",
-            request: &[
-                Field::message("identityMetadata", FIELDS).about("The values to set.").required(),
-                Field::new("updateMask", Type::FieldMask)
-                    .about("The fields to set, separated by commas; by default those in the body."),
-            ],
-            response: FIELDS,
-            authorization: Authorization::Authenticated,
-            event: Some("iam.identity.metadata.updated.v1"),
-            run: |cx, request| Box::pin(update(cx, request)),
-        }],
-        fields: FIELDS,
-        keys: &[],
-        unique: &[],
-        roots: Roots::Personal,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+    const KIND: &'static Kind = &Kind::new("IdentityMetadata", "identityMetadata", "IdentitiesService", Domain::IAM)
+        .parent(Parent::Sole("Identity"))
+        .fields(FIELDS)
+        .roots(Roots::Personal)
+        .cascade();
+
+    const ACTIONS: &'static [Action] =
+        &[Action::patch("UpdateIdentityMetadata", "identities:updateIdentityMetadata", |cx, request| {
+            Box::pin(update(cx, request))
+        })
+        .request(&[
+            Field::message("identityMetadata", FIELDS).about("The values to set.").required(),
+            Field::new("updateMask", Type::FieldMask)
+                .about("The fields to set, separated by commas; by default those in the body."),
+        ])
+        .response(FIELDS)
+        .event("iam.identity.metadata.updated.v1")];
 
     fn example() -> Self {
         let text = || "example".to_owned();
@@ -159,7 +149,7 @@ async fn update(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> 
     }
     write.put(&identity.uid, &metadata, Bytes::new())?;
     let draft = || {
-        let mut draft = Draft::of_action(IdentityMetadata::KIND, "UpdateIdentityMetadata", &identity.uid, &body)?;
+        let mut draft = action_event::<IdentityMetadata>("UpdateIdentityMetadata", &identity.uid, &body)?;
         (draft.message, draft.audience) = (IdentityMetadata::KIND.name.to_owned(), Audience::Internal);
         draft.group = "/".to_owned();
         Ok(draft)

@@ -16,7 +16,7 @@ use crate::{
     error::{Error, Result},
     event::Draft,
     iam::{may_give_role, provider_epoch},
-    kind::{Change, DerivedKey, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Verb},
+    kind::{Action, Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Verb},
     seal::Secret,
     store::{KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
@@ -131,48 +131,45 @@ pub(super) const SCIM_CAPABILITIES: &[crate::access::Capability] =
     &[cap("identity_providers.scim.manage"), cap("identity_providers.list")];
 
 impl Resource for IdentityProvider {
-    const KIND: &'static Kind = &Kind {
-        name: "IdentityProvider",
-        plural: "identityProviders",
-        service: "IdentityProvidersService",
-        domain: Domain::IAM,
-        parent: Parent::Group,
-        methods: &[
-            Method::list(&[cap("identity_providers.list")])
-                .params(&[Param::exact("name").about("Only identity providers with exactly this name.")]),
-            Method::get(&[cap("identity_providers.list")]),
-            Method::create(&[cap("identity_providers.create"), cap("role_bindings.create")])
-                .event("iam.identity_providers.created.v1"),
-            Method::update(&[cap("identity_providers.update"), cap("role_bindings.create")])
-                .event("iam.identity_providers.updated.v1"),
-            Method::delete(&[cap("identity_providers.delete")]).event("iam.identity_providers.deleted.v1"),
-        ],
-        actions: scim::ACTIONS,
-        fields: &[
-            Field::UID,
-            field::NAME.about("The provider's name, as `^[a-z0-9 ._-]{1,}$`."),
-            field::DESCRIPTION,
-            Field::CREATE_TIME,
-            Field::UPDATE_TIME,
-            field::uid("defaultRole").about("The role of everyone who signs in by the provider.").required().gives(),
-            Field::message("oidc", OIDC)
-                .about("The OpenID Connect configuration.")
-                .required()
-                .oneof("configuration")
-                .gives(),
-            Field::message("scim", scim::FIELDS)
-                .about("The state of provisioning by SCIM. Omitted from lists.")
-                .output_only()
-                .unlisted(),
-        ],
-        keys: &[
-            DerivedKey { name: "segment", values: |body| vec![KeyValue::text(check::last_segment(body))] },
-            DerivedKey { name: "givenRole", values: |body| check::key_of("defaultRole", body) },
-        ],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Restrict,
-    };
+    const KIND: &'static Kind =
+        &Kind::new("IdentityProvider", "identityProviders", "IdentityProvidersService", Domain::IAM)
+            .parent(Parent::Group)
+            .methods(&[
+                Method::list(&[cap("identity_providers.list")])
+                    .params(&[Param::exact("name").about("Only identity providers with exactly this name.")]),
+                Method::get(&[cap("identity_providers.list")]),
+                Method::create(&[cap("identity_providers.create"), cap("role_bindings.create")])
+                    .event("iam.identity_providers.created.v1"),
+                Method::update(&[cap("identity_providers.update"), cap("role_bindings.create")])
+                    .event("iam.identity_providers.updated.v1"),
+                Method::delete(&[cap("identity_providers.delete")]).event("iam.identity_providers.deleted.v1"),
+            ])
+            .fields(&[
+                Field::UID,
+                field::NAME.about("The provider's name, as `^[a-z0-9 ._-]{1,}$`."),
+                field::DESCRIPTION,
+                Field::CREATE_TIME,
+                Field::UPDATE_TIME,
+                field::uid("defaultRole")
+                    .about("The role of everyone who signs in by the provider.")
+                    .required()
+                    .gives(),
+                Field::message("oidc", OIDC)
+                    .about("The OpenID Connect configuration.")
+                    .required()
+                    .oneof("configuration")
+                    .gives(),
+                Field::message("scim", scim::FIELDS)
+                    .about("The state of provisioning by SCIM. Omitted from lists.")
+                    .output_only()
+                    .unlisted(),
+            ])
+            .keys(&[
+                DerivedKey { name: "segment", values: |body| vec![KeyValue::text(check::last_segment(body))] },
+                DerivedKey { name: "givenRole", values: |body| check::key_of("defaultRole", body) },
+            ]);
+
+    const ACTIONS: &'static [Action] = scim::ACTIONS;
 
     fn example() -> Self {
         Self {

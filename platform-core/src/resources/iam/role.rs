@@ -12,7 +12,7 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     iam::{may_give, organization_epoch},
-    kind::{Change, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type, Unique, Verb},
+    kind::{Change, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb},
     store::{Delete, KeyValue, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -43,22 +43,17 @@ pub struct Role {
 }
 
 impl Resource for Role {
-    const KIND: &'static Kind = &Kind {
-        name: "Role",
-        plural: "roles",
-        service: "RolesService",
-        domain: Domain::IAM,
-        parent: Parent::Group,
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("Role", "roles", "RolesService", Domain::IAM)
+        .parent(Parent::Group)
+        .methods(&[
             Method::list(&[cap("roles.list")])
                 .params(&[Param::exact("name").about("Only roles with exactly this name.")]),
             Method::get(&[cap("roles.list")]),
             Method::create(&[cap("roles.create")]).event("iam.roles.created.v1"),
             Method::update(&[cap("roles.update")]).event("iam.roles.updated.v1"),
             Method::delete(&[cap("roles.delete")]).event("iam.roles.deleted.v1"),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             field::NAME.about("The role's name, as `^[a-z0-9 ._-]{1,}$`."),
             field::DESCRIPTION,
@@ -69,17 +64,14 @@ impl Resource for Role {
                 .gives(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[Unique {
+        ])
+        .unique(&[Unique {
             space: "role.name",
             what: "a role of this name in the group",
             value: check::name_in_parent,
             by: &["name"],
-        }],
-        roots: Roots::Shared,
-        on_parent_delete: OnParentDelete::Restrict,
-    };
+        }])
+        .roots(Roots::Shared);
 
     fn example() -> Self {
         Self {

@@ -13,11 +13,10 @@ use crate::{
     context::Context,
     entropy::Entropy,
     error::{Error, Result, Violations},
-    event::Draft,
     iam::{identity_epoch, may_give},
     kind::{
-        Action, Authorization, Change, DerivedKey, Domain, Field, Http, Kind, Method, OnParentDelete, Param, Parent,
-        Registered, Resource, Roots, Type, Unique,
+        Action, Authorization, Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Registered, Resource,
+        Type, Unique, action_event,
     },
     store::{Key, KeyValue, Require},
     timestamp::Timestamp,
@@ -129,13 +128,9 @@ pub(super) const FIELDS: &[Field] = &[
 const MAX_BATCH: usize = 25;
 
 impl Resource for RoleBinding {
-    const KIND: &'static Kind = &Kind {
-        name: "RoleBinding",
-        plural: "roleBindings",
-        service: "RoleBindingsService",
-        domain: Domain::IAM,
-        parent: Parent::Group,
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("RoleBinding", "roleBindings", "RoleBindingsService", Domain::IAM)
+        .parent(Parent::Group)
+        .methods(&[
             Method::list(&[cap("role_bindings.list")]).params(&[
                 Param::exact_of("identity", "identityUid").about("Only bindings of this identity."),
                 Param::exact_of("group", "groupUid").about("Only bindings at exactly this group."),
@@ -145,40 +140,37 @@ impl Resource for RoleBinding {
             Method::create(&[cap("role_bindings.create")]).event("iam.rolebindings.created.v1"),
             Method::update(&[cap("role_bindings.update")]).event("iam.rolebindings.updated.v1"),
             Method::delete(&[cap("role_bindings.delete")]).event("iam.rolebindings.deleted.v1"),
-        ],
-        actions: &[Action {
-            name: "BatchCreateRoleBindings",
-            http: Http::Post,
-            path: "roleBindings:batchCreate",
-            request: &[
-                field::uid("parent").about("The group where the roles are given.").required(),
-                Field::new("requests", Type::List(&Type::Message(SUB_REQUEST)))
-                    .about("The bindings to create, 1 to 25. Either all are created or none.")
-                    .max_items(MAX_BATCH)
-                    .required()
-                    .gives(),
-                field::uid("roleUid").about("The role of all bindings whose request does not name one.").gives(),
-            ],
-            response: &[Field::new("roleBindings", Type::List(&Type::Message(FIELDS)))
-                .about("The bindings, in the order of the requests.")],
-            authorization: Authorization::At("parent", &[cap("role_bindings.create")]),
-            event: Some("iam.rolebindings.created.batch.v1"),
-            run: |cx, request| Box::pin(batch_create(cx, request)),
-        }],
-        fields: FIELDS,
-        keys: &[DerivedKey {
+        ])
+        .fields(FIELDS)
+        .keys(&[DerivedKey {
             name: "groupUid",
             values: |body| group_of(body).map(KeyValue::text).into_iter().collect(),
-        }],
-        unique: &[Unique {
+        }])
+        .unique(&[Unique {
             space: "roleBinding",
             what: "a binding of this identity to this role at the group",
             value: bound_once,
             by: &["identityUid", "roleUid"],
-        }],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        }])
+        .cascade();
+
+    const ACTIONS: &'static [Action] =
+        &[Action::post("BatchCreateRoleBindings", "roleBindings:batchCreate", |cx, request| {
+            Box::pin(batch_create(cx, request))
+        })
+        .request(&[
+            field::uid("parent").about("The group where the roles are given.").required(),
+            Field::new("requests", Type::List(&Type::Message(SUB_REQUEST)))
+                .about("The bindings to create, 1 to 25. Either all are created or none.")
+                .max_items(MAX_BATCH)
+                .required()
+                .gives(),
+            field::uid("roleUid").about("The role of all bindings whose request does not name one.").gives(),
+        ])
+        .response(&[Field::new("roleBindings", Type::List(&Type::Message(FIELDS)))
+            .about("The bindings, in the order of the requests.")])
+        .authorization(Authorization::At("parent", &[cap("role_bindings.create")]))
+        .event("iam.rolebindings.created.batch.v1")];
 
     fn example() -> Self {
         let bound = |uid: &str, name: &str| {
@@ -386,7 +378,7 @@ async fn batch_create(cx: &Context<'_>, request: Map<String, Value>) -> Result<V
     let reply = json!({ "roleBindings": bindings });
     let group = Uid::opaque(parent);
     let draft = || {
-        let mut draft = Draft::of_action(RoleBinding::KIND, "BatchCreateRoleBindings", &group, &reply)?;
+        let mut draft = action_event::<RoleBinding>("BatchCreateRoleBindings", &group, &reply)?;
         draft.group = group.to_string();
         Ok(draft)
     };

@@ -10,7 +10,7 @@ use super::{super::field, Identity};
 use crate::{
     context::Context,
     error::{Error, Result},
-    kind::{Action, Authorization, Domain, Field, Http, Kind, OnParentDelete, Parent, Resource, Roots, Type},
+    kind::{Action, Domain, Field, Kind, Parent, Resource, Roots, Type},
     store::{Delete, Epoch, Key, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -37,36 +37,23 @@ pub struct SignIn {
 }
 
 impl Resource for SignIn {
-    const KIND: &'static Kind = &Kind {
-        name: "SignIn",
-        plural: "signIns",
-        service: "SignInsService",
-        domain: Domain::IAM,
-        parent: Parent::Of("Identity"),
-        methods: &[],
-        actions: &[Action {
-            name: "EndSignIns",
-            http: Http::Post,
-            path: "signIns:end",
-            request: &[field::uid("identityUid").about("The person whose sign-ins are ended; by default the caller.")],
-            response: &[Field::new("ended", Type::Int32).about("The number of sign-ins that were ended.")],
-            authorization: Authorization::Authenticated,
-            event: None,
-            run: |cx, request| Box::pin(end_all(cx, request)),
-        }],
-        fields: &[
+    const KIND: &'static Kind = &Kind::new("SignIn", "signIns", "SignInsService", Domain::IAM)
+        .parent(Parent::Of("Identity"))
+        .fields(&[
             Field::UID,
             Field::string("issuer").about("The issuer that authenticated the person.").output_only(),
             Field::strings("audiences").about("The audiences that access tokens may have.").output_only(),
             Field::timestamp("expireTime").about("When the sign-in ends, however often it is refreshed.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Personal,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        ])
+        .roots(Roots::Personal)
+        .cascade();
+
+    const ACTIONS: &'static [Action] =
+        &[Action::post("EndSignIns", "signIns:end", |cx, request| Box::pin(end_all(cx, request)))
+            .request(&[field::uid("identityUid").about("The person whose sign-ins are ended; by default the caller.")])
+            .response(&[Field::new("ended", Type::Int32).about("The number of sign-ins that were ended.")])];
 
     fn example() -> Self {
         Self {

@@ -13,10 +13,7 @@ use crate::{
     access::cap,
     context::Context,
     error::{Error, Result, Violations},
-    event::Draft,
-    kind::{
-        Action, Authorization, Domain, Field, Http, Kind, OnParentDelete, Parent, Registered, Resource, Roots, Type,
-    },
+    kind::{Action, Authorization, Domain, Field, Kind, Parent, Registered, Resource, Type, action_event},
     request::{ListRequest, ORDER_BY, PAGE_SIZE, PAGE_TOKEN, SKIP},
     scope::Scopes,
     store::{Key, Require, Scope},
@@ -84,51 +81,32 @@ const FIELDS: &[Field] = &[
 const GROUP: Field = field::uid("group").about("The group.").required();
 
 impl Resource for TermsAcceptance {
-    const KIND: &'static Kind = &Kind {
-        name: "TermsAcceptance",
-        plural: "termsAcceptances",
-        service: "TermsService",
-        domain: Domain::IAM,
-        parent: Parent::Group,
-        methods: &[],
-        actions: &[
-            Action {
-                name: "AcceptTerms",
-                http: Http::Post,
-                path: "terms/{group=**}",
-                request: &[GROUP, Field::strings("documentIds").about("The documents to accept.").required()],
-                response: &[
-                    Field::string("group").about("The group.").output_only(),
-                    Field::strings("documentIds").about("The documents that are accepted.").output_only(),
-                ],
-                authorization: Authorization::At("group", &[cap("terms.accept")]),
-                event: Some("iam.terms.accepted.v1"),
-                run: |cx, request| Box::pin(accept(cx, request)),
-            },
-            Action {
-                name: "ListTermsAcceptances",
-                http: Http::Get,
-                path: "terms/{group=**}",
-                request: &[GROUP, PAGE_SIZE, PAGE_TOKEN, ORDER_BY, SKIP],
-                response: &[
-                    Field::new("termsAcceptances", Type::List(&Type::Message(FIELDS)))
-                        .about("The acceptances of the group and its ancestors, oldest first."),
-                    Field::string("nextPageToken").about("Asks for the next page; absent on the last page."),
-                    Field::new("totalCount", Type::Int64)
-                        .about("The number of resources that match and that the caller may see, on all pages."),
-                    Field::new("skipped", Type::Int32).about("The `skip` of the request."),
-                ],
-                authorization: Authorization::At("group", &[cap("terms.list")]),
-                event: None,
-                run: |cx, request| Box::pin(list(cx, request)),
-            },
-        ],
-        fields: FIELDS,
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+    const KIND: &'static Kind = &Kind::new("TermsAcceptance", "termsAcceptances", "TermsService", Domain::IAM)
+        .parent(Parent::Group)
+        .fields(FIELDS)
+        .cascade();
+
+    const ACTIONS: &'static [Action] = &[
+        Action::post("AcceptTerms", "terms/{group=**}", |cx, request| Box::pin(accept(cx, request)))
+            .request(&[GROUP, Field::strings("documentIds").about("The documents to accept.").required()])
+            .response(&[
+                Field::string("group").about("The group.").output_only(),
+                Field::strings("documentIds").about("The documents that are accepted.").output_only(),
+            ])
+            .authorization(Authorization::At("group", &[cap("terms.accept")]))
+            .event("iam.terms.accepted.v1"),
+        Action::get("ListTermsAcceptances", "terms/{group=**}", |cx, request| Box::pin(list(cx, request)))
+            .request(&[GROUP, PAGE_SIZE, PAGE_TOKEN, ORDER_BY, SKIP])
+            .response(&[
+                Field::new("termsAcceptances", Type::List(&Type::Message(FIELDS)))
+                    .about("The acceptances of the group and its ancestors, oldest first."),
+                Field::string("nextPageToken").about("Asks for the next page; absent on the last page."),
+                Field::new("totalCount", Type::Int64)
+                    .about("The number of resources that match and that the caller may see, on all pages."),
+                Field::new("skipped", Type::Int32).about("The `skip` of the request."),
+            ])
+            .authorization(Authorization::At("group", &[cap("terms.list")])),
+    ];
 
     fn example() -> Self {
         let group = "63921b2c44617e3f2603851537be0123af4a57d7";
@@ -189,7 +167,7 @@ async fn accept(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> 
         let missing = Error::not_found(Group::KIND, group.as_str());
         write.require_or_fail(Require::Exists(Key::new(Group::KIND.name, group.clone())), missing);
         let draft = || {
-            let mut draft = Draft::of_action(TermsAcceptance::KIND, "AcceptTerms", &group, &reply)?;
+            let mut draft = action_event::<TermsAcceptance>("AcceptTerms", &group, &reply)?;
             draft.group = group.to_string();
             Ok(draft)
         };

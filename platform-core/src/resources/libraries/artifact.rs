@@ -11,8 +11,8 @@ use crate::{
     context::Context,
     error::{Result, Violations},
     kind::{
-        Action, Authorization, DerivedKey, Domain, Field, Http, Imported, Kind, Method, OnParentDelete, Param, Parent,
-        Resource, Roots, Type, opaque_uid,
+        Action, Authorization, DerivedKey, Domain, Field, Imported, Kind, Method, Param, Resource, Roots, Type,
+        opaque_uid,
     },
     scope::Scopes,
     store::{Delete, Filter, KeyValue, Query, Scope},
@@ -114,26 +114,9 @@ impl Artifact {
 }
 
 impl Resource for Artifact {
-    const KIND: &'static Kind = &Kind {
-        name: "Artifact",
-        plural: "artifacts",
-        service: "ArtifactsService",
-        domain: Domain::LIBRARIES,
-        parent: Parent::None,
-        methods: &[Method::list(LIST).order("name").params(PARAMS).narrow(narrow)],
-        actions: &[Action {
-            name: "GetArtifactCount",
-            http: Http::Get,
-            path: "artifacts/count",
-            request: &[ECOSYSTEMS_PARAM],
-            response: &[
-                Field::new("counts", Type::List(&Type::Message(COUNT))).about("A count for each requested ecosystem.")
-            ],
-            authorization: Authorization::FiltersResult(LIST),
-            event: None,
-            run: |cx, request| Box::pin(count(cx, request)),
-        }],
-        fields: &[
+    const KIND: &'static Kind = &Kind::new("Artifact", "artifacts", "ArtifactsService", Domain::LIBRARIES)
+        .methods(&[Method::list(LIST).order("name").params(PARAMS).narrow(narrow)])
+        .fields(&[
             Field::UID,
             Field::string("name")
                 .about("The name in the ecosystem, such as `requests` or `org.yaml:snakeyaml`.")
@@ -150,19 +133,25 @@ impl Resource for Artifact {
                 .input_only()
                 .rest_only(),
             Field::bool("remediated").about("Whether vulnerabilities were fixed in it.").input_only().rest_only(),
-        ],
-        keys: &[
+        ])
+        .keys(&[
             DerivedKey { name: "in", values: ecosystem },
             DerivedKey {
                 name: "remediatedIn",
                 values: |body| if is_remediated(body) { ecosystem(body) } else { vec![] },
             },
             DerivedKey { name: "search", values: |body| vec![KeyValue::text(&text(body, "name").to_lowercase())] },
-        ],
-        unique: &[],
-        roots: Roots::Shared,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        ])
+        .roots(Roots::Shared)
+        .cascade();
+
+    const ACTIONS: &'static [Action] =
+        &[Action::get("GetArtifactCount", "artifacts/count", |cx, request| Box::pin(count(cx, request)))
+            .request(&[ECOSYSTEMS_PARAM])
+            .response(&[
+                Field::new("counts", Type::List(&Type::Message(COUNT))).about("A count for each requested ecosystem.")
+            ])
+            .authorization(Authorization::FiltersResult(LIST))];
 
     fn example() -> Self {
         Self {

@@ -7,7 +7,7 @@ use super::{Ecosystem, order};
 use crate::{
     access::{Capability, cap},
     error::Violations,
-    kind::{Domain, Field, Imported, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type, escaped},
+    kind::{Domain, Field, Imported, Kind, Method, Param, Resource, Roots, Type, escaped},
     store::KeyValue,
     timestamp::Timestamp,
     uid::Uid,
@@ -41,35 +41,27 @@ pub struct ArtifactVersion {
 }
 
 impl Resource for ArtifactVersion {
-    const KIND: &'static Kind = &Kind {
-        name: "ArtifactVersion",
-        plural: "artifactVersions",
-        service: "ArtifactsService",
-        domain: Domain::LIBRARIES,
-        parent: Parent::None,
-        methods: &[Method::list(&[cap("libraries.artifacts.list")])
-            .at("artifacts/{artifactId=*}/versions")
-            .of("artifactId", "Artifact")
-            .order("version desc")
-            .params(&[
-                Param::exact_of("artifactId", "artifact").about("The artifact's uid, such as `python:requests`.")
-            ])],
-        actions: &[],
-        fields: &[
-            Field::UID,
-            Field::string("name").about("The artifact's name.").output_only(),
-            Field::string("version").about("The version.").output_only().sort(&["version"]).place(place),
-            Field::string("description").about("A description of the version.").output_only().multiline(),
-            Field::CREATE_TIME,
-            Field::UPDATE_TIME,
-            Field::new("sizeBytes", Type::Int64).about("The size of the version's files in bytes.").output_only(),
-            Field::string("artifact").about("The artifact's uid.").input_only().rest_only(),
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Shared,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+    const KIND: &'static Kind =
+        &Kind::new("ArtifactVersion", "artifactVersions", "ArtifactsService", Domain::LIBRARIES)
+            .methods(&[Method::list(&[cap("libraries.artifacts.list")])
+                .at("artifacts/{artifactId=*}/versions")
+                .of("artifactId", "Artifact")
+                .order("version desc")
+                .params(&[
+                    Param::exact_of("artifactId", "artifact").about("The artifact's uid, such as `python:requests`.")
+                ])])
+            .fields(&[
+                Field::UID,
+                Field::string("name").about("The artifact's name.").output_only(),
+                Field::string("version").about("The version.").output_only().sort(&["version"]).place(place),
+                Field::string("description").about("A description of the version.").output_only().multiline(),
+                Field::CREATE_TIME,
+                Field::UPDATE_TIME,
+                Field::new("sizeBytes", Type::Int64).about("The size of the version's files in bytes.").output_only(),
+                Field::string("artifact").about("The artifact's uid.").input_only().rest_only(),
+            ])
+            .roots(Roots::Shared)
+            .cascade();
 
     fn example() -> Self {
         Self {

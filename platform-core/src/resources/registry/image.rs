@@ -9,10 +9,7 @@ use crate::{
     access::{Capability, cap},
     context::Context,
     error::{Error, Result, Violations},
-    kind::{
-        Action, Authorization, Domain, Field, Http, Imported, Kind, OnParentDelete, Parent, Resource, Roots, Type,
-        derived_uid,
-    },
+    kind::{Action, Authorization, Domain, Field, Imported, Kind, Parent, Resource, Type, derived_uid},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -84,39 +81,9 @@ const PLATFORM: &[Field] = &[
 ];
 
 impl Resource for Image {
-    const KIND: &'static Kind = &Kind {
-        name: "Image",
-        plural: "images",
-        service: "ImagesService",
-        domain: Domain::REGISTRY,
-        parent: Parent::Of("Repo"),
-        methods: &[],
-        actions: &[
-            Action {
-                name: "GetArchitectures",
-                http: Http::Get,
-                path: "repos/{repoUid=**}/digests/{digest}/architectures",
-                request: &[REPO, DIGEST],
-                response: &[Field::strings("architectures").about("The architectures of the index.")],
-                authorization: Authorization::At("repoUid", READ),
-                event: None,
-                run: |cx, request| Box::pin(architectures(cx, request)),
-            },
-            Action {
-                name: "GetSize",
-                http: Http::Get,
-                path: "repos/{repoUid=**}/digests/{digest}/size",
-                request: &[REPO, DIGEST, Field::string("architecture").about("The architecture; `amd64` by default.")],
-                response: &[
-                    Field::new("size", Type::Int64).about("The size of the layers and the config in bytes."),
-                    Field::string("architecture").about("The architecture."),
-                ],
-                authorization: Authorization::At("repoUid", READ),
-                event: None,
-                run: |cx, request| Box::pin(size(cx, request)),
-            },
-        ],
-        fields: &[
+    const KIND: &'static Kind = &Kind::new("Image", "images", "ImagesService", Domain::REGISTRY)
+        .parent(Parent::Of("Repo"))
+        .fields(&[
             Field::UID,
             field::digest("digest").about("The digest of the image.").required(),
             Field::bool("index").about("Whether the digest is that of an index of images."),
@@ -124,12 +91,24 @@ impl Resource for Image {
                 .about("The images of the index, or the image itself."),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        ])
+        .cascade();
+
+    const ACTIONS: &'static [Action] = &[
+        Action::get("GetArchitectures", "repos/{repoUid=**}/digests/{digest}/architectures", |cx, request| {
+            Box::pin(architectures(cx, request))
+        })
+        .request(&[REPO, DIGEST])
+        .response(&[Field::strings("architectures").about("The architectures of the index.")])
+        .authorization(Authorization::At("repoUid", READ)),
+        Action::get("GetSize", "repos/{repoUid=**}/digests/{digest}/size", |cx, request| Box::pin(size(cx, request)))
+            .request(&[REPO, DIGEST, Field::string("architecture").about("The architecture; `amd64` by default.")])
+            .response(&[
+                Field::new("size", Type::Int64).about("The size of the layers and the config in bytes."),
+                Field::string("architecture").about("The architecture."),
+            ])
+            .authorization(Authorization::At("repoUid", READ)),
+    ];
 
     fn example() -> Self {
         let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));

@@ -12,7 +12,7 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     event::Draft,
-    kind::{Change, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type, Unique},
+    kind::{Change, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Unique},
     store::{Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -122,22 +122,17 @@ const SYNC_CONFIG: &[Field] = &[
 const SYNC_MILLIS: i64 = 14 * 24 * 60 * 60 * 1000;
 
 impl Resource for Repo {
-    const KIND: &'static Kind = &Kind {
-        name: "Repo",
-        plural: "repos",
-        service: "ReposService",
-        domain: Domain::REGISTRY,
-        parent: Parent::Group,
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("Repo", "repos", "ReposService", Domain::REGISTRY)
+        .parent(Parent::Group)
+        .methods(&[
             Method::list(&[cap("repo.list")])
                 .params(&[Param::exact("name").about("Only repos with exactly this name.")]),
             Method::get(&[cap("repo.list")]),
             Method::create(&[cap("repo.create")]).event("platform.registry.repo.created.v1"),
             Method::update(&[cap("repo.update")]).event("platform.registry.repo.updated.v1"),
             Method::delete(&[cap("repo.delete")]).event("platform.registry.repo.deleted.v1"),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             field::NAME.about("The repo's name, as `^[a-z0-9 ._-]{1,}$`; unique in its group."),
             field::DESCRIPTION,
@@ -167,17 +162,13 @@ impl Resource for Repo {
             ),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[Unique {
+        ])
+        .unique(&[Unique {
             space: "repo.name",
             what: "a repo of this name in the group",
             value: check::name_in_parent,
             by: &["name"],
-        }],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Restrict,
-    };
+        }]);
 
     fn example() -> Self {
         Self {

@@ -12,7 +12,7 @@ use crate::{
     access::{ActsAs, Caller, Capability, RegistrationId, Session, cap},
     context::Context,
     error::{Error, Result},
-    kind::{Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, derived_uid},
+    kind::{Domain, Field, Kind, Method, Param, Parent, Resource, derived_uid},
     store::{Delete, Key, Record},
     timestamp::Timestamp,
     uid::Uid,
@@ -40,31 +40,22 @@ pub struct RepoFollower {
 pub(super) const PULL: &[Capability] = &[cap("repo.list"), cap("repo.blobs.get")];
 
 impl Resource for RepoFollower {
-    const KIND: &'static Kind = &Kind {
-        name: "RepoFollower",
-        plural: "repoFollowers",
-        service: "RepoFollowersService",
-        domain: Domain::REGISTRY,
-        parent: Parent::Of("Repo"),
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("RepoFollower", "repoFollowers", "RepoFollowersService", Domain::REGISTRY)
+        .parent(Parent::Of("Repo"))
+        .methods(&[
             Method::list(&[cap("repo.update")])
                 .params(&[Param::exact("repoUid").about("Only the follower with this uid.")]),
             Method::get(&[cap("repo.update")]),
             Method::delete(&[cap("repo.update")]),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             Field::string("repoUid").about("The uid of the follower.").output_only(),
             Field::timestamp("expirationTime").about("When the following expires unless it is renewed.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        ])
+        .cascade();
 
     fn example() -> Self {
         Self {

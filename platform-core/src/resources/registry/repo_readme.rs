@@ -12,7 +12,7 @@ use crate::{
     access::cap,
     context::Context,
     error::{Error, Result},
-    kind::{Change, Domain, Field, Kind, Method, OnParentDelete, Parent, Resource, Roots},
+    kind::{Change, Domain, Field, Kind, Method, Parent, Resource},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -37,18 +37,13 @@ pub struct RepoReadme {
 }
 
 impl Resource for RepoReadme {
-    const KIND: &'static Kind = &Kind {
-        name: "RepoReadme",
-        plural: "repoReadmes",
-        service: "ReposService",
-        domain: Domain::REGISTRY,
-        parent: Parent::Singleton("Repo", "readme"),
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("RepoReadme", "repoReadmes", "ReposService", Domain::REGISTRY)
+        .parent(Parent::Singleton("Repo", "readme"))
+        .methods(&[
             Method::get(&[cap("repo.list")]),
             Method::update(&[cap("repo.update")]).event("platform.registry.repo.updated.v1"),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::string("uid").about("The repo's uid.").output_only(),
             Field::string("content")
                 .about("The readme in Markdown; HTML in it must be safe.")
@@ -58,12 +53,8 @@ impl Resource for RepoReadme {
                 .check(safe_markdown),
             Field::CREATE_TIME.rest_only(),
             Field::UPDATE_TIME.rest_only(),
-        ],
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        ])
+        .cascade();
 
     fn example() -> Self {
         Self {

@@ -7,7 +7,7 @@ use super::super::{check, field};
 use crate::{
     access::cap,
     event::Draft,
-    kind::{By, DerivedKey, Domain, Field, Kind, Method, OnParentDelete, Param, Parent, Resource, Roots, Type, Unique},
+    kind::{By, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Unique},
     store::{Filter, KeyValue},
     timestamp::Timestamp,
     uid::Uid,
@@ -34,13 +34,9 @@ pub struct Tag {
 }
 
 impl Resource for Tag {
-    const KIND: &'static Kind = &Kind {
-        name: "Tag",
-        plural: "tags",
-        service: "TagsService",
-        domain: Domain::REGISTRY,
-        parent: Parent::Of("Repo"),
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("Tag", "tags", "TagsService", Domain::REGISTRY)
+        .parent(Parent::Of("Repo"))
+        .methods(&[
             Method::list(&[cap("tag.list")])
                 .params(&[
                     Param::exact("name").about("Only tags with exactly this name, hidden ones included."),
@@ -60,9 +56,8 @@ impl Resource for Tag {
             Method::get(&[cap("tag.list")]),
             Method::create(&[cap("tag.create")]).event("platform.registry.tag.created.v1").upsert("name"),
             Method::delete(&[cap("tag.delete")]).event("platform.registry.tag.deleted.v1"),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             Field::string("name")
                 .about("The tag's name, as `^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`.")
@@ -77,17 +72,15 @@ impl Resource for Tag {
                 .about("Keywords that the tag is offered under.")
                 .distinct()
                 .check(check::bundles),
-        ],
-        keys: &[DerivedKey { name: "families", values: |body| vec![key(families(name_of(body)))] }],
-        unique: &[Unique {
+        ])
+        .keys(&[DerivedKey { name: "families", values: |body| vec![key(families(name_of(body)))] }])
+        .unique(&[Unique {
             space: "tag.name",
             what: "a tag of this name in the repo",
             value: check::name_in_parent,
             by: &["name"],
-        }],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Cascade,
-    };
+        }])
+        .cascade();
 
     fn example() -> Self {
         Self {

@@ -8,7 +8,7 @@ use crate::{
     access::{Capability, cap},
     context::Context,
     error::{Result, Violations},
-    kind::{Domain, Field, Imported, Kind, Method, OnParentDelete, Parent, Resource, Roots, Type, derived_uid},
+    kind::{Domain, Field, Imported, Kind, Method, Parent, Resource, Type, derived_uid},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -69,18 +69,13 @@ pub struct Advisory {
 }
 
 impl Resource for Advisory {
-    const KIND: &'static Kind = &Kind {
-        name: "Advisory",
-        plural: "advisories",
-        service: "AdvisoriesService",
-        domain: Domain::VULNERABILITIES,
-        parent: Parent::Group,
-        methods: &[
+    const KIND: &'static Kind = &Kind::new("Advisory", "advisories", "AdvisoriesService", Domain::VULNERABILITIES)
+        .parent(Parent::Group)
+        .methods(&[
             Method::list(&[cap("advisories.list")]).params(filters::PARAMS).narrow(filters::narrow),
             Method::get(&[cap("advisories.list")]),
-        ],
-        actions: &[],
-        fields: &[
+        ])
+        .fields(&[
             Field::UID,
             Field::string("advisoryId").about("The public identifier, such as `CGA-3gfc-9462-mc8m`.").output_only(),
             Field::CREATE_TIME,
@@ -111,12 +106,8 @@ impl Resource for Advisory {
                 .about("The distribution that the package belongs to, such as `wolfi`.")
                 .input_only()
                 .rest_only(),
-        ],
-        keys: filters::KEYS,
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete: OnParentDelete::Restrict,
-    };
+        ])
+        .keys(filters::KEYS);
 
     fn example() -> Self {
         Self {

@@ -1,9 +1,9 @@
-//! What the outbox does with what waits: leases, what became of a delivery, and what is kept of it.
+//! The outbox: leases, outcomes of deliveries, the delivery log and dead letters.
 
 use super::*;
 use platform_core::outbox::Outbox;
 
-fn delivered(world: &World, subscription: &Uid) -> Value {
+fn delivery_status(world: &World, subscription: &Uid) -> Value {
     world.get(&world.operator, "DeliveryStatus", subscription).unwrap()
 }
 
@@ -12,15 +12,15 @@ fn log(world: &World) -> Vec<Value> {
 }
 
 #[test]
-fn what_was_delivered_is_deleted_and_logged() {
+fn a_delivered_event_is_deleted_and_logged() {
     let world = World::new();
     let subscription = subscribe(&world, &world.org);
     let repo = world.repo(&world.org);
     let mut lease = lease(&world, &subscription, "one");
-    let pending = waiting(&world, &subscription).remove(0);
+    let pending = pending_events(&world, &subscription).remove(0);
     let id = pending.event.id.clone();
     assert!(settle(&world, &mut lease, vec![(pending, Outcome::Delivered(204))]));
-    assert_eq!(told(&world, &subscription), []);
+    assert_eq!(pending_summaries(&world, &subscription), []);
     let rows = log(&world);
     assert_eq!(rows.len(), 1);
     assert_eq!((text(&rows[0], "eventId"), text(&rows[0], "eventSubject")), (&*id, &*repo));
@@ -28,11 +28,11 @@ fn what_was_delivered_is_deleted_and_logged() {
         (text(&rows[0], "state"), &rows[0]["attempts"], &rows[0]["httpStatus"]),
         ("DELIVERED", &json!(1), &json!(204))
     );
-    assert_eq!(delivered(&world, &subscription)["delivered"], "1");
+    assert_eq!(delivery_status(&world, &subscription)["delivered"], "1");
 }
 
 #[test]
-fn one_at_a_time_holds_the_lease_of_a_subscription_until_it_is_over_or_let_go() {
+fn one_holder_at_a_time_has_the_lease_of_a_subscription_until_it_expires_or_is_released() {
     let world = World::new();
     let subscription = subscribe(&world, &world.org);
     world.repo(&world.org);
@@ -40,17 +40,17 @@ fn one_at_a_time_holds_the_lease_of_a_subscription_until_it_is_over_or_let_go() 
     lease(&world, &subscription, "one");
     let other = || block_on(outbox.acquire_lease(&subscription, "two", LEASE)).unwrap();
     assert!(matches!(other(), LeaseResult::HeldByOther(until) if until == world.platform.now().plus_millis(LEASE)));
-    // Who holds it prolongs it.
+    // The holder renews it.
     world.clock.advance(LEASE - 1);
     let mut first = lease(&world, &subscription, "one");
     world.clock.advance(LEASE - 1);
     assert!(matches!(other(), LeaseResult::HeldByOther(_)));
     world.clock.advance(1);
-    let LeaseResult::Acquired(mut second) = other() else { panic!("the lease is over") };
-    let pending = waiting(&world, &subscription).remove(0);
+    let LeaseResult::Acquired(mut second) = other() else { panic!("the lease expired") };
+    let pending = pending_events(&world, &subscription).remove(0);
     let outcome = vec![(pending, Outcome::Delivered(200))];
-    assert!(!settle(&world, &mut first, outcome.clone()), "the lease went to another");
-    assert_eq!(told(&world, &subscription).len(), 1);
+    assert!(!settle(&world, &mut first, outcome.clone()), "another holder has the lease");
+    assert_eq!(pending_summaries(&world, &subscription).len(), 1);
     assert!(settle(&world, &mut second, outcome));
     block_on(outbox.release(&mut second)).unwrap();
     lease(&world, &subscription, "one");
@@ -63,69 +63,69 @@ fn one_at_a_time_holds_the_lease_of_a_subscription_until_it_is_over_or_let_go() 
 }
 
 #[test]
-fn what_failed_waits_with_the_number_of_its_tries_and_what_follows_waits_behind_it() {
+fn a_failed_event_stays_pending_with_its_attempts_and_later_events_wait_for_it() {
     let world = World::new();
     let subscription = subscribe(&world, &world.org);
     world.repo(&world.org);
     world.repo(&world.org);
     let mut lease = lease(&world, &subscription, "one");
-    let first = waiting(&world, &subscription).remove(0);
+    let first = pending_events(&world, &subscription).remove(0);
     for attempt in 1..=3 {
         world.clock.advance(1000);
         let at = world.platform.now().plus_millis(1000);
         assert!(settle(&world, &mut lease, vec![(first.clone(), Outcome::Retry(failure(503), at))]));
         assert_eq!((lease.attempts(&first.event), lease.status.next_attempt_time), (attempt, Some(at)));
     }
-    assert_eq!(waiting(&world, &subscription)[0], first, "the order stays");
+    assert_eq!(pending_events(&world, &subscription)[0], first, "the order is unchanged");
     let rows = log(&world);
     assert_eq!((rows.len(), text(&rows[0], "state"), &rows[0]["attempts"]), (1, "RETRYING", &json!(3)));
-    let failing_since = text(&delivered(&world, &subscription), "failingSince").to_owned();
+    let failing_since = text(&delivery_status(&world, &subscription), "failingSince").to_owned();
     assert_eq!(failing_since, world.platform.now().plus_millis(-2000).to_string());
     assert!(settle(&world, &mut lease, vec![(first, Outcome::Delivered(200))]));
-    let status = delivered(&world, &subscription);
+    let status = delivery_status(&world, &subscription);
     assert!(status.get("failingSince").is_none() && status.get("error").is_none(), "{status}");
     let rows = log(&world);
     assert_eq!((rows.len(), text(&rows[0], "state"), &rows[0]["attempts"]), (1, "DELIVERED", &json!(4)));
 }
 
 #[test]
-fn what_is_given_up_is_a_dead_letter_that_can_be_delivered_again_with_the_same_id() {
+fn an_abandoned_event_becomes_a_dead_letter_that_can_be_redelivered_with_the_same_id() {
     let world = World::new();
     let subscription = subscribe(&world, &world.org);
     world.repo(&world.org);
     let mut lease = lease(&world, &subscription, "one");
-    let pending = waiting(&world, &subscription).remove(0);
+    let pending = pending_events(&world, &subscription).remove(0);
     let dead = Outcome::Dead(DeadReason::Rejected, Some(failure(400)));
     assert!(settle(&world, &mut lease, vec![(pending.clone(), dead)]));
-    assert_eq!(told(&world, &subscription), []);
+    assert_eq!(pending_summaries(&world, &subscription), []);
     let letter = world.get(&world.operator, "DeadLetter", &pending.uid).unwrap();
     assert_eq!((text(&letter, "reason"), text(&letter, "eventId")), ("REJECTED", &*pending.event.id));
-    assert!(!letter.to_string().contains("repo 0"), "a dead letter's list shows no event: {letter}");
+    assert!(!letter.to_string().contains("repo 0"), "a dead letter does not show its event: {letter}");
 
     world.repo(&world.org);
     let request = json!({ "uid": pending.uid });
     let viewer = world.holder(&world.org, &["subscriptions.list"]);
     assert_eq!(code(world.run(Some(&viewer), "RedeliverDeadLetter", request.clone())), Code::PermissionDenied);
     world.run(Some(&world.operator), "RedeliverDeadLetter", request.clone()).unwrap();
-    let last = waiting(&world, &subscription).pop().unwrap();
+    let last = pending_events(&world, &subscription).pop().unwrap();
     assert_eq!(last.event, pending.event);
     assert_eq!(code(world.run(Some(&world.operator), "RedeliverDeadLetter", request)), Code::NotFound);
 }
 
 #[test]
-fn a_paused_subscription_keeps_what_waits_until_it_is_resumed() {
+fn a_paused_subscription_retains_pending_events_until_it_is_resumed() {
     let world = World::new();
     let subscription = subscribe(&world, &world.org);
     world.repo(&world.org);
     let mut held = lease(&world, &subscription, "one");
-    let pending = waiting(&world, &subscription).remove(0);
+    let pending = pending_events(&world, &subscription).remove(0);
     assert!(settle(&world, &mut held, vec![(pending, Outcome::Pause(failure(410)))]));
-    assert_eq!(text(&delivered(&world, &subscription), "mode"), "PAUSED");
+    assert_eq!(text(&delivery_status(&world, &subscription), "mode"), "PAUSED");
     world.repo(&world.org);
-    assert_eq!(told(&world, &subscription).len(), 2);
+    assert_eq!(pending_summaries(&world, &subscription).len(), 2);
     world.run(Some(&world.operator), "ResumeDelivery", json!({ "uid": subscription })).unwrap();
-    assert_eq!(text(&delivered(&world, &subscription), "mode"), "ACTIVE");
-    assert!(!settle(&world, &mut held, Vec::new()), "whoever holds the lease reads it again");
+    assert_eq!(text(&delivery_status(&world, &subscription), "mode"), "ACTIVE");
+    assert!(!settle(&world, &mut held, Vec::new()), "the holder of the lease must read the state again");
     lease(&world, &subscription, "two");
 }
 
@@ -138,19 +138,19 @@ fn the_log_and_the_dead_letters_of_a_subscription_are_bounded() {
         for _ in 0..100 {
             world.repo(&world.org);
         }
-        let events = waiting(&world, &subscription);
+        let events = pending_events(&world, &subscription);
         let outcome = |pending: PendingEvent| match round {
             0 => (pending, Outcome::Delivered(200)),
             _ => (pending, Outcome::Dead(DeadReason::BacklogFull, None)),
         };
         assert!(settle(&world, &mut lease, events.into_iter().map(outcome).collect()));
         if round == 0 {
-            assert_eq!(log(&world).len(), 10, "of many that were delivered at once the last are logged");
+            assert_eq!(log(&world).len(), 10, "of many events delivered at once only the last are logged");
         }
     }
     assert_eq!(log(&world).len(), 100);
     assert_eq!(world.list(&world.operator, "DeadLetter", &[]).unwrap().total, 1000);
-    let status = delivered(&world, &subscription);
+    let status = delivery_status(&world, &subscription);
     assert_eq!(
         (&status["dead"], &status["overflowed"], &status["delivered"]),
         (&json!("1100"), &json!("1100"), &json!("100"))
@@ -158,7 +158,7 @@ fn the_log_and_the_dead_letters_of_a_subscription_are_bounded() {
 }
 
 #[test]
-fn subscriptions_with_something_to_deliver_are_found_and_others_are_not() {
+fn only_subscriptions_with_pending_events_are_listed_for_delivery() {
     let world = World::new();
     let groups = [world.group(&world.org), world.group(&world.org), world.group(&world.org)];
     let subscriptions: Vec<_> = groups.iter().map(|group| subscribe(&world, group)).collect();
@@ -178,21 +178,21 @@ fn large_dead_letters_of_a_subscription_are_bounded_in_bytes() {
     let world = World::new();
     let subscription = subscribe(&world, &world.org);
     let mut lease = lease(&world, &subscription, "test");
-    let bury = |lease: &mut _, bytes: usize| {
+    let dead_letter = |lease: &mut _, bytes: usize| {
         world.repo(&world.org);
-        let mut pending = waiting(&world, &subscription).remove(0);
+        let mut pending = pending_events(&world, &subscription).remove(0);
         pending.event.data = "x".repeat(bytes);
         let dead = Outcome::Dead(DeadReason::Rejected, Some(failure(400)));
         assert!(settle(&world, lease, vec![(pending.clone(), dead)]));
         pending.uid.to_string()
     };
-    let dead = || world.walk(&world.operator, "DeadLetter", &[("order_by", "uid")]);
-    let small: Vec<_> = (0..20).map(|_| bury(&mut lease, 100)).collect();
-    let large: Vec<_> = (0..20).map(|_| bury(&mut lease, 1 << 20)).collect();
-    let kept: Vec<_> = dead().iter().map(|letter| text(letter, "uid").to_owned()).collect();
-    assert_eq!(kept.len(), 15, "as many as have 16 MiB with what they are told with");
-    assert!(kept.iter().all(|uid| large[5..].contains(uid)), "the latest are kept");
-    let last = bury(&mut lease, 100);
+    let dead_letters = || world.walk(&world.operator, "DeadLetter", &[("order_by", "uid")]);
+    let small: Vec<_> = (0..20).map(|_| dead_letter(&mut lease, 100)).collect();
+    let large: Vec<_> = (0..20).map(|_| dead_letter(&mut lease, 1 << 20)).collect();
+    let retained: Vec<_> = dead_letters().iter().map(|letter| text(letter, "uid").to_owned()).collect();
+    assert_eq!(retained.len(), 15, "the number of letters that fit into 16 MiB with their overhead");
+    assert!(retained.iter().all(|uid| large[5..].contains(uid)), "the latest are retained");
+    let last = dead_letter(&mut lease, 100);
     assert!(!small.contains(&last));
-    assert_eq!(dead().len(), 16, "a small one takes no large one's place");
+    assert_eq!(dead_letters().len(), 16, "a small one does not evict a large one");
 }

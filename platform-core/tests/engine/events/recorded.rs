@@ -1,4 +1,4 @@
-//! What a change records, and for whom.
+//! The events that a change records, and the subscriptions that they are recorded for.
 
 use std::sync::Arc;
 
@@ -13,48 +13,55 @@ use platform_core::{
 };
 
 use super::*;
-use crate::common::{Dice, built_in};
+use crate::common::{Rng, built_in};
 
-/// Returns the data of the last event that waits.
+/// Returns the last pending event of a subscription, and its data.
 fn last(world: &World, subscription: &Uid) -> (Event, Value) {
-    let event = waiting(world, subscription).pop().expect("an event").event;
+    let event = pending_events(world, subscription).pop().expect("a pending event").event;
     let data = serde_json::from_str(&event.data).unwrap();
     (event, data)
 }
 
 #[test]
-fn a_change_is_told_to_the_subscriptions_of_its_group_and_of_every_group_above_and_to_no_other() {
+fn a_change_is_recorded_for_subscriptions_at_its_group_and_ancestors_only() {
     let world = World::new();
     let (a, b) = (world.group(&world.org), world.group(&world.org));
     let deep = world.group(&a);
-    let elsewhere = world.organisation();
+    let elsewhere = world.organization();
     let [top, at_a, at_deep, at_b, foreign] =
         [&world.org, &a, &deep, &b, &elsewhere].map(|group| subscribe(&world, group));
-    let before: Vec<_> = [&top, &at_a, &at_deep, &at_b, &foreign].map(|s| told(&world, s).len()).into();
+    let before: Vec<_> = [&top, &at_a, &at_deep, &at_b, &foreign].map(|s| pending_summaries(&world, s).len()).into();
     let repo = world.repo(&a);
-    let after: Vec<_> = [&top, &at_a, &at_deep, &at_b, &foreign].map(|s| told(&world, s).len()).into();
+    let after: Vec<_> = [&top, &at_a, &at_deep, &at_b, &foreign].map(|s| pending_summaries(&world, s).len()).into();
     assert_eq!(after.iter().zip(&before).map(|(a, b)| a - b).collect::<Vec<_>>(), [1, 1, 0, 0, 0]);
-    assert_eq!(told(&world, &at_a).last().unwrap(), &("platform.registry.repo.created.v1".into(), repo.to_string()));
+    assert_eq!(
+        pending_summaries(&world, &at_a).last().unwrap(),
+        &("platform.registry.repo.created.v1".into(), repo.to_string())
+    );
 }
 
 #[test]
-fn a_subscription_hears_what_comes_after_it_and_not_of_itself() {
+fn a_subscription_receives_later_events_and_not_its_own_creation() {
     let world = World::new();
     world.repo(&world.org);
     let first = subscribe(&world, &world.org);
     let second = subscribe(&world, &world.org);
-    assert_eq!(told(&world, &first), [("events.subscription.created.v1".to_owned(), second.to_string())]);
-    assert_eq!(told(&world, &second), []);
+    assert_eq!(pending_summaries(&world, &first), [("events.subscription.created.v1".to_owned(), second.to_string())]);
+    assert_eq!(pending_summaries(&world, &second), []);
     world.delete(&world.operator, "Subscription", &second).unwrap();
-    assert_eq!(told(&world, &first).len(), 2);
+    assert_eq!(pending_summaries(&world, &first).len(), 2);
     let left = Query { count: true, ..Query::new("PendingEvent", Scope::All) };
-    assert_eq!(block_on(world.platform.store().list(&left)).unwrap().total, Some(2), "nothing waits for what is gone");
+    assert_eq!(
+        block_on(world.platform.store().list(&left)).unwrap().total,
+        Some(2),
+        "a deleted subscription has no pending events"
+    );
 }
 
 #[test]
-fn an_event_that_nobody_wants_leaves_nothing_behind() {
+fn an_event_without_subscriptions_is_not_stored() {
     let world = World::new();
-    let elsewhere = world.organisation();
+    let elsewhere = world.organization();
     subscribe(&world, &elsewhere);
     world.repo(&world.org);
     let all = Query { count: true, ..Query::new("PendingEvent", Scope::All) };
@@ -62,7 +69,7 @@ fn an_event_that_nobody_wants_leaves_nothing_behind() {
 }
 
 #[test]
-fn an_event_has_the_attributes_of_the_contract_and_says_who_did_it() {
+fn an_event_has_the_attributes_of_the_contract_and_its_actor() {
     let world = World::with_settings(|settings| settings.public_url = "https://api.test/".to_owned());
     let subscription = subscribe(&world, &world.org);
     let repo = world.repo(&world.org);
@@ -83,15 +90,15 @@ fn an_event_has_the_attributes_of_the_contract_and_says_who_did_it() {
 }
 
 #[test]
-fn each_kind_tells_its_events_where_the_contract_says_and_with_the_body_that_it_says() {
+fn events_of_each_kind_have_the_group_and_body_that_the_contract_requires() {
     let world = World::new();
     let group = world.group(&world.org);
     let subscription = subscribe(&world, &world.org);
     let operator = &world.operator;
-    let expect = |ty: &str, subject: &str, told_to: &str, bodytype: &str| {
+    let expect = |ty: &str, subject: &str, group: &str, bodytype: &str| {
         let (event, data) = last(&world, &subscription);
         assert_eq!(event.ty, format!("dev.chainguard.api.{ty}"));
-        assert_eq!((event.subject.as_str(), event.group.as_str()), (subject, told_to), "{ty}");
+        assert_eq!((event.subject.as_str(), event.group.as_str()), (subject, group), "{ty}");
         assert_eq!(event.extensions["bodytype"].rsplit('.').next(), Some(bodytype), "{ty}");
         data["body"].clone()
     };
@@ -157,14 +164,14 @@ fn each_kind_tells_its_events_where_the_contract_says_and_with_the_body_that_it_
     world.run(Some(operator), "AcceptTerms", accepted).unwrap();
     expect("iam.terms.accepted.v1", org, org, "AcceptTermsResponse");
 
-    let known = format!("{:?}", waiting(&world, &subscription));
+    let known = format!("{:?}", pending_events(&world, &subscription));
     for secret in ["canary-secret", text(&generated, "token"), text(&invite, "code")] {
         assert!(!secret.is_empty() && !known.contains(secret), "{secret}");
     }
 }
 
 #[test]
-fn who_comes_in_by_an_invite_is_told_of_as_their_own_doing() {
+fn redeeming_an_invite_records_an_event_with_the_new_member_as_the_actor() {
     let world = World::new();
     let group = world.group(&world.org);
     let subscription = subscribe(&world, &world.org);
@@ -179,29 +186,30 @@ fn who_comes_in_by_an_invite_is_told_of_as_their_own_doing() {
     let expected = json!({ "actor": { "subject": ada }, "body": { "identity": ada, "group": group } });
     assert_eq!(data, expected);
     assert!(block_on(Iam::of(&world.platform).redeem_invite(&ada, text(&invite, "code"))).is_err());
-    assert_eq!(last(&world, &subscription).0.id, event.id, "what is refused tells nothing");
+    assert_eq!(last(&world, &subscription).0.id, event.id, "a rejected redemption records no event");
 }
 
-/// 2,000 changes, unless `PLATFORM_CHANGES` says otherwise.
+/// Makes 2,000 changes, or as many as `PLATFORM_CHANGES` says.
 #[test]
-fn of_thousands_of_changes_each_subscription_hears_those_at_and_below_its_group_and_no_other() {
+fn of_thousands_of_changes_each_subscription_receives_those_at_or_below_its_group() {
     let changes = std::env::var("PLATFORM_CHANGES").map_or(2_000, |text| text.parse().unwrap());
-    let (world, mut dice) = (World::new(), Dice::new(20));
-    let elsewhere = world.organisation();
+    let (world, mut rng) = (World::new(), Rng::new(20));
+    let elsewhere = world.organization();
     let mut groups: Vec<Uid> = vec![world.org.clone(), elsewhere];
     for _ in 0..10 {
-        let parent = dice.pick(&groups).clone();
+        let parent = rng.pick(&groups).clone();
         groups.push(world.group(&parent));
     }
     let subscriptions: Vec<Uid> = groups.iter().map(|group| subscribe(&world, group)).collect();
     let member = world.member("owner", &world.org);
-    let own: Vec<usize> = subscriptions.iter().map(|subscription| told(&world, subscription).len()).collect();
+    let own: Vec<usize> =
+        subscriptions.iter().map(|subscription| pending_summaries(&world, subscription).len()).collect();
     let mut expected: Vec<Vec<Uid>> = vec![Vec::new(); groups.len()];
     let mut repos: Vec<Uid> = Vec::new();
     for _ in 0..changes {
-        let subject = match dice.below(3) {
+        let subject = match rng.below(3) {
             0 if !repos.is_empty() => {
-                let repo = dice.pick(&repos).clone();
+                let repo = rng.pick(&repos).clone();
                 world
                     .update(
                         &world.operator,
@@ -214,15 +222,15 @@ fn of_thousands_of_changes_each_subscription_hears_those_at_and_below_its_group_
                 repo
             }
             1 if !repos.is_empty() => {
-                // What is internal goes to nobody, wherever it is.
-                let metadata = json!({ "identityMetadata": { "company": format!("x{}", dice.below(1_000)) } });
+                // Internal events are not recorded for any subscription.
+                let metadata = json!({ "identityMetadata": { "company": format!("x{}", rng.below(1_000)) } });
                 world.run(Some(&member), "UpdateIdentityMetadata", metadata).unwrap();
-                let repo = repos.swap_remove(dice.below(repos.len()));
+                let repo = repos.swap_remove(rng.below(repos.len()));
                 world.delete(&world.operator, "Repo", &repo).unwrap();
                 repo
             }
             _ => {
-                let group: &Uid = dice.pick(&groups);
+                let group: &Uid = rng.pick(&groups);
                 let repo = world.repo(group);
                 repos.push(repo.clone());
                 repo
@@ -236,26 +244,26 @@ fn of_thousands_of_changes_each_subscription_hears_those_at_and_below_its_group_
     }
     for ((subscription, own), expected) in subscriptions.iter().zip(own).zip(expected) {
         let waiting = block_on(Outbox::of(&world.platform).waiting(subscription, None, 2 * changes)).unwrap();
-        let (heard, waits) = (waiting.events, waiting.total);
-        let heard = heard.iter().skip(own).map(|pending| pending.event.subject.as_str());
-        let differ = heard.zip(&expected).position(|(heard, expected)| heard != expected.as_str());
-        assert_eq!((waits - own as u64, differ), (expected.len() as u64, None));
+        let (events, total) = (waiting.events, waiting.total);
+        let received = events.iter().skip(own).map(|pending| pending.event.subject.as_str());
+        let differ = received.zip(&expected).position(|(received, expected)| received != expected.as_str());
+        assert_eq!((total - own as u64, differ), (expected.len() as u64, None));
     }
 }
 
 #[test]
-fn what_is_for_the_installation_alone_is_told_to_no_subscription() {
+fn internal_events_are_not_recorded_for_subscriptions() {
     let world = World::new();
     let subscription = subscribe(&world, &world.org);
     let member = world.member("owner", &world.org);
-    let before = told(&world, &subscription).len();
+    let before = pending_summaries(&world, &subscription).len();
     let metadata = json!({ "identityMetadata": { "company": "x" } });
     world.run(Some(&member), "UpdateIdentityMetadata", metadata).unwrap();
-    assert_eq!(told(&world, &subscription).len(), before);
+    assert_eq!(pending_summaries(&world, &subscription).len(), before);
 }
 
 #[test]
-fn what_changes_nothing_tells_nothing_and_what_is_refused_neither() {
+fn no_ops_and_rejected_requests_record_no_events() {
     let world = World::new();
     let repo = world.repo(&world.org);
     let subscription = subscribe(&world, &world.org);
@@ -266,20 +274,20 @@ fn what_changes_nothing_tells_nothing_and_what_is_refused_neither() {
     let accepted = json!({ "group": world.org, "documentIds": [Terms::default().0[0].id] });
     world.run(Some(&world.operator), "AcceptTerms", accepted.clone()).unwrap();
     world.run(Some(&world.operator), "AcceptTerms", accepted).unwrap();
-    assert_eq!(told(&world, &subscription).len(), 1);
+    assert_eq!(pending_summaries(&world, &subscription).len(), 1);
 }
 
 #[test]
-fn a_cascade_tells_of_what_was_deleted_alone() {
+fn a_cascading_delete_records_an_event_of_the_deleted_resource_only() {
     let world = World::new();
     let subscription = subscribe(&world, &world.org);
     let group = world.group(&world.org);
     let own = subscribe(&world, &group);
     world.bind(&world.person("ada", None), &built_in("viewer"), &group);
-    assert_eq!(told(&world, &own).len(), 1);
-    let before = told(&world, &subscription).len();
+    assert_eq!(pending_summaries(&world, &own).len(), 1);
+    let before = pending_summaries(&world, &subscription).len();
     world.delete(&world.operator, "Group", &group).unwrap();
-    let events = told(&world, &subscription);
+    let events = pending_summaries(&world, &subscription);
     assert_eq!(events.len(), before + 1);
     assert_eq!(events.last().unwrap().0, "iam.group.deleted.v1");
     for kind in ["Subscription", "PendingEvent"] {
@@ -289,40 +297,47 @@ fn a_cascade_tells_of_what_was_deleted_alone() {
 }
 
 #[test]
-fn a_subscription_is_never_missed_by_a_platform_that_does_not_know_of_it_yet() {
+fn a_subscription_created_by_another_server_is_never_missed() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let one = World::over(Arc::clone(&store));
     let other = World::over(store);
-    // The other remembers that nobody subscribed.
+    // The other server caches that there are no subscriptions.
     other.repo(&other.org);
     let subscription = subscribe(&one, &one.org);
     let repo = uid_of(&other.create(&other.operator, "Repo", &other.org, json!({ "name": "other" })).unwrap());
-    assert_eq!(told(&one, &subscription), [("platform.registry.repo.created.v1".to_owned(), repo.to_string())]);
+    assert_eq!(
+        pending_summaries(&one, &subscription),
+        [("platform.registry.repo.created.v1".to_owned(), repo.to_string())]
+    );
     one.delete(&one.operator, "Subscription", &subscription).unwrap();
     other.create(&other.operator, "Repo", &other.org, json!({ "name": "another" })).unwrap();
-    assert_eq!(told(&one, &subscription), []);
+    assert_eq!(pending_summaries(&one, &subscription), []);
 }
 
 #[test]
-fn a_sink_that_whoever_delivers_refuses_is_not_subscribed() {
+fn a_sink_that_the_sink_policy_rejects_is_not_subscribed() {
     let check: fn(&str) -> Result<(), String> =
         |sink| if sink.contains("10.0.0.1") { Err("must be public".to_owned()) } else { Ok(()) };
     let world = World::with(|builder| builder.data(SinkPolicy::default().check(check)));
     let body = json!({ "sink": "https://10.0.0.1/" });
-    let refused = world.create(&world.operator, "Subscription", &world.org, body).expect_err("a refusal");
-    let violation = &refused.violations()[0];
+    let rejected = world.create(&world.operator, "Subscription", &world.org, body).expect_err("an error");
+    let violation = &rejected.violations()[0];
     assert_eq!((violation.field.as_str(), violation.description.as_str()), ("sink", "must be public"));
-    assert_eq!(told(&world, &subscribe(&world, &world.org)), []);
+    assert_eq!(pending_summaries(&world, &subscribe(&world, &world.org)), []);
 }
 
 #[test]
-fn a_sink_is_https_unless_the_operator_allows_http_and_a_group_has_at_most_a_hundred() {
+fn a_sink_must_be_https_unless_http_is_allowed_and_a_group_has_at_most_100() {
     let world = World::new();
     let http = json!({ "sink": "http://receiver.test/" });
-    assert_eq!(refused_fields(world.create(&world.operator, "Subscription", &world.org, http.clone())), ["sink"]);
+    assert_eq!(violated_fields(world.create(&world.operator, "Subscription", &world.org, http.clone())), ["sink"]);
     for sink in ["", "receiver.test", "ftp://receiver.test", "https://user@receiver.test"] {
         let body = json!({ "sink": sink });
-        assert_eq!(refused_fields(world.create(&world.operator, "Subscription", &world.org, body)), ["sink"], "{sink}");
+        assert_eq!(
+            violated_fields(world.create(&world.operator, "Subscription", &world.org, body)),
+            ["sink"],
+            "{sink}"
+        );
     }
     let open = World::with(|builder| builder.data(SinkPolicy::default().allow_http(true)));
     open.create(&open.operator, "Subscription", &open.org, http.clone()).unwrap();
@@ -334,41 +349,41 @@ fn a_sink_is_https_unless_the_operator_allows_http_and_a_group_has_at_most_a_hun
     subscribe(&open, &open.group(&open.org));
 }
 
-/// Random changes, each either refused or told once; what waits is told in the order of the changes.
+/// Makes random changes, each of which is rejected or recorded once; pending events have the order of the changes.
 #[test]
-fn what_is_told_is_what_was_changed_and_in_that_order() {
-    let mut dice = Dice::new(11);
+fn pending_events_are_exactly_the_changes_in_their_order() {
+    let mut rng = Rng::new(11);
     for _ in 0..20 {
         let world = World::new();
-        let groups = [world.org.clone(), world.group(&world.org), world.organisation()];
+        let groups = [world.org.clone(), world.group(&world.org), world.organization()];
         let subscription = subscribe(&world, &world.org);
         let (mut repos, mut expected) = (Vec::<Uid>::new(), Vec::new());
         for _ in 0..60 {
-            let group = dice.pick(&groups);
+            let group = rng.pick(&groups);
             let of_org = |uid: &Uid| uid.is_at_or_below(&world.org);
             let mut changed = |ty: &str, uid: &Uid| {
                 if of_org(uid) {
                     expected.push((format!("platform.registry.repo.{ty}.v1"), uid.to_string()));
                 }
             };
-            match dice.below(4) {
+            match rng.below(4) {
                 0 => {
-                    let body = json!({ "name": format!("n{}", dice.below(6)) });
+                    let body = json!({ "name": format!("n{}", rng.below(6)) });
                     if let Ok(repo) = world.create(&world.operator, "Repo", group, body) {
                         changed("created", &uid_of(&repo));
                         repos.push(uid_of(&repo));
                     }
                 }
                 1 if !repos.is_empty() => {
-                    let repo = dice.pick(&repos).clone();
+                    let repo = rng.pick(&repos).clone();
                     let body =
-                        json!({ "description": format!("d{}", dice.next()), "name": format!("n{}", dice.below(6)) });
+                        json!({ "description": format!("d{}", rng.next()), "name": format!("n{}", rng.below(6)) });
                     if world.update(&world.operator, "Repo", &repo, body, None).is_ok() {
                         changed("updated", &repo);
                     }
                 }
                 2 if !repos.is_empty() => {
-                    let repo = repos.swap_remove(dice.below(repos.len()));
+                    let repo = repos.swap_remove(rng.below(repos.len()));
                     world.delete(&world.operator, "Repo", &repo).unwrap();
                     changed("deleted", &repo);
                 }
@@ -378,7 +393,7 @@ fn what_is_told_is_what_was_changed_and_in_that_order() {
                 }
             }
         }
-        assert_eq!(told(&world, &subscription), expected);
+        assert_eq!(pending_summaries(&world, &subscription), expected);
         let key = Key::new("Subscription", subscription);
         assert!(block_on(world.platform.store().get(&[key], &[])).unwrap().records[0].is_some());
     }

@@ -1,4 +1,4 @@
-//! What a process hears of its own changes.
+//! In-process event streams.
 
 use platform_core::{
     event::{Audience, EventStream, Heard},
@@ -9,11 +9,11 @@ use platform_core::{
 use super::*;
 
 fn next(stream: &mut EventStream) -> Heard {
-    block_on(stream.next()).expect("the platform is there")
+    block_on(stream.next()).expect("the platform exists")
 }
 
 #[test]
-fn a_stream_hears_a_group_and_what_is_below_it_typed_and_in_order_without_a_subscription() {
+fn a_stream_receives_typed_events_of_a_group_and_its_descendants_in_order() {
     let world = World::new();
     let (a, b) = (world.group(&world.org), world.group(&world.org));
     let deep = world.group(&a);
@@ -23,7 +23,7 @@ fn a_stream_hears_a_group_and_what_is_below_it_typed_and_in_order_without_a_subs
     let second = world.repo(&a);
     let mut last = 0;
     for expected in [&first, &second] {
-        let Heard::Event { sequence, event } = next(&mut stream) else { panic!("an event") };
+        let Heard::Event { sequence, event } = next(&mut stream) else { panic!("expected an event") };
         assert_eq!(event.body::<Repo>().unwrap().uid, *expected);
         assert!(sequence > last);
         last = sequence;
@@ -31,26 +31,27 @@ fn a_stream_hears_a_group_and_what_is_below_it_typed_and_in_order_without_a_subs
 }
 
 #[test]
-fn a_slow_reader_is_told_how_much_it_missed_and_a_stream_of_all_hears_what_is_internal() {
+fn a_slow_reader_learns_how_many_events_it_missed_and_a_stream_of_all_has_internal_events() {
     let world = World::new();
     let mut slow = world.platform.subscribe(&world.org);
-    let heard = 1024 + 1;
-    for _ in 0..heard + 5 {
+    // The capacity of a stream, and the event that the reader takes first.
+    let received = 1024 + 1;
+    for _ in 0..received + 5 {
         world.repo(&world.org);
     }
-    (0..heard).for_each(|_| assert!(matches!(next(&mut slow), Heard::Event { .. })));
+    (0..received).for_each(|_| assert!(matches!(next(&mut slow), Heard::Event { .. })));
     assert!(matches!(next(&mut slow), Heard::Missed(5)));
     drop(slow);
 
     let mut all = world.platform.subscribe_to_all();
     let metadata = json!({ "identityMetadata": { "company": "x" } });
     world.run(Some(&world.operator), "UpdateIdentityMetadata", metadata).unwrap();
-    let Heard::Event { event, .. } = next(&mut all) else { panic!("an event") };
+    let Heard::Event { event, .. } = next(&mut all) else { panic!("expected an event") };
     assert_eq!(event.audience, Audience::Internal);
 }
 
 #[test]
-fn who_delivers_is_woken_once_for_what_came_meanwhile() {
+fn a_dispatcher_is_woken_once_for_several_pending_events() {
     let world = World::new();
     let subscription = subscribe(&world, &world.org);
     let mut watch = Outbox::of(&world.platform).watch();

@@ -1,5 +1,5 @@
-//! Every field and action that callers can set or run either gives power, and then only who holds it can give it, or
-//! is known to give none. A new one is neither, and fails until somebody says which.
+//! Every field that callers can set, in kinds and in requests of actions, is classified: it gives power, which requires
+//! holding that power, or it is harmless. A new field is unclassified and fails these tests.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::common::{World, built_in, text, uid_of};
 
-/// What callers set that gives nobody anything. To be marked with `Field::gives` instead: whatever holds, names or
-/// stands for capabilities, roles, identities, keys and issuers, and whoever may read what others own.
+/// Fields that give no power. Fields that hold, name or represent capabilities, roles, identities, keys or issuers, or
+/// that let callers read resources of others, must be marked with `Field::gives` instead.
 const HARMLESS: &[(&str, &[&str])] = &[
     ("AccountAssociation", &["name", "description", "amazon", "google", "azure", "github"]),
     ("Group", &["name", "description", "verified", "kind"]),
@@ -29,7 +29,7 @@ const HARMLESS: &[(&str, &[&str])] = &[
     ("Role", &["name", "description"]),
     ("Subscription", &["sink"]),
     ("Tag", &["name", "digest", "bundles", "deprecated"]),
-    // Actions, by the fields of their requests.
+    // Actions, with the fields of their requests.
     ("AcceptTerms", &["group", "documentIds"]),
     ("BatchCreateRoleBindings", &["parent"]),
     ("BatchDeleteExternalGroupRoleMappings", &["parent", "names"]),
@@ -38,7 +38,7 @@ const HARMLESS: &[(&str, &[&str])] = &[
     ("GenerateScimToken", &["expireTime", "neverExpires"]),
     ("RedeliverDeadLetter", &["uid"]),
     ("RegenerateScimToken", &["overlap", "expireTime", "etag", "neverExpires"]),
-    // Only the operator may run it.
+    // Only the operator can run it.
     ("RepairOwner", &["groupUid", "identityUid"]),
     ("RequestGroupAccess", &["groupUid"]),
     ("ResumeDelivery", &["uid"]),
@@ -47,21 +47,21 @@ const HARMLESS: &[(&str, &[&str])] = &[
     ("UpdateIdentityMetadata", &["identityMetadata", "updateMask"]),
 ];
 
-/// What callers can set: fields of kinds that are created or updated, and of the requests of actions that write.
+/// Returns the fields that callers can set: of kinds with a create or update, and of requests of actions that write.
 fn settable() -> Vec<(&'static str, &'static Field)> {
     let writes = |kind: &Kind| kind.method(Verb::Create).is_some() || kind.method(Verb::Update).is_some();
     let kinds = KINDS.iter().map(|registered| registered.kind);
-    let of_kinds = kinds.clone().filter(|kind| writes(kind)).flat_map(|kind| {
+    let of_kinds = kinds.filter(|kind| writes(kind)).flat_map(|kind| {
         let set = kind.fields.iter().filter(|field| field.access != Access::OutputOnly);
         set.map(|field| (kind.name, field))
     });
-    let actions = kinds.flat_map(|kind| kind.actions).filter(|action| action.http != Http::Get);
+    let actions = KINDS.iter().flat_map(|registered| registered.actions).filter(|action| action.http != Http::Get);
     let of_actions = actions.flat_map(|action| action.request.iter().map(|field| (action.name, field)));
     of_kinds.chain(of_actions).collect()
 }
 
 #[test]
-fn whatever_callers_set_is_known_to_give_power_or_to_give_none() {
+fn every_settable_field_is_classified_as_giving_power_or_as_harmless() {
     let harmless: BTreeSet<_> =
         HARMLESS.iter().flat_map(|(of, names)| names.iter().map(move |name| (*of, *name))).collect();
     let all: BTreeSet<_> = settable().into_iter().map(|(of, field)| (of, field.name)).collect();
@@ -70,16 +70,16 @@ fn whatever_callers_set_is_known_to_give_power_or_to_give_none() {
     let unknown: Vec<_> = unknown.map(|(of, field)| format!("{of}.{}", field.name)).collect();
     assert!(
         unknown.is_empty(),
-        "{unknown:?}: what gives power is marked with `Field::gives`, asks the rule in `access::giving`, and has a case in \
-         CASES and a line in docs/api.md, Giving power; what gives none is in HARMLESS"
+        "{unknown:?}: a field that gives power is marked with `Field::gives`, calls the rule in `access::giving`, and has a \
+         case in CASES and a line in docs/api.md, Giving power; any other field is in HARMLESS"
     );
     for known in harmless {
         assert!(all.contains(&known), "{known:?} cannot be set");
     }
 }
 
-/// The fields of token requests, which are ways to act as somebody. The table of ways in `docs/api.md`, Giving power, says
-/// what bounds them, and the tests and the walk of platform-oidc try them.
+/// The fields of token requests, which are ways to act as an identity. The second table in `docs/api.md`, Giving power,
+/// says how each is bounded; the tests and the random walk of platform-oidc cover them.
 #[test]
 fn every_field_of_a_token_request_is_known() {
     let known: [(&[Field], &[&str]); 3] = [
@@ -89,12 +89,12 @@ fn every_field_of_a_token_request_is_known() {
     ];
     for (fields, known) in known {
         let names: Vec<_> = fields.iter().map(|field| field.name).collect();
-        assert_eq!(names, known, "say in docs/api.md, Giving power, what bounds a new way");
+        assert_eq!(names, known, "document in docs/api.md, Giving power, how a new way is bounded");
     }
 }
 
 #[test]
-fn the_documentation_lists_what_gives_power_and_a_case_tries_it() {
+fn every_field_that_gives_power_is_documented_and_has_a_case() {
     let docs = include_str!("../../../../docs/api.md");
     let section = docs.split("\n## ").find(|section| section.starts_with("Giving power\n")).expect("the section");
     let marked: Vec<_> = settable().into_iter().filter(|(_, field)| field.gives).collect();
@@ -108,10 +108,10 @@ fn the_documentation_lists_what_gives_power_and_a_case_tries_it() {
     }
 }
 
-/// The capability that is given in each case, and a role of it alone.
+/// The capability that each case gives, by a role with only this capability.
 const GIVEN: &str = "repo.blobs.get";
 
-/// An organisation where something gives [`GIVEN`].
+/// An organization with a role that gives [`GIVEN`].
 struct Scene<'a> {
     world: &'a World,
     org: Uid,
@@ -213,7 +213,7 @@ fn map(scene: &Scene<'_>, caller: &Caller) -> Result<()> {
 }
 
 impl Scene<'_> {
-    /// An identity of this relationship that holds what is given.
+    /// Creates an identity with this relationship that holds the given role.
     fn bound(&self, group: &Uid, relationship: Value) -> Uid {
         let mut body = json!({ "name": "robot" });
         body.as_object_mut().unwrap().extend(crate::common::object(relationship));
@@ -234,8 +234,8 @@ impl Scene<'_> {
         uid_of(&self.world.create(&self.world.operator, "IdentityProvider", &self.org, body).unwrap())
     }
 
-    /// Tries something with a provider that gives by its default role, and with one that gives by a mapping; both must
-    /// come to the same.
+    /// Runs an attempt with a provider that gives the role by default, and with one that gives it by a mapping; both
+    /// must have the same outcome.
     fn both_providers(&self, attempt: impl Fn(&Uid) -> Result<()>) -> Result<()> {
         let mapped = self.provider(&built_in("actions.viewer"));
         let body = json!({ "externalGroupId": "a", "roleUid": self.role, "scope": self.org });
@@ -258,19 +258,19 @@ impl Scene<'_> {
 }
 
 #[test]
-fn each_way_of_giving_is_open_to_who_holds_what_is_given_and_to_nobody_else() {
+fn each_way_of_giving_requires_the_given_capability() {
     let world = World::new();
     let owner = role::built_in(Timestamp::EPOCH).into_iter().find(|role| role.name == "owner").unwrap();
     let others: Vec<_> = owner.capabilities.iter().map(|held| held.name()).filter(|name| *name != GIVEN).collect();
     assert_eq!(others.len() + 1, owner.capabilities.len());
     for (path, attempt) in CASES {
-        let org = world.organisation();
+        let org = world.organization();
         let scene = Scene { world: &world, role: world.role(&org, &[GIVEN]), org: org.clone() };
         let (unable, able) = (world.holder(&org, &others), world.member("owner", &org));
-        let refused = attempt(&scene, &unable).expect_err(path).code();
-        // A repo that one cannot pull from is as one that there is not.
+        let rejected = attempt(&scene, &unable).expect_err(path).code();
+        // A repo that the caller cannot pull from is treated as missing.
         let expected = if *path == "Repo.syncConfig" { Code::InvalidArgument } else { Code::PermissionDenied };
-        assert_eq!(refused, expected, "{path}");
+        assert_eq!(rejected, expected, "{path}");
         attempt(&scene, &able).unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 }

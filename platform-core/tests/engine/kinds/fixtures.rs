@@ -1,4 +1,4 @@
-//! What the suite cannot tell from a kind's table: where its resources hang, and what their references refer to.
+//! Facts that the tests of all kinds need and that the kind tables do not have: parents and references of resources.
 
 use platform_core::{
     access::Caller,
@@ -22,24 +22,23 @@ use crate::{
     events,
 };
 
-/// How the suite makes resources of a kind.
+/// How the tests of all kinds create resources of a kind.
 pub(crate) struct Fixture {
     pub(crate) kind: &'static str,
-    /// Pairs of bodies, made for an organisation. All of them together set every field that callers can set.
-    /// The first body is the kind's example, but for its references; the last pair is one that an owner of the
-    /// organisation may create.
+    /// Returns pairs of bodies for an organization. Together they set every field that callers can set. The first body
+    /// is the example of the kind, except for its references; an owner of the organization can create the last pair.
     pub(crate) pairs: fn(&World, &Uid, Value) -> Vec<Pair>,
-    /// Makes a resource of a kind without a create, in or of an organisation.
+    /// Creates a resource of a kind without a create method, in or for an organization.
     pub(crate) make: Option<fn(&World, &Uid) -> Uid>,
-    /// What a list of the kind must be asked.
+    /// The required query parameters of a list of the kind.
     pub(crate) query: &'static [(&'static str, &'static str)],
-    /// Whether the kind's resources lie in organisations and in no folder.
-    pub(crate) in_organisations_only: bool,
-    /// What a caller must hold besides a method's capabilities, to give it away or to refer to it.
-    pub(crate) besides: &'static [&'static str],
+    /// Whether resources of the kind belong to organizations only, not to folders.
+    pub(crate) in_organizations_only: bool,
+    /// Capabilities that a caller needs in addition to those of a method, because the body gives or references them.
+    pub(crate) extra_capabilities: &'static [&'static str],
 }
 
-/// Two bodies that can be created under a parent and updated into each other; both have the same form of each oneof.
+/// Two bodies that can be created under a parent and updated into each other; both set the same oneof alternatives.
 pub(crate) struct Pair {
     pub(crate) parent: Uid,
     pub(crate) a: Value,
@@ -52,7 +51,7 @@ impl Pair {
     }
 }
 
-/// Kinds without standard methods, of which the suite has nothing to ask.
+/// Kinds without standard methods, which the tests of all kinds skip.
 pub(crate) const WITHOUT_METHODS: &[&str] = &[
     "IdentityMetadata",
     "TermsAcceptance",
@@ -68,12 +67,12 @@ pub(crate) const WITHOUT_METHODS: &[&str] = &[
 pub(crate) const FIXTURES: &[Fixture] = &[
     Fixture {
         kind: "Group",
-        pairs: |world, organisation, example| {
+        pairs: |world, organization, example| {
             let verified = json!({ "name": "b", "description": "B", "verified": true, "kind": "ORG_KIND_DEV" });
             vec![
                 Pair::new(&Uid::default(), example, verified),
                 Pair::new(
-                    &world.group(organisation),
+                    &world.group(organization),
                     json!({ "name": "a", "description": "A" }),
                     json!({ "name": "b" }),
                 ),
@@ -81,27 +80,27 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         },
         make: None,
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "GroupAccessRequest",
         pairs: |_, _, _| Vec::new(),
-        make: Some(|world, organisation| {
+        make: Some(|world, organization| {
             let verified = json!({ "verified": true, "kind": "ORG_KIND_DEV" });
-            let domain = world.update(&world.operator, "Group", organisation, verified, None).unwrap();
+            let domain = world.update(&world.operator, "Group", organization, verified, None).unwrap();
             let subject = format!("asker {}", world.serial());
             let asker = world.person(&subject, Some(&format!("a@{}", text(&domain, "name"))));
-            world.run(Some(&asker), "RequestGroupAccess", json!({ "groupUid": organisation })).unwrap();
+            world.run(Some(&asker), "RequestGroupAccess", json!({ "groupUid": organization })).unwrap();
             uid_of(&world.walk(&world.operator, "GroupAccessRequest", &[("identity", &asker.identity)])[0])
         }),
         query: &[],
-        in_organisations_only: true,
-        besides: &[],
+        in_organizations_only: true,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "Identity",
-        pairs: |world, organisation, example| {
+        pairs: |world, organization, example| {
             let named = |name: &str| json!({ "name": name, "description": name, "company": name });
             let with = |name: &str, form: &str, value: Value| {
                 let mut body = named(name);
@@ -118,7 +117,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                 "issuerPattern": "https://.*", "subjectPattern": "repo:.*", "audiencePattern": ".*",
                 "claims": { "a": "b" }, "claimPatterns": { "c": "d.*" },
             });
-            let group = world.group(organisation);
+            let group = world.group(organization);
             vec![
                 Pair::new(&group, example, with("b", "claimMatch", claims)),
                 Pair::new(&group, with("a", "staticKeys", keys("a")), with("b", "staticKeys", keys("b"))),
@@ -132,37 +131,37 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         },
         make: None,
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "DirectoryUser",
         pairs: |_, _, _| Vec::new(),
-        make: Some(|world, organisation| {
-            let provider = world.provider(organisation);
+        make: Some(|world, organization| {
+            let provider = world.provider(organization);
             let (user_name, external_id) = (format!("user {}", world.serial()), format!("id {}", world.serial()));
             let user = DirectoryUser { user_name, external_id, active: true, ..DirectoryUser::default() };
             block_on(Iam::of(&world.platform).create_directory_user(&provider, user)).unwrap().uid
         }),
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "Role",
-        pairs: |world, organisation, example| {
+        pairs: |world, organization, example| {
             let b = json!({ "name": "b", "capabilities": ["CAP_IAM_GROUPS_LIST"] });
-            vec![Pair::new(&world.group(organisation), example, b)]
+            vec![Pair::new(&world.group(organization), example, b)]
         },
         make: None,
         query: &[],
-        in_organisations_only: false,
-        besides: &["groups.list", "repo.list", "tag.list"],
+        in_organizations_only: false,
+        extra_capabilities: &["groups.list", "repo.list", "tag.list"],
     },
     Fixture {
         kind: "RoleBinding",
-        pairs: |world, organisation, mut example| {
-            let group = world.group(organisation);
+        pairs: |world, organization, mut example| {
+            let group = world.group(organization);
             let bound = |capability| {
                 let (identity, role) = (world.identity(&group).identity, world.role(&group, &[capability]));
                 json!({ "identityUid": identity, "roleUid": role })
@@ -174,15 +173,15 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         },
         make: None,
         query: &[],
-        in_organisations_only: false,
-        besides: &["groups.list"],
+        in_organizations_only: false,
+        extra_capabilities: &["groups.list"],
     },
     Fixture {
         kind: "GroupInvite",
-        pairs: |world, organisation, mut example| {
+        pairs: |world, organization, mut example| {
             example["roleUid"] = built_in("actions.viewer").into();
             example["ttl"] = "604800s".into();
-            let group = world.group(organisation);
+            let group = world.group(organization);
             let role = world.role(&group, &["groups.list"]);
             let plain = json!({ "roleUid": role, "ttl": "0.5s" });
             vec![
@@ -192,15 +191,15 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         },
         make: None,
         query: &[],
-        in_organisations_only: false,
-        besides: &["groups.list"],
+        in_organizations_only: false,
+        extra_capabilities: &["groups.list"],
     },
     Fixture {
         kind: "IdentityProvider",
-        pairs: |world, organisation, mut example| {
+        pairs: |world, organization, mut example| {
             example["defaultRole"] = built_in("actions.viewer").into();
-            let group = world.group(organisation);
-            let role = world.role(organisation, &["groups.list"]);
+            let group = world.group(organization);
+            let role = world.role(organization, &["groups.list"]);
             let oidc = |client: &str| json!({ "issuer": ISSUER, "clientId": client, "pkceEnabled": true });
             let full = json!({
                 "name": "b", "description": "B", "defaultRole": role,
@@ -220,17 +219,17 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         },
         make: None,
         query: &[],
-        in_organisations_only: false,
-        besides: &["groups.list"],
+        in_organizations_only: false,
+        extra_capabilities: &["groups.list"],
     },
     Fixture {
         kind: "ExternalGroupRoleMapping",
-        pairs: |world, organisation, mut example| {
-            let root = organisation.root();
+        pairs: |world, organization, mut example| {
+            let root = organization.root();
             let role = world.role(root, &["groups.list"]);
             let oidc = json!({ "issuer": ISSUER, "clientId": "a", "pkceEnabled": true });
             let provider = json!({ "name": "a", "defaultRole": role, "oidc": oidc });
-            let group = world.group(organisation);
+            let group = world.group(organization);
             let provider = uid_of(&world.create(&world.operator, "IdentityProvider", &group, provider).unwrap());
             example["scope"] = root.into();
             let mapped = |group: &str| json!({ "externalGroupId": group, "roleUid": role, "scope": root });
@@ -238,13 +237,13 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         },
         make: None,
         query: &[],
-        in_organisations_only: false,
-        besides: &["groups.list", "role_bindings.create"],
+        in_organizations_only: false,
+        extra_capabilities: &["groups.list", "role_bindings.create"],
     },
     Fixture {
         kind: "AccountAssociation",
-        pairs: |world, organisation, mut example| {
-            let group = world.group(organisation);
+        pairs: |world, organization, mut example| {
+            let group = world.group(organization);
             let service = |principal: &str| {
                 let body = json!({ "name": "a", "servicePrincipal": format!("SERVICE_PRINCIPAL_{principal}") });
                 uid_of(&world.create(&world.operator, "Identity", &group, body).unwrap())
@@ -262,13 +261,13 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         },
         make: None,
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "Repo",
-        pairs: |world, organisation, mut example| {
-            let group = world.group(organisation);
+        pairs: |world, organization, mut example| {
+            let group = world.group(organization);
             let inherited = ["catalogTier", "bundles", "aliases", "activeTags"];
             let source = || {
                 let mut body = json!({ "name": format!("source {}", world.serial()), "description": "A source" });
@@ -295,46 +294,46 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         },
         make: None,
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "RepoReadme",
         pairs: |_, _, _| Vec::new(),
-        make: Some(|world, organisation| world.repo(organisation)),
+        make: Some(|world, organization| world.repo(organization)),
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "RepoFollower",
         pairs: |_, _, _| Vec::new(),
-        make: Some(|world, organisation| {
-            let source = world.repo(organisation);
+        make: Some(|world, organization| {
+            let source = world.repo(organization);
             let body = json!({ "name": format!("follower {}", world.serial()), "syncConfig": { "source": source } });
-            world.create(&world.operator, "Repo", organisation, body).unwrap();
+            world.create(&world.operator, "Repo", organization, body).unwrap();
             uid_of(&world.walk(&world.operator, "RepoFollower", &[("uidp.children_of", &source)])[0])
         }),
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "Tag",
-        pairs: |world, organisation, example| {
-            let repo = world.repo(organisation);
+        pairs: |world, organization, example| {
+            let repo = world.repo(organization);
             let b = json!({ "name": "b", "digest": digest('b'), "deprecated": false, "bundles": ["fips"] });
             vec![Pair::new(&repo, example, b)]
         },
         make: None,
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "Advisory",
         pairs: |_, _, _| Vec::new(),
-        make: Some(|world, organisation| {
+        make: Some(|world, organization| {
             let serial = world.serial();
             let [package, component, author] =
                 ["package", "component", "author"].map(|word| format!("{word} {serial}"));
@@ -345,7 +344,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                 { "createTime": "2026-01-02T00:00:00Z", "reviewState": "REVIEW_STATE_APPROVED", form: {} },
             ]);
             world.put(
-                organisation,
+                organization,
                 Advisory {
                     advisory_id: format!("CGA-{serial}"),
                     legacy_advisory_id: package.clone(),
@@ -362,8 +361,8 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             )
         }),
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "VulnerabilityMetadata",
@@ -372,8 +371,8 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             world.put("", VulnerabilityMetadata { id: format!("CVE-{}", world.serial()), ..Default::default() })
         }),
         query: &[],
-        in_organisations_only: true,
-        besides: &[],
+        in_organizations_only: true,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "Artifact",
@@ -388,8 +387,8 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             )
         }),
         query: &[("ecosystems", "ECOSYSTEM_JAVA"), ("ecosystems", "ECOSYSTEM_PYTHON")],
-        in_organisations_only: true,
-        besides: &[],
+        in_organizations_only: true,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "ArtifactVersion",
@@ -405,62 +404,62 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             world.put("", ArtifactVersion { version: format!("1.{}", serial / 2), artifact, ..Default::default() })
         }),
         query: &[],
-        in_organisations_only: true,
-        besides: &[],
+        in_organizations_only: true,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "Subscription",
-        pairs: |world, organisation, example| {
+        pairs: |world, organization, example| {
             let b = json!({ "sink": "https://other.example.com/" });
-            vec![Pair::new(&world.group(organisation), example, b)]
+            vec![Pair::new(&world.group(organization), example, b)]
         },
         make: None,
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "DeliveryStatus",
         pairs: |_, _, _| Vec::new(),
-        make: Some(|world, group| events::tried(world, group, None).parent().unwrap_or_default()),
+        make: Some(|world, group| events::attempted_delivery(world, group, None).parent().unwrap_or_default()),
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "Delivery",
         pairs: |_, _, _| Vec::new(),
-        make: Some(|world, group| events::tried(world, group, None)),
+        make: Some(|world, group| events::attempted_delivery(world, group, None)),
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "DeadLetter",
         pairs: |_, _, _| Vec::new(),
-        make: Some(|world, group| events::tried(world, group, Some(DeadReason::Rejected))),
+        make: Some(|world, group| events::attempted_delivery(world, group, Some(DeadReason::Rejected))),
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
     Fixture {
         kind: "Sample",
-        pairs: |world, organisation, mut example| {
+        pairs: |world, organization, mut example| {
             example["code"] = format!("code {}", world.serial()).into();
             let b = json!({
                 "name": "b", "labels": ["green", "blue"], "size": "-9000000000", "weight": 4, "enabled": false,
                 "due": "2027-01-01T00:00:00.000Z",
             });
-            vec![Pair::new(&world.group(organisation), example, b)]
+            vec![Pair::new(&world.group(organization), example, b)]
         },
         make: None,
         query: &[],
-        in_organisations_only: false,
-        besides: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
     },
 ];
 
-/// Tries a method at a resource that the operator makes in a group; tells whether it was allowed.
+/// Calls a method on a resource that the operator creates in a group, and returns whether it was allowed.
 pub(crate) fn attempt(world: &World, fixture: &Fixture, group: &Uid, caller: &Caller, verb: Verb) -> bool {
     let kind = world.kind(fixture.kind);
     let pair = (fixture.pairs)(world, group, (kind.example)()).pop();
@@ -469,7 +468,7 @@ pub(crate) fn attempt(world: &World, fixture: &Fixture, group: &Uid, caller: &Ca
         (Some(pair), None) => {
             uid_of(&world.create(&world.operator, fixture.kind, &pair.parent, pair.a.clone()).unwrap())
         }
-        (None, None) => panic!("{} can be made", fixture.kind),
+        (None, None) => panic!("{} has neither pairs nor make", fixture.kind),
     };
     let done = match verb {
         Verb::List => {

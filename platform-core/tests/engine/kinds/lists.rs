@@ -1,4 +1,4 @@
-//! What holds for the lists of every kind: each sort key, the order without one, each parameter.
+//! Lists of every kind: sort keys, the default order and filter parameters.
 
 use platform_core::kind::{Access, By, Field, Kind, Type, Verb};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::{for_each_kind_with, snake};
 use crate::common::text;
 
 #[test]
-fn every_sort_key_orders_both_ways_by_every_name_with_ties_broken_by_uid() {
+fn every_sort_key_orders_both_ways_by_each_of_its_names_with_ties_broken_by_uid() {
     for_each_kind_with(Verb::List, |case| {
         case.make_some();
         let world = &case.world;
@@ -18,8 +18,9 @@ fn every_sort_key_orders_both_ways_by_every_name_with_ties_broken_by_uid() {
             let uids = |items: &[Value]| items.iter().map(|item| text(item, "uid").to_owned()).collect::<Vec<_>>();
             let mut values: Vec<_> = expected.iter().map(|item| sort_key(field, item)).collect();
             values.dedup();
-            let tells = values.len() > 1 && (values.len() < expected.len() || matches!(field.name, "uid" | "id"));
-            assert!(tells, "{}.{} has ties and values to tell apart", case.kind.name, field.name);
+            let distinguishes =
+                values.len() > 1 && (values.len() < expected.len() || matches!(field.name, "uid" | "id"));
+            assert!(distinguishes, "{}.{} has ties and different values", case.kind.name, field.name);
             let ascending = uids(&expected);
             let descending: Vec<_> = ascending.iter().rev().cloned().collect();
             for name in field.sort.iter().flat_map(|name| [(*name).to_owned(), snake(name)]) {
@@ -36,7 +37,7 @@ fn every_sort_key_orders_both_ways_by_every_name_with_ties_broken_by_uid() {
     });
 }
 
-/// A value that sorts as the field's does.
+/// Returns a key that sorts like the value of the field.
 fn sort_key(field: &Field, item: &Value) -> (i64, String) {
     match (&field.ty, item.get(field.name)) {
         (Type::Int64, Some(Value::String(text))) => (text.parse().unwrap(), String::new()),
@@ -49,7 +50,7 @@ fn sort_key(field: &Field, item: &Value) -> (i64, String) {
 }
 
 #[test]
-fn a_list_without_an_order_has_the_documented_one() {
+fn a_list_without_order_by_has_the_default_order() {
     for_each_kind_with(Verb::List, |case| {
         case.make_some();
         let order = case.kind.method(Verb::List).unwrap().order;
@@ -69,16 +70,16 @@ fn every_list_parameter_filters() {
         let all = world.walk(&world.operator, case.kind.name, case.fixture.query);
         for param in case.kind.method(Verb::List).unwrap().params {
             let (By::Value(key) | By::Above(key)) = param.by else { continue };
-            // What lists are by and no reply shows is for tests of the kind's own.
+            // Replies do not show input-only fields; tests of the kind cover filters by them.
             if case.kind.field(key).is_some_and(|field| field.access == Access::InputOnly) {
                 continue;
             }
             let values: Vec<Vec<String>> = all.iter().map(|item| filter_values(case.kind, key, item)).collect();
-            let mut wanted: Vec<_> = values.iter().flatten().collect();
-            wanted.sort();
-            wanted.dedup();
-            assert!(wanted.len() > 1, "{}.{} has several values to tell apart", case.kind.name, param.field.name);
-            for value in wanted {
+            let mut distinct: Vec<_> = values.iter().flatten().collect();
+            distinct.sort();
+            distinct.dedup();
+            assert!(distinct.len() > 1, "{}.{} has several different values", case.kind.name, param.field.name);
+            for value in distinct {
                 let passes = |has: &Vec<String>| match param.by {
                     By::Above(_) => has.iter().any(|has| has > value),
                     _ => has.contains(value),
@@ -96,7 +97,7 @@ fn every_list_parameter_filters() {
     });
 }
 
-/// The values of a resource under a filter key, as text.
+/// Returns the values of a resource under a filter key, as text.
 fn filter_values(kind: &Kind, key: &str, item: &Value) -> Vec<String> {
     if let Some(derived) = kind.keys.iter().find(|derived| derived.name == key) {
         let values = (derived.values)(item);

@@ -1,4 +1,4 @@
-//! A commit happens wholly or not at all, and is seen so.
+//! Commits are atomic, for writers and readers.
 
 use super::{
     super::{Commit, Conflict, Delete, Epoch, Query, Require, Scope},
@@ -7,31 +7,31 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = cases![
-    a_commit_writes_all_that_it_puts,
-    an_empty_commit_happens_too,
+    a_commit_writes_all_of_its_puts,
+    an_empty_commit_succeeds_with_a_new_sequence,
     a_commit_with_a_failed_requirement_does_nothing,
     a_commit_with_a_taken_unique_key_does_nothing,
-    deletes_are_done_before_puts,
-    a_key_that_is_deleted_and_put_in_one_commit_stands,
-    what_a_commit_wrote_is_seen_by_every_later_call,
-    a_get_never_sees_half_a_commit,
-    a_list_never_sees_half_a_commit,
-    an_epoch_is_never_ahead_of_or_behind_the_records_read_with_it,
+    deletes_are_applied_before_puts,
+    a_key_deleted_and_put_in_one_commit_exists,
+    a_commit_is_visible_to_every_later_call,
+    a_get_never_sees_part_of_a_commit,
+    a_list_never_sees_part_of_a_commit,
+    an_epoch_is_always_consistent_with_the_records_read_with_it,
 ];
 
-async fn a_commit_writes_all_that_it_puts(fixture: &mut Fixture) {
+async fn a_commit_writes_all_of_its_puts(fixture: &mut Fixture) {
     fixture.put([thing("a"), thing("b/c"), part("b")]).await;
     assert_eq!(fixture.uids(&things()).await, ["a", "b/c"]);
     assert!(fixture.record(PART, "b").await.is_some());
 }
 
-async fn an_empty_commit_happens_too(fixture: &mut Fixture) {
+async fn an_empty_commit_succeeds_with_a_new_sequence(fixture: &mut Fixture) {
     let before = fixture.put([thing("a")]).await;
     assert!(fixture.commit(Commit::default()).await > before);
     assert_eq!(fixture.uids(&things()).await, ["a"]);
 }
 
-/// A store with a record `old`, and a commit that would change all that a commit can.
+/// Puts a record `old`, and returns a commit that makes every kind of change.
 async fn prepared(fixture: &Fixture) -> Commit {
     fixture.put([thing("old").named("before").with("color", "red").owning("space", "taken")]).await;
     fixture.put([thing("other").owning("space", "other's")]).await;
@@ -54,7 +54,7 @@ async fn assert_untouched(fixture: &Fixture) {
 async fn a_commit_with_a_failed_requirement_does_nothing(fixture: &mut Fixture) {
     let mut commit = prepared(fixture).await;
     commit.require.push(Require::Absent(key("other")));
-    assert_eq!(fixture.refused(commit).await, Conflict::Require(1));
+    assert_eq!(fixture.rejected(commit).await, Conflict::Require(1));
     assert_untouched(fixture).await;
 }
 
@@ -62,11 +62,11 @@ async fn a_commit_with_a_taken_unique_key_does_nothing(fixture: &mut Fixture) {
     let mut commit = prepared(fixture).await;
     fixture.put([part("holder").owning("space", "wanted")]).await;
     commit.put.push(thing("last").owning("space", "wanted"));
-    assert_eq!(fixture.refused(commit).await, Conflict::Unique { put: 2, unique: 0 });
+    assert_eq!(fixture.rejected(commit).await, Conflict::Unique { put: 2, unique: 0 });
     assert_untouched(fixture).await;
 }
 
-async fn deletes_are_done_before_puts(fixture: &mut Fixture) {
+async fn deletes_are_applied_before_puts(fixture: &mut Fixture) {
     fixture.put(["ab", "ab/old", "ab/both"].map(thing)).await;
     let delete = vec![Delete::Below(uid("ab"), vec![THING])];
     let put = vec![thing("ab/both").body("put again"), thing("ab/new")];
@@ -75,7 +75,7 @@ async fn deletes_are_done_before_puts(fixture: &mut Fixture) {
     assert_eq!(fixture.record(THING, "ab/both").await.unwrap().body, "put again");
 }
 
-async fn a_key_that_is_deleted_and_put_in_one_commit_stands(fixture: &mut Fixture) {
+async fn a_key_deleted_and_put_in_one_commit_exists(fixture: &mut Fixture) {
     fixture.put([thing("a").named("one").with("color", "red")]).await;
     let (delete, put) = (vec![Delete::Key(key("a"))], vec![thing("a").named("two")]);
     let sequence = fixture.commit(Commit { delete, put, ..Commit::default() }).await;
@@ -84,7 +84,7 @@ async fn a_key_that_is_deleted_and_put_in_one_commit_stands(fixture: &mut Fixtur
     assert_eq!(fixture.total(&things().where_(any_of("color", ["red"]))).await, 0);
 }
 
-async fn what_a_commit_wrote_is_seen_by_every_later_call(fixture: &mut Fixture) {
+async fn a_commit_is_visible_to_every_later_call(fixture: &mut Fixture) {
     for round in 0..50 {
         let latest = format!("ab/{round:02}");
         let raise = vec![Epoch::from("epoch")];
@@ -98,8 +98,8 @@ async fn what_a_commit_wrote_is_seen_by_every_later_call(fixture: &mut Fixture) 
 
 const ROUNDS: usize = 200;
 
-/// Has one thread commit the round's number to two records and an epoch, round after round, while another reads.
-fn beside_a_writer(fixture: &Fixture, read: impl AsyncFn(&Fixture) + Sync) {
+/// Runs a thread that commits the round's number to two records and an epoch in every round, while another reads.
+fn while_writing(fixture: &Fixture, read: impl AsyncFn(&Fixture) + Sync) {
     fixture.together(2, async |thread, store| {
         for round in 0..ROUNDS {
             if thread == 0 {
@@ -114,25 +114,25 @@ fn beside_a_writer(fixture: &Fixture, read: impl AsyncFn(&Fixture) + Sync) {
     });
 }
 
-async fn a_get_never_sees_half_a_commit(fixture: &mut Fixture) {
-    beside_a_writer(fixture, async |fixture| {
+async fn a_get_never_sees_part_of_a_commit(fixture: &mut Fixture) {
+    while_writing(fixture, async |fixture| {
         let read = fixture.store().get(&[key("left"), key("right")], &[]).await.unwrap();
         let bodies: Vec<_> = read.records.into_iter().map(|record| record.map(|r| (r.body, r.revision))).collect();
         assert_eq!(bodies[0], bodies[1]);
     });
 }
 
-async fn a_list_never_sees_half_a_commit(fixture: &mut Fixture) {
-    beside_a_writer(fixture, async |fixture| {
+async fn a_list_never_sees_part_of_a_commit(fixture: &mut Fixture) {
+    while_writing(fixture, async |fixture| {
         let page = fixture.page(&Query { count: true, ..things().by("name") }).await;
         assert!(page.items.is_empty() || page.items.len() == 2 && page.items[0].body == page.items[1].body);
         assert_eq!(page.total, Some(page.items.len() as u64));
     });
 }
 
-async fn an_epoch_is_never_ahead_of_or_behind_the_records_read_with_it(fixture: &mut Fixture) {
+async fn an_epoch_is_always_consistent_with_the_records_read_with_it(fixture: &mut Fixture) {
     let epochs = [Epoch::from("epoch")];
-    beside_a_writer(fixture, async |fixture| {
+    while_writing(fixture, async |fixture| {
         let read = fixture.store().get(&[key("left")], &epochs).await.unwrap();
         assert_eq!(read.records[0].as_ref().map_or(0, |record| record.revision), read.epochs[0]);
         let page = fixture.page(&Query { epochs: epochs.clone().into(), ..things() }).await;

@@ -1,4 +1,4 @@
-//! Pages that end early because their bodies are long.
+//! Pages that end early because of the size of their bodies.
 
 use super::{
     super::{Query, Scope},
@@ -7,12 +7,12 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = cases![
-    a_page_ends_before_the_record_that_is_too_much,
-    the_first_record_is_returned_however_long_it_is,
-    a_page_within_its_bytes_has_no_next,
-    bytes_are_counted_behind_what_is_skipped,
-    pages_cut_by_bytes_joined_are_the_whole_list_in_every_order,
-    a_queue_is_cut_by_bytes_too,
+    a_page_ends_before_the_record_that_would_exceed_its_bytes,
+    the_first_record_is_returned_regardless_of_its_length,
+    a_last_page_within_its_bytes_has_no_next,
+    skipped_records_do_not_count_towards_bytes,
+    pages_limited_by_bytes_concatenate_to_the_whole_list_in_every_order,
+    pages_of_a_queue_are_limited_by_bytes,
 ];
 
 /// Puts ten things with bodies of 100 bytes.
@@ -23,7 +23,7 @@ async fn put_ten(fixture: &Fixture) {
     fixture.put((0..10).map(put)).await;
 }
 
-async fn a_page_ends_before_the_record_that_is_too_much(fixture: &mut Fixture) {
+async fn a_page_ends_before_the_record_that_would_exceed_its_bytes(fixture: &mut Fixture) {
     put_ten(fixture).await;
     for (bytes, length) in [(0, 1), (99, 1), (100, 1), (199, 1), (200, 2), (399, 3), (400, 4), (999, 9)] {
         for order in orders() {
@@ -35,11 +35,11 @@ async fn a_page_ends_before_the_record_that_is_too_much(fixture: &mut Fixture) {
         }
     }
     let page = fixture.page(&things().limit(3).bytes(450)).await;
-    assert_eq!(page.items.len(), 3, "the limit counts too");
+    assert_eq!(page.items.len(), 3, "the limit applies too");
     assert_eq!(fixture.page(&things().limit(0).bytes(450)).await.items.len(), 0);
 }
 
-async fn the_first_record_is_returned_however_long_it_is(fixture: &mut Fixture) {
+async fn the_first_record_is_returned_regardless_of_its_length(fixture: &mut Fixture) {
     fixture.put([thing("a").body(vec![b'x'; 100_000]), thing("b"), thing("c").body(vec![b'x'; 100_000])]).await;
     let query = things().bytes(10);
     assert_eq!(fixture.uids(&query).await, ["a"]);
@@ -47,7 +47,7 @@ async fn the_first_record_is_returned_however_long_it_is(fixture: &mut Fixture) 
     assert_eq!(fixture.walk(&query, 5).await, ["a", "b", "c"]);
 }
 
-async fn a_page_within_its_bytes_has_no_next(fixture: &mut Fixture) {
+async fn a_last_page_within_its_bytes_has_no_next(fixture: &mut Fixture) {
     put_ten(fixture).await;
     for query in [things(), things_in(Scope::Children(uid("t"))).by("name"), things().by_sequence().descending()] {
         let page = fixture.page(&query.bytes(1_000)).await;
@@ -55,14 +55,14 @@ async fn a_page_within_its_bytes_has_no_next(fixture: &mut Fixture) {
     }
 }
 
-async fn bytes_are_counted_behind_what_is_skipped(fixture: &mut Fixture) {
+async fn skipped_records_do_not_count_towards_bytes(fixture: &mut Fixture) {
     put_ten(fixture).await;
     let query = things_in(Scope::Children(uid("t"))).by("rank").bytes(250).skip(3);
     assert_eq!(fixture.uids(&query).await, ["t/6", "t/5"]);
     assert_eq!(fixture.uids(&things().bytes(250).skip(9)).await, ["t/9"]);
 }
 
-async fn pages_cut_by_bytes_joined_are_the_whole_list_in_every_order(fixture: &mut Fixture) {
+async fn pages_limited_by_bytes_concatenate_to_the_whole_list_in_every_order(fixture: &mut Fixture) {
     let lengths = [0, 10, 500, 3, 5_000, 0, 0, 70_000, 80, 1];
     let put = |i: usize| {
         let body = vec![b'x'; lengths[i % lengths.len()]];
@@ -86,7 +86,7 @@ async fn pages_cut_by_bytes_joined_are_the_whole_list_in_every_order(fixture: &m
     }
 }
 
-async fn a_queue_is_cut_by_bytes_too(fixture: &mut Fixture) {
+async fn pages_of_a_queue_are_limited_by_bytes(fixture: &mut Fixture) {
     for i in 0..5 {
         fixture.put([ticket(&format!("q/{i}")).body(vec![b'x'; 100])]).await;
     }

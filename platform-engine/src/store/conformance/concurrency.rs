@@ -1,4 +1,4 @@
-//! Committers beside each other: exactly one wins what only one can have.
+//! Concurrent commits: of conflicting commits exactly one succeeds.
 
 use super::{
     super::{Commit, Conflict, Delete, Epoch, Key, Require, Scope, Store},
@@ -8,21 +8,21 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = cases![
-    exactly_one_of_many_creators_of_a_unique_value_wins,
-    exactly_one_of_many_creators_of_a_record_wins,
-    exactly_one_of_many_writers_at_a_revision_wins,
-    no_update_is_lost_when_each_requires_the_revision_it_read,
-    deleting_a_parent_beside_creating_a_child_leaves_no_orphan,
-    deleting_what_is_referred_to_beside_referring_to_it_leaves_nothing_dangling,
-    a_decision_by_an_epoch_never_outlives_it,
-    commits_of_many_threads_all_stand,
-    reads_and_commits_beside_each_other_all_come_to_an_end,
+    exactly_one_of_many_concurrent_creates_of_a_unique_value_succeeds,
+    exactly_one_of_many_concurrent_creates_of_a_record_succeeds,
+    exactly_one_of_many_concurrent_writes_at_a_revision_succeeds,
+    no_update_is_lost_if_each_requires_the_revision_it_read,
+    deleting_a_parent_and_creating_a_child_concurrently_leaves_no_orphan,
+    deleting_a_record_and_referring_to_it_concurrently_leaves_no_dangling_reference,
+    a_commit_that_requires_an_epoch_never_follows_its_raise,
+    commits_of_many_threads_are_all_stored,
+    concurrent_reads_and_commits_all_complete,
 ];
 
 const THREADS: usize = 6;
 const ROUNDS: usize = 30;
 
-async fn assert_one_wins(fixture: &Fixture, commit: impl Fn(usize, usize) -> Commit + Sync, expected: Conflict) {
+async fn assert_one_succeeds(fixture: &Fixture, commit: impl Fn(usize, usize) -> Commit + Sync, expected: Conflict) {
     for round in 0..ROUNDS {
         let outcomes =
             fixture.together(THREADS, async |thread, store| conflict(store.commit(commit(round, thread)).await).err());
@@ -31,38 +31,38 @@ async fn assert_one_wins(fixture: &Fixture, commit: impl Fn(usize, usize) -> Com
     }
 }
 
-async fn exactly_one_of_many_creators_of_a_unique_value_wins(fixture: &mut Fixture) {
+async fn exactly_one_of_many_concurrent_creates_of_a_unique_value_succeeds(fixture: &mut Fixture) {
     let create = |round: usize, thread| {
         let uid = format!("{round}/{thread}");
         guarded([Require::Absent(key(&uid))], [thing(&uid).owning("name", &round.to_string())])
     };
-    assert_one_wins(fixture, create, Conflict::Unique { put: 0, unique: 0 }).await;
+    assert_one_succeeds(fixture, create, Conflict::Unique { put: 0, unique: 0 }).await;
     assert_eq!(fixture.total(&things()).await, ROUNDS as u64);
 }
 
-async fn exactly_one_of_many_creators_of_a_record_wins(fixture: &mut Fixture) {
+async fn exactly_one_of_many_concurrent_creates_of_a_record_succeeds(fixture: &mut Fixture) {
     let create = |round: usize, thread: usize| {
         let uid = round.to_string();
         guarded([Require::Absent(key(&uid))], [thing(&uid).body(thread.to_string())])
     };
-    assert_one_wins(fixture, create, Conflict::Require(0)).await;
+    assert_one_succeeds(fixture, create, Conflict::Require(0)).await;
     assert_eq!(fixture.total(&things()).await, ROUNDS as u64);
 }
 
-async fn exactly_one_of_many_writers_at_a_revision_wins(fixture: &mut Fixture) {
+async fn exactly_one_of_many_concurrent_writes_at_a_revision_succeeds(fixture: &mut Fixture) {
     for _ in 0..ROUNDS {
         let revision = fixture.put([thing("a")]).await;
         let outcomes = fixture.together(THREADS, async |thread, store| {
             let put = thing("a").body(thread.to_string());
             conflict(store.commit(guarded([Require::Revision(key("a"), revision)], [put])).await).is_ok()
         });
-        let winner = outcomes.iter().position(|won| *won).expect("a winner");
-        assert_eq!(outcomes.iter().filter(|won| **won).count(), 1);
+        let winner = outcomes.iter().position(|succeeded| *succeeded).expect("a winner");
+        assert_eq!(outcomes.iter().filter(|succeeded| **succeeded).count(), 1);
         assert_eq!(fixture.record(THING, "a").await.unwrap().body, winner.to_string());
     }
 }
 
-async fn no_update_is_lost_when_each_requires_the_revision_it_read(fixture: &mut Fixture) {
+async fn no_update_is_lost_if_each_requires_the_revision_it_read(fixture: &mut Fixture) {
     fixture.put([thing("counter").body("0")]).await;
     fixture.together(THREADS, async |_, store| {
         for _ in 0..ROUNDS {
@@ -80,11 +80,11 @@ async fn increment(store: &dyn Store) -> bool {
     conflict(store.commit(guarded([Require::Revision(key("counter"), record.revision)], [put])).await).is_ok()
 }
 
-async fn deleting_a_parent_beside_creating_a_child_leaves_no_orphan(fixture: &mut Fixture) {
+async fn deleting_a_parent_and_creating_a_child_concurrently_leaves_no_orphan(fixture: &mut Fixture) {
     for round in 0..ROUNDS {
         let parent = format!("p{round}");
         fixture.put([thing(&parent)]).await;
-        let won = fixture.together(2, async |thread, store| {
+        let succeeded = fixture.together(2, async |thread, store| {
             let commit = if thread == 0 {
                 let require = vec![Require::Exists(key(&parent)), Require::NoneBelow(uid(&parent), vec![THING, PART])];
                 Commit { require, delete: vec![Delete::Key(key(&parent))], ..Commit::default() }
@@ -95,17 +95,17 @@ async fn deleting_a_parent_beside_creating_a_child_leaves_no_orphan(fixture: &mu
             };
             conflict(store.commit(commit).await).is_ok()
         });
-        assert!(won[0] != won[1], "in round {round}: {won:?}");
-        assert_eq!(fixture.record(THING, &parent).await.is_some(), won[1]);
+        assert!(succeeded[0] != succeeded[1], "in round {round}: {succeeded:?}");
+        assert_eq!(fixture.record(THING, &parent).await.is_some(), succeeded[1]);
     }
 }
 
-async fn deleting_what_is_referred_to_beside_referring_to_it_leaves_nothing_dangling(fixture: &mut Fixture) {
+async fn deleting_a_record_and_referring_to_it_concurrently_leaves_no_dangling_reference(fixture: &mut Fixture) {
     for round in 0..ROUNDS {
         let role = format!("role{round}");
         fixture.put([part(&role)]).await;
         let role_key = Key::new(PART, uid(&role));
-        let won = fixture.together(2, async |thread, store| {
+        let succeeded = fixture.together(2, async |thread, store| {
             let commit = if thread == 0 {
                 let unused = Require::NoneWith(THING, "role", text(&role));
                 Commit { require: vec![unused], delete: vec![Delete::Key(role_key.clone())], ..Commit::default() }
@@ -114,11 +114,11 @@ async fn deleting_what_is_referred_to_beside_referring_to_it_leaves_nothing_dang
             };
             conflict(store.commit(commit).await).is_ok()
         });
-        assert!(won[0] != won[1], "in round {round}: {won:?}");
+        assert!(succeeded[0] != succeeded[1], "in round {round}: {succeeded:?}");
     }
 }
 
-async fn a_decision_by_an_epoch_never_outlives_it(fixture: &mut Fixture) {
+async fn a_commit_that_requires_an_epoch_never_follows_its_raise(fixture: &mut Fixture) {
     for round in 0..ROUNDS {
         let seen = fixture.epochs(["grants"]).await[0];
         let sequences = fixture.together(2, async |thread, store| {
@@ -129,12 +129,12 @@ async fn a_decision_by_an_epoch_never_outlives_it(fixture: &mut Fixture) {
             };
             conflict(store.commit(commit).await).ok()
         });
-        let revoked = sequences[0].expect("nothing stands against raising an epoch");
+        let revoked = sequences[0].expect("raising an epoch always succeeds");
         assert!(sequences[1].is_none_or(|written| written < revoked), "in round {round}: {sequences:?}");
     }
 }
 
-async fn commits_of_many_threads_all_stand(fixture: &mut Fixture) {
+async fn commits_of_many_threads_are_all_stored(fixture: &mut Fixture) {
     fixture.together(THREADS, async |thread, store| {
         for round in 0..ROUNDS {
             let put = ["x", "y"].map(|half| thing(&format!("t/{thread}-{round}-{half}")));
@@ -146,7 +146,7 @@ async fn commits_of_many_threads_all_stand(fixture: &mut Fixture) {
     assert_eq!(fixture.uids(&things()).await.len() as u64, count);
 }
 
-async fn reads_and_commits_beside_each_other_all_come_to_an_end(fixture: &mut Fixture) {
+async fn concurrent_reads_and_commits_all_complete(fixture: &mut Fixture) {
     fixture.put((0..50).map(|i| thing(&format!("t/{i:02}")))).await;
     fixture.together(THREADS, async |thread, store| {
         for round in 0..ROUNDS {

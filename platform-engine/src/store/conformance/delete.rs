@@ -1,4 +1,4 @@
-//! The forms of delete, which pass over what is not there.
+//! The kinds of delete, which ignore missing records.
 
 use super::{
     super::{Commit, Delete, Key, Scope},
@@ -8,14 +8,14 @@ use super::{
 
 pub(super) const CASES: &[Case] = cases![
     a_key_deletes_one_record,
-    what_is_not_there_is_passed_over,
-    below_deletes_at_any_depth_and_not_the_uid_itself,
+    deletes_of_missing_records_are_ignored,
+    below_deletes_at_any_depth_but_not_the_uid_itself,
     below_deletes_only_the_kinds_it_names,
-    below_is_not_fooled_by_look_alikes,
+    below_compares_uids_by_segment,
     with_deletes_every_record_that_has_the_value,
-    with_deletes_of_one_kind_and_one_key_and_the_whole_value,
-    forms_may_be_mixed_and_may_overlap,
-    a_deleted_record_is_in_no_list_any_more,
+    with_compares_kind_key_and_the_whole_value,
+    different_deletes_can_be_combined_and_may_overlap,
+    a_deleted_record_is_not_listed,
     a_deleted_record_can_be_put_again,
 ];
 
@@ -27,7 +27,7 @@ async fn a_key_deletes_one_record(fixture: &mut Fixture) {
     assert!(fixture.record(PART, "ab").await.is_some());
 }
 
-async fn what_is_not_there_is_passed_over(fixture: &mut Fixture) {
+async fn deletes_of_missing_records_are_ignored(fixture: &mut Fixture) {
     let nothing = [
         Delete::Key(key("b")),
         Delete::Below(uid("b"), vec![THING, PART]),
@@ -41,7 +41,7 @@ async fn what_is_not_there_is_passed_over(fixture: &mut Fixture) {
     assert_eq!(fixture.uids(&things()).await, ["a", "a/c"]);
 }
 
-async fn below_deletes_at_any_depth_and_not_the_uid_itself(fixture: &mut Fixture) {
+async fn below_deletes_at_any_depth_but_not_the_uid_itself(fixture: &mut Fixture) {
     fixture.put(["ab", "ab/c", "ab/c/d", "ab/e/f/g", "b"].map(thing)).await;
     fixture.delete([Delete::Below(uid("ab"), vec![THING])]).await;
     assert_eq!(fixture.uids(&things()).await, ["ab", "b"]);
@@ -59,7 +59,7 @@ async fn below_deletes_only_the_kinds_it_names(fixture: &mut Fixture) {
     assert_eq!(fixture.record(THING, "ab/c").await, None);
 }
 
-async fn below_is_not_fooled_by_look_alikes(fixture: &mut Fixture) {
+async fn below_compares_uids_by_segment(fixture: &mut Fixture) {
     let kept = ["AB/c", "a/b", "ab", "ab-c/d", "ab0/d", "abc", "abc/d", "b/ab/c"];
     fixture.put(kept.map(thing)).await;
     fixture.put([thing("ab/c")]).await;
@@ -75,7 +75,7 @@ async fn with_deletes_every_record_that_has_the_value(fixture: &mut Fixture) {
     assert_eq!(fixture.total(&things().where_(any_of("role", ["editor"]))).await, 1);
 }
 
-async fn with_deletes_of_one_kind_and_one_key_and_the_whole_value(fixture: &mut Fixture) {
+async fn with_compares_kind_key_and_the_whole_value(fixture: &mut Fixture) {
     let others = ["Owner", "owne", "owner "].map(|role| thing(&format!("c/{role}")).with("role", role));
     fixture.put(others.into_iter().chain([thing("b").with("color", "owner"), part("a").with("role", "owner")])).await;
     fixture.delete([Delete::With(THING, "role", text("owner"))]).await;
@@ -83,7 +83,7 @@ async fn with_deletes_of_one_kind_and_one_key_and_the_whole_value(fixture: &mut 
     assert!(fixture.record(PART, "a").await.is_some());
 }
 
-async fn forms_may_be_mixed_and_may_overlap(fixture: &mut Fixture) {
+async fn different_deletes_can_be_combined_and_may_overlap(fixture: &mut Fixture) {
     fixture.put(["ab", "ab/c", "ab/d", "e", "f"].map(|uid| thing(uid).with("color", "red"))).await;
     fixture.put([thing("kept"), part("ab/c").with("color", "red")]).await;
     let all = [
@@ -97,7 +97,7 @@ async fn forms_may_be_mixed_and_may_overlap(fixture: &mut Fixture) {
     assert_eq!(fixture.record(PART, "ab/c").await, None);
 }
 
-async fn a_deleted_record_is_in_no_list_any_more(fixture: &mut Fixture) {
+async fn a_deleted_record_is_not_listed(fixture: &mut Fixture) {
     let all = ["ab", "ab/c", "ab/d", "ab/e"].map(|uid| thing(uid).with("color", "red").with("color", "blue"));
     fixture.put(all).await;
     fixture.delete([Delete::Key(key("ab/c"))]).await;

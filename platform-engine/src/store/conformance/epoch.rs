@@ -9,14 +9,14 @@ use super::{
 pub(super) const CASES: &[Case] = cases![
     an_epoch_that_was_never_raised_is_zero,
     raising_an_epoch_sets_it_to_the_commit_s_sequence,
-    a_commit_may_raise_several_epochs_and_touches_no_other,
-    a_get_returns_epochs_in_the_order_asked_for,
+    a_commit_may_raise_several_epochs_and_leaves_others_unchanged,
+    a_get_returns_epochs_in_the_requested_order,
     a_list_returns_epochs_with_its_page,
-    an_empty_page_returns_epochs_too,
-    a_commit_happens_if_the_epoch_is_what_it_requires,
-    a_commit_is_refused_once_the_epoch_has_moved,
+    an_empty_page_returns_epochs,
+    a_commit_succeeds_if_the_epoch_has_the_required_value,
+    a_commit_is_rejected_once_the_epoch_was_raised,
     a_commit_can_require_and_raise_one_epoch,
-    epochs_of_any_name_are_told_apart,
+    epochs_of_similar_names_are_distinct,
 ];
 
 async fn an_epoch_that_was_never_raised_is_zero(fixture: &mut Fixture) {
@@ -32,7 +32,7 @@ async fn raising_an_epoch_sets_it_to_the_commit_s_sequence(fixture: &mut Fixture
     }
 }
 
-async fn a_commit_may_raise_several_epochs_and_touches_no_other(fixture: &mut Fixture) {
+async fn a_commit_may_raise_several_epochs_and_leaves_others_unchanged(fixture: &mut Fixture) {
     let first = fixture.raise(["a", "b", "c"]).await;
     let put = vec![thing("x")];
     let second = fixture.commit(Commit { put, raise: vec!["b".into(), "d".into()], ..Commit::default() }).await;
@@ -40,7 +40,7 @@ async fn a_commit_may_raise_several_epochs_and_touches_no_other(fixture: &mut Fi
     assert_eq!(fixture.epochs(["a", "b", "c", "d", "e"]).await, [first, second, first, second, 0]);
 }
 
-async fn a_get_returns_epochs_in_the_order_asked_for(fixture: &mut Fixture) {
+async fn a_get_returns_epochs_in_the_requested_order(fixture: &mut Fixture) {
     let (first, second) = (fixture.raise(["a"]).await, fixture.raise(["b"]).await);
     assert_eq!(fixture.epochs(["b", "none", "a", "b"]).await, [second, 0, first, second]);
     let read = fixture.store().get(&[key("x")], &["a".into()]).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_list_returns_epochs_with_its_page(fixture: &mut Fixture) {
     assert!(fixture.page(&things()).await.epochs.is_empty());
 }
 
-async fn an_empty_page_returns_epochs_too(fixture: &mut Fixture) {
+async fn an_empty_page_returns_epochs(fixture: &mut Fixture) {
     let sequence = fixture.raise(["a"]).await;
     let epochs: std::sync::Arc<[Epoch]> = ["a".into()].into();
     for query in [Query { scopes: Vec::new(), ..things() }, Query { limit: 0, ..things() }, things()] {
@@ -65,21 +65,21 @@ async fn an_empty_page_returns_epochs_too(fixture: &mut Fixture) {
     }
 }
 
-async fn a_commit_happens_if_the_epoch_is_what_it_requires(fixture: &mut Fixture) {
+async fn a_commit_succeeds_if_the_epoch_has_the_required_value(fixture: &mut Fixture) {
     let sequence = fixture.raise(["grants"]).await;
     fixture.put([thing("unrelated")]).await;
     fixture.raise(["other"]).await;
     fixture.commit(guarded([Require::Epoch("grants".into(), sequence)], [thing("a")])).await;
 }
 
-async fn a_commit_is_refused_once_the_epoch_has_moved(fixture: &mut Fixture) {
+async fn a_commit_is_rejected_once_the_epoch_was_raised(fixture: &mut Fixture) {
     let seen = fixture.epochs(["grants"]).await[0];
     let first = fixture.raise(["grants"]).await;
     let decided = |epoch| guarded([Require::Exists(key("a")), Require::Epoch("grants".into(), epoch)], [thing("b")]);
     fixture.put([thing("a")]).await;
-    assert_eq!(fixture.refused(decided(seen)).await, Conflict::Require(1));
+    assert_eq!(fixture.rejected(decided(seen)).await, Conflict::Require(1));
     fixture.raise(["grants"]).await;
-    assert_eq!(fixture.refused(decided(first)).await, Conflict::Require(1));
+    assert_eq!(fixture.rejected(decided(first)).await, Conflict::Require(1));
     let now = fixture.epochs(["grants"]).await[0];
     fixture.commit(decided(now)).await;
 }
@@ -94,11 +94,11 @@ async fn a_commit_can_require_and_raise_one_epoch(fixture: &mut Fixture) {
         };
         let stale = epoch;
         epoch = fixture.commit(commit(epoch)).await;
-        assert_eq!(fixture.refused(commit(stale)).await, Conflict::Require(0));
+        assert_eq!(fixture.rejected(commit(stale)).await, Conflict::Require(0));
     }
 }
 
-async fn epochs_of_any_name_are_told_apart(fixture: &mut Fixture) {
+async fn epochs_of_similar_names_are_distinct(fixture: &mut Fixture) {
     let names = ["", "a", "A", "a ", "ab", "a/b", "é", "e\u{301}"];
     let mut raised = Vec::new();
     for name in names {

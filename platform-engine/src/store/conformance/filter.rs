@@ -1,4 +1,4 @@
-//! Filters, alone and together.
+//! Filters, alone and combined.
 
 use super::{
     super::{Delete, Filter, Query, Scope},
@@ -9,19 +9,19 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = cases![
-    any_of_one_value_passes_the_records_that_have_it,
-    any_of_several_values_passes_each_record_once,
-    any_of_no_values_passes_nothing,
-    none_of_passes_what_has_none_of_the_values,
-    above_passes_what_has_a_greater_value,
-    contains_looks_into_every_value_of_every_key,
+    any_of_one_value_matches_the_records_that_have_it,
+    any_of_several_values_matches_each_record_once,
+    any_of_no_values_matches_nothing,
+    none_of_matches_records_without_any_of_the_values,
+    above_matches_records_with_a_greater_value,
+    contains_searches_every_value_of_every_key,
     a_key_may_have_several_values,
-    a_key_that_a_record_does_not_have_has_no_value,
+    a_missing_key_has_no_value,
     values_are_compared_whole_and_bytewise,
-    all_filters_must_pass,
-    filters_and_scopes_must_both_pass,
-    a_filter_is_of_one_kind,
-    a_filter_follows_what_is_put_and_deleted,
+    all_filters_must_match,
+    filters_and_scopes_must_both_match,
+    a_filter_applies_to_one_kind,
+    a_filter_reflects_puts_and_deletes,
     a_filtered_list_has_a_total_a_skip_and_a_cursor,
 ];
 
@@ -46,34 +46,34 @@ async fn put_paints(fixture: &Fixture) {
     fixture.put(put).await;
 }
 
-async fn any_of_one_value_passes_the_records_that_have_it(fixture: &mut Fixture) {
+async fn any_of_one_value_matches_the_records_that_have_it(fixture: &mut Fixture) {
     put_paints(fixture).await;
     assert_passes(fixture, &[any_of("color", ["red"])], ["a", "d"]).await;
     assert_passes(fixture, &[any_of("color", ["green"])], ["b"]).await;
     assert_passes(fixture, &[any_of("color", ["black"])], []).await;
 }
 
-async fn any_of_several_values_passes_each_record_once(fixture: &mut Fixture) {
+async fn any_of_several_values_matches_each_record_once(fixture: &mut Fixture) {
     put_paints(fixture).await;
     assert_passes(fixture, &[any_of("color", ["red", "blue"])], ["a", "c", "d"]).await;
     assert_passes(fixture, &[any_of("color", ["blue", "red", "green", "black", "red"])], ["a", "b", "c", "d"]).await;
     assert_passes(fixture, &[any_of("color", ["red", "red"])], ["a", "d"]).await;
 }
 
-async fn any_of_no_values_passes_nothing(fixture: &mut Fixture) {
+async fn any_of_no_values_matches_nothing(fixture: &mut Fixture) {
     put_paints(fixture).await;
     assert_passes(fixture, &[any_of("color", [])], []).await;
     assert_passes(fixture, &[none_of("color", [])], ["a", "b", "c", "d", "e"]).await;
 }
 
-async fn none_of_passes_what_has_none_of_the_values(fixture: &mut Fixture) {
+async fn none_of_matches_records_without_any_of_the_values(fixture: &mut Fixture) {
     put_paints(fixture).await;
     assert_passes(fixture, &[none_of("color", ["red"])], ["b", "c", "e"]).await;
     assert_passes(fixture, &[none_of("color", ["red", "blue"])], ["b", "e"]).await;
     assert_passes(fixture, &[none_of("color", ["black"])], ["a", "b", "c", "d", "e"]).await;
 }
 
-async fn above_passes_what_has_a_greater_value(fixture: &mut Fixture) {
+async fn above_matches_records_with_a_greater_value(fixture: &mut Fixture) {
     put_paints(fixture).await;
     assert_passes(fixture, &[above("size", "3")], ["d", "e"]).await;
     assert_passes(fixture, &[above("size", "")], ["a", "b", "c", "d", "e"]).await;
@@ -82,7 +82,7 @@ async fn above_passes_what_has_a_greater_value(fixture: &mut Fixture) {
     assert_passes(fixture, &[above("size", "30")], ["d", "e"]).await;
 }
 
-async fn contains_looks_into_every_value_of_every_key(fixture: &mut Fixture) {
+async fn contains_searches_every_value_of_every_key(fixture: &mut Fixture) {
     put_paints(fixture).await;
     assert_passes(fixture, &[contains(["color"], "re")], ["a", "b", "d"]).await;
     assert_passes(fixture, &[contains(["color"], "lue")], ["c", "d"]).await;
@@ -101,7 +101,7 @@ async fn a_key_may_have_several_values(fixture: &mut Fixture) {
     assert_passes(fixture, &[none_of("id", ["1"])], ["b"]).await;
 }
 
-async fn a_key_that_a_record_does_not_have_has_no_value(fixture: &mut Fixture) {
+async fn a_missing_key_has_no_value(fixture: &mut Fixture) {
     fixture.put([thing("a").with("color", ""), thing("b")]).await;
     assert_passes(fixture, &[any_of("color", [""])], ["a"]).await;
     assert_passes(fixture, &[none_of("color", [""])], ["b"]).await;
@@ -118,7 +118,7 @@ async fn values_are_compared_whole_and_bytewise(fixture: &mut Fixture) {
     }
 }
 
-async fn all_filters_must_pass(fixture: &mut Fixture) {
+async fn all_filters_must_match(fixture: &mut Fixture) {
     put_paints(fixture).await;
     assert_passes(fixture, &[any_of("color", ["red"]), any_of("size", ["4", "5"])], ["d"]).await;
     assert_passes(fixture, &[any_of("color", ["red", "green"]), none_of("color", ["blue"])], ["a", "b"]).await;
@@ -133,7 +133,7 @@ async fn all_filters_must_pass(fixture: &mut Fixture) {
     assert_passes(fixture, &[none_of("color", ["red"]), none_of("size", ["5"])], ["b", "c"]).await;
 }
 
-async fn filters_and_scopes_must_both_pass(fixture: &mut Fixture) {
+async fn filters_and_scopes_must_both_match(fixture: &mut Fixture) {
     let red = |uid| thing(uid).with("color", "red");
     fixture.put([red("x/a"), red("x/a/b"), red("xy/a"), red("z"), thing("x/c").with("color", "blue")]).await;
     let filtered = |scope| things_in(scope).where_(any_of("color", ["red"]));
@@ -148,14 +148,14 @@ async fn filters_and_scopes_must_both_pass(fixture: &mut Fixture) {
     assert_eq!(fixture.total(&several).await, 2);
 }
 
-async fn a_filter_is_of_one_kind(fixture: &mut Fixture) {
+async fn a_filter_applies_to_one_kind(fixture: &mut Fixture) {
     fixture.put([thing("a").with("color", "red"), part("b").with("color", "red")]).await;
     assert_passes(fixture, &[any_of("color", ["red"])], ["a"]).await;
     let parts = Query { kind: PART, ..things() };
     assert_eq!(fixture.uids(&parts.where_(any_of("color", ["red"]))).await, ["b"]);
 }
 
-async fn a_filter_follows_what_is_put_and_deleted(fixture: &mut Fixture) {
+async fn a_filter_reflects_puts_and_deletes(fixture: &mut Fixture) {
     put_paints(fixture).await;
     fixture.put([thing("a").with("color", "green").with("size", "1"), thing("e").with("color", "red")]).await;
     assert_passes(fixture, &[any_of("color", ["red"])], ["d", "e"]).await;

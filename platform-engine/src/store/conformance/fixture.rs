@@ -1,4 +1,4 @@
-//! The store of one case, and short ways to say what the cases say often.
+//! The store of one case, and shorthands for frequent calls.
 
 use std::{
     panic::resume_unwind,
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::uid::Uid;
 
-/// A store that was empty when the case began, and the directory that it is kept in.
+/// A store that is initially empty, and its directory.
 pub(super) struct Fixture {
     suite: Arc<Suite>,
-    // Dropped before the directory, which may be in use until then.
+    // Dropped before the directory, which the store may use until then.
     store: Option<Arc<dyn Store>>,
     directory: tempfile::TempDir,
 }
@@ -40,10 +40,10 @@ impl Fixture {
         &self.suite
     }
 
-    /// Closes the store, and opens it again from what it left behind.
+    /// Closes the store and opens it again from its directory.
     pub(super) async fn reopen(&mut self) {
         let store = self.store.take().expect("an open store");
-        assert_eq!(Arc::strong_count(&store), 1, "a case must give its clones back before it reopens the store");
+        assert_eq!(Arc::strong_count(&store), 1, "a case must drop its clones before it reopens the store");
         drop(store);
         self.open().await;
     }
@@ -57,7 +57,7 @@ impl Fixture {
         self.store.as_ref().expect("an open store")
     }
 
-    /// Carries out a commit that must succeed, and returns its sequence.
+    /// Makes a commit that must succeed, and returns its sequence.
     pub(super) async fn commit(&self, commit: Commit) -> u64 {
         let Committed { sequence } = self.store().commit(commit).await.expect("the commit succeeds");
         sequence
@@ -75,12 +75,12 @@ impl Fixture {
         self.commit(Commit { raise: epochs.into_iter().map(Epoch::from).collect(), ..Commit::default() }).await
     }
 
-    /// Carries out a commit that must be refused, and returns why it was.
-    pub(super) async fn refused(&self, commit: Commit) -> Conflict {
-        conflict(self.store().commit(commit).await).expect_err("the commit is refused")
+    /// Makes a commit that must be rejected, and returns the conflict.
+    pub(super) async fn rejected(&self, commit: Commit) -> Conflict {
+        conflict(self.store().commit(commit).await).expect_err("the commit is rejected")
     }
 
-    /// Tells whether a commit with this requirement alone happens.
+    /// Returns whether a commit with only this requirement succeeds.
     pub(super) async fn holds(&self, require: Require) -> bool {
         let commit = Commit { require: vec![require], ..Commit::default() };
         match conflict(self.store().commit(commit).await) {
@@ -95,7 +95,7 @@ impl Fixture {
     pub(super) async fn record(&self, kind: KindName, uid: &str) -> Option<Record> {
         let keys = [Key::new(kind, Uid::opaque(uid))];
         let read = self.store().get(&keys, &[]).await.expect("the read succeeds");
-        let [record] = <[_; 1]>::try_from(read.records).expect("an answer for the one key");
+        let [record] = <[_; 1]>::try_from(read.records).expect("one record for the one key");
         record
     }
 
@@ -115,15 +115,15 @@ impl Fixture {
 
     pub(super) async fn total(&self, query: &Query) -> u64 {
         let query = Query { count: true, limit: 1, ..query.clone() };
-        self.page(&query).await.total.expect("a total, since one was asked for")
+        self.page(&query).await.total.expect("a total, which was requested")
     }
 
-    /// Returns the uids of the query's records, fetched a page at a time.
+    /// Returns the uids of the query's records, read page by page.
     pub(super) async fn walk(&self, query: &Query, page: usize) -> Vec<String> {
         walk(&**self.store(), query, page).await
     }
 
-    /// Returns the position of the one record with this uid in the query's order, as a page that ends there says.
+    /// Returns the position of the record with this uid in the query's order: the `next` of a page that ends with it.
     pub(super) async fn position(&self, query: &Query, uid: &str) -> Position {
         let page = self.page(query).await;
         let limit = 1 + page.items.iter().position(|item| &*item.uid == uid).expect("the record is listed");
@@ -131,7 +131,7 @@ impl Fixture {
         page.next.expect("something follows the record")
     }
 
-    /// Runs the work on this many threads, which begin at once, and returns what each returned.
+    /// Runs the work on this many threads, which start simultaneously, and returns their results.
     pub(super) fn together<T: Send>(
         &self,
         threads: usize,
@@ -151,7 +151,7 @@ impl Fixture {
     }
 }
 
-/// Returns the outcome of a commit, which may be nothing but success or a conflict.
+/// Returns the outcome of a commit, which must be a success or a conflict.
 pub(super) fn conflict(outcome: Result<Committed, StoreError>) -> Result<u64, Conflict> {
     match outcome {
         Ok(Committed { sequence }) => Ok(sequence),
@@ -160,17 +160,17 @@ pub(super) fn conflict(outcome: Result<Committed, StoreError>) -> Result<u64, Co
     }
 }
 
-/// Tells how a page differs from the expected one, in no more words than a reader can take in.
+/// Returns a short description of how a page differs from the expected one.
 pub(super) fn differ(page: &Page, expected: &Page) -> Option<String> {
     let brief = |page: &Page| {
         let items = page.items.iter().take(10).map(|item| format!("{}@{}", item.uid, item.revision));
         let (items, Page { next, total, epochs, .. }) = (items.collect::<Vec<_>>().join(" "), page);
         format!("{} records ({items} ..), next {next:?}, total {total:?}, epochs {epochs:?}", page.items.len())
     };
-    (page != expected).then(|| format!("returned {}\nwhere the model has {}", brief(page), brief(expected)))
+    (page != expected).then(|| format!("returned {}\nexpected {}", brief(page), brief(expected)))
 }
 
-/// Returns the uids of the query's records, fetched a page at a time.
+/// Returns the uids of the query's records, read page by page.
 pub(super) async fn walk(store: &dyn Store, query: &Query, limit: usize) -> Vec<String> {
     let mut query = Query { limit, ..query.clone() };
     let mut uids = Vec::new();
@@ -179,7 +179,7 @@ pub(super) async fn walk(store: &dyn Store, query: &Query, limit: usize) -> Vec<
         assert!(page.items.len() <= limit, "a page is longer than its limit");
         uids.extend(page.items.into_iter().map(|item| item.uid.to_string()));
         let Some(next) = page.next else { return uids };
-        // What was passed over for the first page is behind the cursor by now.
+        // The cursor is already past the records that the first page skipped.
         query = Query { after: Some(next), skip: 0, ..query };
     }
 }

@@ -9,18 +9,18 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = cases![
-    a_record_comes_back_as_it_was_put,
+    a_record_is_returned_as_it_was_put,
     a_record_that_was_never_put_is_none,
-    records_come_in_the_order_of_the_keys,
-    a_key_asked_for_twice_is_answered_twice,
-    no_keys_is_an_empty_read,
-    kinds_have_uids_of_their_own,
+    records_are_returned_in_the_order_of_the_keys,
+    a_repeated_key_is_returned_repeatedly,
+    a_read_without_keys_is_empty,
+    kinds_may_use_the_same_uid,
     uids_are_matched_whole_and_bytewise,
     a_put_replaces_the_whole_record,
-    a_list_returns_what_a_get_returns_but_the_private_part,
+    a_list_returns_the_same_as_a_get_except_for_the_private_part,
 ];
 
-async fn a_record_comes_back_as_it_was_put(fixture: &mut Fixture) {
+async fn a_record_is_returned_as_it_was_put(fixture: &mut Fixture) {
     let put = Put { rendering: 7, private: Bytes::from_static(b"sealed"), ..thing("ab/c").body("the body") };
     let sequence = fixture.put([put]).await;
     let expected = Record {
@@ -40,7 +40,7 @@ async fn a_record_that_was_never_put_is_none(fixture: &mut Fixture) {
     assert_eq!(fixture.record("Unheard", "ab").await, None);
 }
 
-async fn records_come_in_the_order_of_the_keys(fixture: &mut Fixture) {
+async fn records_are_returned_in_the_order_of_the_keys(fixture: &mut Fixture) {
     fixture.put(["a", "b", "c"].map(thing)).await;
     let keys = ["c", "missing", "a", "b"].map(key);
     let read = fixture.store().get(&keys, &[]).await.unwrap();
@@ -48,18 +48,18 @@ async fn records_come_in_the_order_of_the_keys(fixture: &mut Fixture) {
     assert!(bodies.eq([Some("c"), None, Some("a"), Some("b")].map(|body| body.map(Bytes::from))));
 }
 
-async fn a_key_asked_for_twice_is_answered_twice(fixture: &mut Fixture) {
+async fn a_repeated_key_is_returned_repeatedly(fixture: &mut Fixture) {
     fixture.put(["a"].map(thing)).await;
     let read = fixture.store().get(&[key("a"), key("a")], &[]).await.unwrap();
     assert_eq!(read.records.len(), 2);
     assert!(read.records[0].is_some() && read.records[0] == read.records[1]);
 }
 
-async fn no_keys_is_an_empty_read(fixture: &mut Fixture) {
+async fn a_read_without_keys_is_empty(fixture: &mut Fixture) {
     assert_eq!(fixture.store().get(&[], &[]).await.unwrap(), Read::default());
 }
 
-async fn kinds_have_uids_of_their_own(fixture: &mut Fixture) {
+async fn kinds_may_use_the_same_uid(fixture: &mut Fixture) {
     fixture.put([thing("ab").body("a thing"), part("ab").body("a part")]).await;
     assert_eq!(fixture.record(THING, "ab").await.unwrap().body, "a thing");
     assert_eq!(fixture.record(PART, "ab").await.unwrap().body, "a part");
@@ -85,7 +85,7 @@ async fn a_put_replaces_the_whole_record(fixture: &mut Fixture) {
     fixture.put([thing("b").owning("space", "mine")]).await;
 }
 
-async fn a_list_returns_what_a_get_returns_but_the_private_part(fixture: &mut Fixture) {
+async fn a_list_returns_the_same_as_a_get_except_for_the_private_part(fixture: &mut Fixture) {
     fixture.put([Put { rendering: 3, private: Bytes::from_static(b"sealed"), ..thing("a").body("public") }]).await;
     let record = fixture.record(THING, "a").await.unwrap();
     let page = fixture.page(&things()).await;

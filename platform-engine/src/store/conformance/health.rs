@@ -7,24 +7,24 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = cases![
-    a_store_that_works_says_so,
-    a_commit_that_is_refused_leaves_a_store_healthy,
-    a_commit_of_nothing_succeeds_and_changes_nothing,
+    a_working_store_is_healthy,
+    a_rejected_commit_leaves_a_store_healthy,
+    an_empty_commit_succeeds_and_changes_nothing,
 ];
 
-async fn a_store_that_works_says_so(fixture: &mut Fixture) {
-    assert!(fixture.store().health().is_ok(), "when it is new");
+async fn a_working_store_is_healthy(fixture: &mut Fixture) {
+    assert!(fixture.store().health().is_ok(), "initially");
     fixture.put([thing("a")]).await;
     assert!(fixture.store().health().is_ok(), "after a commit");
 }
 
-async fn a_commit_that_is_refused_leaves_a_store_healthy(fixture: &mut Fixture) {
+async fn a_rejected_commit_leaves_a_store_healthy(fixture: &mut Fixture) {
     let require = vec![Require::Exists(key("missing"))];
-    fixture.refused(Commit { require, put: vec![thing("a")], ..Commit::default() }).await;
+    fixture.rejected(Commit { require, put: vec![thing("a")], ..Commit::default() }).await;
     assert!(fixture.store().health().is_ok());
 }
 
-async fn a_commit_of_nothing_succeeds_and_changes_nothing(fixture: &mut Fixture) {
+async fn an_empty_commit_succeeds_and_changes_nothing(fixture: &mut Fixture) {
     let first = fixture.put([thing("a")]).await;
     fixture.commit(Commit::default()).await;
     assert_eq!(fixture.record(THING, "a").await.unwrap().revision, first);

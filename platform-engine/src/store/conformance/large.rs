@@ -1,5 +1,5 @@
-//! Lists that grow past whatever size a store begins to keep them differently at, and shrink again, compared with
-//! the model.
+//! Lists that grow past any size at which a store may change their representation, and shrink again, compared with the
+//! model.
 
 use super::{
     super::{Commit, Delete, Filter, Key, Order, OrderBy, Put, Query, Scope, model::Model},
@@ -12,24 +12,24 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = cases![
-    a_list_of_thousands_is_right_in_every_order,
-    a_filtered_list_of_thousands_is_right_in_every_order,
-    a_list_of_thousands_is_right_after_its_records_were_put_again,
-    a_list_of_thousands_is_right_after_deletes_one_by_one,
-    a_list_of_thousands_is_right_after_deletes_below,
-    a_list_of_thousands_is_right_after_deletes_by_value,
-    a_list_that_shrank_to_a_few_can_grow_again,
-    children_and_subtree_part_when_deeper_records_come,
-    lists_beside_a_large_one_stay_their_own,
-    a_queue_of_thousands_is_listed_as_anything_is,
+    a_list_of_thousands_is_correct_in_every_order,
+    a_filtered_list_of_thousands_is_correct_in_every_order,
+    a_list_of_thousands_is_correct_after_its_records_were_replaced,
+    a_list_of_thousands_is_correct_after_deletes_by_key,
+    a_list_of_thousands_is_correct_after_deletes_below,
+    a_list_of_thousands_is_correct_after_deletes_by_value,
+    a_list_that_shrank_to_a_few_records_can_grow_again,
+    children_and_subtree_differ_once_deeper_records_exist,
+    lists_of_scopes_adjacent_to_a_large_one_are_separate,
+    a_queue_of_thousands_is_listed_correctly,
 ];
 
 const LARGE: usize = 6_000;
-/// A place of the group.
+/// A child of the group.
 const QUEUE: &str = "0123456789abcdef0123456789abcdef01234567/89abcdef01234567";
 const GROUP: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// The store and the model, which are given the same commits.
+/// The store and the model, which receive the same commits.
 struct Both<'a> {
     fixture: &'a Fixture,
     model: Model,
@@ -40,7 +40,7 @@ impl<'a> Both<'a> {
     async fn filled(fixture: &'a Fixture) -> Self {
         let mut both = Self { fixture, model: Model::default() };
         for batch in 0..LARGE / 1_000 {
-            // A step that is coprime to the number, so that no commit holds a run of the uids.
+            // The step is coprime to the number of records, so that the uids of a commit are not consecutive.
             let numbers = (0..1_000).map(|i| (batch * 1_000 + i) * 1_021 % LARGE);
             both.put(numbers.map(|number| member(number, number)).collect()).await;
         }
@@ -83,7 +83,7 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// Compares lists of a kind that is a queue, in all scopes and orders, with a filter and without.
+    /// Compares lists of a queue in all scopes and orders, with and without a filter.
     async fn agree_on_queue(&self) {
         for scope in [Scope::Children(uid(GROUP)), Scope::Subtree(uid(GROUP)), Scope::Children(uid(QUEUE)), Scope::All]
         {
@@ -95,7 +95,7 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// Compares the group's lists, in these orders and with these filters.
+    /// Compares lists of the group in these orders and with these filters.
     async fn agree_on(&self, orders: &[Order], filters: &[Vec<Filter>]) {
         for scope in [Scope::Children(uid(GROUP)), Scope::Subtree(uid(GROUP))] {
             for order in orders {
@@ -120,7 +120,7 @@ fn uid_of(number: usize) -> String {
     format!("{GROUP}/{number:016x}")
 }
 
-/// Returns a member of the group, whose values are drawn from the seed: names with ties, few ranks, three colors.
+/// Returns a child of the group with values that derive from the seed: names with ties, few ranks, three colors.
 fn member(number: usize, seed: usize) -> Put {
     let name = format!("name {:04}", seed * 7_919 % 4_001);
     let put = thing(&uid_of(number)).named(&name).ranked(seed as i64 % 5 - 2);
@@ -128,7 +128,7 @@ fn member(number: usize, seed: usize) -> Put {
     if seed.is_multiple_of(10) { put.with("color", "tenth") } else { put }
 }
 
-async fn a_list_of_thousands_is_right_in_every_order(fixture: &mut Fixture) {
+async fn a_list_of_thousands_is_correct_in_every_order(fixture: &mut Fixture) {
     let both = Both::filled(fixture).await;
     both.agree_on(&orders(), &[vec![]]).await;
     for order in orders() {
@@ -136,7 +136,7 @@ async fn a_list_of_thousands_is_right_in_every_order(fixture: &mut Fixture) {
     }
 }
 
-async fn a_filtered_list_of_thousands_is_right_in_every_order(fixture: &mut Fixture) {
+async fn a_filtered_list_of_thousands_is_correct_in_every_order(fixture: &mut Fixture) {
     let both = Both::filled(fixture).await;
     both.agree_on(&orders(), &[vec![any_of("color", ["red"])], vec![any_of("color", ["blue", "tenth", "none"])]]).await;
     let others = [
@@ -150,7 +150,7 @@ async fn a_filtered_list_of_thousands_is_right_in_every_order(fixture: &mut Fixt
     both.agree_on(&by_name(), &others).await;
 }
 
-async fn a_list_of_thousands_is_right_after_its_records_were_put_again(fixture: &mut Fixture) {
+async fn a_list_of_thousands_is_correct_after_its_records_were_replaced(fixture: &mut Fixture) {
     let mut both = Both::filled(fixture).await;
     for batch in 0..4 {
         let numbers = (0..700).map(|i| (batch * 700 + i) * 13 % LARGE);
@@ -160,7 +160,7 @@ async fn a_list_of_thousands_is_right_after_its_records_were_put_again(fixture: 
     both.agree_on(&by_name(), &[vec![any_of("color", ["tenth"])]]).await;
 }
 
-async fn a_list_of_thousands_is_right_after_deletes_one_by_one(fixture: &mut Fixture) {
+async fn a_list_of_thousands_is_correct_after_deletes_by_key(fixture: &mut Fixture) {
     let mut both = Both::filled(fixture).await;
     for batch in 0..5 {
         let numbers = (0..1_000).map(|i| (batch * 1_000 + i) * 17 % LARGE);
@@ -170,7 +170,7 @@ async fn a_list_of_thousands_is_right_after_deletes_one_by_one(fixture: &mut Fix
     both.agree_on_all().await;
 }
 
-async fn a_list_of_thousands_is_right_after_deletes_below(fixture: &mut Fixture) {
+async fn a_list_of_thousands_is_correct_after_deletes_below(fixture: &mut Fixture) {
     let mut both = Both::filled(fixture).await;
     let below = |number: usize, leaf: usize| format!("{}/{leaf:016x}", uid_of(number));
     both.put((0..2_000).map(|i| thing(&below(i % 10, i)).named(&format!("deep {}", i % 300))).collect()).await;
@@ -182,7 +182,7 @@ async fn a_list_of_thousands_is_right_after_deletes_below(fixture: &mut Fixture)
     assert_eq!(fixture.total(&things()).await, 0);
 }
 
-async fn a_list_of_thousands_is_right_after_deletes_by_value(fixture: &mut Fixture) {
+async fn a_list_of_thousands_is_correct_after_deletes_by_value(fixture: &mut Fixture) {
     let mut both = Both::filled(fixture).await;
     for color in ["red", "tenth", "blue"] {
         both.delete(vec![Delete::With(THING, "color", text(color))]).await;
@@ -192,7 +192,7 @@ async fn a_list_of_thousands_is_right_after_deletes_by_value(fixture: &mut Fixtu
     assert_eq!(fixture.total(&things()).await, 0);
 }
 
-async fn a_list_that_shrank_to_a_few_can_grow_again(fixture: &mut Fixture) {
+async fn a_list_that_shrank_to_a_few_records_can_grow_again(fixture: &mut Fixture) {
     let mut both = Both::filled(fixture).await;
     both.delete((3..LARGE).map(|number| Delete::Key(key(&uid_of(number)))).collect()).await;
     both.agree_on_all().await;
@@ -200,7 +200,7 @@ async fn a_list_that_shrank_to_a_few_can_grow_again(fixture: &mut Fixture) {
     both.agree_on_all().await;
 }
 
-async fn children_and_subtree_part_when_deeper_records_come(fixture: &mut Fixture) {
+async fn children_and_subtree_differ_once_deeper_records_exist(fixture: &mut Fixture) {
     let mut both = Both::filled(fixture).await;
     let deep = format!("{}/0000000000000001", uid_of(17));
     both.put(vec![thing(&deep).named("name 2000").with("color", "red"), thing(GROUP).named("name 1999")]).await;
@@ -211,25 +211,25 @@ async fn children_and_subtree_part_when_deeper_records_come(fixture: &mut Fixtur
     both.agree_on_all().await;
 }
 
-async fn lists_beside_a_large_one_stay_their_own(fixture: &mut Fixture) {
+async fn lists_of_scopes_adjacent_to_a_large_one_are_separate(fixture: &mut Fixture) {
     let mut both = Both::filled(fixture).await;
-    let neighbours = [format!("{GROUP}0/a"), format!("{}/a", &GROUP[..39]), format!("{GROUP}-/a")];
-    both.put(neighbours.iter().map(|uid| thing(uid).with("color", "red")).collect()).await;
+    let neighbors = [format!("{GROUP}0/a"), format!("{}/a", &GROUP[..39]), format!("{GROUP}-/a")];
+    both.put(neighbors.iter().map(|uid| thing(uid).with("color", "red")).collect()).await;
     both.agree_on_all().await;
-    for neighbour in &neighbours {
-        let top = neighbour.trim_end_matches("/a");
+    for neighbor in &neighbors {
+        let top = neighbor.trim_end_matches("/a");
         both.agree(&things_in(Scope::Subtree(uid(top))).by("name")).await;
     }
-    let scopes = vec![Scope::Children(uid(GROUP)), Scope::Subtree(uid(neighbours[0].trim_end_matches("/a")))];
+    let scopes = vec![Scope::Children(uid(GROUP)), Scope::Subtree(uid(neighbors[0].trim_end_matches("/a")))];
     let merged = Query { scopes, ..things() };
     for order in orders() {
         both.agree(&Query { order, ..merged.clone() }).await;
     }
 }
 
-async fn a_queue_of_thousands_is_listed_as_anything_is(fixture: &mut Fixture) {
+async fn a_queue_of_thousands_is_listed_correctly(fixture: &mut Fixture) {
     let mut both = Both { fixture, model: Model::default() };
-    // Some in the group itself, between those of the place within it and those of another.
+    // Some tickets are in the group itself, sorted between those of its child and those of another parent.
     for batch in 0..6 {
         let places = [QUEUE, QUEUE, GROUP, QUEUE, "another"];
         let of = |i: usize| (places[i % 5], format!("{:04x}", (batch * 300 + i) * 7 % 1_800));
@@ -241,8 +241,8 @@ async fn a_queue_of_thousands_is_listed_as_anything_is(fixture: &mut Fixture) {
         both.agree_on_queue().await;
     }
     let first = both.model.list(&Query { limit: 1_000, ..Query::new(TICKET, Scope::Children(uid(QUEUE))) });
-    let gone = first.items.into_iter().skip(3).map(|item| Delete::Key(Key::new(TICKET, item.uid)));
-    both.delete(gone.collect()).await;
+    let deleted = first.items.into_iter().skip(3).map(|item| Delete::Key(Key::new(TICKET, item.uid)));
+    both.delete(deleted.collect()).await;
     both.agree_on_queue().await;
     both.delete(vec![Delete::Below(uid(QUEUE), vec![TICKET])]).await;
     both.agree_on_queue().await;

@@ -1,4 +1,4 @@
-//! Commits and reads of thousands of records at once.
+//! Commits and reads with thousands of records.
 
 use super::{
     super::{Commit, Conflict, Delete, Epoch, Key, Query, Require, Scope},
@@ -7,12 +7,12 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = cases![
-    five_thousand_records_are_put_and_read_at_once,
-    five_thousand_requirements_are_checked_at_once,
-    five_thousand_keys_are_deleted_at_once,
-    thousands_below_a_uid_are_deleted_at_once,
-    thousands_with_a_value_are_deleted_at_once,
-    hundreds_of_epochs_are_raised_and_read_at_once,
+    one_commit_and_one_read_can_have_5000_records,
+    one_commit_can_have_5000_requirements,
+    one_commit_can_delete_5000_keys,
+    one_delete_can_delete_thousands_of_records_below_a_uid,
+    one_delete_can_delete_thousands_of_records_with_a_value,
+    one_commit_and_one_read_can_have_hundreds_of_epochs,
     a_list_of_hundreds_of_exact_uids_is_merged,
 ];
 
@@ -26,7 +26,7 @@ async fn put_many(fixture: &Fixture) -> u64 {
     fixture.put(uids().enumerate().map(|(i, uid)| thing(&uid).with("half", ["even", "odd"][i % 2]))).await
 }
 
-async fn five_thousand_records_are_put_and_read_at_once(fixture: &mut Fixture) {
+async fn one_commit_and_one_read_can_have_5000_records(fixture: &mut Fixture) {
     let sequence = put_many(fixture).await;
     let keys: Vec<Key> = uids().map(|uid| key(&uid)).rev().chain([key("missing")]).collect();
     let read = fixture.store().get(&keys, &[]).await.unwrap();
@@ -37,30 +37,30 @@ async fn five_thousand_records_are_put_and_read_at_once(fixture: &mut Fixture) {
     assert_eq!(fixture.total(&things_in(Scope::Children(uid("t")))).await, MANY as u64);
 }
 
-async fn five_thousand_requirements_are_checked_at_once(fixture: &mut Fixture) {
+async fn one_commit_can_have_5000_requirements(fixture: &mut Fixture) {
     put_many(fixture).await;
     let mut require: Vec<Require> = uids().map(|uid| Require::Exists(key(&uid))).collect();
     fixture.commit(Commit { require: require.clone(), ..Commit::default() }).await;
     require.push(Require::Exists(key("missing")));
-    let conflict = fixture.refused(Commit { require, ..Commit::default() }).await;
+    let conflict = fixture.rejected(Commit { require, ..Commit::default() }).await;
     assert_eq!(conflict, Conflict::Require(MANY));
 }
 
-async fn five_thousand_keys_are_deleted_at_once(fixture: &mut Fixture) {
+async fn one_commit_can_delete_5000_keys(fixture: &mut Fixture) {
     put_many(fixture).await;
     fixture.put([thing("kept")]).await;
     fixture.delete(uids().map(|uid| Delete::Key(key(&uid)))).await;
     assert_eq!(fixture.uids(&things().by("name")).await, ["kept"]);
 }
 
-async fn thousands_below_a_uid_are_deleted_at_once(fixture: &mut Fixture) {
+async fn one_delete_can_delete_thousands_of_records_below_a_uid(fixture: &mut Fixture) {
     put_many(fixture).await;
     fixture.put([thing("t"), thing("tt/0")]).await;
     fixture.delete([Delete::Below(uid("t"), vec![THING])]).await;
     assert_eq!(fixture.uids(&things().by("name")).await, ["t", "tt/0"]);
 }
 
-async fn thousands_with_a_value_are_deleted_at_once(fixture: &mut Fixture) {
+async fn one_delete_can_delete_thousands_of_records_with_a_value(fixture: &mut Fixture) {
     put_many(fixture).await;
     fixture.delete([Delete::With(THING, "half", text("odd"))]).await;
     assert_eq!(fixture.total(&things()).await, MANY as u64 / 2);
@@ -68,7 +68,7 @@ async fn thousands_with_a_value_are_deleted_at_once(fixture: &mut Fixture) {
     assert_eq!(fixture.uids(&things().by("name").skip(1_200).limit(2)).await, ["t/2400", "t/2402"]);
 }
 
-async fn hundreds_of_epochs_are_raised_and_read_at_once(fixture: &mut Fixture) {
+async fn one_commit_and_one_read_can_have_hundreds_of_epochs(fixture: &mut Fixture) {
     let names: Vec<String> = (0..500).map(|i| format!("epoch {i}")).collect();
     let sequence = fixture.raise(names.iter().map(String::as_str)).await;
     let epochs: Vec<Epoch> = names.iter().map(|name| name.as_str().into()).collect();
@@ -77,10 +77,10 @@ async fn hundreds_of_epochs_are_raised_and_read_at_once(fixture: &mut Fixture) {
 
 async fn a_list_of_hundreds_of_exact_uids_is_merged(fixture: &mut Fixture) {
     put_many(fixture).await;
-    let wanted = |i: &usize| i % 10 == 3;
-    let scopes = (0..MANY).filter(wanted).rev().map(|i| Scope::Exact(uid(&format!("t/{i:04}")))).collect();
+    let selected = |i: &usize| i % 10 == 3;
+    let scopes = (0..MANY).filter(selected).rev().map(|i| Scope::Exact(uid(&format!("t/{i:04}")))).collect();
     let query = Query { scopes, ..things() }.by("name");
-    let expected: Vec<String> = (0..MANY).filter(wanted).map(|i| format!("t/{i:04}")).collect();
+    let expected: Vec<String> = (0..MANY).filter(selected).map(|i| format!("t/{i:04}")).collect();
     assert_eq!(fixture.uids(&query).await, expected);
     assert_eq!(fixture.total(&query).await, MANY as u64 / 10);
     assert_eq!(fixture.uids(&query.skip(100).limit(2)).await, expected[100..102]);

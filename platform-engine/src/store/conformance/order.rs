@@ -1,4 +1,4 @@
-//! The orders of lists: bytewise by value, ties by uid, and exactly reversed when descending.
+//! The orders of lists: bytewise by value, ties broken by uid, exactly reversed when descending.
 
 use super::{
     super::{KeyValue, Query, Scope},
@@ -13,11 +13,11 @@ pub(super) const CASES: &[Case] = cases![
     ties_are_broken_by_uid,
     descending_is_the_exact_reverse_in_every_order,
     mixed_case_and_non_ascii_text_is_not_folded,
-    a_value_comes_before_its_continuations_and_the_empty_value_first,
-    bytes_that_are_no_text_are_in_order_too,
+    a_value_sorts_before_its_continuations_and_the_empty_value_first,
+    values_that_are_not_utf8_are_in_bytewise_order,
     a_record_moves_when_its_value_changes,
-    each_kind_is_ordered_by_itself,
-    a_filtered_list_is_in_the_same_orders,
+    each_kind_has_its_own_order,
+    a_filtered_list_has_the_same_orders,
 ];
 
 async fn a_list_by_uid_is_in_bytewise_order(fixture: &mut Fixture) {
@@ -29,9 +29,9 @@ async fn a_list_by_uid_is_in_bytewise_order(fixture: &mut Fixture) {
     assert_eq!(fixture.uids(&things().descending()).await, reversed);
 }
 
-/// Puts a record for each name, under a uid that says its place, in an order that is none of those listed.
+/// Puts a record for each name, in an order that differs from those of the lists, and returns the uids in name order.
 async fn put_named(fixture: &Fixture, sorted: &[&[u8]]) -> Vec<String> {
-    // Uids run against the names, so that an order by uid is found out.
+    // Uids have the reverse order of the names, so that an order by uid is detected.
     let uid_of = |place: usize| format!("u/{:02}", 99 - place);
     let (even, odd): (Vec<usize>, Vec<usize>) = (0..sorted.len()).partition(|place| place % 2 == 0);
     for place in odd.into_iter().chain(even.into_iter().rev()) {
@@ -95,11 +95,11 @@ async fn mixed_case_and_non_ascii_text_is_not_folded(fixture: &mut Fixture) {
     assert_sorts_as(fixture, &expected).await;
 }
 
-async fn a_value_comes_before_its_continuations_and_the_empty_value_first(fixture: &mut Fixture) {
+async fn a_value_sorts_before_its_continuations_and_the_empty_value_first(fixture: &mut Fixture) {
     assert_sorts_as(fixture, &[b"", b"a", b"a\0", b"a\0b", b"a ", b"a-", b"a/", b"a0", b"aa", b"b"]).await;
 }
 
-async fn bytes_that_are_no_text_are_in_order_too(fixture: &mut Fixture) {
+async fn values_that_are_not_utf8_are_in_bytewise_order(fixture: &mut Fixture) {
     let sorted: [&[u8]; 10] =
         [b"\0", b"\0\0", b"\0\x01", b"\x01", b"\x7f", b"\x80", b"\xc0\x80", b"\xfe", b"\xff", b"\xff\xff"];
     assert_sorts_as(fixture, &sorted).await;
@@ -115,14 +115,14 @@ async fn a_record_moves_when_its_value_changes(fixture: &mut Fixture) {
     assert_eq!(fixture.total(&things().by("name")).await, 3);
 }
 
-async fn each_kind_is_ordered_by_itself(fixture: &mut Fixture) {
+async fn each_kind_has_its_own_order(fixture: &mut Fixture) {
     fixture.put([thing("a").named("2"), part("a").named("1"), thing("b").named("1"), part("b").named("2")]).await;
     assert_eq!(fixture.uids(&things().by("name")).await, ["b", "a"]);
     let parts = Query { kind: PART, ..things() };
     assert_eq!(fixture.uids(&parts.by("name")).await, ["a", "b"]);
 }
 
-async fn a_filtered_list_is_in_the_same_orders(fixture: &mut Fixture) {
+async fn a_filtered_list_has_the_same_orders(fixture: &mut Fixture) {
     let colors = ["red", "green", "blue"];
     let put = (0..30)
         .map(|i| thing(&format!("t/{:02}", i * 7 % 30)).named(&format!("{}", i % 5)).with("color", colors[i % 3]));

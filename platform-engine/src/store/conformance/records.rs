@@ -1,15 +1,15 @@
-//! The records and queries that the cases are made of.
+//! Builders of the records and queries of the cases.
 
 use super::super::{
     Commit, Filter, Key, KeyName, KeyValue, KindName, Order, OrderBy, Position, Put, Query, Require, Scope, UniqueKey,
 };
 use crate::uid::Uid;
 
-/// The kind that most cases keep.
+/// The kind of most cases.
 pub(super) const THING: KindName = "Thing";
 /// A kind that is a queue.
 pub(super) const TICKET: KindName = "Ticket";
-/// A kind beside it, whose uids may be the same.
+/// Another kind, which may use the same uids.
 pub(super) const PART: KindName = "Part";
 
 pub(super) fn uid(text: &str) -> Uid {
@@ -24,17 +24,17 @@ pub(super) fn text(text: &str) -> KeyValue {
     KeyValue::text(text)
 }
 
-/// Returns a thing named after its uid, of rank 0, with its uid for a body and no other keys.
+/// Returns a thing with its uid as name and body, rank 0 and no other keys.
 pub(super) fn thing(uid: &str) -> Put {
     record(THING, uid)
 }
 
-/// Returns a part, which is made as things are.
+/// Returns a part, built like a thing.
 pub(super) fn part(uid: &str) -> Put {
     record(PART, uid)
 }
 
-/// Returns a ticket, which is made as things are.
+/// Returns a ticket, built like a thing.
 pub(super) fn ticket(uid: &str) -> Put {
     record(TICKET, uid)
 }
@@ -52,18 +52,18 @@ fn record(kind: KindName, uid: &str) -> Put {
     }
 }
 
-/// What a case says of a record that it puts.
+/// Sets parts of a record.
 pub(super) trait Describe: Sized {
-    /// Sorts it under this name.
+    /// Sets the name that it is sorted by.
     fn named(self, name: &str) -> Self {
         self.named_in_bytes(name.as_bytes())
     }
     fn named_in_bytes(self, name: &[u8]) -> Self;
-    /// Sorts it under this rank.
+    /// Sets the rank that it is sorted by.
     fn ranked(self, rank: i64) -> Self;
-    /// Gives it one more filter value.
+    /// Adds a filter value.
     fn with(self, key: KeyName, value: &str) -> Self;
-    /// Gives it one more unique key.
+    /// Adds a unique key.
     fn owning(self, space: &'static str, value: &str) -> Self;
     fn body(self, body: impl Into<bytes::Bytes>) -> Self;
 }
@@ -105,7 +105,7 @@ pub(super) fn things_in(scope: Scope) -> Query {
     Query::new(THING, scope)
 }
 
-/// What a case asks for beyond a kind and a scope.
+/// Sets parts of a query.
 pub(super) trait Ask: Sized {
     fn by(self, key: KeyName) -> Self {
         self.ordered(OrderBy::Key(key))
@@ -159,7 +159,7 @@ impl Ask for Query {
     }
 }
 
-/// Returns every order that things can be listed in, both ways.
+/// Returns every order that things can be listed in, ascending and descending.
 pub(super) fn orders() -> Vec<Order> {
     let bys = [OrderBy::Uid, OrderBy::Sequence, OrderBy::Key("name"), OrderBy::Key("rank")];
     bys.into_iter().flat_map(|by| [false, true].map(|descending| Order { by, descending })).collect()
@@ -181,7 +181,7 @@ pub(super) fn contains<const N: usize>(keys: [KeyName; N], bytes: &str) -> Filte
     Filter::Contains { keys: keys.into(), bytes: text(bytes) }
 }
 
-/// Returns a commit of these puts that requires these.
+/// Returns a commit with these requirements and puts.
 pub(super) fn guarded(require: impl Into<Vec<Require>>, put: impl Into<Vec<Put>>) -> Commit {
     Commit { require: require.into(), put: put.into(), ..Commit::default() }
 }

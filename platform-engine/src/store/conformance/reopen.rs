@@ -1,4 +1,4 @@
-//! What outlives a store's closing.
+//! Durability: the content of a store after it is closed and opened again.
 
 use super::{
     super::{Commit, Conflict, Delete, Put, Require, Scope},
@@ -8,16 +8,16 @@ use super::{
 
 pub(super) const CASES: &[Case] = cases![
     an_empty_store_can_be_reopened,
-    records_are_there_after_reopening,
-    what_was_deleted_stays_deleted_after_reopening,
-    orders_filters_and_totals_are_right_after_reopening,
-    keys_that_later_records_do_not_have_go_with_the_earlier_records,
-    unique_keys_are_kept_after_reopening,
-    epochs_are_kept_after_reopening,
-    the_sequence_goes_on_after_reopening,
-    a_refused_commit_leaves_nothing_to_reopen,
-    a_list_of_thousands_is_right_after_reopening,
-    a_store_can_be_reopened_again_and_again,
+    records_are_stored_after_reopening,
+    deleted_records_stay_deleted_after_reopening,
+    orders_filters_and_totals_are_correct_after_reopening,
+    a_retired_key_disappears_with_the_records_that_have_it,
+    unique_keys_are_stored_after_reopening,
+    epochs_are_stored_after_reopening,
+    the_sequence_continues_after_reopening,
+    a_rejected_commit_leaves_nothing_to_reopen,
+    a_list_of_thousands_is_correct_after_reopening,
+    a_store_can_be_reopened_repeatedly,
 ];
 
 async fn an_empty_store_can_be_reopened(fixture: &mut Fixture) {
@@ -28,7 +28,7 @@ async fn an_empty_store_can_be_reopened(fixture: &mut Fixture) {
     assert_eq!(fixture.uids(&things()).await, ["a"]);
 }
 
-async fn records_are_there_after_reopening(fixture: &mut Fixture) {
+async fn records_are_stored_after_reopening(fixture: &mut Fixture) {
     let private = bytes::Bytes::from_static(b"sealed");
     fixture.put([Put { private, ..thing("ab/c").body("the body") }, part("ab")]).await;
     fixture.put([thing("ab/c/d").body("")]).await;
@@ -41,7 +41,7 @@ async fn records_are_there_after_reopening(fixture: &mut Fixture) {
     assert_eq!(before, after);
 }
 
-async fn what_was_deleted_stays_deleted_after_reopening(fixture: &mut Fixture) {
+async fn deleted_records_stay_deleted_after_reopening(fixture: &mut Fixture) {
     fixture.put([thing("a"), thing("b"), thing("b/c"), thing("d").with("color", "red")]).await;
     fixture
         .delete([
@@ -55,7 +55,7 @@ async fn what_was_deleted_stays_deleted_after_reopening(fixture: &mut Fixture) {
     assert_eq!(fixture.record(THING, "a").await, None);
 }
 
-async fn orders_filters_and_totals_are_right_after_reopening(fixture: &mut Fixture) {
+async fn orders_filters_and_totals_are_correct_after_reopening(fixture: &mut Fixture) {
     let put = |i: usize| {
         thing(&format!("t/{i:02}")).named(&format!("{:02}", i * 7 % 40)).with("color", ["red", "blue"][i % 2])
     };
@@ -72,8 +72,8 @@ async fn orders_filters_and_totals_are_right_after_reopening(fixture: &mut Fixtu
     assert_eq!(fixture.uids(&query.descending().limit(1)).await, ["t/01"]);
 }
 
-/// A release may drop a key of a kind: the records of before have it until they are put again.
-async fn keys_that_later_records_do_not_have_go_with_the_earlier_records(fixture: &mut Fixture) {
+/// A release may drop a key of a kind: earlier records have the key until they are replaced.
+async fn a_retired_key_disappears_with_the_records_that_have_it(fixture: &mut Fixture) {
     let retired = things().where_(any_of("retired", ["x"]));
     fixture.put(["a", "b", "c"].map(|uid| thing(uid).with("retired", "x").with("color", "red"))).await;
     fixture.reopen().await;
@@ -86,18 +86,18 @@ async fn keys_that_later_records_do_not_have_go_with_the_earlier_records(fixture
     assert_eq!((fixture.total(&retired).await, fixture.total(&things()).await), (0, 0));
 }
 
-async fn unique_keys_are_kept_after_reopening(fixture: &mut Fixture) {
+async fn unique_keys_are_stored_after_reopening(fixture: &mut Fixture) {
     fixture.put([thing("a").owning("name", "x"), thing("b").owning("name", "y")]).await;
     fixture.delete([Delete::Key(key("b"))]).await;
     fixture.reopen().await;
     let taking = |value| guarded([], [thing("c").owning("name", value)]);
-    assert_eq!(fixture.refused(taking("x")).await, Conflict::Unique { put: 0, unique: 0 });
+    assert_eq!(fixture.rejected(taking("x")).await, Conflict::Unique { put: 0, unique: 0 });
     fixture.commit(taking("y")).await;
     fixture.put([thing("a")]).await;
     fixture.put([thing("d").owning("name", "x")]).await;
 }
 
-async fn epochs_are_kept_after_reopening(fixture: &mut Fixture) {
+async fn epochs_are_stored_after_reopening(fixture: &mut Fixture) {
     let first = fixture.raise(["a", "b"]).await;
     let second = fixture.raise(["b"]).await;
     fixture.reopen().await;
@@ -106,10 +106,10 @@ async fn epochs_are_kept_after_reopening(fixture: &mut Fixture) {
     assert!(!fixture.holds(Require::Epoch("b".into(), first)).await);
 }
 
-async fn the_sequence_goes_on_after_reopening(fixture: &mut Fixture) {
+async fn the_sequence_continues_after_reopening(fixture: &mut Fixture) {
     fixture.put([thing("a")]).await;
     let mut last = fixture.put([thing("b")]).await;
-    // The last commit may leave no record behind; its sequence must not be given again for all that.
+    // The last commit may leave no record, but its sequence must not be reused.
     for _ in 0..3 {
         last = fixture.delete([Delete::Key(key("b"))]).await.max(last);
         fixture.reopen().await;
@@ -120,18 +120,18 @@ async fn the_sequence_goes_on_after_reopening(fixture: &mut Fixture) {
     }
 }
 
-async fn a_refused_commit_leaves_nothing_to_reopen(fixture: &mut Fixture) {
+async fn a_rejected_commit_leaves_nothing_to_reopen(fixture: &mut Fixture) {
     fixture.put([thing("a").owning("name", "x")]).await;
     let put = vec![thing("b"), thing("c").owning("name", "x")];
     let commit =
         Commit { delete: vec![Delete::Key(key("missing"))], put, raise: vec!["e".into()], ..Commit::default() };
-    fixture.refused(commit).await;
+    fixture.rejected(commit).await;
     fixture.reopen().await;
     assert_eq!(fixture.uids(&things()).await, ["a"]);
     assert_eq!(fixture.epochs(["e"]).await, [0]);
 }
 
-async fn a_list_of_thousands_is_right_after_reopening(fixture: &mut Fixture) {
+async fn a_list_of_thousands_is_correct_after_reopening(fixture: &mut Fixture) {
     let put = |i: usize| {
         thing(&format!("t/{i:04}")).named(&format!("{:04}", i * 7 % 5_000)).with("color", ["red", "blue"][i % 2])
     };
@@ -149,7 +149,7 @@ async fn a_list_of_thousands_is_right_after_reopening(fixture: &mut Fixture) {
     assert_eq!(fixture.uids(&query).await, before);
 }
 
-async fn a_store_can_be_reopened_again_and_again(fixture: &mut Fixture) {
+async fn a_store_can_be_reopened_repeatedly(fixture: &mut Fixture) {
     for round in 0..8 {
         fixture.put([thing(&format!("t/{round}"))]).await;
         fixture.reopen().await;

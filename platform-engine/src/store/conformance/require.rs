@@ -1,4 +1,4 @@
-//! What a commit can require, of the state before it.
+//! Requirements of a commit on the state before it.
 
 use super::{
     super::{Commit, Conflict, Delete, Key, KindName, Query, Require, Scope},
@@ -8,20 +8,20 @@ use super::{
 
 pub(super) const CASES: &[Case] = cases![
     absent_holds_until_the_record_is_put_and_after_it_is_deleted,
-    exists_holds_while_the_record_stands,
-    absent_and_exists_are_of_one_kind,
+    exists_holds_while_the_record_exists,
+    absent_and_exists_apply_to_one_kind,
     revision_holds_for_the_last_commit_that_put_the_record,
     revision_of_a_missing_record_never_holds,
-    none_below_looks_at_any_depth_and_not_at_the_uid_itself,
-    none_below_looks_only_at_the_kinds_it_names,
-    none_below_is_not_fooled_by_look_alikes,
-    none_with_looks_at_every_value_under_the_key,
-    none_with_follows_puts_and_deletes,
-    none_with_is_of_one_kind_and_one_key_and_the_whole_value,
-    none_with_looks_at_queues_too,
-    all_requirements_must_hold_and_the_first_that_does_not_is_named,
-    requirements_look_at_the_state_before_the_commit,
-    a_failed_requirement_is_named_before_a_taken_unique_key,
+    none_below_checks_any_depth_but_not_the_uid_itself,
+    none_below_checks_only_the_kinds_it_names,
+    none_below_compares_uids_by_segment,
+    none_with_checks_every_value_of_the_key,
+    none_with_reflects_puts_and_deletes,
+    none_with_compares_kind_key_and_the_whole_value,
+    none_with_checks_queues,
+    all_requirements_must_hold_and_the_conflict_names_the_first_failed_one,
+    requirements_are_checked_against_the_state_before_the_commit,
+    a_failed_requirement_takes_precedence_over_a_taken_unique_key,
 ];
 
 async fn absent_holds_until_the_record_is_put_and_after_it_is_deleted(fixture: &mut Fixture) {
@@ -32,7 +32,7 @@ async fn absent_holds_until_the_record_is_put_and_after_it_is_deleted(fixture: &
     assert!(fixture.holds(Require::Absent(key("a"))).await);
 }
 
-async fn exists_holds_while_the_record_stands(fixture: &mut Fixture) {
+async fn exists_holds_while_the_record_exists(fixture: &mut Fixture) {
     assert!(!fixture.holds(Require::Exists(key("a"))).await);
     fixture.put([thing("a")]).await;
     fixture.commit(guarded([Require::Exists(key("a"))], [thing("a/b")])).await;
@@ -40,7 +40,7 @@ async fn exists_holds_while_the_record_stands(fixture: &mut Fixture) {
     assert!(!fixture.holds(Require::Exists(key("a"))).await);
 }
 
-async fn absent_and_exists_are_of_one_kind(fixture: &mut Fixture) {
+async fn absent_and_exists_apply_to_one_kind(fixture: &mut Fixture) {
     fixture.put([part("a")]).await;
     assert!(fixture.holds(Require::Absent(key("a"))).await);
     assert!(!fixture.holds(Require::Exists(key("a"))).await);
@@ -54,7 +54,7 @@ async fn revision_holds_for_the_last_commit_that_put_the_record(fixture: &mut Fi
     assert!(!fixture.holds(Require::Revision(key("a"), first)).await);
     assert!(fixture.holds(Require::Revision(key("a"), second)).await);
     assert!(!fixture.holds(Require::Revision(key("a"), second + 1)).await);
-    assert!(fixture.holds(Require::Revision(key("b"), first)).await, "another record's revision moved");
+    assert!(fixture.holds(Require::Revision(key("b"), first)).await, "the revision of another record changed");
 }
 
 async fn revision_of_a_missing_record_never_holds(fixture: &mut Fixture) {
@@ -69,7 +69,7 @@ fn none_below(top: &str, kinds: &[KindName]) -> Require {
     Require::NoneBelow(uid(top), kinds.to_vec())
 }
 
-async fn none_below_looks_at_any_depth_and_not_at_the_uid_itself(fixture: &mut Fixture) {
+async fn none_below_checks_any_depth_but_not_the_uid_itself(fixture: &mut Fixture) {
     fixture.put([thing("ab")]).await;
     assert!(fixture.holds(none_below("ab", &[THING])).await);
     fixture.put([thing("ab/c/d/e")]).await;
@@ -81,7 +81,7 @@ async fn none_below_looks_at_any_depth_and_not_at_the_uid_itself(fixture: &mut F
     assert!(fixture.holds(none_below("ab", &[THING])).await);
 }
 
-async fn none_below_looks_only_at_the_kinds_it_names(fixture: &mut Fixture) {
+async fn none_below_checks_only_the_kinds_it_names(fixture: &mut Fixture) {
     fixture.put([part("ab/c")]).await;
     assert!(fixture.holds(none_below("ab", &[THING])).await);
     assert!(fixture.holds(none_below("ab", &[])).await);
@@ -89,7 +89,7 @@ async fn none_below_looks_only_at_the_kinds_it_names(fixture: &mut Fixture) {
     assert!(!fixture.holds(none_below("ab", &[PART, "Unheard"])).await);
 }
 
-async fn none_below_is_not_fooled_by_look_alikes(fixture: &mut Fixture) {
+async fn none_below_compares_uids_by_segment(fixture: &mut Fixture) {
     fixture.put(["abc", "abc/d", "ab-c/d", "ab0/d", "a/b", "b/ab/c", "AB/c"].map(thing)).await;
     assert!(fixture.holds(none_below("ab", &[THING])).await);
     assert!(!fixture.holds(none_below("abc", &[THING])).await);
@@ -99,7 +99,7 @@ fn none_with(value: &str) -> Require {
     Require::NoneWith(THING, "role", text(value))
 }
 
-async fn none_with_looks_at_every_value_under_the_key(fixture: &mut Fixture) {
+async fn none_with_checks_every_value_of_the_key(fixture: &mut Fixture) {
     assert!(fixture.holds(none_with("owner")).await);
     fixture.put([thing("a").with("role", "owner").with("role", "editor")]).await;
     assert!(!fixture.holds(none_with("owner")).await);
@@ -107,7 +107,7 @@ async fn none_with_looks_at_every_value_under_the_key(fixture: &mut Fixture) {
     assert!(fixture.holds(none_with("viewer")).await);
 }
 
-async fn none_with_follows_puts_and_deletes(fixture: &mut Fixture) {
+async fn none_with_reflects_puts_and_deletes(fixture: &mut Fixture) {
     fixture.put([thing("a").with("role", "owner"), thing("b").with("role", "owner")]).await;
     fixture.put([thing("a").with("role", "viewer")]).await;
     assert!(!fixture.holds(none_with("owner")).await);
@@ -116,20 +116,20 @@ async fn none_with_follows_puts_and_deletes(fixture: &mut Fixture) {
     assert!(!fixture.holds(none_with("viewer")).await);
 }
 
-async fn none_with_is_of_one_kind_and_one_key_and_the_whole_value(fixture: &mut Fixture) {
+async fn none_with_compares_kind_key_and_the_whole_value(fixture: &mut Fixture) {
     fixture.put([part("a").with("role", "owner"), thing("b").with("color", "owner")]).await;
     fixture.put(["owner ", "owne", "Owner", ""].map(|role| thing(&format!("c/{role}")).with("role", role))).await;
     assert!(fixture.holds(none_with("owner")).await);
     assert!(!fixture.holds(none_with("")).await);
 }
 
-async fn none_with_looks_at_queues_too(fixture: &mut Fixture) {
+async fn none_with_checks_queues(fixture: &mut Fixture) {
     let unused = || Require::NoneWith(TICKET, "role", text("owner"));
     assert!(fixture.holds(unused()).await);
     let tickets = |range: std::ops::Range<usize>| range.map(|n| ticket(&format!("a/{n:03}")).with("role", "owner"));
     fixture.put(tickets(0..300).chain([ticket("a/none"), ticket("b/other").with("role", "editor")])).await;
     let any = Query { filters: vec![above("role", "")], ..Query::new(TICKET, Scope::All) };
-    assert_eq!(fixture.total(&any).await, 301, "those that have the key");
+    assert_eq!(fixture.total(&any).await, 301, "the records that have the key");
     for n in 0..300 {
         assert!(!fixture.holds(unused()).await, "{n}");
         fixture.delete([Delete::Key(Key::new(TICKET, uid(&format!("a/{n:03}"))))]).await;
@@ -138,7 +138,7 @@ async fn none_with_looks_at_queues_too(fixture: &mut Fixture) {
     assert_eq!(fixture.walk(&any, 10).await, ["b/other"]);
 }
 
-async fn all_requirements_must_hold_and_the_first_that_does_not_is_named(fixture: &mut Fixture) {
+async fn all_requirements_must_hold_and_the_conflict_names_the_first_failed_one(fixture: &mut Fixture) {
     let sequence = fixture.put([thing("a").with("role", "owner"), thing("a/b")]).await;
     let good = || {
         vec![
@@ -161,29 +161,29 @@ async fn all_requirements_must_hold_and_the_first_that_does_not_is_named(fixture
     for (first, bad) in bad.iter().enumerate() {
         let mut require = good();
         require[first] = bad.clone();
-        // Another that does not hold, behind the first.
+        // A second requirement that does not hold, after the first.
         require.push(Require::Absent(key("a")));
-        assert_eq!(fixture.refused(guarded(require, [])).await, Conflict::Require(first));
+        assert_eq!(fixture.rejected(guarded(require, [])).await, Conflict::Require(first));
     }
     fixture.commit(guarded(good(), [thing("c")])).await;
 }
 
-async fn requirements_look_at_the_state_before_the_commit(fixture: &mut Fixture) {
+async fn requirements_are_checked_against_the_state_before_the_commit(fixture: &mut Fixture) {
     fixture.put([thing("a").with("role", "owner"), thing("a/b")]).await;
     let delete = vec![Delete::Key(key("a")), Delete::Key(key("a/b"))];
     for require in [Require::Absent(key("a")), none_below("a", &[THING]), none_with("owner")] {
         let commit = Commit { require: vec![require], delete: delete.clone(), ..Commit::default() };
-        assert_eq!(fixture.refused(commit).await, Conflict::Require(0));
+        assert_eq!(fixture.rejected(commit).await, Conflict::Require(0));
     }
     let commit = guarded([Require::Exists(key("c"))], [thing("c")]);
-    assert_eq!(fixture.refused(commit).await, Conflict::Require(0));
+    assert_eq!(fixture.rejected(commit).await, Conflict::Require(0));
     let require = vec![Require::Exists(key("a")), none_with("editor"), none_below("c", &[THING])];
     let put = vec![thing("c/d").with("role", "editor")];
     fixture.commit(Commit { require, delete, put, ..Commit::default() }).await;
 }
 
-async fn a_failed_requirement_is_named_before_a_taken_unique_key(fixture: &mut Fixture) {
+async fn a_failed_requirement_takes_precedence_over_a_taken_unique_key(fixture: &mut Fixture) {
     fixture.put([thing("a").owning("space", "value")]).await;
     let commit = guarded([Require::Exists(key("missing"))], [thing("b").owning("space", "value")]);
-    assert_eq!(fixture.refused(commit).await, Conflict::Require(0));
+    assert_eq!(fixture.rejected(commit).await, Conflict::Require(0));
 }

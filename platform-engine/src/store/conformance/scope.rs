@@ -1,4 +1,4 @@
-//! Scopes: places in the hierarchy, compared by segment.
+//! Scopes: parts of the hierarchy, compared by uid segment.
 
 use super::{
     super::{Delete, Query, Scope},
@@ -7,26 +7,26 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = cases![
-    a_subtree_is_the_uid_and_all_below_it,
-    children_are_directly_below_and_no_deeper,
-    exact_is_the_uid_alone,
+    a_subtree_is_the_uid_and_its_descendants,
+    children_are_direct_children_only,
+    exact_is_only_the_uid,
     roots_are_uids_of_one_segment,
     all_is_every_record_of_the_kind,
-    a_scope_with_nothing_in_it_is_empty,
-    no_scopes_is_an_empty_page,
-    a_scope_s_own_uid_needs_no_record,
-    look_alikes_are_not_in_a_scope,
-    scopes_are_of_one_kind,
+    a_scope_without_records_is_empty,
+    a_query_without_scopes_returns_an_empty_page,
+    the_uid_of_a_scope_needs_no_record,
+    scopes_compare_uids_by_segment,
+    scopes_apply_to_one_kind,
     several_scopes_are_merged_in_order,
     many_scopes_are_merged_in_order,
     every_level_of_a_deep_path_is_a_scope,
-    a_scope_follows_what_is_put_and_deleted,
+    a_scope_reflects_puts_and_deletes,
 ];
 
 const UIDS: [&str; 12] =
     ["a", "ab", "ab/c", "ab/c/d", "ab/c/d/e", "ab/c/f", "ab/g", "abc", "abc/d", "b", "b/c", "b/c/d"];
 
-/// Compares what lies in the scope, sorted by uid, with what every order lists and counts.
+/// Asserts that lists of the scope in every order have the expected uids, sorted by uid, and the matching total.
 async fn assert_scope(fixture: &Fixture, scope: Scope, expected: &[&str]) {
     for order in orders() {
         let query = Query { order, ..things_in(scope.clone()) };
@@ -37,7 +37,7 @@ async fn assert_scope(fixture: &Fixture, scope: Scope, expected: &[&str]) {
     }
 }
 
-async fn a_subtree_is_the_uid_and_all_below_it(fixture: &mut Fixture) {
+async fn a_subtree_is_the_uid_and_its_descendants(fixture: &mut Fixture) {
     fixture.put(UIDS.map(thing)).await;
     assert_scope(fixture, Scope::Subtree(uid("ab")), &UIDS[1..7]).await;
     assert_scope(fixture, Scope::Subtree(uid("ab/c")), &UIDS[2..6]).await;
@@ -45,7 +45,7 @@ async fn a_subtree_is_the_uid_and_all_below_it(fixture: &mut Fixture) {
     assert_scope(fixture, Scope::Subtree(uid("a")), &["a"]).await;
 }
 
-async fn children_are_directly_below_and_no_deeper(fixture: &mut Fixture) {
+async fn children_are_direct_children_only(fixture: &mut Fixture) {
     fixture.put(UIDS.map(thing)).await;
     assert_scope(fixture, Scope::Children(uid("ab")), &["ab/c", "ab/g"]).await;
     assert_scope(fixture, Scope::Children(uid("ab/c")), &["ab/c/d", "ab/c/f"]).await;
@@ -53,7 +53,7 @@ async fn children_are_directly_below_and_no_deeper(fixture: &mut Fixture) {
     assert_scope(fixture, Scope::Children(uid("ab/g")), &[]).await;
 }
 
-async fn exact_is_the_uid_alone(fixture: &mut Fixture) {
+async fn exact_is_only_the_uid(fixture: &mut Fixture) {
     fixture.put(UIDS.map(thing)).await;
     assert_scope(fixture, Scope::Exact(uid("ab")), &["ab"]).await;
     assert_scope(fixture, Scope::Exact(uid("ab/c/d/e")), &["ab/c/d/e"]).await;
@@ -70,7 +70,7 @@ async fn all_is_every_record_of_the_kind(fixture: &mut Fixture) {
     assert_scope(fixture, Scope::All, &UIDS).await;
 }
 
-async fn a_scope_with_nothing_in_it_is_empty(fixture: &mut Fixture) {
+async fn a_scope_without_records_is_empty(fixture: &mut Fixture) {
     let scopes =
         [Scope::Subtree(uid("x")), Scope::Children(uid("x")), Scope::Exact(uid("x")), Scope::Roots, Scope::All];
     for scope in scopes {
@@ -82,21 +82,21 @@ async fn a_scope_with_nothing_in_it_is_empty(fixture: &mut Fixture) {
     }
 }
 
-async fn no_scopes_is_an_empty_page(fixture: &mut Fixture) {
+async fn a_query_without_scopes_returns_an_empty_page(fixture: &mut Fixture) {
     fixture.put(UIDS.map(thing)).await;
     let query = Query { scopes: Vec::new(), count: true, ..things() };
     let page = fixture.page(&query).await;
     assert_eq!((page.items.len(), page.next, page.total), (0, None, Some(0)));
 }
 
-async fn a_scope_s_own_uid_needs_no_record(fixture: &mut Fixture) {
+async fn the_uid_of_a_scope_needs_no_record(fixture: &mut Fixture) {
     fixture.put(["ab/c/d", "ab/c/e/f"].map(thing)).await;
     assert_scope(fixture, Scope::Subtree(uid("ab")), &["ab/c/d", "ab/c/e/f"]).await;
     assert_scope(fixture, Scope::Children(uid("ab/c")), &["ab/c/d"]).await;
     assert_scope(fixture, Scope::Children(uid("ab")), &[]).await;
 }
 
-async fn look_alikes_are_not_in_a_scope(fixture: &mut Fixture) {
+async fn scopes_compare_uids_by_segment(fixture: &mut Fixture) {
     fixture.put(["AB/c", "a/b", "ab-c", "ab-c/d", "ab/c", "ab0", "ab0/c", "abc", "abc/d", "b/ab/c"].map(thing)).await;
     assert_scope(fixture, Scope::Subtree(uid("ab")), &["ab/c"]).await;
     assert_scope(fixture, Scope::Children(uid("ab")), &["ab/c"]).await;
@@ -108,7 +108,7 @@ async fn look_alikes_are_not_in_a_scope(fixture: &mut Fixture) {
     assert_scope(fixture, Scope::Subtree(uid("p*q")), &["p*q/x"]).await;
 }
 
-async fn scopes_are_of_one_kind(fixture: &mut Fixture) {
+async fn scopes_apply_to_one_kind(fixture: &mut Fixture) {
     fixture.put([thing("ab/c"), part("ab/d"), part("ab")]).await;
     assert_scope(fixture, Scope::Subtree(uid("ab")), &["ab/c"]).await;
     assert_eq!(fixture.uids(&Query::new("Unheard", Scope::Subtree(uid("ab")))).await, [""; 0]);
@@ -168,10 +168,10 @@ async fn every_level_of_a_deep_path_is_a_scope(fixture: &mut Fixture) {
     }
 }
 
-async fn a_scope_follows_what_is_put_and_deleted(fixture: &mut Fixture) {
+async fn a_scope_reflects_puts_and_deletes(fixture: &mut Fixture) {
     fixture.put(["ab/c", "ab/d"].map(thing)).await;
     assert_scope(fixture, Scope::Subtree(uid("ab")), &["ab/c", "ab/d"]).await;
-    // Deeper records part the subtree from the children.
+    // With deeper records, the subtree differs from the children.
     fixture.put(["ab/c/e"].map(thing)).await;
     assert_scope(fixture, Scope::Subtree(uid("ab")), &["ab/c", "ab/c/e", "ab/d"]).await;
     assert_scope(fixture, Scope::Children(uid("ab")), &["ab/c", "ab/d"]).await;

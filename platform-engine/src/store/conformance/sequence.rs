@@ -1,4 +1,4 @@
-//! The sequence of commits, which is the order of what happened.
+//! Sequences of commits, which are the commit order.
 
 use super::{
     super::{Commit, KeyValue, Position, Query},
@@ -8,16 +8,16 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = cases![
-    sequences_rise_with_every_commit,
-    a_record_s_revision_is_the_sequence_that_put_it,
-    a_list_by_sequence_is_in_the_order_of_commits,
-    a_list_can_go_on_after_a_sequence,
-    a_record_that_is_put_again_moves_to_the_end,
-    concurrent_committers_get_sequences_of_their_own,
-    a_watcher_misses_nothing_beside_concurrent_committers,
+    sequences_increase_with_every_commit,
+    the_revision_of_a_record_is_the_sequence_of_its_commit,
+    a_list_by_sequence_is_in_commit_order,
+    a_list_can_continue_after_a_sequence,
+    a_replaced_record_moves_to_the_end_of_a_list_by_sequence,
+    concurrent_commits_get_different_sequences,
+    a_reader_by_sequence_misses_nothing_of_concurrent_commits,
 ];
 
-async fn sequences_rise_with_every_commit(fixture: &mut Fixture) {
+async fn sequences_increase_with_every_commit(fixture: &mut Fixture) {
     let mut last = 0;
     for round in 0..20 {
         let uid = format!("a/{round}");
@@ -28,7 +28,7 @@ async fn sequences_rise_with_every_commit(fixture: &mut Fixture) {
     assert!(fixture.raise(["epoch"]).await > last);
 }
 
-async fn a_record_s_revision_is_the_sequence_that_put_it(fixture: &mut Fixture) {
+async fn the_revision_of_a_record_is_the_sequence_of_its_commit(fixture: &mut Fixture) {
     let first = fixture.put([thing("a"), thing("b"), part("a")]).await;
     let second = fixture.put([thing("b")]).await;
     for (kind, uid, revision) in [(THING, "a", first), (PART, "a", first), (THING, "b", second)] {
@@ -38,7 +38,7 @@ async fn a_record_s_revision_is_the_sequence_that_put_it(fixture: &mut Fixture) 
     assert!(page.items.iter().map(|item| item.revision).eq([first, second]));
 }
 
-async fn a_list_by_sequence_is_in_the_order_of_commits(fixture: &mut Fixture) {
+async fn a_list_by_sequence_is_in_commit_order(fixture: &mut Fixture) {
     for uids in [["m", "c"], ["a", "z"], ["b", "y"]] {
         fixture.put(uids.map(thing)).await;
         fixture.put([part("between")]).await;
@@ -47,12 +47,12 @@ async fn a_list_by_sequence_is_in_the_order_of_commits(fixture: &mut Fixture) {
     assert_eq!(fixture.uids(&things().by_sequence().descending()).await, ["y", "b", "z", "a", "m", "c"]);
 }
 
-/// The position behind every record of the commit and before those of the next.
+/// Returns the position after every record of the commit and before those of the next commit.
 fn after_commit(sequence: u64) -> Position {
     Position { value: KeyValue::integer(i64::try_from(sequence + 1).unwrap()), uid: uid("") }
 }
 
-async fn a_list_can_go_on_after_a_sequence(fixture: &mut Fixture) {
+async fn a_list_can_continue_after_a_sequence(fixture: &mut Fixture) {
     fixture.put(["a", "z"].map(thing)).await;
     let second = fixture.put(["b", "y"].map(thing)).await;
     fixture.put(["c", "x"].map(thing)).await;
@@ -65,7 +65,7 @@ async fn a_list_can_go_on_after_a_sequence(fixture: &mut Fixture) {
     assert_eq!(fixture.uids(&things().by_sequence().after(from_the_start)).await.len(), 6);
 }
 
-async fn a_record_that_is_put_again_moves_to_the_end(fixture: &mut Fixture) {
+async fn a_replaced_record_moves_to_the_end_of_a_list_by_sequence(fixture: &mut Fixture) {
     for uid in ["a", "b", "c"] {
         fixture.put([thing(uid)]).await;
     }
@@ -77,7 +77,7 @@ async fn a_record_that_is_put_again_moves_to_the_end(fixture: &mut Fixture) {
 const THREADS: usize = 4;
 const COMMITS: usize = 50;
 
-async fn concurrent_committers_get_sequences_of_their_own(fixture: &mut Fixture) {
+async fn concurrent_commits_get_different_sequences(fixture: &mut Fixture) {
     let sequences = fixture.together(THREADS, async |thread, store| {
         let mut sequences = Vec::new();
         for round in 0..COMMITS {
@@ -95,7 +95,7 @@ async fn concurrent_committers_get_sequences_of_their_own(fixture: &mut Fixture)
     assert!(page.items.iter().map(|item| item.revision).eq(all));
 }
 
-async fn a_watcher_misses_nothing_beside_concurrent_committers(fixture: &mut Fixture) {
+async fn a_reader_by_sequence_misses_nothing_of_concurrent_commits(fixture: &mut Fixture) {
     let seen = fixture.together(THREADS + 1, async |thread, store| {
         let mut seen: Vec<String> = Vec::new();
         if thread < THREADS {

@@ -1,4 +1,4 @@
-//! Totals, which count all that matches, and the windows that `skip` and `limit` cut from it.
+//! Totals, which count all matches, and the windows that `skip` and `limit` select.
 
 use super::{
     super::{Delete, Filter, Query, Scope},
@@ -9,16 +9,16 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = cases![
-    a_total_is_returned_when_asked_for_and_not_otherwise,
+    a_total_is_returned_only_if_requested,
     a_total_does_not_depend_on_after_skip_or_limit,
-    a_total_follows_puts_and_every_form_of_delete,
-    a_record_put_again_is_counted_once,
+    a_total_reflects_puts_and_every_kind_of_delete,
+    a_replaced_record_is_counted_once,
     a_total_counts_what_filters_and_scopes_match,
-    skip_passes_over_that_many,
+    skip_omits_that_many_records,
     skip_counts_from_the_cursor,
-    skip_beyond_the_end_is_an_empty_page,
-    limit_cuts_the_page,
-    a_limit_of_zero_is_an_empty_page_without_next,
+    skip_beyond_the_end_returns_an_empty_page,
+    limit_bounds_the_page,
+    a_limit_of_zero_returns_an_empty_page_without_next,
 ];
 
 async fn put_twenty(fixture: &Fixture) {
@@ -29,7 +29,7 @@ fn counted(query: Query) -> Query {
     Query { count: true, ..query }
 }
 
-async fn a_total_is_returned_when_asked_for_and_not_otherwise(fixture: &mut Fixture) {
+async fn a_total_is_returned_only_if_requested(fixture: &mut Fixture) {
     assert_eq!(fixture.page(&counted(things())).await.total, Some(0));
     put_twenty(fixture).await;
     assert_eq!(fixture.page(&things()).await.total, None);
@@ -49,7 +49,7 @@ async fn a_total_does_not_depend_on_after_skip_or_limit(fixture: &mut Fixture) {
     }
 }
 
-async fn a_total_follows_puts_and_every_form_of_delete(fixture: &mut Fixture) {
+async fn a_total_reflects_puts_and_every_kind_of_delete(fixture: &mut Fixture) {
     put_twenty(fixture).await;
     fixture.put(["t/05/a", "t/05/b"].map(thing)).await;
     fixture.put([thing("t/red").with("color", "red")]).await;
@@ -72,7 +72,7 @@ async fn a_total_follows_puts_and_every_form_of_delete(fixture: &mut Fixture) {
     assert_eq!(totals().await, [0, 0, 0]);
 }
 
-async fn a_record_put_again_is_counted_once(fixture: &mut Fixture) {
+async fn a_replaced_record_is_counted_once(fixture: &mut Fixture) {
     put_twenty(fixture).await;
     for name in ["x", "y"] {
         fixture.put([thing("t/03").named(name).with("color", "red")]).await;
@@ -120,7 +120,7 @@ async fn a_total_counts_what_filters_and_scopes_match(fixture: &mut Fixture) {
     }
 }
 
-async fn skip_passes_over_that_many(fixture: &mut Fixture) {
+async fn skip_omits_that_many_records(fixture: &mut Fixture) {
     put_twenty(fixture).await;
     for order in orders() {
         let query = Query { order, ..things_in(Scope::Subtree(uid("t"))) };
@@ -148,7 +148,7 @@ async fn skip_counts_from_the_cursor(fixture: &mut Fixture) {
     }
 }
 
-async fn skip_beyond_the_end_is_an_empty_page(fixture: &mut Fixture) {
+async fn skip_beyond_the_end_returns_an_empty_page(fixture: &mut Fixture) {
     put_twenty(fixture).await;
     for skip in [20, 21, 1_000_000, u64::from(u32::MAX) + 1, i64::MAX as u64, u64::MAX] {
         let page = fixture.page(&counted(things().skip(skip).limit(5))).await;
@@ -156,7 +156,7 @@ async fn skip_beyond_the_end_is_an_empty_page(fixture: &mut Fixture) {
     }
 }
 
-async fn limit_cuts_the_page(fixture: &mut Fixture) {
+async fn limit_bounds_the_page(fixture: &mut Fixture) {
     put_twenty(fixture).await;
     let whole = fixture.uids(&things()).await;
     for limit in [1, 19, 20, 21, usize::MAX] {
@@ -164,7 +164,7 @@ async fn limit_cuts_the_page(fixture: &mut Fixture) {
     }
 }
 
-async fn a_limit_of_zero_is_an_empty_page_without_next(fixture: &mut Fixture) {
+async fn a_limit_of_zero_returns_an_empty_page_without_next(fixture: &mut Fixture) {
     put_twenty(fixture).await;
     let page = fixture.page(&counted(things().limit(0))).await;
     assert_eq!((page.items.len(), page.next, page.total), (0, None, Some(20)));

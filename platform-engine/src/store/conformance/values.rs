@@ -1,4 +1,4 @@
-//! Values at the edges of what a store must take.
+//! Values at the limits that a store must support.
 
 use bytes::Bytes;
 
@@ -9,13 +9,13 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = cases![
-    bodies_of_a_mebibyte_are_kept,
-    a_page_of_large_bodies_is_returned_whole,
-    bodies_may_hold_any_bytes_or_none,
-    sort_values_of_full_length_are_told_apart_by_their_last_byte,
-    filter_values_of_full_length_are_told_apart_by_their_last_byte,
-    unique_values_of_full_length_are_told_apart_by_their_last_byte,
-    values_of_every_byte_are_kept,
+    bodies_of_a_mebibyte_are_stored,
+    a_page_of_large_bodies_is_returned_completely,
+    bodies_may_have_any_bytes_or_none,
+    sort_values_of_maximum_length_are_distinguished_by_their_last_byte,
+    filter_values_of_maximum_length_are_distinguished_by_their_last_byte,
+    unique_values_of_maximum_length_are_distinguished_by_their_last_byte,
+    values_of_every_byte_are_stored,
     a_record_may_have_many_filter_values,
 ];
 
@@ -25,7 +25,7 @@ fn noise(seed: u8, len: usize) -> Bytes {
     (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed) ^ (i >> 8) as u8).collect()
 }
 
-async fn bodies_of_a_mebibyte_are_kept(fixture: &mut Fixture) {
+async fn bodies_of_a_mebibyte_are_stored(fixture: &mut Fixture) {
     let put = Put { private: noise(2, MEBIBYTE), ..thing("a").body(noise(1, MEBIBYTE)) };
     fixture.put([put, thing("b")]).await;
     let record = fixture.record(THING, "a").await.unwrap();
@@ -35,14 +35,14 @@ async fn bodies_of_a_mebibyte_are_kept(fixture: &mut Fixture) {
     assert_eq!(fixture.record(THING, "b").await.unwrap().body, "b");
 }
 
-async fn a_page_of_large_bodies_is_returned_whole(fixture: &mut Fixture) {
+async fn a_page_of_large_bodies_is_returned_completely(fixture: &mut Fixture) {
     fixture.put((0..8).map(|i| thing(&format!("t/{i}")).body(noise(i, MEBIBYTE)))).await;
     let page = fixture.page(&things().by("name")).await;
     assert_eq!(page.items.len(), 8);
     assert!(page.items.iter().zip(0..).all(|(item, i)| item.body == noise(i, MEBIBYTE)));
 }
 
-async fn bodies_may_hold_any_bytes_or_none(fixture: &mut Fixture) {
+async fn bodies_may_have_any_bytes_or_none(fixture: &mut Fixture) {
     let every: Bytes = (0..=255).collect();
     let put = Put { private: every.clone(), rendering: u16::MAX, ..thing("a").body(every.clone()) };
     fixture.put([put, Put { rendering: 0, ..thing("b").body("") }]).await;
@@ -52,7 +52,7 @@ async fn bodies_may_hold_any_bytes_or_none(fixture: &mut Fixture) {
     assert_eq!((record.body, record.private, record.rendering), (Bytes::new(), Bytes::new(), 0));
 }
 
-/// Values of the greatest length, in order, that differ in the last byte alone.
+/// Returns values of the maximum length, in order, that differ only in the last byte.
 fn long_values() -> [KeyValue; 4] {
     [0, b'a', b'b', 255].map(|last| {
         let mut bytes = vec![b'x'; KeyValue::MAX_LEN];
@@ -61,7 +61,7 @@ fn long_values() -> [KeyValue; 4] {
     })
 }
 
-async fn sort_values_of_full_length_are_told_apart_by_their_last_byte(fixture: &mut Fixture) {
+async fn sort_values_of_maximum_length_are_distinguished_by_their_last_byte(fixture: &mut Fixture) {
     let values = long_values();
     for (value, uid) in values.iter().zip(["d", "c", "b", "a"]) {
         fixture.put([thing(uid).named_in_bytes(value.as_bytes())]).await;
@@ -73,7 +73,7 @@ async fn sort_values_of_full_length_are_told_apart_by_their_last_byte(fixture: &
     assert_eq!(fixture.walk(&things().by("name"), 1).await, ["d", "c", "b", "a"]);
 }
 
-async fn filter_values_of_full_length_are_told_apart_by_their_last_byte(fixture: &mut Fixture) {
+async fn filter_values_of_maximum_length_are_distinguished_by_their_last_byte(fixture: &mut Fixture) {
     let values = long_values();
     for (value, uid) in values.iter().zip(["a", "b", "c", "d"]) {
         fixture.put([Put { filter: vec![("long", value.clone())], ..thing(uid) }]).await;
@@ -87,7 +87,7 @@ async fn filter_values_of_full_length_are_told_apart_by_their_last_byte(fixture:
     assert_eq!(fixture.uids(&things()).await, ["a", "c", "d"]);
 }
 
-async fn unique_values_of_full_length_are_told_apart_by_their_last_byte(fixture: &mut Fixture) {
+async fn unique_values_of_maximum_length_are_distinguished_by_their_last_byte(fixture: &mut Fixture) {
     let owning =
         |uid, value: &KeyValue| Put { unique: vec![UniqueKey { space: "s", value: value.clone() }], ..thing(uid) };
     let values = long_values();
@@ -95,11 +95,11 @@ async fn unique_values_of_full_length_are_told_apart_by_their_last_byte(fixture:
         fixture.put([owning(uid, value)]).await;
     }
     for value in &values {
-        fixture.refused(guarded([], [owning("e", value)])).await;
+        fixture.rejected(guarded([], [owning("e", value)])).await;
     }
 }
 
-async fn values_of_every_byte_are_kept(fixture: &mut Fixture) {
+async fn values_of_every_byte_are_stored(fixture: &mut Fixture) {
     let single = |byte: u8| KeyValue::from_bytes([byte]);
     let put = (0..=255_u8).map(|byte| Put {
         filter: vec![("byte", single(byte))],

@@ -1,84 +1,86 @@
 //! The indexes of one kind.
 //!
-//! Every record is in two kinds of index: by uid, and for each of its filter values by that value and then by uid.
-//! The hierarchy is in the uids, so what lies below a uid is one range of either, and so is what lies below it
-//! with one filter value; the range's length is the total. Few records are sorted when they are asked for.
-//! Where a range has grown long, its records are kept in every order beside it, as a [`Crowd`].
+//! Every record is in an index by uid, and for each of its filter values in an index by that value and uid. Uids
+//! contain the hierarchy, so the descendants of a uid are one range of the index by uid, and those with a filter value
+//! are one range of the index of that filter; the length of the range is the total. A short range is sorted when it is
+//! listed. A long range is also stored sorted in every order, as a [`Materialized`].
 
 use std::{ops::Range, sync::Arc};
 
 use super::{
     super::{KeyName, KeyValue},
-    counted::Counted,
     order::{By, Moved, Orders, Records},
+    rank_tree::RankTree,
     record::{NameId, Packed},
 };
 use crate::uid::{self, Uid};
 
-/// A range with more records than this is kept in every order.
-const CROWDED: usize = 64;
-/// A crowd of fewer is one no more; well below, so that none comes and goes with every other commit.
-const DISPERSED: usize = CROWDED / 2;
+/// A range with more records than this is materialized in every order.
+const MATERIALIZE_ABOVE: usize = 64;
+/// A materialized range with fewer records is dropped. Hysteresis: well below the upper threshold, so that commits do
+/// not alternately create and drop the same range.
+const DROP_BELOW: usize = MATERIALIZE_ABOVE / 2;
 
-/// The records of one kind, by everything that they can be found by.
+/// The indexes of the records of one kind.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kind {
     sort: Vec<KeyName>,
-    by_uid: Counted<u32>,
+    by_uid: RankTree<u32>,
     filters: Vec<FilterIndex>,
-    crowds: rpds::HashTrieMapSync<Spot, Arc<Crowd>>,
+    materialized: rpds::HashTrieMapSync<RangeKey, Arc<Materialized>>,
 }
 
 /// The records that have values under one filter key, by value and then by uid.
 #[derive(Debug, Clone)]
 pub(super) struct FilterIndex {
     name: KeyName,
-    postings: Counted<Posting>,
-    /// How many records have more than one value.
-    plural: usize,
+    postings: RankTree<Posting>,
+    /// The number of records with more than one value.
+    multi_valued: usize,
 }
 
-/// One value of a record: the record's number, and the value's place among those of all its filter keys.
+/// One value of a record: the record's number, and the index of the value in the record's filter values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Posting {
     pub(super) id: u32,
     pub(super) place: u32,
 }
 
-/// A filter key by its place among the kind's, and a value.
+/// A filter key, by its index in the kind's filter keys, and a value.
 pub(super) type FilterValue<'a> = (NameId, &'a [u8]);
 
-/// What a range holds: all that lies below a uid, or of that what has a filter value. Everything lies below the
-/// empty uid.
+/// The key of a range: the descendants of a uid, optionally only those with a filter value. All records are descendants
+/// of the empty uid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Spot {
+struct RangeKey {
     top: Uid,
     filter: Option<(NameId, KeyValue)>,
 }
 
-impl Spot {
+impl RangeKey {
     fn new(top: &str, filter: Option<FilterValue<'_>>) -> Self {
         Self { top: Uid::opaque(top), filter: filter.map(|(name, value)| (name, KeyValue::from_bytes(value))) }
     }
 }
 
-/// The records of a long range, in every order.
+/// The records of a long range, sorted in every order.
 #[derive(Debug, Clone)]
-pub(super) struct Crowd {
+pub(super) struct Materialized {
     len: usize,
-    /// All of them. By uid they are the range itself. Of everything, the order of commits alone is kept.
+    /// All records of the range. The order by uid is omitted, because it is the range itself. For the empty uid, only
+    /// the order by sequence is stored, and with a filter value none.
     pub(super) below: Orders,
-    /// Those directly below the uid; `None` while that is all of them.
+    /// The direct children of the uid; `None` while these are all records of the range.
     pub(super) children: Option<Orders>,
 }
 
 impl Kind {
     pub(super) fn by(&self, name: KeyName) -> By {
-        // A place that no record has a value at, for a key that none was put with.
+        // For an unknown key, an index at which no record has a value.
         By::Key(self.sort.iter().position(|known| *known == name).unwrap_or(usize::MAX))
     }
 
-    pub(super) fn by_uid(&self) -> &Counted<u32> {
+    pub(super) fn by_uid(&self) -> &RankTree<u32> {
         &self.by_uid
     }
 
@@ -86,16 +88,16 @@ impl Kind {
         self.filters.iter().position(|index| index.name == name).map(|place| place as NameId)
     }
 
-    pub(super) fn postings(&self, id: NameId) -> Option<&Counted<Posting>> {
+    pub(super) fn postings(&self, id: NameId) -> Option<&RankTree<Posting>> {
         self.filters.get(id as usize).map(|index| &index.postings)
     }
 
-    /// Tells whether any record has more than one value under the filter key.
-    pub(super) fn is_plural(&self, id: NameId) -> bool {
-        self.filters.get(id as usize).is_some_and(|index| index.plural > 0)
+    /// Returns whether any record has more than one value of the filter key.
+    pub(super) fn is_multi_valued(&self, id: NameId) -> bool {
+        self.filters.get(id as usize).is_some_and(|index| index.multi_valued > 0)
     }
 
-    /// Returns the places of a record's filter and sort keys among the kind's, which it adds the new ones to.
+    /// Adds the new sort keys of a record to those of the kind, and returns all sort keys of the kind.
     pub(super) fn sort_names(&mut self, put: impl Iterator<Item = KeyName>) -> Vec<KeyName> {
         for name in put {
             if !self.sort.contains(&name) {
@@ -107,7 +109,7 @@ impl Kind {
 
     pub(super) fn intern_filter(&mut self, name: KeyName) -> NameId {
         self.filter_id(name).unwrap_or_else(|| {
-            self.filters.push(FilterIndex { name, postings: Counted::default(), plural: 0 });
+            self.filters.push(FilterIndex { name, postings: RankTree::default(), multi_valued: 0 });
             self.filters.len() as NameId - 1
         })
     }
@@ -119,7 +121,7 @@ impl Kind {
         (records.get(id)?.uid() == uid.as_bytes()).then_some(id)
     }
 
-    /// Returns the ranks of what lies below the uid: in the order by uid, or in that of the filter's postings.
+    /// Returns the ranks of the descendants of the uid, in the index by uid or in the filter's postings.
     pub(super) fn below(&self, top: &str, filter: Option<FilterValue<'_>>, records: &Records) -> Range<usize> {
         let (start, end) = bounds(top);
         match filter {
@@ -143,7 +145,7 @@ impl Kind {
         }
     }
 
-    /// Returns the records of ranks that [`Kind::below`] returned, by uid.
+    /// Returns the records at ranks that [`Kind::below`] returned, ordered by uid.
     pub(super) fn ids(&self, filter: Option<FilterValue<'_>>, range: Range<usize>) -> Vec<u32> {
         match filter {
             None => self.by_uid.range(range).collect(),
@@ -154,34 +156,34 @@ impl Kind {
         }
     }
 
-    /// Returns what is kept beside the range, if it is long.
-    pub(super) fn crowd(&self, top: &str, filter: Option<FilterValue<'_>>) -> Option<&Crowd> {
-        self.crowds.get(&Spot::new(top, filter)).map(|crowd| &**crowd)
+    /// Returns the materialized orders of the range, if it is long.
+    pub(super) fn materialized(&self, top: &str, filter: Option<FilterValue<'_>>) -> Option<&Materialized> {
+        self.materialized.get(&RangeKey::new(top, filter)).map(|range| &**range)
     }
 
-    /// Puts, replaces or deletes the record with this number, in `records` and in every index.
+    /// Inserts, replaces or deletes the record with this number, in `records` and in every index.
     pub(super) fn change(&mut self, id: u32, now: Option<Packed>, records: &mut Records) {
         let before = records.get(id).cloned();
         let Some(uid) = before.as_ref().or(now.as_ref()).map(|record| Uid::opaque(record.uid_text())) else { return };
         let change = Change { id, uid: &uid, before: before.as_ref(), now: now.as_ref() };
-        // What moves is found by what it was, and put back by what it is.
-        self.take_out(&change, records);
+        // Removal searches by the old values, so it precedes the change of `records`; insertion uses the new ones.
+        self.remove_from_indexes(&change, records);
         records.set(id, now.clone());
-        self.put_in(&change, records);
+        self.insert_into_indexes(&change, records);
     }
 
-    fn take_out(&mut self, change: &Change<'_>, records: &Records) {
+    fn remove_from_indexes(&mut self, change: &Change<'_>, records: &Records) {
         let Some(before) = change.before else { return };
         for filter in filters_of(before) {
             let stays = change.now.is_some_and(|now| has(now, filter));
-            for top in change.tops() {
-                let spot = Spot::new(top, filter);
-                let Some(crowd) = self.crowds.get_mut(&spot).map(Arc::make_mut) else { continue };
+            for top in change.ancestors() {
+                let range_key = RangeKey::new(top, filter);
+                let Some(range) = self.materialized.get_mut(&range_key).map(Arc::make_mut) else { continue };
                 let moved = Moved { before: Some(before), now: change.now.filter(|_| stays) };
-                crowd.orders_of(change, top).for_each(|orders| orders.remove(moved, records));
-                crowd.len -= usize::from(!stays);
-                if crowd.len < DISPERSED {
-                    self.crowds.remove_mut(&spot);
+                range.orders_of(change, top).for_each(|orders| orders.remove(moved, records));
+                range.len -= usize::from(!stays);
+                if range.len < DROP_BELOW {
+                    self.materialized.remove_mut(&range_key);
                 }
             }
         }
@@ -190,7 +192,7 @@ impl Kind {
                 if let Some(index) = self.filters.get_mut(name as usize) {
                     let rank = rank_of(&index.postings, value, before.uid(), records);
                     index.postings.remove(rank);
-                    index.plural -= usize::from(is_second(before, name, place));
+                    index.multi_valued -= usize::from(is_second(before, name, place));
                 }
             }
         }
@@ -200,91 +202,93 @@ impl Kind {
         }
     }
 
-    fn put_in(&mut self, change: &Change<'_>, records: &Records) {
+    fn insert_into_indexes(&mut self, change: &Change<'_>, records: &Records) {
         let Some(now) = change.now else { return };
-        // The filters that the record is new under, with records that stand far to both sides of it there.
+        // The filters that the record newly passes, each with the records at the two probe ranks around it.
         let mut joined: Vec<(Option<FilterValue<'_>>, [Option<u32>; 2])> = Vec::new();
         if change.before.is_none() {
             let rank = By::Uid.rank(&self.by_uid, records, By::Uid.place(now));
             self.by_uid.insert(rank, change.id);
-            joined.push((None, far_from(rank).map(|rank| self.by_uid.get(rank?))));
+            joined.push((None, probe_ranks(rank).map(|rank| self.by_uid.get(rank?))));
         }
         if change.has_other_filters() {
             for (place, (name, value)) in now.filters().enumerate() {
                 let Some(index) = self.filters.get_mut(name as usize) else { continue };
                 let rank = rank_of(&index.postings, value, now.uid(), records);
                 index.postings.insert(rank, Posting { id: change.id, place: place as u32 });
-                index.plural += usize::from(is_second(now, name, place));
-                joined.push((Some((name, value)), far_from(rank).map(|rank| Some(index.postings.get(rank?)?.id))));
+                index.multi_valued += usize::from(is_second(now, name, place));
+                joined.push((Some((name, value)), probe_ranks(rank).map(|rank| Some(index.postings.get(rank?)?.id))));
             }
         }
         for filter in filters_of(now) {
             let stayed = change.before.is_some_and(|before| has(before, filter));
             let far = joined.iter().find(|(own, _)| *own == filter && !stayed).map_or([None; 2], |(_, far)| *far);
-            for top in change.tops() {
-                let spot = Spot::new(top, filter);
-                // A long range reaches far to one side of the record at least, which costs less to see than its ends.
+            for top in change.ancestors() {
+                let range_key = RangeKey::new(top, filter);
+                // A long range contains at least one of the probed records, which is cheaper to check than its length.
                 let reaches = || {
                     let far = far.into_iter().flatten().filter_map(|id| records.get(id));
                     far.into_iter().any(|other| is_below(other.uid(), top) && has(other, filter))
                 };
-                if self.crowds.contains_key(&spot) {
-                    self.join_crowd(&spot, filter, stayed, change, records);
-                } else if reaches() && self.below(top, filter, records).len() > CROWDED {
-                    let crowd = Arc::new(self.gather(top, filter, records));
-                    self.crowds.insert_mut(spot, crowd);
+                if self.materialized.contains_key(&range_key) {
+                    self.add_to_materialized(&range_key, filter, stayed, change, records);
+                } else if reaches() && self.below(top, filter, records).len() > MATERIALIZE_ABOVE {
+                    let range = Arc::new(self.materialize(top, filter, records));
+                    self.materialized.insert_mut(range_key, range);
                 }
             }
         }
     }
 
-    fn join_crowd(
+    fn add_to_materialized(
         &mut self,
-        spot: &Spot,
+        range_key: &RangeKey,
         filter: Option<FilterValue<'_>>,
         stayed: bool,
         change: &Change<'_>,
         records: &Records,
     ) {
-        let is_child = is_child(change.uid, &spot.top);
-        let is_first_deeper = !is_child && self.crowds.get(spot).is_some_and(|crowd| crowd.children.is_none());
-        // Until now the children were all there is, so their orders are those of all.
-        let by_uid: Counted<u32> = if is_first_deeper {
-            let all = self.ids(filter, self.below(&spot.top, filter, records));
+        let is_child = is_child(change.uid, &range_key.top);
+        let is_first_deeper =
+            !is_child && self.materialized.get(range_key).is_some_and(|range| range.children.is_none());
+        // Until now all records were direct children, so the orders of the children are those of all records.
+        let by_uid: RankTree<u32> = if is_first_deeper {
+            let all = self.ids(filter, self.below(&range_key.top, filter, records));
             all.into_iter().filter(|id| *id != change.id).collect()
         } else {
-            Counted::default()
+            RankTree::default()
         };
-        let Some(crowd) = self.crowds.get_mut(spot).map(Arc::make_mut) else { return };
+        let Some(range) = self.materialized.get_mut(range_key).map(Arc::make_mut) else { return };
         if is_first_deeper {
-            let mut children = crowd.below.clone();
+            let mut children = range.below.clone();
             children.push(By::Uid, by_uid);
-            crowd.children = Some(children);
+            range.children = Some(children);
         }
         let moved = Moved { before: change.before.filter(|_| stayed), now: change.now };
-        crowd.orders_of(change, &spot.top).for_each(|orders| orders.insert(change.id, moved, records));
-        crowd.len += usize::from(!stayed);
+        range.orders_of(change, &range_key.top).for_each(|orders| orders.insert(change.id, moved, records));
+        range.len += usize::from(!stayed);
     }
 
-    /// Sorts a range's records in every order.
-    fn gather(&self, top: &str, filter: Option<FilterValue<'_>>, records: &Records) -> Crowd {
+    /// Sorts the records of a range in every order.
+    fn materialize(&self, top: &str, filter: Option<FilterValue<'_>>, records: &Records) -> Materialized {
         let ids = self.ids(filter, self.below(top, filter, records));
         let is_child = |id: &u32| records.get(*id).is_some_and(|record| is_child(record.uid_text(), top));
         let every = || std::iter::once(By::Sequence).chain((0..self.sort.len()).map(By::Key));
         let children: Vec<u32> = ids.iter().copied().filter(is_child).collect();
         let is_all = children.len() == ids.len() && !top.is_empty();
         let children = (!is_all).then(|| Orders::new(every().chain([By::Uid]), children, records));
-        let kept_below: Vec<By> = match (top, filter) {
+        let stored_orders: Vec<By> = match (top, filter) {
             ("", None) => vec![By::Sequence],
             ("", Some(_)) => Vec::new(),
             _ => every().collect(),
         };
-        Crowd { len: ids.len(), below: Orders::new(kept_below, ids, records), children }
+        Materialized { len: ids.len(), below: Orders::new(stored_orders, ids, records), children }
     }
 }
 
-impl Crowd {
-    /// Returns the orders that the change concerns, as it is at the uid.
+impl Materialized {
+    /// Returns the orders that contain the changed record: those of all records, and those of the children of `top` if
+    /// it is one.
     fn orders_of(&mut self, change: &Change<'_>, top: &str) -> impl Iterator<Item = &mut Orders> {
         let is_child = is_child(change.uid, top);
         [Some(&mut self.below), self.children.as_mut().filter(|_| is_child)].into_iter().flatten()
@@ -300,8 +304,8 @@ struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// Returns every uid that the record lies below, the empty one included.
-    fn tops(&self) -> impl Iterator<Item = &'a str> {
+    /// Returns the uids of all ancestors of the record, including the empty one.
+    fn ancestors(&self) -> impl Iterator<Item = &'a str> {
         self.uid.ancestry().skip(1).chain([""])
     }
 
@@ -313,42 +317,43 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Returns the filters that the record passes: none, and each of its values.
+/// Returns the filters that the record passes: no filter, and each of its values.
 fn filters_of(record: &Packed) -> impl Iterator<Item = Option<FilterValue<'_>>> {
     std::iter::once(None).chain(record.filters().map(Some))
 }
 
-/// Tells whether the record passes the filter.
+/// Returns whether the record passes the filter.
 pub(super) fn has(record: &Packed, filter: Option<FilterValue<'_>>) -> bool {
     filter.is_none_or(|filter| record.filters().any(|own| own == filter))
 }
 
-/// Tells whether the value at this place is the record's second under the name.
+/// Returns whether the value at this index is the second one of the name in the record.
 fn is_second(record: &Packed, name: NameId, place: usize) -> bool {
     record.filters().take(place).filter(|(other, _)| *other == name).count() == 1
 }
 
-/// Returns the ranks as far to both sides of this as every long range around it reaches to one.
-fn far_from(rank: usize) -> [Option<usize>; 2] {
-    [rank.checked_sub(CROWDED / 2), rank.checked_add(CROWDED / 2)]
+/// Returns the ranks half of [`MATERIALIZE_ABOVE`] before and after this one. Every long range around this rank
+/// contains at least one of them.
+fn probe_ranks(rank: usize) -> [Option<usize>; 2] {
+    [rank.checked_sub(MATERIALIZE_ABOVE / 2), rank.checked_add(MATERIALIZE_ABOVE / 2)]
 }
 
-fn rank_of(postings: &Counted<Posting>, value: &[u8], uid: &[u8], records: &Records) -> usize {
+fn rank_of(postings: &RankTree<Posting>, value: &[u8], uid: &[u8], records: &Records) -> usize {
     postings.partition_point(|posting| {
         records.get(posting.id).is_some_and(|record| (record.filter(posting.place).1, record.uid()) < (value, uid))
     })
 }
 
-/// Returns the least text that lies below the uid, and the least that comes after all that do.
+/// Returns the smallest text that is a descendant of the uid, and the smallest one after all descendants.
 fn bounds(top: &str) -> (String, Option<String>) {
     match top {
         "" => (String::new(), None),
-        // '0' comes after '/'.
+        // '0' is the successor of '/'.
         _ => (format!("{top}/"), Some(format!("{top}0"))),
     }
 }
 
-/// Tells whether the uid is directly below the other; a root is directly below the empty uid.
+/// Returns whether the uid is a direct child of the other. A root is a direct child of the empty uid.
 pub(super) fn is_child(uid: &str, top: &str) -> bool {
     uid::parent(uid).unwrap_or_default() == top
 }

@@ -1,23 +1,23 @@
-//! Orders: sequences of records' numbers, sorted by a value and then by uid.
+//! Orders: sequences of record numbers, sorted by a value and then by uid.
 
 use std::cmp::Ordering;
 
-use super::{counted::Counted, record::Packed, table::Table};
+use super::{rank_tree::RankTree, record::Packed, table::Table};
 
-/// The records of the store, under the numbers by which everything else refers to them.
+/// The records of the store by their numbers, which all indexes refer to.
 pub(super) type Records = Table<Packed>;
 
-/// What a sequence is ordered by.
+/// The value that a sequence is ordered by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     Uid,
     Sequence,
-    /// The sort key at this place among the kind's.
+    /// The sort key at this index of the kind's sort keys.
     Key(usize),
 }
 
 impl By {
-    /// Returns the record's value.
+    /// Returns the value of the record.
     pub(super) fn value(self, record: &Packed) -> &[u8] {
         match self {
             Self::Uid => &[],
@@ -26,27 +26,27 @@ impl By {
         }
     }
 
-    /// Returns where the record stands: its value and its uid.
+    /// Returns the place of the record in the order: its value and its uid.
     pub(super) fn place(self, record: &Packed) -> Place<'_> {
         (self.value(record), record.uid())
     }
 
-    /// Returns how the record compares with a place.
+    /// Compares the record with a place.
     pub(super) fn compare(self, record: &Packed, (value, uid): Place<'_>) -> Ordering {
         self.value(record).cmp(value).then_with(|| record.uid().cmp(uid))
     }
 
-    /// Returns how many of the sorted numbers are of records before the place.
-    pub(super) fn rank(self, sorted: &Counted<u32>, records: &Records, place: Place<'_>) -> usize {
+    /// Returns the number of records before the place.
+    pub(super) fn rank(self, sorted: &RankTree<u32>, records: &Records, place: Place<'_>) -> usize {
         let is_before = |id| records.get(id).is_some_and(|record| self.compare(record, place).is_lt());
-        // What is ordered by time is mostly added at the end.
+        // Fast path: in orders by time, most records are added at the end.
         match sorted.len().checked_sub(1).and_then(|last| sorted.get(last)) {
             Some(last) if is_before(last) => sorted.len(),
             _ => sorted.partition_point(is_before),
         }
     }
 
-    /// Sorts numbers of records.
+    /// Sorts record numbers.
     pub(super) fn sort(self, ids: &mut Vec<u32>, records: &Records) {
         let mut places: Vec<(Place<'_>, u32)> =
             ids.iter().filter_map(|id| Some((self.place(records.get(*id)?), *id))).collect();
@@ -56,12 +56,12 @@ impl By {
     }
 }
 
-/// A value and a uid: where a record stands in an order.
+/// The place of a record in an order: a value and a uid.
 pub(super) type Place<'a> = (&'a [u8], &'a [u8]);
 
 /// The same records in several orders.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Orders(Vec<(By, Counted<u32>)>);
+pub(super) struct Orders(Vec<(By, RankTree<u32>)>);
 
 impl Orders {
     /// Sorts the records in each of the orders.
@@ -73,17 +73,17 @@ impl Orders {
         Self(sorted.collect())
     }
 
-    /// Returns the records in this order, if it is one of those kept.
-    pub(super) fn get(&self, by: By) -> Option<&Counted<u32>> {
-        self.0.iter().find(|(kept, _)| *kept == by).map(|(_, sorted)| sorted)
+    /// Returns the records in this order, if it is stored.
+    pub(super) fn get(&self, by: By) -> Option<&RankTree<u32>> {
+        self.0.iter().find(|(stored, _)| *stored == by).map(|(_, sorted)| sorted)
     }
 
     /// Adds an order of the same records.
-    pub(super) fn push(&mut self, by: By, sorted: Counted<u32>) {
+    pub(super) fn push(&mut self, by: By, sorted: RankTree<u32>) {
         self.0.push((by, sorted));
     }
 
-    /// Puts a record in its place in every order in which it has moved.
+    /// Inserts a record into every order in which its place changed.
     pub(super) fn insert(&mut self, id: u32, moved: Moved<'_>, records: &Records) {
         let Some(record) = moved.now else { return };
         for (by, sorted) in self.0.iter_mut().filter(|(by, _)| moved.has_moved(*by)) {
@@ -92,7 +92,7 @@ impl Orders {
         }
     }
 
-    /// Takes a record from its place in every order in which it moves, while `records` still holds it as it was.
+    /// Removes a record from every order in which its place changes. `records` must still have the old record.
     pub(super) fn remove(&mut self, moved: Moved<'_>, records: &Records) {
         let Some(record) = moved.before else { return };
         for (by, sorted) in self.0.iter_mut().filter(|(by, _)| moved.has_moved(*by)) {
@@ -102,7 +102,7 @@ impl Orders {
     }
 }
 
-/// A record before and after a change that leaves it in a list, or that brings it there or takes it away.
+/// A record before and after a change, `None` where it is not in the list.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moved<'a> {
     pub(super) before: Option<&'a Packed>,

@@ -1,46 +1,49 @@
-//! Sorted parts of a list, and what is read of them merged.
+//! Sorted parts of a list, and their merge.
 
 use std::{cmp::Ordering, collections::BinaryHeap, ops::Range};
 
 use super::{
-    counted::Counted,
     kind::Posting,
     order::{By, Place, Records},
+    rank_tree::RankTree,
     record::Packed,
 };
 
-/// Some of a list's records, sorted in ascending order.
+/// Some of the records of a list, sorted in ascending order.
 #[derive(Debug)]
 pub(super) enum Part<'a> {
-    /// These ranks of a sequence that is kept sorted.
-    Kept(&'a Counted<u32>, Range<usize>),
-    /// These ranks of a filter's postings, which all have this value, by uid.
-    Postings(&'a Counted<Posting>, Range<usize>, &'a [u8]),
-    /// Records that were sorted for the occasion.
+    /// These ranks of a stored, sorted sequence.
+    Stored(&'a RankTree<u32>, Range<usize>),
+    /// These ranks of a filter's postings, which all have this value and are sorted by uid.
+    Postings(&'a RankTree<Posting>, Range<usize>, &'a [u8]),
+    /// Records that were sorted for this query.
     Sorted(Vec<u32>),
 }
 
 impl Part<'_> {
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Kept(_, range) | Self::Postings(_, range, _) => range.len(),
+            Self::Stored(_, range) | Self::Postings(_, range, _) => range.len(),
             Self::Sorted(ids) => ids.len(),
         }
     }
 
     fn get(&self, rank: usize) -> Option<u32> {
         match self {
-            Self::Kept(kept, range) => kept.get(range.start + rank),
+            Self::Stored(stored, range) => stored.get(range.start + rank),
             Self::Postings(postings, range, _) => postings.get(range.start + rank).map(|posting| posting.id),
             Self::Sorted(ids) => ids.get(rank).copied(),
         }
     }
 
-    /// Returns how many records come before the first that does not pass, given that none after it does.
+    /// Returns the number of records before the first that does not pass. All records that pass must precede all
+    /// others.
     fn partition_point(&self, records: &Records, passes: impl Fn(&Packed) -> bool) -> usize {
         let passes_id = |id: u32| records.get(id).is_some_and(&passes);
         match self {
-            Self::Kept(kept, range) => kept.partition_point(passes_id).clamp(range.start, range.end) - range.start,
+            Self::Stored(stored, range) => {
+                stored.partition_point(passes_id).clamp(range.start, range.end) - range.start
+            }
             Self::Postings(postings, range, value) => {
                 let rank = postings.partition_point(|Posting { id, place }| {
                     records.get(id).is_some_and(|record| {
@@ -54,14 +57,14 @@ impl Part<'_> {
         }
     }
 
-    /// Returns all but the first so many records of the ascending or of the descending order.
+    /// Returns the records in ascending or descending order, without the first `start` ones.
     pub(super) fn walk(&self, start: usize, descending: bool) -> Box<dyn Iterator<Item = u32> + Send + '_> {
         let rest = |range: &Range<usize>| {
             if descending { range.start..range.end.saturating_sub(start) } else { range.start + start..range.end }
         };
         match (self, descending) {
-            (Self::Kept(kept, range), false) => Box::new(kept.range(rest(range))),
-            (Self::Kept(kept, range), true) => Box::new(kept.range_back(rest(range))),
+            (Self::Stored(stored, range), false) => Box::new(stored.range(rest(range))),
+            (Self::Stored(stored, range), true) => Box::new(stored.range_back(rest(range))),
             (Self::Postings(postings, range, _), false) => {
                 Box::new(postings.range(rest(range)).map(|posting| posting.id))
             }
@@ -74,7 +77,7 @@ impl Part<'_> {
     }
 }
 
-/// Parts of one list, in the order of the list: ranks count from where it begins.
+/// The parts of one list. Ranks count from the start of the list in its direction.
 #[derive(Debug)]
 pub(super) struct Merge<'a> {
     pub(super) records: &'a Records,
@@ -88,16 +91,15 @@ impl Merge<'_> {
         self.parts.iter().map(Part::len).sum()
     }
 
-    /// Returns the rank in each part behind what does not come after the place.
+    /// Returns, for each part, the number of records at or before the place.
     pub(super) fn after(&self, place: Place<'_>) -> Vec<usize> {
         self.parts.iter().map(|part| self.rank(part, place, true)).collect()
     }
 
-    /// Moves the ranks past that many records of all parts merged.
+    /// Advances the ranks by this number of records of the merged parts.
     ///
-    /// What divides these records from the rest is found as a quickselect finds it; but the parts are sorted, and
-    /// a pivot divides each by a search.
-    pub(super) fn pass_over(&self, starts: &mut [usize], mut count: usize) {
+    /// This is a quickselect over sorted parts: a pivot partitions each part by a binary search.
+    pub(super) fn skip(&self, starts: &mut [usize], mut count: usize) {
         if let [start] = starts {
             *start += count;
             return;
@@ -123,7 +125,7 @@ impl Merge<'_> {
         }
     }
 
-    /// Returns the records from these ranks on.
+    /// Returns the merged records, starting at these ranks.
     pub(super) fn from(&self, starts: &[usize]) -> Box<dyn Iterator<Item = u32> + '_> {
         let mut walks: Vec<_> =
             self.parts.iter().zip(starts).map(|(part, start)| part.walk(*start, self.descending)).collect();
@@ -145,7 +147,7 @@ impl Merge<'_> {
         }))
     }
 
-    /// Returns how many of the part's records come before the place, or up to it.
+    /// Returns the number of records of the part before the place, including the place itself if `up_to`.
     fn rank(&self, part: &Part<'_>, place: Place<'_>, up_to: bool) -> usize {
         let ascending = part.partition_point(self.records, |record| {
             let ordering = self.by.compare(record, place);
@@ -159,8 +161,8 @@ impl Merge<'_> {
         Some(self.by.place(self.records.get(part.get(rank)?)?))
     }
 
-    /// Returns a place that leaves a good share of what lies between the starts and the ends on either side of it,
-    /// and the part that it is in: the median of the parts' middles, each weighed by what it is the middle of.
+    /// Returns a pivot with a constant share of the remaining records on either side, and the part that contains it:
+    /// the median of the middles of the parts, weighted by the sizes of the parts.
     fn pivot(&self, starts: &[usize], ends: &[usize]) -> Option<(usize, Place<'_>)> {
         let bounds = self.parts.iter().zip(starts.iter().zip(ends)).enumerate();
         let middles = bounds.filter(|(_, (_, (start, end)))| start < end);
@@ -171,16 +173,16 @@ impl Merge<'_> {
             .collect();
         middles.sort_unstable();
         let half = middles.iter().map(|(.., weight)| weight).sum::<usize>() / 2;
-        let mut weighed = 0;
+        let mut sum = 0;
         let median = middles.into_iter().find(|(.., weight)| {
-            weighed += weight;
-            weighed > half
+            sum += weight;
+            sum > half
         });
         median.map(|(place, at, _)| (at, place))
     }
 }
 
-/// The next record of a part; the greater, the sooner it comes.
+/// The next record of a part, ordered so that the greatest is returned first (for [`BinaryHeap`]).
 #[derive(PartialEq, Eq)]
 struct Head<'a> {
     place: Place<'a>,

@@ -1,8 +1,8 @@
-//! Lists: which indexes answer a query, and the page that is cut from them.
+//! Lists: selects the indexes for a query and reads the page from them.
 //!
-//! A list is a merge of sorted parts, one for each scope and, under a filter, for each of its values. A part that
-//! is kept sorted costs what is read of it and no more. Where the filters ask for more than an index answers, the
-//! smallest range that holds all that can pass is gone through.
+//! A list is a merge of sorted parts, one for each scope and, with a filter, for each of its values. A stored part
+//! costs only the records that are read. If no index covers the filters, the smallest range that contains all matches
+//! is scanned.
 
 use bytes::BytesMut;
 use futures_lite::future::yield_now;
@@ -17,22 +17,22 @@ use super::{
 };
 use crate::uid::Uid;
 
-/// How many records are gone through or sorted before others get their turn.
+/// The number of records that are scanned or sorted before yielding to other tasks.
 const STRIDE: usize = 4_096;
-/// The longest body that is copied into a page, in bytes.
+/// The maximum size of a body that is copied into a page, in bytes.
 const SMALL_BODY: usize = 4_096;
 
-/// Returns the page that answers the query.
+/// Returns the page of the query.
 pub(super) async fn list(state: &State, query: &Query) -> Page {
     let epochs = state.epochs(&query.epochs);
     let Some(kind) = state.kind(query.kind) else {
         return Page { total: query.count.then_some(0), epochs, ..Page::default() };
     };
-    Page { epochs, ..cut(&matching(kind, state.records(), query).await, query) }
+    Page { epochs, ..page_of(&matching(kind, state.records(), query).await, query) }
 }
 
-/// Cuts out the page that the query asks for.
-fn cut(list: &Merge<'_>, query: &Query) -> Page {
+/// Returns the page of the list that the query requests.
+fn page_of(list: &Merge<'_>, query: &Query) -> Page {
     let total = list.len();
     let mut starts = match &query.after {
         Some(Position { value, uid }) => {
@@ -43,7 +43,7 @@ fn cut(list: &Merge<'_>, query: &Query) -> Page {
     };
     let left = total - starts.iter().sum::<usize>();
     let skip = usize::try_from(query.skip).unwrap_or(usize::MAX).min(left);
-    list.pass_over(&mut starts, skip);
+    list.skip(&mut starts, skip);
 
     let (mut page, mut bytes) = (Vec::<&Packed>::with_capacity(query.limit.min(left - skip)), 0_usize);
     for record in list.from(&starts).take(query.limit).filter_map(|id| list.records.get(id)) {
@@ -61,8 +61,8 @@ fn cut(list: &Merge<'_>, query: &Query) -> Page {
     Page { items: items(&page), next, total: query.count.then_some(total as u64), epochs: Vec::new() }
 }
 
-/// Returns the records as items. The uids, and the bodies of most, are copied into one allocation for all of them, which
-/// costs less than one for each, or than to keep each record alive; large bodies are shared.
+/// Returns the records as items. All uids and small bodies are copied into one allocation, which costs less than one
+/// allocation per record or keeping each record alive. Large bodies are shared with the records.
 fn items(page: &[&Packed]) -> Vec<Item> {
     let copied = |record: &&Packed| record.uid().len() + small_body(record).map_or(0, <[u8]>::len);
     let mut buffer = BytesMut::with_capacity(page.iter().map(copied).sum());
@@ -72,7 +72,7 @@ fn items(page: &[&Packed]) -> Vec<Item> {
     }
     let mut buffer = buffer.freeze();
     let item = |record: &&Packed| Item {
-        // A uid was a text when it was packed.
+        // A uid is valid UTF-8, because it was packed from a text.
         uid: Uid::shared(buffer.split_to(record.uid().len())).unwrap_or_default(),
         revision: record.revision(),
         rendering: record.rendering(),
@@ -85,7 +85,7 @@ fn small_body(record: &Packed) -> Option<&[u8]> {
     Some(record.body()).filter(|body| body.len() <= SMALL_BODY)
 }
 
-/// Returns all that the query matches.
+/// Returns all matches of the query.
 async fn matching<'a>(kind: &'a Kind, records: &'a Records, query: &'a Query) -> Merge<'a> {
     let by = match query.order.by {
         OrderBy::Uid => By::Uid,
@@ -93,35 +93,35 @@ async fn matching<'a>(kind: &'a Kind, records: &'a Records, query: &'a Query) ->
         OrderBy::Key(name) => kind.by(name),
     };
     let Plan { values, rest, repeats } = Plan::new(kind, records, query);
-    let mut gathered = Gathered { kind, records, by, parts: Vec::new(), loose: Vec::new() };
+    let mut collector = Collector { kind, records, by, parts: Vec::new(), unsorted: Vec::new() };
     for value in values {
-        query.scopes.iter().for_each(|scope| gathered.add(scope, value));
+        query.scopes.iter().for_each(|scope| collector.add(scope, value));
     }
     if !rest.is_empty() || repeats {
-        gathered.keep(&rest, repeats).await;
+        collector.retain(&rest, repeats).await;
     }
-    Merge { records, by, descending: query.order.descending, parts: gathered.sorted().await }
+    Merge { records, by, descending: query.order.descending, parts: collector.sorted().await }
 }
 
-/// How a query's filters are answered.
+/// The plan for the filters of a query.
 struct Plan<'a> {
-    /// The values of the one filter that an index answers; or `None`, when none is.
+    /// The values of the one filter for which an index is used, or `None` without such a filter.
     values: Vec<Option<FilterValue<'a>>>,
-    /// The filters that are left to ask of each record.
+    /// The remaining filters, which are tested on each record.
     rest: Vec<&'a Filter>,
-    /// Whether a record may be found under more than one of the values.
+    /// Whether a record may have more than one of the values.
     repeats: bool,
 }
 
 impl<'a> Plan<'a> {
-    /// Lets the index with the fewest records answer.
+    /// Selects the index with the fewest records.
     fn new(kind: &Kind, records: &Records, query: &'a Query) -> Self {
         let plans = query.filters.iter().enumerate().filter_map(|(at, filter)| Self::by(kind, query, at, filter));
         match query.filters.len() {
             0 => Self { values: vec![None], rest: Vec::new(), repeats: false },
             _ => {
-                let none = Self { values: vec![None], rest: query.filters.iter().collect(), repeats: false };
-                let mut plans: Vec<Self> = plans.chain([none]).collect();
+                let without_index = Self { values: vec![None], rest: query.filters.iter().collect(), repeats: false };
+                let mut plans: Vec<Self> = plans.chain([without_index]).collect();
                 if query.filters.len() > 1 {
                     plans.sort_by_cached_key(|plan| plan.range(kind, records, query));
                 }
@@ -138,11 +138,11 @@ impl<'a> Plan<'a> {
         let mut values: Vec<_> = values.iter().map(|value| Some((id, value.as_bytes()))).collect();
         values.sort_unstable();
         values.dedup();
-        let repeats = values.len() > 1 && kind.is_plural(id);
+        let repeats = values.len() > 1 && kind.is_multi_valued(id);
         Some(Self { values, rest, repeats })
     }
 
-    /// Returns about how many records would be gone through.
+    /// Returns the approximate number of scanned records.
     fn range(&self, kind: &Kind, records: &Records, query: &Query) -> usize {
         let range = |scope: &Scope, filter| match scope {
             Scope::All | Scope::Roots => kind.below("", filter, records).len(),
@@ -154,16 +154,16 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// What was found of a list: parts that are sorted, and records that are still to be.
-struct Gathered<'a> {
+/// Collects the matches of a list: sorted parts, and unsorted records.
+struct Collector<'a> {
     kind: &'a Kind,
     records: &'a Records,
     by: By,
     parts: Vec<Part<'a>>,
-    loose: Vec<u32>,
+    unsorted: Vec<u32>,
 }
 
-impl<'a> Gathered<'a> {
+impl<'a> Collector<'a> {
     fn add(&mut self, scope: &Scope, filter: Option<FilterValue<'a>>) {
         match scope {
             Scope::All => self.add_below("", filter),
@@ -179,12 +179,12 @@ impl<'a> Gathered<'a> {
 
     fn add_exact(&mut self, uid: &str, filter: Option<FilterValue<'_>>) {
         let found = self.kind.find(uid, self.records);
-        self.loose.extend(found.filter(|id| self.records.get(*id).is_some_and(|record| has(record, filter))));
+        self.unsorted.extend(found.filter(|id| self.records.get(*id).is_some_and(|record| has(record, filter))));
     }
 
     fn add_below(&mut self, top: &str, filter: Option<FilterValue<'a>>) {
-        // What is kept is found at once; where a range begins and ends costs two searches.
-        if self.by != By::Uid && self.add_kept(self.kind.crowd(top, filter).map(|crowd| &crowd.below)) {
+        // A materialized range is one lookup; the bounds of a range are two searches.
+        if self.by != By::Uid && self.add_stored(self.kind.materialized(top, filter).map(|range| &range.below)) {
             return;
         }
         let range = self.kind.below(top, filter, self.records);
@@ -193,39 +193,39 @@ impl<'a> Gathered<'a> {
         }
         if self.by == By::Uid {
             self.parts.extend(match filter {
-                None => Some(Part::Kept(self.kind.by_uid(), range)),
+                None => Some(Part::Stored(self.kind.by_uid(), range)),
                 Some((name, value)) => self.kind.postings(name).map(|postings| Part::Postings(postings, range, value)),
             });
         } else {
-            self.loose.extend(self.kind.ids(filter, range));
+            self.unsorted.extend(self.kind.ids(filter, range));
         }
     }
 
     fn add_children(&mut self, top: &str, filter: Option<FilterValue<'a>>) {
-        match self.kind.crowd(top, filter) {
-            Some(crowd) if crowd.children.is_none() => self.add_below(top, filter),
-            Some(crowd) if self.add_kept(crowd.children.as_ref()) => {}
+        match self.kind.materialized(top, filter) {
+            Some(range) if range.children.is_none() => self.add_below(top, filter),
+            Some(range) if self.add_stored(range.children.as_ref()) => {}
             _ => {
                 let ids = self.kind.ids(filter, self.kind.below(top, filter, self.records));
                 let is_child = |id: &u32| self.records.get(*id).is_some_and(|record| is_child(record.uid_text(), top));
-                self.loose.extend(ids.into_iter().filter(is_child));
+                self.unsorted.extend(ids.into_iter().filter(is_child));
             }
         }
     }
 
-    /// Adds the records in the list's order, if they are kept in it.
-    fn add_kept(&mut self, orders: Option<&'a Orders>) -> bool {
-        let kept = orders.and_then(|orders| orders.get(self.by));
-        self.parts.extend(kept.map(|kept| Part::Kept(kept, 0..kept.len())));
-        kept.is_some()
+    /// Adds the records in the order of the list, if that order is stored.
+    fn add_stored(&mut self, orders: Option<&'a Orders>) -> bool {
+        let stored = orders.and_then(|orders| orders.get(self.by));
+        self.parts.extend(stored.map(|stored| Part::Stored(stored, 0..stored.len())));
+        stored.is_some()
     }
 
-    /// Drops what does not pass the filters, and what was found before.
-    async fn keep(&mut self, filters: &[&Filter], repeats: bool) {
+    /// Removes records that do not pass the filters and, if `repeats`, duplicates.
+    async fn retain(&mut self, filters: &[&Filter], repeats: bool) {
         let (kind, records) = (self.kind, self.records);
         let passes = |id: &u32| records.get(*id).is_some_and(|r| filters.iter().all(|filter| passes(filter, kind, r)));
-        let loose = Part::Sorted(std::mem::take(&mut self.loose));
-        for part in std::mem::take(&mut self.parts).into_iter().chain([loose]) {
+        let unsorted = Part::Sorted(std::mem::take(&mut self.unsorted));
+        for part in std::mem::take(&mut self.parts).into_iter().chain([unsorted]) {
             let (mut passing, mut walk) = (Vec::new(), part.walk(0, false).peekable());
             while walk.peek().is_some() {
                 passing.extend(walk.by_ref().take(STRIDE).filter(passes));
@@ -233,24 +233,24 @@ impl<'a> Gathered<'a> {
             }
             drop(walk);
             match part {
-                // What is still sorted stays so, unless it must be searched for what was found twice.
-                Part::Kept(..) | Part::Postings(..) if !repeats => self.parts.push(Part::Sorted(passing)),
-                _ => self.loose.extend(passing),
+                // A sorted part remains sorted, unless duplicates must be removed across parts.
+                Part::Stored(..) | Part::Postings(..) if !repeats => self.parts.push(Part::Sorted(passing)),
+                _ => self.unsorted.extend(passing),
             }
         }
         if repeats {
-            self.loose.sort_unstable();
-            self.loose.dedup();
+            self.unsorted.sort_unstable();
+            self.unsorted.dedup();
         }
     }
 
-    /// Returns everything in sorted parts.
+    /// Sorts the unsorted records, and returns all parts.
     async fn sorted(mut self) -> Vec<Part<'a>> {
-        for ids in self.loose.chunks(STRIDE) {
+        for ids in self.unsorted.chunks(STRIDE) {
             let mut ids = ids.to_vec();
             self.by.sort(&mut ids, self.records);
             self.parts.push(Part::Sorted(ids));
-            if self.loose.len() > STRIDE {
+            if self.unsorted.len() > STRIDE {
                 yield_now().await;
             }
         }
@@ -258,7 +258,7 @@ impl<'a> Gathered<'a> {
     }
 }
 
-/// Tells what [`Filter::passes`] does, of a record that stays packed.
+/// Returns the same as [`Filter::passes`], without unpacking the record.
 fn passes(filter: &Filter, kind: &Kind, record: &Packed) -> bool {
     let any = |key: &str, test: &dyn Fn(&[u8]) -> bool| {
         kind.filter_id(key).is_some_and(|id| record.filters().any(|(other, value)| other == id && test(value)))

@@ -1,8 +1,8 @@
-//! A record, packed into one allocation: a million of them are kept, so a byte here is a megabyte.
+//! A record packed into one allocation. With a million records, one byte per record is a megabyte.
 //!
-//! Behind a small header stand the uid, the sort values, the filter values, the unique keys and the private part, each
-//! behind its length, and the body. A filter value that is also a sort value, as names are, is written as a reference
-//! to it; so is the part of a unique key that repeats the uid or a sort value.
+//! After a small header come the uid, the sort values, the filter values, the unique keys and the private part, each
+//! prefixed with its length, and then the body. A filter value that equals a sort value, such as a name, is written as
+//! a reference to it, and so is the part of a unique key that equals the uid or a sort value.
 
 use std::cmp::Ordering;
 
@@ -12,19 +12,19 @@ use triomphe::ThinArc;
 use super::super::{Key, KeyName, KeyValue, KindName, Put, Record, UniqueKey};
 use crate::uid::Uid;
 
-/// A record as the memory store keeps it. Clones share it.
+/// A record of the memory store. Clones share the allocation.
 #[derive(Debug, Clone)]
 pub(super) struct Packed(ThinArc<Header, u8>);
 
 #[derive(Debug)]
 struct Header {
-    /// The revision as [`KeyValue::integer`] writes it, so that it is a value to order by like the others.
+    /// The revision in the encoding of [`KeyValue::integer`], so that it can be ordered by like other values.
     revision: [u8; 8],
     rendering: u16,
     body_len: u32,
 }
 
-/// The parts that stand behind their length.
+/// The parts that are prefixed with their length.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Uid,
@@ -34,13 +34,13 @@ enum Part {
     Private,
 }
 
-/// The place of a name in a list of names.
+/// The index of a name in a list of names.
 pub(super) type NameId = u32;
 
 impl Packed {
-    /// Packs a record, with its filter keys and unique spaces given by their places in lists that the caller keeps.
+    /// Packs a record. Filter keys and unique spaces are replaced by their indexes in lists of the caller.
     ///
-    /// Filter keys and unique keys that are given twice are kept once.
+    /// Duplicate filter values and unique keys are stored once.
     pub(super) fn new(
         put: &Put,
         sequence: u64,
@@ -61,7 +61,7 @@ impl Packed {
         bytes.value(&put.private);
         bytes.0.extend_from_slice(&put.body);
         let revision = (i64::try_from(sequence).unwrap_or(i64::MAX) ^ i64::MIN).to_be_bytes();
-        // Bodies are far shorter; a longer one could not be put.
+        // Bodies are far shorter than 4 GiB, because larger ones cannot be put.
         let body_len = u32::try_from(put.body.len()).unwrap_or(u32::MAX);
         Self(ThinArc::from_header_and_slice(Header { revision, rendering: put.rendering, body_len }, &bytes.0))
     }
@@ -70,7 +70,7 @@ impl Packed {
         (i64::from_be_bytes(self.0.header.header.revision) ^ i64::MIN).unsigned_abs()
     }
 
-    /// Returns the uid's bytes, whose order is the order of uids.
+    /// Returns the bytes of the uid, which sort like uids.
     pub(super) fn uid(&self) -> &[u8] {
         self.part(Part::Uid)
     }
@@ -79,12 +79,12 @@ impl Packed {
         std::str::from_utf8(self.uid()).unwrap_or_default()
     }
 
-    /// Returns the revision as a value to order by.
+    /// Returns the revision as a value for ordering.
     pub(super) fn sequence_value(&self) -> &[u8] {
         &self.0.header.header.revision
     }
 
-    /// Returns the sort value at this place among the kind's sort keys, or the empty value.
+    /// Returns the sort value at this index of the kind's sort keys, or the empty value.
     pub(super) fn sort_value(&self, place: usize) -> &[u8] {
         let mut values = Reader(self.part(Part::Sort));
         for _ in 0..place {
@@ -93,7 +93,7 @@ impl Packed {
         values.value()
     }
 
-    /// Returns the filter keys, in the order in which they were put.
+    /// Returns the filter keys and values in the order of the put.
     pub(super) fn filters(&self) -> impl Iterator<Item = (NameId, &[u8])> {
         let mut values = Reader(self.part(Part::Filter));
         std::iter::from_fn(move || {
@@ -101,12 +101,12 @@ impl Packed {
         })
     }
 
-    /// Returns the filter key at this place.
+    /// Returns the filter key and value at this index.
     pub(super) fn filter(&self, place: u32) -> (NameId, &[u8]) {
         self.filters().nth(place as usize).unwrap_or_default()
     }
 
-    /// Returns the unique keys, in the order in which they were put.
+    /// Returns the unique keys in the order of the put.
     pub(super) fn uniques(&self) -> impl Iterator<Item = Unique<'_>> {
         let mut values = Reader(self.part(Part::Unique));
         std::iter::from_fn(move || {
@@ -121,12 +121,12 @@ impl Packed {
         })
     }
 
-    /// Returns the unique key at this place.
+    /// Returns the unique key at this index.
     pub(super) fn unique(&self, place: u32) -> Unique<'_> {
         self.uniques().nth(place as usize).unwrap_or_default()
     }
 
-    /// Tells whether both have the same filter keys, in the same order.
+    /// Returns whether both have the same filter keys and values in the same order.
     pub(super) fn has_filters_of(&self, other: &Self) -> bool {
         self.filters().eq(other.filters())
     }
@@ -140,7 +140,7 @@ impl Packed {
         self.0.slice.get(start..).unwrap_or_default()
     }
 
-    /// Returns the body as bytes that keep the record alive, copying nothing.
+    /// Returns the body without copying, as bytes that keep the record alive.
     pub(super) fn shared_body(&self) -> Bytes {
         shared(self.clone(), Self::body)
     }
@@ -159,7 +159,7 @@ impl Packed {
         self.from(part).value()
     }
 
-    /// Returns what stands from this part on.
+    /// Returns a reader at the start of this part.
     fn from(&self, part: Part) -> Reader<'_> {
         let mut bytes = Reader(&self.0.slice);
         for _ in 0..part as usize {
@@ -168,7 +168,7 @@ impl Packed {
         bytes
     }
 
-    /// Returns the value that follows, or the sort value that is referred to instead.
+    /// Returns the value that follows, or the referenced sort value if `reference` is not 0.
     fn referred<'a>(&'a self, reference: u32, values: &mut Reader<'a>) -> &'a [u8] {
         match reference.checked_sub(1) {
             None => values.value(),
@@ -193,7 +193,7 @@ fn shared(record: Packed, part: fn(&Packed) -> &[u8]) -> Bytes {
     if part(&record).is_empty() { Bytes::new() } else { Bytes::from_owner(Owner(record, part)) }
 }
 
-/// A unique key of a packed record: the place of its space, and its value in parts.
+/// A unique key of a packed record: the index of its space, and its value in parts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Unique<'a> {
     space: NameId,
@@ -227,12 +227,12 @@ impl Unique<'_> {
     }
 }
 
-/// Writes numbers in seven bits a byte, and values behind their length.
+/// Writes numbers with seven bits per byte (LEB128), and values prefixed with their length.
 #[derive(Default)]
 struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Writes what the other has written, and clears it.
+    /// Writes the content of the other writer as a value, and clears the other writer.
     fn part(&mut self, other: &mut Self) {
         self.value(&other.0);
         other.0.clear();
@@ -294,7 +294,7 @@ impl Writer {
     }
 }
 
-/// Reads what [`Writer`] wrote.
+/// Reads the output of [`Writer`].
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -346,11 +346,11 @@ mod tests {
         let names = ["name", "color", "none"];
         let filter_id = |name| names.iter().position(|known| *known == name).unwrap() as u32;
         let space_id = |space: &str| space.len() as u32;
-        Packed::new(put, sequence, &["name", "empty", "long", "unheard"], filter_id, space_id)
+        Packed::new(put, sequence, &["name", "empty", "long", "unknown"], filter_id, space_id)
     }
 
     #[test]
-    fn a_packed_record_gives_back_what_it_was_packed_from() {
+    fn a_packed_record_unpacks_to_its_put() {
         let put = put("ab/c");
         let packed = pack(&put, 7);
         let record = packed.record("Thing");
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn unique_keys_are_kept_whatever_they_share_with_the_record() {
+    fn unique_keys_unpack_regardless_of_what_they_share_with_the_record() {
         let values = ["", "ab/c", "ab", "ab/a name", "ab/c/a name", "ab\0a name", "other", "a name", "ab/ca name"];
         let unique = |value: &&str| UniqueKey { space: "s", value: KeyValue::text(value) };
         let packed = pack(&Put { unique: values.iter().map(unique).collect(), ..put("ab/c") }, 1);
@@ -376,7 +376,7 @@ mod tests {
             let unique = packed.unique(place as u32);
             assert_eq!(unique.value(), value.as_bytes());
             for other in values {
-                assert_eq!(unique.compare(1, other.as_bytes()), value.cmp(&other), "{value} beside {other}");
+                assert_eq!(unique.compare(1, other.as_bytes()), value.cmp(&other), "{value} compared with {other}");
             }
             assert_eq!((unique.compare(0, b"zzz"), unique.compare(2, b"")), (Ordering::Greater, Ordering::Less));
         }

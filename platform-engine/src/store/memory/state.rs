@@ -1,5 +1,4 @@
-//! What the store holds at one moment: a value, cloned at no price, that readers keep and the writer makes the next
-//! of.
+//! The content of the store at one moment: an immutable value with cheap clones, from which a commit derives the next.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,33 +7,33 @@ use std::{
 
 use super::{
     super::{Commit, Conflict, Delete, Epoch, Key, KindName, Put, Read, Require, StoreError, UniqueKey},
-    counted::Counted,
     kind::{Kind, Posting},
     order::Records,
+    rank_tree::RankTree,
     record::{NameId, Packed},
 };
 use crate::uid::Uid;
 
-/// All that the store holds.
+/// The content of the store.
 #[derive(Debug, Clone, Default)]
 pub(super) struct State {
     sequence: u64,
     records: Records,
     kinds: BTreeMap<KindName, Arc<Kind>>,
-    /// The records' unique keys, by space and value.
-    unique: Counted<Posting>,
+    /// The unique keys of all records, sorted by space and value.
+    unique: RankTree<Posting>,
     spaces: Vec<&'static str>,
     epochs: rpds::HashTrieMapSync<Epoch, u64>,
 }
 
-/// The numbers that records can have.
+/// Allocates record numbers, and reuses those of deleted records.
 #[derive(Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct RecordNumbers {
     used: u32,
     free: Vec<u32>,
 }
 
-impl Numbers {
+impl RecordNumbers {
     fn take(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.used += 1;
@@ -69,37 +68,39 @@ impl State {
         epochs.iter().map(|epoch| self.epoch(epoch)).collect()
     }
 
-    /// Returns the state after the commit, which takes numbers for new records and gives those of old ones back.
-    pub(super) fn after(&self, commit: &Commit, numbers: &mut Numbers) -> Result<Self, StoreError> {
+    /// Returns the state after the commit. Allocates numbers for new records and frees those of deleted ones.
+    pub(super) fn after(&self, commit: &Commit, numbers: &mut RecordNumbers) -> Result<Self, StoreError> {
         if let Some(index) = commit.require.iter().position(|require| !self.holds(require)) {
             return Err(StoreError::Conflict(Conflict::Require(index)));
         }
-        let deleted: BTreeSet<(KindName, u32)> = commit.delete.iter().flat_map(|delete| self.doomed(delete)).collect();
-        let standing: Vec<Option<u32>> = commit.put.iter().map(|put| self.find(&put.key)).collect();
-        // Their unique keys are given up before any is taken, so that records can exchange theirs.
-        let given_up: BTreeSet<u32> =
-            deleted.iter().map(|(_, id)| *id).chain(standing.iter().copied().flatten()).collect();
-        self.check_unique(&commit.put, &given_up).map_err(StoreError::Conflict)?;
+        let deleted: BTreeSet<(KindName, u32)> =
+            commit.delete.iter().flat_map(|delete| self.deleted_by(delete)).collect();
+        let existing: Vec<Option<u32>> = commit.put.iter().map(|put| self.find(&put.key)).collect();
+        // The unique keys of deleted and replaced records are released before any is taken, so that records can
+        // exchange their keys.
+        let released: BTreeSet<u32> =
+            deleted.iter().map(|(_, id)| *id).chain(existing.iter().copied().flatten()).collect();
+        self.check_unique(&commit.put, &released).map_err(StoreError::Conflict)?;
         if !numbers.has(commit.put.len()) {
-            return Err(StoreError::Full("there are no numbers left for records".into()));
+            return Err(StoreError::Full("there are no free record numbers".into()));
         }
 
         let mut next = self.clone();
         next.sequence += 1;
-        for id in given_up {
-            next.forget_unique(id);
+        for id in released {
+            next.remove_unique(id);
         }
         for (kind, id) in &deleted {
             next.change(kind, *id, None);
             numbers.free.push(*id);
         }
-        // Of two puts of one key, which the contract does not allow, the last stands.
+        // The contract does not allow two puts of the same key; the last one wins.
         let last: BTreeMap<&Key, usize> = commit.put.iter().map(|put| &put.key).zip(0..).collect();
-        for ((place, put), standing) in commit.put.iter().enumerate().zip(standing) {
+        for ((place, put), existing) in commit.put.iter().enumerate().zip(existing) {
             if last.get(&put.key) != Some(&place) {
                 continue;
             }
-            let id = standing.filter(|id| !deleted.contains(&(put.key.kind, *id)));
+            let id = existing.filter(|id| !deleted.contains(&(put.key.kind, *id)));
             next.put(put, id.unwrap_or_else(|| numbers.take()));
         }
         for epoch in &commit.raise {
@@ -130,8 +131,8 @@ impl State {
         }
     }
 
-    /// Returns the records that a delete is of.
-    fn doomed(&self, delete: &Delete) -> Vec<(KindName, u32)> {
+    /// Returns the records that the delete applies to.
+    fn deleted_by(&self, delete: &Delete) -> Vec<(KindName, u32)> {
         match delete {
             Delete::Key(key) => self.find(key).map(|id| (key.kind, id)).into_iter().collect(),
             Delete::Below(uid, kinds) => {
@@ -155,12 +156,12 @@ impl State {
         })
     }
 
-    fn check_unique(&self, puts: &[Put], given_up: &BTreeSet<u32>) -> Result<(), Conflict> {
+    fn check_unique(&self, puts: &[Put], released: &BTreeSet<u32>) -> Result<(), Conflict> {
         let mut taken: BTreeMap<&UniqueKey, &Key> = BTreeMap::new();
         for (put, record) in puts.iter().enumerate() {
             for (unique, key) in record.unique.iter().enumerate() {
-                let stands = self.owner(key).is_some_and(|owner| !given_up.contains(&owner));
-                if stands || taken.insert(key, &record.key).is_some_and(|other| *other != record.key) {
+                let is_taken = self.owner(key).is_some_and(|owner| !released.contains(&owner));
+                if is_taken || taken.insert(key, &record.key).is_some_and(|other| *other != record.key) {
                     return Err(Conflict::Unique { put, unique });
                 }
             }
@@ -183,7 +184,7 @@ impl State {
         })
     }
 
-    fn forget_unique(&mut self, id: u32) {
+    fn remove_unique(&mut self, id: u32) {
         let Some(record) = self.records.get(id).cloned() else { return };
         for unique in record.uniques() {
             let rank = self.unique_rank(unique.space(), &unique.value());
@@ -191,7 +192,7 @@ impl State {
         }
     }
 
-    fn note_unique(&mut self, id: u32, record: &Packed) {
+    fn insert_unique(&mut self, id: u32, record: &Packed) {
         for (unique, place) in record.uniques().zip(0..) {
             let rank = self.unique_rank(unique.space(), &unique.value());
             self.unique.insert(rank, Posting { id, place });
@@ -211,7 +212,7 @@ impl State {
         let sort = kind.sort_names(put.sort.iter().map(|(name, _)| *name));
         let record = Packed::new(put, self.sequence, &sort, |name| kind.intern_filter(name), space_id);
         self.change(put.key.kind, id, Some(record.clone()));
-        self.note_unique(id, &record);
+        self.insert_unique(id, &record);
     }
 
     fn change(&mut self, kind: KindName, id: u32, now: Option<Packed>) {

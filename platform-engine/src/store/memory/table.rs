@@ -1,21 +1,25 @@
-//! Slots under numbers, cloned at no price: a clone shares every node, and a change copies the few on its way.
+//! A persistent array with constant-time clones: clones share all nodes, and a change copies the shared nodes on its
+//! path.
 
 use std::sync::Arc;
 
-/// How many bits of a number each level looks at.
+/// The number of bits of an index that select a child at each level.
 const BITS: u32 = 5;
 const WIDTH: usize = 1 << BITS;
 
-/// A persistent array of slots, as deep as its greatest number needs.
+/// A persistent, sparse array as a radix tree, whose height depends on the greatest index.
 #[derive(Debug, Clone)]
 pub(super) struct Table<T> {
     root: Arc<Node<T>>,
-    /// How many levels of inner nodes stand above the leaves.
+    /// The number of levels of inner nodes above the leaves.
     height: u32,
 }
 
 #[derive(Debug, Clone)]
-#[expect(clippy::large_enum_variant, reason = "a slot is as large as a pointer in use, and so both are the same")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the slots in use have the size of a pointer, so both variants have the same size"
+)]
 enum Node<T> {
     Inner([Option<Arc<Self>>; WIDTH]),
     Leaf([Option<T>; WIDTH]),
@@ -28,7 +32,7 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: Clone> Table<T> {
-    /// Returns what is in the slot.
+    /// Returns the value of the slot.
     pub(super) fn get(&self, number: u32) -> Option<&T> {
         if self.is_beyond(number) {
             return None;
@@ -43,7 +47,7 @@ impl<T: Clone> Table<T> {
         }
     }
 
-    /// Fills the slot, or empties it.
+    /// Sets or clears the slot.
     pub(super) fn set(&mut self, number: u32, value: Option<T>) {
         while self.is_beyond(number) {
             let mut children = [const { None }; WIDTH];
@@ -82,7 +86,7 @@ impl<T: Clone> Table<T> {
     }
 }
 
-/// Returns the part of the number that a level looks at, counted from the leaves.
+/// Returns the digit of the number for a level, counted from the leaves.
 fn digit(number: u32, level: u32) -> usize {
     (number >> (BITS * level)) as usize % WIDTH
 }
@@ -92,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_holds_what_was_last_put_into_it() {
+    fn a_slot_has_the_last_value_that_was_set() {
         let numbers = [0, 1, 31, 32, 33, 1_023, 1_024, 32_767, 32_768, 1_048_576, 40_000_000, u32::MAX];
         let mut table = Table::default();
         assert!(numbers.iter().all(|number| table.get(*number).is_none()));
@@ -108,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_keeps_what_it_held() {
+    fn a_clone_is_not_changed_with_the_original() {
         let mut table = Table::default();
         for number in 0..2_000 {
             table.set(number, Some(number));

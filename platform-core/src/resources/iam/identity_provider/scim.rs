@@ -14,9 +14,8 @@ use crate::{
     context::Context,
     entropy::Entropy,
     error::{Code, Error, Result},
-    event::Draft,
     iam::provider_epoch,
-    kind::{Action, Authorization, Field, Http, Resource, Type},
+    kind::{Action, Authorization, Field, Resource, Type, action_event},
     resources::iam::{RoleBinding, owner, role},
     store::{Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
@@ -102,61 +101,51 @@ const PROVIDER: Field = Field::string("identityProviderUid").about("The identity
 const TOKEN: Field = Field::string("token").about("The token. Only this response has it.");
 
 pub(super) const ACTIONS: &[Action] = &[
-    Action {
-        name: "GenerateScimToken",
-        http: Http::Post,
-        path: "identityProviders/{identityProviderUid=**}:generateScimToken",
-        request: &[GIVING_UID, EXPIRE_TIME, NEVER_EXPIRES],
-        response: &[TOKEN, ENDPOINT_URL, EXPIRE_TIME, PROVIDER, ETAG],
-        authorization: Authorization::At("identityProviderUid", SCIM_CAPABILITIES),
-        event: Some("iam.identity_providers.scim_token.generated.v1"),
-        run: |cx, request| Box::pin(generate(cx, request)),
-    },
-    Action {
-        name: "RegenerateScimToken",
-        http: Http::Post,
-        path: "identityProviders/{identityProviderUid=**}:regenerateScimToken",
-        request: &[
-            GIVING_UID,
-            Field::new("overlap", Type::Duration)
-                .about("How long the previous token remains valid: one hour by default, a day at most."),
-            EXPIRE_TIME,
-            REQUIRED_ETAG,
-            NEVER_EXPIRES,
-        ],
-        response: &[
-            TOKEN,
-            ENDPOINT_URL,
-            EXPIRE_TIME,
-            PROVIDER,
-            ETAG,
-            PREVIOUS_TOKEN_EXPIRE_TIME,
-            Field::new("requestedOverlap", Type::Duration).about("The overlap of the request."),
-        ],
-        authorization: Authorization::At("identityProviderUid", SCIM_CAPABILITIES),
-        event: Some("iam.identity_providers.scim_token.regenerated.v1"),
-        run: |cx, request| Box::pin(regenerate(cx, request)),
-    },
-    Action {
-        name: "RevokeScimToken",
-        http: Http::Post,
-        path: "identityProviders/{identityProviderUid=**}:revokeScimToken",
-        request: &[UID],
-        response: &[PROVIDER, ETAG, ENABLED, Field::timestamp("revokeTime").about("When the token was revoked.")],
-        authorization: Authorization::At("identityProviderUid", SCIM_CAPABILITIES),
-        event: Some("iam.identity_providers.scim_token.revoked.v1"),
-        run: |cx, request| Box::pin(revoke(cx, request)),
-    },
-    Action {
-        name: "SetScimEnabled",
-        http: Http::Post,
-        path: "identityProviders/{identityProviderUid=**}:setScimEnabled",
-        request: &[GIVING_UID, ENABLED.required(), REQUIRED_ETAG],
-        response: &[PROVIDER, ENABLED, ETAG],
-        authorization: Authorization::At("identityProviderUid", SCIM_CAPABILITIES),
-        event: Some("iam.identity_providers.scim_enabled.updated.v1"),
-        run: |cx, request| Box::pin(set_enabled(cx, request)),
-    },
+    Action::post("GenerateScimToken", "identityProviders/{identityProviderUid=**}:generateScimToken", |cx, request| {
+        Box::pin(generate(cx, request))
+    })
+    .request(&[GIVING_UID, EXPIRE_TIME, NEVER_EXPIRES])
+    .response(&[TOKEN, ENDPOINT_URL, EXPIRE_TIME, PROVIDER, ETAG])
+    .authorization(Authorization::At("identityProviderUid", SCIM_CAPABILITIES))
+    .event("iam.identity_providers.scim_token.generated.v1"),
+    Action::post(
+        "RegenerateScimToken",
+        "identityProviders/{identityProviderUid=**}:regenerateScimToken",
+        |cx, request| Box::pin(regenerate(cx, request)),
+    )
+    .request(&[
+        GIVING_UID,
+        Field::new("overlap", Type::Duration)
+            .about("How long the previous token remains valid: one hour by default, a day at most."),
+        EXPIRE_TIME,
+        REQUIRED_ETAG,
+        NEVER_EXPIRES,
+    ])
+    .response(&[
+        TOKEN,
+        ENDPOINT_URL,
+        EXPIRE_TIME,
+        PROVIDER,
+        ETAG,
+        PREVIOUS_TOKEN_EXPIRE_TIME,
+        Field::new("requestedOverlap", Type::Duration).about("The overlap of the request."),
+    ])
+    .authorization(Authorization::At("identityProviderUid", SCIM_CAPABILITIES))
+    .event("iam.identity_providers.scim_token.regenerated.v1"),
+    Action::post("RevokeScimToken", "identityProviders/{identityProviderUid=**}:revokeScimToken", |cx, request| {
+        Box::pin(revoke(cx, request))
+    })
+    .request(&[UID])
+    .response(&[PROVIDER, ETAG, ENABLED, Field::timestamp("revokeTime").about("When the token was revoked.")])
+    .authorization(Authorization::At("identityProviderUid", SCIM_CAPABILITIES))
+    .event("iam.identity_providers.scim_token.revoked.v1"),
+    Action::post("SetScimEnabled", "identityProviders/{identityProviderUid=**}:setScimEnabled", |cx, request| {
+        Box::pin(set_enabled(cx, request))
+    })
+    .request(&[GIVING_UID, ENABLED.required(), REQUIRED_ETAG])
+    .response(&[PROVIDER, ENABLED, ETAG])
+    .authorization(Authorization::At("identityProviderUid", SCIM_CAPABILITIES))
+    .event("iam.identity_providers.scim_enabled.updated.v1"),
 ];
 
 fn etag_is_present(value: &Value) -> std::result::Result<(), String> {
@@ -259,7 +248,7 @@ impl ScimChange {
         let reply = Value::Object(reply(&scim));
         let uid = self.provider.uid;
         let draft = || {
-            let mut draft = Draft::of_action(IdentityProvider::KIND, action, &uid, &reply)?;
+            let mut draft = action_event::<IdentityProvider>(action, &uid, &reply)?;
             draft.body.shift_remove("token");
             Ok(draft)
         };

@@ -1,8 +1,8 @@
-//! One random operation: what it asks of a store, and whether the answer is the model's.
+//! A random operation on a store, whose result is compared with the model's.
 //!
-//! Everything is drawn from few values, so that records collide, requirements fail and unique keys are taken about
-//! as often as not; but one parent has many possible children, so that lists also grow beyond the size at which a
-//! store may begin to keep them differently, and shrink again.
+//! Values come from small sets, so that records collide, requirements fail and unique keys are taken about half of the
+//! time. One parent has many possible children, so that lists also grow beyond the size at which a store may change
+//! their representation, and shrink again.
 
 use super::{
     super::{
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::uid::Uid;
 
-/// What is asked of a store.
+/// An operation on a store.
 #[derive(Debug)]
 pub(super) enum Operation {
     Commit(Commit),
@@ -44,7 +44,7 @@ impl Operation {
         }
     }
 
-    /// Carries the operation out on both, and complains of an answer that is not the model's.
+    /// Runs the operation on both, and returns a message if the result differs from the model's.
     pub(super) async fn check(&self, fixture: &mut Fixture, model: &mut Model, last: &mut u64) -> Result<(), String> {
         match self {
             Self::Commit(commit) => {
@@ -57,25 +57,21 @@ impl Operation {
                     }
                     (Err(StoreError::Conflict(conflict)), Err(expected)) if conflict == expected => Ok(()),
                     (outcome, expected) => {
-                        Err(format!("returned {outcome:?} where the model has {expected:?}, after sequence {last}"))
+                        Err(format!("returned {outcome:?}, expected {expected:?}, after sequence {last}"))
                     }
                 }
             }
             Self::Get(keys, epochs) => {
                 let read = fixture.store().get(keys, epochs).await.map_err(|error| error.to_string())?;
                 let expected = model.get(keys, epochs);
-                if read == expected {
-                    Ok(())
-                } else {
-                    Err(format!("returned {read:?} where the model has {expected:?}"))
-                }
+                if read == expected { Ok(()) } else { Err(format!("returned {read:?}, expected {expected:?}")) }
             }
             Self::List(query) => {
                 let page = fixture.store().list(query).await.map_err(|error| error.to_string())?;
                 differ(&page, &model.list(query)).map_or(Ok(()), Err)
             }
             Self::Reopen => {
-                if fixture.suite().exclusion("reopen::records_are_there_after_reopening").is_none() {
+                if fixture.suite().exclusion("reopen::records_are_stored_after_reopening").is_none() {
                     fixture.reopen().await;
                 }
                 Ok(())
@@ -141,7 +137,7 @@ fn put(random: &mut Random, unique_percent: u64) -> Put {
 
 fn commit(random: &mut Random, model: &Model) -> Commit {
     let most = random.pick(&[1, 1, 3, 3, 3, 60]);
-    // Many at once would never succeed with values from so few.
+    // A commit with many unique keys would never succeed, because there are few different values.
     let unique_percent = if most > 3 { 0 } else { 15 };
     let mut put = random.some(most, |random| put(random, unique_percent));
     let mut keys = std::collections::BTreeSet::new();
@@ -158,8 +154,8 @@ fn require(random: &mut Random, model: &Model) -> Require {
         0 => Require::Absent(key),
         1 => Require::Exists(key),
         2 => {
-            let standing = model.get(std::slice::from_ref(&key), &[]).records.into_iter().flatten().next();
-            let revision = standing.map_or(1, |record| record.revision);
+            let record = model.get(std::slice::from_ref(&key), &[]).records.into_iter().flatten().next();
+            let revision = record.map_or(1, |record| record.revision);
             Require::Revision(key, if random.chance(80) { revision } else { revision - 1 })
         }
         3 => Require::NoneBelow(key.uid, any_kinds(random)),
@@ -230,15 +226,15 @@ fn scope(random: &mut Random) -> Scope {
     }
 }
 
-/// Leaves out each scope that might share a record with an earlier one.
+/// Removes each scope that could share a record with an earlier one.
 fn disjoint(scopes: Vec<Scope>) -> Vec<Scope> {
-    let mut kept: Vec<Scope> = Vec::new();
+    let mut disjoint_scopes: Vec<Scope> = Vec::new();
     for scope in scopes {
-        if !kept.iter().any(|other| overlap(other, &scope)) {
-            kept.push(scope);
+        if !disjoint_scopes.iter().any(|other| overlap(other, &scope)) {
+            disjoint_scopes.push(scope);
         }
     }
-    kept
+    disjoint_scopes
 }
 
 fn overlap(left: &Scope, right: &Scope) -> bool {

@@ -1,6 +1,6 @@
-//! Random choices that a seed repeats.
+//! Deterministic random choices.
 
-/// A generator of numbers (splitmix64), good enough to choose by.
+/// A deterministic random number generator (splitmix64).
 pub(super) struct Random(u64);
 
 impl Random {
@@ -19,7 +19,7 @@ impl Random {
         (self.next() % bound as u64) as usize
     }
 
-    /// Returns true so many times in a hundred.
+    /// Returns true with this probability in percent.
     pub(super) fn chance(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }
@@ -28,7 +28,7 @@ impl Random {
         of[self.below(of.len())].clone()
     }
 
-    /// Returns up to that many choices.
+    /// Returns at most `most` choices.
     pub(super) fn some<T>(&mut self, most: usize, mut choose: impl FnMut(&mut Self) -> T) -> Vec<T> {
         let count = self.below(most + 1);
         (0..count).map(|_| choose(self)).collect()

@@ -1,9 +1,9 @@
-//! Kinds of an embedder's own that hang in each other in ways that the contract's do not yet.
+//! Kinds of an embedder with parent relationships that the kinds of the contract do not have.
 
 use platform_core::{
     access::cap,
     error::Code,
-    kind::{Domain, Field, Kind, Method, OnParentDelete, Parent, Resource, Roots},
+    kind::{Domain, Field, Kind, Method, OnParentDelete, Parent, Resource},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -22,23 +22,15 @@ const METHODS: &[Method] = &[
 ];
 
 const fn kind(name: &'static str, plural: &'static str, parent: Parent, on_parent_delete: OnParentDelete) -> Kind {
-    Kind {
-        name,
-        plural,
-        service: "LibraryService",
-        domain: Domain("library"),
-        parent,
-        methods: METHODS,
-        actions: &[],
-        fields: FIELDS,
-        keys: &[],
-        unique: &[],
-        roots: Roots::Granted,
-        on_parent_delete,
+    let kind =
+        Kind::new(name, plural, "LibraryService", Domain("library")).parent(parent).methods(METHODS).fields(FIELDS);
+    match on_parent_delete {
+        OnParentDelete::Cascade => kind.cascade(),
+        OnParentDelete::Restrict => kind,
     }
 }
 
-/// In a group, and goes with it.
+/// A child of a group that is deleted with it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Shelf {
@@ -56,7 +48,7 @@ impl Resource for Shelf {
     }
 }
 
-/// On a shelf, and goes with it.
+/// A child of a shelf that is deleted with it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Book {
@@ -74,7 +66,7 @@ impl Resource for Book {
     }
 }
 
-/// Of a book, and in the way of its end.
+/// A child of a book that restricts the book's delete.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Loan {
@@ -92,7 +84,7 @@ impl Resource for Loan {
     }
 }
 
-/// The one of a book, under the book's uid.
+/// The only cover of a book, with the book's uid.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Cover {
@@ -119,34 +111,36 @@ fn make(world: &World, kind: &str, parent: &str) -> Uid {
 }
 
 #[test]
-fn what_goes_takes_with_it_what_hangs_on_it_at_every_depth() {
-    for gone in ["Group", "Shelf", "Book"] {
+fn a_delete_cascades_at_every_depth() {
+    for deleted in ["Group", "Shelf", "Book"] {
         let world = library();
         let group = world.group(&world.org);
         let shelf = make(&world, "Shelf", &group);
         let book = make(&world, "Book", &shelf);
         let cover = make(&world, "Cover", &book);
         assert_eq!(cover, book);
-        let uid = [("Group", &group), ("Shelf", &shelf), ("Book", &book)].into_iter().find(|(kind, _)| *kind == gone);
-        world.delete(&world.operator, gone, uid.unwrap().1).unwrap();
+        let uid =
+            [("Group", &group), ("Shelf", &shelf), ("Book", &book)].into_iter().find(|(kind, _)| *kind == deleted);
+        world.delete(&world.operator, deleted, uid.unwrap().1).unwrap();
         for (kind, uid) in [("Book", &book), ("Cover", &cover)] {
-            assert_eq!(code(world.get(&world.operator, kind, uid)), Code::NotFound, "{kind} with {gone}");
+            assert_eq!(code(world.get(&world.operator, kind, uid)), Code::NotFound, "{kind} with {deleted}");
         }
     }
 }
 
 #[test]
-fn what_is_in_the_way_is_in_the_way_at_every_depth() {
-    for gone in ["Group", "Shelf", "Book"] {
+fn a_restricting_descendant_prevents_the_delete_at_every_depth() {
+    for deleted in ["Group", "Shelf", "Book"] {
         let world = library();
         let group = world.group(&world.org);
         let shelf = make(&world, "Shelf", &group);
         let book = make(&world, "Book", &shelf);
         let loan = make(&world, "Loan", &book);
-        let uid = [("Group", &group), ("Shelf", &shelf), ("Book", &book)].into_iter().find(|(kind, _)| *kind == gone);
-        let delete = || world.delete(&world.operator, gone, uid.unwrap().1);
+        let uid =
+            [("Group", &group), ("Shelf", &shelf), ("Book", &book)].into_iter().find(|(kind, _)| *kind == deleted);
+        let delete = || world.delete(&world.operator, deleted, uid.unwrap().1);
         let error = delete().unwrap_err();
-        assert_eq!(error.code(), Code::FailedPrecondition, "{gone}");
+        assert_eq!(error.code(), Code::FailedPrecondition, "{deleted}");
         assert!(error.message().ends_with("with child loans"), "{}", error.message());
         world.get(&world.operator, "Loan", &loan).unwrap();
         world.delete(&world.operator, "Loan", &loan).unwrap();
@@ -155,7 +149,7 @@ fn what_is_in_the_way_is_in_the_way_at_every_depth() {
 }
 
 #[test]
-fn there_is_at_most_one_of_what_shares_its_parents_uid() {
+fn a_parent_has_at_most_one_child_that_shares_its_uid() {
     let world = library();
     let book = make(&world, "Book", &make(&world, "Shelf", &world.org));
     let create = || world.create(&world.operator, "Cover", &book, json!({ "name": "a" }));

@@ -1,24 +1,25 @@
-//! A sequence that can be counted, cut and changed anywhere at the same small price, and cloned at none.
+//! A persistent order-statistic tree: a sequence with logarithmic access, insertion and removal by rank, and
+//! constant-time clones.
 //!
-//! It is a tree of counted nodes: what stands at a rank, and the rank of what stands there, take a walk from the
-//! root to a leaf. Clones share every node; a change copies the nodes on its way down that a clone still holds,
-//! so a reader keeps what it began with while a writer goes on. The sequence knows nothing of order: who keeps it
-//! sorted finds the rank with [`Counted::partition_point`].
+//! Every node has the number of its entries, so that access by rank is one walk from the root to a leaf. Clones share
+//! all nodes. A change copies the shared nodes on its path (copy on write), so that readers of a clone are unaffected.
+//! The sequence does not compare entries: a caller that keeps it sorted finds ranks with [`RankTree::partition_point`].
 
 use std::{ops::Range, sync::Arc};
 
-/// Leaves have room for a multiple of so many entries, so that what one gives back to the allocator fits another.
+/// The capacity of a leaf is a multiple of this, so that the allocator can reuse the memory of one leaf for another.
 const STEP: usize = 32;
-/// What the step is less by in every leaf: the room that an [`Arc`]'s two counts take from an allocation.
+/// Subtracted from the capacity of every leaf: the space of the two reference counts of an [`Arc`] in its allocation.
 const COUNTS: usize = 4;
-/// The most entries of a leaf: a copy of one costs about as much as the search that led to it.
+/// The maximum number of entries of a leaf: copying one costs about as much as the search that leads to it.
 const LEAF: usize = 8 * STEP - COUNTS;
-/// The most children of an inner node. Copying one touches every child's reference count, so it is small.
+/// The maximum number of children of an inner node. It is small, because copying a node changes the reference count of
+/// every child.
 const FAN: usize = 16;
 
 /// A persistent sequence of small entries.
 #[derive(Debug, Clone)]
-pub(super) struct Counted<E> {
+pub(super) struct RankTree<E> {
     root: Node<E>,
 }
 
@@ -28,11 +29,11 @@ enum Node<E> {
     Inner(Arc<[Child<E>]>),
 }
 
-/// Entries, with room for a few more.
+/// Entries, with spare capacity.
 #[derive(Debug, Clone)]
 struct Leaf<E> {
-    /// Behind the entries, anything.
-    room: Arc<[E]>,
+    /// The values after the first `len` are unspecified.
+    slots: Arc<[E]>,
     len: u32,
 }
 
@@ -43,14 +44,14 @@ struct Child<E> {
     node: Node<E>,
 }
 
-impl<E> Default for Counted<E> {
+impl<E> Default for RankTree<E> {
     fn default() -> Self {
-        Self { root: Node::Leaf(Leaf { room: Arc::new([]), len: 0 }) }
+        Self { root: Node::Leaf(Leaf { slots: Arc::new([]), len: 0 }) }
     }
 }
 
-impl<E: Copy> Counted<E> {
-    /// Returns how many entries there are.
+impl<E: Copy> RankTree<E> {
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.root.len()
     }
@@ -60,7 +61,8 @@ impl<E: Copy> Counted<E> {
         self.run(rank).first().copied()
     }
 
-    /// Returns how many entries come before the first that does not pass, given that none after it does.
+    /// Returns the number of entries before the first that does not pass. All entries that pass must precede all
+    /// others.
     pub(super) fn partition_point(&self, passes: impl Fn(E) -> bool) -> usize {
         let (mut node, mut rank) = (&self.root, 0);
         loop {
@@ -76,7 +78,7 @@ impl<E: Copy> Counted<E> {
         }
     }
 
-    /// Puts an entry where the rank says, before what stands there.
+    /// Inserts an entry before the entry at the rank, or at the end if the rank is beyond it.
     pub(super) fn insert(&mut self, rank: usize, entry: E) {
         if let Some(right) = self.root.insert(rank.min(self.len()), entry) {
             let left = std::mem::take(self).root;
@@ -84,7 +86,7 @@ impl<E: Copy> Counted<E> {
         }
     }
 
-    /// Takes out what stands at the rank, if something does.
+    /// Removes the entry at the rank, if it exists.
     pub(super) fn remove(&mut self, rank: usize) {
         if rank >= self.len() {
             return;
@@ -97,7 +99,7 @@ impl<E: Copy> Counted<E> {
         }
     }
 
-    /// Returns the entries of these ranks, from the first to the last.
+    /// Returns the entries at these ranks in ascending order.
     pub(super) fn range(&self, range: Range<usize>) -> impl Iterator<Item = E> {
         let Range { mut start, end } = range;
         let runs = std::iter::from_fn(move || {
@@ -109,7 +111,7 @@ impl<E: Copy> Counted<E> {
         runs.flatten().copied()
     }
 
-    /// Returns the entries of these ranks, from the last to the first.
+    /// Returns the entries at these ranks in descending order.
     pub(super) fn range_back(&self, range: Range<usize>) -> impl Iterator<Item = E> {
         let Range { start, mut end } = range;
         let runs = std::iter::from_fn(move || {
@@ -121,12 +123,12 @@ impl<E: Copy> Counted<E> {
         runs.flat_map(|run| run.iter().rev()).copied()
     }
 
-    /// Returns the entries of one leaf, from the rank on; none behind the end.
+    /// Returns the entries of one leaf, starting at the rank; none if the rank is beyond the end.
     fn run(&self, rank: usize) -> &[E] {
         self.leaf(rank).map_or(&[], |(leaf, at)| leaf.get(at..).unwrap_or_default())
     }
 
-    /// Returns the entries of one leaf that come before the rank.
+    /// Returns the entries of one leaf that directly precede the rank.
     fn run_before(&self, rank: usize) -> &[E] {
         let last = rank.checked_sub(1).and_then(|last| self.leaf(last));
         last.map_or(&[], |(leaf, at)| leaf.get(..=at).unwrap_or_default())
@@ -154,8 +156,8 @@ impl<E: Copy> Counted<E> {
     }
 }
 
-/// Builds the tree bottom up, with room in the leaves for what is inserted later.
-impl<E: Copy> FromIterator<E> for Counted<E> {
+/// Builds the tree bottom up, with spare capacity in the leaves for later insertions.
+impl<E: Copy> FromIterator<E> for RankTree<E> {
     fn from_iter<I: IntoIterator<Item = E>>(entries: I) -> Self {
         let entries: Vec<E> = entries.into_iter().collect();
         let leaf = |entries: &[E]| Node::Leaf(Leaf::new(entries.iter().copied(), entries.len()));
@@ -169,22 +171,22 @@ impl<E: Copy> FromIterator<E> for Counted<E> {
 }
 
 impl<E: Copy> Child<E> {
-    /// Returns the node as a child, or `None` when it is empty.
+    /// Returns the node as a child, or `None` if it is empty.
     fn of(node: Node<E>) -> Option<Self> {
         Some(Self { len: node.len(), first: node.first()?, node })
     }
 }
 
 impl<E: Copy> Leaf<E> {
-    /// Returns a leaf with these entries, which are so many.
+    /// Creates a leaf with these `len` entries.
     fn new(mut entries: impl Iterator<Item = E>, len: usize) -> Self {
-        let Some(first) = entries.next() else { return Self { room: Arc::new([]), len: 0 } };
-        let room = (len + COUNTS).next_multiple_of(STEP) - COUNTS;
-        let mut room: Arc<[E]> = std::iter::repeat_n(first, room).collect();
-        for (slot, entry) in Arc::make_mut(&mut room).iter_mut().skip(1).zip(entries) {
+        let Some(first) = entries.next() else { return Self { slots: Arc::new([]), len: 0 } };
+        let slots = (len + COUNTS).next_multiple_of(STEP) - COUNTS;
+        let mut slots: Arc<[E]> = std::iter::repeat_n(first, slots).collect();
+        for (slot, entry) in Arc::make_mut(&mut slots).iter_mut().skip(1).zip(entries) {
             *slot = entry;
         }
-        Self { room, len: len as u32 }
+        Self { slots, len: len as u32 }
     }
 
     fn len(&self) -> usize {
@@ -192,18 +194,18 @@ impl<E: Copy> Leaf<E> {
     }
 
     fn entries(&self) -> &[E] {
-        self.room.get(..self.len()).unwrap_or_default()
+        self.slots.get(..self.len()).unwrap_or_default()
     }
 
-    /// Inserts, and returns what had to be split off to the right for it: the half, or the new entry alone if it is
-    /// the last, so that leaves that are only appended to are full.
+    /// Inserts an entry. If the leaf is full, splits off and returns a right part: half of the entries, or only the new
+    /// entry if it is the last, so that appending fills the leaves completely.
     fn insert(&mut self, rank: usize, entry: E) -> Option<Self> {
         let len = self.len();
-        if len < self.room.len()
-            && let Some(room) = Arc::get_mut(&mut self.room)
+        if len < self.slots.len()
+            && let Some(slots) = Arc::get_mut(&mut self.slots)
         {
-            room.copy_within(rank..len, rank + 1);
-            if let Some(slot) = room.get_mut(rank) {
+            slots.copy_within(rank..len, rank + 1);
+            if let Some(slot) = slots.get_mut(rank) {
                 *slot = entry;
             }
             self.len += 1;
@@ -223,14 +225,14 @@ impl<E: Copy> Leaf<E> {
 
     fn remove(&mut self, rank: usize) {
         let len = self.len();
-        match Arc::get_mut(&mut self.room) {
-            Some(room) if len + 2 * STEP > room.len() => {
-                room.copy_within(rank + 1..len, rank);
+        match Arc::get_mut(&mut self.slots) {
+            Some(slots) if len + 2 * STEP > slots.len() => {
+                slots.copy_within(rank + 1..len, rank);
                 self.len -= 1;
             }
             _ => {
-                let kept = self.entries().iter().enumerate().filter(|(at, _)| *at != rank);
-                *self = Self::new(kept.map(|(_, entry)| *entry), len - 1);
+                let remaining = self.entries().iter().enumerate().filter(|(at, _)| *at != rank);
+                *self = Self::new(remaining.map(|(_, entry)| *entry), len - 1);
             }
         }
     }
@@ -251,7 +253,7 @@ impl<E: Copy> Node<E> {
         }
     }
 
-    /// Inserts, and returns what had to be split off to the right for it.
+    /// Inserts an entry, and returns the right part if the node was split.
     fn insert(&mut self, rank: usize, entry: E) -> Option<Child<E>> {
         match self {
             Self::Leaf(leaf) => Child::of(Self::Leaf(leaf.insert(rank, entry)?)),
@@ -276,11 +278,11 @@ impl<E: Copy> Node<E> {
         }
     }
 
-    /// Returns which child takes a new entry at the rank, and at which of its own ranks.
+    /// Returns the child for a new entry at the rank, and the entry's rank within that child.
     fn child_to_insert(children: &[Child<E>], mut rank: usize) -> (usize, usize) {
         let last = children.len().saturating_sub(1);
         for (at, child) in children.iter().enumerate() {
-            // Between two leaves the left one takes the entry while it has room.
+            // Between two leaves, the left one takes the entry unless it is full.
             let is_full = matches!(child.node, Self::Leaf(_)) && child.len >= LEAF;
             if rank < child.len || rank == child.len && !is_full || at == last {
                 return (at, rank);
@@ -307,13 +309,13 @@ impl<E: Copy> Node<E> {
                 if let Some(first) = child.node.first() {
                     child.first = first;
                 }
-                Self::tidy(children, at);
+                Self::rebalance(children, at);
             }
         }
     }
 
-    /// Drops the child if it is empty, and joins it with a neighbour if both together are small.
-    fn tidy(children: &mut Arc<[Child<E>]>, at: usize) {
+    /// Removes the child if it is empty, or merges it with a neighbor if both together are small.
+    fn rebalance(children: &mut Arc<[Child<E>]>, at: usize) {
         if children.get(at).is_some_and(|child| child.len == 0) {
             *children = children.iter().filter(|child| child.len > 0).cloned().collect();
             return;
@@ -332,7 +334,7 @@ impl<E: Copy> Node<E> {
         }
     }
 
-    /// Returns the two nodes as one, if there is ample room in one.
+    /// Returns the two nodes merged, if the result is at most three quarters full.
     fn join(&self, right: &Self) -> Option<Self> {
         match (self, right) {
             (Self::Leaf(left), Self::Leaf(right)) if left.len() + right.len() <= LEAF * 3 / 4 => {
@@ -353,18 +355,18 @@ mod tests {
 
     use super::*;
 
-    impl<E: Copy> Counted<E> {
+    impl<E: Copy> RankTree<E> {
         fn all(&self) -> Vec<E> {
             self.range(0..self.len()).collect()
         }
 
-        /// Returns the tree's height, after checking what holds at every node.
+        /// Asserts the invariants of every node and returns the height of the tree.
         fn height(&self) -> usize {
             fn height<E: Copy>(node: &Node<E>) -> usize {
                 match node {
                     Node::Leaf(leaf) => {
-                        assert!(leaf.len() <= leaf.room.len() && leaf.room.len() <= LEAF);
-                        assert!(leaf.room.len() < leaf.len() + 3 * STEP);
+                        assert!(leaf.len() <= leaf.slots.len() && leaf.slots.len() <= LEAF);
+                        assert!(leaf.slots.len() < leaf.len() + 3 * STEP);
                         0
                     }
                     Node::Inner(children) => {
@@ -387,7 +389,7 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        /// Insert that many entries in a row at a rank, given in thousandths of the length.
+        /// Inserts this number of entries at a rank, which is in thousandths of the length.
         Insert(usize, usize),
         Remove(usize, usize),
     }
@@ -405,8 +407,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
         #[test]
-        fn a_sequence_is_what_a_vector_would_be(steps in vec(step(), 1..40)) {
-            let (mut sequence, mut vector, mut next) = (Counted::default(), Vec::new(), 0_u32);
+        fn a_sequence_equals_a_vector_after_the_same_changes(steps in vec(step(), 1..40)) {
+            let (mut sequence, mut vector, mut next) = (RankTree::default(), Vec::new(), 0_u32);
             for step in steps {
                 let (before, copy) = (sequence.clone(), vector.clone());
                 match step {
@@ -424,7 +426,7 @@ mod tests {
                 }
                 sequence.height();
                 prop_assert_eq!(sequence.all(), vector.clone());
-                prop_assert_eq!(before.all(), copy, "a clone changed with the original");
+                prop_assert_eq!(before.all(), copy, "a change of the original changed a clone");
             }
             let (len, third) = (vector.len(), vector.len() / 3);
             prop_assert_eq!(sequence.len(), len);
@@ -441,8 +443,8 @@ mod tests {
         }
 
         #[test]
-        fn the_rank_of_a_value_is_found_as_in_a_sorted_vector(mut values in vec(0..5_000_u32, 0..3_000), built in any::<bool>()) {
-            let mut sorted = Counted::default();
+        fn partition_point_equals_that_of_a_sorted_vector(mut values in vec(0..5_000_u32, 0..3_000), built in any::<bool>()) {
+            let mut sorted = RankTree::default();
             for value in &values {
                 let rank = sorted.partition_point(|other| other < *value);
                 sorted.insert(rank, *value);
@@ -461,8 +463,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_appended_fills_the_leaves() {
-        let mut sequence = Counted::default();
+    fn appended_entries_fill_the_leaves() {
+        let mut sequence = RankTree::default();
         for entry in 0..100_000_u32 {
             sequence.insert(sequence.len(), entry);
         }
@@ -477,8 +479,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_behind_the_end_is_the_end() {
-        let mut sequence: Counted<u32> = [1, 2].into_iter().collect();
+    fn a_rank_beyond_the_end_is_the_end() {
+        let mut sequence: RankTree<u32> = [1, 2].into_iter().collect();
         sequence.remove(2);
         sequence.insert(7, 3);
         assert_eq!(sequence.all(), [1, 2, 3]);

@@ -9,38 +9,38 @@ use platform_core::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Sto
 
 /// A memory store with counters.
 #[derive(Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct CountingStore {
     store: MemoryStore,
     calls: Arc<Calls>,
 }
 
-/// How often each method was called.
+/// The number of calls of the store's methods.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     reads: AtomicUsize,
     commits: AtomicUsize,
 }
 
-impl Counted {
+impl CountingStore {
     pub(crate) fn calls(&self) -> Arc<Calls> {
         Arc::clone(&self.calls)
     }
 }
 
 impl Calls {
-    /// Gets and lists so far.
+    /// Returns the number of gets and lists so far.
     pub(crate) fn reads(&self) -> usize {
         self.reads.load(Ordering::SeqCst)
     }
 
-    /// Commits so far, failed ones too.
+    /// Returns the number of commits so far, including failed ones.
     pub(crate) fn commits(&self) -> usize {
         self.commits.load(Ordering::SeqCst)
     }
 }
 
 #[async_trait::async_trait]
-impl Store for Counted {
+impl Store for CountingStore {
     async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
         self.calls.reads.fetch_add(1, Ordering::SeqCst);
         self.store.get(keys, epochs).await

@@ -1,4 +1,4 @@
-//! A store that holds one call back until a test lets it go, so that a test decides who comes first.
+//! A store that blocks one call until a test releases it, so that a test controls the interleaving.
 
 use std::{
     sync::{Arc, Condvar, Mutex},
@@ -19,14 +19,15 @@ pub(crate) enum Call {
 enum State {
     #[default]
     Open,
-    /// Such a call on another thread is held back, after as many that are not.
+    /// The next such call is blocked, after this number of such calls has passed.
     Armed(Call, usize),
+    /// A call is blocked.
     Held,
 }
 
 /// A memory store with a gate.
 #[derive(Debug, Default)]
-pub(crate) struct Paused {
+pub(crate) struct GatedStore {
     store: MemoryStore,
     gate: Arc<Gate>,
 }
@@ -37,21 +38,21 @@ pub(crate) struct Gate {
     changed: Condvar,
 }
 
-impl Paused {
+impl GatedStore {
     pub(crate) fn gate(&self) -> Arc<Gate> {
         Arc::clone(&self.gate)
     }
 }
 
 impl Gate {
-    /// Runs one thing until it makes this call, then another as a whole, then the rest of the first; returns what the
-    /// first returned. The first may end without such a call.
-    pub(crate) fn between<T: Send>(&self, call: Call, first: impl FnOnce() -> T + Send, then: impl FnOnce()) -> T {
-        self.between_nth(call, 0, first, then)
+    /// Runs `first` on another thread until it makes this call, then all of `then`, then the rest of `first`; returns
+    /// the result of `first`, which may end without such a call.
+    pub(crate) fn interleave<T: Send>(&self, call: Call, first: impl FnOnce() -> T + Send, then: impl FnOnce()) -> T {
+        self.interleave_nth(call, 0, first, then)
     }
 
-    /// As [`Self::between`], with as many such calls before the one that waits.
-    pub(crate) fn between_nth<T: Send>(
+    /// Like [`Self::interleave`], but `nth` such calls pass before one is blocked.
+    pub(crate) fn interleave_nth<T: Send>(
         &self,
         call: Call,
         nth: usize,
@@ -65,16 +66,16 @@ impl Gate {
                 self.open();
                 done
             });
-            self.wait(|state| matches!(state, State::Armed(..)));
+            self.wait_while(|state| matches!(state, State::Armed(..)));
             then();
             self.open();
-            first.join().expect("the first does not panic")
+            first.join().expect("`first` does not panic")
         })
     }
 
-    fn wait(&self, while_so: impl Fn(State) -> bool) {
+    fn wait_while(&self, condition: impl Fn(State) -> bool) {
         let state = self.state.lock().unwrap();
-        drop(self.changed.wait_while(state, |state| while_so(*state)).unwrap());
+        drop(self.changed.wait_while(state, |state| condition(*state)).unwrap());
     }
 
     fn open(&self) {
@@ -95,12 +96,12 @@ impl Gate {
             }
         }
         self.changed.notify_all();
-        self.wait(|state| state == State::Held);
+        self.wait_while(|state| state == State::Held);
     }
 }
 
 #[async_trait::async_trait]
-impl Store for Paused {
+impl Store for GatedStore {
     async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
         self.gate.pass(Call::Get);
         self.store.get(keys, epochs).await

@@ -1,14 +1,22 @@
-//! What must hold over the table of all kinds, and that it is the published interface.
+//! Consistency of the tables of all kinds, and their equality with the published interface.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use platform_core::{
-    kind::{Access, Authorization, By, Field, Kind, Parent, Type, Verb},
+    kind::{Access, Authorization, By, Field, Kind, Parent, Registered, Type, Verb},
     request::LIST_FIELDS,
     resources::KINDS,
 };
 
-use crate::surface::rows;
+use crate::surface::{Row, rows};
+
+fn registered(kind: &Kind) -> &'static Registered {
+    KINDS.iter().find(|registered| registered.kind.name == kind.name).unwrap()
+}
+
+fn rows_of(kind: &Kind) -> Vec<Row> {
+    rows(registered(kind))
+}
 
 fn kinds() -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().map(|registered| registered.kind)
@@ -19,20 +27,20 @@ fn assert_unique<T: Ord + std::fmt::Debug>(values: impl IntoIterator<Item = T>) 
     let mut seen = BTreeSet::new();
     for value in values {
         let shown = format!("{value:?}");
-        assert!(seen.insert(value), "{shown} is there twice");
+        assert!(seen.insert(value), "{shown} is a duplicate");
     }
 }
 
 #[test]
-fn names_plurals_rpcs_and_routes_are_each_given_once() {
+fn names_plurals_rpcs_and_routes_are_unique() {
     assert_unique(kinds().map(|kind| kind.name));
     assert_unique(kinds().map(|kind| (kind.domain.0, kind.plural)));
-    assert_unique(kinds().flat_map(rows).map(|row| row.rpc));
-    assert_unique(kinds().flat_map(rows).map(|row| row.http));
+    assert_unique(kinds().flat_map(rows_of).map(|row| row.rpc));
+    assert_unique(kinds().flat_map(rows_of).map(|row| row.http));
 }
 
 #[test]
-fn a_name_is_in_the_case_that_its_place_asks_for() {
+fn kind_names_are_pascal_case_and_field_names_are_camel_case() {
     let camel = |name: &str| name.chars().all(char::is_alphanumeric) && name.starts_with(char::is_lowercase);
     for kind in kinds() {
         assert!(kind.name.chars().all(char::is_alphanumeric) && kind.name.starts_with(char::is_uppercase));
@@ -43,7 +51,7 @@ fn a_name_is_in_the_case_that_its_place_asks_for() {
     }
 }
 
-/// Every field of a kind, its messages, its parameters and its actions.
+/// Returns every field of a kind, its messages, its list parameters and its actions.
 fn all_fields(kind: &'static Kind) -> Vec<&'static Field> {
     fn add(fields: &'static [Field], all: &mut Vec<&'static Field>) {
         assert_unique(fields.iter().map(|field| field.name));
@@ -56,7 +64,11 @@ fn all_fields(kind: &'static Kind) -> Vec<&'static Field> {
     }
     let mut all = Vec::new();
     add(kind.fields, &mut all);
-    kind.actions.iter().flat_map(|action| [action.request, action.response]).for_each(|fields| add(fields, &mut all));
+    registered(kind)
+        .actions
+        .iter()
+        .flat_map(|action| [action.request, action.response])
+        .for_each(|fields| add(fields, &mut all));
     all.extend(kind.methods.iter().flat_map(|method| method.params).map(|param| &param.field));
     all
 }
@@ -70,7 +82,7 @@ fn message(ty: &'static Type) -> Option<&'static [Field]> {
 }
 
 #[test]
-fn the_parameters_of_a_list_have_names_of_their_own_and_keys_that_are_there() {
+fn list_parameters_have_unique_names_and_existing_keys() {
     for kind in kinds() {
         for method in kind.methods {
             assert!(
@@ -94,7 +106,7 @@ fn the_parameters_of_a_list_have_names_of_their_own_and_keys_that_are_there() {
 }
 
 #[test]
-fn keys_sort_names_and_unique_spaces_are_each_given_once() {
+fn keys_sort_names_methods_and_unique_spaces_are_unique() {
     for kind in kinds() {
         assert_unique(kind.fields.iter().flat_map(|field| field.sort));
         assert_unique(kind.fields.iter().map(|field| field.name).chain(kind.keys.iter().map(|key| key.name)));
@@ -104,7 +116,7 @@ fn keys_sort_names_and_unique_spaces_are_each_given_once() {
 }
 
 #[test]
-fn a_listed_kind_has_a_uid_and_times_to_order_by_and_an_order_that_it_knows() {
+fn a_listed_kind_can_be_ordered_by_uid_and_times_and_has_a_valid_default_order() {
     for kind in kinds() {
         let Some(list) = kind.method(Verb::List) else { continue };
         for name in ["uid", "createTime", "createdAt", "updateTime", "updatedAt"] {
@@ -115,7 +127,7 @@ fn a_listed_kind_has_a_uid_and_times_to_order_by_and_an_order_that_it_knows() {
 }
 
 #[test]
-fn every_kind_with_methods_has_a_uid_and_times_that_only_the_server_sets() {
+fn every_kind_with_methods_has_an_output_only_uid_and_times() {
     for kind in kinds().filter(|kind| !kind.methods.is_empty()) {
         for name in ["uid", "createTime", "updateTime"] {
             let field = kind.field(name).unwrap_or_else(|| panic!("{}.{name}", kind.name));
@@ -125,13 +137,13 @@ fn every_kind_with_methods_has_a_uid_and_times_that_only_the_server_sets() {
 }
 
 #[test]
-fn every_method_needs_a_capability_and_none_an_internal_one() {
+fn every_method_that_is_not_open_requires_capabilities_and_none_is_internal() {
     for kind in kinds() {
         for method in kind.methods {
             assert_eq!(method.capabilities.is_empty(), method.open, "{} {:?}", kind.name, method.verb);
             assert!(method.capabilities.iter().all(|capability| !capability.is_internal()), "{}", kind.name);
         }
-        for action in kind.actions {
+        for action in registered(kind).actions {
             if let Authorization::At(field, _) = action.authorization {
                 assert!(action.request.iter().any(|known| known.name == field), "{}", action.name);
             }
@@ -140,31 +152,31 @@ fn every_method_needs_a_capability_and_none_an_internal_one() {
 }
 
 #[test]
-fn a_parent_is_a_kind_and_a_child_without_a_delete_goes_with_it() {
+fn a_parent_is_a_known_kind_and_a_child_without_a_delete_method_is_deleted_with_it() {
     for kind in kinds() {
         if let Some(parent) = kind.parent.kind() {
             assert!(kinds().any(|other| other.name == parent), "{} in {parent}", kind.name);
         }
         if matches!(kind.parent, Parent::Singleton(..)) {
             let own = [Verb::List, Verb::Create, Verb::Delete].iter().filter_map(|verb| kind.method(*verb)).count();
-            assert_eq!(own, 0, "{} is always there", kind.name);
+            assert_eq!(own, 0, "{} always exists", kind.name);
         }
         if kind.method(Verb::Delete).is_none() && kind.parent.kind().is_some() {
-            let goes = kind.on_parent_delete == platform_core::kind::OnParentDelete::Cascade;
-            // Imported data is removed by those who import it.
-            assert!(goes || kind.name == "Advisory", "nobody could ever delete the parent of a {}", kind.name);
+            let cascades = kind.on_parent_delete == platform_core::kind::OnParentDelete::Cascade;
+            // Imported data is removed by its importer.
+            assert!(cascades || kind.name == "Advisory", "the parent of a {} could never be deleted", kind.name);
         }
     }
 }
 
 #[test]
-fn an_event_is_recorded_for_every_change_and_named_for_its_service() {
+fn every_change_has_an_event_that_is_named_after_its_domain() {
     for kind in kinds() {
         for method in kind.methods {
             match (method.verb, method.event) {
                 (Verb::List | Verb::Get, event) => assert_eq!(event, None),
                 (_, Some(event)) => assert!(event.ends_with(".v1") && event.contains(kind.domain.0), "{event}"),
-                // Ours, which the published events do not know.
+                // Our kinds, which the published events do not have.
                 (_, None) => assert!(["GroupAccessRequest", "RepoFollower"].contains(&kind.name), "{}", kind.name),
             }
         }
@@ -173,7 +185,7 @@ fn an_event_is_recorded_for_every_change_and_named_for_its_service() {
 
 const CONTRACT: &str = include_str!("../contract.txt");
 
-/// The lines of the contract that have this mark.
+/// Returns the lines of the contract that match.
 fn contract(mark: fn(&str) -> bool) -> BTreeSet<String> {
     CONTRACT
         .lines()
@@ -182,7 +194,7 @@ fn contract(mark: fn(&str) -> bool) -> BTreeSet<String> {
         .collect()
 }
 
-/// What is ours and not of the contract.
+/// Our kinds, which are not part of the contract.
 const OURS: &[&str] = &[
     "RepoFollower",
     "DirectoryUser",
@@ -195,10 +207,10 @@ const OURS: &[&str] = &[
     "DeadLetter",
 ];
 
-/// Methods of ours in services of the contract.
+/// Our methods in services of the contract.
 const OUR_METHODS: &[&str] = &["GroupsService.RepairOwner | "];
 
-/// Kinds of ours behind services of the contract.
+/// Our kinds that services of the contract use.
 const OUR_FIELDS: &[&str] = &["Image"];
 
 fn of_contract() -> impl Iterator<Item = &'static Kind> {
@@ -206,14 +218,14 @@ fn of_contract() -> impl Iterator<Item = &'static Kind> {
 }
 
 #[test]
-fn the_services_have_the_methods_of_the_contract_with_their_paths_capabilities_and_events_and_no_others() {
-    let found = of_contract().flat_map(rows).map(|row| row.to_string());
+fn services_have_exactly_the_methods_paths_capabilities_and_events_of_the_contract() {
+    let found = of_contract().flat_map(rows_of).map(|row| row.to_string());
     let found = found.filter(|row| !OUR_METHODS.iter().any(|ours| row.starts_with(ours))).collect();
     assert_same(&contract(|line| line.contains(" | ")), &found);
 }
 
 #[test]
-fn the_kinds_have_the_fields_of_the_contract_with_their_types_and_no_others() {
+fn kinds_have_exactly_the_fields_and_types_of_the_contract() {
     let mut found = BTreeSet::new();
     for kind in of_contract().filter(|kind| !OUR_FIELDS.contains(&kind.name)) {
         describe(kind.name, kind.fields, false, &mut found);
@@ -222,7 +234,7 @@ fn the_kinds_have_the_fields_of_the_contract_with_their_types_and_no_others() {
 }
 
 #[test]
-fn the_lists_have_the_parameters_of_the_contract_and_no_others() {
+fn lists_have_exactly_the_parameters_of_the_contract() {
     let params = |kind: &'static Kind| kind.method(Verb::List).map_or(&[][..], |list| list.params).iter();
     let row = |kind: &Kind, field: &Field| format!("{}?{} {}", kind.name, field.name, name_of(&field.ty));
     let found = of_contract().flat_map(|kind| params(kind).map(move |param| row(kind, &param.field))).collect();

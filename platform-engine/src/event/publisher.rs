@@ -1,0 +1,94 @@
+//! Events of this process: the cache of subscribers, and the streams and watches that commits are published to.
+
+use std::{fmt, sync::Arc};
+
+use quick_cache::{Weighter, sync::Cache};
+
+use super::{
+    EventLog, Recorded, Subscribers,
+    stream::{Streams, Watches},
+};
+use crate::{error::Result, store::Store, uid::Uid};
+
+/// The size of the cache of subscribers in bytes, approximately, and the number of organizations of the usual size that
+/// fit.
+const REMEMBERED_BYTES: u64 = 16 << 20;
+const REMEMBERED: usize = 10_000;
+
+#[derive(Debug, Clone)]
+struct Weight;
+
+impl Weighter<Uid, Arc<Subscribers>> for Weight {
+    fn weight(&self, organization: &Uid, subscribers: &Arc<Subscribers>) -> u64 {
+        (organization.len() + subscribers.bytes()) as u64
+    }
+}
+
+/// The subscribers, streams and watches of a process.
+pub(crate) struct Publisher {
+    subscribers: Cache<Uid, Arc<Subscribers>, Weight>,
+    pub(crate) streams: Streams,
+    pub(crate) watches: Watches,
+}
+
+impl Default for Publisher {
+    fn default() -> Self {
+        let subscribers = Cache::with_weighter(REMEMBERED, REMEMBERED_BYTES, Weight);
+        Self { subscribers, streams: Streams::default(), watches: Watches::default() }
+    }
+}
+
+impl fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publisher").field("subscribers", &self.subscribers.len()).finish_non_exhaustive()
+    }
+}
+
+impl Publisher {
+    /// Returns the subscriptions of an organization, from the cache or from `log`.
+    pub(crate) async fn subscribers(
+        &self,
+        log: &dyn EventLog,
+        store: &dyn Store,
+        organization: &str,
+    ) -> Result<Arc<Subscribers>> {
+        if let Some(subscribers) = self.subscribers.get(organization) {
+            return Ok(subscribers);
+        }
+        let subscribers = Arc::new(log.subscribers(store, organization).await?);
+        self.subscribers.insert(Uid::opaque(organization), Arc::clone(&subscribers));
+        Ok(subscribers)
+    }
+
+    /// Invalidates the cached subscriptions of an organization.
+    pub(crate) fn forget_subscribers(&self, organization: &Uid) {
+        self.subscribers.remove(organization);
+    }
+
+    /// Publishes the events of a commit to the streams and watches.
+    pub(crate) fn publish(&self, sequence: u64, recorded: Vec<Recorded>) {
+        for Recorded { event, subscriptions } in recorded {
+            self.watches.tell(&subscriptions);
+            self.streams.tell(sequence, event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_of_subscribers_is_bounded_in_bytes() {
+        let events = Publisher::default();
+        for organization in 0..300 {
+            let uid = Uid::opaque(format!("{organization:040x}"));
+            let subscriptions = (0..1_000).map(|number| Uid::opaque(format!("{uid}/{number:016x}"))).collect();
+            let subscribers = Subscribers::new(uid.clone(), "an epoch".into(), 0, subscriptions);
+            events.subscribers.insert(uid, Arc::new(subscribers));
+        }
+        assert!(events.subscribers.weight() <= REMEMBERED_BYTES);
+        let remembered = events.subscribers.len();
+        assert!((50..250).contains(&remembered), "{remembered}");
+    }
+}

@@ -1,0 +1,71 @@
+//! The index keys of a body.
+
+use serde_json::Value;
+
+use super::prune::is_empty;
+use crate::{
+    error::{Result, Violations},
+    kind::{By, Kind, Param, Type, Verb},
+    store::{KeyName, KeyValue},
+};
+
+/// The values by which a store finds a body again.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// The keys that lists are ordered by: the same names in the same order for every body of the kind.
+    pub(crate) sort: Vec<(KeyName, KeyValue)>,
+    /// The keys that lists are filtered by.
+    pub(crate) filter: Vec<(KeyName, KeyValue)>,
+}
+
+impl Keys {
+    /// Returns the keys of a body.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT for each that is longer than [`KeyValue::MAX_LEN`], which stores may refuse.
+    pub(crate) fn of(kind: &Kind, body: &Value) -> Result<Self> {
+        let (sort, filter) = (sort_keys(kind, body), filter_keys(kind, body));
+        let mut violations = Violations::default();
+        let mut too_long: Vec<_> = sort.iter().chain(&filter).filter(|(_, value)| value.is_too_long()).collect();
+        too_long.dedup_by_key(|(name, _)| *name);
+        for (name, _) in too_long {
+            violations.add(*name, format!("must be at most {} bytes long", KeyValue::MAX_LEN));
+        }
+        violations.none_or(Self { sort, filter })
+    }
+}
+
+/// Returns the values that a kind's lists are ordered by, the same names in the same order for every body.
+pub(crate) fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
+    kind.fields
+        .iter()
+        .filter(|field| !field.sort.is_empty() && field.name != "uid")
+        .map(|field| {
+            let own = || field.ty.key(body.get(field.name));
+            (field.name, field.place.map_or_else(own, |place| place(body)))
+        })
+        .collect()
+}
+
+/// Returns the values that a kind's lists are filtered by.
+fn filter_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
+    let mut keys = Vec::new();
+    let params = kind.method(Verb::List).map_or(&[][..], |list| list.params);
+    for field in kind.fields {
+        let filters = |param: &Param| matches!(param.by, By::Value(key) | By::Above(key) if key == field.name);
+        if !params.iter().any(filters) {
+            continue;
+        }
+        match (&field.ty, body.get(field.name)) {
+            (Type::List(element), Some(Value::Array(values))) => {
+                keys.extend(values.iter().map(|value| (field.name, element.key(Some(value)))));
+            }
+            (ty, Some(value)) if !is_empty(ty, value) => keys.push((field.name, ty.key(Some(value)))),
+            (_, Some(_) | None) => {}
+        }
+    }
+    for derived in kind.keys {
+        keys.extend((derived.values)(body).into_iter().map(|value| (derived.name, value)));
+    }
+    keys
+}

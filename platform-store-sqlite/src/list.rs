@@ -1,0 +1,91 @@
+//! A materialized list: its key, its counts and the roots of its trees, as the `list` table stores them.
+
+use platform_engine::store::StoreError;
+use rusqlite::Connection;
+
+use crate::{
+    error::{corrupt, store_error},
+    schema::{NO_KEY, NameId, Place, Table, checksum},
+};
+
+/// A filter key and its value.
+pub(crate) type FilterValue<'a> = (NameId, &'a [u8]);
+
+/// A materialized list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct List {
+    /// The number of records in [`Part::Direct`].
+    pub(crate) direct: u64,
+    /// The number of records in [`Part::Deep`].
+    pub(crate) deep: u64,
+    pub(crate) orders: Vec<Roots>,
+}
+
+/// The root nodes of the two trees of one order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Roots {
+    pub(crate) order: NameId,
+    pub(crate) direct: u64,
+    pub(crate) deep: u64,
+}
+
+impl List {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.direct + self.deep == 0
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let orders = self.orders.iter().flat_map(|o| [o.order.cast_unsigned(), o.direct, o.deep]);
+        [self.direct, self.deep].into_iter().chain(orders).flat_map(u64::to_le_bytes).collect()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (words, []) = bytes.as_chunks() else { return None };
+        let [direct, deep, rest @ ..] = words else { return None };
+        let (orders, []) = rest.as_chunks::<3>() else { return None };
+        let number = |word: &[u8; 8]| u64::from_le_bytes(*word);
+        let roots = |[order, direct, deep]: &[[u8; 8]; 3]| Roots {
+            order: number(order).cast_signed(),
+            direct: number(direct),
+            deep: number(deep),
+        };
+        Some(Self { direct: number(direct), deep: number(deep), orders: orders.iter().map(roots).collect() })
+    }
+}
+
+/// Identifies a list: the primary key of the `list` table.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ListKey {
+    pub(crate) kind: NameId,
+    pub(crate) place: Vec<u8>,
+    pub(crate) key: NameId,
+    pub(crate) value: Vec<u8>,
+}
+
+impl ListKey {
+    pub(crate) fn new(kind: NameId, place: Place<'_>, filter: Option<FilterValue<'_>>) -> Self {
+        let (key, value) = filter.unwrap_or((NO_KEY, &[]));
+        Self { kind, place: place.encode(), key, value: value.to_vec() }
+    }
+
+    pub(crate) fn checksum(&self, roots: &[u8]) -> i64 {
+        let numbers = [self.kind, self.key].map(i64::to_le_bytes);
+        checksum(Table::List, [numbers.as_flattened(), &self.place, &self.value, roots])
+    }
+
+    /// Reads the list; `None` if it is not materialized.
+    pub(crate) fn load(&self, connection: &Connection) -> Result<Option<List>, StoreError> {
+        let select = "SELECT sum, roots FROM list WHERE kind = ? AND place = ? AND key = ? AND value = ?";
+        let mut select = connection.prepare_cached(select).map_err(store_error)?;
+        let mut rows = select.query((self.kind, &self.place, self.key, &self.value)).map_err(store_error)?;
+        let Some(row) = rows.next().map_err(store_error)? else { return Ok(None) };
+        let sum: i64 = row.get(0).map_err(store_error)?;
+        let roots = row.get_ref(1).map_err(store_error)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
+        let list = List::decode(roots).filter(|_| self.checksum(roots) == sum);
+        list.map(Some).ok_or_else(|| corrupt("the row of a list does not match its checksum"))
+    }
+
+    pub(crate) fn filter(&self) -> Option<FilterValue<'_>> {
+        (self.key != NO_KEY).then_some((self.key, &self.value))
+    }
+}
