@@ -38,7 +38,7 @@ pub struct Field {
     /// Whether a list is a set, without duplicates.
     pub distinct: bool,
     /// Whether its value can give somebody power: capabilities, or an identity to act as. A write that sets it must ask
-    /// `access/giving.rs` (`docs/api.md`, Giving power).
+    /// `iam::giving` (`docs/api.md`, Giving power).
     pub gives: bool,
     /// Whether replies have it even when it is empty.
     pub always: bool,
