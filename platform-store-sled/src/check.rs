@@ -97,6 +97,9 @@ impl Check {
     /// Checks one entry of the tree.
     fn entry(&mut self, view: &mut View<'_>, key: &[u8], stored: &[u8]) -> Result<(), Halt> {
         let space = key.first().copied().unwrap_or_default();
+        if space == schema::PADDING {
+            return Ok(());
+        }
         *self.found.entry(space).or_default() += 1;
         let (payload, seal) = match schema::unseal(key, stored) {
             Ok(unsealed) => unsealed,

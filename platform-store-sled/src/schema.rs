@@ -11,10 +11,11 @@
 //! | `e` | epoch | its value |
 //! | `l` | kind, place, filter | a materialized list: its number, counts and sort keys |
 //! | `o` | list, class, sort key, value, rest of the uid | empty: an entry of a materialized list's order |
+//! | `x` | | padding of sled's log, which a crash may leave; it has no meaning and no checksum |
 //!
 //! There is only one tree because sled writes batches atomically only within a tree. Parts of a key that are followed
-//! by others are escaped, so that keys sort bytewise like the tuples of their parts. Every value, even an empty one,
-//! ends with a checksum of itself and its key.
+//! by others are escaped, so that keys sort bytewise like the tuples of their parts. Every value except
+//! padding, even an empty one, ends with a checksum of itself and its key.
 
 mod record;
 
@@ -41,6 +42,7 @@ pub(crate) const UNIQUE: u8 = b'u';
 pub(crate) const EPOCH: u8 = b'e';
 pub(crate) const LIST: u8 = b'l';
 pub(crate) const ORDER: u8 = b'o';
+pub(crate) const PADDING: u8 = b'x';
 
 /// The length of the checksum at the end of a value.
 const SEAL_LEN: usize = 8;
@@ -99,6 +101,10 @@ fn followed_by(mut key: Vec<u8>, rest: &[u8]) -> Vec<u8> {
 
 pub(crate) fn header_key() -> Vec<u8> {
     vec![HEADER]
+}
+
+pub(crate) fn padding_key() -> Vec<u8> {
+    vec![PADDING]
 }
 
 /// Returns the common prefix of the keys of a kind's entries in the space of records or of sequences.

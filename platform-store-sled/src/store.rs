@@ -16,7 +16,7 @@ use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, S
 use tokio::sync::oneshot;
 
 use self::directory::Directory;
-pub(crate) use self::shared::{Halt, Shared, View};
+pub(crate) use self::shared::{Halt, SEGMENT_LEN, Shared, View};
 use crate::{
     check::{self, Finding},
     commit::{self, Request, Writer},

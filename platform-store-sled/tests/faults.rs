@@ -268,6 +268,13 @@ fn check_finds_an_outdated_epoch() {
 }
 
 #[test]
+fn check_ignores_padding_that_a_crash_left() {
+    let (_home, path) = closed_store();
+    tamper(&path, |db| drop(db.insert("x", "padding").unwrap()));
+    assert_eq!(findings(&path), "");
+}
+
+#[test]
 fn a_store_on_a_nearly_full_disk_rejects_commits_and_continues_to_serve_reads() {
     let (_home, path) = closed_store();
     let store = SledStore::builder().keep_free_bytes(1 << 60).open(&path).unwrap();

@@ -17,10 +17,35 @@ use crate::{
 /// A valid commit, ready to be applied.
 pub(super) struct Plan {
     pub(super) header: Header,
-    pub(super) batch: sled::Batch,
+    pub(super) entries: Entries,
     /// The changes of the writer's state of lists.
     pub(super) lists: ListUpdates,
 }
+
+/// The entries that a commit changes.
+#[derive(Default)]
+pub(crate) struct Entries {
+    pub(crate) batch: sled::Batch,
+    /// All keys of the batch, in order.
+    pub(crate) keys: Vec<Vec<u8>>,
+    /// The estimated number of bytes that the batch adds to sled's log.
+    pub(crate) log_bytes: usize,
+}
+
+impl Entries {
+    fn set(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.log_bytes += ENTRY_OVERHEAD + key.len() + value.as_ref().map_or(0, Vec::len);
+        match value {
+            Some(value) => self.batch.insert(key.as_slice(), value),
+            None => self.batch.remove(key.as_slice()),
+        }
+        self.keys.push(key);
+    }
+}
+
+/// The number of bytes that an entry adds to sled's log in addition to its key and value: mostly its share of the pages
+/// that are rewritten.
+const ENTRY_OVERHEAD: usize = 1024;
 
 /// A record before and after a commit; `new` is encoded.
 #[derive(Default)]
@@ -89,7 +114,7 @@ impl Plan {
         }
         header.digest = digest.0;
         writes.set(schema::header_key(), header.encode());
-        Ok(Self { header, batch: writes.batch(), lists })
+        Ok(Self { header, entries: writes.entries(), lists })
     }
 }
 
@@ -213,19 +238,19 @@ impl Writes {
         self.0.entry(key).or_insert(Write { old: None, new: None }).new = Some(value);
     }
 
-    fn batch(self) -> sled::Batch {
-        let mut batch = sled::Batch::default();
+    fn entries(self) -> Entries {
+        let mut entries = Entries::default();
         for (key, Write { old, new }) in self.0 {
             match new {
                 Some(value) if Some(&value) == old.as_ref() => {}
                 Some(value) => {
                     let sealed = schema::seal(&key, &value);
-                    batch.insert(key, sealed);
+                    entries.set(key, Some(sealed));
                 }
-                None => batch.remove(key),
+                None => entries.set(key, None),
             }
         }
-        batch
+        entries
     }
 
     /// Removes a record and the entries that lead to it, except those of lists.

@@ -6,6 +6,7 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicI64, Ordering},
     thread,
     time::Duration,
 };
@@ -21,6 +22,8 @@ pub(crate) struct Directory {
     path: PathBuf,
     /// A second handle to sled's log, for syncing it: sled writes, but does not sync.
     log: File,
+    /// The position of the last synced blob; -1 if none was synced. See [`Directory::sync_blobs`].
+    last_blob: AtomicI64,
     mark: File,
     /// The locked file.
     lock: File,
@@ -55,16 +58,44 @@ impl Directory {
         };
         let log = file("db", &mut OpenOptions::new())?;
         let mark = file("mark", OpenOptions::new().write(true).create(true).truncate(false))?;
-        Ok((Self { path: path.clone(), log, mark, lock }, db))
+        Ok((Self { path: path.clone(), log, last_blob: AtomicI64::new(-1), mark, lock }, db))
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes everything that sled has written to its log durable.
+    /// Makes everything that sled has written to its log and its blobs durable.
     pub(crate) fn sync_log(&self) -> io::Result<()> {
+        self.sync_blobs()?;
         self.log.sync_data()
+    }
+
+    /// Syncs the blobs that were written since the last call.
+    ///
+    /// A blob is a node of the tree that is longer than a quarter of a segment. It has a file of its own, whose name is
+    /// its position in the log.
+    fn sync_blobs(&self) -> io::Result<()> {
+        let blobs = self.path.join("blobs");
+        let synced = self.last_blob.load(Ordering::Relaxed);
+        let mut last = synced;
+        for entry in fs::read_dir(&blobs)? {
+            let entry = entry?;
+            let Some(position) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            if position > synced {
+                match File::open(entry.path()).and_then(|blob| blob.sync_all()) {
+                    // sled has removed it in the meantime.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    done => done?,
+                }
+                last = last.max(position);
+            }
+        }
+        if last > synced {
+            sync_directory(&blobs)?;
+            self.last_blob.store(last, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Returns the size of the log and the free space on its disk, in bytes.
@@ -205,7 +236,8 @@ fn open_sled(path: &Path, cache_bytes: u64) -> Result<sled::Db, OpenError> {
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let config = sled::Config::new().path(path).cache_capacity(cache_bytes);
+        // Only commits may write: see `crate::commit`.
+        let config = sled::Config::new().path(path).cache_capacity(cache_bytes).flush_every_ms(None);
         match catch(|| config.open()) {
             Ok(Ok(db)) => return Ok(db),
             Ok(Err(sled::Error::Io(error))) if error.to_string().contains("could not acquire lock") => {
@@ -243,11 +275,13 @@ fn sync_all(path: &Path) -> Result<(), OpenError> {
 }
 
 fn sync(path: &Path) -> Result<(), OpenError> {
+    let synced = if path.is_dir() { sync_directory(path) } else { File::open(path).and_then(|file| file.sync_all()) };
+    synced.map_err(refused("sync", path))
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
     // On other systems, a directory cannot be opened as a file, and its names need no sync.
-    if path.is_dir() && !cfg!(unix) {
-        return Ok(());
-    }
-    File::open(path).and_then(|file| file.sync_all()).map_err(refused("sync", path))
+    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

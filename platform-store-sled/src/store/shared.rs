@@ -15,9 +15,16 @@ use sled::IVec;
 
 use super::directory::Directory;
 use crate::{
+    commit::Entries,
     error::{catch, corrupt, from_sled, reason},
-    schema::Header,
+    schema::{self, Header},
 };
+
+/// The length of a segment of sled's log.
+pub(crate) const SEGMENT_LEN: usize = 512 * 1024;
+
+/// The length of the values that fill up a segment.
+const PADDING_LEN: usize = 4 * 1024;
 
 /// The state shared by the store's threads and callers. Fields are dropped in this order: sled before the directory,
 /// which holds the lock.
@@ -50,17 +57,63 @@ impl Shared {
         Self { db, gate, sequence: AtomicU64::new(sequence), stopped, full, directory }
     }
 
-    /// Applies a commit's batch. Readers see either all of it or nothing.
-    pub(crate) fn apply(&self, batch: sled::Batch, sequence: u64) -> Result<(), StoreError> {
+    /// Applies a commit's entries. Readers see either all of them or none.
+    pub(crate) fn apply(&self, entries: Entries, header: Header) -> Result<(), StoreError> {
         let _gate = self.gate.write();
+        self.write(entries.batch, header)?;
+        self.rebalance(&entries.keys)
+    }
+
+    /// Applies the entries of a commit that may be longer than a segment of the log, and makes them durable.
+    pub(crate) fn apply_long(&self, entries: Entries, before: Header, header: Header) -> Result<(), StoreError> {
+        self.fill_segment(before)?;
+        let _gate = self.gate.write();
+        self.write(entries.batch.clone(), header)?;
+        self.sync(header)?;
+        // The splits and merges may be longer than a segment too, so perform them in a batch. Applying the same batch again
+        // changes nothing else.
+        let rebalance = || {
+            self.fill_segment(header)?;
+            self.write(entries.batch, header)?;
+            self.sync(header)
+        };
+        // The commit is already durable. If this fails, the store is stopped.
+        let _ = rebalance();
+        Ok(())
+    }
+
+    fn write(&self, batch: sled::Batch, header: Header) -> Result<(), StoreError> {
         let applied = catch(|| self.db.apply_batch(batch));
-        if let Ok(Ok(())) = applied {
-            // While the gate is held, so that a read that yields it notices the change: see `View::step`.
-            self.sequence.store(sequence, Ordering::Release);
-            return Ok(());
-        }
         // Stop before the gate opens: the batch may be applied in part.
-        Err(self.stop(applied, true))
+        let Ok(Ok(())) = applied else { return Err(self.stop(applied, true)) };
+        // While the gate is held, so that a read that yields it notices the change: see `View::step`.
+        self.sequence.store(header.sequence, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes sled split and merge the nodes with these keys that have become too large or too small. sled does this when
+    /// a key is looked up; without this function, reads would write.
+    fn rebalance(&self, keys: &[Vec<u8>]) -> Result<(), StoreError> {
+        let rebalanced = catch(|| keys.iter().try_for_each(|key| self.db.get(key).map(drop)));
+        let Ok(Ok(())) = rebalanced else { return Err(self.stop(rebalanced, false)) };
+        Ok(())
+    }
+
+    /// Writes padding until sled's log starts a new segment, and makes it durable.
+    fn fill_segment(&self, header: Header) -> Result<(), StoreError> {
+        let key = schema::padding_key();
+        for _half in 0..2 {
+            let filled = catch(|| {
+                for number in 0..=SEGMENT_LEN / 2 / PADDING_LEN {
+                    // The values differ because sled does not write a value that is already stored.
+                    self.db.insert(&key, vec![number as u8; PADDING_LEN])?;
+                }
+                self.db.remove(&key)
+            });
+            let Ok(Ok(_)) = filled else { return Err(self.stop(filled, false)) };
+            self.sync(header)?;
+        }
+        Ok(())
     }
 
     /// Makes all applied commits durable, and then records that in the mark.

@@ -80,11 +80,13 @@ pub enum Fate {
     InOrder,
     /// A random subset survives; some of these are torn.
     AnyOrder,
+    /// For each file, all but one random operation survive.
+    AllButOne,
 }
 
 impl Fate {
     /// All fates.
-    pub const ALL: [Self; 4] = [Self::Dropped, Self::Kept, Self::InOrder, Self::AnyOrder];
+    pub const ALL: [Self; 5] = [Self::Dropped, Self::Kept, Self::InOrder, Self::AnyOrder, Self::AllButOne];
 }
 
 impl Default for Disk {
@@ -202,8 +204,12 @@ impl Disk {
             Node::Directory { durable, pending, .. } => {
                 let mut names = durable.clone();
                 // Journaling file systems keep the order of metadata operations.
-                let fate = if fate == Fate::AnyOrder { Fate::InOrder } else { fate };
-                survivors(pending, fate, rng, |naming, torn, _| {
+                let (fate, of_names) = match fate {
+                    Fate::AnyOrder => (Fate::InOrder, Fate::InOrder),
+                    Fate::AllButOne => (fate, Fate::Kept),
+                    _ => (fate, fate),
+                };
+                survivors(pending, of_names, rng, |naming, torn, _| {
                     if !torn {
                         naming.apply(&mut names);
                     }
@@ -242,6 +248,14 @@ fn survivors<T>(
             let complete = rng.usize(..=pending.len());
             for (index, operation) in pending.iter().enumerate().take(complete + 1) {
                 survivor(operation, index == complete, rng);
+            }
+        }
+        Fate::AllButOne => {
+            let lost = rng.usize(..=pending.len().saturating_sub(1));
+            for (index, operation) in pending.iter().enumerate() {
+                if index != lost {
+                    survivor(operation, false, rng);
+                }
             }
         }
         Fate::AnyOrder => {

@@ -8,7 +8,7 @@
 //! The model is stricter than common file systems: syncing a file does not make its name durable; only syncing its
 //! directory does.
 
-use std::{path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -29,6 +29,26 @@ pub struct Recording {
     pub ran: Ran,
 }
 
+impl Recording {
+    /// Reads a recording that [`Recording::keep`] wrote to a directory.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read(directory: &Path) -> Result<Self> {
+        let ran = serde_json::from_slice(&fs::read(directory.join("ran.json"))?)?;
+        Ok(Self { trace: Trace::read(&directory.join("trace"))?, ran })
+    }
+
+    /// Writes the recording to a directory.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn keep(&self, directory: &Path) -> Result<()> {
+        fs::write(directory.join("ran.json"), serde_json::to_vec(&self.ran)?)?;
+        self.trace.write(&directory.join("trace"))
+    }
+}
+
 /// Runs the workload of a subject in an empty directory under the recorder; the sync with the number `failing_sync`
 /// fails, counted from 1.
 ///
@@ -39,7 +59,7 @@ pub fn run(workload: &Path, subject: Subject, failing_sync: Option<u64>) -> Resu
     let home = tempfile::tempdir()?;
     let root = home.path().canonicalize()?;
     let (directory, trace) = (root.join("recorded"), root.join("trace"));
-    std::fs::create_dir(&directory)?;
+    fs::create_dir(&directory)?;
     let mut command = Command::new(workload);
     command.arg(subject.to_string()).arg(&directory).arg(&trace);
     command.env("LD_PRELOAD", env!("RECORDER")).env("RECORD_DIR", &directory).env("RECORD_TRACE", &trace);

@@ -10,6 +10,8 @@ use bytes::{Buf as _, Bytes};
 pub struct Trace {
     /// The operations.
     pub operations: Vec<Operation>,
+    /// The trace as the recorder wrote it.
+    bytes: Bytes,
 }
 
 /// One operation.
@@ -56,7 +58,8 @@ impl Trace {
     /// # Errors
     /// If the file cannot be read or is not a trace.
     pub fn read(path: &Path) -> Result<Self> {
-        let mut bytes = Bytes::from(fs::read(path)?);
+        let file = Bytes::from(fs::read(path)?);
+        let mut bytes = file.clone();
         let total = bytes.len();
         let mut operations = Vec::new();
         while bytes.has_remaining() {
@@ -84,7 +87,15 @@ impl Trace {
             let end = (total - bytes.len()) as u64;
             operations.push(Operation { end, inode, path, action });
         }
-        Ok(Self { operations })
+        Ok(Self { operations, bytes: file })
+    }
+
+    /// Writes the trace to a file, as the recorder wrote it.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        Ok(fs::write(path, &self.bytes)?)
     }
 
     /// Returns the number of syncs, including failed ones.

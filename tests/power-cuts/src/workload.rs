@@ -37,6 +37,12 @@ pub enum Subject {
     SqliteNormal,
     /// The sled store.
     Sled,
+    /// The sled store, with commits that are longer than a segment of its log.
+    SledLong,
+    /// The sled store, with commits so long that sled's splits and merges after them are longer than a segment too.
+    SledLoad,
+    /// The sled store, with keys so long that sled writes nodes of its tree to separate files.
+    SledBlobs,
     /// The files of the data directory.
     DataDirectory,
 }
@@ -70,13 +76,34 @@ pub struct Acknowledged {
 
 type Contents = BTreeMap<String, Option<String>>;
 
-/// The number of threads that commit concurrently.
-const THREADS: usize = 4;
-/// The number of commits of each thread.
-const COMMITS: usize = 12;
-/// The number of records that a thread writes again and again. Together with the number of commits, it is large enough
-/// that SQLite runs checkpoints between commits and restarts its WAL from the beginning.
-const RECORDS: usize = 100;
+/// The number and size of a store's commits.
+struct Shape {
+    /// The number of threads that commit concurrently.
+    threads: usize,
+    /// The number of commits of each thread.
+    commits: usize,
+    /// The number of records that a thread writes again and again.
+    records: usize,
+    /// One in this many commits of a thread writes all its records; the others write a few.
+    all_every: usize,
+    /// The length of the common prefix of the sort keys.
+    prefix: usize,
+}
+
+impl Shape {
+    const fn of(subject: Subject) -> Self {
+        match subject {
+            Subject::SledLong => Self { threads: 1, commits: 8, records: 800, all_every: 1, prefix: 0 },
+            Subject::SledLoad => Self { threads: 1, commits: 3, records: 6_000, all_every: 1, prefix: 0 },
+            Subject::SledBlobs => Self { threads: 1, commits: 4, records: 3_000, all_every: 8, prefix: 1_000 },
+            // Short commits, and commits of which several together are longer than a segment.
+            Subject::Sled => Self { threads: 10, commits: 6, records: 45, all_every: 2, prefix: 0 },
+            // Enough that SQLite runs checkpoints between commits and restarts its WAL from the beginning.
+            _ => Self { threads: 4, commits: 12, records: 200, all_every: 2, prefix: 0 },
+        }
+    }
+}
+
 const KIND: &str = "Thing";
 
 /// Writes to a subject in this directory; `trace` is the file that the recorder writes.
@@ -88,10 +115,11 @@ pub fn work(subject: Subject, directory: &Path, trace: &Path) -> Ran {
         Subject::DataDirectory => rotate(directory, trace, &ran),
         _ => (0..2).try_for_each(|round| {
             let store = open(subject, directory)?;
+            let shape = &Shape::of(subject);
             thread::scope(|scope| {
-                for number in 0..THREADS {
+                for number in 0..shape.threads {
                     let (store, ran) = (&*store, &ran);
-                    scope.spawn(move || write(store, round, number, trace, ran));
+                    scope.spawn(move || write(store, shape, round, number, trace, ran));
                 }
             });
             Ok(())
@@ -105,7 +133,9 @@ pub fn work(subject: Subject, directory: &Path, trace: &Path) -> Ran {
 
 fn open(subject: Subject, directory: &Path) -> Result<Box<dyn Store>> {
     Ok(match subject {
-        Subject::Sled => Box::new(SledStore::open(directory.join("store"))?),
+        Subject::Sled | Subject::SledLong | Subject::SledLoad | Subject::SledBlobs => {
+            Box::new(SledStore::open(directory.join("store"))?)
+        }
         _ => {
             let synchronous = if subject == Subject::SqliteNormal { Synchronous::Normal } else { Synchronous::Full };
             Box::new(SqliteStore::builder().synchronous(synchronous).open(directory.join("platform.sqlite"))?)
@@ -113,21 +143,21 @@ fn open(subject: Subject, directory: &Path) -> Result<Box<dyn Store>> {
     })
 }
 
-/// Writes the commits of one thread. Commits alternate between many short records and a few long ones with a delete.
-fn write(store: &dyn Store, round: usize, thread: usize, trace: &Path, ran: &Mutex<Ran>) {
-    let mut rng = fastrand::Rng::with_seed((round * THREADS + thread) as u64);
-    for number in 0..COMMITS {
+/// Writes the commits of one thread: some with many short records, the others with a few long ones and a delete.
+fn write(store: &dyn Store, shape: &Shape, round: usize, thread: usize, trace: &Path, ran: &Mutex<Ran>) {
+    let mut rng = fastrand::Rng::with_seed((round * shape.threads + thread) as u64);
+    for number in 0..shape.commits {
         let mut wrote = Contents::new();
-        let wide = number % 2 == 0;
-        for record in 0..if wide { RECORDS } else { 2 } {
+        let wide = number.is_multiple_of(shape.all_every);
+        for record in 0..if wide { shape.records } else { 2 } {
             let filler = ".".repeat(if wide { 0 } else { rng.usize(..5_000) });
-            let name = format!("top/{thread}-{:03}", if wide { record } else { rng.usize(..RECORDS) });
+            let name = format!("top/{thread}-{:03}", if wide { record } else { rng.usize(..shape.records) });
             wrote.insert(name, Some(format!("{{\"written\":\"{round}-{thread}-{number}{filler}\"}}")));
         }
         if !wide {
-            wrote.entry(format!("top/{thread}-{:03}", rng.usize(..RECORDS))).or_insert(None);
+            wrote.entry(format!("top/{thread}-{:03}", rng.usize(..shape.records))).or_insert(None);
         }
-        let committed = pollster::block_on(store.commit(commit(&wrote)));
+        let committed = pollster::block_on(store.commit(commit(&wrote, shape.prefix)));
         let mut ran = ran.lock().unwrap_or_else(PoisonError::into_inner);
         match committed {
             Ok(committed) => ran.acknowledge(trace, committed.sequence, wrote),
@@ -136,7 +166,7 @@ fn write(store: &dyn Store, round: usize, thread: usize, trace: &Path, ran: &Mut
     }
 }
 
-fn commit(wrote: &Contents) -> Commit {
+fn commit(wrote: &Contents, prefix: usize) -> Commit {
     let key = |name: &str| Key::new(KIND, Uid::opaque(name));
     let mut commit = Commit::default();
     for (name, body) in wrote {
@@ -144,7 +174,7 @@ fn commit(wrote: &Contents) -> Commit {
             None => commit.delete.push(Delete::Key(key(name))),
             Some(body) => commit.put.push(Put {
                 key: key(name),
-                sort: vec![("name", KeyValue::text(name))],
+                sort: vec![("name", KeyValue::text(&format!("{}{name}", "-".repeat(prefix))))],
                 filter: Vec::new(),
                 unique: Vec::new(),
                 rendering: 1,
@@ -224,7 +254,10 @@ pub fn verify(subject: Subject, directory: &Path, ran: &Ran, cut: u64) -> Result
     let acknowledged = acknowledged.unwrap_or(0);
     match subject {
         Subject::DataDirectory => verify_files(directory, ran, acknowledged),
-        Subject::Sled => verify_store(&SledStore::open(directory.join("store"))?, SledStore::check, ran, acknowledged),
+        Subject::Sled | Subject::SledLong | Subject::SledLoad | Subject::SledBlobs => {
+            let store = SledStore::open(directory.join("store"))?;
+            verify_store(&store, SledStore::check, ran, acknowledged)
+        }
         Subject::Sqlite | Subject::SqliteNormal => {
             let store = SqliteStore::open(directory.join("platform.sqlite"))?;
             verify_store(&store, SqliteStore::check, ran, acknowledged)
@@ -260,7 +293,7 @@ fn verify_store<S: Store, F: std::fmt::Display, E: std::error::Error + Send + Sy
     }
     ensure!(found == expected, "the store is not in the state after commit {reached}");
     let wrote = Contents::from([("top/after".to_owned(), Some("{}".to_owned()))]);
-    pollster::block_on(store.commit(commit(&wrote))).context("the first write after the cut failed")?;
+    pollster::block_on(store.commit(commit(&wrote, 0))).context("the first write after the cut failed")?;
     run_check()
 }
 

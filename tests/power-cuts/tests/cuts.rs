@@ -6,15 +6,21 @@
 //! POWER_SEED=7 cargo test -p power-cuts                          reproducible random choices
 //! ```
 //!
-//! A seed makes the choices of cuts reproducible, but not the scheduling of the workload's threads. The directory of a
-//! failure is not deleted, and its path is printed.
+//! A seed makes the choices of cuts reproducible, but not the scheduling of the workload's threads. A failure prints the
+//! path of a directory, which contains the files after the cut (the verification has opened them since) and a recording
+//! of the workload. The seed and the recording together reproduce the cut:
+//!
+//! ```text
+//! POWER_SEED=7 POWER_RECORDING=/tmp/power-cut-a1b2c3/recording cargo test -p power-cuts -- acknowledged_commits_of_sled
+//! ```
 
 #![cfg(recorder)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how tests fail")]
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
-use power_cuts::{Action, Disk, Fate, Recording, Subject, run, verify};
+use power_cuts::{Action, Disk, Fate, Operation, Recording, Subject, run, verify};
+use tempfile::TempDir;
 
 fn record(subject: Subject, failing_sync: Option<u64>) -> Recording {
     run(Path::new(env!("CARGO_BIN_EXE_workload")), subject, failing_sync).unwrap()
@@ -24,10 +30,27 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
+/// A violation after a cut.
+struct Violation {
+    text: String,
+    home: TempDir,
+}
+
+impl Violation {
+    /// Keeps the files and the recording, so that the cut can be reproduced.
+    fn keep(mut self, recording: &Recording) -> String {
+        self.home.disable_cleanup(true);
+        let directory = self.home.path().join("recording");
+        std::fs::create_dir(&directory).unwrap();
+        recording.keep(&directory).unwrap();
+        self.text
+    }
+}
+
 /// Simulates many power cuts and returns the first violation.
 ///
 /// Half of the cuts are just before a sync, where the most data is pending, and the others at random moments.
-fn cut(subject: Subject, recording: &Recording) -> Result<(), String> {
+fn cut(subject: Subject, recording: &Recording) -> Result<(), Violation> {
     let seed = number("POWER_SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
     let mut rng = fastrand::Rng::with_seed(seed);
     let operations = &recording.trace.operations;
@@ -50,22 +73,25 @@ fn cut(subject: Subject, recording: &Recording) -> Result<(), String> {
         }
         done = done.max(moment);
         let fate = *Fate::ALL.get(number % Fate::ALL.len()).unwrap();
-        let mut home = tempfile::Builder::new().prefix("power-cut-").tempdir().unwrap();
+        let home = tempfile::Builder::new().prefix("power-cut-").tempdir().unwrap();
         disk.after_cut(fate, &mut rng, home.path()).unwrap();
         if let Err(error) = verify(subject, home.path(), &recording.ran, end) {
-            home.disable_cleanup(true);
             let path = home.path().display();
-            return Err(format!("POWER_SEED={seed}, before operation {moment}, {fate:?}, {path}: {error:#}"));
+            let text = format!("POWER_SEED={seed}, before operation {moment}, {fate:?}, {path}: {error:#}");
+            return Err(Violation { text, home });
         }
     }
     Ok(())
 }
 
 fn survives_power_cuts(subject: Subject) {
-    let recording = record(subject, None);
+    let kept = std::env::var_os("POWER_RECORDING").map(|directory| Recording::read(Path::new(&directory)).unwrap());
+    let recording = kept.unwrap_or_else(|| record(subject, None));
     assert_eq!(recording.ran.errors, [""; 0]);
     assert!(recording.ran.acknowledged.len() > 10);
-    cut(subject, &recording).unwrap();
+    if let Err(violation) = cut(subject, &recording) {
+        panic!("{}", violation.keep(&recording));
+    }
 }
 
 #[test]
@@ -76,6 +102,63 @@ fn acknowledged_commits_of_sqlite_survive_power_cuts() {
 #[test]
 fn acknowledged_commits_of_sled_survive_power_cuts() {
     survives_power_cuts(Subject::Sled);
+}
+
+#[test]
+fn acknowledged_long_commits_of_sled_survive_power_cuts() {
+    survives_power_cuts(Subject::SledLong);
+}
+
+/// sled assumes that the position in a segment header is durable, and drops its whole log if the segment of that position
+/// is missing. So a header must be synced before sled writes one with a later position.
+#[test]
+fn sled_writes_a_segment_header_with_a_new_position_only_after_a_sync() {
+    const SEGMENT_LEN: u64 = 512 * 1024;
+    for subject in [Subject::Sled, Subject::SledLong, Subject::SledLoad] {
+        let trace = record(subject, None).trace;
+        let is_of_log = |operation: &&Operation| operation.path == "store/db";
+        let log: Vec<_> = trace.operations.iter().filter(is_of_log).collect();
+        let position = |operation: &&Operation| match &operation.action {
+            Action::Write(at, bytes) if at.is_multiple_of(SEGMENT_LEN) && bytes.iter().any(|byte| *byte != 0) => {
+                bytes.get(12..20).map(<[u8]>::to_vec)
+            }
+            _ => None,
+        };
+        let mut headers = 0;
+        for unsynced in log.split(|operation| operation.action == Action::Sync) {
+            let mut positions: Vec<_> = unsynced.iter().filter_map(position).collect();
+            headers += positions.len();
+            positions.dedup();
+            assert!(positions.len() <= 1, "{subject}: {} headers with different positions", positions.len());
+        }
+        assert!(headers > 5, "{subject}: {headers} segment headers were written");
+    }
+}
+
+/// sled stores large nodes of its tree in separate files (blobs), and does not sync them.
+#[test]
+fn sled_does_not_acknowledge_commits_whose_blobs_are_not_synced() {
+    let Recording { trace, ran } = record(Subject::SledBlobs, None);
+    let mut operations =
+        trace.operations.iter().filter(|operation| operation.path.starts_with("store/blobs")).peekable();
+    let (mut writes, mut unsynced) = (0, BTreeSet::new());
+    for acknowledged in &ran.acknowledged {
+        while let Some(operation) = operations.next_if(|operation| operation.end <= acknowledged.at) {
+            match operation.action {
+                Action::Create => unsynced.extend([operation.path.as_str(), "store/blobs"]),
+                Action::Write(..) => {
+                    writes += 1;
+                    unsynced.insert(operation.path.as_str());
+                }
+                Action::Sync | Action::Unlink => {
+                    unsynced.remove(operation.path.as_str());
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(unsynced, BTreeSet::new());
+    }
+    assert!(writes > 10, "{writes} writes");
 }
 
 #[test]
@@ -119,20 +202,20 @@ fn the_data_directory_does_not_acknowledge_files_that_a_failed_sync_lost() {
 #[test]
 fn sqlite_without_a_sync_for_each_commit_loses_acknowledged_commits() {
     let recording = record(Subject::SqliteNormal, None);
-    assert!(cut(Subject::SqliteNormal, &recording).unwrap_err().contains("was acknowledged"));
+    assert!(cut(Subject::SqliteNormal, &recording).is_err_and(|violation| violation.text.contains("was acknowledged")));
 }
 
-fn cut_without_syncs(subject: Subject, of: impl Fn(&str) -> bool) -> Result<(), String> {
+fn loses_writes_without_syncs(subject: Subject, of: impl Fn(&str) -> bool) -> bool {
     let Recording { trace, ran } = record(subject, None);
-    cut(subject, &Recording { trace: trace.without_syncs(of), ran })
+    cut(subject, &Recording { trace: trace.without_syncs(of), ran }).is_err()
 }
 
 #[test]
 fn sled_without_the_additional_sync_of_its_log_loses_acknowledged_commits() {
-    cut_without_syncs(Subject::Sled, |path| path == "store/db").unwrap_err();
+    assert!(loses_writes_without_syncs(Subject::Sled, |path| path == "store/db"));
 }
 
 #[test]
 fn key_files_that_are_renamed_before_they_are_synced_are_lost() {
-    cut_without_syncs(Subject::DataDirectory, |path| path.starts_with("data/")).unwrap_err();
+    assert!(loses_writes_without_syncs(Subject::DataDirectory, |path| path.starts_with("data/")));
 }
