@@ -1,5 +1,5 @@
-//! The writer thread: group commit. It takes the commits that are queued, applies one after another, makes them durable,
-//! and then acknowledges all of them.
+//! The writer thread: group commit. It takes the commits that are queued, applies one after another, makes them
+//! durable, and then acknowledges all of them.
 //!
 //! Each commit is a batch of its own, so readers can see a commit before it is durable. If a sync fails, no commit that
 //! depends on it is acknowledged, not even a rejection: it may rest on a commit that is lost.
@@ -7,16 +7,16 @@
 //! One sync for the whole group is not always safe. sled assumes that everything it has written is durable, and depends
 //! on this in two ways. Each segment of its log starts with a header, which contains a position up to which the log is
 //! durable (the stable position); if the segment of the last stable position is missing, sled recovers nothing at all.
-//! And sled overwrites segments that it no longer needs according to the header that it wrote last. Neither causes damage
-//! if no segment is started before the header of the previous one is synced. The store ensures this as follows:
+//! And sled overwrites segments that it no longer needs according to the header that it wrote last. Neither causes
+//! damage if no segment is started before the header of the previous one is synced. The store ensures this as follows:
 //!
 //! - Only the writer thread, which also syncs, writes. sled's own thread, which flushes and cleans up, is not started.
-//!   sled delays splits and merges of its tree's nodes until one of their keys is looked up; the writer looks up the keys
-//!   of each commit, so that reads cause no writes.
+//!   sled delays splits and merges of its tree's nodes until one of their keys is looked up; the writer looks up the
+//!   keys of each commit, so that reads cause no writes.
 //! - Commits share a sync only while they add at most [`MAX_UNSYNCED`] bytes to the log.
-//! - A single commit may be longer than a segment. All headers within it contain a stable position before the commit, so
-//!   they cause no damage. But the last of them is then far behind the end of the log, and the next long commit could
-//!   overwrite the segment of its position. So a long commit is preceded by padding that starts a new segment.
+//! - A single commit may be longer than a segment. All headers within it contain a stable position before the commit,
+//!   so they cause no damage. But the last of them is then far behind the end of the log, and the next long commit
+//!   could overwrite the segment of its position. So a long commit is preceded by padding that starts a new segment.
 
 mod lists;
 mod plan;
@@ -46,8 +46,8 @@ pub(crate) struct Request {
 /// The maximum number of commits that are acknowledged together.
 const GROUP: usize = 256;
 
-/// The maximum number of bytes that commits may add to the log between two syncs. It is only half a segment because it is
-/// compared with an estimate. A commit with more bytes may be longer than a segment.
+/// The maximum number of bytes that commits may add to the log between two syncs. It is only half a segment because it
+/// is compared with an estimate. A commit with more bytes may be longer than a segment.
 const MAX_UNSYNCED: usize = SEGMENT_LEN / 2;
 
 /// Writes commits until the queue is closed.
@@ -116,8 +116,8 @@ impl Writer {
         (available < needed).then(|| StoreError::Full(reason(why())))
     }
 
-    /// Applies commits in order, makes them durable, and returns their results. Each commit sees the changes of those before it; a
-    /// rejected commit does not affect the others.
+    /// Applies commits in order, makes them durable, and returns their results. Each commit sees the changes of those
+    /// before it; a rejected commit does not affect the others.
     fn write(&mut self, shared: &Shared, commits: &[Commit]) -> Vec<Result<Committed, StoreError>> {
         let mut results = Vec::with_capacity(commits.len());
         // The number of results that no later sync can change.

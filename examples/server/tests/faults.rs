@@ -42,8 +42,8 @@ fn rejects_writes_while_the_disk_is_full(store: &str) {
     let (mut written, rejected) = write_until_rejected(&api, &organization);
     assert_eq!(rejected.error(429)["details"][0]["reason"], "RESOURCE_EXHAUSTED", "{rejected:?}");
     assert!(written.len() > 10, "{written:?}");
-    // Reads succeed. The next repo may need less space than the rejected one, and so may the write that the server tries
-    // every second: both may succeed until no space is left. A rejected write has no effect.
+    // Reads succeed. The next repo may need less space than the rejected one, and so may the write that the server
+    // tries every second: both may succeed until no space is left. A rejected write has no effect.
     let mut rejections = 0;
     while rejections < 3 {
         assert!(written.len() < 5_000, "the disk does not fill");

@@ -70,8 +70,8 @@ impl Shared {
         let _gate = self.gate.write();
         self.write(entries.batch.clone(), header)?;
         self.sync(header)?;
-        // The splits and merges may be longer than a segment too, so perform them in a batch. Applying the same batch again
-        // changes nothing else.
+        // The splits and merges may be longer than a segment too, so perform them in a batch. Applying the same batch
+        // again changes nothing else.
         let rebalance = || {
             self.fill_segment(header)?;
             self.write(entries.batch, header)?;
@@ -91,8 +91,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes sled split and merge the nodes with these keys that have become too large or too small. sled does this when
-    /// a key is looked up; without this function, reads would write.
+    /// Makes sled split and merge the nodes with these keys that have become too large or too small. sled does this
+    /// when a key is looked up; without this function, reads would write.
     fn rebalance(&self, keys: &[Vec<u8>]) -> Result<(), StoreError> {
         let rebalanced = catch(|| keys.iter().try_for_each(|key| self.db.get(key).map(drop)));
         let Ok(Ok(())) = rebalanced else { return Err(self.stop(rebalanced, false)) };

@@ -6,12 +6,12 @@
 //! POWER_SEED=7 cargo test -p power-cuts                          reproducible random choices
 //! ```
 //!
-//! A seed makes the choices of cuts reproducible, but not the scheduling of the workload's threads. A failure prints the
-//! path of a directory, which contains the files after the cut (the verification has opened them since) and a recording
-//! of the workload. The seed and the recording together reproduce the cut:
+//! A seed makes the choices of cuts reproducible, but not the scheduling of the workload's threads. A failure prints
+//! the path of a directory, which contains the files after the cut (the verification has opened them since) and a
+//! recording of the workload. The seed and the recording together reproduce the cut:
 //!
 //! ```text
-//! POWER_SEED=7 POWER_RECORDING=/tmp/power-cut-a1b2c3/recording cargo test -p power-cuts -- acknowledged_commits_of_sled
+//! POWER_SEED=7 POWER_RECORDING=/tmp/power-cut-a1b2c3/recording cargo test -p power-cuts -- commits_of_sled_survive
 //! ```
 
 #![cfg(recorder)]
@@ -109,8 +109,8 @@ fn acknowledged_long_commits_of_sled_survive_power_cuts() {
     survives_power_cuts(Subject::SledLong);
 }
 
-/// sled assumes that the position in a segment header is durable, and drops its whole log if the segment of that position
-/// is missing. So a header must be synced before sled writes one with a later position.
+/// sled assumes that the position in a segment header is durable, and drops its whole log if the segment of that
+/// position is missing. So a header must be synced before sled writes one with a later position.
 #[test]
 fn sled_writes_a_segment_header_with_a_new_position_only_after_a_sync() {
     const SEGMENT_LEN: u64 = 512 * 1024;
