@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 use self::{lists::Lists, plan::Plan};
 pub(crate) use self::{
     lists::{Membership, Step},
-    plan::{Entries, entries},
+    plan::entries,
 };
 use crate::{
     error::{catch, corrupt, reason},

@@ -10,6 +10,7 @@ mod schema;
 
 mod check;
 
+mod entries;
 mod error;
 
 pub use check::Finding;

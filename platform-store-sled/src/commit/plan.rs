@@ -9,6 +9,7 @@ use platform_engine::{
 
 use super::lists::{ListUpdates, Lists};
 use crate::{
+    entries::Entries,
     error::{corrupt, from_sled},
     query,
     schema::{self, Header, Row, Stored},
@@ -21,31 +22,6 @@ pub(super) struct Plan {
     /// The changes of the writer's state of lists.
     pub(super) lists: ListUpdates,
 }
-
-/// The entries that a commit changes.
-#[derive(Default)]
-pub(crate) struct Entries {
-    pub(crate) batch: sled::Batch,
-    /// All keys of the batch, in order.
-    pub(crate) keys: Vec<Vec<u8>>,
-    /// The estimated number of bytes that the batch adds to sled's log.
-    pub(crate) log_bytes: usize,
-}
-
-impl Entries {
-    fn set(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
-        self.log_bytes += ENTRY_OVERHEAD + key.len() + value.as_ref().map_or(0, Vec::len);
-        match value {
-            Some(value) => self.batch.insert(key.as_slice(), value),
-            None => self.batch.remove(key.as_slice()),
-        }
-        self.keys.push(key);
-    }
-}
-
-/// The number of bytes that an entry adds to sled's log in addition to its key and value: mostly its share of the pages
-/// that are rewritten.
-const ENTRY_OVERHEAD: usize = 1024;
 
 /// A record before and after a commit; `new` is encoded.
 #[derive(Default)]

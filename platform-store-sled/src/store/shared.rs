@@ -15,7 +15,7 @@ use sled::IVec;
 
 use super::directory::Directory;
 use crate::{
-    commit::Entries,
+    entries::Entries,
     error::{catch, corrupt, from_sled, reason},
     schema::{self, Header},
 };
