@@ -322,7 +322,7 @@ pub(crate) fn sent<R: Resource>(resource: &R) -> Result<Map<String, Value>> {
     }
 }
 
-/// Typed forms of [`Write::put_body`].
+/// Writes of typed resources.
 impl Write {
     /// Writes a resource of any kind.
     ///
