@@ -56,3 +56,62 @@ impl Authority for FixedGrants {
         Ok(Grants::new(caller.identity.clone(), operator, AsOf::default(), Vec::new(), bound))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pollster::block_on;
+
+    use super::*;
+    use crate::{
+        access::cap,
+        clock::Clock,
+        entropy::Entropy,
+        error::Code,
+        platform::{Platform, Settings},
+        store::memory::MemoryStore,
+        timestamp::Timestamp,
+    };
+
+    #[derive(Debug)]
+    struct Fixed;
+
+    impl Clock for Fixed {
+        fn now(&self) -> Timestamp {
+            Timestamp::EPOCH
+        }
+    }
+
+    impl Entropy for Fixed {
+        fn fill(&self, bytes: &mut [u8]) {
+            bytes.fill(7);
+        }
+    }
+
+    #[test]
+    fn fixed_grants_count_at_and_below_their_group_and_for_known_identities_only() {
+        let [group, other, member, operator, stranger] = [1, 2, 3, 4, 5].map(|n| Uid::from_digest([n; 20]));
+        let below = Uid::opaque(format!("{group}/0123456789abcdef"));
+        let grants = FixedGrants::new().grant(member.clone(), group.clone(), [cap("repo.list")].into_iter().collect());
+        let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
+        let store = Arc::new(MemoryStore::new());
+        let platform = Platform::builder(store, Fixed, Fixed).authority(grants).settings(settings).build();
+        let demand = |identity: &Uid, uid: &Uid, capability| {
+            let (caller, uid) = (Caller::new(identity.clone()), uid.clone());
+            let done = block_on(platform.with_caller(&caller, |cx| {
+                let uid = uid.clone();
+                Box::pin(async move { cx.demand(&uid, &[cap(capability)]) })
+            }));
+            done.map_err(|error| error.code())
+        };
+        assert_eq!(demand(&member, &group, "repo.list"), Ok(()));
+        assert_eq!(demand(&member, &below, "repo.list"), Ok(()));
+        assert_eq!(demand(&member, &other, "repo.list"), Err(Code::PermissionDenied));
+        assert_eq!(demand(&member, &group, "repo.create"), Err(Code::PermissionDenied));
+        assert_eq!(demand(&stranger, &group, "repo.list"), Err(Code::Unauthenticated));
+        let [operator, member] = [operator, member].map(Caller::new);
+        assert!(block_on(platform.demand_operator(&operator)).is_ok());
+        assert!(block_on(platform.demand_operator(&member)).is_err());
+    }
+}
