@@ -4,83 +4,14 @@
 //! document that parsers disagree about must not decide who a caller is, so a duplicate key at any depth is an error
 //! here.
 
-use std::fmt;
-
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use platform_core::json::read_object;
 use serde_json::{Map, Value};
 
 /// Parses one JSON object without duplicate keys at any depth; returns `None` for any other input.
 ///
 /// The maximum nesting depth is 127, `serde_json`'s limit; the caller bounds the length.
 pub(crate) fn object(json: &[u8]) -> Option<Map<String, Value>> {
-    match serde_json::from_slice(json) {
-        Ok(NoDuplicates(Value::Object(object))) => Some(object),
-        _ => None,
-    }
-}
-
-struct NoDuplicates(Value);
-
-impl<'de> Deserialize<'de> for NoDuplicates {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NoDuplicatesVisitor).map(Self)
-    }
-}
-
-struct NoDuplicatesVisitor;
-
-impl<'de> Visitor<'de> for NoDuplicatesVisitor {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON without duplicate keys")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut array = Vec::new();
-        while let Some(NoDuplicates(item)) = items.next_element()? {
-            array.push(item);
-        }
-        Ok(array.into())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
-        while let Some((key, NoDuplicates(value))) = entries.next_entry::<String, NoDuplicates>()? {
-            if object.insert(key, value).is_some() {
-                return Err(A::Error::custom("duplicate key"));
-            }
-        }
-        Ok(object.into())
-    }
+    read_object(json, usize::MAX).ok()
 }
 
 #[cfg(test)]
