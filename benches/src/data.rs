@@ -140,7 +140,8 @@ pub fn cached(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
 
 /// Bootstraps an empty store with the first organization, and writes records to it.
 pub async fn fill(store: Arc<dyn Store>, mut puts: impl Iterator<Item = Put>) {
-    let platform = platform_core::builder(Arc::clone(&store), SystemClock, SystemEntropy).build();
+    let platform =
+        platform_core::builder(Arc::clone(&store), SystemClock, SystemEntropy).ephemeral_keys().build().unwrap();
     let first =
         Bootstrap { organization: organization(0), organization_name: "platform".to_owned(), operator: operator() };
     Iam::of(&platform).bootstrap(&first).await.unwrap();

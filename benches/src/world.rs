@@ -67,7 +67,11 @@ impl World {
             cache_bytes: VerifierOptions::CACHE_BYTES,
         };
         let verifier = Verifier::new(options, clock).unwrap();
-        let platform = platform_core::builder(store, SystemClock, SystemEntropy).settings(settings).build();
+        let platform = platform_core::builder(store, SystemClock, SystemEntropy)
+            .settings(settings)
+            .ephemeral_keys()
+            .build()
+            .unwrap();
         let listed = *platform.registered().iter().find(|registered| registered.kind.name == kind.name).unwrap();
         let caller = block_on(verifier.authenticate(&token)).unwrap();
         Self { platform, caller, listed, verifier, token }

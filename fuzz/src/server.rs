@@ -151,7 +151,11 @@ impl Server {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let settings = Settings { operators: [uid(OPERATOR)].into(), ..Settings::default() };
         let store = Arc::new(MemoryStore::new());
-        let platform = platform_core::builder(store, SystemClock, SystemEntropy).settings(settings).build();
+        let platform = platform_core::builder(store, SystemClock, SystemEntropy)
+            .settings(settings)
+            .ephemeral_keys()
+            .build()
+            .unwrap();
         let first = Bootstrap { organization: uid(ORG), organization_name: "acme".to_owned(), operator: uid(OPERATOR) };
         runtime.block_on(Iam::of(&platform).bootstrap(&first)).expect("a first organization");
         let repo = Repo { name: "nginx".to_owned(), ..Repo::default() };

@@ -268,7 +268,11 @@ impl Search {
         let (organization, operator) = (Uid::from_digest([0xaa; 20]), Uid::from_digest([0xbb; 20]));
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
         let store = Arc::new(MemoryStore::new());
-        let platform = platform_core::builder(store, Still, Dice(AtomicU64::new(7))).settings(settings).build();
+        let platform = platform_core::builder(store, Still, Dice(AtomicU64::new(7)))
+            .settings(settings)
+            .ephemeral_keys()
+            .build()
+            .unwrap();
         let first = Bootstrap {
             organization: organization.clone(),
             organization_name: "first".to_owned(),

@@ -5,14 +5,25 @@
 use std::sync::Arc;
 
 pub use platform_engine::{
-    BoxFuture, access, aip, clock, context, entropy, error, event, fields, json, kind, offload, platform, request,
-    scope, seal, store, timestamp, uid, verbs, write,
+    BoxFuture, aip, clock, context, entropy, error, event, fields, json, kind, offload, platform, request, scope, seal,
+    store, timestamp, uid, verbs, write,
 };
 
+pub mod access {
+    //! Callers, grants and capabilities: the items of [`platform_engine::access`], and the capabilities of the contract by
+    //! name.
+
+    pub use platform_engine::access::*;
+
+    pub use crate::capabilities::cap;
+}
+
+pub mod capabilities;
 pub mod event_log;
 pub mod iam;
 pub mod outbox;
 pub mod pattern;
+pub mod proto;
 pub mod resources;
 pub mod tokens;
 
@@ -45,6 +56,8 @@ pub fn builder(store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) 
 pub fn builder_of(kinds: &[Registered], store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
     Platform::builder(store, clock, entropy)
         .kinds(kinds)
+        .capabilities(capabilities::all())
+        .descriptors(proto::FILE_DESCRIPTOR_SET)
         .authority(RoleBindings)
         .event_log(PendingEvents)
         .data(GroupSettings::default())

@@ -12,6 +12,7 @@ mod check;
 mod field;
 
 pub mod advisory;
+pub mod domain;
 pub mod events;
 pub mod iam;
 pub mod libraries;

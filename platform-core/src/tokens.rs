@@ -10,10 +10,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{
-    access::{Capability, CapabilitySet},
+    access::{Capabilities, Capability, CapabilitySet},
     error::{Error, Result},
     fields,
     kind::Field,
+    resources::iam::role::{self, MAX_CAPABILITIES},
     seal::Secret,
     timestamp::Timestamp,
     uid::Uid,
@@ -93,15 +94,15 @@ pub struct Exchange {
 pub struct Narrow {
     /// The groups, without duplicates; empty for no restriction.
     pub scopes: Vec<Uid>,
-    /// The capabilities; `None` for no restriction.
-    pub capabilities: Option<CapabilitySet>,
+    /// The names of the capabilities, such as `repo.list`; empty for no restriction.
+    pub capabilities: Vec<String>,
 }
 
 const AUDIENCES: Field = Field::strings("aud").about("The audiences of the new token, 1 to 16.");
 const SCOPE: Field = Field::string("scope").about("One more group, in addition to `scopes`.");
 const CAPABILITIES: Field = Field::strings("cap")
     .about("Capabilities that the new token is narrowed to, such as `repo.list`.")
-    .max_items(CapabilitySet::LEN);
+    .max_items(MAX_CAPABILITIES);
 const SCOPES: Field = Field::strings("scopes").about("Groups that the new token is narrowed to.");
 
 impl Exchange {
@@ -188,7 +189,7 @@ struct Input(fields::Input);
 
 impl Input {
     fn read(table: &'static [Field], request: Map<String, Value>) -> Self {
-        Self(fields::read(table, request, None))
+        Self(fields::read(table, &Capabilities::default(), request, None))
     }
 
     fn none_or<T>(self, read: T) -> Result<T> {
@@ -231,14 +232,7 @@ impl Input {
                 Err(rule) => self.0.violations.add("scopes", rule.to_string()),
             }
         }
-        let mut capabilities = None;
-        for name in self.texts("cap") {
-            match Capability::by_name(&name) {
-                Some(capability) => capabilities.get_or_insert(CapabilitySet::EMPTY).insert(capability),
-                None => self.0.violations.add("cap", "must be names of capabilities, such as repo.list"),
-            }
-        }
-        Narrow { scopes, capabilities }
+        Narrow { scopes, capabilities: self.texts("cap") }
     }
 }
 
@@ -345,15 +339,27 @@ pub struct Profile {
 
 impl GroupCapabilities {
     /// Returns the description of the capabilities held at a group, as a role if one has exactly these.
-    pub fn new(group: Uid, held: CapabilitySet) -> Self {
-        match crate::resources::iam::role::built_in_name(held) {
-            Some(role) => Self { group, role: role.to_owned(), capabilities: Vec::new() },
-            None => Self { group, role: String::new(), capabilities: held.iter().map(Capability::name).collect() },
-        }
+    pub fn new(known: &Capabilities, group: Uid, held: CapabilitySet) -> Self {
+        let (role, capabilities) = match role::built_in_name(known, held) {
+            Some(role) => (role.to_owned(), Vec::new()),
+            None => (String::new(), known.in_set(held).map(Capability::name).collect()),
+        };
+        Self { group, role, capabilities }
     }
 }
 
 impl Narrow {
+    /// Returns the set of the requested capabilities; `None` for no restriction.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT for a name that no capability has.
+    pub fn capability_set(&self, known: &Capabilities) -> Result<Option<CapabilitySet>> {
+        let unknown = || Error::invalid_field("cap", "must be names of capabilities, such as repo.list");
+        let find = |name: &String| known.by_name(name).ok_or_else(unknown);
+        let set = self.capabilities.iter().map(find).collect::<Result<CapabilitySet>>()?;
+        Ok((!self.capabilities.is_empty()).then_some(set))
+    }
+
     /// Returns the error for a narrowing that is too large to be written into a token.
     ///
     /// # Errors
@@ -387,7 +393,7 @@ mod tests {
         }));
         let narrow = Narrow {
             scopes: vec![Uid::opaque(group), Uid::opaque(provider.clone())],
-            capabilities: Some([crate::access::cap("repo.list")].into_iter().collect()),
+            capabilities: vec!["repo.list".to_owned()],
         };
         let expected = Exchange {
             audiences: vec!["one".to_owned(), "two".to_owned()],

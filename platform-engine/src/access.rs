@@ -13,5 +13,5 @@ mod grants;
 pub use authenticate::Authenticator;
 pub use authority::{Authority, FixedGrants};
 pub use caller::{ActsAs, Caller, Narrowing, RegistrationId, Session};
-pub use capability::{Capability, CapabilitySet, cap};
+pub use capability::{Capabilities, Capability, CapabilitySet};
 pub use grants::{AsOf, Grants, topmost};

@@ -149,7 +149,7 @@ impl Error {
     /// shown. Only for callers who may know it.
     #[must_use]
     pub fn of_resource(self, kind: &Kind, name: impl Into<String>) -> Self {
-        self.with(Detail::ResourceInfo { domain: kind.domain.0, kind: kind.name, name: name.into() })
+        self.with(Detail::ResourceInfo { domain: kind.domain.name, kind: kind.name, name: name.into() })
     }
 
     /// An error for a resource that already exists; [`Error::of_resource`] says which.

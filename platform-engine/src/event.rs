@@ -115,8 +115,10 @@ pub(crate) struct Recorded {
 pub struct Draft {
     ty: &'static str,
     source: String,
-    /// The package of the message that the body is, without the prefix of all.
+    /// The protobuf package of the message that the body is.
     package: String,
+    /// The prefix of the type; `None` for the installation's.
+    prefix: Option<&'static str>,
     /// Who did it, where that is not the caller.
     actor: Option<Uid>,
     /// The standard method that it is of; none for an action.
@@ -177,8 +179,8 @@ impl Draft {
 
     /// Returns an event that is not of a kind's method, about this subject and for the subscribers of this group.
     ///
-    /// `source` is the path of the method, without the installation's URL; `package` and `message` name the type of the
-    /// body, without the prefix of all.
+    /// `source` is the path of the method, without the installation's URL; `package` and `message` name the protobuf
+    /// message of the body.
     pub fn custom(
         ty: &'static str,
         source: &str,
@@ -190,6 +192,7 @@ impl Draft {
             ty,
             source: source.to_owned(),
             package: package.to_owned(),
+            prefix: None,
             actor: None,
             verb: None,
             subject: subject.to_string(),
@@ -210,8 +213,9 @@ impl Draft {
     fn new(kind: &Kind, ty: &'static str, path: &str, uid: &Uid, message: &str) -> Self {
         Self {
             ty,
-            source: format!("/{}/v2/{path}", kind.domain.0),
-            package: format!("{}.v2", kind.domain.0),
+            source: format!("/{}/{}/{path}", kind.domain.name, kind.domain.version()),
+            package: kind.domain.versioned_package(),
+            prefix: kind.domain.event_prefix,
             actor: None,
             verb: None,
             subject: uid.to_string(),
@@ -241,10 +245,10 @@ impl Draft {
             data.insert("body".to_owned(), self.body.into());
         }
         let mut extensions = self.extensions;
-        extensions.insert("bodytype".to_owned(), format!("chainguard.platform.{}.{}", self.package, self.message));
+        extensions.insert("bodytype".to_owned(), format!("{}.{}", self.package, self.message));
         Ok(Event {
             id: uuid(entropy),
-            ty: format!("{prefix}.{}", self.ty),
+            ty: format!("{}.{}", self.prefix.unwrap_or(prefix), self.ty),
             source: format!("{}{}", url.trim_end_matches('/'), self.source),
             subject: self.subject,
             time: Some(now),

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod checked;
+mod form;
 mod keys;
 pub(crate) mod path;
 mod prune;
@@ -10,6 +11,7 @@ mod validate;
 mod write;
 
 pub use checked::Checked;
+pub(crate) use form::has_form_of;
 pub(crate) use keys::{Keys, sort_keys};
 pub(crate) use path::{covers, is_named, named};
 pub(crate) use prune::{is_costly, without};

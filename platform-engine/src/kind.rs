@@ -134,33 +134,62 @@ impl Kind {
 
     /// Returns the resource type of AIP-122, such as `iam.example.com/Group`.
     pub fn resource_type(&self, service_domain: &str) -> String {
-        format!("{}.{service_domain}/{}", self.domain.0, self.name)
+        format!("{}.{service_domain}/{}", self.domain.name, self.name)
     }
 }
 
-/// A path prefix of the API, which is an error domain too: `iam`, `registry`, … An embedder may have others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Domain(pub &'static str);
+/// A part of the API with a path prefix, a protobuf package and an error domain of its own, such as `registry`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Domain {
+    /// The first segment of paths, and the first label of the domain of errors.
+    pub name: &'static str,
+    /// The protobuf package without the version, such as `chainguard.platform.registry`.
+    pub package: &'static str,
+    /// The equivalent versions: the second segment of paths and the end of the protobuf package. Documents, events and
+    /// error texts use the first.
+    pub versions: &'static [&'static str],
+    /// The prefix of the types of events; `None` for the installation's
+    /// [`event_type_prefix`](crate::platform::Settings::event_type_prefix).
+    pub event_prefix: Option<&'static str>,
+}
 
 impl Domain {
-    /// Groups, identities, roles and what binds them.
-    pub const IAM: Self = Self("iam");
-    /// Container repos, tags and images.
-    pub const REGISTRY: Self = Self("registry");
-    /// Advisories.
-    pub const VULNERABILITIES: Self = Self("vulnerabilities");
-    /// Artifacts of language ecosystems.
-    pub const LIBRARIES: Self = Self("libraries");
-    /// Public advisory documents.
-    pub const ADVISORY: Self = Self("advisory");
-    /// Subscriptions.
-    pub const EVENTS: Self = Self("events");
-    /// The connectivity check.
-    pub const PING: Self = Self("ping");
+    /// Returns a domain in version `v1`: the path prefix, and the protobuf package without the version.
+    pub const fn new(name: &'static str, package: &'static str) -> Self {
+        Self { name, package, versions: &["v1"], event_prefix: None }
+    }
+
+    /// Sets the versions, of which there must be at least one.
+    #[must_use]
+    pub const fn versions(mut self, versions: &'static [&'static str]) -> Self {
+        self.versions = versions;
+        self
+    }
+
+    /// Sets the prefix of the types of events, such as `com.example.api`.
+    #[must_use]
+    pub const fn event_prefix(mut self, prefix: &'static str) -> Self {
+        self.event_prefix = Some(prefix);
+        self
+    }
+
+    /// Returns the first version.
+    pub const fn version(&self) -> &'static str {
+        match self.versions {
+            [first, ..] => first,
+            [] => "v1",
+        }
+    }
+
+    /// Returns the protobuf package with the version, such as `chainguard.platform.registry.v2`.
+    pub fn versioned_package(&self) -> String {
+        format!("{}.{}", self.package, self.version())
+    }
 }
 
 /// Where a kind's resources hang in the hierarchy, and with that the shape of their uids.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Parent {
     /// Nowhere: uids of one segment, which may be opaque, or no resources at all.
     None,
@@ -169,12 +198,12 @@ pub enum Parent {
     /// In a group or nowhere: groups themselves.
     GroupOrNone,
     /// In a resource of that kind: its uid and a segment.
-    Of(KindName),
+    Of(&'static Kind),
     /// In a resource of that kind, at most one, whose uid is the same.
-    Sole(KindName),
+    Sole(&'static Kind),
     /// As [`Parent::Sole`], and it is always there: read and written at this path behind the other's, never created
     /// or deleted by itself.
-    Singleton(KindName, &'static str),
+    Singleton(&'static Kind, &'static str),
 }
 
 impl Parent {
@@ -183,7 +212,7 @@ impl Parent {
         match self {
             Self::None => None,
             Self::Group | Self::GroupOrNone => Some("Group"),
-            Self::Of(kind) | Self::Sole(kind) | Self::Singleton(kind, _) => Some(kind),
+            Self::Of(kind) | Self::Sole(kind) | Self::Singleton(kind, _) => Some(kind.name),
         }
     }
 
@@ -255,7 +284,7 @@ pub struct Method {
     /// For a list: its path behind domain and version, where that is not the plural. Its variables are parameters.
     pub path: Option<&'static str>,
     /// For a list: a parameter that is the uid of a resource of this kind, which must be there.
-    pub of: Option<(&'static str, KindName)>,
+    pub of: Option<(&'static str, &'static Kind)>,
     /// For a list: whether anybody may call it, without a token.
     pub open: bool,
     /// For a create: the name of the field by which a standing resource of the same parent is replaced.
@@ -337,7 +366,7 @@ impl Method {
     }
 
     /// Lists what is of the resource of a kind whose uid is this parameter; NOT_FOUND when there is none.
-    pub const fn of(mut self, param: &'static str, kind: KindName) -> Self {
+    pub const fn of(mut self, param: &'static str, kind: &'static Kind) -> Self {
         self.of = Some((param, kind));
         self
     }

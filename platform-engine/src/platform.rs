@@ -1,12 +1,16 @@
 //! The platform: what an embedder builds once and every transport calls.
 
-use std::{any::Any, sync::Arc};
+use std::{
+    any::{Any, TypeId},
+    borrow::Cow,
+    sync::Arc,
+};
 
 use arc_swap::ArcSwap;
 
 use crate::{
     BoxFuture,
-    access::{Authority, Caller, Grants},
+    access::{Authority, Caller, Capabilities, Grants},
     aip::page_token::PageKeys,
     clock::Clock,
     context::{Context, MAX_ATTEMPTS},
@@ -24,6 +28,7 @@ use crate::{
 pub use crate::verbs::ListReply;
 
 mod builder;
+mod check;
 mod events;
 mod grants_cache;
 mod methods;
@@ -31,7 +36,8 @@ mod put;
 mod response_cache;
 mod settings;
 
-pub use builder::Builder;
+pub use builder::{BuildError, Builder};
+pub use check::Invalid;
 use grants_cache::{GrantsCache, Holder};
 pub use methods::{Answer, List};
 pub use put::{PutReply, Refused};
@@ -49,6 +55,8 @@ pub struct Platform {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     kinds: Vec<Registered>,
+    capabilities: Arc<Capabilities>,
+    descriptors: Vec<Cow<'static, [u8]>>,
     page_keys: ArcSwap<PageKeys>,
     seal_keys: ArcSwap<SealKeys>,
     authority: Arc<dyn Authority>,
@@ -71,14 +79,21 @@ impl Platform {
         self.kinds.iter().map(|registered| registered.kind)
     }
 
-    /// Returns the kind that resources of a kind hang in, `None` where they hang in nothing.
-    ///
-    /// # Errors
-    /// INTERNAL when the platform was not given that kind.
-    pub fn parent_kind(&self, kind: &Kind) -> Result<Option<&'static Kind>> {
-        let Some(name) = kind.parent.kind() else { return Ok(None) };
-        let found = self.kinds().find(|kind| kind.name == name);
-        found.map(Some).ok_or_else(|| Error::internal(format!("the kind {name} was not given to the platform")))
+    /// Returns the kind of a kind's parents, `None` for a kind at the top of the hierarchy.
+    pub fn parent_kind(&self, kind: &Kind) -> Option<&'static Kind> {
+        let name = kind.parent.kind()?;
+        self.kinds().find(|kind| kind.name == name)
+    }
+
+    /// Returns the capabilities of the platform: those that the builder was given, and those that its kinds require.
+    pub fn capabilities(&self) -> &Arc<Capabilities> {
+        &self.capabilities
+    }
+
+    /// Returns the protobuf descriptor sets that the builder was given, each encoded as a
+    /// `google.protobuf.FileDescriptorSet`.
+    pub fn descriptors(&self) -> impl Iterator<Item = &[u8]> {
+        self.descriptors.iter().map(|set| &**set)
     }
 
     /// Returns what the installation decided for itself.
@@ -132,8 +147,7 @@ impl Platform {
     }
 
     pub(super) fn registered_of<R: Resource>(&self) -> Result<&Registered> {
-        let found = self.kinds.iter().find(|registered| std::ptr::eq(registered.kind, R::KIND));
-        let found = found.or_else(|| self.kinds.iter().find(|registered| registered.kind.name == R::KIND.name));
+        let found = self.kinds.iter().find(|registered| (registered.type_id)() == TypeId::of::<R>());
         found.ok_or_else(|| Error::internal(format!("the kind {} was not given to the platform", R::KIND.name)))
     }
 
@@ -231,7 +245,7 @@ impl Platform {
     /// As [`Platform::grants_of`].
     pub async fn read_grants(&self, caller: &Caller) -> Result<Grants> {
         let operator = self.settings.operators.contains(&caller.identity);
-        self.authority.grants(self.store(), caller, operator).await
+        self.authority.grants(self.store(), &self.capabilities, caller, operator).await
     }
 
     pub(crate) fn forget(&self, caller: &Caller) {

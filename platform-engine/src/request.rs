@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 use serde_json::{Map, Value};
 
 use crate::{
+    access::Capabilities,
     aip::order_by,
     error::{Result, Violations},
     fields::{self, is_named},
@@ -67,7 +68,7 @@ pub const LIST_FIELDS: &[Field] = &[
 /// hierarchy are there hierarchy filters.
 pub fn list_fields(kind: &'static Kind) -> impl Iterator<Item = &'static Field> {
     let own = kind.method(Verb::List).map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
-    let flat = kind.parent == kind::Parent::None;
+    let flat = matches!(kind.parent, kind::Parent::None);
     LIST_FIELDS.iter().filter(move |field| !(flat && field.name == "uidp")).chain(own)
 }
 
@@ -107,7 +108,7 @@ impl ListRequest {
 
     /// Reads a request, of which these violations were found already.
     fn read(kind: &'static Kind, request: Map<String, Value>, mut violations: Violations) -> Result<Self> {
-        let mut values = fields::read_with(&|key| lookup(kind, key), request, None);
+        let mut values = fields::read_with(&|key| lookup(kind, key), &Capabilities::default(), request, None);
         for violation in std::mem::take(&mut values.violations).into_vec() {
             violations.add(as_documented(&violation.field), violation.description);
         }

@@ -3,11 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    access::cap,
+    access::Capability,
     kind::{By, Domain, Field, Kind, Method, Param, Parent, Resource},
     timestamp::Timestamp,
     uid::Uid,
 };
+
+/// The capability to list notes.
+pub(crate) const LIST: Capability = Capability::new(1_000_000, "CAP_NOTES_LIST", "notes.list");
+/// The capability to create notes.
+pub(crate) const CREATE: Capability = Capability::new(1_000_001, "CAP_NOTES_CREATE", "notes.create");
 
 /// A note in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -20,9 +25,9 @@ pub(crate) struct Note {
 }
 
 impl Resource for Note {
-    const KIND: &'static Kind = &Kind::new("Note", "notes", "NotesService", Domain("notes"))
+    const KIND: &'static Kind = &Kind::new("Note", "notes", "NotesService", Domain::new("notes", "test.notes"))
         .parent(Parent::Group)
-        .methods(&[Method::list(&[cap("repo.list")]).params(&[
+        .methods(&[Method::list(&[LIST]).params(&[
             Param::exact("name").about("Only notes with exactly this name."),
             Param { field: Field::timestamp("updatedSince"), by: By::Above("updateTime") },
             Param::narrow(Field::bool("includeDates")),

@@ -139,10 +139,14 @@ pub(crate) fn take_mask(message: &mut DynamicMessage) -> Result<Option<(String, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract;
+    use platform_core::proto::FILE_DESCRIPTOR_SET;
+    use prost_reflect::DescriptorPool;
 
     fn request(name: &str) -> MessageDescriptor {
-        contract::descriptors().unwrap().get_message_by_name(&format!("chainguard.platform.{name}")).unwrap()
+        DescriptorPool::decode(FILE_DESCRIPTOR_SET)
+            .unwrap()
+            .get_message_by_name(&format!("chainguard.platform.{name}"))
+            .unwrap()
     }
 
     /// Encodes a length-delimited field.

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use platform_core::access::Capability;
 use prost_reflect::{Cardinality, FieldDescriptor, Kind, MessageDescriptor};
 use serde::de::DeserializeSeed;
 
@@ -65,13 +66,14 @@ enum Scalar {
 pub struct BadField(String, &'static str);
 
 impl Plan {
-    /// Builds the plan of a message.
-    pub(crate) fn of(message: &MessageDescriptor) -> Result<Arc<Self>, BadField> {
-        Self::at(message, 0)
+    /// Builds the plan of a message. The `own` capabilities of the platform extend the enum of capabilities.
+    pub(crate) fn of(message: &MessageDescriptor, own: &[Capability]) -> Result<Arc<Self>, BadField> {
+        Self::at(message, own, 0)
     }
 
-    fn at(message: &MessageDescriptor, depth: usize) -> Result<Arc<Self>, BadField> {
-        let mut fields = message.fields().map(|field| FieldPlan::of(&field, depth)).collect::<Result<Vec<_>, _>>()?;
+    fn at(message: &MessageDescriptor, own: &[Capability], depth: usize) -> Result<Arc<Self>, BadField> {
+        let mut fields =
+            message.fields().map(|field| FieldPlan::of(&field, own, depth)).collect::<Result<Vec<_>, _>>()?;
         fields.sort_by_key(|field| field.number);
         Ok(Arc::new(Self { fields }))
     }
@@ -108,12 +110,12 @@ impl Plan {
 }
 
 impl FieldPlan {
-    fn of(field: &FieldDescriptor, depth: usize) -> Result<Self, BadField> {
+    fn of(field: &FieldDescriptor, own: &[Capability], depth: usize) -> Result<Self, BadField> {
         let shape = if let (true, Kind::Message(entry)) = (field.is_map(), field.kind()) {
             let (key, value) = (entry.map_entry_key_field(), entry.map_entry_value_field());
-            Shape::Map(Box::new((Self::of(&key, depth)?, Self::of(&value, depth)?)))
+            Shape::Map(Box::new((Self::of(&key, own, depth)?, Self::of(&value, own, depth)?)))
         } else {
-            let scalar = Scalar::of(field, depth)?;
+            let scalar = Scalar::of(field, own, depth)?;
             match field.cardinality() {
                 Cardinality::Repeated if field.is_packed() => Shape::Packed(scalar),
                 Cardinality::Repeated => Shape::Repeated(scalar),
@@ -126,7 +128,7 @@ impl FieldPlan {
 }
 
 impl Scalar {
-    fn of(field: &FieldDescriptor, depth: usize) -> Result<Self, BadField> {
+    fn of(field: &FieldDescriptor, own: &[Capability], depth: usize) -> Result<Self, BadField> {
         let bad = |why| BadField(field.full_name().to_owned(), why);
         Ok(match field.kind() {
             Kind::String => Self::String,
@@ -136,6 +138,10 @@ impl Scalar {
             Kind::Int64 => Self::Int64,
             Kind::Enum(names) => {
                 let mut names: Vec<_> = names.values().map(|value| (value.name().into(), value.number())).collect();
+                // Added to every enum, because descriptors do not tell which one has the capabilities. That does no harm:
+                // only fields for capabilities can have these values.
+                let number = |capability: &Capability| i32::try_from(capability.number()).ok();
+                names.extend(own.iter().filter_map(|own| Some((own.id().into(), number(own)?))));
                 names.sort();
                 Self::Enum(names.into())
             }
@@ -143,7 +149,7 @@ impl Scalar {
                 "google.protobuf.Timestamp" => Self::Timestamp,
                 "google.protobuf.Duration" => Self::Duration,
                 _ if depth == MAX_DEPTH => return Err(bad("messages are nested too deeply")),
-                _ => Self::Message(Plan::at(&message, depth + 1)?),
+                _ => Self::Message(Plan::at(&message, own, depth + 1)?),
             },
             _ => return Err(bad("has an unsupported type")),
         })

@@ -1,7 +1,8 @@
-//! gRPC for [`platform_core`]: one tower service over the kind tables, driven by the descriptors of the contract.
+//! gRPC for [`platform_core`]: one tower service over the kind tables, driven by protobuf descriptors.
 //!
-//! [`Grpc`] serves every method of the `.proto` files in `proto/` that belongs to a kind of the platform, in the
-//! packages of `v2` and of `v2beta1`, with the same verbs, access rules and errors as REST.
+//! [`Grpc`] serves every method of the platform's [descriptors](platform_core::platform::Builder::descriptors) that
+//! belongs to one of its kinds, with the same verbs, access rules and errors as REST. The descriptors of Platform API v2
+//! are in `platform-core`; [`proto`] writes those of your own kinds.
 //! [`or_else_http`](Grpc::or_else_http) serves REST on the same port:
 //!
 //! ```no_run
@@ -39,8 +40,6 @@ mod encode;
 mod frame;
 mod response_cache;
 pub mod status;
-
-pub mod contract;
 
 pub use codec::AsBytes;
 pub use encode::BadField;

@@ -3,8 +3,10 @@
 use std::{collections::HashMap, sync::Arc};
 
 use platform_core::{
+    access::Capability,
     kind::{self, Action, Domain, Http, Registered, Verb},
-    platform::ListReply,
+    platform::{ListReply, Platform},
+    resources::domain,
 };
 use prost::encoding::WireType;
 use prost_reflect::{
@@ -12,7 +14,6 @@ use prost_reflect::{
 };
 
 use crate::{
-    contract::{PACKAGE, VERSIONS},
     encode::{BadField, Plan, Writer},
     tokens::TokenMethod,
 };
@@ -70,15 +71,28 @@ impl Operation {
     }
 }
 
+/// Decodes the descriptors of a platform's kinds.
+///
+/// # Errors
+/// A set that cannot be decoded, or two different files with the same name.
+pub(crate) fn descriptors(platform: &Platform) -> Result<DescriptorPool, DescriptorError> {
+    let mut pool = DescriptorPool::new();
+    for set in platform.descriptors() {
+        pool.decode_file_descriptor_set(set)?;
+    }
+    Ok(pool)
+}
+
 /// Returns all methods by path, such as `/chainguard.platform.ping.v2.PingService/Ping`. Omits RPCs that belong to no
 /// registered kind.
-pub(crate) fn all(pool: &DescriptorPool, kinds: &[Registered]) -> Result<HashMap<String, Method>, BadContract> {
+pub(crate) fn all(pool: &DescriptorPool, platform: &Platform) -> Result<HashMap<String, Method>, BadContract> {
+    let own = platform.capabilities().own();
     let mut methods = HashMap::new();
     for service in pool.services() {
         for method in service.methods() {
-            let Some((domain, operation)) = find_operation(&service, &method, kinds)? else { continue };
+            let Some((domain, operation)) = find_operation(&service, &method, platform)? else { continue };
             let path = format!("/{}/{}", service.full_name(), method.name());
-            let output = Plan::of(&method.output())?;
+            let output = Plan::of(&method.output(), own)?;
             methods.insert(path, Method { operation, domain, input: method.input(), output });
         }
     }
@@ -88,32 +102,41 @@ pub(crate) fn all(pool: &DescriptorPool, kinds: &[Registered]) -> Result<HashMap
 fn find_operation(
     service: &ServiceDescriptor,
     method: &MethodDescriptor,
-    kinds: &[Registered],
+    platform: &Platform,
 ) -> Result<Option<(&'static str, Operation)>, BadContract> {
     if let Some(token) = TokenMethod::find(service.full_name(), method.name()) {
-        return Ok(Some((Domain::IAM.0, Operation::Token(token))));
+        return Ok(Some((domain::IAM.name, Operation::Token(token))));
     }
-    let Some(domain) = domain_of(service.package_name()) else { return Ok(None) };
-    for registered in kinds.iter().filter(|one| one.kind.domain.0 == domain && one.kind.service == service.name()) {
+    let of_service =
+        |kind: &kind::Kind| kind.service == service.name() && has_package(&kind.domain, service.package_name());
+    for registered in platform.registered().iter().filter(|registered| of_service(registered.kind)) {
         let kind = registered.kind;
         if let Some(action) = registered.actions.iter().find(|action| action.name == method.name()) {
-            return Ok(Some((kind.domain.0, Operation::Action(kind, action))));
+            return Ok(Some((kind.domain.name, Operation::Action(kind, action))));
         }
         if let Some(found) = kind.methods.iter().find(|found| kind.rpc(found.verb) == method.name()) {
-            return Ok(Some((kind.domain.0, standard_operation(found.verb, *registered, method)?)));
+            return Ok(Some((
+                kind.domain.name,
+                standard_operation(found.verb, *registered, method, platform.capabilities().own())?,
+            )));
         }
     }
     Ok(None)
 }
 
-fn standard_operation(verb: Verb, registered: Registered, method: &MethodDescriptor) -> Result<Operation, BadContract> {
+fn standard_operation(
+    verb: Verb,
+    registered: Registered,
+    method: &MethodDescriptor,
+    own: &[Capability],
+) -> Result<Operation, BadContract> {
     let resource = || {
         let is_it = |field: &FieldDescriptor| field.kind().as_message() == Some(&method.output());
         let missing = || BadContract::Method(method.full_name().to_owned(), "field that is the resource");
         method.input().fields().find(is_it).ok_or_else(missing)
     };
     Ok(match verb {
-        Verb::List => Operation::List(registered, Page::of(method)?),
+        Verb::List => Operation::List(registered, Page::of(method, own)?),
         Verb::Get => Operation::Get(registered),
         Verb::Create => Operation::Create(registered, resource()?),
         Verb::Update => Operation::Update(registered, resource()?),
@@ -121,10 +144,10 @@ fn standard_operation(verb: Verb, registered: Registered, method: &MethodDescrip
     })
 }
 
-/// Returns the domain of a package such as `chainguard.platform.iam.v2`, for each of the equivalent versions.
-fn domain_of(package: &str) -> Option<&str> {
-    let (domain, version) = package.strip_prefix(PACKAGE)?.strip_prefix('.')?.split_once('.')?;
-    VERSIONS.contains(&version).then_some(domain)
+/// Returns whether a package, such as `chainguard.platform.iam.v2`, is that of a domain in one of its versions.
+fn has_package(domain: &Domain, package: &str) -> bool {
+    let version = package.strip_prefix(domain.package).and_then(|rest| rest.strip_prefix('.'));
+    version.is_some_and(|version| domain.versions.contains(&version))
 }
 
 /// How a page of a list is encoded.
@@ -140,7 +163,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    fn of(method: &MethodDescriptor) -> Result<Self, BadContract> {
+    fn of(method: &MethodDescriptor, own: &[Capability]) -> Result<Self, BadContract> {
         let output = method.output();
         let missing = |what| BadContract::Method(method.full_name().to_owned(), what);
         let field = |name, what| output.get_field_by_name(name).ok_or_else(|| missing(what));
@@ -149,7 +172,7 @@ impl Page {
         let total_count = field("total_count", "total")?;
         Ok(Self {
             items: items.number(),
-            item: Plan::of(&item)?,
+            item: Plan::of(&item, own)?,
             next_page_token: field("next_page_token", "page token")?.number(),
             writes_zero_total: total_count.supports_presence(),
             total_count: total_count.number(),

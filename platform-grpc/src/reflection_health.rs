@@ -25,6 +25,7 @@ use pin_project_lite::pin_project;
 use platform_core::{
     BoxFuture,
     error::{Code, Error, Result},
+    platform::Platform,
 };
 use platform_http::{BoxError, Limits, Origin, StreamPermit};
 use tokio::{
@@ -40,7 +41,7 @@ use tonic_reflection::server::Builder;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use crate::{
-    contract, frame,
+    frame,
     methods::{BadContract, Method},
 };
 
@@ -62,8 +63,8 @@ pub(crate) struct ReflectionHealth {
 }
 
 impl ReflectionHealth {
-    /// Creates the services, which report the services of these methods.
-    pub(crate) fn new(methods: &HashMap<String, Method>) -> Result<Self, BadContract> {
+    /// Creates the services, which report the services of these methods of a platform.
+    pub(crate) fn new(platform: &Platform, methods: &HashMap<String, Method>) -> Result<Self, BadContract> {
         let service = |path: &str| Some(path.strip_prefix('/')?.split_once('/')?.0.to_owned());
         let mut names: BTreeSet<_> = methods.keys().filter_map(|path| service(path)).collect();
         names.insert("grpc.health.v1.Health".to_owned());
@@ -72,8 +73,8 @@ impl ReflectionHealth {
             // Does not wait: no other task has the reporter yet.
             let _ = reporter.set_service_status(name, ServingStatus::Serving).now_or_never();
         }
-        let v1 = reflection(&names).build_v1().map_err(BadContract::Reflection)?;
-        let v1alpha = reflection(&names).build_v1alpha().map_err(BadContract::Reflection)?;
+        let v1 = reflection(platform, &names).build_v1().map_err(BadContract::Reflection)?;
+        let v1alpha = reflection(platform, &names).build_v1alpha().map_err(BadContract::Reflection)?;
         let services = [
             (HEALTH_PREFIX, Inner::new(health.max_decoding_message_size(MAX_MESSAGE))),
             ("/grpc.reflection.v1.ServerReflection/", Inner::new(v1.max_decoding_message_size(MAX_MESSAGE))),
@@ -104,9 +105,9 @@ impl ReflectionHealth {
 }
 
 /// Returns a builder of reflection for these services and for the messages in error details.
-fn reflection(names: &BTreeSet<String>) -> Builder<'static> {
-    let files = Builder::configure()
-        .register_encoded_file_descriptor_set(contract::FILE_DESCRIPTOR_SET)
+fn reflection<'p>(platform: &'p Platform, names: &BTreeSet<String>) -> Builder<'p> {
+    let files = platform.descriptors().fold(Builder::configure(), Builder::register_encoded_file_descriptor_set);
+    let files = files
         .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
     names.iter().fold(files, Builder::with_service_name)

@@ -35,7 +35,7 @@ use tower::{Layer, Service};
 
 use crate::{
     codec::AsBytes,
-    contract, deadline, decode, frame,
+    deadline, decode, frame,
     methods::{self, BadContract, Method, Operation},
     multiplex::Multiplexed,
     reflection_health::ReflectionHealth,
@@ -46,7 +46,7 @@ use crate::{
 
 /// The gRPC API of a platform, as one tower service. Cloning is cheap: clones share all state.
 ///
-/// Serves every method of the contract that belongs to a kind of the platform, plus gRPC-Web, reflection and health.
+/// Serves every method of the platform's descriptors that belongs to one of its kinds, plus gRPC-Web, reflection and health.
 /// Use [`or_else_http`](Grpc::or_else_http) to serve REST on the same port. Each call is routed, then authenticated,
 /// then read. Every failure, a panic included, becomes a status with the same details as over REST. Requires a tokio
 /// runtime, for its timers.
@@ -68,21 +68,21 @@ struct Inner {
 }
 
 impl Grpc {
-    /// Creates the service with the methods of the contract that belong to the platform's kinds. Kinds that the
-    /// contract does not contain are served by REST only.
+    /// Creates the service with the methods of the platform's [descriptors](Platform::descriptors) that belong to its
+    /// kinds. Kinds without descriptors are served by REST only.
     ///
     /// # Errors
-    /// Never with the contract that is compiled in, as a test proves.
+    /// For descriptors that cannot be decoded, or whose messages do not have the form that a standard method requires.
     pub fn new(
         platform: Arc<Platform>,
         authenticator: Arc<dyn Authenticator>,
         limits: Limits,
     ) -> Result<Self, BadContract> {
-        let pool = contract::descriptors()?;
+        let pool = methods::descriptors(&platform)?;
         let details = DescriptorPool::decode(tonic_types::pb::FILE_DESCRIPTOR_SET)?;
-        let methods = Arc::new(methods::all(&pool, platform.registered())?);
+        let methods = Arc::new(methods::all(&pool, &platform)?);
         let statuses = Arc::new(Statuses::new(&platform.settings().service_domain, &[&pool, &details])?);
-        let reflection_health = ReflectionHealth::new(&methods)?;
+        let reflection_health = ReflectionHealth::new(&platform, &methods)?;
         let (shares, token_limits) = (Shares::new(&limits), limits.of_tokens());
         let (tokens, responses) = (None, Arc::default());
         let inner = Inner {

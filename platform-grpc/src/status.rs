@@ -55,7 +55,7 @@ impl Statuses {
         for message in pools.iter().flat_map(|pool| pool.all_messages()) {
             let name = message.full_name();
             if message.package_name() == "google.rpc" && name != "google.rpc.Status" || name.ends_with("Detail") {
-                details.insert(format!("type.googleapis.com/{name}"), Plan::of(&message)?);
+                details.insert(format!("type.googleapis.com/{name}"), Plan::of(&message, &[])?);
             }
         }
         Ok(Self { service_domain: service_domain.to_owned(), details })

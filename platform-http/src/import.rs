@@ -339,7 +339,7 @@ fn put<R: Imported>(
                 numbers.push(number);
                 resources.push(resource);
             }
-            Err(error) => written.refused.push((number, error.of_domain(R::KIND.domain.0))),
+            Err(error) => written.refused.push((number, error.of_domain(R::KIND.domain.name))),
         }
     }
     let reply = Handle::current().block_on(platform.put(caller, parent, resources))?;

@@ -165,7 +165,7 @@ fn component_schemas(platform: &Platform, schemas: &Schemas<'_>) -> Map<String, 
             all.insert(format!("{}Request", action.name), request);
         }
     }
-    all.insert("Capability".to_owned(), schema::capability());
+    all.insert("Capability".to_owned(), schema::capability(platform));
     all.extend(responses::schemas());
     all
 }
@@ -199,7 +199,7 @@ mod tests {
 
     fn document() -> Value {
         let store = Arc::new(MemoryStore::new());
-        let platform = platform_core::builder(store, SystemClock, SystemEntropy).build();
+        let platform = platform_core::builder(store, SystemClock, SystemEntropy).ephemeral_keys().build().unwrap();
         let parts = [TOKENS, SCIM, IMPORT, WELL_KNOWN];
         parts.into_iter().try_fold(OpenApi::of(&platform).unwrap(), OpenApi::with).unwrap().into_value()
     }

@@ -15,9 +15,10 @@ use platform_core::{
     BoxFuture,
     access::{Authenticator, Caller},
     error::{Error, Result},
-    kind::{Action, Authorization, Domain, Http, Kind, Registered, Verb},
+    kind::{Action, Authorization, Http, Kind, Registered, Verb},
     platform::{Answer, Platform},
     request::{ListRequest, from_query},
+    resources::domain,
     tokens::TokenService,
     uid::Uid,
 };
@@ -195,7 +196,7 @@ impl Inner {
     /// unknown paths.
     fn domain(&self, path: &str) -> &'static str {
         match self.tokens.is_some() && tokens::Endpoint::find(path).is_some() {
-            true => Domain::IAM.0,
+            true => domain::IAM.name,
             false => self.routes.domain(path),
         }
     }

@@ -7,12 +7,9 @@
 use std::fmt;
 
 use http::Method;
-use platform_core::kind::{self as standard, Action, Http, Kind, Parent, Registered, Verb};
+use platform_core::kind::{self as standard, Action, Domain, Http, Kind, Parent, Registered, Verb};
 
 use crate::template::{Captured, Template};
-
-/// Versions that a path may name. They are equivalent (`docs/api.md`, Paths).
-const VERSIONS: [&str; 2] = ["v2", "v2beta1"];
 
 /// Error of an invalid path, or of two methods with the same path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +33,7 @@ pub(crate) enum Endpoint {
 /// All routes, by domain.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Routes {
-    domains: Vec<(&'static str, Vec<Collection>)>,
+    domains: Vec<(Domain, Vec<Collection>)>,
 }
 
 #[derive(Debug, Clone)]
@@ -83,7 +80,7 @@ impl Routes {
         for registered in kinds {
             let kind = registered.kind;
             for method in kind.methods {
-                for path in standard_paths(kind, kinds, method) {
+                for path in standard_paths(kind, method) {
                     let endpoint = |names| Endpoint::Standard(method.verb, *registered, names);
                     routes.add(kind, http_method(method.verb), &path, endpoint)?;
                 }
@@ -112,7 +109,7 @@ impl Routes {
     ) -> Result<(), BadRoute> {
         let error = |why| BadRoute { path: path.to_owned(), method: format!("{} {method}", kind.name), why };
         let (template, names) = Template::parse(path).map_err(error)?;
-        let collections = entry(&mut self.domains, |(domain, _)| *domain == kind.domain.0, || (kind.domain.0, vec![]));
+        let collections = entry(&mut self.domains, |(domain, _)| *domain == kind.domain, || (kind.domain, vec![]));
         let name = template.collection();
         let collection = entry(
             &mut collections.1,
@@ -133,21 +130,20 @@ impl Routes {
 
     /// Returns all paths, grouped by domain, with the first of the versions.
     pub(crate) fn paths(&self) -> impl Iterator<Item = Path<'_>> {
-        let [version, ..] = VERSIONS;
         let collections = self.domains.iter().flat_map(|(domain, all)| all.iter().map(move |one| (domain, one)));
         let routes =
             collections.flat_map(|(domain, collection)| collection.routes.iter().map(move |one| (domain, one)));
         routes.map(move |(domain, Route { template, methods })| {
             let names = methods.first().map(|(_, endpoint)| endpoint.variables()).unwrap_or_default();
             let (path, greedy) = template.documented(names);
-            Path { text: format!("/{domain}/{version}/{path}"), names, greedy, methods }
+            Path { text: format!("/{}/{}/{path}", domain.name, domain.version()), names, greedy, methods }
         })
     }
 
     /// Returns the domain that a path starts with, for its errors; empty for other paths.
     pub(crate) fn domain(&self, path: &str) -> &'static str {
         let first = path.strip_prefix('/').and_then(|path| path.split('/').next()).unwrap_or_default();
-        self.domains.iter().map(|(name, _)| *name).find(|name| *name == first).unwrap_or_default()
+        self.domains.iter().map(|(domain, _)| domain.name).find(|name| *name == first).unwrap_or_default()
     }
 
     /// Looks up a path and a method. HEAD is treated as GET.
@@ -163,12 +159,11 @@ impl Routes {
     fn route<'r, 'p>(&'r self, path: &'p str) -> Option<(&'r Route, Captured<'p>)> {
         let (domain, path) = path.strip_prefix('/')?.split_once('/')?;
         let (version, path) = path.split_once('/')?;
-        if !VERSIONS.contains(&version) {
-            return None;
-        }
-        let (_, collections) = self.domains.iter().find(|(name, _)| *name == domain)?;
+        // Equivalent versions have the same routes, and kinds of one domain may have different versions.
+        let of_path = |one: &&(Domain, Vec<Collection>)| one.0.name == domain && one.0.versions.contains(&version);
         let name = path.split(['/', ':']).next()?;
-        let collection = collections.iter().find(|collection| collection.name == name)?;
+        let mut collections = self.domains.iter().filter(of_path).flat_map(|(_, collections)| collections);
+        let collection = collections.find(|collection| collection.name == name)?;
         // One trailing slash is ignored (`docs/api.md`, Paths).
         let path = path.strip_suffix('/').unwrap_or(path);
         collection.routes.iter().find_map(|route| Some((route, route.template.match_path(path)?)))
@@ -216,10 +211,9 @@ impl fmt::Display for Endpoint {
 
 /// Returns the paths of a standard method, without domain and version. A create is also routed at the collection, where
 /// it either needs no parent or is rejected because the parent is missing.
-fn standard_paths(kind: &Kind, kinds: &[Registered], method: &standard::Method) -> Vec<String> {
+fn standard_paths(kind: &Kind, method: &standard::Method) -> Vec<String> {
     if let Parent::Singleton(parent, segment) = kind.parent {
-        let parent = kinds.iter().map(|registered| registered.kind).find(|kind| kind.name == parent);
-        return parent.map(|parent| format!("{}/{{uid=**}}/{segment}", parent.plural)).into_iter().collect();
+        return vec![format!("{}/{{uid=**}}/{segment}", parent.plural)];
     }
     let (collection, resource) = (kind.plural.to_owned(), format!("{}/{{uid=**}}", kind.plural));
     match method.verb {

@@ -35,7 +35,11 @@ fn platform() -> platform_core::platform::Builder {
 
 fn document() -> Value {
     let parts = [TOKENS, SCIM, IMPORT, WELL_KNOWN, HEALTH];
-    parts.into_iter().try_fold(OpenApi::of(&platform().build()).unwrap(), OpenApi::with).unwrap().into_value()
+    parts
+        .into_iter()
+        .try_fold(OpenApi::of(&platform().ephemeral_keys().build().unwrap()).unwrap(), OpenApi::with)
+        .unwrap()
+        .into_value()
 }
 
 #[test]
@@ -230,7 +234,7 @@ struct Ticket {
 }
 
 impl Resource for Ticket {
-    const KIND: &'static Kind = &Kind::new("Ticket", "tickets", "TicketsService", Domain("desk"))
+    const KIND: &'static Kind = &Kind::new("Ticket", "tickets", "TicketsService", Domain::new("desk", "test.desk"))
         .parent(Parent::Group)
         .methods(&[Method::get(&[]), Method::create(&[])])
         .fields(&[Field::UID, Field::string("title").required()])
@@ -243,7 +247,7 @@ impl Resource for Ticket {
 
 #[test]
 fn an_embedders_own_kind_is_documented() {
-    let document = OpenApi::of(&platform().kind::<Ticket>().build()).unwrap().into_value();
+    let document = OpenApi::of(&platform().kind::<Ticket>().ephemeral_keys().build().unwrap()).unwrap().into_value();
     let create = &document["paths"]["/desk/v2/tickets/{uid}"]["post"];
     assert_eq!(create["operationId"], "CreateTicket");
     assert_eq!(create["requestBody"]["content"]["application/json"]["example"]["title"], "Broken");

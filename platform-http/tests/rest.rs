@@ -250,7 +250,7 @@ async fn a_create_without_a_parent_is_rejected_for_every_kind_that_needs_one() {
             continue;
         }
         for slash in ["", "/"] {
-            let path = format!("/{}/v2/{}{slash}", kind.domain.0, kind.plural);
+            let path = format!("/{}/v2/{}{slash}", kind.domain.name, kind.plural);
             let answer = post(&api, &path, json!({})).await;
             let (status, code, message) = answer.refusal();
             assert_eq!((status, code, message.as_str()), (400, 3, "Invalid argument: parent: is required"), "{path}");

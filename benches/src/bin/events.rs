@@ -120,7 +120,9 @@ impl World {
         let platform = platform_core::builder(store, SystemClock, SystemEntropy)
             .settings(settings)
             .data(SinkPolicy::default().allow_http(true))
-            .build();
+            .ephemeral_keys()
+            .build()
+            .unwrap();
         let org = Uid::from_digest([2; 20]);
         let first =
             Bootstrap { organization: org.clone(), organization_name: "first".to_owned(), operator: operator.clone() };

@@ -37,7 +37,11 @@ impl Sides {
     pub fn new(identities: u64, bindings: u64) -> Self {
         let store = Arc::new(MemoryStore::new());
         let settings = Settings { cached_grants_bytes: 1 << 30, ..Settings::default() };
-        let platform = platform_core::builder(store.clone(), SystemClock, SystemEntropy).settings(settings).build();
+        let platform = platform_core::builder(store.clone(), SystemClock, SystemEntropy)
+            .settings(settings)
+            .ephemeral_keys()
+            .build()
+            .unwrap();
         block_on(Iam::of(&platform).write_built_in_roles()).unwrap();
         let now = Some(Timestamp::from_millis(1_760_000_000_000));
         let group = |number: u64| Uid::opaque(format!("{}/{:016x}", organization(number % 1_000), mix(number)));

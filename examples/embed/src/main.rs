@@ -19,7 +19,9 @@ async fn main() -> anyhow::Result<()> {
     let me = Uid::parse("00000000000000000000000000000000000000aa")?;
     let store = Arc::new(SqliteStore::open("embedded.sqlite")?);
     let settings = Settings { operators: [me.clone()].into(), ..Settings::default() };
-    let platform = Arc::new(platform_core::builder(store, SystemClock, SystemEntropy).settings(settings).build());
+    let platform = Arc::new(
+        platform_core::builder(store, SystemClock, SystemEntropy).settings(settings).ephemeral_keys().build()?,
+    );
     let organization = Uid::parse("00000000000000000000000000000000000000bb")?;
     let first = Bootstrap { organization, organization_name: "mine".into(), operator: me.clone() };
     Iam::of(&platform).bootstrap(&first).await?;

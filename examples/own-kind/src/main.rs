@@ -22,8 +22,10 @@ use ticket::Ticket;
 async fn main() -> anyhow::Result<()> {
     let me = Uid::parse("00000000000000000000000000000000000000aa")?;
     let organization = Uid::parse("00000000000000000000000000000000000000bb")?;
-    let platform =
-        platform_core::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy).kind::<Ticket>().build();
+    let platform = platform_core::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy)
+        .kind::<Ticket>()
+        .ephemeral_keys()
+        .build()?;
     let first =
         Bootstrap { organization: organization.clone(), organization_name: "mine".into(), operator: me.clone() };
     Iam::of(&platform).bootstrap(&first).await?;

@@ -42,22 +42,23 @@ pub(crate) enum State {
 const STATES: &[&str] = &["STATE_UNSPECIFIED", "STATE_OPEN", "STATE_DONE"];
 
 impl Resource for Ticket {
-    const KIND: &'static Kind = &Kind::new("Ticket", "tickets", "TicketsService", Domain("tickets"))
-        .parent(Parent::Group)
-        .methods(&[
-            Method::list(&[cap("repo.list")]).params(&[Param::exact("state")]),
-            Method::get(&[cap("repo.list")]),
-            Method::create(&[cap("repo.create")]).event("tickets.ticket.created.v1"),
-            Method::update(&[cap("repo.update")]).event("tickets.ticket.updated.v1"),
-            Method::delete(&[cap("repo.delete")]).event("tickets.ticket.deleted.v1"),
-        ])
-        .fields(&[
-            Field::UID,
-            Field::string("title").required().sort(&["title"]),
-            Field::enumeration("state", STATES).sort(&["state"]),
-            Field::CREATE_TIME,
-            Field::UPDATE_TIME,
-        ]);
+    const KIND: &'static Kind =
+        &Kind::new("Ticket", "tickets", "TicketsService", Domain::new("tickets", "example.tickets"))
+            .parent(Parent::Group)
+            .methods(&[
+                Method::list(&[cap("repo.list")]).params(&[Param::exact("state")]),
+                Method::get(&[cap("repo.list")]),
+                Method::create(&[cap("repo.create")]).event("tickets.ticket.created.v1"),
+                Method::update(&[cap("repo.update")]).event("tickets.ticket.updated.v1"),
+                Method::delete(&[cap("repo.delete")]).event("tickets.ticket.deleted.v1"),
+            ])
+            .fields(&[
+                Field::UID,
+                Field::string("title").required().sort(&["title"]),
+                Field::enumeration("state", STATES).sort(&["state"]),
+                Field::CREATE_TIME,
+                Field::UPDATE_TIME,
+            ]);
 
     fn example() -> Self {
         Self { title: "water the plants".to_owned(), state: State::Open, ..Self::default() }

@@ -143,7 +143,7 @@ impl Installation {
             .data(PublicAdvisories::of(config.public_advisory_group.iter().cloned()))
             .page_keys(PageKeys::new(self.keys.page_tokens().iter().map(numbered)))
             .seal_keys(SealKeys::new(self.keys.sealing().iter().map(numbered)))
-            .build();
+            .build()?;
         let first = iam::Bootstrap {
             organization: self.bootstrap.organization.clone(),
             organization_name: ORGANIZATION.to_owned(),

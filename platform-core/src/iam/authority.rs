@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 
 use crate::{
-    access::{AsOf, Authority, Caller, CapabilitySet, Grants, Session},
+    access::{AsOf, Authority, Caller, Capabilities, CapabilitySet, Grants, Session},
     error::{Error, Result},
     kind::Resource,
     resources::iam::{
@@ -50,12 +50,12 @@ impl Authority for RoleBindings {
     ///
     /// The grants carry the epoch values of the first read. A change between the reads therefore makes them stale, and
     /// their first use in the affected organization detects that.
-    async fn grants(&self, store: &dyn Store, caller: &Caller, operator: bool) -> Result<Grants> {
-        resolve(store, caller, operator).await
+    async fn grants(&self, store: &dyn Store, known: &Capabilities, caller: &Caller, operator: bool) -> Result<Grants> {
+        resolve(store, known, caller, operator).await
     }
 }
 
-async fn resolve(store: &dyn Store, caller: &Caller, operator: bool) -> Result<Grants> {
+async fn resolve(store: &dyn Store, known: &Capabilities, caller: &Caller, operator: bool) -> Result<Grants> {
     let (uid, session) = (&caller.identity, caller.session.as_deref());
     let own: Vec<Epoch> =
         std::iter::once(identity_epoch(uid)).chain(session.map(|session| provider_epoch(&session.provider))).collect();
@@ -74,9 +74,9 @@ async fn resolve(store: &dyn Store, caller: &Caller, operator: bool) -> Result<G
             let binding: RoleBinding = parse(&item.body)?;
             given.extend(item.uid.parent().map(|group| (group, Uid::opaque(binding.role_uid))));
         }
-        let known = organizations.len();
+        let before = organizations.len();
         organizations.extend(given.iter().map(|(group, _)| root(group)));
-        if organizations.len() > known {
+        if organizations.len() > before {
             continue;
         }
         if let Some(session) = session {
@@ -85,7 +85,7 @@ async fn resolve(store: &dyn Store, caller: &Caller, operator: bool) -> Result<G
         let mut capabilities: HashMap<Uid, CapabilitySet> = HashMap::new();
         let mut keys = vec![Key::new(Identity::KIND.name, uid.clone())];
         for role in given.iter().map(|(_, role)| role).collect::<BTreeSet<_>>() {
-            match role::built_in_capabilities(role) {
+            match role::built_in_capabilities(known, role) {
                 Some(built_in) => drop(capabilities.insert(role.clone(), built_in)),
                 None => keys.push(Key::new(Role::KIND.name, role.clone())),
             }
@@ -98,7 +98,7 @@ async fn resolve(store: &dyn Store, caller: &Caller, operator: bool) -> Result<G
         let identity: Identity = parse(&record.body)?;
         for record in records.flatten() {
             let role: Role = parse(&record.body)?;
-            capabilities.insert(record.key.uid, role.capabilities.into_iter().collect());
+            capabilities.insert(record.key.uid, known.set_of(&role.capabilities));
         }
         let bound = given.into_iter().filter_map(|(group, role)| Some((group, *capabilities.get(&role)?)));
         let as_of = AsOf::new(epochs.iter().cloned(), page.epochs);

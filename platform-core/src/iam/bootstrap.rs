@@ -32,7 +32,7 @@ impl Iam<'_> {
         self.0
             .without_caller(async |cx| {
                 let now = self.0.now();
-                let roles = role::built_in(now);
+                let roles = role::built_in(self.0.capabilities(), now);
                 let stored = cx.read_all::<role::Role>(roles.iter().map(|role| role.uid.clone())).await?;
                 let mut write = Write::default();
                 for (role, stored) in roles.iter().zip(stored) {

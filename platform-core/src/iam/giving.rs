@@ -8,7 +8,7 @@
 //! allows, and makes the commit require that the resources it read are unchanged.
 
 use crate::{
-    access::{Caller, Capability, CapabilitySet},
+    access::{Caller, CapabilitySet},
     context::Context,
     error::{Code, Error, Result},
     kind::Resource,
@@ -25,7 +25,7 @@ use crate::{
 /// # Errors
 /// INVALID_ARGUMENT for an internal capability, PERMISSION_DENIED otherwise.
 pub(crate) fn may_give(cx: &Context<'_>, group: &str, given: CapabilitySet, field: &str) -> Result<()> {
-    if !given.intersection(internal()).is_empty() && !cx.is_operator() {
+    if !given.intersection(internal(cx)).is_empty() && !cx.is_operator() {
         return Err(Error::invalid_field(field, "must not have capabilities that are internal to the installation"));
     }
     if can_give(cx, group, given) { Ok(()) } else { Err(Error::denied()) }
@@ -48,7 +48,7 @@ pub(crate) async fn may_give_role(
     let missing = || Error::invalid_field(field, role::NOT_AVAILABLE);
     let found = role::of_group(cx, group, &Uid::opaque(role)).await?.ok_or_else(missing)?;
     write.require_or_fail(Require::Exists(Key::new(Role::KIND.name, found.uid)), missing());
-    may_give(cx, group, found.capabilities.into_iter().collect(), field)
+    may_give(cx, group, cx.platform().capabilities().set_of(&found.capabilities), field)
 }
 
 /// Rejects letting another caller act as an identity that holds capabilities which this caller does not hold, at any group
@@ -78,10 +78,10 @@ pub(crate) async fn may_give_identity(cx: &Context<'_>, identity: &Uid, write: &
 /// capability, other callers none.
 fn can_give(cx: &Context<'_>, group: &str, given: CapabilitySet) -> bool {
     let held = cx.held_at(group);
-    let held = if cx.is_operator() { held.union(internal()) } else { held.difference(internal()) };
+    let held = if cx.is_operator() { held.union(internal(cx)) } else { held.difference(internal(cx)) };
     held.is_superset(&given)
 }
 
-fn internal() -> CapabilitySet {
-    Capability::all().filter(|capability| capability.is_internal()).collect()
+fn internal(cx: &Context<'_>) -> CapabilitySet {
+    cx.platform().capabilities().iter().filter(|capability| capability.is_internal()).collect()
 }

@@ -132,7 +132,7 @@ impl Iam<'_> {
             return Err(Error::denied());
         }
         let done = self.0.with_caller(caller, |cx| Box::pin(cx.delete(&IDENTITY, caller.identity.clone())));
-        done.await.map_err(|error| error.of_domain(Identity::KIND.domain.0))
+        done.await.map_err(|error| error.of_domain(Identity::KIND.domain.name))
     }
 
     /// Returns an identity as it is stored, or `None` if it does not exist. Checks no capabilities.

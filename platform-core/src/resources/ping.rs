@@ -3,14 +3,15 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::kind::{Action, Authorization, Domain, Field, Kind, Resource};
+use super::domain;
+use crate::kind::{Action, Authorization, Field, Kind, Resource};
 
 /// The ping service, which needs no token. There are no resources of this kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Ping {}
 
 impl Resource for Ping {
-    const KIND: &'static Kind = &Kind::new("Ping", "ping", "PingService", Domain::PING).cascade();
+    const KIND: &'static Kind = &Kind::new("Ping", "ping", "PingService", domain::PING).cascade();
 
     const ACTIONS: &'static [Action] =
         &[Action::get("Ping", "ping", |_, _| Box::pin(async { Ok(json!({ "response": "pong" })) }))

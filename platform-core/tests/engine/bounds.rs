@@ -41,7 +41,7 @@ struct Task {
 }
 
 impl Resource for Project {
-    const KIND: &'static Kind = &Kind::new("Project", "projects", "ProjectsService", Domain("work"))
+    const KIND: &'static Kind = &Kind::new("Project", "projects", "ProjectsService", Domain::new("work", "test.work"))
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[cap("repo.list")]),

@@ -13,7 +13,8 @@ use std::{
 
 use parking_lot::Mutex;
 use platform_core::{
-    access::{Caller, Capability},
+    access::{Caller, Capabilities, Capability},
+    capabilities,
     clock::Clock,
     entropy::Entropy,
     error::{Code, Error, Result},
@@ -173,7 +174,7 @@ impl World {
         let clock = TestClock(Arc::new(AtomicI64::new(BEGIN.millis())));
         let builder =
             platform_core::builder(store, clock.clone(), SeededEntropy::new(1)).kind::<Sample>().settings(settings());
-        let platform = change(builder).build();
+        let platform = change(builder).ephemeral_keys().build().unwrap();
         let first = Bootstrap {
             organization: org.clone(),
             organization_name: "first organization".to_owned(),
@@ -297,7 +298,7 @@ impl World {
     /// Creates a role with these capabilities.
     pub(crate) fn role(&self, group: &str, capabilities: &[&str]) -> Uid {
         let ids: BTreeSet<_> =
-            capabilities.iter().map(|name| Capability::by_name(name).expect("a capability").id()).collect();
+            capabilities.iter().map(|name| capabilities::by_name(name).expect("a capability").id()).collect();
         let body = json!({ "name": format!("role {}", self.serial()), "capabilities": ids });
         uid_of(&self.create(&self.operator, "Role", group, body).unwrap())
     }
@@ -380,8 +381,14 @@ pub(crate) use pollster::block_on;
 
 /// Returns the uid of a built-in role.
 pub(crate) fn built_in(name: &str) -> String {
-    let roles = role::built_in(BEGIN);
-    roles.iter().find(|role| role.name == name).expect("a built-in role").uid.to_string()
+    role::built_in_uid(name).expect("a built-in role").to_string()
+}
+
+/// Returns the capabilities of the role `owner`.
+pub(crate) fn owner_capabilities() -> Vec<Capability> {
+    let known = Capabilities::new(capabilities::all()).unwrap();
+    let owner = role::built_in(&known, BEGIN).into_iter().find(|role| role.name == "owner").unwrap();
+    owner.capabilities.iter().map(|id| capabilities::by_id(id).unwrap()).collect()
 }
 
 pub(crate) fn object(value: Value) -> Map<String, Value> {

@@ -22,8 +22,10 @@ const METHODS: &[Method] = &[
 ];
 
 const fn kind(name: &'static str, plural: &'static str, parent: Parent, on_parent_delete: OnParentDelete) -> Kind {
-    let kind =
-        Kind::new(name, plural, "LibraryService", Domain("library")).parent(parent).methods(METHODS).fields(FIELDS);
+    let kind = Kind::new(name, plural, "LibraryService", Domain::new("library", "test.library"))
+        .parent(parent)
+        .methods(METHODS)
+        .fields(FIELDS);
     match on_parent_delete {
         OnParentDelete::Cascade => kind.cascade(),
         OnParentDelete::Restrict => kind,
@@ -59,7 +61,7 @@ pub(crate) struct Book {
 }
 
 impl Resource for Book {
-    const KIND: &'static Kind = &kind("Book", "books", Parent::Of("Shelf"), OnParentDelete::Cascade);
+    const KIND: &'static Kind = &kind("Book", "books", Parent::Of(Shelf::KIND), OnParentDelete::Cascade);
 
     fn example() -> Self {
         Self::default()
@@ -77,7 +79,7 @@ pub(crate) struct Loan {
 }
 
 impl Resource for Loan {
-    const KIND: &'static Kind = &kind("Loan", "loans", Parent::Of("Book"), OnParentDelete::Restrict);
+    const KIND: &'static Kind = &kind("Loan", "loans", Parent::Of(Book::KIND), OnParentDelete::Restrict);
 
     fn example() -> Self {
         Self::default()
@@ -95,7 +97,7 @@ pub(crate) struct Cover {
 }
 
 impl Resource for Cover {
-    const KIND: &'static Kind = &kind("Cover", "covers", Parent::Sole("Book"), OnParentDelete::Cascade);
+    const KIND: &'static Kind = &kind("Cover", "covers", Parent::Sole(Book::KIND), OnParentDelete::Cascade);
 
     fn example() -> Self {
         Self::default()

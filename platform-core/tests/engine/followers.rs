@@ -221,10 +221,7 @@ fn a_token_narrowed_to_less_than_pull_access_cannot_follow() {
     let all = world.role(&world.org, &["repo.create", "repo.list"]);
     let narrowed = platform_core::access::Narrowing::new([
         (world.org.clone(), capabilities_of(world, &all)),
-        (
-            tenants.there.clone(),
-            [platform_core::access::Capability::by_name("repo.list").unwrap()].into_iter().collect(),
-        ),
+        (tenants.there.clone(), [platform_core::capabilities::by_name("repo.list").unwrap()].into_iter().collect()),
     ]);
     let narrowed = tenants.ada.clone().narrowed(narrowed);
     assert_eq!(violated_fields(tenants.follow(&narrowed, &tenants.source)), ["syncConfig.source"]);
@@ -232,10 +229,8 @@ fn a_token_narrowed_to_less_than_pull_access_cannot_follow() {
 
 fn capabilities_of(world: &World, role: &str) -> platform_core::access::CapabilitySet {
     let role = world.get(&world.operator, "Role", role).unwrap();
-    let names = role["capabilities"].as_array().unwrap().iter();
-    names
-        .map(|capability| serde_json::from_value::<platform_core::access::Capability>(capability.clone()).unwrap())
-        .collect()
+    let ids = role["capabilities"].as_array().unwrap().iter();
+    ids.map(|id| platform_core::capabilities::by_id(id.as_str().unwrap()).unwrap()).collect()
 }
 
 #[test]

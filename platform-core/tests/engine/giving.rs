@@ -5,7 +5,7 @@ mod table;
 use std::sync::Arc;
 
 use platform_core::{
-    access::{Caller, Capability, Narrowing},
+    access::{Caller, Narrowing},
     error::{Code, Result},
     uid::Uid,
 };
@@ -123,14 +123,14 @@ fn a_narrowed_token_cannot_give_capabilities_outside_its_narrowing() {
     world.bind(&Caller::new(bound.clone()), &world.role(&world.org, &["repo.list"]), &world.org);
     let owner = world.member("owner", &world.org);
     let only = |names: &[&str]| {
-        let held = names.iter().map(|name| Capability::by_name(name).unwrap()).collect();
+        let held = names.iter().map(|name| platform_core::capabilities::by_name(name).unwrap()).collect();
         owner.clone().narrowed(Narrowing::new([(world.org.clone(), held)]))
     };
     let evil = json!({ "claimMatch": { "subject": "evil" } });
     assert_eq!(code(update(&world, &only(&["identity.update"]), &bound, &evil, None)), Code::PermissionDenied);
     update(&world, &only(&["identity.update", "repo.list"]), &bound, &evil, None).unwrap();
     // A narrowed token of the operator does not have the operator's powers.
-    let held = Capability::all().filter(|held| held.name() == "identity.update").collect();
+    let held = platform_core::capabilities::all().filter(|held| held.name() == "identity.update").collect();
     let operator = world.operator.clone().narrowed(Narrowing::new([(world.org.clone(), held)]));
     let other = json!({ "claimMatch": { "subject": "other" } });
     assert_eq!(code(update(&world, &operator, &bound, &other, None)), Code::PermissionDenied);
@@ -196,7 +196,7 @@ fn only_operators_change_an_identity_that_the_configuration_names_as_an_operator
 fn only_operators_change_an_identity_with_internal_capabilities() {
     let world = World::new();
     let bound = robot(&world, &world.org, "claimMatch");
-    let internal = Capability::all().filter(|held| held.is_internal()).map(|held| held.id());
+    let internal = platform_core::capabilities::all().filter(|held| held.is_internal()).map(|held| held.id());
     let body = json!({ "name": "internal", "capabilities": internal.collect::<Vec<_>>() });
     let role = uid_of(&world.create(&world.operator, "Role", &world.org, body).unwrap());
     world.bind(&Caller::new(bound.clone()), &role, &world.org);

@@ -215,7 +215,7 @@ fn inviting_to_a_role_requires_its_capabilities_at_the_group() {
         assert_eq!(code(invite(&world, &caller, &folder, json!({ "roleUid": role }))), Code::PermissionDenied);
     }
     let owner = world.member("owner", &world.org);
-    let some = inviter.map(|name| platform_core::access::Capability::by_name(name).unwrap());
+    let some = inviter.map(|name| platform_core::capabilities::by_name(name).unwrap());
     let narrowed = owner.clone().narrowed(Narrowing::new([(world.org.clone(), some.into_iter().collect())]));
     assert_eq!(code(invite(&world, &narrowed, &folder, json!({ "roleUid": more }))), Code::PermissionDenied);
     invite(&world, &owner, &folder, json!({ "roleUid": more })).unwrap();

@@ -8,16 +8,15 @@ use platform_core::{
     error::{Code, Result},
     iam::Iam,
     kind::Resource,
-    resources::iam::{IdentityProvider, role},
+    resources::iam::IdentityProvider,
     seal::{SealKeys, Secret},
     store::{Key, Store, memory::MemoryStore},
-    timestamp::Timestamp,
     uid::Uid,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    common::{ISSUER, World, block_on, built_in, code, text, uid_of, violated_fields},
+    common::{ISSUER, World, block_on, built_in, code, owner_capabilities, text, uid_of, violated_fields},
     external_group_role_mappings::map,
     gated_store::{Call, GatedStore},
 };
@@ -284,11 +283,10 @@ fn giving_a_role_is_decided_again_if_the_role_gains_capabilities_before_the_comm
 #[test]
 fn each_way_of_giving_a_capability_requires_holding_it() {
     let world = World::new();
-    let roles = role::built_in(Timestamp::EPOCH);
-    let owner = &roles.iter().find(|role| role.name == "owner").unwrap().capabilities;
+    let owner = owner_capabilities();
     let provider = uid_of(&create(&world, &world.operator, &world.org, json!({})).unwrap());
     let identity = world.identity(&world.org).identity;
-    for capability in owner {
+    for capability in &owner {
         let others: Vec<_> = owner.iter().filter(|other| *other != capability).map(|other| other.name()).collect();
         let (unable, able) = (world.holder(&world.org, &others), world.member("owner", &world.org));
         let role = world.role(&world.org, &[capability.name()]);

@@ -34,7 +34,7 @@ fn assert_unique<T: Ord + std::fmt::Debug>(values: impl IntoIterator<Item = T>) 
 #[test]
 fn names_plurals_rpcs_and_routes_are_unique() {
     assert_unique(kinds().map(|kind| kind.name));
-    assert_unique(kinds().map(|kind| (kind.domain.0, kind.plural)));
+    assert_unique(kinds().map(|kind| (kind.domain.name, kind.plural)));
     assert_unique(kinds().flat_map(rows_of).map(|row| row.rpc));
     assert_unique(kinds().flat_map(rows_of).map(|row| row.http));
 }
@@ -175,7 +175,7 @@ fn every_change_has_an_event_that_is_named_after_its_domain() {
         for method in kind.methods {
             match (method.verb, method.event) {
                 (Verb::List | Verb::Get, event) => assert_eq!(event, None),
-                (_, Some(event)) => assert!(event.ends_with(".v1") && event.contains(kind.domain.0), "{event}"),
+                (_, Some(event)) => assert!(event.ends_with(".v1") && event.contains(kind.domain.name), "{event}"),
                 // Our kinds, which the published events do not have.
                 (_, None) => assert!(["GroupAccessRequest", "RepoFollower"].contains(&kind.name), "{}", kind.name),
             }

@@ -10,7 +10,7 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use self::fixtures::{FIXTURES, Fixture, Pair, WITHOUT_METHODS, attempt};
-use crate::common::{World, code, object, text, uid_of, violated_fields};
+use crate::common::{World, code, object, owner_capabilities, text, uid_of, violated_fields};
 
 pub(crate) mod fixtures;
 mod lists;
@@ -450,11 +450,8 @@ fn each_method_requires_each_of_its_capabilities_and_no_other() {
                 method.verb
             );
             for missing in &needed {
-                let others: Vec<_> = Capability::all()
-                    .filter(|capability| !capability.is_internal() && capability.name() != *missing)
-                    .filter(owner_holds)
-                    .map(Capability::name)
-                    .collect();
+                let others: Vec<_> =
+                    owner_capabilities().into_iter().map(Capability::name).filter(|name| name != missing).collect();
                 let unable = world.holder(&case.organization, &others);
                 assert!(
                     !attempt(world, fixture, &case.organization, &unable, method.verb),
@@ -465,12 +462,6 @@ fn each_method_requires_each_of_its_capabilities_and_no_other() {
             }
         }
     }
-}
-
-fn owner_holds(capability: &Capability) -> bool {
-    use platform_core::resources::iam::role;
-    let roles = role::built_in(platform_core::timestamp::Timestamp::EPOCH);
-    roles.iter().any(|role| role.name == "owner" && role.capabilities.contains(capability))
 }
 
 #[test]

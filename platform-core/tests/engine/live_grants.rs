@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use platform_core::{
-    access::{Caller, Capability, Narrowing},
+    access::{Caller, Narrowing},
     error::{Code, Result},
     store::memory::MemoryStore,
     uid::Uid,
@@ -285,7 +285,7 @@ fn the_narrowing_of_a_token_removes_capabilities_and_never_adds_any() {
     let (folder, sibling) = (world.group(&world.org), world.group(&world.org));
     let (in_folder, in_sibling) = (world.repo(&folder), world.repo(&sibling));
     let viewer = world.member("viewer", &world.org);
-    let only = |names: &[&str]| names.iter().map(|name| Capability::by_name(name).unwrap()).collect();
+    let only = |names: &[&str]| names.iter().map(|name| platform_core::capabilities::by_name(name).unwrap()).collect();
     let narrowed =
         |group: &Uid, names: &[&str]| viewer.clone().narrowed(Narrowing::new([(group.clone(), only(names))]));
 

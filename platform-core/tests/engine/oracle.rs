@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use platform_core::{
-    access::{Caller, Capability, Narrowing},
+    access::{Caller, Narrowing},
     error::{Code, Result},
     kind::Verb,
     store::{Query, Scope},
@@ -62,7 +62,7 @@ impl Oracle {
         let capabilities_of = |uid: &str| -> Names {
             let role = roles.iter().find(|role| text(role, "uid") == uid).expect("the role");
             let ids = role["capabilities"].as_array().unwrap().iter().map(|id| id.as_str().unwrap());
-            ids.map(|id| Capability::by_id(id).unwrap().name()).collect()
+            ids.map(|id| platform_core::capabilities::by_id(id).unwrap().name()).collect()
         };
         let binding = |body: &Value| Binding {
             identity: text(body, "identityUid").to_owned(),
@@ -183,7 +183,8 @@ fn caller(rng: &mut Rng, groups: &[Uid], identities: &[Uid]) -> Principal {
         .collect();
     // A token has at most one entry for each group.
     let narrowing: std::collections::BTreeMap<_, _> = narrowing.into_iter().collect();
-    let by_name = |names: &Names| names.iter().map(|name| Capability::by_name(name).unwrap()).collect();
+    let by_name =
+        |names: &Names| names.iter().map(|name| platform_core::capabilities::by_name(name).unwrap()).collect();
     let groups = narrowing.iter().map(|(group, names)| (Uid::opaque(group.clone()), by_name(names)));
     Principal { caller: caller.narrowed(Narrowing::new(groups)), narrowing: Some(narrowing.into_iter().collect()) }
 }

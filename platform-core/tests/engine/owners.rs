@@ -3,7 +3,7 @@
 use std::{sync::Arc, thread};
 
 use platform_core::{
-    access::{Caller, Capability, Narrowing},
+    access::{Caller, Narrowing},
     error::{Code, Result},
     event::Heard,
     iam::Iam,
@@ -190,7 +190,7 @@ fn an_organization_that_is_invisible_to_the_caller_is_not_named() {
     // The operator may delete any person, but has no binding in the organization.
     assert_last_owner(&world, world.delete(&world.operator, "Identity", &ada.identity), None);
     let only: &[&str] = &["role_bindings.delete"];
-    let only = only.iter().map(|name| Capability::by_name(name).unwrap()).collect();
+    let only = only.iter().map(|name| platform_core::capabilities::by_name(name).unwrap()).collect();
     let narrowed = ada.clone().narrowed(Narrowing::new([(organization.clone(), only)]));
     assert_last_owner(&world, world.delete(&narrowed, "RoleBinding", &binding), None);
 }

@@ -2,7 +2,7 @@
 //! Role bindings and Access).
 
 use platform_core::{
-    access::{Caller, Capability, Narrowing},
+    access::{Caller, Narrowing},
     error::{Code, Result},
     uid::Uid,
 };
@@ -160,7 +160,7 @@ fn capabilities_held_elsewhere_out_of_reach_or_outside_the_token_cannot_be_bound
     assert_eq!(code(bind(&world, &elsewhere, &friend, &built_in("viewer"), &folder)), Code::PermissionDenied);
 
     let owner = world.member("owner", &world.org);
-    let binding_only = [Capability::by_name("role_bindings.create").unwrap()].into_iter().collect();
+    let binding_only = [platform_core::capabilities::by_name("role_bindings.create").unwrap()].into_iter().collect();
     let narrowed = owner.clone().narrowed(Narrowing::new([(world.org.clone(), binding_only)]));
     assert_eq!(code(bind(&world, &narrowed, &friend, &built_in("viewer"), &folder)), Code::PermissionDenied);
     bind(&world, &owner, &friend, &built_in("viewer"), &folder).unwrap();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::common::{World, built_in, code, text, uid_of, violated_fields};
 
 fn ids(names: &[&str]) -> Vec<&'static str> {
-    names.iter().map(|name| Capability::by_name(name).unwrap().id()).collect()
+    names.iter().map(|name| platform_core::capabilities::by_name(name).unwrap().id()).collect()
 }
 
 fn create(world: &World, caller: &Caller, capabilities: &[&str]) -> Result<Value> {
@@ -86,9 +86,9 @@ fn adding_a_capability_to_a_role_requires_holding_it() {
     let world = World::new();
     let caller = world.holder(&world.org, &["roles.create", "roles.update", "repo.list"]);
     let role = uid_of(&create(&world, &caller, &["repo.list"]).unwrap());
-    for capability in Capability::all().map(Capability::name) {
+    for capability in platform_core::capabilities::all().map(Capability::name) {
         let held = ["roles.create", "roles.update", "repo.list"].contains(&capability);
-        let internal = Capability::by_name(capability).unwrap().is_internal();
+        let internal = platform_core::capabilities::by_name(capability).unwrap().is_internal();
         let expected = match (held, internal) {
             (true, _) => None,
             (_, true) => Some(Code::InvalidArgument),
@@ -136,7 +136,7 @@ fn capabilities_held_elsewhere_out_of_reach_or_outside_the_token_cannot_be_put_i
     assert_eq!(code(create_in(&below, &world.org)), Code::PermissionDenied);
 
     let owner = world.member("owner", &world.org);
-    let only = |names: &[&str]| names.iter().map(|name| Capability::by_name(name).unwrap()).collect();
+    let only = |names: &[&str]| names.iter().map(|name| platform_core::capabilities::by_name(name).unwrap()).collect();
     let narrowed = owner.narrowed(Narrowing::new([(world.org.clone(), only(&["roles.create"]))]));
     assert_eq!(code(create_in(&narrowed, &world.org)), Code::PermissionDenied);
 }

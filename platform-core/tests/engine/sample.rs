@@ -33,7 +33,7 @@ pub(crate) struct Sample {
 }
 
 impl Resource for Sample {
-    const KIND: &'static Kind = &Kind::new("Sample", "samples", "SamplesService", Domain("things"))
+    const KIND: &'static Kind = &Kind::new("Sample", "samples", "SamplesService", Domain::new("things", "test.things"))
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[cap("repo.list")]).order("createTime desc").params(&[

@@ -34,7 +34,7 @@ pub(crate) fn rows(registered: &Registered) -> Vec<Row> {
     };
     let methods = kind.methods.iter().map(|method| Row {
         rpc: format!("{}.{}", kind.service, rpc(kind, method)),
-        http: format!("{} /{}/v2/{}", http(method.verb), kind.domain.0, path(kind, method)),
+        http: format!("{} /{}/v2/{}", http(method.verb), kind.domain.name, path(kind, method)),
         needs: if method.open { "nothing".to_owned() } else { names(method.capabilities) },
         event: method.event.unwrap_or_default(),
     });
@@ -47,7 +47,7 @@ pub(crate) fn rows(registered: &Registered) -> Vec<Row> {
                 Http::Post => "POST",
                 Http::Patch => "PATCH",
             },
-            kind.domain.0,
+            kind.domain.name,
             action.path
         ),
         needs: match action.authorization {
@@ -81,8 +81,7 @@ fn http(verb: Verb) -> &'static str {
 
 fn path(kind: &Kind, method: &Method) -> String {
     if let Parent::Singleton(parent, name) = kind.parent {
-        let parent = KINDS.iter().find(|registered| registered.kind.name == parent).expect("the parent's kind");
-        return format!("{}/{{uid=**}}/{name}", parent.kind.plural);
+        return format!("{}/{{uid=**}}/{name}", parent.plural);
     }
     match method.verb {
         Verb::List => method.path.unwrap_or(kind.plural).to_owned(),

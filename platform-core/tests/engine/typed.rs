@@ -62,7 +62,10 @@ fn input_only_fields_reach_the_kind_and_are_never_returned() {
 fn an_unregistered_kind_is_an_internal_error_without_details() {
     let world = World::new();
     let store = Arc::new(MemoryStore::new());
-    let platform = platform_core::builder(store, world.clock.clone(), crate::common::SeededEntropy::new(2)).build();
+    let platform = platform_core::builder(store, world.clock.clone(), crate::common::SeededEntropy::new(2))
+        .ephemeral_keys()
+        .build()
+        .unwrap();
     let first = Bootstrap {
         organization: world.org.clone(),
         organization_name: "first".to_owned(),

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt::Debug};
 
 use async_trait::async_trait;
 
-use super::{AsOf, Caller, CapabilitySet, Grants};
+use super::{AsOf, Caller, Capabilities, CapabilitySet, Grants};
 use crate::{
     error::{Error, Result},
     store::Store,
@@ -18,12 +18,12 @@ use crate::{
 /// before everything else, and each write that changes grants raises one of them.
 #[async_trait]
 pub trait Authority: Debug + Send + Sync + 'static {
-    /// Reads the grants of a caller's identity and sign-in. `operator` is whether the identity is the installation's
-    /// operator. What the caller's token narrows is not looked at.
+    /// Reads the grants of a caller's identity and sign-in, without what the caller's token narrows. `known` has the
+    /// capabilities of the platform, and `operator` is whether the identity is the installation's operator.
     ///
     /// # Errors
     /// UNAUTHENTICATED when there is no such identity or its sign-in has ended, and those of the store.
-    async fn grants(&self, store: &dyn Store, caller: &Caller, operator: bool) -> Result<Grants>;
+    async fn grants(&self, store: &dyn Store, known: &Capabilities, caller: &Caller, operator: bool) -> Result<Grants>;
 }
 
 /// Grants that are given when the platform is built and never change: for services that decide about access
@@ -47,7 +47,13 @@ impl FixedGrants {
 
 #[async_trait]
 impl Authority for FixedGrants {
-    async fn grants(&self, _store: &dyn Store, caller: &Caller, operator: bool) -> Result<Grants> {
+    async fn grants(
+        &self,
+        _store: &dyn Store,
+        _known: &Capabilities,
+        caller: &Caller,
+        operator: bool,
+    ) -> Result<Grants> {
         let bound = self.0.get(&caller.identity);
         if bound.is_none() && !operator {
             return Err(Error::unauthenticated("The token's identity does not exist"));
@@ -65,11 +71,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        access::cap,
         clock::Clock,
         entropy::Entropy,
         error::Code,
         platform::{Platform, Settings},
+        sample::{CREATE, LIST},
         store::memory::MemoryStore,
         timestamp::Timestamp,
     };
@@ -93,23 +99,28 @@ mod tests {
     fn fixed_grants_count_at_and_below_their_group_and_for_known_identities_only() {
         let [group, other, member, operator, stranger] = [1, 2, 3, 4, 5].map(|n| Uid::from_digest([n; 20]));
         let below = Uid::opaque(format!("{group}/0123456789abcdef"));
-        let grants = FixedGrants::new().grant(member.clone(), group.clone(), [cap("repo.list")].into_iter().collect());
+        let grants = FixedGrants::new().grant(member.clone(), group.clone(), [LIST].into_iter().collect());
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
         let store = Arc::new(MemoryStore::new());
-        let platform = Platform::builder(store, Fixed, Fixed).authority(grants).settings(settings).build();
+        let platform = Platform::builder(store, Fixed, Fixed)
+            .authority(grants)
+            .settings(settings)
+            .ephemeral_keys()
+            .build()
+            .unwrap();
         let demand = |identity: &Uid, uid: &Uid, capability| {
             let (caller, uid) = (Caller::new(identity.clone()), uid.clone());
             let done = block_on(platform.with_caller(&caller, |cx| {
                 let uid = uid.clone();
-                Box::pin(async move { cx.demand(&uid, &[cap(capability)]) })
+                Box::pin(async move { cx.demand(&uid, &[capability]) })
             }));
             done.map_err(|error| error.code())
         };
-        assert_eq!(demand(&member, &group, "repo.list"), Ok(()));
-        assert_eq!(demand(&member, &below, "repo.list"), Ok(()));
-        assert_eq!(demand(&member, &other, "repo.list"), Err(Code::PermissionDenied));
-        assert_eq!(demand(&member, &group, "repo.create"), Err(Code::PermissionDenied));
-        assert_eq!(demand(&stranger, &group, "repo.list"), Err(Code::Unauthenticated));
+        assert_eq!(demand(&member, &group, LIST), Ok(()));
+        assert_eq!(demand(&member, &below, LIST), Ok(()));
+        assert_eq!(demand(&member, &other, LIST), Err(Code::PermissionDenied));
+        assert_eq!(demand(&member, &group, CREATE), Err(Code::PermissionDenied));
+        assert_eq!(demand(&stranger, &group, LIST), Err(Code::Unauthenticated));
         let [operator, member] = [operator, member].map(Caller::new);
         assert!(block_on(platform.demand_operator(&operator)).is_ok());
         assert!(block_on(platform.demand_operator(&member)).is_err());

@@ -89,10 +89,11 @@ impl Grants {
             }
         }
         let own = as_of.at(0..as_of.epochs.len().saturating_sub(organizations.len()));
+        let sets = by_group.len() * size_of::<CapabilitySet>();
         let uids = by_group.keys().chain(&organizations).map(|uid| uid.len() + size_of::<Uid>() + OVERHEAD);
         let epochs = as_of.epochs.iter().map(|epoch| epoch.len() + size_of::<(Epoch, u64)>() + OVERHEAD);
         let nodes = most_nodes(by_group.len()) * size_of::<Uid>();
-        let bytes = size_of::<Self>() + uids.sum::<usize>() + epochs.sum::<usize>() + nodes;
+        let bytes = size_of::<Self>() + sets + uids.sum::<usize>() + epochs.sum::<usize>() + nodes;
         let nodes = Mutex::default();
         Self {
             identity,
@@ -208,8 +209,8 @@ impl Grants {
         }
         let nodes = topmost(self.by_group.keys(), |group| self.at(group).is_superset(&wanted));
         let mut known = self.nodes.lock();
-        // Each set counts as two more groups, the size of an empty one.
-        let size = |nodes: &Arc<[Uid]>| nodes.len() + 2;
+        // Each set counts as four more groups, the size of an empty one.
+        let size = |nodes: &Arc<[Uid]>| nodes.len() + 4;
         if known.values().map(size).sum::<usize>() + size(&nodes) > most_nodes(self.by_group.len()) {
             known.clear();
         }
@@ -265,19 +266,18 @@ impl fmt::Debug for Grants {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::cap;
 
     #[test]
     fn sets_of_groups_are_cached_up_to_the_bound_and_then_dropped() {
-        let held = ["groups.list", "repo.list", "repo.create", "tag.list"].map(cap);
+        let held = [0, 1, 2, 3].map(|bit| Capability::of_contract(bit.into(), "CAP", "cap", bit));
         let group = |n: usize| Uid::opaque(format!("{:040x}/{n:016x}", 1));
-        // Five sets of 54 groups, each counted as 56, are exactly 64 + 4 * 54.
-        let bound = (0..54).map(|n| (group(n), held.into_iter().collect()));
+        // Five sets of 44 groups, each counted as 48, are exactly 64 + 4 * 44.
+        let bound = (0..44).map(|n| (group(n), held.into_iter().collect()));
         let grants = Grants::new(Uid::default(), false, AsOf::default(), Vec::new(), bound);
         let remembered = [&held[..1], &held[..2], &held[..3], &held[..4], &held[1..2], &held[2..3]].map(|wanted| {
-            assert_eq!(grants.nodes(wanted).len(), 54);
+            assert_eq!(grants.nodes(wanted).len(), 44);
             grants.remembered_nodes()
         });
-        assert_eq!(remembered, [54, 108, 162, 216, 270, 54]);
+        assert_eq!(remembered, [44, 88, 132, 176, 220, 44]);
     }
 }

@@ -12,7 +12,7 @@ use super::{
     prune::is_empty,
 };
 use crate::{
-    access::Capability,
+    access::Capabilities,
     aip::field_mask::Mask,
     error::{Result, Violations},
     kind::{Access, Field, Type},
@@ -77,21 +77,27 @@ impl Deref for Values {
 pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<&'static Field> + 'a;
 
 /// Reads an object against a table. Fields outside `mask` are not read, except that unknown and repeated names are
-/// refused.
-pub fn read(fields: &'static [Field], object: Map<String, Value>, mask: Option<&Mask>) -> Input {
-    read_with(&|key| named(fields, key), object, mask)
+/// refused. Fields of the type [`Type::Capability`] accept the `known` capabilities.
+pub fn read(fields: &'static [Field], known: &Capabilities, object: Map<String, Value>, mask: Option<&Mask>) -> Input {
+    read_with(&|key| named(fields, key), known, object, mask)
 }
 
 /// Reads an object against the fields that `lookup` knows.
-pub(crate) fn read_with(lookup: &Lookup<'_>, object: Map<String, Value>, mask: Option<&Mask>) -> Input {
+pub(crate) fn read_with(
+    lookup: &Lookup<'_>,
+    known: &Capabilities,
+    object: Map<String, Value>,
+    mask: Option<&Mask>,
+) -> Input {
     let mut input = Input::default();
-    input.values = read_object(lookup, object, "", mask, &mut input.paths, &mut input.violations);
+    input.values = read_object(lookup, known, object, "", mask, &mut input.paths, &mut input.violations);
     input
 }
 
 /// Reads an object at a path within the resource, which is empty at the top, and returns the values that break no rule.
 fn read_object(
     lookup: &Lookup<'_>,
+    known: &Capabilities,
     object: Map<String, Value>,
     prefix: &str,
     mask: Option<&Mask>,
@@ -112,7 +118,7 @@ fn read_object(
         }
         sent.push(field);
         if field.access != Access::OutputOnly
-            && let Some(value) = read_field(field, path, value, mask, paths, violations)
+            && let Some(value) = read_field(field, known, path, value, mask, paths, violations)
         {
             values.insert(field.name.to_owned(), value);
         }
@@ -151,6 +157,7 @@ pub(super) fn exclusive(
 /// Reads a field, and returns its value unless that is empty, outside the mask, or breaks a rule.
 fn read_field(
     field: &'static Field,
+    known: &Capabilities,
     path: String,
     value: Value,
     mask: Option<&Mask>,
@@ -161,7 +168,7 @@ fn read_field(
     let value = match (&field.ty, value) {
         (Type::Message(inner), Value::Object(object)) => {
             let before = paths.len();
-            let values = read_object(&|key| named(inner, key), object, &path, mask, paths, violations);
+            let values = read_object(&|key| named(inner, key), known, object, &path, mask, paths, violations);
             if paths.len() == before {
                 paths.push(path);
             }
@@ -174,7 +181,7 @@ fn read_field(
         return None;
     }
     let before = violations.count();
-    let value = read_value(&field.ty, field, value, &path, violations)?;
+    let value = read_value(&field.ty, field, known, value, &path, violations)?;
     if violations.count() > before || is_empty(&field.ty, &value) {
         return None;
     }
@@ -190,6 +197,7 @@ fn read_field(
 fn read_value(
     ty: &'static Type,
     field: &'static Field,
+    known: &Capabilities,
     value: Value,
     path: &str,
     violations: &mut Violations,
@@ -236,14 +244,14 @@ fn read_value(
             }
         }
         (Type::Capability, value) => {
-            let by_id = value.as_str().and_then(Capability::by_id);
-            match by_id.or_else(|| Capability::by_number(value.as_i64()?)) {
+            let by_id = value.as_str().and_then(|id| known.by_id(id));
+            match by_id.or_else(|| known.by_number(value.as_i64()?)) {
                 Some(capability) => Some(capability.id().into()),
                 None => wrong("a capability, such as CAP_REPO_LIST"),
             }
         }
         (Type::Message(fields), Value::Object(object)) => {
-            let values = read_object(&|key| named(fields, key), object, path, None, &mut Vec::new(), violations);
+            let values = read_object(&|key| named(fields, key), known, object, path, None, &mut Vec::new(), violations);
             require(fields, &values, path, violations);
             Some(values.into())
         }
@@ -251,7 +259,8 @@ fn read_value(
             if !bounds::count(field, values.len(), path, violations) {
                 return None;
             }
-            let read = |(index, value)| read_value(element, field, value, &format!("{path}[{index}]"), violations);
+            let read =
+                |(index, value)| read_value(element, field, known, value, &format!("{path}[{index}]"), violations);
             let values: Vec<_> = values.into_iter().enumerate().filter_map(read).collect();
             bounds::distinct(field, &values, path, violations).then(|| values.into())
         }
@@ -262,7 +271,7 @@ fn read_value(
             }
             let read = |(key, value): (String, Value)| {
                 bounds::key(field, &key, path, violations).then_some(())?;
-                let value = read_value(element, field, value, &format!("{path}.{key}"), violations)?;
+                let value = read_value(element, field, known, value, &format!("{path}.{key}"), violations)?;
                 Some((key, value))
             };
             Some(values.into_iter().filter_map(read).collect::<Map<_, _>>().into())
@@ -318,7 +327,7 @@ pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Seconds with up to nine digits after the point, as protobuf bounds them: ±10,000 years.
-fn duration(text: &str) -> Option<String> {
+pub(super) fn duration(text: &str) -> Option<String> {
     let seconds = text.strip_suffix('s')?;
     let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
@@ -333,6 +342,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::sample::{CREATE, LIST};
 
     const FIELDS: &[Field] = &[
         Field::UID,
@@ -354,7 +364,8 @@ mod tests {
 
     fn sent(object: Value) -> Input {
         let Value::Object(object) = object else { panic!("an object") };
-        read(FIELDS, object, None)
+        let known = Capabilities::new([LIST, CREATE]).unwrap();
+        read(FIELDS, &known, object, None)
     }
 
     fn violations(object: Value) -> Vec<String> {
@@ -366,7 +377,7 @@ mod tests {
     fn every_form_of_proto3_json_is_read_into_one() {
         let input = sent(json!({
             "name": "a", "readme": "x\ny", "size": "7", "total": 9, "findings": "_-8", "since": "2026-01-02T03:04:05+01:00",
-            "ttl": "1.5s", "catalog_tier": 1, "capabilities": [103, "CAP_REPO_LIST"], "claims": { "k": "v" },
+            "ttl": "1.5s", "catalog_tier": 1, "capabilities": [1_000_000, "CAP_NOTES_CREATE"], "claims": { "k": "v" },
             "claim_match": { "issuer": "i" }, "uid": 5, "verified": null,
         }));
         assert!(input.violations.is_empty());
@@ -374,7 +385,7 @@ mod tests {
             Value::Object(input.values),
             json!({
                 "name": "a", "readme": "x\ny", "size": 7, "total": "9", "findings": "/+8=", "since": "2026-01-02T02:04:05.000Z",
-                "ttl": "1.5s", "catalogTier": "TIER_BASE", "capabilities": ["CAP_IAM_GROUPS_LIST", "CAP_REPO_LIST"],
+                "ttl": "1.5s", "catalogTier": "TIER_BASE", "capabilities": ["CAP_NOTES_LIST", "CAP_NOTES_CREATE"],
                 "claims": { "k": "v" }, "claimMatch": { "issuer": "i" },
             })
         );

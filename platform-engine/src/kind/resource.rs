@@ -1,12 +1,12 @@
 //! A kind's Rust type, the behaviour that a table cannot express, and both with the type erased.
 
-use std::fmt::Debug;
+use std::{any::TypeId, fmt::Debug};
 
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{Authorization, Field, Http, Kind, Verb};
+use super::{Authorization, Field, Http, Kind, Parent, Verb};
 use crate::{
     BoxFuture,
     access::Capability,
@@ -46,9 +46,11 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
         Box::pin(async { Ok(()) })
     }
 
-    /// Resolves the parent of a create of a kind whose parent is [`Parent::GroupOrNone`](super::Parent::GroupOrNone):
-    /// `None` for a resource at the top of the hierarchy. Such a resource is only the operator's to create, unless a kind
-    /// decides otherwise.
+    /// Checks the access to a create of a kind whose parent is [`Parent::None`](super::Parent::None) or
+    /// [`Parent::GroupOrNone`](super::Parent::GroupOrNone), and returns the parent: `None` at the top of the hierarchy.
+    ///
+    /// By default, only the operator creates resources at the top, and the others require the `needed` capabilities at
+    /// the parent.
     ///
     /// # Errors
     /// PERMISSION_DENIED where the caller does not hold what is `needed`, INVALID_ARGUMENT on `parent`.
@@ -60,6 +62,9 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
         Box::pin(async move {
             if parent.is_empty() {
                 return if cx.is_operator() { Ok(None) } else { Err(Error::denied()) };
+            }
+            if matches!(Self::KIND.parent, Parent::None) {
+                return Err(Error::invalid_field("parent", "must be empty"));
             }
             let uid = Uid::parse(parent).map_err(|rule| Error::invalid_field("parent", rule.to_string()))?;
             cx.demand(&uid, needed)?;
@@ -215,6 +220,9 @@ pub struct Registered {
     pub kind: &'static Kind,
     /// [`Resource::ACTIONS`].
     pub actions: &'static [Action],
+    pub(crate) type_id: fn() -> TypeId,
+    /// The serde form of the example.
+    pub(crate) serde_form: fn() -> serde_json::Result<Value>,
     /// A valid resource, in canonical form.
     pub example: fn() -> Value,
     /// The same as a client sends it, with what is only put in.
@@ -242,6 +250,8 @@ impl Registered {
         Self {
             kind: R::KIND,
             actions: R::ACTIONS,
+            type_id: TypeId::of::<R>,
+            serde_form: || serde_json::to_value(R::example()),
             example: example::<R>,
             sent: sent_example::<R>,
             prepare: prepare::<R>,

@@ -1,17 +1,22 @@
 //! How a platform is put together.
 
-use std::{any::Any, sync::Arc};
+use std::{any::Any, borrow::Cow, sync::Arc};
 
 use arc_swap::ArcSwap;
 
-use super::{Platform, Settings, grants_cache::GrantsCache, settings::Data};
+use super::{
+    Platform, Settings,
+    check::{Invalid, check},
+    grants_cache::GrantsCache,
+    settings::Data,
+};
 use crate::{
-    access::{Authority, FixedGrants},
+    access::{Authority, Capabilities, Capability, FixedGrants},
     aip::page_token::PageKeys,
     clock::Clock,
     entropy::Entropy,
     event::{EventLog, Publisher},
-    kind::{Registered, Resource},
+    kind::{Authorization, Registered, Resource},
     offload::{Inline, Offload},
     seal::SealKeys,
     store::Store,
@@ -26,8 +31,11 @@ pub struct Builder {
     authority: Arc<dyn Authority>,
     event_log: Option<Arc<dyn EventLog>>,
     kinds: Vec<Registered>,
+    capabilities: Vec<Capability>,
+    descriptors: Vec<Cow<'static, [u8]>>,
     page_keys: Option<PageKeys>,
     seal_keys: Option<SealKeys>,
+    ephemeral_keys: bool,
     offload: Arc<dyn Offload>,
     settings: Settings,
     data: Data,
@@ -42,8 +50,11 @@ impl Builder {
             authority: Arc::new(FixedGrants::new()),
             event_log: None,
             kinds: Vec::new(),
+            capabilities: Vec::new(),
+            descriptors: Vec::new(),
             page_keys: None,
             seal_keys: None,
+            ephemeral_keys: false,
             offload: Arc::new(Inline),
             settings: Settings::default(),
             data: Data::default(),
@@ -60,6 +71,21 @@ impl Builder {
     #[must_use]
     pub fn kinds(mut self, kinds: &[Registered]) -> Self {
         self.kinds.extend_from_slice(kinds);
+        self
+    }
+
+    /// Adds capabilities that roles may contain, in addition to those that the methods and actions of the kinds require.
+    #[must_use]
+    pub fn capabilities(mut self, capabilities: impl IntoIterator<Item = Capability>) -> Self {
+        self.capabilities.extend(capabilities);
+        self
+    }
+
+    /// Adds the protobuf descriptors of kinds: an encoded `google.protobuf.FileDescriptorSet` with its imports. gRPC
+    /// serves the kinds whose services are described.
+    #[must_use]
+    pub fn descriptors(mut self, set: impl Into<Cow<'static, [u8]>>) -> Self {
+        self.descriptors.push(set.into());
         self
     }
 
@@ -86,18 +112,25 @@ impl Builder {
         self
     }
 
-    /// Sets the keys of page tokens. Without this they are drawn anew, so that tokens end with the process.
+    /// Sets the keys of page tokens. Without them the platform draws random ones, and page tokens end with the process.
     #[must_use]
     pub fn page_keys(mut self, keys: PageKeys) -> Self {
         self.page_keys = Some(keys);
         self
     }
 
-    /// Sets the keys that secrets are sealed by in the store. Without this they are drawn anew, so that what was
-    /// sealed can no longer be read when the process ends.
+    /// Sets the keys that seal secrets in the store, such as the client secrets of identity providers.
     #[must_use]
     pub fn seal_keys(mut self, keys: SealKeys) -> Self {
         self.seal_keys = Some(keys);
+        self
+    }
+
+    /// Seals secrets with random keys that end with the process. Secrets in a store that outlives the process can then
+    /// no longer be opened, so this is for tests and for stores in memory.
+    #[must_use]
+    pub fn ephemeral_keys(mut self) -> Self {
+        self.ephemeral_keys = true;
         self
     }
 
@@ -116,7 +149,29 @@ impl Builder {
     }
 
     /// Returns the platform.
-    pub fn build(self) -> Platform {
+    ///
+    /// # Errors
+    /// [`BuildError`] for a table of a kind that breaks a rule, for capabilities that clash, and without keys for
+    /// secrets.
+    pub fn build(self) -> Result<Platform, BuildError> {
+        let invalid = check(&self.kinds);
+        if !invalid.is_empty() {
+            return Err(BuildError::Kinds(invalid));
+        }
+        let required = self.kinds.iter().flat_map(|registered| {
+            let methods = registered.kind.methods.iter().map(|method| method.capabilities);
+            methods.chain(registered.actions.iter().map(|action| match action.authorization {
+                Authorization::At(_, required)
+                | Authorization::Anywhere(required)
+                | Authorization::FiltersResult(required) => required,
+                Authorization::Public | Authorization::Authenticated => &[],
+            }))
+        });
+        let capabilities = Capabilities::new(self.capabilities.into_iter().chain(required.flatten().copied()))
+            .map_err(|(one, other)| BuildError::Capabilities(one, other))?;
+        if self.seal_keys.is_none() && !self.ephemeral_keys {
+            return Err(BuildError::NoSealKeys);
+        }
         let draw = || {
             let mut key = [0; 32];
             self.entropy.fill(&mut key);
@@ -124,12 +179,14 @@ impl Builder {
         };
         let page_keys = self.page_keys.unwrap_or_else(|| PageKeys::new(draw()));
         let seal_keys = self.seal_keys.unwrap_or_else(|| SealKeys::new(draw()));
-        Platform {
+        Ok(Platform {
             grants: GrantsCache::new(self.settings.cached_grants_bytes),
             store: self.store,
             clock: self.clock,
             entropy: self.entropy,
             kinds: self.kinds,
+            capabilities: Arc::new(capabilities),
+            descriptors: self.descriptors,
             events: Publisher::default(),
             authority: self.authority,
             event_log: self.event_log,
@@ -138,8 +195,32 @@ impl Builder {
             seal_keys: ArcSwap::from_pointee(seal_keys),
             offload: self.offload,
             settings: self.settings,
-        }
+        })
     }
+}
+
+/// The reason why a [`Platform`] cannot be built.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Tables of kinds break these rules.
+    #[error("invalid tables of kinds: {}", list(.0))]
+    Kinds(Vec<Invalid>),
+    /// Two capabilities have the same number, identifier, name or bit.
+    #[error(
+        "the capabilities {} (number {}, {}) and {} (number {}, {}) clash: each number, identifier and name must be unique",
+        .0.name(), .0.number(), .0.id(), .1.name(), .1.number(), .1.id()
+    )]
+    Capabilities(Capability, Capability),
+    /// Neither [`Builder::seal_keys`] nor [`Builder::ephemeral_keys`] was called.
+    #[error(
+        "no keys to seal secrets with: call `seal_keys`, or `ephemeral_keys` if secrets need not outlive the process"
+    )]
+    NoSealKeys,
+}
+
+fn list(invalid: &[Invalid]) -> String {
+    invalid.iter().map(Invalid::to_string).collect::<Vec<_>>().join("; ")
 }
 
 impl Platform {

@@ -33,7 +33,7 @@ impl Platform {
             }
             false => self.with_caller(caller, |cx| Box::pin(verbs::list::list(cx, registered, request))).await,
         };
-        done.map_err(|error| error.of_domain(registered.kind.domain.0))
+        done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
     /// Gets a resource: [`Platform::get`] with the type erased.
@@ -42,7 +42,7 @@ impl Platform {
     /// As [`Platform::get`].
     pub async fn get_erased(&self, caller: &Caller, registered: &Registered, uid: &str) -> Result<Bytes> {
         let done = self.with_caller(caller, |cx| Box::pin(verbs::get::get(cx, registered, uid))).await;
-        done.map_err(|error| error.of_domain(registered.kind.domain.0))
+        done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
     /// Creates a resource: [`Platform::create`] with the type erased. The body is the resource's JSON in any form
@@ -60,7 +60,7 @@ impl Platform {
         let once = Once::default();
         let done =
             self.with_caller(caller, |cx| Box::pin(verbs::create::create(cx, registered, parent, body, &once))).await;
-        done.map_err(|error| error.of_domain(registered.kind.domain.0))
+        done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
     /// Updates a resource: [`Platform::update`] with the type erased. Without a mask, the fields that the body has
@@ -80,7 +80,7 @@ impl Platform {
         let update =
             self.with_caller(caller, |cx| Box::pin(verbs::update::update(cx, registered, uid, body, mask, &once)));
         let done = update.await;
-        done.map_err(|error| error.of_domain(registered.kind.domain.0))
+        done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
     /// Deletes a resource: [`Platform::delete`] with the type erased.
@@ -89,7 +89,7 @@ impl Platform {
     /// As [`Platform::delete`].
     pub async fn delete_erased(&self, caller: &Caller, registered: &Registered, uid: &str) -> Result<()> {
         let done = self.with_caller(caller, |cx| Box::pin(verbs::delete::delete(cx, registered, uid))).await;
-        done.map_err(|error| error.of_domain(registered.kind.domain.0))
+        done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
     /// Runs an action of a kind's service. `caller` may be none for an action that needs no token.
@@ -127,7 +127,7 @@ impl Platform {
             (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
             (Some(caller), _) => self.with_caller(caller, |cx| Box::pin(answer(cx, action, request))).await,
         };
-        done.map_err(|error| error.of_domain(kind.domain.0))
+        done.map_err(|error| error.of_domain(kind.domain.name))
     }
 
     /// Refuses a caller who may not use a standard method at this uid, which for a create is the parent's: for
@@ -144,7 +144,7 @@ impl Platform {
             return Ok(());
         }
         let done = self.with_caller(caller, |cx| Box::pin(verbs::demand(cx, registered, verb, uid))).await;
-        done.map_err(|error| error.of_domain(kind.domain.0))
+        done.map_err(|error| error.of_domain(kind.domain.name))
     }
 
     /// Refuses a caller who may not run an action, as [`Platform::admit`] does, by the part of its request that is
@@ -169,7 +169,7 @@ impl Platform {
             return Ok(());
         }
         let done = self.with_caller(caller, |cx| Box::pin(async { verbs::action::demand(cx, action, request) })).await;
-        done.map_err(|error| error.of_domain(kind.domain.0))
+        done.map_err(|error| error.of_domain(kind.domain.name))
     }
 
     /// Lists resources of a kind that the caller may see, a page of them.

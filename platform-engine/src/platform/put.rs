@@ -104,7 +104,7 @@ impl Platform {
             self.put_batch::<R>(caller, &parent, &batch, &mut reply).await?;
             Ok(reply)
         };
-        put.await.map_err(|error: Error| error.of_domain(R::KIND.domain.0))
+        put.await.map_err(|error: Error| error.of_domain(R::KIND.domain.name))
     }
 
     /// Deletes a resource that was put, with what hangs on it.
@@ -119,7 +119,7 @@ impl Platform {
                 cx.commit(removal::<R>(cx, registered, uid.clone()).await?).await.map(drop)
             })
         });
-        removed.await.map_err(|error| error.of_domain(R::KIND.domain.0))
+        removed.await.map_err(|error| error.of_domain(R::KIND.domain.name))
     }
 
     /// Deletes all resources of a kind that were put directly below a parent, with what hangs on them, and returns how
@@ -142,7 +142,7 @@ impl Platform {
                 }
             }
         };
-        removed.await.map_err(|error: Error| error.of_domain(R::KIND.domain.0))
+        removed.await.map_err(|error: Error| error.of_domain(R::KIND.domain.name))
     }
 
     async fn put_batch<R: Imported>(
@@ -251,7 +251,7 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) ->
     let keys: Vec<_> = batch.iter().map(|entry| Key::new(kind.name, entry.uid.clone())).collect();
     let standing = cx.records(&keys).await?;
     let (mut write, mut reply) = (Write::default(), PutReply::default());
-    if let Some(parent_kind) = cx.platform().parent_kind(kind)? {
+    if let Some(parent_kind) = cx.platform().parent_kind(kind) {
         let missing = Error::not_found(parent_kind, parent.as_str());
         write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
     }

@@ -31,7 +31,7 @@ pub(crate) fn sent<'r>(action: &Action, field: &str, request: &'r Map<String, Va
 
 pub(crate) async fn run(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Value> {
     demand(cx, action, request)?;
-    let mut input = fields::read(action.request, request.clone(), None);
+    let mut input = fields::read(action.request, cx.platform().capabilities(), request.clone(), None);
     input.require(action.request);
     (action.run)(cx, input.checked()?.into_inner()).await
 }

@@ -1,5 +1,7 @@
 //! Creates (AIP-133).
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
@@ -63,8 +65,9 @@ pub(crate) async fn prepare(
     }
 
     let share = parent.as_ref().unwrap_or(&cx.caller().identity);
+    let known = Arc::clone(cx.platform().capabilities());
     let read = move |body| {
-        let mut input = fields::read(kind.fields, body, None);
+        let mut input = fields::read(kind.fields, &known, body, None);
         input.require(kind.fields);
         let mask = Mask::Paths(std::mem::take(&mut input.paths));
         Ok(Sent { values: input.checked()?, mask })
@@ -72,7 +75,7 @@ pub(crate) async fn prepare(
     let Sent { values, mask } = once.read(cx, kind, share, body, read).await?;
 
     let mut write = Write::default();
-    if let (Some(parent), Some(parent_kind)) = (&parent, cx.platform().parent_kind(kind)?) {
+    if let (Some(parent), Some(parent_kind)) = (&parent, cx.platform().parent_kind(kind)) {
         let missing = Error::not_found(parent_kind, parent.as_str());
         write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
     }
@@ -127,8 +130,7 @@ pub(crate) async fn demand(
     let kind = registered.kind;
     let Some(method) = kind.method(Verb::Create) else { return Err(Error::denied()) };
     let parent = match kind.parent {
-        Parent::GroupOrNone => (registered.parent_for_create)(cx, parent, method.capabilities).await?,
-        Parent::None => None,
+        Parent::GroupOrNone | Parent::None => (registered.parent_for_create)(cx, parent, method.capabilities).await?,
         _ => {
             let parent = uid_in("parent", parent)?;
             cx.demand(&parent, method.capabilities)?;

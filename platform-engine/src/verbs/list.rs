@@ -45,12 +45,10 @@ pub(crate) async fn list(cx: &Context<'_>, registered: &Registered, request: &Li
     };
     let scopes = asked.and(&visible);
     // Who may see nothing learns nothing.
-    if let (Some((_, of)), Some(uid), false) = (method.of, &request.of, scopes.is_empty()) {
-        let of = cx.platform().kinds().find(|kind| kind.name == of);
-        let of = of.ok_or_else(|| Error::internal("a list of a kind that the platform was not given"))?;
-        if cx.record(of, uid).await?.is_none() {
-            return Err(Error::not_found(of, uid.as_str()));
-        }
+    if let (Some((_, of)), Some(uid), false) = (method.of, &request.of, scopes.is_empty())
+        && cx.record(of, uid).await?.is_none()
+    {
+        return Err(Error::not_found(of, uid.as_str()));
     }
     list_in(cx, registered, request, scopes).await
 }

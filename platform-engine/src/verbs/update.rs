@@ -2,11 +2,14 @@
 //!
 //! An update that changes nothing commits nothing: `updateTime` stays and no event is recorded.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use super::{Once, Sent, get::standing, rendered_one, uid_in};
 use crate::{
+    access::Capabilities,
     aip::field_mask::Mask,
     context::Context,
     error::{Error, Result, Violations},
@@ -29,7 +32,9 @@ pub(crate) async fn update(
     let uid = uid_in("uid", uid)?;
     cx.demand_method(kind, Verb::Update, &uid)?;
     let mask = mask.map(str::to_owned);
-    let Sent { values: input, mask } = once.read(cx, kind, &uid, body, move |body| read(kind, body, mask)).await?;
+    let known = Arc::clone(cx.platform().capabilities());
+    let read = move |body| read(kind, &known, body, mask);
+    let Sent { values: input, mask } = once.read(cx, kind, &uid, body, read).await?;
 
     let key = Key::new(kind.name, uid.clone());
     let record = standing(cx, kind, &uid).await?;
@@ -41,7 +46,7 @@ pub(crate) async fn update(
         }
         None => {
             write.require_or_retry(Require::Absent(key));
-            if let Some(parent) = cx.platform().parent_kind(kind)? {
+            if let Some(parent) = cx.platform().parent_kind(kind) {
                 let missing = Error::not_found(parent, uid.as_str());
                 write.require_or_fail(Require::Exists(Key::new(parent.name, uid.clone())), missing);
             }
@@ -82,7 +87,7 @@ pub(crate) async fn update(
 
 /// Reads the mask, which defaults to the fields of the body, and the fields of the body that are in the mask. The
 /// others are ignored, even when they are invalid.
-fn read(kind: &'static Kind, body: Map<String, Value>, mask: Option<String>) -> Result<Sent> {
+fn read(kind: &'static Kind, known: &Capabilities, body: Map<String, Value>, mask: Option<String>) -> Result<Sent> {
     let mut violations = Violations::default();
     let mask = mask.map(|mask| {
         Mask::parse(&mask, kind.fields).unwrap_or_else(|found| {
@@ -90,7 +95,7 @@ fn read(kind: &'static Kind, body: Map<String, Value>, mask: Option<String>) -> 
             Mask::All
         })
     });
-    let mut input = fields::read(kind.fields, body, mask.as_ref());
+    let mut input = fields::read(kind.fields, known, body, mask.as_ref());
     violations.append(std::mem::take(&mut input.violations));
     input.violations = violations;
     let mask = mask.unwrap_or_else(|| Mask::Paths(std::mem::take(&mut input.paths)));

@@ -137,6 +137,6 @@ async fn every_method_of_the_contract_is_implemented() {
             assert!(message.contains("token service"), "{path}: {code} {message}");
         }
     }
-    let pool = platform_grpc::contract::descriptors().unwrap();
+    let pool = prost_reflect::DescriptorPool::decode(platform_core::proto::FILE_DESCRIPTOR_SET).unwrap();
     assert_eq!(server.grpc.paths().len(), pool.services().map(|service| service.methods().count()).sum::<usize>());
 }

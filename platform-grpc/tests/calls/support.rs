@@ -8,16 +8,16 @@ use std::{net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use platform_grpc::{AsBytes, Grpc, contract::descriptors};
+use platform_grpc::{AsBytes, Grpc};
 use platform_http::{Layers, Limits, Rest, serve};
 use prost::Message;
-use prost_reflect::{DynamicMessage, MethodDescriptor, SerializeOptions};
+use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor, SerializeOptions};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tonic::{Status, metadata::MetadataMap, transport::Channel};
 use tonic_types::pb;
 
-use platform_core::{platform::Platform, store::Store};
+use platform_core::{platform::Platform, proto::FILE_DESCRIPTOR_SET, store::Store};
 pub(crate) use setting::{OPERATOR, ORG, UidIsToken, platform, platform_over};
 
 /// A server of both transports on a free loopback port, with a gRPC client.
@@ -146,7 +146,7 @@ pub(crate) fn path(method: &str) -> String {
 pub(crate) fn described(method: &str) -> MethodDescriptor {
     let path = path(method);
     let (service, method) = path.strip_prefix('/').unwrap().split_once('/').unwrap();
-    let service = descriptors().unwrap().get_service_by_name(service).unwrap();
+    let service = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap().get_service_by_name(service).unwrap();
     service.methods().find(|one| one.name() == method).unwrap()
 }
 

@@ -26,7 +26,7 @@ impl FileResolver for Protos {
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("proto")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../platform-core/proto")
 }
 
 /// Returns the names of the contract's files, sorted.
@@ -62,5 +62,5 @@ fn compiled() -> Vec<u8> {
 
 #[test]
 fn the_compiled_descriptors_match_the_proto_files() {
-    snapshot::assert_bytes("src/contract.binpb", &compiled());
+    snapshot::assert_bytes("../platform-core/proto/contract.binpb", &compiled());
 }

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use platform_core::proto::FILE_DESCRIPTOR_SET;
 use platform_core::{
     access::Capability,
     kind::{Access, Action, Authorization, Field, Http, Kind, Method, Parent, Registered, Type, Verb},
     request::list_fields,
     resources::KINDS,
 };
-use platform_grpc::contract::descriptors;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind as Proto, MessageDescriptor, MethodDescriptor, Value,
 };
@@ -64,7 +64,7 @@ fn line(service: &str, name: &str, http: (&str, &str), mut capabilities: Vec<&st
 
 #[test]
 fn methods_have_the_paths_capabilities_and_events_of_the_tables() {
-    let pool = descriptors().unwrap();
+    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
     let proto = services(&pool).into_iter().map(|method| {
         let rule = extension(&method.options(), "contract.rule");
         let text = |rule: &Option<DynamicMessage>, name: &str| {
@@ -83,13 +83,13 @@ fn methods_have_the_paths_capabilities_and_events_of_the_tables() {
         let kind = registered.kind;
         let standard = kind.methods.iter().map(move |method| {
             let held = method.capabilities.iter().map(|one| one.id()).collect();
-            let path = format!("/{}/v2/{}", kind.domain.0, path(kind, method));
+            let path = format!("/{}/v2/{}", kind.domain.name, path(kind, method));
             let http = (http(method.verb), path.as_str());
             line(kind.service, &kind.rpc(method.verb), http, held, method.open, method.event.unwrap_or_default())
         });
         let actions = registered.actions.iter().map(move |action| {
             let (held, open) = needs(action);
-            let path = format!("/{}/v2/{}", kind.domain.0, action.path);
+            let path = format!("/{}/v2/{}", kind.domain.name, action.path);
             let verb = match action.http {
                 Http::Get => "GET",
                 Http::Post => "POST",
@@ -126,7 +126,7 @@ fn path(kind: &Kind, method: &Method) -> String {
     match (method.verb, method.path, kind.parent) {
         (_, Some(path), _) => path.to_owned(),
         (_, _, Parent::Singleton(of, path)) => {
-            let plural = KINDS.iter().find(|other| other.kind.name == of).unwrap().kind.plural;
+            let plural = of.plural;
             format!("{plural}/{{uid=**}}/{path}")
         }
         (Verb::List, ..) => kind.plural.to_owned(),
@@ -137,10 +137,10 @@ fn path(kind: &Kind, method: &Method) -> String {
 
 #[test]
 fn resources_have_the_fields_of_the_tables_with_their_types_and_rules() {
-    let pool = descriptors().unwrap();
+    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
     let (mut proto, mut tables) = (BTreeSet::new(), BTreeSet::new());
     for kind in of_contract().filter(|kind| !RESOURCES_NOT_IN_CONTRACT.contains(&kind.name)) {
-        let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.0, kind.name));
+        let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.name, kind.name));
         message_fields(kind.name, &message.unwrap(), false, &mut proto);
         table_fields(kind.name, kind.fields, false, &mut tables);
     }
@@ -149,10 +149,10 @@ fn resources_have_the_fields_of_the_tables_with_their_types_and_rules() {
 
 #[test]
 fn replies_always_have_the_fields_that_the_contract_requires() {
-    let pool = descriptors().unwrap();
+    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
     let mut required = 0;
     for kind in of_contract().filter(|kind| !RESOURCES_NOT_IN_CONTRACT.contains(&kind.name)) {
-        let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.0, kind.name));
+        let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.name, kind.name));
         required += required_fields(kind.name, &message.unwrap(), kind.fields);
     }
     assert!(required > 30, "{required}");
@@ -177,7 +177,7 @@ fn required_fields(prefix: &str, message: &MessageDescriptor, fields: &'static [
 
 #[test]
 fn requests_and_responses_have_the_fields_of_the_tables() {
-    let pool = descriptors().unwrap();
+    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
     let (mut proto, mut tables) = (BTreeSet::new(), BTreeSet::new());
     for method in services(&pool) {
         let owner = registered_of_contract().filter(|one| one.kind.service == method.parent_service().name());
@@ -341,24 +341,24 @@ fn inner(ty: &'static Type) -> Option<&'static [Field]> {
 
 #[test]
 fn capabilities_have_the_numbers_of_the_tables() {
-    let pool = descriptors().unwrap();
+    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
     let names = pool.get_enum_by_name("chainguard.capabilities.Capability").unwrap();
     let of = |name: &str, number: i64| format!("{name} {number}");
     let proto = names.values().filter(|value| value.number() > 0);
     let proto = proto.map(|value| of(value.name(), value.number().into())).collect();
-    let tables = Capability::all().map(|one| of(one.id(), one.number().into())).collect();
+    let tables = platform_core::capabilities::all().map(|one| of(one.id(), one.number().into())).collect();
     assert_same(proto, tables);
 }
 
 #[test]
 fn every_example_is_a_valid_message_without_its_rest_only_fields() {
-    let pool = descriptors().unwrap();
+    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
     let of_contract = KINDS
         .iter()
         .filter(|one| !NOT_IN_CONTRACT.contains(&one.kind.name) && !RESOURCES_NOT_IN_CONTRACT.contains(&one.kind.name));
     for registered in of_contract {
         let kind = registered.kind;
-        let name = format!("chainguard.platform.{}.v2.{}", kind.domain.0, kind.name);
+        let name = format!("chainguard.platform.{}.v2.{}", kind.domain.name, kind.name);
         let message = pool.get_message_by_name(&name).unwrap();
         let mut example = (registered.example)();
         for field in kind.fields.iter().filter(|field| field.rest_only) {

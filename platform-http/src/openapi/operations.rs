@@ -167,8 +167,8 @@ pub(super) fn describe_kinds(kinds: &[&Registered]) -> String {
             Parent::None => String::new(),
             Parent::Group => " in a group".to_owned(),
             Parent::GroupOrNone => " in a group, or without a parent".to_owned(),
-            Parent::Of(parent) | Parent::Sole(parent) => format!(" of {}", with_article(&words(parent))),
-            Parent::Singleton(parent, _) => format!(" of each {}", words(parent)),
+            Parent::Of(parent) | Parent::Sole(parent) => format!(" of {}", with_article(&words(parent.name))),
+            Parent::Singleton(parent, _) => format!(" of each {}", words(parent.name)),
         };
         let verbs = kind.methods.iter().map(|method| method.verb.name().to_lowercase());
         let actions = registered.actions.iter().map(|action| words(action.name));

@@ -3,6 +3,7 @@
 use platform_core::{
     access::Capability,
     kind::{Access, Field, Kind, Type},
+    platform::Platform,
 };
 use serde_json::{Map, Value, json};
 
@@ -165,8 +166,8 @@ impl<'k> Schemas<'k> {
 }
 
 /// Returns the enum of capabilities.
-pub(crate) fn capability() -> Value {
-    let all: Vec<_> = Capability::all().map(Capability::id).collect();
+pub(crate) fn capability(platform: &Platform) -> Value {
+    let all: Vec<_> = platform.capabilities().iter().map(Capability::id).collect();
     json!({ "type": "string", "description": "A capability, which roles grant.", "enum": all })
 }
 

@@ -113,7 +113,9 @@ pub async fn platform_over(store: Arc<dyn Store>) -> Platform {
     let platform = platform_core::builder(store, clock, entropy)
         .settings(settings)
         .data(PublicAdvisories::of([Uid::parse(ORG).unwrap()]))
-        .build();
+        .ephemeral_keys()
+        .build()
+        .unwrap();
     let first = Bootstrap {
         organization: Uid::parse(ORG).unwrap(),
         organization_name: "acme".to_owned(),

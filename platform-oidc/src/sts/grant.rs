@@ -25,10 +25,11 @@ impl Sts {
     /// Issues an access token for a proof, narrowed as requested and at least as far as the bearer already is.
     pub(super) async fn grant(&self, proof: &Proof, audiences: &[String], narrow: &Narrow) -> Result<Grant> {
         let caller = &proof.caller;
+        let only = narrow.capability_set(self.platform.capabilities())?;
         let grants = self.platform.current_grants(caller).await?;
         let base = caller.narrowing.as_deref();
-        let is_narrowed = base.is_some() || !narrow.scopes.is_empty() || narrow.capabilities.is_some();
-        let cap = private::encode_cap(&capabilities_by_group(&grants, base, narrow));
+        let is_narrowed = base.is_some() || !narrow.scopes.is_empty() || only.is_some();
+        let cap = private::encode_cap(&capabilities_by_group(&grants, base, &narrow.scopes, only));
         let narrowing = match (is_narrowed, &cap) {
             (true, None) => return narrow.too_large(),
             (true, Some(cap)) => Some(cap.clone()),
@@ -67,9 +68,14 @@ impl Sts {
 
 /// Returns the capabilities of a token at each group that it names: the requested scopes, or all groups with a role
 /// binding. A group has the capabilities that are bound at it and at its ancestors, up to the nearest ancestor that is
-/// named too. All of them are limited by `base`, the bearer's own narrowing.
-fn capabilities_by_group(grants: &Grants, base: Option<&Narrowing>, narrow: &Narrow) -> Vec<(Uid, CapabilitySet)> {
-    let mut groups: Vec<Uid> = match narrow.scopes.as_slice() {
+/// named too. All of them are limited by `base`, the bearer's own narrowing, and by `only`.
+fn capabilities_by_group(
+    grants: &Grants,
+    base: Option<&Narrowing>,
+    scopes: &[Uid],
+    only: Option<CapabilitySet>,
+) -> Vec<(Uid, CapabilitySet)> {
+    let mut groups: Vec<Uid> = match scopes {
         [] => grants
             .bound()
             .map(|(group, _)| group.clone())
@@ -94,7 +100,7 @@ fn capabilities_by_group(grants: &Grants, base: Option<&Narrowing>, narrow: &Nar
             let reach = if named { grants.at(group) } else { all };
             reach.intersection(base.at(group))
         });
-        narrow.capabilities.map_or(all, |only| all.intersection(only))
+        only.map_or(all, |only| all.intersection(only))
     };
     let held = groups.iter().map(|group| (group.clone(), held_at(group)));
     held.filter(|(_, held)| !held.is_empty()).collect()

@@ -29,7 +29,8 @@ impl Sts {
         held.sort_by(|(a, _), (b, _)| a.cmp(b));
         held.dedup_by(|(a, _), (b, _)| a == b);
         held.retain(|(_, held)| !held.is_empty());
-        let held = held.into_iter().map(|(group, held)| GroupCapabilities::new(group, held)).collect();
+        let known = self.platform.capabilities();
+        let held = held.into_iter().map(|(group, held)| GroupCapabilities::new(known, group, held)).collect();
         let upstream = match verified.own {
             true => verified.claims.get("upstream").and_then(Value::as_object),
             false => Some(&verified.claims),

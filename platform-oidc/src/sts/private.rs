@@ -95,17 +95,13 @@ pub(super) fn encode_cap(groups: &[(Uid, CapabilitySet)]) -> Option<Value> {
 }
 
 fn encode_set(held: &CapabilitySet) -> String {
-    let mut words = [0_u64; 4];
-    let mut count = MIN_BITS;
-    for capability in held.iter() {
-        let bit = capability.bit();
-        count = count.max(u64::from(bit) + 1);
-        if let Some(word) = words.get_mut(usize::from(bit / 64)) {
-            *word |= 1 << (bit % 64);
-        }
-    }
+    let bits = (0..).step_by(64).zip(held.words()).map(|(first, word)| match word {
+        0 => 0,
+        word => first + u64::from(word.ilog2()) + 1,
+    });
+    let count = bits.max().unwrap_or_default().max(MIN_BITS);
     let used = usize::try_from(count.div_ceil(64)).unwrap_or_default();
-    let words = words.into_iter().take(used).flat_map(u64::to_be_bytes);
+    let words = held.words().iter().copied().take(used).flat_map(u64::to_be_bytes);
     URL_SAFE.encode(count.to_be_bytes().into_iter().chain(words).collect::<Vec<_>>())
 }
 
@@ -114,26 +110,26 @@ fn decode_set(text: &str) -> Option<CapabilitySet> {
     let (count, words) = bytes.split_first_chunk::<8>()?;
     let count = u64::from_be_bytes(*count);
     let (words, []) = words.as_chunks::<8>() else { return None };
-    let mut set = CapabilitySet::EMPTY;
-    for bit in 0..=u8::MAX {
-        let word = words.get(usize::from(bit / 64)).map_or(0, |word| u64::from_be_bytes(*word));
-        if u64::from(bit) < count && word & (1 << (bit % 64)) != 0 {
-            set.insert_bit(bit);
-        }
-    }
-    Some(set)
+    // Bits from `count` on do not count.
+    let mask = |first: u64| match count.saturating_sub(first) {
+        0 => 0,
+        rest if rest < 64 => (1 << rest) - 1,
+        _ => u64::MAX,
+    };
+    let words = (0..).step_by(64).zip(words).map(|(first, word)| u64::from_be_bytes(*word) & mask(first));
+    Some(CapabilitySet::from_words(words))
 }
 
 #[cfg(test)]
 mod tests {
-    use platform_core::access::{Capability, cap as capability};
+    use platform_core::{access::cap, capabilities};
 
     use super::*;
 
     const GROUP: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
     fn set(names: &[&'static str]) -> CapabilitySet {
-        names.iter().filter_map(|name| Capability::by_name(name)).collect()
+        names.iter().filter_map(|name| capabilities::by_name(name)).collect()
     }
 
     #[test]
@@ -149,9 +145,9 @@ mod tests {
             }
         }
         assert_eq!(decode_set(&encode_set(&CapabilitySet::EMPTY)), Some(CapabilitySet::EMPTY));
-        let all: CapabilitySet = Capability::all().collect();
+        let all: CapabilitySet = capabilities::all().collect();
         assert_eq!(decode_set(&encode_set(&all)), Some(all));
-        assert!(set(&["groups.list"]).contains(capability("groups.list")));
+        assert!(set(&["groups.list"]).contains(cap("groups.list")));
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::{
 };
 
 use platform_core::{
-    access::Capability,
     resources::iam::{person_uid, provider_person_uid},
     store::{Key, Query, Scope, Store},
     timestamp::Timestamp,
@@ -27,8 +26,9 @@ pub struct Set([u64; 4]);
 
 impl Set {
     pub fn of<'a>(ids: impl IntoIterator<Item = &'a str>) -> Self {
-        static BITS: LazyLock<HashMap<&str, usize>> =
-            LazyLock::new(|| Capability::all().enumerate().map(|(at, known)| (known.id(), at)).collect());
+        static BITS: LazyLock<HashMap<&str, usize>> = LazyLock::new(|| {
+            platform_core::capabilities::all().enumerate().map(|(at, known)| (known.id(), at)).collect()
+        });
         let mut set = Self::default();
         for id in ids {
             let at = BITS[id];
@@ -50,7 +50,7 @@ impl Set {
         if (0..4).all(|at| self.0[at] & !other.0[at] == 0) {
             return Vec::new();
         }
-        let all = Capability::all().enumerate();
+        let all = platform_core::capabilities::all().enumerate();
         all.filter(|(at, _)| (self.0[at / 64] & !other.0[at / 64]) >> (at % 64) & 1 == 1)
             .map(|(_, known)| known.id())
             .collect()

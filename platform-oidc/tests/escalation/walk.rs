@@ -13,7 +13,6 @@ use platform_core::{
     error::{Code, Result},
     kind::Registered,
     resources::iam::{person_uid, role},
-    timestamp::Timestamp,
     tokens::{RawToken, Register, TokenService},
     uid::Uid,
 };
@@ -427,7 +426,8 @@ impl World {
         let Ok(grants) = self.fixture.platform.current_grants(caller).await else { return Ok(()) };
         for (group, held) in grants.bound() {
             let held = caller.narrowing.as_ref().map_or(held, |narrowing| held.intersection(narrowing.at(group)));
-            let excess = Set::of(held.iter().map(Capability::id)).minus(self.allowed.at(group));
+            let excess = Set::of(self.fixture.platform.capabilities().in_set(held).map(Capability::id))
+                .minus(self.allowed.at(group));
             if !excess.is_empty() {
                 return Err(format!(
                     "{} holds capabilities at {group} that were not granted: {excess:?}",
@@ -440,16 +440,15 @@ impl World {
 }
 
 fn built_in(name: &str) -> String {
-    let roles = role::built_in(Timestamp::EPOCH);
-    roles.into_iter().find(|role| role.name == name).expect("a built-in role").uid.to_string()
+    role::built_in_uid(name).expect("a built-in role").to_string()
 }
 
 fn ids(names: &[&str]) -> Set {
-    Set::of(names.iter().map(|name| Capability::by_name(name).expect("a capability").id()))
+    Set::of(names.iter().map(|name| platform_core::capabilities::by_name(name).expect("a capability").id()))
 }
 
 /// Returns the ids of up to `max` random capabilities, at least one.
 fn capabilities(rng: &mut Rng, max: usize) -> Vec<&'static str> {
     let names: BTreeSet<_> = (0..1 + rng.below(max)).map(|_| *rng.pick(POOL)).collect();
-    names.into_iter().map(|name| Capability::by_name(name).expect("a capability").id()).collect()
+    names.into_iter().map(|name| platform_core::capabilities::by_name(name).expect("a capability").id()).collect()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use platform_core::{
-    access::{Authenticator, Caller, Capability},
+    access::{Authenticator, Caller, cap},
     error::Code,
     resources::iam::{Identity, Role, StaticKeys},
     timestamp::Timestamp,
@@ -366,8 +366,8 @@ async fn updating_an_identity_controls_the_identities_that_trust_it() {
     let trusted = fixture.identity(&fixture.org, by(TRUSTED, "ci")).await;
     let trusting = fixture.identity(&fixture.org, by(OWN, &trusted)).await;
     fixture.bind(&trusting, VIEWER, &fixture.org).await;
-    let capabilities = ["identity.list", "identity.update"].iter().map(|name| Capability::by_name(name).unwrap());
-    let role = Role { name: "manager".to_owned(), capabilities: capabilities.collect(), ..Role::default() };
+    let capabilities = ["identity.list", "identity.update"].map(|name| cap(name).id().to_owned()).into();
+    let role = Role { name: "manager".to_owned(), capabilities, ..Role::default() };
     let role = fixture.platform.create(&fixture.operator, &fixture.org, &role).await.unwrap();
     let manager = fixture.identity(&fixture.org, by(TRUSTED, "manager")).await;
     fixture.bind(&manager, &role.uid, &fixture.org).await;

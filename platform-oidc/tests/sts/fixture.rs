@@ -79,7 +79,7 @@ impl Fixture {
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
         let platform =
             platform_core::builder(store.clone(), SharedClock(clock.clone()), SharedEntropy(entropy.clone()));
-        let platform = Arc::new(platform.settings(settings).build());
+        let platform = Arc::new(platform.settings(settings).ephemeral_keys().build().unwrap());
         let org = Uid::new_root(&*entropy);
         let first =
             Bootstrap { organization: org.clone(), organization_name: "acme".to_owned(), operator: operator.clone() };

@@ -1,7 +1,7 @@
 //! Scopes and capabilities narrow a token and never widen it.
 
 use platform_core::{
-    access::{Authenticator, Capability, CapabilitySet},
+    access::{Authenticator, CapabilitySet},
     error::Code,
     resources::iam::{Group, RoleBinding, role},
     tokens::TokenService,
@@ -20,8 +20,7 @@ async fn scopes_include_inherited_capabilities_up_to_the_nearest_named_ancestor(
     let bar = fixture.group(&foo, "bar").await;
     let sibling = fixture.group(&fixture.org, "sibling").await;
     let ci = fixture.alice().await;
-    let push = role::built_in(platform_core::timestamp::Timestamp::EPOCH);
-    let push = push.iter().find(|role| role.name == "registry.push").unwrap().uid.clone();
+    let push = role::built_in_uid("registry.push").unwrap();
     fixture.bind(&ci, &push, &bar).await;
     let groups = |claims: &Value| -> Vec<String> { claims["cap"].as_object().unwrap().keys().cloned().collect() };
     let upstream = fixture.upstream(json!({}));
@@ -42,7 +41,7 @@ async fn scopes_include_inherited_capabilities_up_to_the_nearest_named_ancestor(
         let caller = fixture.caller(token).await;
         let grants = fixture.platform.grants_of(&caller).await.unwrap();
         let narrowed = caller.narrowing.as_ref().unwrap().at(group).intersection(grants.at(group));
-        narrowed.contains(Capability::by_name(capability).unwrap())
+        narrowed.contains(platform_core::capabilities::by_name(capability).unwrap())
     };
     for (token, at_foo, at_bar) in [(&both, true, true), (&inner, false, true), (&outer, true, false)] {
         assert_eq!(held(token, &foo, "groups.list").await, at_foo);
@@ -94,7 +93,8 @@ async fn trap_c16_scopes_and_capabilities_only_narrow() {
         let bound = if round % 2 == 0 { &before[0].1 } else { &allowed };
         for (now, bound) in now.iter().zip(bound) {
             assert!(bound.is_superset(now));
-            let only: CapabilitySet = caps.iter().filter_map(|name| Capability::by_name(name)).collect();
+            let only: CapabilitySet =
+                caps.iter().filter_map(|name| platform_core::capabilities::by_name(name)).collect();
             assert!(caps.is_empty() || only.is_superset(now));
         }
         if round % 2 == 1 {

@@ -6,7 +6,6 @@ use platform_core::{
     resources::iam::{
         DirectoryUser, ExternalGroupRoleMapping, IdentityProvider, person_uid, provider_person_uid, role,
     },
-    timestamp::Timestamp,
     tokens::{Exchange, TokenService},
     uid::Uid,
 };
@@ -27,7 +26,7 @@ struct Tenant {
 }
 
 fn built_in(name: &str) -> Uid {
-    role::built_in(Timestamp::EPOCH).into_iter().find(|role| role.name == name).unwrap().uid
+    role::built_in_uid(name).unwrap()
 }
 
 /// Creates an organization with an identity provider for this issuer.

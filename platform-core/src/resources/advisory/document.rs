@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    super::data_of,
     super::vulnerabilities::{
         Advisory, AdvisoryEvent,
         advisory::{
@@ -15,13 +14,14 @@ use super::{
             event::{self, FalsePositiveDetermination, Manual, Note, Nvdapi},
         },
     },
+    super::{data_of, domain},
     PublicAdvisories, public_groups,
 };
 use crate::{
     context::Context,
     error::{Error, Result},
     fields,
-    kind::{Action, Authorization, Domain, Field, Kind, Resource, Roots, Type, epoch_of},
+    kind::{Action, Authorization, Field, Kind, Resource, Roots, Type, epoch_of},
     platform::Rendered,
     store::{Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
@@ -146,7 +146,7 @@ const FIELDS: &[Field] = &[
 ];
 
 impl Resource for Document {
-    const KIND: &'static Kind = &Kind::new("Document", "documents", "SecurityAdvisoryService", Domain::ADVISORY)
+    const KIND: &'static Kind = &Kind::new("Document", "documents", "SecurityAdvisoryService", domain::ADVISORY)
         .fields(FIELDS)
         .roots(Roots::Shared)
         .cascade();

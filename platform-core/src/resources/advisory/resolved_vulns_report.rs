@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     super::{
+        domain,
         registry::{Image, Repo, Tag, image::ImagePackage},
         vulnerabilities::{Advisory, Severity, advisory::EventType, severity::SEVERITY},
     },
@@ -18,7 +19,7 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     fields,
-    kind::{Action, Authorization, Domain, Field, Kind, Resource, Roots, Type},
+    kind::{Action, Authorization, Field, Kind, Resource, Roots, Type},
     scope::Scopes,
     store::{Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
@@ -89,7 +90,7 @@ const DAY: i64 = 24 * 60 * 60 * 1000;
 
 impl Resource for ResolvedVulnsReport {
     const KIND: &'static Kind =
-        &Kind::new("ResolvedVulnsReport", "resolvedVulnsReports", "SecurityAdvisoryService", Domain::ADVISORY)
+        &Kind::new("ResolvedVulnsReport", "resolvedVulnsReports", "SecurityAdvisoryService", domain::ADVISORY)
             .fields(FIELDS)
             .roots(Roots::Shared)
             .cascade();

@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::super::check;
+use super::super::{check, domain};
+use super::Subscription;
 use crate::{
     access::cap,
     context::Context,
     error::{Error, Result},
-    kind::{Action, Authorization, Domain, Field, Kind, Method, Parent, Resource, Type},
+    kind::{Action, Authorization, Field, Kind, Method, Parent, Resource, Type},
     outbox::Outbox,
     timestamp::Timestamp,
     uid::Uid,
@@ -69,8 +70,8 @@ pub const MAX_DEAD_BYTES: u64 = 16 << 20;
 pub const LARGE: u64 = 16 << 10;
 
 impl Resource for DeadLetter {
-    const KIND: &'static Kind = &Kind::new("DeadLetter", "deadLetters", "DeadLettersService", Domain::EVENTS)
-        .parent(Parent::Of("Subscription"))
+    const KIND: &'static Kind = &Kind::new("DeadLetter", "deadLetters", "DeadLettersService", domain::EVENTS)
+        .parent(Parent::Of(Subscription::KIND))
         .methods(&[
             Method::list(&[cap("subscriptions.list")]).order("createTime"),
             Method::get(&[cap("subscriptions.list")]),

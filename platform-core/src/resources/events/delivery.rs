@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::super::domain;
+use super::Subscription;
 use crate::{
     access::cap,
-    kind::{Domain, Field, Kind, Method, Param, Parent, Resource, Type},
+    kind::{Field, Kind, Method, Param, Parent, Resource, Type},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -58,8 +60,8 @@ pub enum DeliveryState {
 pub const LOG_LEN: i64 = 100;
 
 impl Resource for Delivery {
-    const KIND: &'static Kind = &Kind::new("Delivery", "deliveries", "DeliveriesService", Domain::EVENTS)
-        .parent(Parent::Of("Subscription"))
+    const KIND: &'static Kind = &Kind::new("Delivery", "deliveries", "DeliveriesService", domain::EVENTS)
+        .parent(Parent::Of(Subscription::KIND))
         .methods(&[
             Method::list(&[cap("subscriptions.list")]).order("updateTime desc").params(&[
                 Param::exact("eventId").about("Only deliveries of the event with this `ce-id`."),

@@ -3,13 +3,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::super::check;
+use super::super::{check, domain};
+use super::Subscription;
 use crate::{
     access::cap,
     context::Context,
     error::{Error, Result},
     json::int64,
-    kind::{Action, Authorization, Domain, Field, Kind, Method, Parent, Resource, Type},
+    kind::{Action, Authorization, Field, Kind, Method, Parent, Resource, Type},
     outbox::Outbox,
     timestamp::Timestamp,
     uid::Uid,
@@ -77,8 +78,8 @@ pub enum Mode {
 
 impl Resource for DeliveryStatus {
     const KIND: &'static Kind =
-        &Kind::new("DeliveryStatus", "deliveryStatuses", "DeliveryStatusesService", Domain::EVENTS)
-            .parent(Parent::Sole("Subscription"))
+        &Kind::new("DeliveryStatus", "deliveryStatuses", "DeliveryStatusesService", domain::EVENTS)
+            .parent(Parent::Sole(Subscription::KIND))
             .methods(&[Method::list(&[cap("subscriptions.list")]), Method::get(&[cap("subscriptions.list")])])
             .fields(&[
                 Field::UID,

@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::super::domain;
 use crate::{
     error::Result,
     event::BodyRef,
-    kind::{Domain, Field, Kind, Parent, Resource},
+    kind::{Field, Kind, Parent, Resource},
     store::{Commit, Delete, Filter, Key, KeyName, KeyValue, KindName, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -38,7 +39,7 @@ const REFERENCE: KeyName = "eventBody";
 const REFERRING: [&Kind; 2] = [PendingEvent::KIND, DeadLetter::KIND];
 
 impl Resource for EventBody {
-    const KIND: &'static Kind = &Kind::new("EventBody", "eventBodies", "EventBodiesService", Domain::EVENTS)
+    const KIND: &'static Kind = &Kind::new("EventBody", "eventBodies", "EventBodiesService", domain::EVENTS)
         .parent(Parent::Group)
         .fields(&[
             Field::string("uid").about("The resource's uid.").output_only(),

@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::super::domain;
+use super::Subscription;
 use crate::{
     event::Event,
-    kind::{Domain, Field, Kind, Parent, Resource, Type},
+    kind::{Field, Kind, Parent, Resource, Type},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -23,8 +25,8 @@ pub struct PendingEvent {
 }
 
 impl Resource for PendingEvent {
-    const KIND: &'static Kind = &Kind::new("PendingEvent", "pendingEvents", "PendingEventsService", Domain::EVENTS)
-        .parent(Parent::Of("Subscription"))
+    const KIND: &'static Kind = &Kind::new("PendingEvent", "pendingEvents", "PendingEventsService", domain::EVENTS)
+        .parent(Parent::Of(Subscription::KIND))
         // No field can be ordered or filtered by: every change would pay for the indexes.
         .fields(&[
             Field::string("uid").about("The resource's uid.").output_only(),

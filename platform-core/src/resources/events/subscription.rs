@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::data_of;
+use super::super::{data_of, domain};
 use crate::{
     BoxFuture,
     access::cap,
     context::Context,
     error::{Error, Result},
     event_log::subscriptions_epoch,
-    kind::{Change, Domain, Field, Kind, Method, Parent, Resource},
+    kind::{Change, Field, Kind, Method, Parent, Resource},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -67,7 +67,7 @@ impl SinkPolicy {
 }
 
 impl Resource for Subscription {
-    const KIND: &'static Kind = &Kind::new("Subscription", "subscriptions", "SubscriptionsService", Domain::EVENTS)
+    const KIND: &'static Kind = &Kind::new("Subscription", "subscriptions", "SubscriptionsService", domain::EVENTS)
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[cap("subscriptions.list")]),

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::Group;
 use super::{
-    super::{check, field},
+    super::{check, domain, field},
     Identity,
 };
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
     error::{Error, Result, Violations},
     event::Draft,
     iam::may_give_identity,
-    kind::{Action, Authorization, Change, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Verb},
+    kind::{Action, Authorization, Change, Field, Kind, Method, Param, Parent, Resource, Type, Verb},
     store::{Key, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -185,8 +186,8 @@ const FIELDS: &[Field] = &[
 
 impl Resource for AccountAssociation {
     const KIND: &'static Kind =
-        &Kind::new("AccountAssociation", "accountAssociations", "AccountAssociationsService", Domain::IAM)
-            .parent(Parent::Sole("Group"))
+        &Kind::new("AccountAssociation", "accountAssociations", "AccountAssociationsService", domain::IAM)
+            .parent(Parent::Sole(Group::KIND))
             .methods(&[
                 Method::list(&[cap("account_associations.list")])
                     .order("group")

@@ -5,13 +5,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
+use super::super::domain;
 use super::{IdentityProvider, owner};
 use crate::{
     access::cap,
     context::Context,
     error::{Error, Result},
     iam::provider_epoch,
-    kind::{DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Unique},
+    kind::{DerivedKey, Field, Kind, Method, Param, Parent, Resource, Unique},
     store::{Delete, Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
@@ -47,8 +48,8 @@ pub struct DirectoryUser {
 }
 
 impl Resource for DirectoryUser {
-    const KIND: &'static Kind = &Kind::new("DirectoryUser", "directoryUsers", "DirectoryUsersService", Domain::IAM)
-        .parent(Parent::Of("IdentityProvider"))
+    const KIND: &'static Kind = &Kind::new("DirectoryUser", "directoryUsers", "DirectoryUsersService", domain::IAM)
+        .parent(Parent::Of(IdentityProvider::KIND))
         .methods(&[
             Method::list(&[cap("identity_providers.list")]).params(&[
                 Param::exact("userName").about("Only the user with exactly this user name."),

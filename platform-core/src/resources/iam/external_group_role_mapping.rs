@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{
-    super::{check, field},
+    super::{check, domain, field},
     IdentityProvider,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     event::Draft,
     iam::{may_give_role, provider_epoch},
     kind::{
-        Action, Authorization, Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Unique,
+        Action, Authorization, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Unique,
         action_event,
     },
     store::{Delete, Key, KeyValue, Require},
@@ -72,9 +72,9 @@ impl Resource for ExternalGroupRoleMapping {
         "ExternalGroupRoleMapping",
         "externalGroupRoleMappings",
         "ExternalGroupRoleMappingsService",
-        Domain::IAM,
+        domain::IAM,
     )
-    .parent(Parent::Of("IdentityProvider"))
+    .parent(Parent::Of(IdentityProvider::KIND))
     .methods(&[
         Method::list(&[cap("identity_providers.list")])
             .params(&[Param::exact("identityProviderUid").about("Only mappings of this identity provider.")]),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
-    super::{check, data_of, field},
+    super::{check, data_of, domain, field},
     RoleBinding, group_access_request, identity, owner, role, role_binding,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     event::Draft,
     event_log::subscriptions_epoch,
     iam::{identity_epoch, organization_epoch},
-    kind::{Action, Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Unique, Verb},
+    kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Unique, Verb},
     store::{Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -112,7 +112,7 @@ impl GroupSettings {
 }
 
 impl Resource for Group {
-    const KIND: &'static Kind = &Kind::new("Group", "groups", "GroupsService", Domain::IAM)
+    const KIND: &'static Kind = &Kind::new("Group", "groups", "GroupsService", domain::IAM)
         .parent(Parent::GroupOrNone)
         .methods(&[
             Method::list(&[cap("groups.list")])

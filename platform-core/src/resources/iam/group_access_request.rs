@@ -5,12 +5,13 @@ use sha2::{Digest, Sha256};
 
 use bytes::Bytes;
 
+use super::super::domain;
 use super::{Group, identity};
 use crate::{
     access::cap,
     context::Context,
     error::{Code, Detail, Error, Result},
-    kind::{Domain, Field, Kind, Method, Param, Parent, Resource},
+    kind::{Field, Kind, Method, Param, Parent, Resource},
     store::{Key, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -36,7 +37,7 @@ pub struct GroupAccessRequest {
 
 impl Resource for GroupAccessRequest {
     const KIND: &'static Kind =
-        &Kind::new("GroupAccessRequest", "groupAccessRequests", "GroupAccessRequestsService", Domain::IAM)
+        &Kind::new("GroupAccessRequest", "groupAccessRequests", "GroupAccessRequestsService", domain::IAM)
             .parent(Parent::Group)
             .methods(&[
                 Method::list(&[cap("group_invites.create")])

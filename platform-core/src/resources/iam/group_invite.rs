@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::{
-    super::{check, field},
+    super::{check, domain, field},
     Identity, Role, RoleBinding, role_binding,
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     error::{Error, Result},
     event::Draft,
     iam::{identity_epoch, may_give_role},
-    kind::{Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Verb},
+    kind::{Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Verb},
     seal::Secret,
     store::{Delete, Filter, Key, KeyValue, Query, Record, Require, Scope},
     timestamp::Timestamp,
@@ -65,7 +65,7 @@ pub struct InvitedRole {
     /// The role's description.
     pub description: String,
     /// The role's capabilities, in the order of their numbers in the contract.
-    pub capabilities: Vec<Capability>,
+    pub capabilities: Vec<String>,
 }
 
 const ROLE: &[Field] = &[
@@ -76,7 +76,7 @@ const ROLE: &[Field] = &[
 ];
 
 impl Resource for GroupInvite {
-    const KIND: &'static Kind = &Kind::new("GroupInvite", "groupInvites", "GroupInvitesService", Domain::IAM)
+    const KIND: &'static Kind = &Kind::new("GroupInvite", "groupInvites", "GroupInvitesService", domain::IAM)
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[cap("group_invites.list")])
@@ -126,7 +126,7 @@ impl Resource for GroupInvite {
                 uid: group.to_owned(),
                 name: "viewer".to_owned(),
                 description: "Viewer Role (built-in)".to_owned(),
-                capabilities: vec![cap("groups.list")],
+                capabilities: vec![cap("groups.list").id().to_owned()],
             }),
             email: "ada@example.com".to_owned(),
             ttl: Some("604800s".to_owned()),
@@ -323,7 +323,13 @@ pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &
 
 /// Returns the event of a person joining a group by an invite, with the person as its actor.
 fn registered_event(person: &Uid, group: &Uid) -> Draft {
-    let mut draft = Draft::custom("auth.registered.v1", "/auth/v1/register", ("auth", "Session"), person, group);
+    let mut draft = Draft::custom(
+        "auth.registered.v1",
+        "/auth/v1/register",
+        ("chainguard.platform.auth", "Session"),
+        person,
+        group,
+    );
     let body = [("identity", person), ("group", group)].map(|(name, uid)| (name.to_owned(), uid.to_string().into()));
     draft.body = body.into_iter().collect();
     draft.made_by(person.clone())

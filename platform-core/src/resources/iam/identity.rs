@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
-    super::{check, field},
+    super::{check, domain, field},
     RoleBinding, owner, person_uid,
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     iam::{identity_epoch, may_give_identity},
-    kind::{Action, By, Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Verb},
+    kind::{Action, By, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Roots, Verb},
     pattern::Pattern,
     store::{Delete, KeyValue},
     timestamp::Timestamp,
@@ -212,7 +212,7 @@ pub(super) fn of_caller<'c>(cx: &'c Context<'_>) -> Result<&'c Identity> {
 }
 
 impl Resource for Identity {
-    const KIND: &'static Kind = &Kind::new("Identity", "identities", "IdentitiesService", Domain::IAM)
+    const KIND: &'static Kind = &Kind::new("Identity", "identities", "IdentitiesService", domain::IAM)
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[cap("identity.list")]).params(&[

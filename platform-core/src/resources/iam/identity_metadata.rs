@@ -4,6 +4,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::super::domain;
+use super::Identity;
 use super::identity;
 use crate::{
     aip::field_mask::Mask,
@@ -11,7 +13,7 @@ use crate::{
     error::{Error, Result},
     event::Audience,
     fields,
-    kind::{Action, Domain, Field, Kind, Parent, Resource, Roots, Type, action_event},
+    kind::{Action, Field, Kind, Parent, Resource, Roots, Type, action_event},
     store::{Key, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -69,8 +71,8 @@ const FIELDS: &[Field] = &[
 ];
 
 impl Resource for IdentityMetadata {
-    const KIND: &'static Kind = &Kind::new("IdentityMetadata", "identityMetadata", "IdentitiesService", Domain::IAM)
-        .parent(Parent::Sole("Identity"))
+    const KIND: &'static Kind = &Kind::new("IdentityMetadata", "identityMetadata", "IdentitiesService", domain::IAM)
+        .parent(Parent::Sole(Identity::KIND))
         .fields(FIELDS)
         .roots(Roots::Personal)
         .cascade();

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    super::{check, field},
+    super::{check, domain, field},
     ExternalGroupRoleMapping, owner,
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     error::{Error, Result},
     event::Draft,
     iam::{may_give_role, provider_epoch},
-    kind::{Action, Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Verb},
+    kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Verb},
     seal::Secret,
     store::{KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
@@ -132,7 +132,7 @@ pub(super) const SCIM_CAPABILITIES: &[crate::access::Capability] =
 
 impl Resource for IdentityProvider {
     const KIND: &'static Kind =
-        &Kind::new("IdentityProvider", "identityProviders", "IdentityProvidersService", Domain::IAM)
+        &Kind::new("IdentityProvider", "identityProviders", "IdentityProvidersService", domain::IAM)
             .parent(Parent::Group)
             .methods(&[
                 Method::list(&[cap("identity_providers.list")])

@@ -3,16 +3,17 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{check, field},
+    super::{check, domain, field},
     ExternalGroupRoleMapping, GroupInvite, IdentityProvider, RoleBinding,
 };
 use crate::{
     BoxFuture,
-    access::{Capability, CapabilitySet, cap},
+    access::{Capabilities, Capability, CapabilitySet, cap},
+    capabilities,
     context::Context,
     error::{Error, Result, Violations},
     iam::{may_give, organization_epoch},
-    kind::{Change, Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb},
+    kind::{Change, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb},
     store::{Delete, KeyValue, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -20,7 +21,7 @@ use crate::{
 
 mod built_in;
 
-pub use built_in::{built_in, owner_uid};
+pub use built_in::{built_in, built_in_uid, owner_uid};
 pub(crate) use built_in::{built_in_capabilities, built_in_name};
 
 /// A named set of capabilities. Built-in roles belong to no group and are immutable; others can be bound in their group and
@@ -34,8 +35,8 @@ pub struct Role {
     pub name: String,
     /// A description for people.
     pub description: String,
-    /// The role's capabilities, in the order of their numbers in the contract.
-    pub capabilities: Vec<Capability>,
+    /// The identifiers of the role's capabilities, such as `CAP_REPO_LIST`, in the order of their numbers.
+    pub capabilities: Vec<String>,
     /// When it was created.
     pub create_time: Option<Timestamp>,
     /// When it was last updated.
@@ -43,7 +44,7 @@ pub struct Role {
 }
 
 impl Resource for Role {
-    const KIND: &'static Kind = &Kind::new("Role", "roles", "RolesService", Domain::IAM)
+    const KIND: &'static Kind = &Kind::new("Role", "roles", "RolesService", domain::IAM)
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[cap("roles.list")])
@@ -59,7 +60,7 @@ impl Resource for Role {
             field::DESCRIPTION,
             Field::new("capabilities", Type::List(&Type::Capability))
                 .about("The role's capabilities.")
-                .max_items(CapabilitySet::LEN)
+                .max_items(MAX_CAPABILITIES)
                 .distinct()
                 .gives(),
             Field::CREATE_TIME,
@@ -78,7 +79,7 @@ impl Resource for Role {
             uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
             name: "repo reader".to_owned(),
             description: "Reads repos and their tags".to_owned(),
-            capabilities: vec![cap("groups.list"), cap("repo.list"), cap("tag.list")],
+            capabilities: ["groups.list", "repo.list", "tag.list"].map(|name| cap(name).id().to_owned()).into(),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
         }
@@ -88,8 +89,9 @@ impl Resource for Role {
         if self.capabilities.is_empty() {
             violations.add("capabilities", "must have at least one capability");
         }
-        let internal = self.capabilities.iter().any(|capability| capability.is_internal());
-        if internal && !self.capabilities.contains(&cap("internal")) {
+        let is_internal = |id: &String| capabilities::by_id(id).is_some_and(Capability::is_internal);
+        let internal = cap("internal").id();
+        if self.capabilities.iter().any(is_internal) && !self.capabilities.iter().any(|id| id == internal) {
             violations.add("capabilities", "must include CAP_INTERNAL if other internal capabilities are included");
         }
     }
@@ -113,16 +115,16 @@ impl Resource for Role {
                 change.write.delete(Delete::With(GroupInvite::KIND.name, "givenRole", bound));
                 return Ok(());
             }
-            let before = change.old.take().map(|old| old.capabilities);
+            let known = cx.platform().capabilities();
+            let before = change.old.take().map(|old| known.set_of(&old.capabilities));
             let Some(role) = &mut change.new else { return Ok(()) };
-            role.capabilities.sort();
-            role.capabilities.dedup();
-            if before.as_ref() == Some(&role.capabilities) {
+            let after = known.set_of(&role.capabilities);
+            role.capabilities = ids(known, after);
+            if before == Some(after) {
                 return Ok(());
             }
             // Everyone who is bound to the role gets the added capabilities, so the caller must hold them.
-            let before = before.unwrap_or_default().into_iter().collect();
-            let added = CapabilitySet::from_iter(role.capabilities.iter().copied()).difference(before);
+            let added = after.difference(before.unwrap_or_default());
             let group = change.uid.parent().unwrap_or_default();
             may_give(cx, &group, added, "capabilities")?;
             if change.verb == Verb::Update {
@@ -131,6 +133,14 @@ impl Resource for Role {
             Ok(())
         })
     }
+}
+
+/// The most capabilities of a role or a token. Our choice.
+pub(crate) const MAX_CAPABILITIES: usize = 256;
+
+/// Returns the identifiers of a set, in the order of their numbers.
+pub(crate) fn ids(known: &Capabilities, set: CapabilitySet) -> Vec<String> {
+    known.in_set(set).map(|capability| capability.id().to_owned()).collect()
 }
 
 /// The violation of a field whose role cannot be given at the group.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::super::domain;
 use super::{super::field, Group, Identity, Role, owner, role};
 use crate::{
     BoxFuture,
@@ -15,8 +16,8 @@ use crate::{
     error::{Error, Result, Violations},
     iam::{identity_epoch, may_give},
     kind::{
-        Action, Authorization, Change, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Registered, Resource,
-        Type, Unique, action_event,
+        Action, Authorization, Change, DerivedKey, Field, Kind, Method, Param, Parent, Registered, Resource, Type,
+        Unique, action_event,
     },
     store::{Key, KeyValue, Require},
     timestamp::Timestamp,
@@ -128,7 +129,7 @@ pub(super) const FIELDS: &[Field] = &[
 const MAX_BATCH: usize = 25;
 
 impl Resource for RoleBinding {
-    const KIND: &'static Kind = &Kind::new("RoleBinding", "roleBindings", "RoleBindingsService", Domain::IAM)
+    const KIND: &'static Kind = &Kind::new("RoleBinding", "roleBindings", "RoleBindingsService", domain::IAM)
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[cap("role_bindings.list")]).params(&[
@@ -274,7 +275,7 @@ pub(super) async fn may_bind(cx: &Context<'_>, group: &Uid, binding: &RoleBindin
         }
     }
     violations.none_or(())?;
-    let granted = found.into_iter().flat_map(|role| role.capabilities).collect();
+    let granted = cx.platform().capabilities().set_of(found.iter().flat_map(|role| &role.capabilities));
     may_give(cx, group, granted, "roleUid")
 }
 

@@ -6,11 +6,12 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use super::super::domain;
 use super::{super::field, Identity};
 use crate::{
     context::Context,
     error::{Error, Result},
-    kind::{Action, Domain, Field, Kind, Parent, Resource, Roots, Type},
+    kind::{Action, Field, Kind, Parent, Resource, Roots, Type},
     store::{Delete, Epoch, Key, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -37,8 +38,8 @@ pub struct SignIn {
 }
 
 impl Resource for SignIn {
-    const KIND: &'static Kind = &Kind::new("SignIn", "signIns", "SignInsService", Domain::IAM)
-        .parent(Parent::Of("Identity"))
+    const KIND: &'static Kind = &Kind::new("SignIn", "signIns", "SignInsService", domain::IAM)
+        .parent(Parent::Of(Identity::KIND))
         .fields(&[
             Field::UID,
             Field::string("issuer").about("The issuer that authenticated the person.").output_only(),

@@ -6,14 +6,14 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{
-    super::{data_of, field},
+    super::{data_of, domain, field},
     Group,
 };
 use crate::{
     access::cap,
     context::Context,
     error::{Error, Result, Violations},
-    kind::{Action, Authorization, Domain, Field, Kind, Parent, Registered, Resource, Type, action_event},
+    kind::{Action, Authorization, Field, Kind, Parent, Registered, Resource, Type, action_event},
     request::{ListRequest, ORDER_BY, PAGE_SIZE, PAGE_TOKEN, SKIP},
     scope::Scopes,
     store::{Key, Require, Scope},
@@ -81,7 +81,7 @@ const FIELDS: &[Field] = &[
 const GROUP: Field = field::uid("group").about("The group.").required();
 
 impl Resource for TermsAcceptance {
-    const KIND: &'static Kind = &Kind::new("TermsAcceptance", "termsAcceptances", "TermsService", Domain::IAM)
+    const KIND: &'static Kind = &Kind::new("TermsAcceptance", "termsAcceptances", "TermsService", domain::IAM)
         .parent(Parent::Group)
         .fields(FIELDS)
         .cascade();

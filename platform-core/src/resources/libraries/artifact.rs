@@ -5,14 +5,14 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::super::domain;
 use super::{ArtifactVersion, order};
 use crate::{
     access::{Capability, cap},
     context::Context,
     error::{Result, Violations},
     kind::{
-        Action, Authorization, DerivedKey, Domain, Field, Imported, Kind, Method, Param, Resource, Roots, Type,
-        opaque_uid,
+        Action, Authorization, DerivedKey, Field, Imported, Kind, Method, Param, Resource, Roots, Type, opaque_uid,
     },
     scope::Scopes,
     store::{Delete, Filter, KeyValue, Query, Scope},
@@ -114,7 +114,7 @@ impl Artifact {
 }
 
 impl Resource for Artifact {
-    const KIND: &'static Kind = &Kind::new("Artifact", "artifacts", "ArtifactsService", Domain::LIBRARIES)
+    const KIND: &'static Kind = &Kind::new("Artifact", "artifacts", "ArtifactsService", domain::LIBRARIES)
         .methods(&[Method::list(LIST).order("name").params(PARAMS).narrow(narrow)])
         .fields(&[
             Field::UID,

@@ -3,11 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::super::domain;
+use super::Artifact;
 use super::{Ecosystem, order};
 use crate::{
     access::{Capability, cap},
     error::Violations,
-    kind::{Domain, Field, Imported, Kind, Method, Param, Resource, Roots, Type, escaped},
+    kind::{Field, Imported, Kind, Method, Param, Resource, Roots, Type, escaped},
     store::KeyValue,
     timestamp::Timestamp,
     uid::Uid,
@@ -42,10 +44,10 @@ pub struct ArtifactVersion {
 
 impl Resource for ArtifactVersion {
     const KIND: &'static Kind =
-        &Kind::new("ArtifactVersion", "artifactVersions", "ArtifactsService", Domain::LIBRARIES)
+        &Kind::new("ArtifactVersion", "artifactVersions", "ArtifactsService", domain::LIBRARIES)
             .methods(&[Method::list(&[cap("libraries.artifacts.list")])
                 .at("artifacts/{artifactId=*}/versions")
-                .of("artifactId", "Artifact")
+                .of("artifactId", Artifact::KIND)
                 .order("version desc")
                 .params(&[
                     Param::exact_of("artifactId", "artifact").about("The artifact's uid, such as `python:requests`.")

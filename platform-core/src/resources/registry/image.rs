@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::super::domain;
 use crate::{
     access::{Capability, cap},
     context::Context,
     error::{Error, Result, Violations},
-    kind::{Action, Authorization, Domain, Field, Imported, Kind, Parent, Resource, Type, derived_uid},
+    kind::{Action, Authorization, Field, Imported, Kind, Parent, Resource, Type, derived_uid},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -81,8 +82,8 @@ const PLATFORM: &[Field] = &[
 ];
 
 impl Resource for Image {
-    const KIND: &'static Kind = &Kind::new("Image", "images", "ImagesService", Domain::REGISTRY)
-        .parent(Parent::Of("Repo"))
+    const KIND: &'static Kind = &Kind::new("Image", "images", "ImagesService", domain::REGISTRY)
+        .parent(Parent::Of(Repo::KIND))
         .fields(&[
             Field::UID,
             field::digest("digest").about("The digest of the image.").required(),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{check, field, iam::Group},
+    super::{check, domain, field, iam::Group},
     repo_follower::{self, PULL, Shown},
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     event::Draft,
-    kind::{Change, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Unique},
+    kind::{Change, Field, Kind, Method, Param, Parent, Resource, Type, Unique},
     store::{Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -122,7 +122,7 @@ const SYNC_CONFIG: &[Field] = &[
 const SYNC_MILLIS: i64 = 14 * 24 * 60 * 60 * 1000;
 
 impl Resource for Repo {
-    const KIND: &'static Kind = &Kind::new("Repo", "repos", "ReposService", Domain::REGISTRY)
+    const KIND: &'static Kind = &Kind::new("Repo", "repos", "ReposService", domain::REGISTRY)
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[cap("repo.list")])

@@ -7,12 +7,13 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::super::domain;
 use super::Repo;
 use crate::{
     access::{ActsAs, Caller, Capability, RegistrationId, Session, cap},
     context::Context,
     error::{Error, Result},
-    kind::{Domain, Field, Kind, Method, Param, Parent, Resource, derived_uid},
+    kind::{Field, Kind, Method, Param, Parent, Resource, derived_uid},
     store::{Delete, Key, Record},
     timestamp::Timestamp,
     uid::Uid,
@@ -40,8 +41,8 @@ pub struct RepoFollower {
 pub(super) const PULL: &[Capability] = &[cap("repo.list"), cap("repo.blobs.get")];
 
 impl Resource for RepoFollower {
-    const KIND: &'static Kind = &Kind::new("RepoFollower", "repoFollowers", "RepoFollowersService", Domain::REGISTRY)
-        .parent(Parent::Of("Repo"))
+    const KIND: &'static Kind = &Kind::new("RepoFollower", "repoFollowers", "RepoFollowersService", domain::REGISTRY)
+        .parent(Parent::Of(Repo::KIND))
         .methods(&[
             Method::list(&[cap("repo.update")])
                 .params(&[Param::exact("repoUid").about("Only the follower with this uid.")]),

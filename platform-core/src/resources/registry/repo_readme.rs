@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::super::domain;
 use super::{
     Repo,
     repo_follower::{self, Shown},
@@ -12,7 +13,7 @@ use crate::{
     access::cap,
     context::Context,
     error::{Error, Result},
-    kind::{Change, Domain, Field, Kind, Method, Parent, Resource},
+    kind::{Change, Field, Kind, Method, Parent, Resource},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -37,8 +38,8 @@ pub struct RepoReadme {
 }
 
 impl Resource for RepoReadme {
-    const KIND: &'static Kind = &Kind::new("RepoReadme", "repoReadmes", "ReposService", Domain::REGISTRY)
-        .parent(Parent::Singleton("Repo", "readme"))
+    const KIND: &'static Kind = &Kind::new("RepoReadme", "repoReadmes", "ReposService", domain::REGISTRY)
+        .parent(Parent::Singleton(Repo::KIND, "readme"))
         .methods(&[
             Method::get(&[cap("repo.list")]),
             Method::update(&[cap("repo.update")]).event("platform.registry.repo.updated.v1"),

@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::super::{check, field};
+use super::super::{check, domain, field};
+use super::Repo;
 use crate::{
     access::cap,
     event::Draft,
-    kind::{By, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Unique},
+    kind::{By, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Unique},
     store::{Filter, KeyValue},
     timestamp::Timestamp,
     uid::Uid,
@@ -34,8 +35,8 @@ pub struct Tag {
 }
 
 impl Resource for Tag {
-    const KIND: &'static Kind = &Kind::new("Tag", "tags", "TagsService", Domain::REGISTRY)
-        .parent(Parent::Of("Repo"))
+    const KIND: &'static Kind = &Kind::new("Tag", "tags", "TagsService", domain::REGISTRY)
+        .parent(Parent::Of(Repo::KIND))
         .methods(&[
             Method::list(&[cap("tag.list")])
                 .params(&[

@@ -2,13 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::super::domain;
 use super::{super::advisory::vulnerability_metadata::Severities, Severity, severity::SEVERITY};
 use crate::{
     BoxFuture,
     access::{Capability, cap},
     context::Context,
     error::{Result, Violations},
-    kind::{Domain, Field, Imported, Kind, Method, Parent, Resource, Type, derived_uid},
+    kind::{Field, Imported, Kind, Method, Parent, Resource, Type, derived_uid},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -69,7 +70,7 @@ pub struct Advisory {
 }
 
 impl Resource for Advisory {
-    const KIND: &'static Kind = &Kind::new("Advisory", "advisories", "AdvisoriesService", Domain::VULNERABILITIES)
+    const KIND: &'static Kind = &Kind::new("Advisory", "advisories", "AdvisoriesService", domain::VULNERABILITIES)
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[cap("advisories.list")]).params(filters::PARAMS).narrow(filters::narrow),

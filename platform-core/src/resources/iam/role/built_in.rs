@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::Role;
 use crate::{
-    access::{Capability, CapabilitySet, cap},
+    access::{Capabilities, Capability, CapabilitySet, cap},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -15,14 +15,14 @@ use crate::{
 const VIEWER_UID: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
 /// Returns the built-in roles, in the order of the documentation.
-pub fn built_in(now: Timestamp) -> Vec<Role> {
+pub fn built_in(known: &Capabilities, now: Timestamp) -> Vec<Role> {
     ROLES
         .iter()
-        .map(|(name, sets)| Role {
+        .map(|role @ (name, _)| Role {
             uid: uid(name),
             name: (*name).to_owned(),
             description: format!("{} Role (built-in)", capitalized(name)),
-            capabilities: sets.iter().flat_map(|set| set.iter().copied()).collect::<CapabilitySet>().iter().collect(),
+            capabilities: super::ids(known, set_of(known, role)),
             create_time: Some(now),
             update_time: Some(now),
         })
@@ -30,20 +30,26 @@ pub fn built_in(now: Timestamp) -> Vec<Role> {
 }
 
 /// Returns the name of the built-in role that has exactly these capabilities.
-pub(crate) fn built_in_name(held: CapabilitySet) -> Option<&'static str> {
-    let mut roles = ROLES.iter();
-    let found =
-        roles.find(|(_, sets)| sets.iter().flat_map(|set| set.iter().copied()).collect::<CapabilitySet>() == held);
-    found.map(|(name, _)| *name)
+pub(crate) fn built_in_name(known: &Capabilities, held: CapabilitySet) -> Option<&'static str> {
+    ROLES.iter().find(|role| set_of(known, role) == held).map(|(name, _)| *name)
 }
 
-/// Returns the capabilities of the built-in role with this uid, which never change while a release runs.
-pub(crate) fn built_in_capabilities(uid: &str) -> Option<CapabilitySet> {
-    static BUILT_IN: LazyLock<HashMap<Uid, CapabilitySet>> = LazyLock::new(|| {
-        let of = |sets: &[Set]| sets.iter().flat_map(|set| set.iter().copied()).collect();
-        ROLES.iter().map(|(name, sets)| (self::uid(name), of(sets))).collect()
-    });
-    BUILT_IN.get(uid).copied()
+/// Returns the capabilities of the built-in role with this uid, which never change while a process runs.
+pub(crate) fn built_in_capabilities(known: &Capabilities, uid: &str) -> Option<CapabilitySet> {
+    static BUILT_IN: LazyLock<HashMap<Uid, &(&str, &[Set])>> =
+        LazyLock::new(|| ROLES.iter().map(|role| (self::uid(role.0), role)).collect());
+    BUILT_IN.get(uid).map(|role| set_of(known, role))
+}
+
+/// Returns the capabilities of a built-in role: those of the contract, and those that an embedder added to it.
+fn set_of(known: &Capabilities, (name, sets): &(&str, &[Set])) -> CapabilitySet {
+    let own = known.own().iter().filter(|capability| capability.roles().contains(name));
+    sets.iter().flat_map(|set| set.iter()).chain(own).copied().collect()
+}
+
+/// Returns the uid of the built-in role with this name.
+pub fn built_in_uid(name: &str) -> Option<Uid> {
+    ROLES.iter().any(|(known, _)| *known == name).then(|| uid(name))
 }
 
 /// Returns the uid of the role `owner`, which the creator of an organization is bound to.
@@ -304,10 +310,15 @@ const OWNER_OWN: Set = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capabilities;
+
+    fn known() -> Capabilities {
+        Capabilities::new(capabilities::all()).unwrap()
+    }
 
     #[test]
     fn the_roles_have_the_documented_number_of_capabilities_and_no_internal_ones() {
-        let roles = built_in(Timestamp::EPOCH);
+        let roles = built_in(&known(), Timestamp::EPOCH);
         let count = |name: &str| roles.iter().find(|role| role.name == name).map(|role| role.capabilities.len());
         for (name, expected) in [
             ("owner", 138),
@@ -324,12 +335,13 @@ mod tests {
         ] {
             assert_eq!(count(name), Some(expected), "{name}");
         }
-        assert!(roles.iter().flat_map(|role| &role.capabilities).all(|capability| !capability.is_internal()));
+        let ids = roles.iter().flat_map(|role| &role.capabilities);
+        assert!(ids.filter_map(|id| capabilities::by_id(id)).all(|capability| !capability.is_internal()));
     }
 
     #[test]
     fn the_uid_of_viewer_is_as_published_and_all_uids_are_stable() {
-        let roles = built_in(Timestamp::EPOCH);
+        let roles = built_in(&known(), Timestamp::EPOCH);
         let viewer = roles.iter().find(|role| role.name == "viewer").unwrap();
         assert_eq!((viewer.uid.as_str(), viewer.description.as_str()), (VIEWER_UID, "Viewer Role (built-in)"));
         assert!(roles.iter().all(|role| Uid::parse(&role.uid).is_ok_and(|uid| uid.is_root())));

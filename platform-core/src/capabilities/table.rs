@@ -3,18 +3,18 @@
 //! Numbers and bits are never given to another capability. Bits 0, 40, 41, 135, 136 and 143 and the numbers 1, 1601,
 //! 1602 and 1873 were given once and stay unused; the next free bit is 222.
 
-use super::Row;
+use crate::access::Capability;
 
-const fn row(number: u16, id: &'static str, name: &'static str, bit: u8) -> Row {
-    Row { number, id, name, bit, internal: false }
+const fn row(number: u16, id: &'static str, name: &'static str, bit: u8) -> Capability {
+    Capability::of_contract(number, id, name, bit)
 }
 
-const fn internal(number: u16, id: &'static str, name: &'static str, bit: u8) -> Row {
-    Row { number, id, name, bit, internal: true }
+const fn internal(number: u16, id: &'static str, name: &'static str, bit: u8) -> Capability {
+    row(number, id, name, bit).internal()
 }
 
 /// In the order of their numbers.
-pub(super) const TABLE: &[Row] = &[
+pub(super) const TABLE: &[Capability] = &[
     internal(2, "CAP_INTERNAL", "internal", 95),
     row(101, "CAP_IAM_GROUPS_CREATE", "groups.create", 1),
     row(102, "CAP_IAM_GROUPS_UPDATE", "groups.update", 2),

@@ -1,0 +1,198 @@
+//! Checks of the tables of kinds when a platform is built, so that a mistake in a table is an error at the start and not
+//! a wrong answer later.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::{
+    aip::order_by,
+    fields::{self, named},
+    kind::{Action, Authorization, By, Field, Kind, Method, Registered, Type, Verb},
+    request::LIST_FIELDS,
+};
+
+/// A rule that the table of a kind breaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invalid {
+    /// The name of the kind.
+    pub kind: &'static str,
+    /// The part of the table, such as `fields.title` or `ACTIONS.CloseTicket`.
+    pub item: String,
+    /// The rule that it breaks, as a phrase, such as "must be listed once".
+    pub rule: String,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.kind, self.item, self.rule)
+    }
+}
+
+/// Returns the rules that these kinds break together, in the order of the kinds.
+pub(super) fn check(kinds: &[Registered]) -> Vec<Invalid> {
+    let mut found = Vec::new();
+    for (at, registered) in kinds.iter().enumerate() {
+        let mut checker = Checker { kinds, kind: registered.kind, found: &mut found };
+        if kinds.iter().take(at).any(|other| other.kind.name == registered.kind.name) {
+            checker.add("name", "must differ from the names of the other kinds");
+            continue;
+        }
+        checker.kind(registered);
+    }
+    found
+}
+
+struct Checker<'a> {
+    kinds: &'a [Registered],
+    kind: &'static Kind,
+    found: &'a mut Vec<Invalid>,
+}
+
+impl Checker<'_> {
+    fn add(&mut self, item: impl Into<String>, rule: impl Into<String>) {
+        self.found.push(Invalid { kind: self.kind.name, item: item.into(), rule: rule.into() });
+    }
+
+    fn require(&mut self, holds: bool, item: impl Into<String>, rule: impl Into<String>) {
+        if !holds {
+            self.add(item, rule);
+        }
+    }
+
+    fn kind(&mut self, registered: &Registered) {
+        let kind = self.kind;
+        self.require(is_camel_case(kind.plural, false), "plural", "must be in camelCase");
+        self.require(is_camel_case(kind.name, true), "name", "must be in PascalCase");
+        self.require(!kind.domain.name.is_empty(), "domain", "must have a name");
+        self.require(!kind.domain.versions.is_empty(), "domain", "must have a version");
+        if let Some(parent) = kind.parent.kind() {
+            let is_known = self.kinds.iter().any(|other| other.kind.name == parent);
+            self.require(is_known, "parent", format!("must be a kind of the platform, which has no {parent}"));
+        }
+        self.fields("fields", kind.fields);
+        for (at, method) in kind.methods.iter().enumerate() {
+            let item = format!("methods.{}", method.verb.name());
+            let is_first = kind.methods.iter().take(at).all(|other| other.verb != method.verb);
+            self.require(is_first, &item, "must be listed once");
+            self.method(&item, method);
+        }
+        for unique in kind.unique {
+            for key in unique.by {
+                let rule = format!("names the key {key}, which must be a field with a list parameter or a derived key");
+                self.require(self.is_filter_key(key), format!("unique.{}", unique.space), rule);
+            }
+        }
+        for (at, action) in registered.actions.iter().enumerate() {
+            let item = format!("ACTIONS.{}", action.name);
+            let is_first = registered.actions.iter().take(at).all(|other| other.name != action.name);
+            self.require(is_first, &item, "must be listed once");
+            self.action(&item, action);
+        }
+        self.example(registered);
+    }
+
+    /// Checks a list of fields, at every depth.
+    fn fields(&mut self, item: &str, fields: &'static [Field]) {
+        for (at, field) in fields.iter().enumerate() {
+            let item = format!("{item}.{}", field.name);
+            let is_first = fields.iter().take(at).all(|other| other.name != field.name);
+            self.require(is_first, &item, "must be listed once");
+            self.require(is_camel_case(field.name, false), &item, "must be named in camelCase");
+            let is_ordered = !matches!(field.ty, Type::Message(_) | Type::List(_) | Type::Map(_));
+            let has_order = field.sort.is_empty() || is_ordered || field.place.is_some();
+            self.require(has_order, &item, "cannot be sorted by: a message, list or map has no order");
+            let mut ty = &field.ty;
+            while let Type::List(element) | Type::Map(element) = ty {
+                ty = element;
+            }
+            match ty {
+                Type::Message(inner) => self.fields(&item, inner),
+                Type::Enum(names) => self.require(!names.is_empty(), &item, "must have a name of the enum"),
+                _ => {}
+            }
+        }
+    }
+
+    fn method(&mut self, item: &str, method: &Method) {
+        let kind = self.kind;
+        if let Some(field) = method.upsert {
+            let rule = format!("upserts by {field}, which must be a field with a list parameter or a derived key");
+            self.require(kind.field(field).is_some() && self.is_filter_key(field), item, rule);
+        }
+        if method.verb != Verb::List {
+            return;
+        }
+        if let Err(rule) = order_by::parse(method.order, kind.fields) {
+            self.add(item, format!("orders by {}, which {rule}", method.order));
+        }
+        if let Some((_, of)) = method.of {
+            let is_known = self.kinds.iter().any(|other| other.kind.name == of.name);
+            self.require(is_known, item, format!("lists by {}, which must be a kind of the platform", of.name));
+        }
+        for (at, param) in method.params.iter().enumerate() {
+            let name = param.field.name;
+            let item = format!("{item}.params.{name}");
+            let is_first = method.params.iter().take(at).all(|other| other.field.name != name);
+            self.require(is_first && named(LIST_FIELDS, name).is_none(), &item, "must be listed once");
+            match param.by {
+                By::Value(key) | By::Above(key) => {
+                    let rule = format!("filters by {key}, which must be a field or a derived key");
+                    self.require(kind.field(key).is_some() || self.is_derived(key), &item, rule);
+                }
+                By::Narrow => self.require(method.narrow.is_some(), &item, "requires that the method has a `narrow`"),
+            }
+        }
+    }
+
+    fn is_derived(&self, key: &str) -> bool {
+        self.kind.keys.iter().any(|derived| derived.name == key)
+    }
+
+    /// Returns whether records of the kind have a filter key of this name.
+    fn is_filter_key(&self, key: &str) -> bool {
+        let params = self.kind.method(Verb::List).map_or(&[][..], |list| list.params);
+        let filters = |by: By| matches!(by, By::Value(name) | By::Above(name) if name == key);
+        self.is_derived(key) || self.kind.field(key).is_some() && params.iter().any(|param| filters(param.by))
+    }
+
+    fn action(&mut self, item: &str, action: &Action) {
+        self.fields(&format!("{item}.request"), action.request);
+        self.fields(&format!("{item}.response"), action.response);
+        if let Authorization::At(field, _) = action.authorization {
+            let rule = format!("is authorized at {field}, which must be a field of its request");
+            self.require(named(action.request, field).is_some(), item, rule);
+        }
+        let variables = action.path.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
+        for (variable, _) in variables {
+            let name = variable.split_once('=').map_or(variable, |(name, _)| name);
+            let name = name.split('.').next().unwrap_or(name);
+            let rule = format!("has {name} in its path, which must be a field of its request");
+            self.require(named(action.request, name).is_some(), item, rule);
+        }
+    }
+
+    /// Checks that the struct has each field of the table, in the form of the field's type.
+    fn example(&mut self, registered: &Registered) {
+        let example = match (registered.serde_form)() {
+            Ok(Value::Object(example)) => example,
+            Ok(_) => return self.add("example", "must be a JSON object in its serde form"),
+            Err(error) => return self.add("example", format!("must have a serde form: {error}")),
+        };
+        for field in self.kind.fields {
+            let item = format!("fields.{}", field.name);
+            match example.get(field.name) {
+                None => self.add(item, "must be a field of the struct, which has none of this name in its serde form"),
+                Some(value) if !fields::has_form_of(&field.ty, value) => {
+                    self.add(item, format!("must have the JSON form of its type {:?}, not {value}", field.ty));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+fn is_camel_case(name: &str, is_upper: bool) -> bool {
+    let starts = |first: char| if is_upper { first.is_ascii_uppercase() } else { first.is_ascii_lowercase() };
+    name.starts_with(starts) && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
