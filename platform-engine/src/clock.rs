@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use crate::timestamp::Timestamp;
 
-/// Returns the current time.
+/// A clock.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Returns the current time. It may step back; code that needs monotonic time must ensure that itself.
     fn now(&self) -> Timestamp;

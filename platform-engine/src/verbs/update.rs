@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{Once, Sent, get::standing, rendered_one, uid_in};
+use super::{Once, Sent, get::existing, rendered_one, uid_in};
 use crate::{
     aip::field_mask::Mask,
     context::Context,
@@ -32,13 +32,14 @@ pub(crate) async fn update(
     let Sent { values: input, mask } = once.read(cx, kind, &uid, body, move |body| read(kind, body, mask)).await?;
 
     let key = Key::new(kind.name, uid.clone());
-    let record = standing(cx, kind, &uid).await?;
+    let record = existing(cx, kind, &uid).await?;
     let mut write = Write::default();
     let (old, private, computed) = match &record {
         Some(record) => {
             write.require_or_retry(Require::Revision(key, record.revision));
             (Checked::stored(&record.body)?, record.private.clone(), record.rendering == COMPUTED)
         }
+        // A singleton that was never written: the first update creates its record.
         None => {
             write.require_or_retry(Require::Absent(key));
             if let Some(parent) = cx.platform().parent_kind(kind)? {
@@ -87,6 +88,7 @@ fn read(kind: &'static Kind, body: Map<String, Value>, mask: Option<String>) -> 
     let mask = mask.map(|mask| {
         Mask::parse(&mask, kind.fields).unwrap_or_else(|found| {
             violations.append(found);
+            // With an invalid mask, the whole body is checked, so that all violations are reported at once.
             Mask::All
         })
     });
@@ -97,7 +99,7 @@ fn read(kind: &'static Kind, body: Map<String, Value>, mask: Option<String>) -> 
     Ok(Sent { values: input.checked()?, mask })
 }
 
-/// Returns whether two bodies of one resource are equal but for the times that a write sets.
+/// Returns whether two bodies of one resource are equal, except for `createTime` and `updateTime`.
 pub fn is_same(old: &Value, new: &Value) -> bool {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
     let is_set_by_writes = |name: &str| matches!(name, "createTime" | "updateTime");
@@ -105,8 +107,8 @@ pub fn is_same(old: &Value, new: &Value) -> bool {
     left(old) == left(new) && old.iter().all(|(name, value)| is_set_by_writes(name) || new.get(name) == Some(value))
 }
 
-/// Returns the times of a resource that is written again: created when it was, updated now and never before it was
-/// last.
+/// Returns `createTime` and `updateTime` of a resource that is written again: `createTime` stays, and `updateTime` is
+/// now, but not before its last value, since the clock may step back.
 pub fn times(old: &Value, now: Timestamp) -> (Timestamp, Timestamp) {
     let time = |name: &str| old.get(name).and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
     let created = time("createTime").unwrap_or(now);
