@@ -56,7 +56,8 @@ struct Basis {
     confirmed: bool,
 }
 
-/// A list over more scopes than this depends on all organizations of its caller.
+/// A list over more scopes than this depends on all organizations of its caller, because growing the basis by one
+/// organization at a time takes quadratic time.
 const MANY_PLACES: usize = 8;
 
 impl<'a> Context<'a> {
@@ -114,7 +115,7 @@ impl<'a> Context<'a> {
         self.grants.registration()
     }
 
-    /// Returns the time now.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         self.platform.now()
     }
@@ -172,6 +173,7 @@ impl<'a> Context<'a> {
     fn depend_on_all(&self) {
         let all = self.grants.as_of_all();
         let mut basis = self.basis.lock();
+        // The basis is a subset of all epochs, so that it is complete if it has as many.
         if basis.as_of.epochs.len() < all.epochs.len() {
             basis.places = (0..self.grants.organizations().len()).collect();
             basis.as_of = all;
@@ -248,6 +250,7 @@ impl<'a> Context<'a> {
         let read = self.platform.store().get(keys, &as_of.epochs).await?;
         self.check_current(&as_of, &read.epochs)?;
         let mut records = read.records;
+        // The puts of the pending write replace the stored records.
         for foreseen in &*self.foreseen.lock() {
             let of_key = keys.iter().zip(&mut records).filter(|(key, _)| **key == foreseen.key);
             of_key.for_each(|(_, record)| *record = Some(foreseen.clone()));
@@ -405,13 +408,15 @@ impl<'a> Context<'a> {
         let platform = self.platform;
         let subscribers = platform.subscribers(about.root()).await?;
         if let Some(subscribers) = &subscribers {
-            // A subscription that is created before the commit raises the epoch, and the operation is retried.
+            // Required even if there are no subscriptions: one that is created before the commit raises the epoch, and
+            // the operation is retried.
             write.require_subscribers(subscribers);
         }
         let has_subscribers = subscribers.as_ref().is_some_and(|subscribers| !subscribers.all().is_empty());
         if !has_subscribers && !platform.streams().any() {
             return Ok(());
         }
+        // Only the draft has the group and the audience, by which subscriptions and streams match.
         let draft = draft()?;
         // A subscription that is deleted with the resource does not receive the event.
         let is_deleted = |uid: &Uid| draft.verb == Some(Verb::Delete) && uid.is_at_or_below(about);

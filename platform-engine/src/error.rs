@@ -187,8 +187,7 @@ impl Error {
         Self::internal(format!("panicked: {}", text.unwrap_or("with no message")))
     }
 
-    /// Returns ABORTED, for an operation that kept conflicting with concurrent changes. The client may retry after 100
-    /// ms.
+    /// Returns ABORTED, for an operation that kept conflicting with other changes. The client may retry after 100 ms.
     pub fn busy() -> Self {
         Self::new(Code::Aborted, "Too many changes at once; try again").with(Detail::RetryInfo { millis: 100 })
     }
@@ -198,8 +197,7 @@ impl Error {
         Self::new(Code::ResourceExhausted, "Too much is waiting; try again").with(Detail::RetryInfo { millis: 1000 })
     }
 
-    /// Returns the private error that makes the platform retry an operation, because data that it depends on has
-    /// changed.
+    /// Returns the private error that makes the platform retry an operation because its data has changed.
     pub fn stale() -> Self {
         Self::busy().because(Stale)
     }

@@ -262,6 +262,7 @@ impl Draft {
 fn uuid(entropy: &dyn Entropy) -> String {
     let mut bytes = [0; 16];
     entropy.fill(&mut bytes);
+    // Sets the bits that RFC 9562 reserves for version and variant.
     let [_, _, _, _, _, _, version, _, variant, ..] = &mut bytes;
     *version = (*version & 0x0f) | 0x40;
     *variant = (*variant & 0x3f) | 0x80;

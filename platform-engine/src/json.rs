@@ -127,6 +127,7 @@ impl<'de> Visitor<'de> for Skim<'_> {
         while let Some(key) = entries.next_key::<String>()? {
             self.count()?;
             if self.is_top && !(self.state.is_known)(&key) {
+                // The error only ends the check, before the rest of the text is read: `check_object` reports the key.
                 self.state.unknown.set(Some(key));
                 return Err(A::Error::custom("has a key that is not known"));
             }

@@ -161,6 +161,7 @@ impl Platform {
             // A result that was not read from the store may depend on cached grants that are stale.
             let current = if cx.is_confirmed() { Ok(()) } else { cx.confirm().await };
             match (done, current) {
+                // The grants may be the data that has changed: resolve them again.
                 (Err(error), _) | (_, Err(error)) if error.is_stale() => {
                     self.forget(caller);
                 }

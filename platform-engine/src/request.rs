@@ -135,6 +135,7 @@ impl ListRequest {
             violations.add("order_by", rule);
             Order { by: OrderBy::Uid, descending: false }
         });
+        // A required parameter with an invalid value is missing here too, but has a violation already.
         if violations.is_empty() {
             let own = method.map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
             own.filter(|field| field.required && values.value(field.name).is_none())

@@ -77,6 +77,7 @@ impl<'a> Sorted<'a> {
         let below = match (uid_of(place), place) {
             (None, _) => self.by_uid.as_slice(),
             (Some(uid), place) => {
+                // A scope at the uid or at an ancestor may contain the uid.
                 for uid in uid.ancestry() {
                     near.extend_from_slice(self.range(uid, |known| known <= uid));
                 }

@@ -52,6 +52,7 @@ impl SealKeys {
     /// Returns whether `sealed` is this secret, sealed for this place with the newest key.
     pub fn is_sealed(&self, place: &str, sealed: &[u8], secret: &[u8]) -> bool {
         let newest = self.0.first().map(|(id, _)| id.to_be_bytes());
+        // The number of the key follows the version.
         let id = sealed.split_first().and_then(|(_, rest)| rest.first_chunk());
         newest.as_ref() == id && self.open(place, sealed).is_ok_and(|opened| opened == secret)
     }

@@ -73,6 +73,7 @@ impl Timestamp {
         let (year, month, day) = at.to_calendar_date();
         let (hour, minute, second) = at.to_hms();
         let mut text = *b"0000-00-00T00:00:00.000Z";
+        // The template has a zero for each digit, to which the digits of the number are added from the right.
         let mut write = |digits: Range<usize>, mut number: u32| {
             for digit in text.get_mut(digits).into_iter().flatten().rev() {
                 *digit += (number % 10) as u8;

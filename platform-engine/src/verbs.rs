@@ -89,6 +89,7 @@ async fn rendered(cx: &Context<'_>, registered: &Registered, stored: Vec<(u16, B
     if stored.iter().all(|(rendering, _)| *rendering == RENDERING) {
         return Ok(stored.into_iter().map(|(_, body)| body).collect());
     }
+    // Rendered together, so that a page needs each lookup only once.
     let computed = stored.iter().filter(|(rendering, _)| *rendering != RENDERING);
     let bodies = computed.map(|(_, body)| body.clone()).collect();
     let mut bodies = (registered.render)(cx, bodies).await?.into_iter();

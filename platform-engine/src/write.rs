@@ -178,6 +178,7 @@ impl Write {
         computed: bool,
         private: Bytes,
     ) -> Result<()> {
+        // Fields that only the reply of a create shows are never stored.
         let body = &fields::without(kind.fields, body, |field| field.once);
         let Keys { sort, filter } = Keys::of(kind, body)?;
         // A create that upserts found no resource to replace. If its key is taken at the commit, there is one now.
@@ -284,6 +285,7 @@ impl Meaning {
                 if let Some(at) = self.subscribers.iter().position(|(at, _)| *at == index) {
                     return Failed::Subscribers(self.subscribers.swap_remove(at).1);
                 }
+                // A requirement without an error is retried.
                 let error = self.otherwise.get_mut(index).and_then(Option::take);
                 Failed::With(error.unwrap_or_else(Error::stale))
             }

@@ -91,6 +91,7 @@ impl Grants {
                 *held = held.union(capabilities);
             }
         }
+        // The epochs of the organizations come last; those before are the identity's own.
         let own = as_of.at(0..as_of.epochs.len().saturating_sub(organizations.len()));
         let uids = by_group.keys().chain(&organizations).map(|uid| uid.len() + size_of::<Uid>() + OVERHEAD);
         let epochs = as_of.epochs.iter().map(|epoch| epoch.len() + size_of::<(Epoch, u64)>() + OVERHEAD);

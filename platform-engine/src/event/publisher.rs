@@ -54,6 +54,8 @@ impl Publisher {
         if let Some(subscribers) = self.subscribers.get(organization) {
             return Ok(subscribers);
         }
+        // A concurrent change may make the entry stale before it is inserted. The next commit that requires its epoch
+        // then fails and removes it.
         let subscribers = Arc::new(log.subscribers(store, organization).await?);
         self.subscribers.insert(Uid::opaque(organization), Arc::clone(&subscribers));
         Ok(subscribers)

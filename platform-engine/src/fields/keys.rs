@@ -54,6 +54,7 @@ fn filter_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
     let params = kind.method(Verb::List).map_or(&[][..], |list| list.params);
     for field in kind.fields {
         let filters = |param: &Param| matches!(param.by, By::Value(key) | By::Above(key) if key == field.name);
+        // Other fields need no index, because no request can filter by them.
         if !params.iter().any(filters) {
             continue;
         }

@@ -109,6 +109,7 @@ fn read_object(
             violations.add(path, "is given twice");
             continue;
         }
+        // Output-only fields are ignored, so that clients can send a resource back as they have read it.
         sent.push(field);
         if field.access != Access::OutputOnly
             && let Some(value) = read_field(field, path, value, mask, paths, violations)
@@ -116,6 +117,7 @@ fn read_object(
             values.insert(field.name.to_owned(), value);
         }
     }
+    // Only fields with a value count for oneofs: the others may be sent empty.
     sent.retain(|field| values.contains_key(field.name));
     exclude(&sent, prefix, violations);
     values
@@ -169,6 +171,7 @@ fn read_field(
         }
         (_, value) => value,
     };
+    // A null has no value, but its path is part of the mask of an update without one, which then clears the field.
     paths.push(path.clone());
     if value.is_null() || !masked {
         return None;
@@ -229,6 +232,7 @@ fn read_value(
         },
         (Type::Enum(names), Value::String(name)) if names.contains(&name.as_str()) => Some(name.into()),
         (Type::Enum(names), value) => {
+            // proto3 JSON allows the number of an enum value in place of its name.
             let numbered = integer(&value).and_then(|number| names.get(usize::try_from(number).ok()?));
             match numbered.filter(|_| value.is_number()) {
                 Some(name) => Some((*name).into()),

@@ -20,6 +20,7 @@ fn write<T: Serialize + ?Sized>(ty: Type, value: &T, out: &mut Vec<u8>) -> Resul
     if holds_messages(ty) { value.serialize(Writer { ty, out }) } else { serde_json::to_writer(out, value) }
 }
 
+/// Returns whether values of a type contain messages. Other values have nothing to prune and are serialized directly.
 fn holds_messages(ty: Type) -> bool {
     match ty {
         Type::Message(_) => true,

@@ -266,6 +266,7 @@ fn prepare<'a, R: Resource>(
     change: &'a mut Change<Checked>,
 ) -> BoxFuture<'a, Result<Option<(Checked, bool)>>> {
     Box::pin(async move {
+        // The hook gets a typed change, whose parts are moved back afterwards.
         let mut typed = Change {
             verb: change.verb,
             uid: change.uid.clone(),

@@ -84,6 +84,7 @@ impl Platform {
     ) -> Result<PutReply> {
         let put = async {
             let parent = parent_of(R::KIND, parent)?;
+            // Checked before the source is read, and again for each batch.
             self.with_caller(caller, |cx| Box::pin(async { demand::<R>(cx, &parent) })).await?;
             let mut reply = PutReply::default();
             let (mut batch, mut bytes) = (Vec::new(), 0);
@@ -274,6 +275,7 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) ->
         }
         write.put_body(kind, &entry.uid, &body, entry.computed, Bytes::new())?;
     }
+    // Only a change raises the epoch, so that a repeated import invalidates no caches.
     if !write.is_empty() {
         R::EPOCH.into_iter().for_each(|name| write.raise(epoch_of(name, parent)));
         cx.commit(write).await?;

@@ -59,6 +59,7 @@ pub(crate) async fn prepare(
     let kind = registered.kind;
     let (method, parent) = demand(cx, registered, parent).await?;
 
+    // A uid that equals the parent's adds no level.
     if !kind.parent.shares_uid() && parent.as_ref().is_some_and(|uid| uid.ancestry().count() >= Uid::MAX_SEGMENTS) {
         return Err(Error::invalid_field("parent", format!("must lie less than {} levels deep", Uid::MAX_SEGMENTS)));
     }
@@ -114,6 +115,8 @@ pub(crate) async fn prepare(
     };
     let prepared = (registered.prepare)(cx, &mut change).await?;
     let (body, computed) = prepared.ok_or_else(|| Error::internal("a change that leaves nothing"))?;
+    // An upsert that changes nothing commits nothing. The stored private part is unknown here, so that a new private
+    // part always counts as a change.
     let is_same = |before: &Checked| change.private.is_empty() && super::update::is_same(before, &body);
     let unchanged = before.filter(|before| change.write.is_empty() && is_same(before));
     change.write.put_bounded(kind, &change.uid, &body, computed, change.private)?;

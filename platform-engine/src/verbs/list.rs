@@ -87,6 +87,7 @@ pub(crate) async fn list_in(
         })
         .await?;
     let (items, next) = completed(cx, registered, request.order, page.items).await?;
+    // A page that is cut short continues after its own last resource, and not after the last one that the store read.
     let next = next.or(page.next);
     Ok(ListReply {
         items,

@@ -49,6 +49,7 @@ pub(crate) async fn update(
             (Checked::empty(&uid), Bytes::new(), true)
         }
     };
+    // An empty mask sets nothing.
     let paths = mask.paths(kind.fields);
     if paths.is_empty() {
         return rendered_one(cx, registered, &old, computed).await;
@@ -70,6 +71,7 @@ pub(crate) async fn update(
     };
     let prepared = (registered.prepare)(cx, &mut change).await?;
     let (body, computed) = prepared.ok_or_else(|| Error::internal("a change that leaves nothing"))?;
+    // Compared after the hook of the kind, which may change the body, the private part, or other records.
     if change.write.is_empty() && change.private == private && is_same(&old, &body) {
         return rendered_one(cx, registered, &old, computed).await;
     }
