@@ -129,7 +129,7 @@ impl<'de> Visitor<'de> for Skim<'_> {
             if self.is_top && !(self.state.is_known)(&key) {
                 // The error only ends the check, before the rest of the text is read: `check_object` reports the key.
                 self.state.unknown.set(Some(key));
-                return Err(A::Error::custom("has a key that is not known"));
+                return Err(A::Error::custom("unknown key"));
             }
             if let Some(twice) = keys.replace(key) {
                 return Err(A::Error::custom(format!("`{twice}` is given twice")));

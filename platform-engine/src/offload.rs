@@ -45,5 +45,5 @@ pub(crate) async fn run<T: Send + 'static>(
     let slot = Arc::clone(&result);
     offload.run(share, Box::new(move || *slot.lock() = Some(work()))).await?;
     let result = result.lock().take();
-    result.ok_or_else(|| Error::internal("work was not done"))
+    result.ok_or_else(|| Error::internal("the offloaded work was not run"))
 }

@@ -97,7 +97,7 @@ async fn rendered(cx: &Context<'_>, registered: &Registered, stored: Vec<(u16, B
         .into_iter()
         .map(|(rendering, body)| match rendering {
             RENDERING => Ok(body),
-            _ => bodies.next().ok_or_else(|| Error::internal("a page lost a resource while rendering")),
+            _ => bodies.next().ok_or_else(|| Error::internal("rendering returned too few resources")),
         })
         .collect()
 }
@@ -114,7 +114,7 @@ pub(crate) async fn rendered_one(
         return Ok(body);
     }
     let body = (registered.render)(cx, vec![body]).await?.pop();
-    body.ok_or_else(|| Error::internal("a resource was lost while rendering"))
+    body.ok_or_else(|| Error::internal("rendering returned no resource"))
 }
 
 /// Encodes a body that is in canonical form.

@@ -293,9 +293,9 @@ impl Meaning {
                 Some(Taken::Retry) => Failed::With(Error::stale()),
                 Some(Taken::Refused(rivals)) => match rivals.into_iter().nth(unique) {
                     Some(rival) => Failed::Taken(rival),
-                    None => Failed::With(Error::internal("a conflict of a unique key that was not put")),
+                    None => Failed::With(Error::internal("a conflict of a unique key that the commit does not have")),
                 },
-                None => Failed::With(Error::internal("a conflict of a put that was not made")),
+                None => Failed::With(Error::internal("a conflict of a put that the commit does not have")),
             },
             other => Failed::With(other.into()),
         }

@@ -200,7 +200,7 @@ impl<R> Change<R> {
     /// # Errors
     /// INTERNAL when there is neither, which no verb causes.
     pub fn subject(&mut self) -> Result<&mut R> {
-        self.new.as_mut().or(self.old.as_mut()).ok_or_else(|| Error::internal("a change of nothing"))
+        self.new.as_mut().or(self.old.as_mut()).ok_or_else(|| Error::internal("a change without a resource"))
     }
 
     /// Returns whether the request sets this path, or a path that contains it or lies within it.
@@ -320,7 +320,7 @@ pub(crate) fn sent<R: Resource>(resource: &R) -> Result<Map<String, Value>> {
     fields::prune_empty(R::KIND.fields, &mut body);
     match body {
         Value::Object(object) => Ok(object),
-        _ => Err(Error::internal("a resource that is no JSON object")),
+        _ => Err(Error::internal("a resource that is not a JSON object")),
     }
 }
 

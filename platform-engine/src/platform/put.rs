@@ -208,7 +208,7 @@ fn checked<R: Imported>(mut resource: R, parent: &Uid) -> Result<Entry> {
     let computed = resource.computed() || kind.fields.iter().any(|field| field.always || hides(field));
     let bytes = serde_json::to_vec(&*body).map_err(Error::internal)?.len();
     if bytes > MAX_BYTES {
-        return Err(Error::invalid_field("uid", format!("is of a resource of more than {MAX_BYTES} bytes of JSON")));
+        return Err(Error::invalid_field("uid", format!("is for a resource of more than {MAX_BYTES} bytes of JSON")));
     }
     Ok(Entry { uid, body, bytes, computed })
 }

@@ -19,7 +19,7 @@ pub(crate) async fn get(cx: &Context<'_>, registered: &Registered, uid: &str) ->
     match existing(cx, kind, &uid).await? {
         Some(record) => {
             let rendered = rendered(cx, registered, vec![(record.rendering, record.body)]).await?;
-            rendered.into_iter().next().ok_or_else(|| Error::internal("a resource was lost while rendering"))
+            rendered.into_iter().next().ok_or_else(|| Error::internal("rendering returned no resource"))
         }
         // A singleton exists with its parent, even if it was never written, and may have computed fields.
         None => rendered_one(cx, registered, &json!({ "uid": uid }), true).await,

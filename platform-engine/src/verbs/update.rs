@@ -70,7 +70,7 @@ pub(crate) async fn update(
         write,
     };
     let prepared = (registered.prepare)(cx, &mut change).await?;
-    let (body, computed) = prepared.ok_or_else(|| Error::internal("a change that leaves nothing"))?;
+    let (body, computed) = prepared.ok_or_else(|| Error::internal("a prepared update without a resource"))?;
     // Compared after the hook of the kind, which may change the body, the private part, or other records.
     if change.write.is_empty() && change.private == private && is_same(&old, &body) {
         return rendered_one(cx, registered, &old, computed).await;
