@@ -115,9 +115,9 @@ pub(crate) struct Recorded {
 pub struct Draft {
     ty: &'static str,
     source: String,
-    /// The package of the message that the body is, without the prefix of all.
+    /// The protobuf package of the body's message, without the common prefix.
     package: String,
-    /// Who did it, where that is not the caller.
+    /// The identity that made the change; `None` for the caller.
     actor: Option<Uid>,
     /// The verb of the standard method; `None` for an action.
     pub verb: Option<Verb>,
@@ -178,8 +178,8 @@ impl Draft {
     /// Returns an event that belongs to no method of a kind, about this subject and for the subscriptions of this
     /// group.
     ///
-    /// `source` is the path of the method, without the installation's URL; `package` and `message` name the type of the
-    /// body, without the prefix of all.
+    /// `source` is the path of the method, without the installation's URL. `package` and `message` name the protobuf
+    /// message of the body, without the common prefix.
     pub fn custom(
         ty: &'static str,
         source: &str,

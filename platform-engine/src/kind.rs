@@ -160,21 +160,21 @@ impl Domain {
     pub const PING: Self = Self("ping");
 }
 
-/// Where a kind's resources hang in the hierarchy, and with that the shape of their uids.
+/// The parents of a kind's resources, which determine the form of their uids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parent {
-    /// Nowhere: uids of one segment, which may be opaque, or no resources at all.
+    /// No parent: uids have one segment, which may be opaque. Also for kinds without resources.
     None,
-    /// In a group: the group's uid and a segment.
+    /// A group: uids are the group's uid and a segment.
     Group,
-    /// In a group or nowhere: groups themselves.
+    /// A group or no parent: for groups themselves.
     GroupOrNone,
-    /// In a resource of that kind: its uid and a segment.
+    /// A resource of this kind: uids are its uid and a segment.
     Of(KindName),
-    /// In a resource of that kind, at most one, whose uid is the same.
+    /// A resource of this kind, which has at most one child, with the same uid.
     Sole(KindName),
-    /// As [`Parent::Sole`], and it is always there: read and written at this path behind the other's, never created
-    /// or deleted by itself.
+    /// As [`Parent::Sole`], for a child that always exists: it is read and updated at this path after the parent's, and
+    /// is never created or deleted by itself.
     Singleton(KindName, &'static str),
 }
 
@@ -255,9 +255,9 @@ pub struct Method {
     pub narrow: Option<Narrow>,
     /// For a list: the path after domain and version, if it is not the plural. Its variables are parameters.
     pub path: Option<&'static str>,
-    /// For a list: a parameter that is the uid of a resource of this kind, which must be there.
+    /// For a list: a parameter that is the uid of a resource of this kind, which must exist.
     pub of: Option<(&'static str, KindName)>,
-    /// For a list: whether anybody may call it, without a token.
+    /// For a list: whether it can be called without a token.
     pub open: bool,
     /// For a create: the name of the field by which an existing resource of the same parent is replaced.
     pub upsert: Option<&'static str>,
@@ -337,7 +337,8 @@ impl Method {
         self
     }
 
-    /// Lists what is of the resource of a kind whose uid is this parameter; NOT_FOUND when there is none.
+    /// Sets the resource that a list belongs to: the one of this kind whose uid is this parameter. The list fails with
+    /// NOT_FOUND if it does not exist.
     pub const fn of(mut self, param: &'static str, kind: KindName) -> Self {
         self.of = Some((param, kind));
         self

@@ -71,7 +71,7 @@ impl Platform {
         self.kinds.iter().map(|registered| registered.kind)
     }
 
-    /// Returns the kind that resources of a kind hang in, `None` where they hang in nothing.
+    /// Returns the kind of a kind's parents, `None` for a kind at the top of the hierarchy.
     ///
     /// # Errors
     /// INTERNAL when the platform was not given that kind.

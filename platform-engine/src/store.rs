@@ -280,7 +280,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Tells whether the uid lies in this scope.
+    /// Returns whether the uid lies in this scope.
     pub fn contains(&self, uid: &Uid) -> bool {
         match self {
             Self::Subtree(top) => uid.is_at_or_below(top),
@@ -326,7 +326,7 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// Tells whether a record with these filter keys passes.
+    /// Returns whether a record with these filter keys passes.
     pub fn passes(&self, keys: &[(KeyName, KeyValue)]) -> bool {
         let values = |name: KeyName| keys.iter().filter(move |(key, _)| *key == name).map(|(_, value)| value);
         match self {
@@ -412,7 +412,7 @@ pub struct Commit {
     pub raise: Vec<Epoch>,
 }
 
-/// What must hold for a commit to happen.
+/// A requirement of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Require {
     /// The record does not exist.

@@ -19,10 +19,10 @@ use crate::{
 #[async_trait]
 pub trait Authority: Debug + Send + Sync + 'static {
     /// Reads the grants of a caller's identity and sign-in. `operator` is whether the identity is the installation's
-    /// operator. What the caller's token narrows is not looked at.
+    /// operator. The narrowing of the token is ignored.
     ///
     /// # Errors
-    /// UNAUTHENTICATED when there is no such identity or its sign-in has ended, and those of the store.
+    /// UNAUTHENTICATED when the identity does not exist or its sign-in has ended, and those of the store.
     async fn grants(&self, store: &dyn Store, caller: &Caller, operator: bool) -> Result<Grants>;
 }
 

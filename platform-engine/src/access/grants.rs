@@ -214,7 +214,7 @@ impl Grants {
         // Computed without the lock: concurrent callers may compute the same set, but none waits for another.
         let nodes = topmost(self.by_group.keys(), |group| self.at(group).is_superset(&wanted));
         let mut known = self.nodes.lock();
-        // Each set counts as two more groups, the size of an empty one.
+        // Each set counts as two additional groups, for its own size.
         let size = |nodes: &Arc<[Uid]>| nodes.len() + 2;
         if known.values().map(size).sum::<usize>() + size(&nodes) > most_nodes(self.by_group.len()) {
             known.clear();
@@ -275,7 +275,7 @@ mod tests {
     use crate::access::cap;
 
     #[test]
-    fn sets_of_groups_are_cached_up_to_the_bound_and_then_dropped() {
+    fn the_memo_of_topmost_groups_is_emptied_when_it_is_full() {
         let held = ["groups.list", "repo.list", "repo.create", "tag.list"].map(cap);
         let group = |n: usize| Uid::opaque(format!("{:040x}/{n:016x}", 1));
         // Five sets of 54 groups, each counted as 56, are exactly 64 + 4 * 54.

@@ -75,13 +75,13 @@ impl Deref for Values {
 /// Finds the field that a key names, in camelCase or snake_case.
 pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<&'static Field> + 'a;
 
-/// Reads an object against a table. Fields outside `mask` are not read, except that unknown and repeated names are
-/// refused.
+/// Reads an object by a field table. The values of fields outside `mask` are ignored, but unknown and repeated names
+/// are violations there too.
 pub fn read(fields: &'static [Field], object: Map<String, Value>, mask: Option<&Mask>) -> Input {
     read_with(&|key| named(fields, key), object, mask)
 }
 
-/// Reads an object against the fields that `lookup` knows.
+/// Reads an object by the fields that `lookup` finds.
 pub(crate) fn read_with(lookup: &Lookup<'_>, object: Map<String, Value>, mask: Option<&Mask>) -> Input {
     let mut input = Input::default();
     input.values = read_object(lookup, object, "", mask, &mut input.paths, &mut input.violations);
@@ -164,6 +164,7 @@ fn read_field(
         (Type::Message(inner), Value::Object(object)) => {
             let before = paths.len();
             let values = read_object(&|key| named(inner, key), object, &path, mask, paths, violations);
+            // A message that sets no field is itself a path, so that an update without a mask clears its fields.
             if paths.len() == before {
                 paths.push(path);
             }
@@ -323,7 +324,7 @@ pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     standard.decode(text).or_else(|_| url_safe.decode(text)).ok()
 }
 
-/// Seconds with up to nine digits after the point, as protobuf bounds them: ±10,000 years.
+/// Returns the text if it is a duration of protobuf: seconds within ±10,000 years, with up to nine decimals, and `s`.
 fn duration(text: &str) -> Option<String> {
     let seconds = text.strip_suffix('s')?;
     let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));

@@ -46,9 +46,8 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
         Box::pin(async { Ok(()) })
     }
 
-    /// Resolves the parent of a create of a kind whose parent is [`Parent::GroupOrNone`](super::Parent::GroupOrNone):
-    /// `None` for a resource at the top of the hierarchy. Such a resource is only the operator's to create, unless a kind
-    /// decides otherwise.
+    /// Checks the access to a create of a kind whose parent is [`Parent::GroupOrNone`](super::Parent::GroupOrNone), and
+    /// returns the parent: `None` at the top of the hierarchy, where by default only the operator creates resources.
     ///
     /// # Errors
     /// PERMISSION_DENIED where the caller does not hold what is `needed`, INVALID_ARGUMENT on `parent`.
@@ -216,7 +215,7 @@ pub struct Registered {
     pub kind: &'static Kind,
     /// [`Resource::ACTIONS`].
     pub actions: &'static [Action],
-    /// A valid resource, in canonical form.
+    /// Returns [`Resource::example`] in canonical form.
     pub example: fn() -> Value,
     /// Returns the example as a client sends it, with input-only fields.
     pub sent: fn() -> Value,

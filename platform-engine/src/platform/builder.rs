@@ -63,7 +63,7 @@ impl Builder {
         self
     }
 
-    /// Sets what resolves the grants of callers. By default only operators may do anything.
+    /// Sets the authority that resolves the grants of callers. By default only operators have access.
     #[must_use]
     pub fn authority(mut self, authority: impl Authority) -> Self {
         self.authority = Arc::new(authority);
@@ -86,22 +86,23 @@ impl Builder {
         self
     }
 
-    /// Sets the keys of page tokens. Without this they are drawn anew, so that tokens end with the process.
+    /// Sets the keys of page tokens. By default the key is random, and page tokens become invalid when the process
+    /// ends.
     #[must_use]
     pub fn page_keys(mut self, keys: PageKeys) -> Self {
         self.page_keys = Some(keys);
         self
     }
 
-    /// Sets the keys that secrets are sealed by in the store. Without this they are drawn anew, so that what was
-    /// sealed can no longer be read when the process ends.
+    /// Sets the keys that seal secrets in the store. By default the key is random, and secrets can no longer be opened
+    /// when the process ends.
     #[must_use]
     pub fn seal_keys(mut self, keys: SealKeys) -> Self {
         self.seal_keys = Some(keys);
         self
     }
 
-    /// Sets where work that keeps a processor busy is done. By default the calling thread does it.
+    /// Sets the executor of CPU-bound work. By default it runs in the calling thread.
     #[must_use]
     pub fn offload(mut self, offload: impl Offload) -> Self {
         self.offload = Arc::new(offload);

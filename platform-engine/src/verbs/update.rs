@@ -83,8 +83,8 @@ pub(crate) async fn update(
     Ok(reply)
 }
 
-/// Reads the mask, which defaults to the fields of the body, and the fields of the body that are in the mask. The
-/// others are ignored, even when they are invalid.
+/// Parses the mask, which defaults to the fields of the body, and the fields of the body that are in the mask. Other
+/// fields are ignored, even if their values are invalid.
 fn read(kind: &'static Kind, body: Map<String, Value>, mask: Option<String>) -> Result<Sent> {
     let mut violations = Violations::default();
     let mask = mask.map(|mask| {
