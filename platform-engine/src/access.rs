@@ -1,8 +1,8 @@
-//! Who may do what: callers, what they hold, and where.
+//! Access control: callers, capabilities, and grants of capabilities at groups.
 //!
-//! A token proves an identity; role bindings at groups give it capabilities at or below; grants are resolved once for
-//! an epoch and cached. A decision needs nothing but the uid, since a uid contains its ancestors (`docs/api.md`,
-//! Access).
+//! A token proves an identity, and role bindings give the identity capabilities at and below groups. Grants are
+//! resolved once and cached until one of their epochs changes. An access decision needs only the uid of the resource,
+//! because a uid contains its ancestors (`docs/api.md`, Access).
 
 mod authenticate;
 mod authority;

@@ -1,4 +1,4 @@
-//! Rules of the AIPs as small pure functions, which know no store and no kind.
+//! Rules of the AIPs as small pure functions, which depend on no store and no kind of resource.
 
 pub mod field_mask;
 pub mod order_by;

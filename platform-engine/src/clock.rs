@@ -1,11 +1,11 @@
-//! Time, which comes from outside: core reads no clock itself, so that tests own it.
+//! The source of time. The engine does not read the system clock, so that tests control the time.
 
 use std::fmt::Debug;
 
 use crate::timestamp::Timestamp;
 
-/// The current time.
+/// A clock.
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// Returns the time now. It may step back; what must not go back takes care of that itself.
+    /// Returns the current time. It may step back; code that needs monotonic time must ensure that itself.
     fn now(&self) -> Timestamp;
 }

@@ -1,10 +1,9 @@
-//! The context of one operation: who calls, what they hold, and reading and writing as them.
+//! The context of one operation: the caller, their grants, and reads and commits on their behalf.
 //!
 //! Every read and commit made through it is checked against the epochs that the caller's grants were read at: those of
-//! the identity, and those of the organizations that the operation has asked about so far. When one of them has changed,
-//! the operation fails with a private error, and the platform resolves the grants again and repeats the operation. So
-//! nothing is allowed by a grant whose end was acknowledged before the operation began, and nothing is refused for want
-//! of a grant that was acknowledged by then.
+//! the identity, and those of the organizations that the operation has asked about so far. When one of them has
+//! changed, the operation fails with a private error, and the platform resolves the grants again and retries the
+//! operation. So every grant and every revocation that was acknowledged before the operation began takes effect.
 
 use std::sync::Arc;
 
@@ -25,12 +24,12 @@ use crate::{
     write::{Failed, Write},
 };
 
-/// How often an operation is done again because what it rested on has changed.
+/// How often an operation is attempted while the data that it depends on keeps changing.
 ///
-/// In a crowd of n writers of one resource each round lets at least one through.
+/// Among n concurrent writers of one resource, at least one commits in each round.
 pub const MAX_ATTEMPTS: usize = 256;
 
-/// Who calls, what they hold, and the platform.
+/// The caller of an operation, their grants, and the platform.
 #[derive(Debug)]
 pub struct Context<'a> {
     platform: &'a Platform,
@@ -38,22 +37,27 @@ pub struct Context<'a> {
     grants: Arc<Grants>,
     basis: Mutex<Basis>,
     rendered: Mutex<Option<Rendered>>,
-    /// The records that the operation will write, for lookups that render the reply.
+    /// The records that the operation is about to commit, which reads return while the reply is rendered.
     foreseen: Mutex<Vec<Record>>,
 }
 
-/// The epochs that the decisions of an operation depend on so far.
+/// The epochs that the access decisions of an operation depend on so far.
+///
+/// The basis starts with the epochs of the identity, and an organization's epoch is added when the operation first asks
+/// for capabilities there. A change of grants in any other organization does not make the operation retry.
 #[derive(Debug)]
 struct Basis {
-    /// The indices in the grants of the organizations that it asked about.
+    /// The indices in [`Grants::organizations`] of the organizations that the operation asked about.
     places: Vec<usize>,
-    /// The epochs of these organizations and of the identity.
+    /// The epochs of the identity and of these organizations.
     as_of: AsOf,
-    /// Whether a read or commit has shown that they have not changed.
+    /// Whether a read or commit has shown that these epochs have not changed. Reset when the basis grows, because the
+    /// added epoch has not been compared yet.
     confirmed: bool,
 }
 
-/// A list in more places than this depends on all organizations of its caller.
+/// A list over more scopes than this depends on all organizations of its caller, because growing the basis by one
+/// organization at a time takes quadratic time.
 const MANY_PLACES: usize = 8;
 
 impl<'a> Context<'a> {
@@ -79,7 +83,7 @@ impl<'a> Context<'a> {
         self.caller
     }
 
-    /// Answers an action with bytes that are made already, in place of the value that it returns.
+    /// Replies to an action with a rendered response, in place of the value that the action returns.
     pub fn reply_with(&self, rendered: Rendered) {
         *self.rendered.lock() = Some(rendered);
     }
@@ -88,35 +92,37 @@ impl<'a> Context<'a> {
         self.rendered.lock().take()
     }
 
-    /// Returns what the caller's identity holds, regardless of what the token narrows it to.
+    /// Returns the grants of the caller's identity, without the narrowing of the token. The operation then depends on
+    /// all of them.
     pub fn grants(&self) -> &Grants {
-        self.rest_on_all();
+        self.depend_on_all();
         &self.grants
     }
 
     pub(crate) fn shared_grants(&self) -> Arc<Grants> {
-        self.rest_on_all();
+        self.depend_on_all();
         Arc::clone(&self.grants)
     }
 
-    /// Tells whether the caller is the installation's operator, with a token that is not narrowed.
+    /// Returns whether the caller is the installation's operator, with a token that is not narrowed.
     pub fn is_operator(&self) -> bool {
         self.grants.operator && self.caller.narrowing.is_none()
     }
 
-    /// Returns which registration of a person calls; none for other identities, and for those who have no id.
+    /// Returns the id of the person's registration that the caller acts as; `None` for an identity of a group and for a
+    /// registration without an id.
     pub fn registration(&self) -> Option<RegistrationId> {
         self.grants.registration()
     }
 
-    /// Returns the time now.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         self.platform.now()
     }
 
-    /// Returns what the caller may do at a uid.
+    /// Returns the capabilities that the caller holds at a uid, within the narrowing of the token.
     pub fn held_at(&self, uid: &str) -> CapabilitySet {
-        self.rest_on(uid);
+        self.depend_on(uid);
         self.held(uid)
     }
 
@@ -128,14 +134,14 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Tells whether the caller holds all of these at the uid.
+    /// Returns whether the caller holds all of these capabilities at the uid.
     pub fn allows(&self, uid: &str, capabilities: &[Capability]) -> bool {
         self.held_at(uid).contains_all(capabilities)
     }
 
-    /// Returns the topmost groups at which the caller holds all of these.
+    /// Returns the topmost groups at which the caller holds all of these capabilities.
     pub fn nodes(&self, capabilities: &[Capability]) -> Arc<[Uid]> {
-        self.rest_on_all();
+        self.depend_on_all();
         self.topmost(capabilities)
     }
 
@@ -143,15 +149,17 @@ impl<'a> Context<'a> {
         match &self.caller.narrowing {
             None => self.grants.nodes(capabilities),
             Some(narrowing) => {
+                // The intersection of grants and narrowing changes only at groups that one of them names, so that the
+                // topmost groups are among these.
                 let groups = self.grants.groups().chain(narrowing.groups());
                 topmost(groups, |group| self.held(group).contains_all(capabilities))
             }
         }
     }
 
-    /// Makes the rest of the operation depend on the grants in the organization of a uid. Without a binding there, it
-    /// depends on the identity alone, since every new binding raises its epoch.
-    fn rest_on(&self, uid: &str) {
+    /// Makes the rest of the operation depend on the grants in the organization of a uid. Without a binding there, the
+    /// epochs of the identity suffice, because every new binding raises the identity's epoch.
+    fn depend_on(&self, uid: &str) {
         let Some(place) = self.grants.place_of(uid::root(uid)) else { return };
         let mut basis = self.basis.lock();
         if !basis.places.contains(&place) {
@@ -162,9 +170,10 @@ impl<'a> Context<'a> {
     }
 
     /// Makes the rest of the operation depend on all grants.
-    fn rest_on_all(&self) {
+    fn depend_on_all(&self) {
         let all = self.grants.as_of_all();
         let mut basis = self.basis.lock();
+        // The basis is a subset of all epochs, so that it is complete if it has as many.
         if basis.as_of.epochs.len() < all.epochs.len() {
             basis.places = (0..self.grants.organizations().len()).collect();
             basis.as_of = all;
@@ -172,17 +181,19 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Refuses a caller who does not hold all of these at the uid.
+    /// Checks that the caller holds all of these capabilities at the uid.
     ///
     /// # Errors
-    /// PERMISSION_DENIED, the same whether or not there is such a resource.
+    /// PERMISSION_DENIED otherwise, the same whether or not the resource exists.
     pub fn demand(&self, uid: &str, capabilities: &[Capability]) -> Result<()> {
         if self.allows(uid, capabilities) { Ok(()) } else { Err(Error::denied()) }
     }
 
-    /// Refuses a caller who may not do this to the resource, which need not exist (`docs/api.md`, Access).
+    /// Checks that the caller may call this method for the uid, whether or not the resource exists (`docs/api.md`,
+    /// Access).
     pub(crate) fn demand_method(&self, kind: &Kind, verb: Verb, uid: &Uid) -> Result<()> {
         let Some(method) = kind.method(verb) else { return Err(Error::denied()) };
+        // Resources without a parent group have rules of their own, by the kind's table.
         let by_root = uid.is_root()
             && match kind.roots {
                 Roots::Granted => false,
@@ -192,16 +203,18 @@ impl<'a> Context<'a> {
         if by_root { Ok(()) } else { self.demand(uid, method.capabilities) }
     }
 
-    /// Returns where the caller may list a kind; the caller of this uses it within `places` only.
+    /// Returns the scopes in which the caller may list a kind. Only their intersection with `places` may be used: the
+    /// operation comes to depend on the grants there, and elsewhere they may be stale.
     pub fn visible(&self, kind: &Kind, capabilities: &[Capability], places: &Scopes) -> Scopes {
         let anywhere = |place: &Scope| matches!(place, Scope::All | Scope::Roots);
         let places = places.as_slice();
+        // A grant at any group makes shared roots visible, so that they depend on all grants.
         if kind.roots == Roots::Shared || places.len() > MANY_PLACES || places.iter().any(anywhere) {
-            self.rest_on_all();
+            self.depend_on_all();
         }
         for place in places.iter().take(MANY_PLACES) {
             if let Scope::Subtree(uid) | Scope::Children(uid) | Scope::Exact(uid) = place {
-                self.rest_on(uid);
+                self.depend_on(uid);
             }
         }
         let nodes = self.topmost(capabilities);
@@ -209,14 +222,14 @@ impl<'a> Context<'a> {
             Roots::Granted => None,
             Roots::Shared => (!nodes.is_empty()).then_some(Scope::Roots),
             Roots::Personal if self.is_operator() => Some(Scope::Roots),
-            // An identity that lies in a group is seen like all that lies there.
+            // A person sees their own identity. An identity in a group is listed like the group's other resources.
             Roots::Personal => self.caller.identity.is_root().then(|| Scope::Exact(self.caller.identity.clone())),
         };
         Scopes::disjoint(nodes.iter().cloned().map(Scope::Subtree).chain(roots))
     }
 
-    /// Has reads of records return what this will write, so that the reply can be rendered before the commit. Their
-    /// revision is 0.
+    /// Makes later reads of records return the puts of this write, so that the reply can be rendered before the commit.
+    /// Their revision is 0.
     pub(crate) fn foresee(&self, write: &Write) {
         let record = |put: &Put| Record {
             key: put.key.clone(),
@@ -235,8 +248,9 @@ impl<'a> Context<'a> {
     pub async fn records(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
         let as_of = self.as_of();
         let read = self.platform.store().get(keys, &as_of.epochs).await?;
-        self.still(&as_of, &read.epochs)?;
+        self.check_current(&as_of, &read.epochs)?;
         let mut records = read.records;
+        // The puts of the pending write replace the stored records.
         for foreseen in &*self.foreseen.lock() {
             let of_key = keys.iter().zip(&mut records).filter(|(key, _)| **key == foreseen.key);
             of_key.for_each(|(_, record)| *record = Some(foreseen.clone()));
@@ -244,8 +258,9 @@ impl<'a> Context<'a> {
         Ok(records)
     }
 
-    /// Reads the records of these keys and, at the same state of the store, the grants of other callers, each current
-    /// for the organization next to it: none for an identity that no longer exists. The narrowing of tokens is ignored.
+    /// Reads the records of these keys and, in the same state of the store, the grants of other callers: each current
+    /// for the organization that it is paired with, `None` for an identity that no longer exists. The narrowing of
+    /// tokens is ignored.
     ///
     /// # Errors
     /// Those of the store; ABORTED when the grants keep changing.
@@ -267,11 +282,14 @@ impl<'a> Context<'a> {
                 bases.push(grants.as_ref().map(|grants| grants.as_of(&places(grants))).unwrap_or_default());
                 all.push(grants);
             }
+            // One read returns the records and the epochs of all grants, so that everything is of one state. Cached
+            // grants whose epochs have changed are dropped and resolved in the next round.
             let epochs: Vec<_> =
                 std::iter::once(&own).chain(&bases).flat_map(|basis| basis.epochs.iter().cloned()).collect();
             let read = self.platform.store().get(keys, &epochs).await?;
+            // The values are in the order of the epochs: those of this operation, then those of each caller.
             let (found, mut rest) = read.epochs.split_at_checked(own.values.len()).unwrap_or_default();
-            self.still(&own, found)?;
+            self.check_current(&own, found)?;
             let mut current = true;
             for ((caller, _), basis) in callers.iter().zip(&bases) {
                 let (found, left) = rest.split_at_checked(basis.values.len()).unwrap_or_default();
@@ -297,7 +315,7 @@ impl<'a> Context<'a> {
         Ok(records.into_iter().next().flatten())
     }
 
-    /// Reads these resources as they are stored, `None` where there is none; regardless of who calls.
+    /// Reads these resources as they are stored, `None` for each that does not exist. Access is not checked.
     ///
     /// # Errors
     /// Those of the store.
@@ -307,7 +325,7 @@ impl<'a> Context<'a> {
         records.into_iter().map(|record| record.map(|record| parse(&record.body)).transpose()).collect()
     }
 
-    /// Reads one resource as it is stored; regardless of who calls.
+    /// Reads one resource as it is stored. Access is not checked.
     ///
     /// # Errors
     /// Those of the store.
@@ -315,7 +333,7 @@ impl<'a> Context<'a> {
         Ok(self.read_all([uid.clone()]).await?.pop().flatten())
     }
 
-    /// Lists records; regardless of who calls.
+    /// Lists records. Access is not checked.
     ///
     /// # Errors
     /// Those of the store.
@@ -323,11 +341,11 @@ impl<'a> Context<'a> {
         let as_of = self.as_of();
         let query = Query { epochs: Arc::clone(&as_of.epochs), ..query };
         let page = self.platform.store().list(&query).await?;
-        self.still(&as_of, &page.epochs)?;
+        self.check_current(&as_of, &page.epochs)?;
         Ok(page)
     }
 
-    /// Lists resources as they are stored; regardless of who calls.
+    /// Lists resources as they are stored. Access is not checked.
     ///
     /// # Errors
     /// Those of the store.
@@ -335,12 +353,13 @@ impl<'a> Context<'a> {
         self.page(query).await?.items.iter().map(|Item { body, .. }| parse(body)).collect()
     }
 
-    /// Commits what was prepared, if the caller's grants are still those it was decided by.
+    /// Commits a write if the grants that it was decided by are still current, publishes its events, and returns the
+    /// sequence of the commit.
     ///
     /// # Errors
-    /// What was said to answer when a requirement does not hold, and those of the store.
+    /// The error that the write has for the first requirement that does not hold, and those of the store.
     pub async fn commit(&self, write: Write) -> Result<u64> {
-        // First of all, so that nothing else is told to who may no longer know.
+        // The epochs are checked first: a caller whose grants were revoked must not learn of other conflicts.
         let mut whole = Write::default();
         let as_of = self.as_of();
         for (epoch, value) in as_of.epochs.iter().zip(&*as_of.values) {
@@ -362,8 +381,8 @@ impl<'a> Context<'a> {
                     Error::stale()
                 }
                 Failed::Taken(rival) => {
+                    // The store reports the key and not its owner. When the lookup fails, the error names no resource.
                     let other = match rival.query() {
-                        // When this read fails, the error does not name the other resource.
                         Some(query) => self.page(query).await.ok().and_then(|page| rival.find(page.items)),
                         None => None,
                     };
@@ -373,10 +392,10 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Adds an event to the write of its change, for whoever subscribed; `draft` is asked for it only when anybody may
-    /// want it. `about` is what changed, or something else of its organisation.
+    /// Adds an event to the write of its change, for each subscription that matches. `draft` is called only when a
+    /// subscription or a stream may match. `about` is the resource that changed, or another of its organization.
     ///
-    /// Standard methods do this for themselves, by the kind's table.
+    /// Standard methods record their events by the kind's table.
     ///
     /// # Errors
     /// Those of the store and of `draft`.
@@ -389,13 +408,15 @@ impl<'a> Context<'a> {
         let platform = self.platform;
         let subscribers = platform.subscribers(about.root()).await?;
         if let Some(subscribers) = &subscribers {
-            // A subscription that is created before the commit is not among them: then the operation is retried.
+            // Required even if there are no subscriptions: one that is created before the commit raises the epoch, and
+            // the operation is retried.
             write.require_subscribers(subscribers);
         }
         let has_subscribers = subscribers.as_ref().is_some_and(|subscribers| !subscribers.all().is_empty());
         if !has_subscribers && !platform.streams().any() {
             return Ok(());
         }
+        // Only the draft has the group and the audience, by which subscriptions and streams match.
         let draft = draft()?;
         // A subscription that is deleted with the resource does not receive the event.
         let is_deleted = |uid: &Uid| draft.verb == Some(Verb::Delete) && uid.is_at_or_below(about);
@@ -418,7 +439,11 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// Adds the event of a standard method, if its table names one. `reply` is the resource as it is answered.
+    /// Adds the event of a standard method, if the kind's table names one. `reply` is the resource as the method
+    /// returns it, `None` for a delete.
+    ///
+    /// # Errors
+    /// As [`Context::record_event`].
     pub async fn record_method_event(
         &self,
         write: &mut Write,
@@ -448,7 +473,7 @@ impl<'a> Context<'a> {
     /// Checks that the grants that the operation depends on are current.
     ///
     /// # Errors
-    /// A stale one when they are not.
+    /// [`Error::stale`] when they are not.
     pub(crate) async fn confirm(&self) -> Result<()> {
         self.records(&[]).await.map(drop)
     }
@@ -457,7 +482,8 @@ impl<'a> Context<'a> {
         self.basis.lock().as_of.clone()
     }
 
-    fn still(&self, as_of: &AsOf, epochs: &[u64]) -> Result<()> {
+    /// Checks that these epochs, as a store has just returned them, have the values of `as_of`.
+    fn check_current(&self, as_of: &AsOf, epochs: &[u64]) -> Result<()> {
         if *epochs != *as_of.values {
             return Err(Error::stale());
         }
@@ -465,9 +491,10 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// Notes that these were current, unless the operation has come to depend on more.
+    /// Marks the basis as confirmed, unless it has grown since `as_of` was taken from it.
     fn confirmed(&self, as_of: &AsOf) {
         let mut basis = self.basis.lock();
+        // The basis only grows, so that the lengths are equal only if the epochs are.
         basis.confirmed |= basis.as_of.epochs.len() == as_of.epochs.len();
     }
 }

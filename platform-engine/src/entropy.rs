@@ -1,12 +1,12 @@
-//! Randomness, which comes from outside: core draws none itself, so that tests repeat.
+//! The source of randomness. The engine has no generator of its own, so that tests are reproducible.
 
 use std::fmt::Debug;
 
-/// A source of random bytes for uids and tokens.
+/// A cryptographically secure source of random bytes, for uids, tokens and keys.
 ///
-/// A server hands in the operating system's generator. An implementation never fails: a system without
-/// randomness cannot serve.
+/// A server passes the operating system's generator. An implementation must not fail: a system without randomness
+/// cannot serve requests.
 pub trait Entropy: Debug + Send + Sync + 'static {
-    /// Fills `bytes` with bytes that nobody can foresee.
+    /// Fills `bytes` with unpredictable bytes.
     fn fill(&self, bytes: &mut [u8]);
 }

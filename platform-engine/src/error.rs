@@ -1,8 +1,8 @@
 //! Errors in the form of AIP-193: a code, a message, and typed details that programs branch on.
 //!
-//! There is one error type for all layers above the store. It knows codes, never HTTP statuses; each transport maps
-//! codes in one place of its own. What a client reads and what a log keeps are apart: an error's [`source`] is never
-//! part of its message or details.
+//! There is one error type for all layers above the store. It has canonical codes and no HTTP statuses; each transport
+//! maps the codes in one place. An error's [`source`] is for logs and is never part of the message or details that a
+//! client receives.
 //!
 //! [`source`]: std::error::Error::source
 
@@ -23,7 +23,7 @@ pub use violations::{FieldViolation, Violations};
 /// The result of an operation of the platform.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation was refused or failed, as its caller may know it.
+/// The error of an operation: a code, a message and details for the client, and a source for logs.
 #[derive(Debug)]
 pub struct Error(Box<Inner>);
 
@@ -37,7 +37,7 @@ struct Inner {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("what the operation rested on has changed")]
+#[error("data that the operation depends on has changed")]
 struct Stale;
 
 /// The canonical codes, with the numbers of `google.rpc.Code`.
@@ -86,30 +86,30 @@ impl Code {
     }
 }
 
-/// A typed detail beside the ErrorInfo that every error has.
+/// A typed detail, in addition to the ErrorInfo that every error has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detail {
     /// `google.rpc.BadRequest`: every rule that a request breaks.
     BadRequest(Vec<FieldViolation>),
-    /// `google.rpc.PreconditionFailure`: what stands in the way.
+    /// `google.rpc.PreconditionFailure`: the precondition that does not hold.
     PreconditionFailure {
         /// A constant for programs, such as `RESOURCE_NOT_EMPTY`.
         kind: &'static str,
-        /// What stands in the way, for people.
+        /// The precondition, for people.
         description: String,
     },
-    /// `google.rpc.ResourceInfo`: what was not found, or is already there.
+    /// `google.rpc.ResourceInfo`: the resource that was not found or already exists.
     ResourceInfo {
         /// The domain of the kind, which may be another than the error's.
         domain: &'static str,
         /// The kind's name, such as `Group`; on the wire it follows the domain and a slash.
         kind: &'static str,
-        /// Its uid, or the name that was asked for.
+        /// Its uid, or the name in the request.
         name: String,
     },
-    /// `google.rpc.RetryInfo`: when to try again.
+    /// `google.rpc.RetryInfo`: when to retry.
     RetryInfo {
-        /// In how many milliseconds.
+        /// The delay in milliseconds.
         millis: u64,
     },
 }
@@ -117,12 +117,12 @@ pub enum Detail {
 impl Error {
     /// Returns an error of this code with this message.
     ///
-    /// The message goes to the client as it is; where a constructor below fits, it says more.
+    /// The client receives the message unchanged. Prefer the constructors below, which add details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self(Box::new(Inner { code, message: message.into(), domain: "", details: Vec::new(), source: None }))
     }
 
-    /// Refuses a request for the rules it breaks. The message tells the first; the BadRequest has all.
+    /// Returns INVALID_ARGUMENT for a request with these violations. The message has the first one, the BadRequest all.
     pub fn invalid(violations: Violations) -> Self {
         let all = violations.into_vec();
         let message = match all.first() {
@@ -132,14 +132,14 @@ impl Error {
         Self::new(Code::InvalidArgument, message).with(Detail::BadRequest(all))
     }
 
-    /// Refuses a request for one rule.
+    /// Returns INVALID_ARGUMENT for a request with one violation.
     pub fn invalid_field(field: impl Into<String>, description: impl Into<String>) -> Self {
         let mut violations = Violations::default();
         violations.add(field, description);
         Self::invalid(violations)
     }
 
-    /// Says that there is no such resource. Only for callers who may know.
+    /// Returns NOT_FOUND for a resource. Only for callers who may know whether it exists.
     pub fn not_found(kind: &Kind, name: impl Into<String>) -> Self {
         let name = name.into();
         Self::new(Code::NotFound, format!("{} not found: {name}", kind.name)).of_resource(kind, name)
@@ -152,12 +152,12 @@ impl Error {
         self.with(Detail::ResourceInfo { domain: kind.domain.name, kind: kind.name, name: name.into() })
     }
 
-    /// An error for a resource that already exists; [`Error::of_resource`] says which.
+    /// Returns ALREADY_EXISTS; add the resource with [`Error::of_resource`].
     pub fn already_exists(message: impl Into<String>) -> Self {
         Self::new(Code::AlreadyExists, message)
     }
 
-    /// Says that something must be out of the way first; `kind` is the violation's type, such as
+    /// Returns FAILED_PRECONDITION with a PreconditionFailure. `kind` is the violation's type, such as
     /// `RESOURCE_NOT_EMPTY`.
     pub fn blocked(kind: &'static str, description: impl Into<String>) -> Self {
         let description = description.into();
@@ -165,44 +165,44 @@ impl Error {
             .with(Detail::PreconditionFailure { kind, description })
     }
 
-    /// Refuses a caller who lacks a capability. It says the same whether or not there is such a resource.
+    /// Returns PERMISSION_DENIED. It is the same whether or not the resource exists.
     pub fn denied() -> Self {
         Self::new(Code::PermissionDenied, "Permission denied")
     }
 
-    /// Refuses a caller who has not proved an identity.
+    /// Returns UNAUTHENTICATED, for a caller without a proved identity.
     pub fn unauthenticated(message: impl Into<String>) -> Self {
         Self::new(Code::Unauthenticated, message)
     }
 
-    /// Reports a fault of ours: the client learns nothing of it, the log everything.
+    /// Returns INTERNAL, for a fault of the server. The client receives no part of `source`, which is for logs.
     pub fn internal(source: impl Into<Cause>) -> Self {
         Self::new(Code::Internal, "Internal error").because(source)
     }
 
-    /// Reports a panic, by what it was thrown with: a fault of ours.
+    /// Returns INTERNAL for a panic, with the panic's message as the source.
     pub fn panicked(thrown: &(dyn Any + Send)) -> Self {
         let text = thrown.downcast_ref::<&str>().copied();
         let text = text.or_else(|| thrown.downcast_ref::<String>().map(String::as_str));
         Self::internal(format!("panicked: {}", text.unwrap_or("with no message")))
     }
 
-    /// Says that others changed the same things so often that this did not come through.
+    /// Returns ABORTED, for an operation that kept conflicting with other changes. The client may retry after 100 ms.
     pub fn busy() -> Self {
         Self::new(Code::Aborted, "Too many changes at once; try again").with(Detail::RetryInfo { millis: 100 })
     }
 
-    /// An error for a full queue; the client may try again in a second.
+    /// Returns RESOURCE_EXHAUSTED, for a full queue. The client may retry after a second.
     pub fn exhausted() -> Self {
         Self::new(Code::ResourceExhausted, "Too much is waiting; try again").with(Detail::RetryInfo { millis: 1000 })
     }
 
-    /// Says, within the platform, that what an operation rested on has changed, and that it must be done again.
+    /// Returns the private error that makes the platform retry an operation because its data has changed.
     pub fn stale() -> Self {
         Self::busy().because(Stale)
     }
 
-    /// Tells whether this is [`Error::stale`].
+    /// Returns whether this is [`Error::stale`].
     pub fn is_stale(&self) -> bool {
         self.0.source.as_ref().is_some_and(|source| source.is::<Stale>())
     }
@@ -221,7 +221,7 @@ impl Error {
         self
     }
 
-    /// Says which domain (`iam`, `registry`, …) the error is of, unless that was said before.
+    /// Sets the domain of the error (`iam`, `registry`, …), unless it is already set.
     #[must_use]
     pub fn of_domain(mut self, domain: &'static str) -> Self {
         if self.0.domain.is_empty() {
@@ -245,7 +245,7 @@ impl Error {
         &self.0.details
     }
 
-    /// Returns the violations, when the request was invalid.
+    /// Returns the violations of an invalid request; empty for other errors.
     pub fn violations(&self) -> &[FieldViolation] {
         self.0
             .details
@@ -257,8 +257,8 @@ impl Error {
             .unwrap_or_default()
     }
 
-    /// Returns the error as `google.rpc.Status` in JSON: `code`, `message` and `details`, of which the ErrorInfo is
-    /// the first. `service_domain` is the installation's (`docs/api.md`, Errors).
+    /// Returns the error as `google.rpc.Status` in JSON: `code`, `message` and `details`, the ErrorInfo first.
+    /// `service_domain` is the installation's (`docs/api.md`, Errors).
     pub fn status(&self, service_domain: &str) -> Status {
         let inner = &*self.0;
         let domain = match inner.domain {
@@ -271,12 +271,12 @@ impl Error {
     }
 }
 
-/// An error as it goes over the wire: the shape of `google.rpc.Status`.
+/// An error in its wire format: `google.rpc.Status`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Status {
     /// The number of the code.
     pub code: i32,
-    /// For people.
+    /// The message, for people.
     pub message: String,
     /// Objects with an `@type`, the ErrorInfo first.
     pub details: Vec<Value>,
@@ -321,7 +321,7 @@ impl StdError for Error {
     }
 }
 
-/// For conflicts that no caller expected; expected ones are handled where the commit was made.
+/// Maps errors of the store. A conflict becomes ABORTED here only if the code that committed does not handle it.
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         let (code, message) = match &error {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_delete_says_what_is_in_the_way() {
+    fn a_blocked_delete_names_the_precondition() {
         assert_eq!(
             status(Error::blocked("RESOURCE_NOT_EMPTY", "cannot delete group with child repos")),
             json!({
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_by_type_and_name() {
+    fn not_found_names_the_resource_by_type_and_name() {
         assert_eq!(
             status(Error::not_found(Note::KIND, "abc"))["details"][1],
             json!({ "@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceType": "notes.platform.test/Note", "resourceName": "abc" })
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_for_the_log_and_never_for_the_client() {
+    fn the_source_of_an_error_is_not_sent_to_the_client() {
         let error = Error::internal("secret path");
         assert!(error.source().is_some());
         assert!(!status(error).to_string().contains("secret"));

@@ -1,8 +1,8 @@
-//! Events: what a change tells, recorded in the same commit for whoever subscribed (`docs/api.md`, Events).
+//! Events of changes, recorded in the same commit for each matching subscription (`docs/api.md`, Events).
 //!
-//! A kind's table names the event of each method. [`Context::record_event`](crate::context::Context::record_event) makes it and adds a record of it to
-//! the commit for each subscription that wants it, so that there is no change without its event and no event without
-//! its change; what nobody wants is not even made. [`EventLog`] stores the records.
+//! A kind's table names the event of each method. [`Context::record_event`](crate::context::Context::record_event)
+//! builds it and adds a record to the commit for each matching subscription, so that a change and its event are stored
+//! atomically. An event that no subscription and no stream matches is not built. [`EventLog`] stores the records.
 
 use std::collections::BTreeMap;
 
@@ -28,53 +28,53 @@ pub(crate) use stream::Streams;
 pub use stream::{EventStream, Heard, Watch};
 pub use subscribers::{EventLog, Subscribers};
 
-/// An event as it is delivered: the attributes of CloudEvents 1.0, and the data.
+/// An event in its delivered form: the attributes of CloudEvents 1.0, and the data.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Event {
-    /// A UUID, the same however often the event is delivered.
+    /// A UUID, which is the same in every delivery of the event.
     pub id: String,
     /// The installation's prefix and the name in the kind's table, such as `….iam.group.created.v1`.
     #[serde(rename = "type")]
     pub ty: String,
-    /// The URL of the method, cut before its variables.
+    /// The URL of the method, up to its variables.
     pub source: String,
-    /// What it is about: for most, the resource's uid.
+    /// The subject: usually the resource's uid.
     pub subject: String,
     /// When the change was made.
     pub time: Option<Timestamp>,
-    /// The group whose subscriptions it goes to, and those of every group above; `/` for none.
+    /// The group whose subscriptions receive it, together with those of the group's ancestors; `/` for none.
     pub group: String,
-    /// Who may see it.
+    /// The audience.
     pub audience: Audience,
     /// Further extension attributes.
     pub extensions: BTreeMap<String, String>,
-    /// JSON, byte for byte as it is sent: who did it, and the resource.
+    /// The JSON that is sent, byte for byte: the actor and the body, usually the resource.
     pub data: String,
-    /// Where the data is recorded, if it is recorded once for several subscriptions. Then an event as it is stored has
-    /// no data of its own.
+    /// The record with the data, if it is stored once for several subscriptions. The stored event then has no data of
+    /// its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_body: Option<BodyRef>,
 }
 
-/// A reference to the record that has the data of an event.
+/// A reference to the record with the data of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BodyRef {
-    /// The uid of the record that has it.
+    /// The uid of the record.
     pub uid: Uid,
-    /// Its length in bytes.
+    /// The length of the data in bytes.
     pub len: u32,
 }
 
-/// Who may see an event.
+/// The audience of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Audience {
-    /// Whoever subscribed.
+    /// All matching subscriptions.
     #[default]
     Customer,
-    /// The installation alone: no subscription gets it.
+    /// Only streams within the installation; no subscription receives it.
     Internal,
 }
 
@@ -89,21 +89,21 @@ impl Audience {
 }
 
 impl Event {
-    /// Returns how many bytes it counts as where bytes of events are bounded: its data, wherever that is recorded, and a
-    /// KiB for all else.
+    /// Returns the weight of the event for limits on bytes of events: the length of its data, wherever that is stored,
+    /// plus 1 KiB for everything else.
     pub fn weight(&self) -> u64 {
         let len = self.event_body.as_ref().map_or(self.data.len() as u64, |body| u64::from(body.len));
         len.saturating_add(1024)
     }
 
-    /// Returns the resource that the event carries; none when it carries none, or another.
+    /// Returns the resource in the body of the event; `None` if there is no body, or one of another type.
     pub fn body<T: DeserializeOwned>(&self) -> Option<T> {
         let data: Value = serde_json::from_str(&self.data).ok()?;
         serde_json::from_value(data.get("body")?.clone()).ok()
     }
 }
 
-/// An event that a write records, and the subscriptions that it is recorded for.
+/// An event that a write records, with the matching subscriptions.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     pub(crate) event: Event,
@@ -121,25 +121,25 @@ pub struct Draft {
     prefix: Option<&'static str>,
     /// Who did it, where that is not the caller.
     actor: Option<Uid>,
-    /// The standard method that it is of; none for an action.
+    /// The verb of the standard method; `None` for an action.
     pub verb: Option<Verb>,
-    /// What it is about.
+    /// The subject.
     pub subject: String,
-    /// The group whose subscriptions it goes to; `/` for none.
+    /// The group whose subscriptions receive it; `/` for none.
     pub group: String,
-    /// Who may see it.
+    /// The audience.
     pub audience: Audience,
     /// Further extension attributes.
     pub extensions: BTreeMap<String, String>,
-    /// The name of the message that the body is.
+    /// The name of the protobuf message of the body.
     pub message: String,
-    /// The body, without anything secret.
+    /// The body, without secrets.
     pub body: Map<String, Value>,
 }
 
 impl Draft {
-    /// Returns the event of a standard method as most are: about the resource, in what it hangs in, with the resource
-    /// as it was answered, or for a delete the request.
+    /// Returns the default event of a standard method: about the resource, for the subscriptions of its parent, with
+    /// the resource as the method returns it or, for a delete, with the request.
     pub(crate) fn of_method(
         kind: &Kind,
         verb: Verb,
@@ -156,7 +156,7 @@ impl Draft {
         };
         let mut draft = Self::new(kind, ty, kind.plural, uid, &message);
         draft.verb = Some(verb);
-        // Receivers hold the body strictly against the message, which has no such fields.
+        // Receivers may parse the body strictly as the protobuf message, which has no such fields.
         let body = fields::without(kind.fields, &body, |field| field.rest_only || field.once).into_owned();
         if let Value::Object(body) = body {
             draft.body = body;
@@ -164,7 +164,7 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Returns the event of an action, of this name and path, about a resource.
+    /// Returns the event of an action with this name and path, about a resource.
     pub(crate) fn of_action(
         kind: &Kind,
         (name, path): (&str, &str),
@@ -177,7 +177,8 @@ impl Draft {
         Self { body, ..Self::new(kind, ty, path, uid, &format!("{name}Response")) }
     }
 
-    /// Returns an event that is not of a kind's method, about this subject and for the subscribers of this group.
+    /// Returns an event that belongs to no method of a kind, about this subject and for the subscriptions of this
+    /// group.
     ///
     /// `source` is the path of the method, without the installation's URL; `package` and `message` name the protobuf
     /// message of the body.
@@ -204,7 +205,7 @@ impl Draft {
         }
     }
 
-    /// Names the identity that made the change, where that is not the caller.
+    /// Sets the identity that made the change, if it is not the caller.
     #[must_use]
     pub fn made_by(self, actor: Uid) -> Self {
         Self { actor: Some(actor), ..self }
@@ -227,7 +228,7 @@ impl Draft {
         }
     }
 
-    /// Returns the event, of an operation of this caller, of an installation of this URL.
+    /// Returns the event of an operation of this caller, in an installation with this event type prefix and URL.
     pub(crate) fn finish(
         self,
         entropy: &dyn Entropy,
@@ -261,10 +262,11 @@ impl Draft {
     }
 }
 
-/// Draws a UUID of version 4 (RFC 9562).
+/// Returns a random UUID of version 4 (RFC 9562).
 fn uuid(entropy: &dyn Entropy) -> String {
     let mut bytes = [0; 16];
     entropy.fill(&mut bytes);
+    // Sets the bits that RFC 9562 reserves for version and variant.
     let [_, _, _, _, _, _, version, _, variant, ..] = &mut bytes;
     *version = (*version & 0x0f) | 0x40;
     *variant = (*variant & 0x3f) | 0x80;

@@ -1,4 +1,4 @@
-//! Resources against their field tables: requests read, bodies checked and written, index keys computed.
+//! Field tables applied to JSON: reads requests, validates and writes bodies, and computes index keys.
 
 mod bounds;
 mod checked;

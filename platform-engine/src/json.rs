@@ -1,4 +1,4 @@
-//! Reads JSON from outside, strictly: a key given twice is an error and never last-wins (`docs/api.md`, JSON).
+//! A strict reader of untrusted JSON: a duplicate key is an error (`docs/api.md`, JSON).
 
 use std::{cell::Cell, collections::HashSet, fmt};
 
@@ -12,10 +12,11 @@ use crate::error::{Error, Result};
 
 pub mod int64;
 
-/// Reads one JSON object of at most `depth` nested levels.
+/// Parses one JSON object of at most `depth` nested levels.
 ///
 /// # Errors
-/// INVALID_ARGUMENT with the place, when it is no JSON, no object, too deep, or has a key twice in one object.
+/// INVALID_ARGUMENT with line and column when the text is not JSON, is nested too deep, or has a duplicate key;
+/// INVALID_ARGUMENT when it is not an object.
 pub fn read_object(bytes: &[u8], depth: usize) -> Result<Map<String, Value>> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = Strict { depth }
@@ -28,12 +29,12 @@ pub fn read_object(bytes: &[u8], depth: usize) -> Result<Map<String, Value>> {
     }
 }
 
-/// Checks that these bytes are one JSON object that [`read_object`] accepts, with at most `values` values in all, keys
-/// counted, and with only known keys at its top. Only the keys of objects are kept in memory, so that a long text costs
-/// little memory before it is known to be valid.
+/// Checks that these bytes are one JSON object that [`read_object`] accepts, with at most `values` values and keys in
+/// total, and with only known keys at the top level. Only the keys of objects are kept in memory, so that a long text
+/// costs little memory before it is known to be valid.
 ///
 /// # Errors
-/// INVALID_ARGUMENT as [`read_object`]; naming the first unknown key.
+/// INVALID_ARGUMENT as [`read_object`], and for the first unknown key.
 pub fn check_object(bytes: &[u8], depth: usize, values: usize, is_known: impl Fn(&str) -> bool) -> Result<()> {
     let state = State { most: values, left: Cell::new(values), unknown: Cell::default(), is_known: &is_known };
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -53,14 +54,14 @@ pub fn check_object(bytes: &[u8], depth: usize, values: usize, is_known: impl Fn
 /// The state of a check.
 struct State<'a> {
     most: usize,
-    /// How many more values it may have.
+    /// How many more values and keys the text may have.
     left: Cell<usize>,
-    /// An unknown key of the object at its top.
+    /// The unknown key at the top level that ended the check.
     unknown: Cell<Option<String>>,
     is_known: &'a dyn Fn(&str) -> bool,
 }
 
-/// Reads a value without keeping it; returns whether it is an object.
+/// Parses a value without storing it, and returns whether it is an object.
 #[derive(Clone, Copy)]
 struct Skim<'a> {
     depth: usize,
@@ -126,8 +127,9 @@ impl<'de> Visitor<'de> for Skim<'_> {
         while let Some(key) = entries.next_key::<String>()? {
             self.count()?;
             if self.is_top && !(self.state.is_known)(&key) {
+                // The error only ends the check, before the rest of the text is read: `check_object` reports the key.
                 self.state.unknown.set(Some(key));
-                return Err(A::Error::custom("has a key that is not known"));
+                return Err(A::Error::custom("unknown key"));
             }
             if let Some(twice) = keys.replace(key) {
                 return Err(A::Error::custom(format!("`{twice}` is given twice")));
@@ -138,7 +140,7 @@ impl<'de> Visitor<'de> for Skim<'_> {
     }
 }
 
-/// Reads a value that has no key twice and is not deeper than this.
+/// Parses a value with at most `depth` nested levels and without duplicate keys.
 #[derive(Clone, Copy)]
 struct Strict {
     depth: usize,
@@ -208,7 +210,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// Returns a name in camelCase as snake_case has it, which is read too.
+/// Returns a camelCase name in snake_case.
 pub fn snake_case(camel: &str) -> String {
     camel.chars().fold(String::new(), |mut snake, c| {
         if c.is_ascii_uppercase() {
@@ -225,14 +227,14 @@ mod tests {
     use crate::error::Code;
 
     #[test]
-    fn every_object_is_read_as_it_stands() {
+    fn an_object_is_read_with_its_keys_in_order() {
         let text = br#"{"b":1,"a":{"x":[null,true,-2,1.5,"\u00e9"]}}"#;
         let read = read_object(text, 3).unwrap();
         assert_eq!(serde_json::to_string(&read).unwrap(), r#"{"b":1,"a":{"x":[null,true,-2,1.5,"é"]}}"#);
     }
 
     #[test]
-    fn an_object_is_checked_as_it_is_read() {
+    fn check_object_and_read_object_accept_the_same_texts() {
         let check = |text: &[u8], values| check_object(text, 3, values, |key| key.len() == 1);
         assert!(check(br#"{"b":1,"a":{"x":[null,true,-2,1.5,"\u00e9"]}}"#, 12).is_ok());
         let error = check(br#"{"b":1,"a":{"x":[null,true,-2,1.5,"\u00e9"]}}"#, 11).unwrap_err();
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_key_that_is_not_known_is_not_looked_at() {
+    fn the_check_ends_at_the_first_unknown_key() {
         let error = check_object(br#"{"a":1,"versions":[{},{},"#, 9, 4, |key| key == "a").unwrap_err();
         assert_eq!(error.violations()[0].field, "versions", "neither counted nor read to its end");
         let inner = check_object(br#"{"a":{"b":1}}"#, 9, 100, |key| key == "a");
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_single_object_without_repeated_keys_is_refused_with_the_place() {
+    fn texts_that_are_not_one_object_without_duplicate_keys_are_rejected_with_the_position() {
         for (text, says) in [
             (&br#"{"a":1,"a":2}"#[..], "`a` is given twice at line 1"),
             (br#"{"x":{"a":1,"b":2,"a":2}}"#, "`a` is given twice"),

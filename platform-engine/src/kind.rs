@@ -1,8 +1,9 @@
-//! What a kind *is*, as plain data.
+//! The declaration of kinds, as plain data.
 //!
-//! A kind of resource is a Rust struct and, with it, one constant [`Kind`], without macros. Routes, RPCs, masks, filters, access, events, the rules about children, store indexes and the tests over all kinds are
-//! loops over that table; what a table cannot say is a method of [`Resource`], in the kind's own file. A platform serves
-//! the kinds that its [`Builder`](crate::platform::Builder) was given.
+//! A kind of resource is a Rust struct and one constant [`Kind`], without macros. Routes, RPCs, masks, filters, access
+//! control, events, the rules about children, store indexes and the tests over all kinds are loops over that table.
+//! Behavior that a table cannot express is a method of [`Resource`], in the kind's own file. A platform serves the
+//! kinds that its [`Builder`](crate::platform::Builder) was given.
 
 use serde_json::{Map, Value};
 
@@ -20,11 +21,11 @@ pub use imported::{Imported, derived_uid, epoch_of, escaped, opaque_uid};
 pub use resource::{Action, Change, Registered, Resource, Run, action_event, canonical};
 pub(crate) use resource::{sent, typed};
 
-/// The table of a kind: all that is not behavior.
+/// The table of a kind: everything except behavior.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Kind {
-    /// The noun, singular, such as `RoleBinding`: in messages, resource types and the store.
+    /// The singular name, such as `RoleBinding`: in messages, resource types and the store.
     pub name: KindName,
     /// The plural in camelCase, such as `roleBindings`: path segment and key of the list envelope.
     pub plural: &'static str,
@@ -32,17 +33,17 @@ pub struct Kind {
     pub service: &'static str,
     /// Path prefix and error domain.
     pub domain: Domain,
-    /// Where its resources hang in the hierarchy.
+    /// The parent kind in the resource hierarchy.
     pub parent: Parent,
-    /// What may be done with it.
+    /// The standard methods.
     pub methods: &'static [Method],
     /// Its fields, in the order in which they are written.
     pub fields: &'static [Field],
     /// Index keys that are not a field's own value.
     pub keys: &'static [DerivedKey],
-    /// What no two of its resources may share.
+    /// The uniqueness rules.
     pub unique: &'static [Unique],
-    /// Who may know of its resources that lie in no group.
+    /// The visibility of resources without a parent group.
     pub roots: Roots,
     /// The effect of deleting the parent.
     pub on_parent_delete: OnParentDelete,
@@ -94,7 +95,7 @@ impl Kind {
         self
     }
 
-    /// Sets what no two resources may share.
+    /// Sets the uniqueness rules.
     #[must_use]
     pub const fn unique(mut self, unique: &'static [Unique]) -> Self {
         self.unique = unique;
@@ -108,7 +109,7 @@ impl Kind {
         self
     }
 
-    /// Deletes resources with their parent, which they restrict otherwise.
+    /// Deletes resources with their parent. Without this, they restrict its deletion.
     #[must_use]
     pub const fn cascade(mut self) -> Self {
         self.on_parent_delete = OnParentDelete::Cascade;
@@ -120,7 +121,7 @@ impl Kind {
         self.methods.iter().find(|method| method.verb == verb)
     }
 
-    /// Returns the RPC's name of a standard method, such as `ListRoleBindings` and `GetRoleBinding`.
+    /// Returns the name of a standard method's RPC, such as `ListRoleBindings` or `GetRoleBinding`.
     pub fn rpc(&self, verb: Verb) -> String {
         let noun = if verb == Verb::List { self.plural } else { self.name };
         let (first, rest) = noun.split_at_checked(1).unwrap_or_default();
@@ -191,11 +192,11 @@ impl Domain {
 /// Where a kind's resources hang in the hierarchy, and with that the shape of their uids.
 #[derive(Debug, Clone, Copy)]
 pub enum Parent {
-    /// Nowhere: uids of one segment, which may be opaque, or no resources at all.
+    /// No parent: uids have one segment, which may be opaque. Also for kinds without resources.
     None,
-    /// In a group: the group's uid and a segment.
+    /// A group: uids are the group's uid and a segment.
     Group,
-    /// In a group or nowhere: groups themselves.
+    /// A group or no parent: for groups themselves.
     GroupOrNone,
     /// In a resource of that kind: its uid and a segment.
     Of(&'static Kind),
@@ -207,7 +208,7 @@ pub enum Parent {
 }
 
 impl Parent {
-    /// Returns the name of the kind that resources hang in.
+    /// Returns the name of the parent kind, if there is one.
     pub const fn kind(self) -> Option<KindName> {
         match self {
             Self::None => None,
@@ -216,20 +217,20 @@ impl Parent {
         }
     }
 
-    /// Tells whether a resource has its parent's uid.
+    /// Returns whether a resource has the uid of its parent.
     pub const fn shares_uid(self) -> bool {
         matches!(self, Self::Sole(_) | Self::Singleton(..))
     }
 }
 
-/// Who may know of a kind's resources that lie in no group (`docs/api.md`, Access).
+/// The visibility of a kind's resources without a parent group (`docs/api.md`, Access).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Roots {
-    /// They are like any: a grant at the uid itself counts.
+    /// As for all resources: a method needs a grant at the uid itself.
     Granted,
-    /// Whoever holds the method's capabilities at any group.
+    /// Callers who hold the method's capabilities at any group may get and list them.
     Shared,
-    /// The identity that it is, and the installation's operator.
+    /// The operator may call all methods, and an identity may get and list itself.
     Personal,
 }
 
@@ -254,7 +255,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Returns the name as RPCs begin with it.
+    /// Returns the prefix of the names of RPCs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::List => "List",
@@ -269,9 +270,9 @@ impl Verb {
 /// A standard method of a kind.
 #[derive(Debug)]
 pub struct Method {
-    /// Which.
+    /// The verb.
     pub verb: Verb,
-    /// What a caller must hold, all of it, at or above the resource or its parent.
+    /// The capabilities that a caller must hold, all of them, at or above the resource or its parent.
     pub capabilities: &'static [Capability],
     /// The event that it records, without the installation's prefix, such as `iam.group.created.v1`.
     pub event: Option<&'static str>,
@@ -279,19 +280,19 @@ pub struct Method {
     pub order: &'static str,
     /// For a list: its own query parameters.
     pub params: &'static [Param],
-    /// For a list: filters that its parameters make together, run even when none was sent.
+    /// For a list: makes filters of all parameters together. Called even if no parameter was sent.
     pub narrow: Option<Narrow>,
-    /// For a list: its path behind domain and version, where that is not the plural. Its variables are parameters.
+    /// For a list: the path after domain and version, if it is not the plural. Its variables are parameters.
     pub path: Option<&'static str>,
     /// For a list: a parameter that is the uid of a resource of this kind, which must be there.
     pub of: Option<(&'static str, &'static Kind)>,
     /// For a list: whether anybody may call it, without a token.
     pub open: bool,
-    /// For a create: the name of the field by which a standing resource of the same parent is replaced.
+    /// For a create: the name of the field by which an existing resource of the same parent is replaced.
     pub upsert: Option<&'static str>,
 }
 
-/// Makes store filters of a list's parameters, in their canonical form.
+/// Makes store filters of a list's parameters, which are in canonical form.
 pub type Narrow = fn(&Map<String, Value>) -> Vec<store::Filter>;
 
 impl Method {
@@ -310,56 +311,56 @@ impl Method {
         }
     }
 
-    /// A list by uid.
+    /// Returns a list, ordered by uid by default.
     pub const fn list(capabilities: &'static [Capability]) -> Self {
         Self::new(Verb::List, capabilities)
     }
 
-    /// A get by uid.
+    /// Returns a get by uid.
     pub const fn get(capabilities: &'static [Capability]) -> Self {
         Self::new(Verb::Get, capabilities)
     }
 
-    /// A create below a parent.
+    /// Returns a create below a parent.
     pub const fn create(capabilities: &'static [Capability]) -> Self {
         Self::new(Verb::Create, capabilities)
     }
 
-    /// An update by mask.
+    /// Returns an update by mask.
     pub const fn update(capabilities: &'static [Capability]) -> Self {
         Self::new(Verb::Update, capabilities)
     }
 
-    /// A delete.
+    /// Returns a delete by uid.
     pub const fn delete(capabilities: &'static [Capability]) -> Self {
         Self::new(Verb::Delete, capabilities)
     }
 
-    /// Records this event.
+    /// Sets the event that the method records.
     pub const fn event(mut self, event: &'static str) -> Self {
         self.event = Some(event);
         self
     }
 
-    /// Orders by this when a request does not say.
+    /// Sets the order of a list for requests without `order_by`.
     pub const fn order(mut self, order: &'static str) -> Self {
         self.order = order;
         self
     }
 
-    /// Has these parameters.
+    /// Sets the query parameters of a list.
     pub const fn params(mut self, params: &'static [Param]) -> Self {
         self.params = params;
         self
     }
 
-    /// Filters by what this makes of the parameters together.
+    /// Sets the function that makes filters of all parameters of a list together.
     pub const fn narrow(mut self, narrow: Narrow) -> Self {
         self.narrow = Some(narrow);
         self
     }
 
-    /// Is at this path.
+    /// Sets the path of a list after domain and version.
     pub const fn at(mut self, path: &'static str) -> Self {
         self.path = Some(path);
         self
@@ -371,56 +372,56 @@ impl Method {
         self
     }
 
-    /// Authorization no token and shows all.
+    /// Allows a list without a token. It then shows all resources at the top of the hierarchy.
     pub const fn open(mut self) -> Self {
         self.open = true;
         self
     }
 
-    /// Replaces a resource of the same parent with the same value in this field, and keeps its uid.
+    /// Makes a create replace an existing resource of the same parent with the same value in this field. The uid stays.
     pub const fn upsert(mut self, field: &'static str) -> Self {
         self.upsert = Some(field);
         self
     }
 }
 
-/// A query parameter of a list. All that are sent must hold.
+/// A query parameter of a list. A resource must match all parameters that are sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Param {
-    /// Its name and type; a list of values when it can be repeated.
+    /// The name and type; a list type if the parameter can be repeated.
     pub field: Field,
-    /// How it filters.
+    /// The filter.
     pub by: By,
 }
 
-/// How a parameter filters.
+/// The filter of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// The key has this value, or one of these.
+    /// A value under this key equals the parameter, or one of its values.
     Value(KeyName),
-    /// The key's value is greater.
+    /// A value under this key is greater than the parameter.
     Above(KeyName),
-    /// As the method's [`Narrow`] says.
+    /// The method's [`Narrow`] makes the filter.
     Narrow,
 }
 
 impl Param {
-    /// Filters by the exact value of the field of the same name.
+    /// Returns a parameter that filters by the exact value of the field of the same name.
     pub const fn exact(name: &'static str) -> Self {
         Self { field: Field::string(name), by: By::Value(name) }
     }
 
-    /// Filters by the exact value of a key, under another name.
+    /// Returns a parameter that filters by the exact value of a key with another name.
     pub const fn exact_of(name: &'static str, key: KeyName) -> Self {
         Self { field: Field::string(name), by: By::Value(key) }
     }
 
-    /// Filters as the method's [`Narrow`] says.
+    /// Returns a parameter for the method's [`Narrow`].
     pub const fn narrow(field: Field) -> Self {
         Self { field, by: By::Narrow }
     }
 
-    /// Means this, as [`Field::about`].
+    /// Sets the description, as [`Field::about`] does.
     pub const fn about(mut self, about: &'static str) -> Self {
         self.field.about = about;
         self
@@ -436,7 +437,7 @@ pub enum Http {
     Patch,
 }
 
-/// Who may call an action.
+/// The callers that may run an action.
 #[derive(Debug, Clone, Copy)]
 pub enum Authorization {
     /// Everyone, without a token.
@@ -445,31 +446,31 @@ pub enum Authorization {
     Authenticated,
     /// Callers with all of these capabilities at or above the uid in this field of the request.
     At(&'static str, &'static [Capability]),
-    /// Callers with all of these capabilities at any group; the action filters its result by where.
+    /// Callers with all of these capabilities at any group; the action filters its result by these groups.
     Anywhere(&'static [Capability]),
     /// Any authenticated caller; the action filters its result by where they hold all of these, as lists do.
     FiltersResult(&'static [Capability]),
 }
 
-/// An index key that is computed of the body and not one field's value.
+/// An index key that is computed from the body and is not the value of one field.
 #[derive(Debug)]
 pub struct DerivedKey {
-    /// Its name, for filters.
+    /// The name, for filters.
     pub name: KeyName,
-    /// Its values for a canonical body.
+    /// Returns the values for a canonical body.
     pub values: fn(&Value) -> Vec<KeyValue>,
 }
 
-/// Something that no two resources of a kind may share.
+/// A uniqueness rule: no two resources may have the same value.
 #[derive(Debug)]
 pub struct Unique {
-    /// The space of values, such as `repo.name`.
+    /// The namespace of the values, such as `repo.name`.
     pub space: &'static str,
-    /// What is shared, for people, such as `a repo of this name in the group`.
+    /// The conflicting resource in error messages, such as `a repo of this name in the group`.
     pub what: &'static str,
-    /// The value for a canonical body; `None` when this resource does not take part.
+    /// Returns the value for a canonical body; `None` if the rule does not apply to the resource.
     pub value: fn(&Value) -> Option<KeyValue>,
-    /// The filter keys that find the resource with the value among those of the same parent, so that a refusal can name
-    /// it; none where it may have another parent or must not be named.
+    /// The filter keys that find the resource with the value among those of the same parent, so that the error can name
+    /// it. Empty if it may have another parent or must not be named.
     pub by: &'static [KeyName],
 }

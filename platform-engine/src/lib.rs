@@ -1,9 +1,9 @@
-//! An engine for resource APIs: kinds are tables, and lists with cursors, field masks, structured errors, access control
-//! and events work for all of them, over a small [`store::Store`] trait.
+//! An engine for resource APIs: kinds are tables, and lists with cursors, field masks, structured errors, access
+//! control and events work for all of them, over a small [`store::Store`] trait.
 //!
-//! [`platform::Platform`] is what an embedder builds and a transport calls; [`kind`] is how kinds are declared. The kinds
-//! of Platform API v2 are in `platform-core`. This crate does no I/O: it knows no HTTP, no gRPC, no SQL and no asynchronous
-//! runtime, and it reads no environment, clock or randomness except what it is given.
+//! An embedder builds a [`platform::Platform`], and transports call it; the module [`kind`] declares kinds. The kinds
+//! of Platform API v2 are in `platform-core`. This crate does no I/O and depends on no HTTP, gRPC, SQL or asynchronous
+//! runtime. The store, the clock and the source of randomness are passed in, and it never reads the environment.
 
 use std::{future::Future, pin::Pin};
 
@@ -30,5 +30,5 @@ pub mod uid;
 pub mod verbs;
 pub mod write;
 
-/// A boxed future, as functions in tables return.
+/// A boxed future: the return type of asynchronous function pointers in tables.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

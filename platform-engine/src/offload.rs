@@ -1,4 +1,4 @@
-//! Where work is done that keeps a processor busy for longer than other requests can wait.
+//! The interface for CPU-bound work that would block other requests for too long.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -9,23 +9,22 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Work that takes milliseconds of a processor's time.
+/// A unit of work that takes milliseconds of CPU time.
 pub type Work = Box<dyn FnOnce() + Send>;
 
-/// Does work apart from the requests of an asynchronous runtime, which this crate does not depend on.
+/// Runs CPU-bound work outside of the threads that serve requests, such as in the blocking thread pool of a runtime.
 ///
-/// It runs the checks of fields that are [`costly`](crate::kind::Field::costly). Without one, a platform does the work
-/// in the calling thread, as [`Inline`] does.
+/// It runs the checks of fields that are [`costly`](crate::kind::Field::costly). The default is [`Inline`].
 pub trait Offload: Debug + Send + Sync + 'static {
-    /// Does the work, and returns when it is done. `share` names the organization that it is for, so that one
-    /// organization cannot take all of the capacity.
+    /// Runs the work, and returns when it is finished. `share` is the uid of the organization that it is for, so that
+    /// one organization cannot use all of the capacity.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED with a RetryInfo ([`Error::exhausted`]) when too much work is queued: nothing was done.
+    /// RESOURCE_EXHAUSTED with a RetryInfo ([`Error::exhausted`]) when too much work is queued. The work was not run.
     fn run<'a>(&'a self, share: &'a str, work: Work) -> BoxFuture<'a, Result<()>>;
 }
 
-/// Does the work at once, in the caller's thread.
+/// Runs the work immediately, in the calling thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Inline;
 
@@ -36,7 +35,7 @@ impl Offload for Inline {
     }
 }
 
-/// Does work that has a result.
+/// Runs work that has a result.
 pub(crate) async fn run<T: Send + 'static>(
     offload: &dyn Offload,
     share: &str,
@@ -46,5 +45,5 @@ pub(crate) async fn run<T: Send + 'static>(
     let slot = Arc::clone(&result);
     offload.run(share, Box::new(move || *slot.lock() = Some(work()))).await?;
     let result = result.lock().take();
-    result.ok_or_else(|| Error::internal("work was not done"))
+    result.ok_or_else(|| Error::internal("the offloaded work was not run"))
 }

@@ -47,8 +47,8 @@ pub use settings::Settings;
 
 /// A resource API over a store.
 ///
-/// One value serves any number of callers at once. Every method acts as a caller and refuses what that caller may
-/// not do; what transports need is here with types erased, and what embedders use is typed by kind.
+/// One value serves any number of concurrent callers. Methods act on behalf of a caller and check that caller's access.
+/// Methods for embedders are typed by kind, and methods for transports are type-erased.
 #[derive(Debug)]
 pub struct Platform {
     store: Arc<dyn Store>,
@@ -96,7 +96,7 @@ impl Platform {
         self.descriptors.iter().map(|set| &**set)
     }
 
-    /// Returns what the installation decided for itself.
+    /// Returns the settings of the installation.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -111,12 +111,12 @@ impl Platform {
         &*self.store
     }
 
-    /// Returns where work that keeps a processor busy is done.
+    /// Returns the executor of CPU-bound work.
     pub fn offload(&self) -> &dyn Offload {
         &*self.offload
     }
 
-    /// Returns the time now.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -131,13 +131,13 @@ impl Platform {
         self.page_keys.store(Arc::new(keys));
     }
 
-    /// Replaces the keys that secrets are sealed by, after a rotation. Those of before must be among them for as long
-    /// as there is a secret that they sealed.
+    /// Replaces the keys that seal secrets, after a rotation. They must include each earlier key that the store has
+    /// secrets of.
     pub fn set_seal_keys(&self, keys: SealKeys) {
         self.seal_keys.store(Arc::new(keys));
     }
 
-    /// Returns the keys that secrets are sealed by.
+    /// Returns the keys that seal secrets.
     pub fn seal_keys(&self) -> Arc<SealKeys> {
         self.seal_keys.load_full()
     }
@@ -151,7 +151,7 @@ impl Platform {
         found.ok_or_else(|| Error::internal(format!("the kind {} was not given to the platform", R::KIND.name)))
     }
 
-    /// Runs an operation of the embedder's, regardless of who calls: with no caller, no grants and no checks of access.
+    /// Runs an operation of the embedder without a caller: access is not checked, and the operation is not retried.
     ///
     /// # Errors
     /// Those of the operation. One that [is stale](Error::is_stale) may be retried.
@@ -159,10 +159,11 @@ impl Platform {
         operation(&Context::new(self, &nobody(), Arc::new(Grants::none()))).await
     }
 
-    /// Runs an operation with the caller's grants, and retries it while they or what it read have changed meanwhile.
+    /// Runs an operation with the caller's grants, and retries it when the grants or the data that it has read change
+    /// before it ends.
     ///
     /// # Errors
-    /// Those of the operation, UNAUTHENTICATED when there is no such identity, and ABORTED after [`MAX_ATTEMPTS`].
+    /// Those of the operation, UNAUTHENTICATED when the identity does not exist, and ABORTED after [`MAX_ATTEMPTS`].
     pub async fn with_caller<'a, T>(
         &'a self,
         caller: &'a Caller,
@@ -171,9 +172,10 @@ impl Platform {
         for _ in 0..MAX_ATTEMPTS {
             let cx = Context::new(self, caller, self.grants_of(caller).await?);
             let done = operation(&cx).await;
-            // What was answered without a look at the store may rest on grants that have changed since.
-            let still = if cx.is_confirmed() { Ok(()) } else { cx.confirm().await };
-            match (done, still) {
+            // A result that was not read from the store may depend on cached grants that are stale.
+            let current = if cx.is_confirmed() { Ok(()) } else { cx.confirm().await };
+            match (done, current) {
+                // The grants may be the data that has changed: resolve them again.
                 (Err(error), _) | (_, Err(error)) if error.is_stale() => {
                     self.forget(caller);
                 }
@@ -184,7 +186,7 @@ impl Platform {
         Err(Error::busy())
     }
 
-    /// Returns what an identity holds by what is bound; [`Platform::grants_of`] for one without a sign-in.
+    /// Returns the grants of an identity without a sign-in, as [`Platform::grants_of`] does.
     ///
     /// # Errors
     /// As [`Platform::grants_of`].
@@ -192,17 +194,17 @@ impl Platform {
         self.grants_of(&Caller::new(identity.clone())).await
     }
 
-    /// Returns what a caller's identity holds, and their sign-in gives, as it was last read: from memory, or from the
-    /// store when it is not there. What a token narrows it to is not looked at.
+    /// Returns the grants of a caller's identity and sign-in, from the cache or the store. The narrowing of the token
+    /// is ignored.
     ///
-    /// What has changed since is noticed by whoever reads or commits with it, as every operation does, and not here:
-    /// decide by it what to show, and leave it to the operation to refuse.
+    /// The grants may be stale: only the reads and commits of an operation compare their epochs. Use them to decide
+    /// what to show, and let the operation itself check access.
     ///
     /// # Errors
-    /// UNAUTHENTICATED when there is no such identity or its sign-in has ended, and those of the store.
+    /// UNAUTHENTICATED when the identity does not exist or its sign-in has ended, and those of the store.
     pub async fn grants_of(&self, caller: &Caller) -> Result<Arc<Grants>> {
         let holder = Holder::of(caller);
-        // The cached grants may be those of an earlier registration of the person.
+        // The cached grants may be of an earlier registration of the person.
         if let Some(grants) = self.grants.get(&holder).filter(|grants| grants.are_of(caller.acts_as)) {
             return Ok(grants);
         }
@@ -214,7 +216,7 @@ impl Platform {
         Ok(grants)
     }
 
-    /// Returns what a caller's identity holds and their sign-in gives, as it stands now.
+    /// Returns the current grants of a caller's identity and sign-in, compared with the store.
     ///
     /// # Errors
     /// As [`Platform::grants_of`].
@@ -228,10 +230,10 @@ impl Platform {
         .await
     }
 
-    /// Refuses a caller that is not currently the installation's operator, or whose token is narrowed.
+    /// Checks that the caller is currently the installation's operator, with a token that is not narrowed.
     ///
     /// # Errors
-    /// PERMISSION_DENIED, and as [`Platform::grants_of`].
+    /// PERMISSION_DENIED otherwise, and as [`Platform::grants_of`].
     pub async fn demand_operator(&self, caller: &Caller) -> Result<()> {
         self.with_caller(caller, |cx| {
             Box::pin(async move { if cx.is_operator() { Ok(()) } else { Err(Error::denied()) } })
@@ -239,7 +241,7 @@ impl Platform {
         .await
     }
 
-    /// Reads what a caller's identity holds from the store, past the cache.
+    /// Reads the grants of a caller's identity and sign-in from the store, bypassing the cache.
     ///
     /// # Errors
     /// As [`Platform::grants_of`].
@@ -253,7 +255,7 @@ impl Platform {
     }
 }
 
-/// Returns the caller of what is open to all.
+/// Returns the caller of operations that need no token.
 pub(super) fn nobody() -> Caller {
     Caller::new(Uid::default())
 }

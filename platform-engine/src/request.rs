@@ -1,4 +1,4 @@
-//! Requests of lists, as a query string or as JSON, in one canonical form.
+//! Requests of lists, parsed from a query string or from JSON into one canonical form.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -16,30 +16,30 @@ use crate::{
     uid::Uid,
 };
 
-/// How many resources a page has when the request does not say.
+/// The number of resources on a page when the request does not set it.
 pub const DEFAULT_PAGE_SIZE: usize = 50;
 
-/// The most resources that a page has; a request for more gets these.
+/// The maximum number of resources on a page. A larger page size in a request is reduced to it.
 pub const MAX_PAGE_SIZE: usize = 200;
 
-/// The most bytes of a page token, which has a position in it.
+/// The maximum length of a page token in bytes. A token contains the sort key and the uid of a resource.
 pub const MAX_PAGE_TOKEN: usize = 8 << 10;
 
 const UID: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
 const UID_OR_ROOT: &str = "^(/|[0-9a-f]{40}(/[0-9a-f]{16})*)$";
 
-/// The parameter of the size of a page.
+/// The parameter for the size of a page.
 pub const PAGE_SIZE: Field = Field::new("pageSize", Type::Int32)
     .about("The number of resources on a page: 1 to 200; 0 means 50, and larger values mean 200.");
-/// The parameter of the token of a page.
+/// The parameter for the token of a page.
 pub const PAGE_TOKEN: Field = Field::string("pageToken")
     .about("The `nextPageToken` of the page before.")
     .pattern("^[A-Za-z0-9_-]*$")
     .max_len(MAX_PAGE_TOKEN);
-/// The parameter of the order of a list.
+/// The parameter for the order of a list.
 pub const ORDER_BY: Field =
     Field::string("orderBy").about("A field to order by, optionally followed by ` asc` or ` desc`.");
-/// The parameter of how many resources a list skips.
+/// The parameter for the number of resources that a list skips.
 pub const SKIP: Field =
     Field::new("skip", Type::Int32).about("The number of resources to pass over, counted from the page token.");
 
@@ -64,15 +64,15 @@ pub const LIST_FIELDS: &[Field] = &[
     SKIP,
 ];
 
-/// Returns all parameters of a kind's list: those that every list has, then its own. Only where resources lie in a
-/// hierarchy are there hierarchy filters.
+/// Returns all parameters of a kind's list: those that every list has, then its own. Kinds without a parent have no
+/// hierarchy filters.
 pub fn list_fields(kind: &'static Kind) -> impl Iterator<Item = &'static Field> {
     let own = kind.method(Verb::List).map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
     let flat = matches!(kind.parent, kind::Parent::None);
     LIST_FIELDS.iter().filter(move |field| !(flat && field.name == "uidp")).chain(own)
 }
 
-/// A request for a page of a list, checked.
+/// A validated request for a page of a list.
 #[derive(Debug, Clone)]
 pub struct ListRequest {
     pub(crate) uidp: UidpFilter,
@@ -81,32 +81,32 @@ pub struct ListRequest {
     pub(crate) page_size: usize,
     pub(crate) page_token: String,
     pub(crate) skip: u64,
-    /// The uid of what the list is of, as [`Method::of`] says.
+    /// The uid of the resource that the list belongs to ([`Method::of`]).
     pub(crate) of: Option<Uid>,
-    /// All that a page token is bound to, but for the caller.
+    /// The text that page tokens are bound to, together with the caller: kind, order and filters.
     pub(crate) canonical: String,
 }
 
 impl ListRequest {
-    /// Reads the pairs of a query string, decoded, in either spelling (`docs/api.md`, Lists).
+    /// Parses the decoded pairs of a query string, with names in camelCase or snake_case (`docs/api.md`, Lists).
     ///
     /// # Errors
-    /// INVALID_ARGUMENT with every parameter that is unknown, given twice or not of its type.
+    /// INVALID_ARGUMENT with every parameter that is unknown, duplicate or not of its type.
     pub fn from_query(kind: &'static Kind, pairs: &[(String, String)]) -> Result<Self> {
         let mut violations = Violations::default();
         let request = read_pairs(&|key| lookup(kind, key), pairs, &mut violations);
         Self::read(kind, request, violations)
     }
 
-    /// Reads a request as its proto3 JSON.
+    /// Parses a request in proto3 JSON.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT with every field that is unknown, given twice or not of its type.
+    /// INVALID_ARGUMENT with every field that is unknown, duplicate or not of its type.
     pub fn from_json(kind: &'static Kind, request: Map<String, Value>) -> Result<Self> {
         Self::read(kind, request, Violations::default())
     }
 
-    /// Reads a request, of which these violations were found already.
+    /// Validates a request, and adds to the violations that were found before.
     fn read(kind: &'static Kind, request: Map<String, Value>, mut violations: Violations) -> Result<Self> {
         let mut values = fields::read_with(&|key| lookup(kind, key), &Capabilities::default(), request, None);
         for violation in std::mem::take(&mut values.violations).into_vec() {
@@ -136,6 +136,7 @@ impl ListRequest {
             violations.add("order_by", rule);
             Order { by: OrderBy::Uid, descending: false }
         });
+        // A required parameter with an invalid value is missing here too, but has a violation already.
         if violations.is_empty() {
             let own = method.map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
             own.filter(|field| field.required && values.value(field.name).is_none())
@@ -147,9 +148,10 @@ impl ListRequest {
         let text = |name: &str| values.get(name).and_then(Value::as_str).unwrap_or_default();
         let page_token = text("pageToken").to_owned();
         let filters = method.map(|list| filters(list, &values)).unwrap_or_default();
-        // What was understood, not how it was written, so that a list in other words is the same list.
+        // Page tokens are bound to the parsed request and not to its text, so that a token is valid for the same list
+        // in another spelling. The page size and `skip` are not part of it and may differ from page to page.
         let mut canonical = format!("{}\n{order:?}", kind.name);
-        // Writing into a string does not fail.
+        // Writing to a string does not fail.
         if uidp != UidpFilter::default() {
             let _ = write!(canonical, "\n{uidp:?}");
         }
@@ -162,12 +164,12 @@ impl ListRequest {
     }
 }
 
-/// Returns a parameter of the kind's list by either spelling of its name.
+/// Returns a parameter of the kind's list by its name in camelCase or snake_case.
 fn lookup(kind: &'static Kind, key: &str) -> Option<&'static Field> {
     list_fields(kind).find(|field| is_named(key, field.name))
 }
 
-/// Returns the name by which the documentation calls a parameter that every list has.
+/// Returns the documented name of a parameter, for violations: snake_case for parameters that every list has.
 fn as_documented(field: &str) -> String {
     let common = |prefix: &str| field.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     if !LIST_FIELDS.iter().any(|known| common(known.name)) {
@@ -215,18 +217,18 @@ fn filter(param: &Param, value: &Value) -> Option<Filter> {
     }
 }
 
-/// Reads the pairs of a query string, decoded, into the request of an action with these fields: either spelling of
-/// names, dotted into messages, a key again for each element of a list.
+/// Parses the decoded pairs of a query string into the request of an action with these fields. Names are in camelCase
+/// or snake_case and dotted into messages; a list has its key once for each element.
 ///
 /// # Errors
-/// INVALID_ARGUMENT with every key that is unknown, or given twice and no list.
+/// INVALID_ARGUMENT with every key that is unknown, and with every duplicate key of a field that is not a list.
 pub fn from_query(fields: &'static [Field], pairs: &[(String, String)]) -> Result<Map<String, Value>> {
     let mut violations = Violations::default();
     let request = read_pairs(&|key| fields::named(fields, key), pairs, &mut violations);
     violations.none_or(request)
 }
 
-/// Reads pairs by the fields that `lookup` knows.
+/// Parses pairs by the fields that `lookup` finds.
 fn read_pairs(
     lookup: &dyn Fn(&str) -> Option<&'static Field>,
     pairs: &[(String, String)],
@@ -256,7 +258,7 @@ fn read_pairs(
     object
 }
 
-/// Puts a value at a path; tells whether there was room for it.
+/// Inserts a value at a path, and returns false if the path already has a value.
 fn insert(object: &mut Map<String, Value>, path: &[&'static str], field: &Field, text: &str) -> bool {
     match path {
         [] => false,
@@ -302,7 +304,7 @@ mod tests {
     use crate::{kind::Resource, sample::Note};
 
     #[test]
-    fn a_list_is_narrowed_to_at_most_a_thousand_uids() {
+    fn a_list_request_has_at_most_a_thousand_uids() {
         let list = |count: usize| {
             let pair = |n: usize| ("uidp.ids".to_owned(), format!("{n:040x}"));
             ListRequest::from_query(Note::KIND, &(0..count).map(pair).collect::<Vec<_>>())
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_with_a_list_is_told_at_once() {
+    fn all_violations_of_a_list_request_are_reported_at_once() {
         let pairs = [
             ("nam", "x"),
             ("page_size", "-1"),

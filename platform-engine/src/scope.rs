@@ -1,24 +1,24 @@
-//! Where a list looks: hierarchy filters and grants as sets of disjoint places (`docs/api.md`, Hierarchy filters).
+//! The scopes of a list: hierarchy filters and grants as sets of disjoint scopes (`docs/api.md`, Hierarchy filters).
 
 use crate::{
     store::Scope,
     uid::{self, Uid},
 };
 
-/// A set of places of the hierarchy, none of which lies in another. Filters combine by AND, which is [`Scopes::and`].
+/// A set of scopes, none of which lies in another. Filters combine by AND, which is [`Scopes::and`].
 ///
-/// Two places may share a uid where they touch (`Roots` and an organisation's subtree), but no record: a kind whose
-/// roots are shared has no resource with a group's uid.
+/// `Roots` and the subtree of an organization both contain the uid of the organization. No list finds a record twice,
+/// though: a kind whose roots are shared has no resource with a group's uid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scopes(Vec<Scope>);
 
 impl Scopes {
-    /// Everything.
+    /// Returns the scope of all records.
     pub fn all() -> Self {
         Self(vec![Scope::All])
     }
 
-    /// Returns these places, of which none lies in another.
+    /// Returns the set of these scopes, none of which may lie in another.
     pub fn disjoint(places: impl IntoIterator<Item = Scope>) -> Self {
         let mut places: Vec<_> = places.into_iter().collect();
         places.sort();
@@ -26,37 +26,39 @@ impl Scopes {
         Self(places)
     }
 
-    /// Returns the places that are in both sets.
+    /// Returns the intersection of both sets.
     ///
-    /// Costs a few binary searches per place of this set, plus the size of the result; a place of direct children costs all
-    /// places of the other set below it.
+    /// Costs a few binary searches for each scope of this set, plus the size of the result. [`Scope::Children`] costs
+    /// in addition a comparison with each scope of the other set below it.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
+        // Both sets are disjoint, so the intersections of all pairs are disjoint, too. Scopes overlap only if one of
+        // their uids is at or above the other, so that most pairs need not be compared.
         let other = Sorted::new(&other.0);
         Self::disjoint(self.0.iter().flat_map(|a| other.near(a).filter_map(|b| intersect(a, b))))
     }
 
-    /// Tells whether there is no place.
+    /// Returns whether the set has no scopes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the places, in order.
+    /// Returns the scopes, in order.
     pub fn as_slice(&self) -> &[Scope] {
         &self.0
     }
 
-    /// Returns the places.
+    /// Returns the scopes, in order.
     pub fn into_vec(self) -> Vec<Scope> {
         self.0
     }
 }
 
-/// Places sorted by their uids, to find those that can overlap with another.
+/// Scopes sorted by their uids, to find those that can overlap with another.
 struct Sorted<'a> {
-    /// Those without a uid.
+    /// The scopes without a uid.
     wide: Vec<&'a Scope>,
-    /// Those with one, in the order of the uids.
+    /// The scopes with a uid, in the order of the uids.
     by_uid: Vec<(&'a Uid, &'a Scope)>,
 }
 
@@ -68,15 +70,18 @@ impl<'a> Sorted<'a> {
         Self { wide, by_uid }
     }
 
-    /// Returns the places that are at the uid of another, above or below it; all, where it has none.
+    /// Returns the scopes whose uids are at, above or below the uid of `place`, and those without a uid; all scopes
+    /// when `place` has no uid. No scope below is returned for [`Scope::Exact`], which contains nothing below its uid.
     fn near(&self, place: &Scope) -> impl Iterator<Item = &'a Scope> {
         let mut near = Vec::new();
         let below = match (uid_of(place), place) {
             (None, _) => self.by_uid.as_slice(),
             (Some(uid), place) => {
+                // A scope at the uid or at an ancestor may contain the uid.
                 for uid in uid.ancestry() {
                     near.extend_from_slice(self.range(uid, |known| known <= uid));
                 }
+                // The uids below share this prefix, so that they are adjacent in bytewise order.
                 let first = format!("{uid}/");
                 match place {
                     Scope::Exact(_) => &[],
@@ -88,7 +93,7 @@ impl<'a> Sorted<'a> {
         self.wide.clone().into_iter().chain(near.into_iter().map(|(_, place)| place))
     }
 
-    /// Returns the places from a uid on, up to the first whose uid does not pass.
+    /// Returns the scopes from a uid on, up to the first one whose uid does not pass.
     fn range(&self, first: &str, passes: impl Fn(&str) -> bool) -> &[(&'a Uid, &'a Scope)] {
         let begin = self.by_uid.partition_point(|(uid, _)| uid.as_str() < first);
         let rest = self.by_uid.get(begin..).unwrap_or_default();
@@ -96,7 +101,7 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// Returns the uid that a place is at.
+/// Returns the uid of a scope, if it has one.
 fn uid_of(place: &Scope) -> Option<&Uid> {
     match place {
         Scope::Subtree(uid) | Scope::Children(uid) | Scope::Exact(uid) => Some(uid),
@@ -104,7 +109,7 @@ fn uid_of(place: &Scope) -> Option<&Uid> {
     }
 }
 
-/// Tells whether all of `inner` lies in `outer`.
+/// Returns whether all of `inner` lies in `outer`.
 fn contains(outer: &Scope, inner: &Scope) -> bool {
     match (outer, inner) {
         (Scope::All, _) => true,
@@ -116,7 +121,7 @@ fn contains(outer: &Scope, inner: &Scope) -> bool {
     }
 }
 
-/// Returns what lies in both places, which is one place or none.
+/// Returns the intersection of two scopes, which is one scope or empty.
 fn intersect(a: &Scope, b: &Scope) -> Option<Scope> {
     if contains(a, b) {
         return Some(b.clone());
@@ -126,6 +131,7 @@ fn intersect(a: &Scope, b: &Scope) -> Option<Scope> {
     }
     match (a, b) {
         (Scope::Subtree(top), Scope::Children(parent)) | (Scope::Children(parent), Scope::Subtree(top)) => {
+            // A subtree that does not contain the parent has at most one of its children: the subtree's top.
             (uid::parent(top) == Some(parent)).then(|| Scope::Exact(top.clone()))
         }
         (Scope::Subtree(top), Scope::Roots) | (Scope::Roots, Scope::Subtree(top)) => {
@@ -135,32 +141,32 @@ fn intersect(a: &Scope, b: &Scope) -> Option<Scope> {
     }
 }
 
-/// The hierarchy filter of a list request: all that are given must hold.
+/// The hierarchy filter of a list request. A resource must meet every condition that is set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UidpFilter {
-    /// Above this resource, without itself.
+    /// The resource is an ancestor of this one.
     pub ancestors_of: Option<Uid>,
-    /// At or below this group.
+    /// The resource is at or below this group.
     pub descendants_of: Option<Uid>,
-    /// Directly below this.
+    /// The resource is a direct child of this parent.
     pub children_of: Option<Parent>,
-    /// In no group.
+    /// The resource is in no group.
     pub in_root: bool,
-    /// One of these; empty means any.
+    /// The resource has one of these uids; any uid when empty.
     pub ids: Vec<Uid>,
 }
 
-/// What resources can be directly below.
+/// The parent in [`UidpFilter::children_of`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parent {
-    /// `/`: nothing.
+    /// `/`: the resource has no parent.
     Root,
-    /// A resource.
+    /// This resource.
     Uid(Uid),
 }
 
 impl UidpFilter {
-    /// Returns the places where all of the filter holds.
+    /// Returns the scopes in which all conditions hold.
     pub fn scopes(&self) -> Scopes {
         let mut scopes = Scopes::all();
         let mut narrow = |places: Vec<Scope>| scopes = scopes.and(&Scopes::disjoint(places));
@@ -192,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_single_uid_is_compared_with_no_place_below_it() {
+    fn an_exact_scope_is_not_compared_with_scopes_below_it() {
         let below = |n: usize| Scope::Subtree(Uid::opaque(format!("a/{n}")));
         let places: Vec<_> = (0..1000).map(below).chain([Scope::Subtree(Uid::opaque("a"))]).collect();
         let near = |place: Scope| Sorted::new(&places).near(&place).count();
@@ -200,7 +206,7 @@ mod tests {
         assert_eq!(near(Scope::Subtree(Uid::opaque("a"))), 1001);
     }
 
-    /// Every uid of a small tree whose names are prefixes of each other.
+    /// Returns every uid of a small tree, in which some names are prefixes of others.
     fn universe() -> Vec<Uid> {
         let names = ["a", "ab", "b"];
         let mut all: Vec<String> = names.map(str::to_owned).to_vec();
@@ -211,7 +217,7 @@ mod tests {
         all.into_iter().map(Uid::opaque).collect()
     }
 
-    /// Grants, as they are resolved: subtrees of which none lies in another.
+    /// Grants as they are resolved: subtrees, none of which lies in another.
     fn grants() -> impl Strategy<Value = Scopes> {
         prop::collection::vec(prop::sample::select(universe()), 0..5).prop_map(|groups| {
             let topmost = |uid: &&Uid| !groups.iter().any(|group| uid.is_below(group));
@@ -238,7 +244,7 @@ mod tests {
         )
     }
 
-    /// What the documentation says of a filter, uid by uid.
+    /// Returns whether a uid passes a filter, as the documentation defines it.
     fn passes(filter: &UidpFilter, uid: &Uid) -> bool {
         filter.ancestors_of.as_ref().is_none_or(|below| below.is_below(uid))
             && filter.descendants_of.as_ref().is_none_or(|top| uid.is_at_or_below(top))
@@ -250,7 +256,7 @@ mod tests {
             && (filter.ids.is_empty() || filter.ids.contains(uid))
     }
 
-    /// Any set of places of the small tree, of which none lies in another.
+    /// Any set of scopes of the small tree, none of which lies in another.
     fn places() -> impl Strategy<Value = Scopes> {
         let place = (prop::sample::select(universe()), 0..3).prop_map(|(uid, form)| match form {
             0 => Scope::Subtree(uid),
@@ -271,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn many_uids_and_many_grants_are_intersected_with_few_comparisons() {
+    fn large_sets_of_uids_and_grants_are_intersected_with_few_comparisons() {
         let group = |n: usize| Uid::opaque(format!("{:040x}/{n:016x}", n % 7));
         let grants = Scopes::disjoint((0..40_000).map(|n| Scope::Subtree(group(n))));
         let ids = Scopes::disjoint((0..40_000).map(|n| Scope::Exact(group(n * 2))));
@@ -288,13 +294,13 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
         #[test]
-        fn the_intersection_equals_that_of_each_pair_of_places(a in places(), b in places()) {
+        fn the_intersection_is_the_union_of_all_pairwise_intersections(a in places(), b in places()) {
             let naive = Scopes::disjoint(a.0.iter().flat_map(|a| b.0.iter().filter_map(|b| intersect(a, b))));
             prop_assert_eq!(a.and(&b), naive);
         }
 
         #[test]
-        fn a_list_looks_once_where_the_filter_and_a_grant_both_hold(grants in grants(), filter in filter()) {
+        fn each_granted_uid_that_passes_the_filter_is_in_exactly_one_scope(grants in grants(), filter in filter()) {
             let scopes = filter.scopes().and(&grants);
             for uid in universe() {
                 let granted = grants.0.iter().any(|place| place.contains(&uid));

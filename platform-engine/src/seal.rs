@@ -1,6 +1,6 @@
-//! Secrets at rest: sealed by keys that the embedder keeps elsewhere, so that a store's files tell none of them.
+//! Encryption of secrets at rest, with keys that the embedder keeps outside of the store.
 //!
-//! For secrets that must be read again. What only has to be recognised is stored as a hash.
+//! For secrets that must be read again. Secrets that only have to be compared are stored as hashes.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::entropy::Entropy;
 
-/// The keys that seal secrets in the store: the first seals, all open.
+/// The keys that encrypt secrets in the store: the first key seals, all keys open.
 ///
-/// A key must be kept for as long as there is a secret that it sealed.
+/// A key must be kept as long as the store has a secret that was sealed with it.
 #[derive(Clone)]
 pub struct SealKeys(Vec<(u64, XChaCha20Poly1305)>);
 
-/// Says that a sealed secret does not open: its key is gone, or it is not what was sealed there.
+/// The error for a sealed secret that does not open: its key is missing, or it was changed or sealed for another place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a sealed secret does not open; the key that sealed it may be missing")]
 pub struct DoesNotOpen;
@@ -27,13 +27,16 @@ const VERSION: u8 = 1;
 const NONCE_LEN: usize = 24;
 
 impl SealKeys {
-    /// Returns the keys, each with the number by which what it sealed refers to it, the newest first.
+    /// Returns the keys, newest first. Sealed secrets refer to their key by its number.
     pub fn new(keys: impl IntoIterator<Item = (u64, [u8; 32])>) -> Self {
         Self(keys.into_iter().map(|(id, key)| (id, XChaCha20Poly1305::new(&key.into()))).collect())
     }
 
-    /// Seals a secret for its place: with XChaCha20-Poly1305, a drawn nonce, and the place authenticated, so that
-    /// what was sealed for one resource does not open at another.
+    /// Seals a secret with XChaCha20-Poly1305 and a random nonce. `place` is authenticated, so that a secret that was
+    /// sealed for one resource does not open for another.
+    ///
+    /// The result is the version (1 byte), the key's number (8 bytes, big-endian), the nonce (24 bytes) and the
+    /// ciphertext.
     ///
     /// # Errors
     /// [`DoesNotOpen`] when there is no key.
@@ -46,17 +49,18 @@ impl SealKeys {
         Ok([&[VERSION][..], &id.to_be_bytes(), &nonce, &text].concat())
     }
 
-    /// Returns whether the newest key sealed this for this place, and it is this secret.
+    /// Returns whether `sealed` is this secret, sealed for this place with the newest key.
     pub fn is_sealed(&self, place: &str, sealed: &[u8], secret: &[u8]) -> bool {
         let newest = self.0.first().map(|(id, _)| id.to_be_bytes());
+        // The number of the key follows the version.
         let id = sealed.split_first().and_then(|(_, rest)| rest.first_chunk());
         newest.as_ref() == id && self.open(place, sealed).is_ok_and(|opened| opened == secret)
     }
 
-    /// Opens what was sealed for this place.
+    /// Opens a secret that was sealed for this place.
     ///
     /// # Errors
-    /// [`DoesNotOpen`].
+    /// [`DoesNotOpen`] when its key is missing, or it was changed or sealed for another place.
     pub fn open(&self, place: &str, sealed: &[u8]) -> Result<Vec<u8>, DoesNotOpen> {
         let (version, rest) = sealed.split_first().ok_or(DoesNotOpen)?;
         let (id, rest) = rest.split_first_chunk().ok_or(DoesNotOpen)?;
@@ -68,20 +72,20 @@ impl SealKeys {
     }
 }
 
-/// Shows no key.
+/// Shows the numbers of the keys and not the keys.
 impl fmt::Debug for SealKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|(id, _)| id)).finish()
     }
 }
 
-/// A text that logs must not have: `Debug` does not show it.
+/// A text that must not appear in logs: `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps a text.
+    /// Returns the text as a secret.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -91,7 +95,7 @@ impl Secret {
         &self.0
     }
 
-    /// Tells whether there is no text.
+    /// Returns whether the text is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -117,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_opens_at_its_place_and_at_no_other() {
+    fn a_secret_opens_only_at_the_place_that_it_was_sealed_for() {
         let keys = SealKeys::new([(7, [1; 32])]);
         let sealed = keys.seal(&Sevens, "a", b"hush").unwrap();
         assert_eq!(keys.open("a", &sealed).as_deref(), Ok(&b"hush"[..]));
@@ -126,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_in_any_bit_or_cut_short_does_not_open() {
+    fn a_sealed_secret_with_a_changed_bit_or_truncated_does_not_open() {
         let keys = SealKeys::new([(7, [1; 32])]);
         let sealed = keys.seal(&Sevens, "a", b"hush").unwrap();
         for bit in 0..sealed.len() * 8 {
@@ -140,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_key_seals_and_the_older_one_still_opens() {
+    fn the_newest_key_seals_and_older_keys_still_open() {
         let old = SealKeys::new([(1, [1; 32])]);
         let both = SealKeys::new([(2, [2; 32]), (1, [1; 32])]);
         let sealed = old.seal(&Sevens, "a", b"hush").unwrap();

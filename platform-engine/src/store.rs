@@ -1,11 +1,10 @@
-//! The interface between the platform and its storage: three methods, one more that reports whether they work, and
-//! plain data in and out.
+//! The interface between the platform and its storage: `get`, `list`, `commit` and `health`, over plain data.
 //!
-//! A store knows records, keys and values, and never what an Identity is. Core computes every index key from the
-//! kind tables, so that a new kind or field changes no store. Instead of transactions there is compare-and-commit:
-//! core reads, decides, and sends one [`Commit`] whose requirements the store checks in the same step as it writes.
-//! Everything a store must do is a case of the `conformance` suite, and the memory store is its
-//! executable specification.
+//! A store handles records, keys and values, and does not know the kinds of resources. The engine computes every index
+//! key from the kind tables, so that a new kind or field changes no store. Instead of transactions there is
+//! compare-and-commit: the engine reads, decides, and sends one [`Commit`], and the store checks its requirements and
+//! applies it in one atomic step. Every obligation of a store has cases in the `conformance` suite, whose executable
+//! specification is `model`.
 
 pub mod memory;
 
@@ -21,35 +20,36 @@ use bytes::Bytes;
 
 use crate::uid::Uid;
 
-/// Where records are kept.
+/// Storage of records.
 ///
 /// # Contract
-/// Each line names the group of conformance cases that holds a store to it.
+/// Each line names the group of conformance cases that check it.
 ///
-/// - `get` and `list` each see one state, between two commits, and never half of one (`atomic`).
-/// - What a `commit` wrote is seen by every call that begins after it returned, epochs included (`atomic`).
-/// - A commit happens wholly or not at all, whatever fails (`atomic`), and is durable when it returns, as far as
-///   the store's documentation says (`reopen`).
-/// - Requirements are checked against the state before the commit; then deletes are done, then puts (`require`,
+/// - `get` and `list` each read one consistent state, after some commit and before the next (`atomic`).
+/// - Every call that begins after a `commit` has returned sees its changes, including the epochs (`atomic`).
+/// - A commit is applied entirely or not at all, whatever fails (`atomic`), and is durable when it returns, as far
+///   as the store's documentation guarantees (`reopen`).
+/// - Requirements are checked against the state before the commit; then deletes are applied, then puts (`require`,
 ///   `delete`).
-/// - A unique key belongs to one record of the whole store; a put that would give it to a second is a conflict
-///   (`unique`). What a commit deletes and replaces gives its unique keys up before any put takes one, so that
-///   two records can exchange theirs.
-/// - Sequences rise strictly, and a commit with a lower one is never seen later than one with a higher (`sequence`).
+/// - A unique key belongs to at most one record of the whole store; a put of a key that another record has is a
+///   conflict (`unique`). Records that the commit deletes or replaces release their unique keys before any put takes
+///   one, so that two records can exchange theirs.
+/// - Sequences rise strictly, and commits become visible in the order of their sequences (`sequence`).
 /// - Orders are bytewise on the key's value, ties broken by uid; descending is the exact reverse (`order`).
-/// - A walk by `after` sees each record that stands throughout it exactly once, whatever else is written
+/// - Reading all pages by `after` returns each record that exists throughout exactly once, whatever else is written
 ///   (`cursor`).
-/// - Prefixes of uids are compared by segment: `ab` is not above `abc` (`scope`).
-/// - `total` counts exactly what the filters and scopes match, regardless of `after`, `skip`, `limit` and `bytes`
-///   (`total`).
-/// - A page ends before the record with which its bodies would be longer than `bytes`, but never before its first
+/// - Prefixes of uids are compared by segment: `ab` is not an ancestor of `abc` (`scope`).
+/// - `total` is the exact number of records that match scopes and filters, regardless of `after`, `skip`, `limit`
+///   and `bytes` (`total`).
+/// - A page ends before the record with which its bodies would exceed `bytes`, but always has its first record
 ///   (`bytes`). A store reads little more than it returns.
 ///
-/// A store may block the calling thread for as long as a read of a page takes; what takes longer (a commit's
-/// fsync, a scan) it must do without holding up an asynchronous runtime.
+/// A store may block the calling thread for as long as reading a page takes. Longer work (an fsync, a scan) must not
+/// block the threads of an asynchronous runtime.
 #[async_trait]
 pub trait Store: Debug + Send + Sync + 'static {
-    /// Returns the record of each key, in the keys' order, `None` where there is none; and the epochs asked for.
+    /// Returns the record of each key, in the order of the keys, `None` if it does not exist; and the values of the
+    /// epochs.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when a record does not pass its checksum, [`StoreError::Unavailable`] when the
@@ -58,26 +58,26 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Returns a page of the records that lie in one of the scopes and pass all filters.
     ///
-    /// The cost is a page's, whatever the number of records, for one scope with no filter or one
-    /// [`Filter::AnyOf`]; other queries stay exact and cost at most the smallest matching index range.
+    /// With one scope, and no filter or one [`Filter::AnyOf`], the cost does not depend on the number of records. Other
+    /// queries are exact too, and cost at most the smallest index range that contains all matches.
     ///
     /// # Errors
     /// As [`Store::get`].
     async fn list(&self, query: &Query) -> Result<Page, StoreError>;
 
-    /// Checks the requirements and, if all hold, carries out the deletes and then the puts, as one step.
+    /// Checks the requirements and, if all hold, applies the deletes and then the puts, atomically.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when a requirement does not hold or a unique key is taken: nothing was written.
-    /// [`StoreError::Full`] when there is no room: nothing was written. [`StoreError::Unavailable`] when it is not
-    /// known whether the commit happened.
+    /// [`StoreError::Full`] when there is no space: nothing was written. [`StoreError::Unavailable`] when it is not
+    /// known whether the commit was applied.
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
 
-    /// Returns whether commits can be expected to succeed, judged by the last ones. Does no I/O and does not wait, so
-    /// that it can be called at any rate.
+    /// Returns whether commits are expected to succeed, judged by the last ones. Does no I/O and does not wait, so that
+    /// it can be called at any rate.
     ///
-    /// After [`StoreError::Full`] a store is full until a commit succeeds; an empty one is enough to find out
-    /// (`health`). A store that knows of no such states need not implement this.
+    /// After [`StoreError::Full`] a store is full until a commit succeeds; an empty commit suffices as a probe
+    /// (`health`). A store without such states need not implement this.
     ///
     /// # Errors
     /// [`StoreError::Full`] while the store is full. [`StoreError::Unavailable`] when it refuses writes until it is
@@ -87,13 +87,13 @@ pub trait Store: Debug + Send + Sync + 'static {
     }
 }
 
-/// A kind's name, as a store files records under it.
+/// The name of a kind, which is part of a record's key.
 pub type KindName = &'static str;
 
 /// The name of an index key.
 pub type KeyName = &'static str;
 
-/// Which record: a kind and a uid. Two kinds may have a record each under one uid.
+/// The primary key of a record: a kind and a uid. Records of two kinds may have the same uid.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The kind.
@@ -103,15 +103,15 @@ pub struct Key {
 }
 
 impl Key {
-    /// Returns the key of that kind's record with that uid.
+    /// Returns the key of the kind's record with this uid.
     pub const fn new(kind: KindName, uid: Uid) -> Self {
         Self { kind, uid }
     }
 }
 
-/// The value of an index key: bytes, whose bytewise order is the order of what they stand for.
+/// The value of an index key: bytes, whose bytewise order is the order of the values that they encode.
 ///
-/// At most [`KeyValue::MAX_LEN`] bytes. The empty value comes first; a record without a value has it.
+/// At most [`KeyValue::MAX_LEN`] bytes. A record without a value has the empty one, which sorts first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct KeyValue(Box<[u8]>);
 
@@ -119,18 +119,18 @@ impl KeyValue {
     /// The longest value that a store must take, in bytes.
     pub const MAX_LEN: usize = 1024;
 
-    /// Returns the value that sorts as the text does, bytewise in UTF-8.
+    /// Returns the value of a text, which sorts bytewise in UTF-8.
     pub fn text(text: &str) -> Self {
         Self(text.as_bytes().into())
     }
 
-    /// Returns the value that sorts as the number does.
+    /// Returns the value of a number, which sorts numerically.
     pub fn integer(number: i64) -> Self {
         // With the sign bit flipped, two's complement sorts as unsigned.
         Self((number ^ i64::MIN).to_be_bytes().into())
     }
 
-    /// Returns the value of `false` or `true`, in that order.
+    /// Returns the value of a boolean; `false` sorts first.
     pub fn boolean(value: bool) -> Self {
         Self([u8::from(value)].into())
     }
@@ -140,7 +140,7 @@ impl KeyValue {
         Self(bytes.into())
     }
 
-    /// Tells whether a store may refuse it for its length.
+    /// Returns whether the value is longer than [`KeyValue::MAX_LEN`], so that a store may reject it.
     pub fn is_too_long(&self) -> bool {
         self.0.len() > Self::MAX_LEN
     }
@@ -157,42 +157,43 @@ impl Debug for KeyValue {
     }
 }
 
-/// A record to write: what core knows of it, and what a store needs to find it again.
+/// A record to write, with its index keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Put {
-    /// Which record; one that stands is replaced whole.
+    /// The primary key. An existing record is replaced entirely.
     pub key: Key,
     /// One value for each key that the kind's lists can be ordered by. Every record of a kind has the same names,
     /// in the same order.
     pub sort: Vec<(KeyName, KeyValue)>,
-    /// The values that filters look at; a name may have several.
+    /// The values that filters compare; a name may have several.
     pub filter: Vec<(KeyName, KeyValue)>,
     /// Values that no other record of the store may have.
     pub unique: Vec<UniqueKey>,
-    /// Which rendering the body is of; a store keeps it and does not look at it.
+    /// The rendering of the body, which a store keeps and does not interpret.
     pub rendering: u16,
-    /// The public part, returned by gets and lists as it was put.
+    /// The public part, which gets and lists return unchanged.
     pub body: Bytes,
-    /// The private part, returned by gets alone.
+    /// The private part, which only gets return.
     pub private: Bytes,
-    /// Whether it waits in a queue, which is so of all records of a kind or of none: then its lists need be fast only
-    /// of the whole kind, and by sequence of the children of one uid, and a store need keep up no others.
+    /// Whether the record is part of a queue: either all records of a kind are, or none. Lists of a queue need to be
+    /// fast only over the whole kind, and by sequence over the children of one uid, so that a store need not maintain
+    /// indexes for other lists.
     pub queue: bool,
 }
 
-/// A value that belongs to at most one record: a space of names, and the value in it.
+/// A value that belongs to at most one record: a namespace, and the value in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UniqueKey {
-    /// The space, such as `repo.name`.
+    /// The namespace, such as `repo.name`.
     pub space: &'static str,
-    /// The value within the space.
+    /// The value within the namespace.
     pub value: KeyValue,
 }
 
 /// A record as [`Store::get`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Which record.
+    /// The primary key.
     pub key: Key,
     /// The sequence of the commit that put it.
     pub revision: u64,
@@ -204,37 +205,39 @@ pub struct Record {
     pub private: Bytes,
 }
 
-/// What [`Store::get`] returns: records and epochs of one state.
+/// The result of [`Store::get`]: records and epochs of one state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Read {
-    /// A record or `None` for each key, in their order.
+    /// A record or `None` for each key, in the order of the keys.
     pub records: Vec<Option<Record>>,
-    /// A value for each epoch, in their order.
+    /// A value for each epoch, in the order of the epochs.
     pub epochs: Vec<u64>,
 }
 
-/// The name of an epoch: a number that commits raise and require, to tell that what a decision rested on has not
-/// changed since. Core names them; an epoch that was never raised is 0.
+/// The name of an epoch: a counter that commits raise when they change data that others depend on. A reader remembers
+/// its value, and a later commit requires that value, to ensure that the data has not changed since. The engine chooses
+/// the names; an epoch that was never raised is 0.
 pub type Epoch = Arc<str>;
 
-/// What to list.
+/// A list query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     /// The kind to list.
     pub kind: KindName,
-    /// Where: records in any of these, no record in two of them. None of them: an empty page.
+    /// The scopes to list: records that lie in any of them. No record may lie in two. Without scopes, the page is
+    /// empty.
     pub scopes: Vec<Scope>,
-    /// Which: records that pass all of these.
+    /// The filters: records must pass all of them.
     pub filters: Vec<Filter>,
-    /// In what order.
+    /// The order.
     pub order: Order,
-    /// Only what comes after this position, in that order.
+    /// The position in that order after which the page begins.
     pub after: Option<Position>,
-    /// How many to pass over, counted from `after`.
+    /// The number of records to skip after `after`.
     pub skip: u64,
-    /// The most records to return.
+    /// The maximum number of records to return.
     pub limit: usize,
-    /// The most bytes of their bodies, all together. The first record is returned however long it is.
+    /// The maximum total length of their bodies in bytes. The first record is returned however long it is.
     pub bytes: usize,
     /// Whether to return the total.
     pub count: bool,
@@ -260,23 +263,24 @@ impl Query {
     }
 }
 
-/// A place in the hierarchy.
+/// A part of the hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// The uid itself and all below it.
+    /// The uid itself and everything below it.
     Subtree(Uid),
-    /// What is directly below the uid.
+    /// The direct children of the uid.
     Children(Uid),
     /// The uid alone.
     Exact(Uid),
-    /// Uids of one segment.
+    /// Uids with one segment.
     Roots,
-    /// Every record of the kind, for exports and watchers: flat by uid and by sequence, and it alone.
+    /// Every record of the kind, for exports and watchers. The only scope of its query, and fast only by uid and by
+    /// sequence.
     All,
 }
 
 impl Scope {
-    /// Tells whether the uid lies in this scope.
+    /// Returns whether the uid lies in this scope.
     pub fn contains(&self, uid: &Uid) -> bool {
         match self {
             Self::Subtree(top) => uid.is_at_or_below(top),
@@ -309,20 +313,20 @@ pub enum Filter {
     Above {
         /// The key.
         key: KeyName,
-        /// The value that is passed by.
+        /// The exclusive lower bound.
         value: KeyValue,
     },
     /// One of the record's values under one of the keys contains these bytes.
     Contains {
         /// The keys.
         keys: Vec<KeyName>,
-        /// The bytes, compared as they are.
+        /// The bytes, compared without case folding or normalization.
         bytes: KeyValue,
     },
 }
 
 impl Filter {
-    /// Tells whether a record with these filter keys passes.
+    /// Returns whether a record with these filter keys passes.
     pub fn passes(&self, keys: &[(KeyName, KeyValue)]) -> bool {
         let values = |name: KeyName| keys.iter().filter(move |(key, _)| *key == name).map(|(_, value)| value);
         match self {
@@ -341,13 +345,13 @@ impl Filter {
 /// The order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Order {
-    /// By what.
+    /// The value to order by.
     pub by: OrderBy,
-    /// Whether the greatest comes first; the exact reverse of the ascending order, ties included.
+    /// Whether the greatest value comes first: the exact reverse of the ascending order, including ties.
     pub descending: bool,
 }
 
-/// What a list is ordered by; ties are broken by uid.
+/// The value that a list is ordered by; ties are broken by uid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OrderBy {
     /// The uid, bytewise.
@@ -358,7 +362,7 @@ pub enum OrderBy {
     Key(KeyName),
 }
 
-/// A place between two records of a list, to go on from. It stays good when its record is deleted.
+/// A position in a list, after which another page begins. It stays valid when its record is deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     /// The record's value in the list's order: of its sort key, [`KeyValue::integer`] of its sequence, or empty
@@ -384,38 +388,38 @@ pub struct Item {
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Page {
-    /// The records, in order; at most the query's limit, and within its bytes.
+    /// The records, in order, within the query's `limit` and `bytes`.
     pub items: Vec<Item>,
-    /// Where the next page begins: behind the last of the items. `None` when nothing comes after them, and when
-    /// there are none.
+    /// The position of the last of the items, after which the next page begins. `None` when there are no more records,
+    /// and when the page is empty.
     pub next: Option<Position>,
-    /// How many records match on all pages, when the query asked for it.
+    /// The number of records that match on all pages, if the query asked for it.
     pub total: Option<u64>,
-    /// A value for each epoch of the query, in their order.
+    /// A value for each epoch of the query, in the order of the epochs.
     pub epochs: Vec<u64>,
 }
 
-/// What to change, and what must hold for it.
+/// An atomic change, and its requirements.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Commit {
-    /// What must hold in the state before.
+    /// The requirements on the state before the commit.
     pub require: Vec<Require>,
-    /// What to delete, first.
+    /// The records to delete, before the puts.
     pub delete: Vec<Delete>,
-    /// What to write, then; no key twice.
+    /// The records to write, no two with the same key.
     pub put: Vec<Put>,
     /// The epochs to raise, each to this commit's sequence.
     pub raise: Vec<Epoch>,
 }
 
-/// What must hold for a commit to happen.
+/// A requirement of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Require {
-    /// There is no such record.
+    /// The record does not exist.
     Absent(Key),
-    /// There is such a record.
+    /// The record exists.
     Exists(Key),
-    /// There is such a record, and it has this revision.
+    /// The record exists and has this revision.
     Revision(Key, u64),
     /// No record of these kinds lies below the uid, at any depth.
     NoneBelow(Uid, Vec<KindName>),
@@ -425,7 +429,7 @@ pub enum Require {
     Epoch(Epoch, u64),
 }
 
-/// What to delete. What is not there is passed over.
+/// The records to delete. Records that do not exist are ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delete {
     /// One record.
@@ -436,7 +440,7 @@ pub enum Delete {
     With(KindName, KeyName, KeyValue),
 }
 
-/// What [`Store::commit`] returns.
+/// The result of [`Store::commit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
     /// The commit's sequence: the revision of every record it put, and of the epochs it raised. Sequences begin
@@ -444,19 +448,19 @@ pub struct Committed {
     pub sequence: u64,
 }
 
-/// Why a store did not do what it was asked.
+/// The error of a store operation.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The commit did not happen, because of this.
+    /// The commit was not applied, because of this conflict.
     #[error("conflict: {0:?}")]
     Conflict(Conflict),
-    /// There is no room to write; reading goes on.
+    /// There is no space for writes; reads still work.
     #[error("the store is full: {0}")]
     Full(#[source] Cause),
-    /// What is stored is not what was written.
+    /// The stored data differs from the data that was written.
     #[error("the store is damaged: {0}")]
     Corrupt(#[source] Cause),
-    /// The store cannot answer now, or any more.
+    /// The store cannot respond, temporarily or until it is opened again.
     #[error("the store is not available: {0}")]
     Unavailable(#[source] Cause),
 }
@@ -464,12 +468,12 @@ pub enum StoreError {
 /// An underlying error, for logs.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// What stood against a commit.
+/// The conflict that prevented a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
-    /// The requirement at this index of [`Commit::require`], the first that did not hold.
+    /// The requirement at this index of [`Commit::require`] is the first that did not hold.
     Require(usize),
-    /// All requirements held, but a unique key is another record's.
+    /// All requirements held, but another record has a unique key.
     Unique {
         /// The index in [`Commit::put`].
         put: usize,

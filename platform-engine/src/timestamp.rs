@@ -1,4 +1,4 @@
-//! Points in time, as the API writes them: RFC 3339 in UTC with milliseconds.
+//! Points in time in the format of the API: RFC 3339 in UTC with milliseconds.
 
 use std::{fmt, ops::Range};
 
@@ -10,12 +10,12 @@ use time::{OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339};
 
 /// A point in time, in whole milliseconds since 1970-01-01T00:00:00Z; years 0001 to 9999.
 ///
-/// Written as `2026-01-02T03:04:05.678Z`, always with three digits and `Z`. Read in any RFC 3339 form; what is
-/// finer than a millisecond is cut off.
+/// Written as `2026-01-02T03:04:05.678Z`, always with three decimals and `Z`. Any RFC 3339 form is parsed, and
+/// truncated to milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
-/// Says that a text is no point in time.
+/// The error for a text that is not a timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be an RFC 3339 timestamp, such as 2026-01-02T03:04:05.678Z")]
 pub struct InvalidTimestamp;
@@ -28,8 +28,7 @@ impl Timestamp {
     /// 9999-12-31T23:59:59.999Z.
     pub const MAX: Self = Self(253_402_300_799_999);
 
-    /// Returns the point so many milliseconds after the epoch, kept within [`Timestamp::MIN`] and
-    /// [`Timestamp::MAX`].
+    /// Returns the time so many milliseconds after the epoch, clamped to [`Timestamp::MIN`] and [`Timestamp::MAX`].
     pub const fn from_millis(millis: i64) -> Self {
         if millis < Self::MIN.0 {
             Self::MIN
@@ -50,16 +49,16 @@ impl Timestamp {
         self.0.div_euclid(1000)
     }
 
-    /// Returns the point so many milliseconds later, kept within the bounds.
+    /// Returns the time so many milliseconds later, clamped to [`Timestamp::MIN`] and [`Timestamp::MAX`].
     #[must_use]
     pub const fn plus_millis(self, millis: i64) -> Self {
         Self::from_millis(self.0.saturating_add(millis))
     }
 
-    /// Reads RFC 3339 text.
+    /// Parses RFC 3339 text.
     ///
     /// # Errors
-    /// [`InvalidTimestamp`] when it is none, or outside the years 0001 to 9999.
+    /// [`InvalidTimestamp`] when the text is not RFC 3339, or the time is outside the years 0001 to 9999.
     pub fn parse(text: &str) -> Result<Self, InvalidTimestamp> {
         let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| InvalidTimestamp)?;
         let millis = at.to_offset(UtcOffset::UTC).unix_timestamp_nanos().div_euclid(1_000_000);
@@ -67,12 +66,14 @@ impl Timestamp {
         if (Self::MIN.0..=Self::MAX.0).contains(&millis) { Ok(Self(millis)) } else { Err(InvalidTimestamp) }
     }
 
-    /// Returns the text. Every resource has some of these: so it is not left to `fmt`, which takes several times as long.
+    /// Returns the text. Every resource has several timestamps, and formatting them with `fmt` takes several times as
+    /// long.
     fn written(self) -> [u8; 24] {
         let at = OffsetDateTime::from_unix_timestamp(self.seconds()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
         let (year, month, day) = at.to_calendar_date();
         let (hour, minute, second) = at.to_hms();
         let mut text = *b"0000-00-00T00:00:00.000Z";
+        // The template has a zero for each digit, to which the digits of the number are added from the right.
         let mut write = |digits: Range<usize>, mut number: u32| {
             for digit in text.get_mut(digits).into_iter().flatten().rev() {
                 *digit += (number % 10) as u8;
@@ -108,7 +109,7 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// Reads a text, which need not be copied for that.
+/// Parses a borrowed text, so that deserialization does not copy it.
 struct Text;
 
 impl Visitor<'_> for Text {
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn written_with_milliseconds_and_z_whatever_was_read() {
+    fn timestamps_are_written_in_utc_with_milliseconds() {
         for (read, written) in [
             ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000Z"),
             ("2026-01-02T03:04:05.6789Z", "2026-01-02T03:04:05.678Z"),
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_in_bounds_is_refused() {
+    fn other_texts_and_times_outside_the_bounds_are_rejected() {
         for bad in ["", "now", "2026-01-02", "2026-13-02T00:00:00Z", "0000-01-01T00:00:00Z", "2026-01-02T03:04:05"] {
             assert_eq!(Timestamp::parse(bad), Err(InvalidTimestamp), "{bad}");
         }

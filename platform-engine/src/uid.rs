@@ -1,8 +1,8 @@
-//! Identifiers, which are paths: a resource's uid begins with its parent's.
+//! Identifiers, which are paths: a resource's uid begins with its parent's uid.
 //!
-//! Ancestors are therefore prefixes, "at or below a group" is one key range, and who may do what is decided
-//! from the uid alone, before anything is loaded. Prefixes are compared with the slash: `ab` is no ancestor of
-//! `abc`. The grammar is `docs/api.md`, Identifiers.
+//! Ancestors are therefore prefixes, "at or below a group" is one key range, and access is decided by the uid alone,
+//! before anything is loaded. Prefixes are compared by segment: `ab` is not an ancestor of `abc`. The grammar is
+//! `docs/api.md`, Identifiers.
 
 use std::{
     borrow::Borrow,
@@ -17,17 +17,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::entropy::Entropy;
 
-/// A resource's identifier: `/`-separated segments, of which all but the last are the parent's uid.
+/// A resource's identifier: segments separated by `/`, of which all but the last form the parent's uid.
 ///
 /// Resources of the hierarchy have 40 hex digits and then any number of `/` and 16 hex digits, all in lower
-/// case ([`Uid::parse`]). Kinds whose identifiers come from elsewhere, such as library artifacts, have a single
-/// opaque segment ([`Uid::opaque`]). A uid is random, and never used again after its resource is deleted.
+/// case ([`Uid::parse`]). Kinds with external identifiers, such as library artifacts, have a single opaque segment
+/// ([`Uid::opaque`]). Most uids are random and are not reused after their resource is deleted; others are
+/// derived ([`Uid::from_digest`]).
 ///
 /// The order is bytewise. Clones share the text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(ByteString);
 
-/// Says which rule of the grammar a text breaks.
+/// The error for a text that is not a uid of the hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a uid: 40 lower-case hex digits, then any number of `/` and 16 lower-case hex digits")]
 pub struct InvalidUid;
@@ -36,13 +37,13 @@ const ROOT_LEN: usize = 40;
 const SEGMENT_LEN: usize = 16;
 
 impl Uid {
-    /// The most segments that a uid may have; our choice: 32.
+    /// The maximum number of segments of a uid. Our choice: 32.
     pub const MAX_SEGMENTS: usize = 32;
 
-    /// Reads a uid of the hierarchy: `^[0-9a-f]{40}(/[0-9a-f]{16})*$`, of at most [`Uid::MAX_SEGMENTS`].
+    /// Parses a uid of the hierarchy: `^[0-9a-f]{40}(/[0-9a-f]{16})*$`, with at most [`Uid::MAX_SEGMENTS`] segments.
     ///
     /// # Errors
-    /// [`InvalidUid`] for anything else, the empty text and upper-case digits among it.
+    /// [`InvalidUid`] for anything else, including the empty text and upper-case digits.
     pub fn parse(text: &str) -> Result<Self, InvalidUid> {
         let hex = |segment: &str, len| {
             segment.len() == len && segment.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
@@ -57,30 +58,31 @@ impl Uid {
         if root && rest && count <= Self::MAX_SEGMENTS { Ok(Self(text.into())) } else { Err(InvalidUid) }
     }
 
-    /// Makes a uid of text that the caller vouches for: non-empty segments, separated by `/`.
+    /// Returns a uid with this text, without validation. It must consist of non-empty segments separated by `/`.
     ///
-    /// For identifiers that come from elsewhere and for stores that read back what they wrote; requests go
-    /// through [`Uid::parse`].
+    /// For external identifiers, and for stores that read what they have written. Uids in requests are parsed with
+    /// [`Uid::parse`].
     pub fn opaque(text: impl Into<ByteString>) -> Self {
         Self(text.into())
     }
 
-    /// As [`Uid::opaque`], without a copy: the bytes, and what they are a part of, live as long as the uid.
+    /// Returns a uid as [`Uid::opaque`] does, without a copy: the buffer that the bytes are part of lives as long as
+    /// the uid.
     ///
     /// # Errors
-    /// When the bytes are no UTF-8.
+    /// When the bytes are not UTF-8.
     pub fn shared(bytes: Bytes) -> Result<Self, Utf8Error> {
         ByteString::try_from(bytes).map(Self)
     }
 
-    /// Returns a new uid of one random segment: an organisation, a built-in role, a registered person.
+    /// Returns a new uid with one random segment, for a resource without a parent.
     pub fn new_root(entropy: &dyn Entropy) -> Self {
         let mut bytes = [0; ROOT_LEN / 2];
         entropy.fill(&mut bytes);
         Self::from_digest(bytes)
     }
 
-    /// Returns the one-segment uid with these 20 bytes, for uids that are derived and not drawn.
+    /// Returns the uid with one segment of these 20 bytes, for uids that are derived instead of random.
     pub fn from_digest(bytes: [u8; ROOT_LEN / 2]) -> Self {
         Self(hex::encode(bytes).into())
     }
@@ -102,12 +104,12 @@ impl Uid {
         parent(&self.0).map(Self::opaque)
     }
 
-    /// Returns this uid and then its ancestors, nearest first.
+    /// Returns this uid and its ancestors, nearest first.
     pub fn ancestry(&self) -> impl Iterator<Item = &str> {
         std::iter::successors(Some(&*self.0), |uid| parent(uid))
     }
 
-    /// Returns the first segment: the organisation, for a resource of one.
+    /// Returns the first segment, which is the organization's uid for a resource in an organization.
     pub fn root(&self) -> &str {
         root(&self.0)
     }
@@ -117,17 +119,17 @@ impl Uid {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Tells whether there is but one segment.
+    /// Returns whether the uid has only one segment.
     pub fn is_root(&self) -> bool {
         !self.0.contains('/')
     }
 
-    /// Tells whether this is `other` or lies anywhere below it.
+    /// Returns whether this is `other` or lies below it, at any depth.
     pub fn is_at_or_below(&self, other: &str) -> bool {
         is_at_or_below(&self.0, other)
     }
 
-    /// Tells whether this lies below `other`, at any depth.
+    /// Returns whether this lies below `other`, at any depth.
     pub fn is_below(&self, other: &str) -> bool {
         self.0.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
     }
@@ -138,17 +140,17 @@ pub fn root(uid: &str) -> &str {
     uid.split('/').next().unwrap_or_default()
 }
 
-/// Tells whether a uid is `other` or lies anywhere below it.
+/// Returns whether a uid is `other` or lies below it, at any depth.
 pub fn is_at_or_below(uid: &str, other: &str) -> bool {
     uid.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns what stands before the last `/`, if there is one.
+/// Returns the text before the last `/`, if there is one.
 pub fn parent(uid: &str) -> Option<&str> {
     uid.rsplit_once('/').map(|(parent, _)| parent)
 }
 
-/// No uid: the empty text, as in a resource that is yet to be created.
+/// The empty text, which stands in for a uid in a resource that is not created yet.
 impl Default for Uid {
     fn default() -> Self {
         Self("".into())
@@ -199,7 +201,7 @@ impl Serialize for Uid {
     }
 }
 
-/// Takes any text: a stored body is trusted, and what a request sends as a uid is output-only.
+/// Accepts any text: stored bodies are trusted, and in requests the field is output-only and ignored.
 impl<'de> Deserialize<'de> for Uid {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(Self::opaque)
@@ -213,7 +215,7 @@ mod tests {
     const ROOT: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
     #[test]
-    fn only_the_grammar_is_read() {
+    fn only_texts_of_the_grammar_are_parsed() {
         let child = format!("{ROOT}/0123456789abcdef");
         let deepest = ROOT.to_owned() + &"/0123456789abcdef".repeat(Uid::MAX_SEGMENTS - 1);
         for good in [ROOT, &child, &deepest] {
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn ancestry_is_by_segments_and_never_by_bare_prefix() {
+    fn ancestry_is_compared_by_segment_and_not_by_prefix() {
         let uid = Uid::opaque("ab/c/d");
         assert_eq!(uid.ancestry().collect::<Vec<_>>(), ["ab/c/d", "ab/c", "ab"]);
         assert_eq!(uid.parent(), Some(Uid::opaque("ab/c")));

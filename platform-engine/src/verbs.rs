@@ -1,7 +1,7 @@
-//! The standard methods (AIP-131 to AIP-135) and actions, each once for all kinds.
+//! The standard methods (AIP-131 to AIP-135) and actions, each implemented once for all kinds.
 //!
-//! Checks come in one order everywhere: the caller, the uid, access from its path, the rest of the request, what is
-//! stored (`docs/api.md`, Access).
+//! Every method checks in the same order: the caller, the uid, access by the uid's path, the rest of the request, the
+//! stored data (`docs/api.md`, Access).
 
 pub(crate) mod action;
 pub(crate) mod create;
@@ -32,7 +32,7 @@ use crate::{
     write::RENDERING,
 };
 
-/// The body of a request, which is read once, however often the operation is repeated.
+/// The parsed body of a request, so that it is parsed only once even if the operation is retried.
 #[derive(Debug, Default)]
 pub(crate) struct Once(OnceLock<Sent>);
 
@@ -44,7 +44,8 @@ struct Sent {
 }
 
 impl Once {
-    /// Reads a body, apart from other requests when that is costly, for the organization of a uid.
+    /// Parses a body with `read`, or returns the result of an earlier attempt. A body with costly fields is parsed by
+    /// [`Offload`](offload::Offload), on the share of the organization of `uid`.
     async fn read(
         &self,
         cx: &Context<'_>,
@@ -65,7 +66,7 @@ impl Once {
     }
 }
 
-/// Reads a uid of a request.
+/// Parses a uid of a request.
 fn uid_in(field: &'static str, text: &str) -> Result<Uid> {
     if text.is_empty() {
         return Err(Error::invalid_field(field, "is required"));
@@ -73,7 +74,7 @@ fn uid_in(field: &'static str, text: &str) -> Result<Uid> {
     Uid::parse(text).map_err(|rule| Error::invalid_field(field, rule.to_string()))
 }
 
-/// Refuses a caller who may not use a standard method at this uid, which for a create is the parent's.
+/// Checks that the caller may call a standard method for this uid, which for a create is the parent's.
 pub(crate) async fn demand(cx: &Context<'_>, registered: &Registered, verb: Verb, uid: &str) -> Result<()> {
     let kind = registered.kind;
     match verb {
@@ -83,11 +84,12 @@ pub(crate) async fn demand(cx: &Context<'_>, registered: &Registered, verb: Verb
     }
 }
 
-/// Completes bodies that are not stored as they are returned; the others pass as they are.
+/// Renders the bodies that are not stored in the current rendering, and returns all in their order.
 async fn rendered(cx: &Context<'_>, registered: &Registered, stored: Vec<(u16, Bytes)>) -> Result<Vec<Bytes>> {
     if stored.iter().all(|(rendering, _)| *rendering == RENDERING) {
         return Ok(stored.into_iter().map(|(_, body)| body).collect());
     }
+    // Rendered together, so that a page needs each lookup only once.
     let computed = stored.iter().filter(|(rendering, _)| *rendering != RENDERING);
     let bodies = computed.map(|(_, body)| body.clone()).collect();
     let mut bodies = (registered.render)(cx, bodies).await?.into_iter();
@@ -95,12 +97,12 @@ async fn rendered(cx: &Context<'_>, registered: &Registered, stored: Vec<(u16, B
         .into_iter()
         .map(|(rendering, body)| match rendering {
             RENDERING => Ok(body),
-            _ => bodies.next().ok_or_else(|| Error::internal("a page lost a resource while rendering")),
+            _ => bodies.next().ok_or_else(|| Error::internal("rendering returned too few resources")),
         })
         .collect()
 }
 
-/// Completes one body.
+/// Encodes one body, and renders it if it is `computed`.
 pub(crate) async fn rendered_one(
     cx: &Context<'_>,
     registered: &Registered,
@@ -112,10 +114,10 @@ pub(crate) async fn rendered_one(
         return Ok(body);
     }
     let body = (registered.render)(cx, vec![body]).await?.pop();
-    body.ok_or_else(|| Error::internal("a resource was lost while rendering"))
+    body.ok_or_else(|| Error::internal("rendering returned no resource"))
 }
 
-/// Writes a body that has its canonical form.
+/// Encodes a body that is in canonical form.
 ///
 /// # Errors
 /// INTERNAL when it cannot be written as JSON.
@@ -123,9 +125,9 @@ pub fn encode(body: &Value) -> Result<Bytes> {
     serde_json::to_vec(body).map(Bytes::from).map_err(Error::internal)
 }
 
-/// The methods that actions of a kind combine with others.
+/// Building blocks for the actions of kinds.
 impl Context<'_> {
-    /// Checks and completes a create of a kind, without committing it: several can be committed as one.
+    /// Prepares a create without committing it, so that several creates can be combined into one commit.
     ///
     /// # Errors
     /// As [`Platform::create_erased`](crate::platform::Platform::create_erased).
@@ -154,7 +156,7 @@ impl Context<'_> {
         list::list_in(self, registered, request, scopes).await
     }
 
-    /// Returns stored bodies as methods return them: with what [`Resource::render`](crate::kind::Resource::render) adds.
+    /// Returns stored bodies as methods return them, completed by [`Resource::render`](crate::kind::Resource::render).
     ///
     /// # Errors
     /// Those of the store.

@@ -1,4 +1,4 @@
-//! A commit in the making: what to require, and what to answer when it does not hold.
+//! A commit under construction: its requirements and changes, and how each conflict is handled.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -15,20 +15,23 @@ use crate::{
     uid::Uid,
 };
 
-/// The rendering of bodies that are stored as they are returned. Raised when a release renders differently.
+/// The rendering of bodies that are stored as replies return them. Raised when a release renders differently, so that
+/// bodies of earlier releases are rendered when they are read.
 pub const RENDERING: u16 = 1;
 
 /// The rendering of bodies that [`Resource::render`](crate::kind::Resource::render) completes at each read.
 pub const COMPUTED: u16 = 0;
 
-/// The most bytes of a resource that a caller sends, as JSON. Our choice, so that a page of them is not too long.
+/// The maximum length of a resource that a caller sends, in bytes of JSON. Our choice, which keeps pages short.
 pub const MAX_RESOURCE: usize = 256 << 10;
 
-/// A commit, and an answer for each of its requirements.
+/// A commit, and an error or a retry for each of its requirements.
 #[derive(Debug, Default)]
 pub struct Write {
     commit: Commit,
+    /// The error of each requirement that does not hold; `None` to retry the operation.
     otherwise: Vec<Option<Error>>,
+    /// One for each put.
     taken: Vec<Taken>,
     /// The events that it records.
     pub(crate) recorded: Vec<Recorded>,
@@ -36,23 +39,23 @@ pub struct Write {
     subscribers: Vec<(usize, Uid)>,
 }
 
-/// What a conflict of a unique key means.
+/// How to handle a unique-key conflict of a put.
 #[derive(Debug)]
 enum Taken {
-    /// There is already one of these.
+    /// The operation fails with ALREADY_EXISTS. One rival for each unique key of the put.
     Refused(Vec<Rival>),
-    /// It was created in between, and is to be replaced.
-    Again,
+    /// The resource was created concurrently: retry, as an update.
+    Retry,
 }
 
-/// A resource with a unique key that another may already have.
+/// A resource that is put, and a unique key of it that another resource may already have.
 #[derive(Debug)]
 pub(crate) struct Rival {
     kind: &'static Kind,
     unique: &'static Unique,
     value: KeyValue,
     uid: Uid,
-    /// The filters that find the other one under its parent.
+    /// The filters that find the other resource among the children of the same parent.
     by: Vec<Filter>,
 }
 
@@ -69,7 +72,7 @@ impl Rival {
         Self { kind, unique, value, uid: uid.clone(), by: by.collect() }
     }
 
-    /// Returns the error of the conflict, given the uid of the resource that has the key, if it may be named.
+    /// Returns the error of the conflict. `other` is the uid of the resource that has the key, if it may be named.
     pub(crate) fn error(&self, other: Option<&Uid>) -> Error {
         let error = Error::already_exists(format!("There is already {}", self.unique.what));
         error.of_resource(self.kind, other.map_or("", Uid::as_str))
@@ -83,7 +86,8 @@ impl Rival {
         Some(Query { filters: self.by.clone(), limit: RIVALS, ..among })
     }
 
-    /// Returns the uid of the first of these resources that has the key.
+    /// Returns the uid of the first of these resources that has the key. They share the filter keys with the resource
+    /// that is put, which may be only a part of the unique value.
     pub(crate) fn find(&self, items: Vec<Item>) -> Option<Uid> {
         let has_key = |item: &Item| {
             let body = serde_json::from_slice(&item.body).ok();
@@ -93,52 +97,53 @@ impl Rival {
     }
 }
 
-/// How many resources are looked at to name the one that has a unique key.
+/// The maximum number of resources that are compared to name the one that has a unique key.
 const RIVALS: usize = 200;
 
 impl Write {
-    /// Requires this; if it does not hold, the operation fails with `otherwise`.
+    /// Adds a requirement. If it does not hold, the operation fails with `otherwise`.
     pub fn require_or_fail(&mut self, require: Require, otherwise: Error) {
         self.commit.require.push(require);
         self.otherwise.push(Some(otherwise));
     }
 
-    /// Requires this; if it does not hold, the operation is done again from the start.
+    /// Adds a requirement. If it does not hold, the operation is retried from the start.
     pub fn require_or_retry(&mut self, require: Require) {
         self.commit.require.push(require);
         self.otherwise.push(None);
     }
 
-    /// Requires that the subscriptions of an organization have not changed; otherwise the cache forgets them and the
-    /// operation is retried.
+    /// Requires that the subscriptions of an organization have not changed. If they have, they are removed from the
+    /// cache and the operation is retried.
     pub fn require_subscribers(&mut self, subscribers: &Subscribers) {
         self.subscribers.push((self.commit.require.len(), subscribers.organization().clone()));
         self.require_or_retry(subscribers.unchanged());
     }
 
-    /// Deletes this.
+    /// Adds a delete. Deletes are applied before puts.
     pub fn delete(&mut self, delete: Delete) {
         self.commit.delete.push(delete);
     }
 
-    /// Raises an epoch.
+    /// Raises an epoch to the sequence of the commit.
     pub fn raise(&mut self, epoch: Epoch) {
         if !self.commit.raise.contains(&epoch) {
             self.commit.raise.push(epoch);
         }
     }
 
-    /// Marks the record that was put last as one of a queue.
+    /// Marks the last put as one of a queue ([`Put::queue`]).
     pub(crate) fn mark_queue(&mut self) {
         self.commit.put.last_mut().into_iter().for_each(|put| put.queue = true);
     }
 
-    /// Gives the record that was put last a filter key that is not of its body. The value must not be too long.
+    /// Adds a filter key that is not computed from the body to the last put. The value must not be
+    /// [too long](KeyValue::is_too_long).
     pub fn add_key(&mut self, name: KeyName, value: KeyValue) {
         self.commit.put.last_mut().into_iter().for_each(|put| put.filter.push((name, value.clone())));
     }
 
-    /// Writes a resource as a caller sent it.
+    /// Adds a put of a resource that a caller sent, as [`Write::put_body`] does.
     ///
     /// # Errors
     /// INVALID_ARGUMENT when it is longer than [`MAX_RESOURCE`], and as [`Write::put`].
@@ -160,7 +165,8 @@ impl Write {
         }
     }
 
-    /// Writes the body of a resource, `computed` when [`Resource::render`](crate::kind::Resource::render) completes it.
+    /// Adds a put of a body with its index keys and unique keys. `computed` is whether
+    /// [`Resource::render`](crate::kind::Resource::render) completes it at each read.
     ///
     /// # Errors
     /// As [`Write::put`].
@@ -172,8 +178,10 @@ impl Write {
         computed: bool,
         private: Bytes,
     ) -> Result<()> {
+        // Fields that only the reply of a create shows are never stored.
         let body = &fields::without(kind.fields, body, |field| field.once);
         let Keys { sort, filter } = Keys::of(kind, body)?;
+        // A create that upserts found no resource to replace. If its key is taken at the commit, there is one now.
         let replaces = kind.method(Verb::Create).is_some_and(|create| create.upsert.is_some());
         let (mut unique, mut rivals) = (Vec::new(), Vec::new());
         for rule in kind.unique {
@@ -183,7 +191,7 @@ impl Write {
             }
             unique.push(UniqueKey { space: rule.space, value: short(value) });
         }
-        self.taken.push(if replaces { Taken::Again } else { Taken::Refused(rivals) });
+        self.taken.push(if replaces { Taken::Retry } else { Taken::Refused(rivals) });
         self.commit.put.push(Put {
             key: Key::new(kind.name, uid.clone()),
             sort,
@@ -197,8 +205,9 @@ impl Write {
         Ok(())
     }
 
-    /// Adds all of another, after what is here.
+    /// Appends the requirements, changes and events of another write.
     pub fn append(&mut self, other: Self) {
+        // The requirements of the other follow those of this, so that their indices shift.
         let before = self.commit.require.len();
         self.subscribers
             .extend(other.subscribers.into_iter().map(|(index, organization)| (before + index, organization)));
@@ -211,36 +220,37 @@ impl Write {
         other.commit.raise.into_iter().for_each(|epoch| self.raise(epoch));
     }
 
-    /// Returns what it writes so far.
+    /// Returns the puts that were added so far.
     pub(crate) fn puts(&self) -> &[Put] {
         &self.commit.put
     }
 
-    /// Tells whether there is nothing to do.
+    /// Returns whether it has no puts and no deletes.
     pub fn is_empty(&self) -> bool {
         self.commit.put.is_empty() && self.commit.delete.is_empty()
     }
 
-    /// Returns the commit as a store takes it, for who fills a store without the platform's checks: to import, to
-    /// restore, to measure. Its caller vouches for what the verbs would have checked.
+    /// Returns the commit for a store, to write to it without the platform's checks: for imports, restores and
+    /// benchmarks. The caller is responsible for everything that the methods would have checked.
     pub fn into_commit(self) -> Commit {
         self.commit
     }
 
-    /// Returns the commit, and what its conflicts mean.
+    /// Returns the commit, and how its conflicts are handled.
     pub(crate) fn into_parts(self) -> (Commit, Meaning) {
         let Self { commit, otherwise, taken, recorded: _, subscribers } = self;
         (commit, Meaning { otherwise, taken, subscribers })
     }
 }
 
-/// Returns a kind's name as a field of requests: `RoleBinding` is `roleBinding`.
+/// Returns a kind's name as the name of a request field: `roleBinding` for `RoleBinding`.
 fn lower_camel(name: &str) -> String {
     let (first, rest) = name.split_at_checked(1).unwrap_or_default();
     format!("{}{rest}", first.to_ascii_lowercase())
 }
 
-/// Returns a unique value that no store refuses: its SHA-256 when it is too long, since it is only compared.
+/// Returns a unique value that every store accepts: its SHA-256 when it is too long. A hash suffices, because unique
+/// values are only compared for equality.
 fn short(value: KeyValue) -> KeyValue {
     if !value.is_too_long() {
         return value;
@@ -248,7 +258,7 @@ fn short(value: KeyValue) -> KeyValue {
     KeyValue::from_bytes(Sha256::digest(value.as_bytes()).to_vec())
 }
 
-/// What the conflicts of a commit mean to its caller.
+/// How the conflicts of a commit are handled.
 #[derive(Debug)]
 pub(crate) struct Meaning {
     otherwise: Vec<Option<Error>>,
@@ -259,11 +269,11 @@ pub(crate) struct Meaning {
 /// The consequence of a failed commit.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// The caller gets this error; a stale one is retried.
+    /// The operation fails with this error; [`Error::stale`] is retried.
     With(Error),
     /// The subscriptions of this organization have changed: retry with fresh ones.
     Subscribers(Uid),
-    /// Another resource has a unique key.
+    /// Another resource has a unique key of a put.
     Taken(Rival),
 }
 
@@ -275,16 +285,17 @@ impl Meaning {
                 if let Some(at) = self.subscribers.iter().position(|(at, _)| *at == index) {
                     return Failed::Subscribers(self.subscribers.swap_remove(at).1);
                 }
+                // A requirement without an error is retried.
                 let error = self.otherwise.get_mut(index).and_then(Option::take);
                 Failed::With(error.unwrap_or_else(Error::stale))
             }
             StoreError::Conflict(Conflict::Unique { put, unique }) => match self.taken.into_iter().nth(put) {
-                Some(Taken::Again) => Failed::With(Error::stale()),
+                Some(Taken::Retry) => Failed::With(Error::stale()),
                 Some(Taken::Refused(rivals)) => match rivals.into_iter().nth(unique) {
                     Some(rival) => Failed::Taken(rival),
-                    None => Failed::With(Error::internal("a conflict of a unique key that was not put")),
+                    None => Failed::With(Error::internal("a conflict of a unique key that the commit does not have")),
                 },
-                None => Failed::With(Error::internal("a conflict of a put that was not made")),
+                None => Failed::With(Error::internal("a conflict of a put that the commit does not have")),
             },
             other => Failed::With(other.into()),
         }

@@ -1,4 +1,4 @@
-//! The memory store passes the suite.
+//! Runs the conformance suite on the memory store.
 
 use std::process::ExitCode;
 

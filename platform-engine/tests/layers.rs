@@ -1,9 +1,9 @@
-//! The layers of each crate, read from its imports: files that import each other form a circle, and a circle has at most
+//! Checks the layers of each crate by its imports: files that import each other form a cycle, and a cycle has at most
 //! three files.
 //!
-//! A file depends on the files that define what its `use` declarations and its `crate::` and `super::` paths name.
-//! Re-exports are followed, and are not dependencies themselves: a parent module that exports its children is a table of
-//! contents. Unit tests do not count.
+//! A file depends on the files that define the items in its `use` declarations and its `crate::` and `super::` paths.
+//! Re-exports are followed and are not dependencies themselves: a parent module that exports its children is a table of
+//! contents. Unit tests are ignored.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "that is how tests fail")]
 
@@ -18,11 +18,11 @@ use syn::{
     visit::{self, Visit},
 };
 
-/// The most files of a circle.
-const MAX_CIRCLE: usize = 3;
+/// The maximum number of files in a cycle.
+const MAX_CYCLE: usize = 3;
 
-/// Circles that are larger: the kinds of IAM refer to each other's records and to the rule that each organization keeps an
-/// owner, and those of events to the outbox that writes them. May only shrink.
+/// Larger cycles, as crate, one file and size. The kinds of IAM use each other's records and the rule that each
+/// organization keeps an owner, and the kinds of events use the outbox that writes them. The sizes may only decrease.
 const KNOWN: &[(&str, &str, usize)] =
     &[("platform-core", "resources::iam::identity", 12), ("platform-core", "resources::events::subscription", 6)];
 
@@ -44,7 +44,7 @@ struct Names<'m> {
 }
 
 impl Names<'_> {
-    /// Returns a path from the root of the crate; none for one of another crate.
+    /// Returns a path from the root of the crate; `None` for a path of another crate.
     fn absolute(&self, path: &[String]) -> Option<Name> {
         let (first, rest) = path.split_first()?;
         let mut base: Name = match first.as_str() {
@@ -96,7 +96,7 @@ impl<'ast> Visit<'ast> for Names<'_> {
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Vec<_> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        // Not the path of `pub(super)`.
+        // A single segment is the path of `pub(super)`.
         if segments.len() > 1
             && matches!(segments.first().map(String::as_str), Some("crate" | "super"))
             && let Some(name) = self.absolute(&segments)
@@ -133,7 +133,7 @@ fn dependencies(texts: &BTreeMap<Module, String>) -> BTreeMap<&Module, BTreeSet<
             (module, names.source)
         })
         .collect();
-    // The file that a name leads to, and what is left of the name.
+    // The file that a name leads to, and the rest of the name.
     let find = |name: &Name| {
         (1..=name.len()).rev().find_map(|len| {
             let (module, _) = texts.get_key_value(name.get(..len)?)?;
@@ -142,6 +142,7 @@ fn dependencies(texts: &BTreeMap<Module, String>) -> BTreeMap<&Module, BTreeSet<
     };
     let defined = |name: &Name| {
         let mut found = find(name)?;
+        // Follows re-exports, of which there are never more than a few in a row.
         for _ in 0..5 {
             let Some(item) = found.1.first() else { break };
             let exported = sources[found.0].exports.iter().find(|export| export.last() == Some(item));
@@ -172,7 +173,7 @@ fn reachable<'m>(from: &Module, graph: &BTreeMap<&'m Module, BTreeSet<&'m Module
 }
 
 #[test]
-fn no_import_circle_has_more_than_three_files() {
+fn no_import_cycle_has_more_than_three_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let crates = fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let crates: Vec<_> = crates.filter(|name| name.starts_with("platform-")).collect();
@@ -186,12 +187,12 @@ fn no_import_circle_has_more_than_three_files() {
         let all: BTreeMap<_, _> = graph.keys().map(|module| (*module, reachable(module, &graph))).collect();
         let mut done = BTreeSet::new();
         for (module, below) in &all {
-            let circle: BTreeSet<_> = below.iter().filter(|other| all[**other].contains(module)).collect();
-            let files: Vec<_> = circle.iter().map(|module| module.join("::")).collect();
+            let cycle: BTreeSet<_> = below.iter().filter(|other| all[**other].contains(module)).collect();
+            let files: Vec<_> = cycle.iter().map(|module| module.join("::")).collect();
             let known = KNOWN.iter().find(|(of, file, _)| of == name && files.iter().any(|one| one == file));
-            if circle.len() > known.map_or(MAX_CIRCLE, |known| known.2) && done.insert(files.clone()) {
-                let edges = circle.iter().flat_map(|from| {
-                    let to = graph[**from].iter().filter(|to| circle.contains(to));
+            if cycle.len() > known.map_or(MAX_CYCLE, |known| known.2) && done.insert(files.clone()) {
+                let edges = cycle.iter().flat_map(|from| {
+                    let to = graph[**from].iter().filter(|to| cycle.contains(to));
                     to.map(|to| format!("{} -> {}", from.join("::"), to.join("::")))
                 });
                 wrong.push(format!(

@@ -1,4 +1,4 @@
-//! The seam to whatever proves identities.
+//! The interface to the authentication of bearer tokens.
 
 use std::fmt::Debug;
 
@@ -7,12 +7,14 @@ use async_trait::async_trait;
 use super::Caller;
 use crate::error::Result;
 
-/// Turns bearer tokens into callers. Transports call it on each request, so what it has verified it should remember.
+/// Turns bearer tokens into callers. Transports call it for each request, so an implementation should cache tokens that
+/// it has verified.
 #[async_trait]
 pub trait Authenticator: Debug + Send + Sync + 'static {
     /// Returns the caller that the token proves.
     ///
     /// # Errors
-    /// UNAUTHENTICATED when it proves none; the message tells the client no more than which rule the token breaks.
+    /// UNAUTHENTICATED when the token is invalid. The message is sent to the client and names only the rule that the
+    /// token breaks.
     async fn authenticate(&self, token: &str) -> Result<Caller>;
 }

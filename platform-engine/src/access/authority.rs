@@ -1,4 +1,4 @@
-//! The seam to identities, roles and role bindings.
+//! The interface to identities, roles and role bindings.
 
 use std::{collections::HashMap, fmt::Debug};
 
@@ -11,11 +11,11 @@ use crate::{
     uid::Uid,
 };
 
-/// Resolves what callers may do.
+/// Resolves the grants of callers.
 ///
-/// The platform caches the grants that an authority returns, and every read and commit that was decided by them requires
-/// that their epochs still have the values in [`Grants`]. An authority whose grants can change therefore reads the epochs
-/// before everything else, and each write that changes grants raises one of them.
+/// The platform caches the grants that an authority returns, and every read and commit that was decided by them
+/// requires that their epochs still have the values in [`Grants`]. An authority whose grants can change must therefore
+/// read the epochs before everything else, and each write that changes grants must raise one of them.
 #[async_trait]
 pub trait Authority: Debug + Send + Sync + 'static {
     /// Reads the grants of a caller's identity and sign-in, without what the caller's token narrows. `known` has the
@@ -26,8 +26,7 @@ pub trait Authority: Debug + Send + Sync + 'static {
     async fn grants(&self, store: &dyn Store, known: &Capabilities, caller: &Caller, operator: bool) -> Result<Grants>;
 }
 
-/// Grants that are given when the platform is built and never change: for services that decide about access
-/// elsewhere, and for tests.
+/// Grants that are fixed when the platform is built: for services that control access elsewhere, and for tests.
 #[derive(Debug, Clone, Default)]
 pub struct FixedGrants(HashMap<Uid, Vec<(Uid, CapabilitySet)>>);
 
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_grants_count_at_and_below_their_group_and_for_known_identities_only() {
+    fn fixed_grants_apply_at_and_below_their_group_and_to_known_identities_only() {
         let [group, other, member, operator, stranger] = [1, 2, 3, 4, 5].map(|n| Uid::from_digest([n; 20]));
         let below = Uid::opaque(format!("{group}/0123456789abcdef"));
         let grants = FixedGrants::new().grant(member.clone(), group.clone(), [LIST].into_iter().collect());

@@ -1,4 +1,4 @@
-//! Callers: identities that a token has proved, and what the token narrows them to.
+//! Callers: identities that a token has proved, and the limits of the token.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -11,23 +11,24 @@ use crate::{
     uid::{self, Uid},
 };
 
-/// An identity that somebody has proved to act as. Whoever makes one vouches for it.
+/// An authenticated identity. The code that constructs a caller is responsible for the authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// The identity.
     pub identity: Uid,
-    /// What the token allows of what the identity may do; none when all of it.
+    /// The limits of the token; `None` if the token allows everything that the identity may do.
     pub narrowing: Option<Arc<Narrowing>>,
-    /// The sign-in by an organisation's own identity provider that gives more than what is bound; none otherwise.
+    /// The sign-in through an organization's own identity provider, which can add to the grants of role bindings.
     pub session: Option<Arc<Session>>,
-    /// Which registration of a person the caller acts as.
+    /// The registration of the person that the caller acts as.
     pub acts_as: ActsAs,
 }
 
-/// Identifies one registration of a person: random, and drawn when the person registers.
+/// Identifies one registration of a person. It is random, and generated when the person registers.
 ///
 /// A person's uid is derived from the issuer and the subject, so that a person who is deleted and registers again has
-/// the same uid. Tokens, sign-ins and invites name the registration that they were issued to, and count for no other.
+/// the same uid. Tokens, sign-ins and invites name the registration that they were issued to, and are valid for no
+/// other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RegistrationId([u8; 16]);
@@ -69,35 +70,36 @@ impl TryFrom<String> for RegistrationId {
     }
 }
 
-/// Which registration of a person a caller acts as (`docs/api.md`, Registered persons).
+/// The registration of a person that a caller acts as (`docs/api.md`, Registered persons).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ActsAs {
-    /// The current one: the issuer vouches for the person now.
+    /// The current registration: the issuer has authenticated the person just now.
     #[default]
     Current,
-    /// The one of this id, and no later one.
+    /// The registration with this id only.
     Registration(RegistrationId),
-    /// One without an id, or one that existed at this time, compared in whole seconds: a token of that time has no id.
+    /// A registration without an id, or one that already existed at this time, compared in whole seconds. For a token
+    /// that was issued at this time and has no registration id.
     AsOf(Timestamp),
 }
 
-/// A person's sign-in by an organisation's own identity provider, as a token of ours tells of it. What it gives is
-/// worked out from the provider as it stands (`docs/api.md`, Sign-in by an identity provider).
+/// A person's sign-in through an organization's own identity provider, as the platform's tokens carry it. The grants of
+/// the sign-in depend on the provider's current state (`docs/api.md`, Sign-in by an identity provider).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Session {
     /// The uid of the provider.
     #[serde(rename = "identityProvider")]
     pub provider: Uid,
-    /// The issuer that the provider had, which vouched for the person.
+    /// The provider's issuer at the time of the sign-in.
     pub issuer: String,
-    /// The person's entry in the provider's directory; none where the directory does not tell of users.
+    /// The person's user in the provider's directory; `None` if the directory does not provision users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Uid>,
-    /// The claim that names the person's external groups, as the provider had it.
+    /// The name of the claim with the person's external groups, as the provider was configured at the sign-in.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub groups_claim: String,
-    /// The external groups in that claim. They count while the provider reads the same claim.
+    /// The external groups in that claim. They apply as long as the provider is configured with the same claim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
 }
@@ -113,47 +115,48 @@ impl Session {
 }
 
 impl Caller {
-    /// Returns the identity as a caller, not narrowed.
+    /// Returns the identity as a caller without narrowing or sign-in.
     pub const fn new(identity: Uid) -> Self {
         Self { identity, narrowing: None, session: None, acts_as: ActsAs::Current }
     }
 
-    /// Returns the caller with what a token narrows it to.
+    /// Returns the caller with the limits of a token.
     #[must_use]
     pub fn narrowed(self, narrowing: Narrowing) -> Self {
         Self { narrowing: Some(Arc::new(narrowing)), ..self }
     }
 
-    /// Returns the caller with the sign-in that a token tells of.
+    /// Returns the caller with the sign-in that a token carries.
     #[must_use]
     pub fn signed_in(self, session: Session) -> Self {
         Self { session: Some(Arc::new(session)), ..self }
     }
 
-    /// Returns the caller as one who acts as this registration of the person.
+    /// Returns the caller, acting as this registration of the person.
     #[must_use]
     pub fn acting_as(self, acts_as: ActsAs) -> Self {
         Self { acts_as, ..self }
     }
 }
 
-/// The most that a token allows: capabilities at or below groups. It takes away and never gives.
+/// The limits of a token: the capabilities that it allows at and below groups. It restricts grants and never adds to
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Narrowing(HashMap<Uid, CapabilitySet>);
 
 impl Narrowing {
-    /// Returns what these groups' capabilities narrow to.
+    /// Returns limits that allow these capabilities at and below these groups, and nothing else.
     pub fn new(groups: impl IntoIterator<Item = (Uid, CapabilitySet)>) -> Self {
         Self(groups.into_iter().collect())
     }
 
-    /// Returns what is allowed at a uid: what its group and all above it allow.
+    /// Returns the capabilities that are allowed at a uid: those at the uid itself and at its ancestors.
     pub fn at(&self, uid: &str) -> CapabilitySet {
         let above = std::iter::successors(Some(uid), |uid| uid::parent(uid));
         above.filter_map(|group| self.0.get(group)).fold(CapabilitySet::EMPTY, |all, set| all.union(*set))
     }
 
-    /// Returns the groups that it names.
+    /// Returns the groups with capabilities, in no order.
     pub fn groups(&self) -> impl Iterator<Item = &Uid> {
         self.0.keys()
     }
@@ -164,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_size_of_a_session_counts_every_text() {
+    fn the_size_of_a_session_includes_every_text() {
         let text = || "x".repeat(1000);
         let empty = Session::default().bytes();
         for session in [

@@ -1,4 +1,4 @@
-//! What an identity holds and where, worked out once and asked often.
+//! Grants: the capabilities of an identity at each group, resolved once and cached.
 
 use std::{any::Any, collections::HashMap, fmt, sync::Arc};
 
@@ -37,43 +37,46 @@ impl AsOf {
     }
 }
 
-/// The live grants of an identity, as of the epochs that they were read at.
+/// The grants of an identity, with the epochs that they were read at.
 ///
 /// The capabilities in one organization depend only on the epochs of the identity and of that organization, so that a
 /// change in one organization does not invalidate decisions about another.
 pub struct Grants {
     identity: Uid,
-    /// The id of this registration of a person; none for an identity of a group.
+    /// The id of this registration of a person; `None` for an identity of a group.
     registration: Option<RegistrationId>,
     /// When the identity was created.
     created: Option<Timestamp>,
-    /// The identity as its authority read it.
+    /// The data that the authority attached.
     record: Option<Box<dyn Any + Send + Sync>>,
     /// Whether this is the installation's operator.
     pub(crate) operator: bool,
     /// All epochs: those of the identity and its sign-in, then one for each of the organizations.
     as_of: AsOf,
-    /// Those of the identity and its sign-in alone.
+    /// The epochs of the identity and its sign-in alone.
     own: AsOf,
     /// The organizations with a binding, in order.
     organizations: Vec<Uid>,
+    /// The capabilities that are bound at each group, without those that are bound above it.
     by_group: HashMap<Uid, CapabilitySet>,
-    /// The topmost groups where sets of capabilities are held, worked out when first asked for.
+    /// Memo: the topmost groups at which each set of capabilities is held. Emptied when it reaches [`most_nodes`].
     nodes: Mutex<HashMap<CapabilitySet, Arc<[Uid]>>>,
-    /// The approximate size in memory in bytes, including the most that `nodes` may hold.
+    /// The approximate size in memory in bytes, including `nodes` at its largest, so that it never changes and the
+    /// cache of grants can weigh it once.
     bytes: usize,
 }
 
 /// The approximate overhead of an allocation or of an entry of a map, in bytes.
 const OVERHEAD: usize = 64;
 
-/// The most groups in all sets of `nodes` together: per bound group, and in addition.
+/// The maximum number of groups in all sets of `nodes` together: for each bound group, and in addition.
 const NODES_PER_GROUP: usize = 4;
 const MORE_NODES: usize = 64;
 
 impl Grants {
-    /// Returns the grants of an identity that holds these capabilities at these groups, cut to its reach. The last of
-    /// the epochs are those of the organizations, in their order; every group must lie in one of them.
+    /// Returns the grants of an identity with bindings of these capabilities at these groups, restricted to the
+    /// identity's reach. The last epochs must be those of the organizations, in their order, and every group must lie
+    /// in one of the organizations, which are sorted.
     pub fn new(
         identity: Uid,
         operator: bool,
@@ -88,6 +91,7 @@ impl Grants {
                 *held = held.union(capabilities);
             }
         }
+        // The epochs of the organizations come last; those before are the identity's own.
         let own = as_of.at(0..as_of.epochs.len().saturating_sub(organizations.len()));
         let sets = by_group.len() * size_of::<CapabilitySet>();
         let uids = by_group.keys().chain(&organizations).map(|uid| uid.len() + size_of::<Uid>() + OVERHEAD);
@@ -110,19 +114,19 @@ impl Grants {
         }
     }
 
-    /// Sets when the identity was created, and the id of this registration of a person.
+    /// Sets the creation time of the identity, and the id of this registration of a person.
     #[must_use]
     pub fn registered(self, created: Option<Timestamp>, registration: Option<RegistrationId>) -> Self {
         Self { created, registration, ..self }
     }
 
-    /// Keeps what the authority read about the identity, of approximately so many bytes in memory.
+    /// Attaches data that the authority read about the identity. `bytes` is its approximate size in memory.
     #[must_use]
     pub fn with_record<T: Any + Send + Sync>(self, record: T, bytes: usize) -> Self {
         Self { record: Some(Box::new(record)), bytes: self.bytes + bytes, ..self }
     }
 
-    /// Returns the record that the authority kept with [`Grants::with_record`], if it is of this type.
+    /// Returns the data that the authority attached with [`Grants::with_record`], if it is of this type.
     pub fn record<T: Any>(&self) -> Option<&T> {
         self.record.as_ref().and_then(|record| record.downcast_ref())
     }
@@ -137,13 +141,13 @@ impl Grants {
         self.operator
     }
 
-    /// Returns the id of this registration of a person; none for an identity of a group, for the operator that an
-    /// installation begins with, and for persons who registered before there were ids.
+    /// Returns the id of this registration of a person; `None` for an identity of a group, for the operator that an
+    /// installation starts with, and for persons who registered before ids were introduced.
     pub fn registration(&self) -> Option<RegistrationId> {
         self.registration
     }
 
-    /// Tells whether these are the grants of the registration that a caller acts as.
+    /// Returns whether these are the grants of the registration that a caller acts as.
     pub(crate) fn are_of(&self, acts_as: ActsAs) -> bool {
         match acts_as {
             ActsAs::Current => true,
@@ -155,7 +159,7 @@ impl Grants {
         }
     }
 
-    /// Returns the grants of nobody, which never become stale.
+    /// Returns empty grants without epochs, which never become stale.
     pub(crate) fn none() -> Self {
         Self::new(Uid::default(), false, AsOf::default(), Vec::new(), [])
     }
@@ -185,28 +189,30 @@ impl Grants {
         }
     }
 
-    /// Returns what is held at a uid: what is bound there and at every group above.
+    /// Returns the capabilities that are held at a uid: those that are bound there and at its ancestors.
     pub fn at(&self, uid: &str) -> CapabilitySet {
         let above = std::iter::successors(Some(uid), |uid| uid::parent(uid));
         above.filter_map(|group| self.by_group.get(group)).fold(CapabilitySet::EMPTY, |all, held| all.union(*held))
     }
 
-    /// Returns what is bound at each group, without what is bound above it, in no order.
+    /// Returns the capabilities that are bound at each group, without those that are bound above it, in no order.
     pub fn bound(&self) -> impl Iterator<Item = (&Uid, CapabilitySet)> {
         self.by_group.iter().map(|(group, held)| (group, *held))
     }
 
-    /// Returns the groups that something is bound at.
+    /// Returns the groups with bindings, in no order.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &Uid> {
         self.by_group.keys()
     }
 
-    /// Returns the topmost groups at which all of these are held; none of them lies below another.
+    /// Returns the topmost groups at which all of these capabilities are held, in order. None of them lies below
+    /// another.
     pub fn nodes(&self, capabilities: &[Capability]) -> Arc<[Uid]> {
         let wanted = CapabilitySet::from_iter(capabilities.iter().copied());
         if let Some(nodes) = self.nodes.lock().get(&wanted) {
             return Arc::clone(nodes);
         }
+        // Computed without the lock: concurrent callers may compute the same set, but none waits for another.
         let nodes = topmost(self.by_group.keys(), |group| self.at(group).is_superset(&wanted));
         let mut known = self.nodes.lock();
         // Each set counts as four more groups, the size of an empty one.
@@ -230,12 +236,12 @@ impl Grants {
     }
 }
 
-/// Returns the most groups that are cached in all sets together for an identity with bindings at this many groups.
+/// Returns the maximum number of groups in all cached sets together, for an identity with bindings at so many groups.
 const fn most_nodes(groups: usize) -> usize {
     MORE_NODES + NODES_PER_GROUP * groups
 }
 
-/// Returns those of the groups that pass and have no ancestor that passes.
+/// Returns the groups that pass and have no ancestor that passes, sorted and without duplicates.
 pub fn topmost<'a>(groups: impl Iterator<Item = &'a Uid>, passes: impl Fn(&str) -> bool) -> Arc<[Uid]> {
     let topmost = |group: &&Uid| passes(group) && !group.ancestry().skip(1).any(&passes);
     let mut nodes: Vec<_> = groups.filter(topmost).cloned().collect();
@@ -244,10 +250,11 @@ pub fn topmost<'a>(groups: impl Iterator<Item = &'a Uid>, passes: impl Fn(&str) 
     nodes.into()
 }
 
-/// Returns where a binding at `group` counts for an identity.
+/// Returns the group at which a binding at `group` takes effect for an identity; `None` if it has no effect.
 ///
-/// An identity that was created in a group reaches no further than that group: a binding above counts there, one
-/// elsewhere nowhere. A registered person, whose uid is of one segment, reaches everything.
+/// An identity that was created in a group holds capabilities only at and below that group: a binding above it takes
+/// effect at the group, and a binding elsewhere has no effect. A registered person, whose uid has one segment, has no
+/// such limit.
 fn within_reach(identity: &Uid, group: Uid) -> Option<Uid> {
     match identity.parent() {
         None => Some(group),

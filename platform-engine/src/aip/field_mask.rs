@@ -8,22 +8,22 @@ use crate::{
     kind::{Access, Field, Type},
 };
 
-/// Which fields an update sets.
+/// The fields that an update sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mask {
-    /// `*`: all that callers may set, so that what is not sent is cleared.
+    /// `*`: all fields that callers may set. Fields that are not sent are cleared.
     All,
-    /// These, in camelCase, dotted into messages.
+    /// These paths, in camelCase, dotted into messages.
     Paths(Vec<String>),
 }
 
 impl Mask {
-    /// Reads a mask: comma-separated paths in camelCase or snake_case, or `*` alone.
+    /// Parses a mask: comma-separated paths in camelCase or snake_case, or `*` alone.
     ///
-    /// Output-only paths are dropped, so that what was read can be written back.
+    /// Output-only paths are dropped, so that clients can write a resource back as they have read it.
     ///
     /// # Errors
-    /// A violation of `update_mask` for each path that the table does not have, and for `*` beside paths.
+    /// A violation of `update_mask` for each path that the table does not have, and for `*` together with other paths.
     pub fn parse(text: &str, fields: &'static [Field]) -> Result<Self, Violations> {
         if text.trim() == "*" {
             return Ok(Self::All);
@@ -41,7 +41,7 @@ impl Mask {
         if violations.is_empty() { Ok(Self::Paths(paths)) } else { Err(violations) }
     }
 
-    /// Returns the paths that it sets.
+    /// Returns the paths that the mask sets; for `*`, all fields.
     pub fn paths(&self, fields: &[Field]) -> Vec<String> {
         match self {
             Self::All => fields.iter().map(|field| field.name.to_owned()).collect(),
@@ -49,7 +49,7 @@ impl Mask {
         }
     }
 
-    /// Tells whether the mask sets this path, one above it or one below it.
+    /// Returns whether the mask sets this path, or a path that contains it or lies within it.
     pub fn touches(&self, path: &str) -> bool {
         match self {
             Self::All => true,
@@ -57,13 +57,13 @@ impl Mask {
         }
     }
 
-    /// Returns `old` with the mask's fields as they are in `input`, both in canonical form.
+    /// Returns `old` with the fields of the mask set to their values in `input`, both in canonical form.
     ///
-    /// What is in the mask and not in the input is cleared; setting one form of a oneof clears the others;
-    /// output-only fields stay, in nested messages too.
+    /// A field of the mask that `input` does not have is cleared. Setting one field of a oneof clears the others.
+    /// Output-only fields keep their values, in nested messages too.
     ///
     /// # Errors
-    /// A violation for each immutable field that the mask sets to another value than it has.
+    /// A violation for each immutable field that the mask would change.
     pub fn apply(
         &self,
         fields: &'static [Field],
@@ -84,7 +84,7 @@ impl Mask {
     }
 }
 
-/// Returns a path in camelCase and whether callers may set it, or `None` where there is no such field.
+/// Returns a path in camelCase and whether callers may set it; `None` if there is no such field.
 fn resolve(path: &str, fields: &'static [Field]) -> Option<(String, bool)> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
     let field = named(fields, first)?;
@@ -99,6 +99,7 @@ fn resolve(path: &str, fields: &'static [Field]) -> Option<(String, bool)> {
     }
 }
 
+/// Sets all fields of an object to their values in `input`, and clears those that `input` does not have.
 fn replace(
     fields: &'static [Field],
     object: &mut Map<String, Value>,
@@ -112,6 +113,8 @@ fn replace(
     }
 }
 
+/// Sets the field at a dotted path within an object, or clears it if `value` is `None`. `whole_path` is the path from
+/// the top of the resource, for violations.
 fn set(
     fields: &'static [Field],
     object: &mut Map<String, Value>,
@@ -128,6 +131,7 @@ fn set(
     let (Some(rest), Type::Message(inner)) = (rest, &field.ty) else {
         return put(field, object, value, whole_path, violations);
     };
+    // Clearing a field of a message that is not set must not set the message.
     if value.is_none() && !object.contains_key(first) {
         return;
     }
@@ -137,6 +141,7 @@ fn set(
     }
 }
 
+/// Sets or clears a field, as its access allows.
 fn put(
     field: &'static Field,
     object: &mut Map<String, Value>,
@@ -145,6 +150,7 @@ fn put(
     violations: &mut Violations,
 ) {
     match (field.access, value) {
+        // An immutable field that is not sent keeps its value: it cannot be cleared.
         (Access::OutputOnly, _) | (Access::Immutable, None) => {}
         (Access::Immutable, Some(value)) => {
             if object.get(field.name) != Some(value) {
@@ -155,6 +161,7 @@ fn put(
             object.shift_remove(field.name);
         }
         (Access::Mutable | Access::InputOnly, Some(value)) => {
+            // A message is replaced field by field, so that its output-only and immutable fields keep their values.
             let value = match (&field.ty, value, object.get(field.name)) {
                 (Type::Message(inner), Value::Object(input), Some(Value::Object(old))) => {
                     let mut new = old.clone();
@@ -168,6 +175,7 @@ fn put(
     }
 }
 
+/// Clears the other fields of a oneof.
 fn clear_others(fields: &'static [Field], object: &mut Map<String, Value>, name: &str, group: &str) {
     for other in fields.iter().filter(|other| other.oneof == Some(group) && other.name != name) {
         object.shift_remove(other.name);
@@ -205,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_read_in_either_case_and_unknown_ones_are_refused() {
+    fn paths_are_parsed_in_camel_case_and_snake_case_and_unknown_ones_are_violations() {
         let paths = |text| Mask::parse(text, FIELDS);
         assert_eq!(paths("*").unwrap(), Mask::All);
         assert_eq!(
@@ -222,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_mask_names_is_set_and_what_it_names_without_a_value_is_cleared() {
+    fn only_fields_of_the_mask_are_set_and_those_without_a_value_are_cleared() {
         let old = json!({ "uid": "u", "name": "a", "description": "d" });
         let input = json!({ "name": "b" });
         assert_eq!(applied("description", old.clone(), input.clone()), json!({ "uid": "u", "name": "a" }));
@@ -232,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_paths_set_one_field_and_keep_its_neighbours() {
+    fn a_nested_path_sets_one_field_and_keeps_its_siblings() {
         let old = json!({ "claimMatch": { "issuer": "i", "subject": "s", "expirationTime": "t" } });
         let input = json!({ "claimMatch": { "issuerPattern": "p" } });
         assert_eq!(
@@ -247,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn setting_one_form_of_a_oneof_clears_the_others() {
+    fn setting_one_field_of_a_oneof_clears_the_others() {
         let old = json!({ "claimMatch": { "issuer": "i" } });
         assert_eq!(applied("principal", old.clone(), json!({ "principal": "p" })), json!({ "principal": "p" }));
         assert_eq!(
@@ -258,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_immutable_field_may_be_repeated_and_not_changed() {
+    fn an_immutable_field_can_be_sent_unchanged_but_not_changed() {
         let old = object(json!({ "rule": "a" }));
         let apply = |mask: &str, input: Value| Mask::parse(mask, FIELDS).unwrap().apply(FIELDS, &old, &object(input));
         for (mask, input) in [("rule", json!({ "rule": "a" })), ("rule", json!({})), ("*", json!({}))] {

@@ -6,10 +6,11 @@ use crate::{
     store::{Order, OrderBy},
 };
 
-/// Reads an `order_by`: the name of a sortable field in camelCase or snake_case, and optionally ` asc` or ` desc`.
+/// Parses an `order_by`: the name of a sortable field in camelCase or snake_case, optionally followed by ` asc` or
+/// ` desc`.
 ///
 /// # Errors
-/// The rule that the text breaks, with the fields that there are.
+/// The rule that the text breaks, with the names of all sortable fields.
 pub fn parse(text: &str, fields: &'static [Field]) -> Result<Order, String> {
     let mut words = text.split(' ').filter(|word| !word.is_empty());
     let (name, direction, rest) = (words.next().unwrap_or_default(), words.next(), words.next());
@@ -39,7 +40,7 @@ mod tests {
         &[Field::UID, Field::string("name").sort(&["name"]), Field::string("description"), Field::CREATE_TIME];
 
     #[test]
-    fn a_sortable_field_is_known_by_every_name_of_it() {
+    fn a_sortable_field_is_accepted_by_each_of_its_names() {
         let by = |by, descending| Ok(Order { by, descending });
         for (text, order) in [
             ("name", by(OrderBy::Key("name"), false)),
@@ -57,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_with_the_names_there_are() {
+    fn anything_else_is_rejected_with_the_names_of_all_sortable_fields() {
         for text in [
             "description",
             "desc",

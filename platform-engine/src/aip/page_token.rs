@@ -1,8 +1,21 @@
-//! Page tokens (AIP-158; `docs/api.md`, Lists): where a list goes on, authenticated and bound to what was listed.
+//! Page tokens (AIP-158; `docs/api.md`, Lists): the position after which a list continues, authenticated and bound to
+//! the list.
 //!
-//! A token is opaque to its caller, who can neither read a neighbour's position into it nor make one up: it carries a
-//! MAC over itself and over what the list was asked for, the caller included. What the caller may see is no part of
-//! it, since that is worked out anew for every page. It is not secret: what it holds, its caller has just read.
+//! A token is base64url of:
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 1 | version |
+//! | 8 | number of the key, big-endian |
+//! | 8 | time of issue in milliseconds since 1970, big-endian |
+//! | 2 | length of the sort key, big-endian |
+//! | … | sort key of the last resource of the page |
+//! | … | uid of the last resource of the page |
+//! | 16 | HMAC-SHA-256, truncated, over all of the above and the binding |
+//!
+//! The binding is the caller and the parsed request (`ListRequest::canonical`). A token of another caller or of another
+//! list is therefore rejected, and none can be forged. The caller's grants are not part of the binding: they are
+//! evaluated for every page. The token is not encrypted, because its holder has just read the resource that it names.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
@@ -14,18 +27,19 @@ use crate::{
     uid::Uid,
 };
 
-/// How long a token is good, in milliseconds: 3 days. An older one restarts the list, without an error.
+/// How long a token is valid, in milliseconds: 3 days. An older token restarts the list, without an error.
 pub const VALIDITY_MILLIS: i64 = 3 * 24 * 60 * 60 * 1000;
 
-/// The keys that authenticate page tokens: the first signs, all verify.
+/// The keys that authenticate page tokens: the first key signs, all keys verify.
 ///
-/// A key must be kept for [`VALIDITY_MILLIS`] after it signed last; a token of a key that is gone is refused.
+/// A key must be kept for [`VALIDITY_MILLIS`] after it has signed its last token: a token with an unknown key is
+/// rejected.
 #[derive(Clone)]
 pub struct PageKeys(Vec<(u64, Hmac<Sha256>)>);
 
-/// Says that a token was not made by these keys for this list and caller.
+/// The error for a token that was not issued with one of the keys for this list and caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("is no page token of this list for this caller; omit it to begin anew")]
+#[error("is not a page token of this list for this caller; omit it to restart the list")]
 pub struct InvalidToken;
 
 const VERSION: u8 = 1;
@@ -33,13 +47,13 @@ const MAC_LEN: usize = 16;
 const HEAD_LEN: usize = 1 + 8 + 8 + 2;
 
 impl PageKeys {
-    /// Returns the keys, each with the number by which tokens refer to it, the newest first.
+    /// Returns the keys, newest first. Tokens refer to their key by its number.
     pub fn new(keys: impl IntoIterator<Item = (u64, [u8; 32])>) -> Self {
         let keyed = |(id, key): (u64, [u8; 32])| Hmac::new_from_slice(&key).ok().map(|mac| (id, mac));
         Self(keys.into_iter().filter_map(keyed).collect())
     }
 
-    /// Returns the token for what comes after `position` of the list that `binding` describes.
+    /// Returns the token for the page after `position`, in the list that `binding` identifies.
     pub(crate) fn issue(&self, now: Timestamp, binding: &[u8], position: &Position) -> String {
         let Some((id, mac)) = self.0.first() else { return String::new() };
         let value = position.value.as_bytes();
@@ -55,10 +69,10 @@ impl PageKeys {
         URL_SAFE_NO_PAD.encode(token)
     }
 
-    /// Returns the position of a token, or `None` when it is too old, so that the list begins anew.
+    /// Returns the position of a token; `None` when it has expired, so that the list restarts.
     ///
     /// # Errors
-    /// [`InvalidToken`] when these keys did not make it for this binding.
+    /// [`InvalidToken`] when it was not issued with one of these keys for this binding.
     pub(crate) fn open(&self, now: Timestamp, binding: &[u8], token: &str) -> Result<Option<Position>, InvalidToken> {
         let token = URL_SAFE_NO_PAD.decode(token).map_err(|_| InvalidToken)?;
         let (signed, found) = token.split_last_chunk::<MAC_LEN>().ok_or(InvalidToken)?;
@@ -74,14 +88,14 @@ impl PageKeys {
         }
         let (value, uid) = rest.split_at_checked(value_len).ok_or(InvalidToken)?;
         let uid = std::str::from_utf8(uid).map_err(|_| InvalidToken)?;
-        // A clock that stepped back makes tokens of the future; they are good for as long.
+        // When the clock has stepped back, a token may be from the future. It is valid for the same time.
         let fresh = now.millis().abs_diff(issued) <= VALIDITY_MILLIS.unsigned_abs();
         Ok(fresh.then(|| Position { value: KeyValue::from_bytes(value), uid: Uid::opaque(uid) }))
     }
 }
 
 impl PageKeys {
-    /// Opens what a token would say if these keys had made it: for fuzzing, which cannot make a MAC.
+    /// Opens a token with this content and a valid MAC: for fuzzing, which cannot compute a MAC.
     #[doc(hidden)]
     pub fn open_signed(&self, signed: &[u8]) {
         let Some((_, mac)) = self.0.first() else { return };
@@ -98,8 +112,10 @@ impl std::fmt::Debug for PageKeys {
     }
 }
 
+/// Returns the truncated MAC of a token's content and its binding.
 fn tag(mac: &Hmac<Sha256>, token: &[u8], binding: &[u8]) -> [u8; MAC_LEN] {
     let mut mac = mac.clone();
+    // The length separates the token from the binding, so that no bytes can move from one to the other.
     mac.update(&(token.len() as u64).to_be_bytes());
     mac.update(token);
     mac.update(binding);
@@ -108,6 +124,7 @@ fn tag(mac: &Hmac<Sha256>, token: &[u8], binding: &[u8]) -> [u8; MAC_LEN] {
     tag
 }
 
+/// Splits the first `N` bytes off.
 fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], InvalidToken> {
     let (head, tail) = rest.split_first_chunk::<N>().ok_or(InvalidToken)?;
     *rest = tail;
@@ -125,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_opens_for_the_list_it_was_made_for_and_no_other() {
+    fn a_token_opens_only_for_the_list_that_it_was_issued_for() {
         let keys = PageKeys::new([(7, [1; 32])]);
         let token = keys.issue(NOW, b"list", &position());
         assert_eq!(keys.open(NOW, b"list", &token), Ok(Some(position())));
@@ -134,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_with_any_bit_changed_or_cut_short_is_refused() {
+    fn a_token_with_a_changed_bit_or_truncated_is_rejected() {
         let keys = PageKeys::new([(7, [1; 32])]);
         let token = URL_SAFE_NO_PAD.decode(keys.issue(NOW, b"list", &position())).unwrap();
         for bit in 0..token.len() * 8 {
@@ -151,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_older_than_three_days_begins_the_list_anew() {
+    fn a_token_older_than_three_days_restarts_the_list() {
         let keys = PageKeys::new([(7, [1; 32])]);
         let token = keys.issue(NOW, b"list", &position());
         assert_eq!(keys.open(NOW.plus_millis(VALIDITY_MILLIS), b"list", &token), Ok(Some(position())));
@@ -159,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotated_key_still_opens_what_it_signed() {
+    fn tokens_of_an_older_key_still_open_after_a_rotation() {
         let old = PageKeys::new([(1, [1; 32])]);
         let rotated = PageKeys::new([(2, [2; 32]), (1, [1; 32])]);
         let token = old.issue(NOW, b"list", &position());

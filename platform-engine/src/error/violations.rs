@@ -1,4 +1,4 @@
-//! All the rules that a request breaks, collected before it is refused (AIP-193, BadRequest).
+//! The rules that a request breaks, all collected before it is rejected (AIP-193, BadRequest).
 
 use serde::Serialize;
 
@@ -15,8 +15,8 @@ pub struct FieldViolation {
 
 /// The rules that a request breaks, in the order in which they were found.
 ///
-/// It keeps the first [`Violations::MAX`] and counts all. So add only violations that count: one that is removed later
-/// may have displaced one that counts.
+/// Stores the first [`Violations::MAX`] and counts all. Do not add a violation in order to remove it later: it may have
+/// displaced one that stays.
 #[derive(Debug, Default)]
 pub struct Violations {
     first: Vec<FieldViolation>,
@@ -24,10 +24,10 @@ pub struct Violations {
 }
 
 impl Violations {
-    /// The most that one answer carries; a request may break far more. Our choice: 100.
+    /// The maximum number of violations in an error. Our choice: 100.
     pub const MAX: usize = 100;
 
-    /// Adds one.
+    /// Adds a violation.
     pub fn add(&mut self, field: impl Into<String>, description: impl Into<String>) {
         self.count += 1;
         if self.first.len() < Self::MAX {
@@ -35,39 +35,40 @@ impl Violations {
         }
     }
 
-    /// Tells whether there are none.
+    /// Returns whether there are no violations.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Returns how many there are, those beyond the first [`Violations::MAX`] included.
+    /// Returns the number of violations, including those after the first [`Violations::MAX`].
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Adds all of another, after what is here.
+    /// Appends the violations of another.
     pub fn append(&mut self, other: Self) {
+        // `add` counts those that the other has stored; the rest are only counted.
         let kept = other.first.len();
         other.first.into_iter().for_each(|violation| self.add(violation.field, violation.description));
         self.count += other.count.saturating_sub(kept);
     }
 
-    /// Tells whether there is one for this field or one within it.
+    /// Returns whether a stored violation is for this field or for a field or element within it.
     pub fn concern(&self, field: &str) -> bool {
         self.first.iter().any(|violation| {
             violation.field.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         })
     }
 
-    /// Returns the first [`Violations::MAX`].
+    /// Returns the first [`Violations::MAX`] violations.
     pub fn into_vec(self) -> Vec<FieldViolation> {
         self.first
     }
 
-    /// Returns `value` when there are none.
+    /// Returns `value` if there are no violations.
     ///
     /// # Errors
-    /// [`Error::invalid`] with all of them otherwise.
+    /// [`Error::invalid`] with the violations otherwise.
     pub fn none_or<T>(self, value: T) -> Result<T, Error> {
         if self.is_empty() { Ok(value) } else { Err(Error::invalid(self)) }
     }

@@ -1,4 +1,4 @@
-//! Events of this process: the cache of subscribers, and the streams and watches that commits are published to.
+//! Publishes the events of commits to the streams and watches of this process, and caches subscriptions.
 
 use std::{fmt, sync::Arc};
 
@@ -10,10 +10,9 @@ use super::{
 };
 use crate::{error::Result, store::Store, uid::Uid};
 
-/// The size of the cache of subscribers in bytes, approximately, and the number of organizations of the usual size that
-/// fit.
-const REMEMBERED_BYTES: u64 = 16 << 20;
-const REMEMBERED: usize = 10_000;
+/// The capacity of the cache of subscriptions: approximately, in bytes, and as the number of typical organizations.
+const CACHE_BYTES: u64 = 16 << 20;
+const CACHE_ENTRIES: usize = 10_000;
 
 #[derive(Debug, Clone)]
 struct Weight;
@@ -24,7 +23,7 @@ impl Weighter<Uid, Arc<Subscribers>> for Weight {
     }
 }
 
-/// The subscribers, streams and watches of a process.
+/// The cached subscriptions, the streams and the watches of a process.
 pub(crate) struct Publisher {
     subscribers: Cache<Uid, Arc<Subscribers>, Weight>,
     pub(crate) streams: Streams,
@@ -33,7 +32,7 @@ pub(crate) struct Publisher {
 
 impl Default for Publisher {
     fn default() -> Self {
-        let subscribers = Cache::with_weighter(REMEMBERED, REMEMBERED_BYTES, Weight);
+        let subscribers = Cache::with_weighter(CACHE_ENTRIES, CACHE_BYTES, Weight);
         Self { subscribers, streams: Streams::default(), watches: Watches::default() }
     }
 }
@@ -55,6 +54,8 @@ impl Publisher {
         if let Some(subscribers) = self.subscribers.get(organization) {
             return Ok(subscribers);
         }
+        // A concurrent change may make the entry stale before it is inserted. The next commit that requires its epoch
+        // then fails and removes it.
         let subscribers = Arc::new(log.subscribers(store, organization).await?);
         self.subscribers.insert(Uid::opaque(organization), Arc::clone(&subscribers));
         Ok(subscribers)
@@ -68,8 +69,8 @@ impl Publisher {
     /// Publishes the events of a commit to the streams and watches.
     pub(crate) fn publish(&self, sequence: u64, recorded: Vec<Recorded>) {
         for Recorded { event, subscriptions } in recorded {
-            self.watches.tell(&subscriptions);
-            self.streams.tell(sequence, event);
+            self.watches.wake(&subscriptions);
+            self.streams.publish(sequence, event);
         }
     }
 }
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_of_subscribers_is_bounded_in_bytes() {
+    fn the_cache_of_subscriptions_is_bounded_in_bytes() {
         let events = Publisher::default();
         for organization in 0..300 {
             let uid = Uid::opaque(format!("{organization:040x}"));
@@ -87,8 +88,8 @@ mod tests {
             let subscribers = Subscribers::new(uid.clone(), "an epoch".into(), 0, subscriptions);
             events.subscribers.insert(uid, Arc::new(subscribers));
         }
-        assert!(events.subscribers.weight() <= REMEMBERED_BYTES);
-        let remembered = events.subscribers.len();
-        assert!((50..250).contains(&remembered), "{remembered}");
+        assert!(events.subscribers.weight() <= CACHE_BYTES);
+        let cached = events.subscribers.len();
+        assert!((50..250).contains(&cached), "{cached}");
     }
 }

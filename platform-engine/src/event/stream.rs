@@ -1,4 +1,5 @@
-//! What a process hears of its own changes: events as they are committed, and that there is something to deliver.
+//! Notifications within a process: streams of events as they are committed, and watches that wake the delivery of
+//! events to subscriptions.
 
 use std::{
     collections::HashSet,
@@ -17,41 +18,40 @@ use parking_lot::Mutex;
 use super::Event;
 use crate::uid::{self, Uid};
 
-/// How many events wait for a reader of a stream before it misses some. Our choice.
+/// The number of events that a stream buffers for its reader. Further events are dropped and counted. Our choice.
 const BUFFER: usize = 1024;
 
-/// How many bytes of events wait for a reader of a stream before it misses some, but for a single one that is longer.
-/// Our choice.
+/// The number of bytes of events that a stream buffers for its reader; a single event may be longer. Our choice.
 const BUFFER_BYTES: u64 = 16 << 20;
 
-/// What a stream hears.
+/// An item of an [`EventStream`].
 #[derive(Debug, Clone)]
 pub enum Heard {
-    /// An event, and the sequence of the commit that it is of.
+    /// An event, and the sequence of its commit.
     Event {
-        /// Of two changes of one resource, the later has the greater.
+        /// The sequence of the commit. Of two changes of one resource, the later one has the greater sequence.
         sequence: u64,
         /// The event.
         event: Arc<Event>,
     },
-    /// The reader was so slow that it missed this many.
+    /// The reader was too slow, and this many events were dropped.
     Missed(u64),
 }
 
-/// Events of this process as they are committed, from the moment that the stream was begun.
+/// The events of this process as they are committed, from the creation of the stream on.
 ///
-/// Each comes at most once: what a reader does not take is lost with it, and of changes that overlap either may come
-/// first. A write returns after its event is in the stream. What must not be lost is for a subscription.
+/// Delivery is at most once: buffered events are lost when the stream is dropped, and the order of concurrent changes
+/// is not defined. A write returns after its event is in the stream. For delivery at least once, use a subscription.
 #[derive(Debug)]
 pub struct EventStream {
     receiver: Receiver<(u64, Arc<Event>)>,
     missed: Arc<AtomicU64>,
-    /// How many bytes of events wait.
+    /// How many bytes of events are buffered.
     bytes: Arc<AtomicU64>,
 }
 
 impl EventStream {
-    /// Waits for what comes next; none when the platform is gone.
+    /// Waits for the next item; `None` when the platform was dropped.
     pub async fn next(&mut self) -> Option<Heard> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
@@ -66,7 +66,7 @@ impl Stream for EventStream {
                 self.bytes.fetch_sub(event.weight(), Ordering::SeqCst);
                 Poll::Ready(Some(Heard::Event { sequence, event }))
             }
-            // Told behind what was there before.
+            // Reported when the buffer is empty.
             other => match self.missed.swap(0, Ordering::SeqCst) {
                 0 => other.map(|_| None),
                 missed => Poll::Ready(Some(Heard::Missed(missed))),
@@ -79,13 +79,13 @@ impl Stream for EventStream {
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     readers: Mutex<Vec<Reader>>,
-    /// How many there are, so that a write without any takes no lock.
+    /// The number of readers, so that a write takes no lock if there are none.
     count: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Reader {
-    /// None hears all.
+    /// The group whose events the reader receives, including those below it; `None` for all events.
     group: Option<Uid>,
     sender: Sender<(u64, Arc<Event>)>,
     missed: Arc<AtomicU64>,
@@ -93,9 +93,10 @@ struct Reader {
 }
 
 impl Reader {
-    /// Hands an event to the reader, or counts it as missed.
-    fn hand(&mut self, sequence: u64, event: &Arc<Event>) {
+    /// Buffers an event for the reader, or counts it as missed.
+    fn send(&mut self, sequence: u64, event: &Arc<Event>) {
         let weight = event.weight();
+        // Added before the event is sent, so that the reader never subtracts bytes that were not added yet.
         let before = self.bytes.fetch_add(weight, Ordering::SeqCst);
         let fits = before == 0 || before.saturating_add(weight) <= BUFFER_BYTES;
         let is_full = !fits || self.sender.try_send((sequence, Arc::clone(event))).is_err_and(|error| error.is_full());
@@ -129,7 +130,8 @@ impl Streams {
         self.any() && self.readers.lock().iter().any(|reader| reader.wants(group))
     }
 
-    pub(crate) fn tell(&self, sequence: u64, event: Event) {
+    /// Sends an event to the readers of its group, and removes readers whose streams were dropped.
+    pub(crate) fn publish(&self, sequence: u64, event: Event) {
         if !self.any() {
             return;
         }
@@ -137,7 +139,7 @@ impl Streams {
         let mut readers = self.readers.lock();
         readers.retain_mut(|reader| {
             if reader.wants(&event.group) {
-                reader.hand(sequence, &event);
+                reader.send(sequence, &event);
             }
             !reader.sender.is_closed()
         });
@@ -145,8 +147,8 @@ impl Streams {
     }
 }
 
-/// Tells whoever delivers events for which subscriptions there is something new. What is told several times before it
-/// is asked for counts once, so that it needs little memory.
+/// Wakes a dispatcher when there are new events for subscriptions. Repeated notifications for a subscription are merged
+/// until they are read, so that a watch needs little memory.
 #[derive(Debug)]
 pub struct Watch {
     receiver: Receiver<()>,
@@ -154,8 +156,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Waits until there is something, and returns the subscriptions, which may be none; `None` when the platform is
-    /// gone.
+    /// Waits for a notification, and returns the subscriptions with new events, of which there may be none; `None` when
+    /// the platform was dropped.
     pub async fn next(&mut self) -> Option<Vec<Uid>> {
         std::future::poll_fn(|cx| {
             let woken = Pin::new(&mut self.receiver).poll_next(cx);
@@ -165,7 +167,7 @@ impl Watch {
     }
 }
 
-/// Those who watch.
+/// The watches of a platform.
 #[derive(Debug, Default)]
 pub(crate) struct Watches(Mutex<Vec<Watcher>>);
 
@@ -183,13 +185,14 @@ impl Watches {
         Watch { receiver, fresh }
     }
 
-    pub(crate) fn tell(&self, subscriptions: &[Uid]) {
+    /// Wakes all watches for these subscriptions, and removes watches that were dropped.
+    pub(crate) fn wake(&self, subscriptions: &[Uid]) {
         if subscriptions.is_empty() {
             return;
         }
         self.0.lock().retain_mut(|Watcher { sender, fresh }| {
             fresh.lock().extend(subscriptions.iter().cloned());
-            // When it is full, it is woken already.
+            // If the channel is full, the watch was already woken and has not read yet.
             let _ = sender.try_send(());
             !sender.is_closed()
         });

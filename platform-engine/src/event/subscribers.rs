@@ -1,4 +1,4 @@
-//! The subscriptions of an organization, cached until they change, and the seam to the records of events.
+//! The subscriptions of an organization, and the interface to the stored events.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -14,9 +14,9 @@ use crate::{
     write::Write,
 };
 
-/// Stores the subscriptions to events, and the events that wait for delivery.
+/// Stores subscriptions, and the events that wait for delivery to them.
 ///
-/// Without one, events reach only the streams of this process.
+/// Without an event log, events reach only the streams of this process.
 #[async_trait]
 pub trait EventLog: Debug + Send + Sync + 'static {
     /// Reads the subscriptions of an organization. The platform caches them until a commit finds that their epoch has
@@ -26,7 +26,7 @@ pub trait EventLog: Debug + Send + Sync + 'static {
     /// Those of the store.
     async fn subscribers(&self, store: &dyn Store, organization: &str) -> Result<Subscribers>;
 
-    /// Adds records of an event to the write of its change, for each of these subscriptions. There is at least one.
+    /// Adds records of an event for each of these subscriptions, at least one, to the write of its change.
     ///
     /// # Errors
     /// INTERNAL when the event cannot be written as JSON.
@@ -43,8 +43,8 @@ pub trait EventLog: Debug + Send + Sync + 'static {
 /// The approximate overhead of an allocation, in bytes.
 const OVERHEAD: usize = 64;
 
-/// The subscriptions of an organization, as of the value of an epoch. A commit that requires this value records its event
-/// for exactly those who subscribed before it.
+/// The subscriptions of an organization, as of the value of an epoch. A commit that requires this value records its
+/// event for exactly the subscriptions that existed before it.
 #[derive(Debug)]
 pub struct Subscribers {
     organization: Uid,
@@ -81,7 +81,7 @@ impl Subscribers {
         Require::Epoch(Arc::clone(&self.epoch), self.as_of)
     }
 
-    /// Returns the subscriptions at a group and at its ancestors.
+    /// Returns the subscriptions to a group: those in the group and in its ancestors.
     pub(crate) fn of_group(&self, group: &str) -> impl Iterator<Item = &Uid> {
         let above = move |top: &str| uid::is_at_or_below(group, top);
         self.subscriptions.iter().filter(move |subscription| uid::parent(subscription).is_some_and(above))

@@ -1,6 +1,6 @@
-//! The bounds that a field's table entry sets: bytes of a text, elements of a list, entries of a map.
+//! The bounds of a field: bytes of a text, elements of a list, entries of a map.
 //!
-//! Each function returns whether the value is within them, and adds a violation when it is not.
+//! Each function returns whether the value is within the bounds, and adds a violation if it is not.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{error::Violations, kind::Field};
 
-/// Checks a text: its bytes, and that it has only those control characters that its field allows.
+/// Checks the length of a text, and that it has only those control characters that its field allows.
 pub(super) fn text(field: &Field, text: &str, path: &str, violations: &mut Violations) -> bool {
     let forbidden = |c: char| c.is_control() && !(field.multiline && matches!(c, '\n' | '\r' | '\t'));
     let rule = if text.len() > field.max_len {
@@ -22,7 +22,7 @@ pub(super) fn text(field: &Field, text: &str, path: &str, violations: &mut Viola
     false
 }
 
-/// Checks how many bytes a value of base64 decodes to.
+/// Checks the length of bytes that were decoded from base64.
 pub(super) fn bytes(field: &Field, bytes: &[u8], path: &str, violations: &mut Violations) -> bool {
     let within = bytes.len() <= field.max_len;
     if !within {
@@ -44,7 +44,7 @@ pub(super) fn key(field: &Field, key: &str, path: &str, violations: &mut Violati
     false
 }
 
-/// Checks how many elements a list has, or entries a map.
+/// Checks the number of elements of a list or of entries of a map.
 pub(super) fn count(field: &Field, count: usize, path: &str, violations: &mut Violations) -> bool {
     let within = count <= field.max_items;
     if !within {

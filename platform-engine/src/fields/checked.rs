@@ -1,5 +1,5 @@
-//! Values and bodies that have passed their rules, in types that only this module makes: a
-//! [`Write`](crate::write::Write) takes no others.
+//! Bodies that have passed validation, in a type that only this module constructs. [`Write`](crate::write::Write)
+//! accepts nothing else.
 
 use std::ops::Deref;
 
@@ -19,18 +19,18 @@ use crate::{
     uid::Uid,
 };
 
-/// The canonical body of a resource, an object of which each value was checked, stored before, or made by a kind's own
-/// code.
+/// The canonical body of a resource: a JSON object. Each value was validated, comes from the store, or was set by the
+/// kind's own code.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checked(Value);
 
 impl Checked {
-    /// A resource that has no values yet.
+    /// Returns a resource without values other than its uid.
     pub(crate) fn empty(uid: &Uid) -> Self {
         Self(json!({ "uid": uid }))
     }
 
-    /// A resource with the values of a request.
+    /// Returns a resource with the values of a request.
     pub(crate) fn created(uid: &Uid, values: Values, created: Timestamp, updated: Timestamp) -> Self {
         let mut body = Self::empty(uid);
         body.set_times(created, updated);
@@ -40,7 +40,7 @@ impl Checked {
         body
     }
 
-    /// A resource as it is stored.
+    /// Parses a stored body.
     ///
     /// # Errors
     /// INTERNAL when it is not a JSON object.
@@ -48,7 +48,7 @@ impl Checked {
         serde_json::from_slice(body).map(|object: Map<_, _>| Self(object.into())).map_err(Error::internal)
     }
 
-    /// A resource that a kind's own code made or completed, as the API shows it.
+    /// Returns the body of a resource that a kind's own code made or completed, without the fields that replies omit.
     ///
     /// # Errors
     /// INTERNAL when it cannot be written as JSON.
@@ -58,7 +58,8 @@ impl Checked {
         Ok(Self(body))
     }
 
-    /// A resource from a source, with the fields that are stored and never shown, checked against its table.
+    /// Returns the body of an imported resource, validated against its table. Input-only fields stay: they are stored,
+    /// and no reply shows them.
     ///
     /// # Errors
     /// INVALID_ARGUMENT with these violations and those of its fields, INTERNAL when it cannot be written as JSON.
@@ -71,10 +72,10 @@ impl Checked {
         violations.none_or(Self(body))
     }
 
-    /// Returns this resource with the mask's fields as they are in the request.
+    /// Returns this resource with the fields of the mask set to their values in the request.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT with each rule that it would break.
+    /// INVALID_ARGUMENT with each rule that the result breaks.
     pub(crate) fn updated(&self, fields: &'static [Field], mask: &Mask, values: &Values) -> Result<Self> {
         let empty = Map::new();
         let new = mask.apply(fields, self.0.as_object().unwrap_or(&empty), values).map_err(Error::invalid)?;
@@ -84,7 +85,7 @@ impl Checked {
         violations.none_or(Self(new.into()))
     }
 
-    /// Sets when it was created and last updated.
+    /// Sets `createTime` and `updateTime`.
     pub(crate) fn set_times(&mut self, created: Timestamp, updated: Timestamp) {
         if let Value::Object(object) = &mut self.0 {
             object.insert("createTime".to_owned(), json!(created));
@@ -92,7 +93,7 @@ impl Checked {
         }
     }
 
-    /// Returns it as a plain value.
+    /// Returns the body as a plain value.
     pub(crate) fn into_inner(self) -> Value {
         self.0
     }

@@ -9,12 +9,12 @@ use crate::{
     store::{KeyName, KeyValue},
 };
 
-/// The values by which a store finds a body again.
+/// The index keys of a body.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// The keys that lists are ordered by: the same names in the same order for every body of the kind.
+    /// The keys that lists can be ordered by: the same names in the same order for every body of the kind.
     pub(crate) sort: Vec<(KeyName, KeyValue)>,
-    /// The keys that lists are filtered by.
+    /// The keys that lists can be filtered by; a name may have several values.
     pub(crate) filter: Vec<(KeyName, KeyValue)>,
 }
 
@@ -35,7 +35,7 @@ impl Keys {
     }
 }
 
-/// Returns the values that a kind's lists are ordered by, the same names in the same order for every body.
+/// Returns the values that a kind's lists can be ordered by: the same names in the same order for every body.
 pub(crate) fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
     kind.fields
         .iter()
@@ -47,12 +47,14 @@ pub(crate) fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
         .collect()
 }
 
-/// Returns the values that a kind's lists are filtered by.
+/// Returns the values that a kind's lists can be filtered by: fields that a parameter of the list refers to, and
+/// derived keys. A list has one value for each element; an empty value has none.
 fn filter_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
     let mut keys = Vec::new();
     let params = kind.method(Verb::List).map_or(&[][..], |list| list.params);
     for field in kind.fields {
         let filters = |param: &Param| matches!(param.by, By::Value(key) | By::Above(key) if key == field.name);
+        // Other fields need no index, because no request can filter by them.
         if !params.iter().any(filters) {
             continue;
         }

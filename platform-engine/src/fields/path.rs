@@ -4,12 +4,12 @@ use serde_json::{Map, Value};
 
 use crate::kind::Field;
 
-/// Tells whether a mask's path is this path or one that it lies in.
+/// Returns whether a path of a mask is this path or contains it.
 pub(crate) fn covers(mask: &str, path: &str) -> bool {
     path.strip_prefix(mask).is_some_and(|rest| rest.is_empty() || rest.starts_with('.') || rest.starts_with('['))
 }
 
-/// Tells whether a key is the field's name in camelCase or in snake_case.
+/// Returns whether a key is the field's name in camelCase or in snake_case.
 pub(crate) fn is_named(key: &str, camel: &str) -> bool {
     let mut key = key.bytes();
     let same = camel.bytes().all(|expected| {
@@ -22,7 +22,7 @@ pub(crate) fn is_named(key: &str, camel: &str) -> bool {
     same && key.next().is_none()
 }
 
-/// Returns the field that a key of either spelling names.
+/// Returns the field that a key names, in camelCase or snake_case.
 pub(crate) fn named<'a>(fields: &'a [Field], key: &str) -> Option<&'a Field> {
     fields.iter().find(|field| is_named(key, field.name))
 }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_spellings_of_a_name_are_known_and_no_third() {
+    fn a_name_is_matched_in_camel_case_and_snake_case_only() {
         for key in ["claimMatch", "claim_match"] {
             assert!(is_named(key, "claimMatch"), "{key}");
         }
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_covers_what_lies_in_its_path() {
+    fn a_mask_covers_its_path_and_all_paths_within() {
         assert!(covers("claimMatch", "claimMatch.issuer") && covers("name", "name") && covers("bundles", "bundles[0]"));
         assert!(!covers("claim", "claimMatch") && !covers("claimMatch.issuer", "claimMatch"));
     }

@@ -1,4 +1,4 @@
-//! Fields that bodies leave out.
+//! Removal of fields that bodies omit.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use super::path::named;
 use crate::kind::{Access, Field, Type};
 
-/// Removes from a body the fields that replies leave out: empty ones, as [`prune_empty`] does, and input-only ones.
-/// Fields that are always in replies stay; input-only ones as null.
+/// Removes the fields that replies omit: empty ones, as [`prune_empty`] does, and input-only ones. Fields that replies
+/// [always](Field::always) have stay, with the value null if they are input-only.
 pub fn prune(fields: &[Field], body: &mut Value) {
-    take_out(fields, body, |field, value| match (field.access, field.always) {
+    remove_fields(fields, body, |field, value| match (field.access, field.always) {
         (Access::InputOnly, false) => true,
         (Access::InputOnly, true) => {
             *value = Value::Null;
@@ -20,41 +20,44 @@ pub fn prune(fields: &[Field], body: &mut Value) {
     });
 }
 
-/// Takes out of a body empty texts, lists and maps, unspecified enums and what is unset. Messages that are set but
-/// empty stay, and so do numbers and truth values.
+/// Removes nulls, empty texts, lists and maps, and unspecified enums, in nested messages too. Messages that are set but
+/// empty stay, and so do numbers and booleans.
 pub fn prune_empty(fields: &[Field], body: &mut Value) {
-    take_out(fields, body, |field, value| is_empty(&field.ty, value));
+    remove_fields(fields, body, |field, value| is_empty(&field.ty, value));
 }
 
-fn take_out(fields: &[Field], body: &mut Value, goes: fn(&Field, &mut Value) -> bool) {
+/// Removes the fields for which `is_removed` returns true, innermost first.
+fn remove_fields(fields: &[Field], body: &mut Value, is_removed: fn(&Field, &mut Value) -> bool) {
     let Value::Object(object) = body else { return };
     for field in fields {
         if let Some(value) = object.get_mut(field.name) {
-            take_out_of(&field.ty, value, goes);
-            if goes(field, value) {
+            remove_within(&field.ty, value, is_removed);
+            if is_removed(field, value) {
                 object.shift_remove(field.name);
             }
         }
     }
 }
 
-fn take_out_of(ty: &Type, value: &mut Value, goes: fn(&Field, &mut Value) -> bool) {
+/// Removes fields from the messages in a value.
+fn remove_within(ty: &Type, value: &mut Value, is_removed: fn(&Field, &mut Value) -> bool) {
     match (ty, value) {
-        (Type::Message(fields), value) => take_out(fields, value, goes),
+        (Type::Message(fields), value) => remove_fields(fields, value, is_removed),
         (Type::List(element), Value::Array(values)) => {
-            values.iter_mut().for_each(|value| take_out_of(element, value, goes));
+            values.iter_mut().for_each(|value| remove_within(element, value, is_removed));
         }
         (Type::Map(element), Value::Object(values)) => {
-            values.values_mut().for_each(|value| take_out_of(element, value, goes));
+            values.values_mut().for_each(|value| remove_within(element, value, is_removed));
         }
         _ => {}
     }
 }
 
-/// Returns a body without those of its own fields that are such.
-pub(crate) fn without<'a>(fields: &[Field], body: &'a Value, such: fn(&Field) -> bool) -> Cow<'a, Value> {
+/// Returns a body without the fields for which `is_removed` returns true. Nested messages stay as they are. The body is
+/// copied only if it has such a field.
+pub(crate) fn without<'a>(fields: &[Field], body: &'a Value, is_removed: fn(&Field) -> bool) -> Cow<'a, Value> {
     let mut body = Cow::Borrowed(body);
-    for field in fields.iter().filter(|field| such(field)) {
+    for field in fields.iter().filter(|field| is_removed(field)) {
         if body.get(field.name).is_some()
             && let Value::Object(object) = body.to_mut()
         {
@@ -64,7 +67,7 @@ pub(crate) fn without<'a>(fields: &[Field], body: &'a Value, such: fn(&Field) ->
     body
 }
 
-/// Returns whether a body sets a field whose rule is costly.
+/// Returns whether a body sets a field whose rule is [costly](Field::costly), in nested messages too.
 pub(crate) fn is_costly(fields: &[Field], body: &Map<String, Value>) -> bool {
     body.iter().any(|(key, value)| match (named(fields, key), value) {
         (Some(field), _) if field.costly => true,
@@ -73,7 +76,7 @@ pub(crate) fn is_costly(fields: &[Field], body: &Map<String, Value>) -> bool {
     })
 }
 
-/// Tells whether a value is left out when it is written.
+/// Returns whether bodies omit a value: null, an empty text, list or map, or an unspecified enum.
 pub(crate) fn is_empty(ty: &Type, value: &Value) -> bool {
     match (ty, value) {
         (_, Value::Null) => true,
@@ -90,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn empty_values_are_left_out_and_numbers_and_truth_values_never_are() {
+    fn empty_values_are_removed_and_numbers_and_booleans_are_kept() {
         const INNER: &[Field] = &[Field::string("text")];
         const FIELDS: &[Field] = &[
             Field::string("text"),

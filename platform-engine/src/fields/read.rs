@@ -1,5 +1,5 @@
-//! Reads what a caller sent against a field table: both spellings of names, every type of proto3 JSON, all
-//! violations at once (`docs/api.md`, JSON).
+//! Reads a caller's JSON by a field table: names in camelCase and snake_case, every type of proto3 JSON, all violations
+//! at once (`docs/api.md`, JSON).
 
 use std::ops::Deref;
 
@@ -21,30 +21,29 @@ use crate::{
 
 /// The values that a caller sent, in canonical form, and the rules that they break.
 ///
-/// Only [`Input::checked`] gives the values away, when they break no rule.
+/// The values can be taken out only with [`Input::checked`], which fails if there are violations.
 #[derive(Debug, Default)]
 pub struct Input {
-    /// The fields that callers may set, under their camelCase names, without those that are empty or null or break a
-    /// rule.
+    /// The fields that callers may set, by their camelCase names, without those that are empty or null or break a rule.
     values: Map<String, Value>,
     /// The paths that were sent, dotted into messages: the mask of an update without one.
     pub(crate) paths: Vec<String>,
-    /// The rules that are broken.
+    /// The rules that the values break.
     pub violations: Violations,
 }
 
 impl Input {
-    /// Adds a violation for each required field that is not set, here and in the messages that are.
+    /// Adds a violation for each required field that is not set, at the top and in each message that is set.
     pub fn require(&mut self, fields: &'static [Field]) {
         require(fields, &self.values, "", &mut self.violations);
     }
 
-    /// Returns a value, even when others break rules.
+    /// Returns a value, even if other values break rules.
     pub fn value(&self, name: &str) -> Option<&Value> {
         self.values.get(name)
     }
 
-    /// Returns the values when no rule is broken.
+    /// Returns the values if they break no rule.
     ///
     /// # Errors
     /// [`Error::invalid`](crate::error::Error::invalid) otherwise.
@@ -53,13 +52,13 @@ impl Input {
     }
 }
 
-/// The values of a request in canonical form, each of which keeps the rules of its field. Made by
+/// The values of a request in canonical form, which have passed the rules of their fields. Returned by
 /// [`Input::checked`].
 #[derive(Debug, Clone, Default)]
 pub struct Values(pub(super) Map<String, Value>);
 
 impl Values {
-    /// Returns them as a plain object.
+    /// Returns the values as a plain object.
     pub(crate) fn into_inner(self) -> Map<String, Value> {
         self.0
     }
@@ -73,7 +72,7 @@ impl Deref for Values {
     }
 }
 
-/// Finds the field that a key names, in either spelling.
+/// Finds the field that a key names, in camelCase or snake_case.
 pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<&'static Field> + 'a;
 
 /// Reads an object against a table. Fields outside `mask` are not read, except that unknown and repeated names are
@@ -94,7 +93,7 @@ pub(crate) fn read_with(
     input
 }
 
-/// Reads an object at a path within the resource, which is empty at the top, and returns the values that break no rule.
+/// Reads an object at a path within the resource, which is empty at the top, and returns the valid values.
 fn read_object(
     lookup: &Lookup<'_>,
     known: &Capabilities,
@@ -116,6 +115,7 @@ fn read_object(
             violations.add(path, "is given twice");
             continue;
         }
+        // Output-only fields are ignored, so that clients can send a resource back as they have read it.
         sent.push(field);
         if field.access != Access::OutputOnly
             && let Some(value) = read_field(field, known, path, value, mask, paths, violations)
@@ -123,12 +123,13 @@ fn read_object(
             values.insert(field.name.to_owned(), value);
         }
     }
+    // Only fields with a value count for oneofs: the others may be sent empty.
     sent.retain(|field| values.contains_key(field.name));
     exclude(&sent, prefix, violations);
     values
 }
 
-/// Adds a violation for each field that is set beside another of its oneof.
+/// Adds a violation for each of these fields that follows another of its oneof.
 fn exclude(set: &[&'static Field], prefix: &str, violations: &mut Violations) {
     for (index, field) in set.iter().enumerate() {
         let earlier = set.iter().take(index);
@@ -138,7 +139,8 @@ fn exclude(set: &[&'static Field], prefix: &str, violations: &mut Violations) {
     }
 }
 
-/// Adds a violation for each field that is set beside another of its oneof, here and in the messages that are set.
+/// Adds a violation for each field that is set together with another of its oneof, at the top and in each message that
+/// is set.
 pub(super) fn exclusive(
     fields: &'static [Field],
     values: &Map<String, Value>,
@@ -154,7 +156,7 @@ pub(super) fn exclusive(
     }
 }
 
-/// Reads a field, and returns its value unless that is empty, outside the mask, or breaks a rule.
+/// Reads a field, and returns its value unless it is empty, outside the mask, or breaks a rule.
 fn read_field(
     field: &'static Field,
     known: &Capabilities,
@@ -176,6 +178,7 @@ fn read_field(
         }
         (_, value) => value,
     };
+    // A null has no value, but its path is part of the mask of an update without one, which then clears the field.
     paths.push(path.clone());
     if value.is_null() || !masked {
         return None;
@@ -192,8 +195,8 @@ fn read_field(
     Some(value)
 }
 
-/// Reads a value of a type into canonical form, within the bounds of its field; `None` with a violation when it has
-/// another type.
+/// Returns a value in canonical form; `None` with a violation when it has another type or is not within the bounds of
+/// its field.
 fn read_value(
     ty: &'static Type,
     field: &'static Field,
@@ -237,6 +240,7 @@ fn read_value(
         },
         (Type::Enum(names), Value::String(name)) if names.contains(&name.as_str()) => Some(name.into()),
         (Type::Enum(names), value) => {
+            // proto3 JSON allows the number of an enum value in place of its name.
             let numbered = integer(&value).and_then(|number| names.get(usize::try_from(number).ok()?));
             match numbered.filter(|_| value.is_number()) {
                 Some(name) => Some((*name).into()),
@@ -280,7 +284,7 @@ fn read_value(
     }
 }
 
-/// Adds a violation for each required field that is not set, here and in the messages that are.
+/// Adds a violation for each required field that is not set, at the top and in each message that is set.
 pub(super) fn require(
     fields: &'static [Field],
     values: &Map<String, Value>,
@@ -290,8 +294,9 @@ pub(super) fn require(
     for field in fields {
         let path = join(prefix, field.name);
         match values.get(field.name) {
+            // A field with an invalid value is not among the values, but has a violation already.
             None if field.required && !violations.concern(&path) => {
-                // The rule for the value tells more than that it is missing, as for a name.
+                // The field's own rule, applied to the empty text, says more than that the field is required.
                 let rule = field.check.map(|check| check(&Value::String(String::new())));
                 let rule = rule.and_then(Result::err).unwrap_or_else(|| "is required".to_owned());
                 violations.add(path, rule);
@@ -306,10 +311,11 @@ pub(super) fn require(
     }
 }
 
-/// A whole number, as a number or, as proto3 JSON allows, as a string; `1.0` counts as whole.
+/// Returns a whole number that is written as a number or, as proto3 JSON allows, as a string. `1.0` counts as whole.
 fn integer(value: &Value) -> Option<i64> {
     match value {
         Value::Number(number) => number.as_i64().or_else(|| {
+            // Below 2^53, where every whole number has an exact floating-point value.
             let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15)?;
             Some(float as i64)
         }),
@@ -318,7 +324,7 @@ fn integer(value: &Value) -> Option<i64> {
     }
 }
 
-/// Standard or URL-safe base64, padded or not.
+/// Decodes standard or URL-safe base64, with or without padding.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let config = engine::GeneralPurposeConfig::new().with_decode_padding_mode(engine::DecodePaddingMode::Indifferent);
     let standard = engine::GeneralPurpose::new(&alphabet::STANDARD, config);
@@ -332,9 +338,9 @@ pub(super) fn duration(text: &str) -> Option<String> {
     let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
     let unsigned = whole.strip_prefix('-').unwrap_or(whole);
-    let sound = !unsigned.is_empty() && digits(unsigned) && digits(fraction) && fraction.len() <= 9;
+    let well_formed = !unsigned.is_empty() && digits(unsigned) && digits(fraction) && fraction.len() <= 9;
     let bounded = unsigned.len() <= 12 && unsigned.parse::<i64>().is_ok_and(|seconds| seconds <= 315_576_000_000);
-    (sound && bounded && !seconds.ends_with('.')).then(|| text.to_owned())
+    (well_formed && bounded && !seconds.ends_with('.')).then(|| text.to_owned())
 }
 
 #[cfg(test)]
@@ -374,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_proto3_json_is_read_into_one() {
+    fn every_form_of_proto3_json_is_read_into_the_canonical_one() {
         let input = sent(json!({
             "name": "a", "readme": "x\ny", "size": "7", "total": 9, "findings": "_-8", "since": "2026-01-02T03:04:05+01:00",
             "ttl": "1.5s", "catalog_tier": 1, "capabilities": [1_000_000, "CAP_NOTES_CREATE"], "claims": { "k": "v" },
@@ -394,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_told_at_once() {
+    fn all_violations_are_reported_at_once() {
         assert_eq!(
             violations(json!({
                 "nam": 1, "name": 1, "verified": "yes", "size": 2147483648_i64, "total": 1.5, "findings": "*", "since": "now",
@@ -420,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn two_spellings_of_one_name_and_two_forms_of_a_oneof_are_refused() {
+    fn duplicate_names_and_two_members_of_a_oneof_are_violations() {
         assert_eq!(violations(json!({ "claimMatch": {}, "claim_match": {} })), ["claimMatch is given twice"]);
         assert_eq!(
             violations(json!({ "claimMatch": { "issuer": "i" }, "servicePrincipal": "x" })),
@@ -429,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_required_is_required_in_the_messages_that_are_set() {
+    fn required_fields_are_required_in_nested_messages_that_are_set() {
         let mut found = Violations::default();
         let input = sent(json!({ "claimMatch": { "subject": "s" } }));
         require(FIELDS, &input.values, "", &mut found);

@@ -1,5 +1,6 @@
-//! Holds what a Rust type has written to the rules of a field table: the types are right by then, and who may set a
-//! field is no question.
+//! Validates the JSON of a Rust struct against a field table: required fields, oneofs, bounds and checks.
+//!
+//! The struct guarantees the JSON types, and access rules do not apply: there is no caller.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +10,8 @@ use crate::{
     kind::{Field, Type},
 };
 
-/// Adds the rules that the fields of an object break, at every depth. `prefix` is the object's path.
+/// Adds a violation for each rule that the fields of an object break, in nested messages too. `prefix` is the object's
+/// path.
 pub(super) fn validate_object(
     fields: &[Field],
     object: &Map<String, Value>,
@@ -41,6 +43,7 @@ pub(super) fn validate_object(
     }
 }
 
+/// Checks a value of a type against the bounds of its field.
 fn validate_value(ty: &Type, field: &Field, value: &Value, path: &str, violations: &mut Violations) {
     match (ty, value) {
         (Type::String, Value::String(text)) => {

@@ -1,14 +1,15 @@
-//! Writes messages as the API does, straight from their structs: the bytes of what [`prune`](super::prune) leaves.
+//! Writes messages as replies show them, directly from their structs: the same bytes as those of the pruned JSON value
+//! ([`prune`](super::prune)), without building that value.
 
 use serde::ser::{self, Error as _, Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStruct};
 use serde_json::{Error, Result};
 
 use crate::kind::{Access, Field, Type};
 
-/// Writes a struct that has these fields, in the struct's order.
+/// Serializes a struct with these fields, in the struct's order.
 ///
 /// # Errors
-/// Those of its own serialization, and when it or a message in it is no struct.
+/// Those of its own serialization, and when it or a message in it does not serialize as a struct.
 pub(crate) fn to_bytes<T: Serialize>(fields: &'static [Field], message: &T) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(512);
     write(Type::Message(fields), message, &mut out)?;
@@ -19,6 +20,7 @@ fn write<T: Serialize + ?Sized>(ty: Type, value: &T, out: &mut Vec<u8>) -> Resul
     if holds_messages(ty) { value.serialize(Writer { ty, out }) } else { serde_json::to_writer(out, value) }
 }
 
+/// Returns whether values of a type contain messages. Other values have nothing to prune and are serialized directly.
 fn holds_messages(ty: Type) -> bool {
     match ty {
         Type::Message(_) => true,
@@ -27,7 +29,7 @@ fn holds_messages(ty: Type) -> bool {
     }
 }
 
-/// As [`is_empty`](super::prune::is_empty) has it, of a value that is written.
+/// Returns the same as [`is_empty`](super::prune::is_empty), for a value that was written as these bytes.
 fn is_empty(ty: Type, written: &[u8]) -> bool {
     match (ty, written) {
         (_, b"null" | b"\"\"" | b"[]") | (Type::Map(_), b"{}") => true,
@@ -36,20 +38,21 @@ fn is_empty(ty: Type, written: &[u8]) -> bool {
     }
 }
 
-/// Appends what divides an element or a field from those before it, if there are any since the bracket.
+/// Appends a comma before an element or a field, unless it is the first after the opening bracket.
 fn divide(bracket: u8, out: &mut Vec<u8>) {
+    // No value ends with an opening bracket, so that the last byte is one only before the first element.
     if out.last() != Some(&bracket) {
         out.push(b',');
     }
 }
 
-/// Writes messages, and lists and maps of them.
+/// Serializes messages, and lists and maps of messages.
 struct Writer<'a> {
     ty: Type,
     out: &'a mut Vec<u8>,
 }
 
-/// Refuses what is no message.
+/// Defines methods that fail: a message serializes as a struct.
 macro_rules! no_message {
     ($($method:ident($($ty:ty),*);)*) => {
         $(fn $method(self, $(_: $ty),*) -> Result<()> { Err(Error::custom("a message is written as a struct")) })*
@@ -139,7 +142,8 @@ impl<'a> ser::Serializer for Writer<'a> {
 
 struct Message<'a> {
     fields: &'static [Field],
-    /// Those from the next on, if the struct has them in the table's order, as most do.
+    /// The fields from the next one on, if the struct has the table's order. Most structs have it, so that the next
+    /// field is usually found without a search.
     ahead: &'static [Field],
     out: &'a mut Vec<u8>,
 }
@@ -160,7 +164,7 @@ impl SerializeStruct for Message<'_> {
         divide(b'{', self.out);
         serde_json::to_writer(&mut *self.out, name)?;
         self.out.push(b':');
-        // What the table does not have is written as it is.
+        // A field that the table does not have is written unchanged.
         let Some(field) = field else { return serde_json::to_writer(&mut *self.out, value) };
         let start = self.out.len();
         if hidden {
@@ -168,6 +172,7 @@ impl SerializeStruct for Message<'_> {
             return Ok(());
         }
         write(field.ty, value, self.out)?;
+        // Only its output shows whether a value is empty, so that the field is written first and removed again.
         if !field.always && is_empty(field.ty, self.out.get(start..).unwrap_or_default()) {
             self.out.truncate(before);
         }
@@ -285,7 +290,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_struct_is_written_as_its_pruned_value_is(
+        fn a_struct_is_written_like_its_pruned_json_value(
             list in prop::collection::vec(inner(), 0..3),
             text in text(),
             texts in prop::collection::vec(text(), 0..3),
@@ -304,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_has_otherwise_than_the_struct_is_an_error() {
+    fn a_struct_that_does_not_match_the_table_is_an_error() {
         const TEXT: &[Field] = &[Field::message("text", INNER)];
         const LIST: &[Field] = &[Field::message("list", INNER)];
         assert!(to_bytes(TEXT, &Outer::default()).is_err());

@@ -1,8 +1,8 @@
-//! 64-bit numbers as proto3 JSON writes them, for `#[serde(with = …)]`: strings.
+//! 64-bit integers as strings, as in proto3 JSON, for `#[serde(with = …)]`.
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
-/// Writes the number as a string.
+/// Serializes the number as a string.
 ///
 /// # Errors
 /// Those of the serializer.
@@ -10,10 +10,10 @@ pub fn serialize<S: Serializer>(number: &i64, serializer: S) -> Result<S::Ok, S:
     serializer.collect_str(number)
 }
 
-/// Reads the number from a string.
+/// Deserializes the number from a string.
 ///
 /// # Errors
-/// When the text is no whole number of 64 bits.
+/// When the text is not a 64-bit integer.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }

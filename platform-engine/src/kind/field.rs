@@ -1,4 +1,4 @@
-//! Fields: one row of a kind's table each.
+//! Fields: the rows of a kind's table.
 
 use serde_json::Value;
 
@@ -11,68 +11,67 @@ pub struct Field {
     pub name: &'static str,
     /// Its type in proto3 JSON.
     pub ty: Type,
-    /// Who sets it, and when.
+    /// Whether callers or the server set it.
     pub access: Access,
-    /// Whether a create must set it to something.
+    /// Whether a create must set it to a value that is not empty.
     pub required: bool,
     /// Whether text may have line breaks and tabs.
     pub multiline: bool,
-    /// The names by which `order_by` knows it, in camelCase; none when lists are not ordered by it.
+    /// The names of the field in `order_by`, in camelCase; empty if lists cannot be ordered by it.
     pub sort: &'static [&'static str],
-    /// The index key that lists are ordered by, where the value's own order is not the one that is meant.
+    /// Computes the sort key, if the order of the field's own value is not the intended one.
     pub place: Option<Place>,
-    /// How a query string writes it, where it is a list of messages.
+    /// Parses an element of a query string, for a list of messages.
     pub in_query: Option<InQuery>,
-    /// Fields of one name exclude each other.
+    /// The oneof that the field belongs to: at most one field of a oneof can be set.
     pub oneof: Option<&'static str>,
     /// Whether protobuf has no such field (`docs/api.md`, Times).
     pub rest_only: bool,
-    /// Whether the reply of the create alone has it: it is never stored.
+    /// Whether only the reply of a create has it. It is never stored.
     pub once: bool,
-    /// Whether lists leave it out.
+    /// Whether lists omit it.
     pub unlisted: bool,
-    /// The most bytes of a text in UTF-8, of each text of a list, and of each key and text of a map.
+    /// The maximum length of a text in bytes of UTF-8: of each text of a list, and of each key and text of a map.
     pub max_len: usize,
-    /// The most elements of a list, and the most entries of a map.
+    /// The maximum number of elements of a list or entries of a map.
     pub max_items: usize,
     /// Whether a list is a set, without duplicates.
     pub distinct: bool,
-    /// Whether its value can give somebody power: capabilities, or an identity to act as. A write that sets it must ask
-    /// `iam::giving` (`docs/api.md`, Giving power).
+    /// Whether its value can grant power: capabilities, or an identity to act as. A write that sets it must be checked
+    /// with `iam::giving` (`docs/api.md`, Giving power).
     pub gives: bool,
-    /// Whether replies have it even when it is empty.
+    /// Whether replies have it even if it is empty.
     pub always: bool,
-    /// Its meaning, in one or two sentences, for the documentation.
+    /// Its description for the documentation, in one or two sentences.
     pub about: &'static str,
-    /// The regular expression (ECMA-262) that its text, or each element's, matches, for the documentation; empty for
-    /// any text. The rule that is enforced is [`Field::check`].
+    /// The regular expression (ECMA-262) that the text or each element matches, for the documentation; empty for any
+    /// text. [`Field::check`] is the rule that is enforced.
     pub pattern: &'static str,
-    /// Whether the rule may take a millisecond or more, so that it is checked by
-    /// [`Offload`](crate::offload::Offload).
+    /// Whether the check may take a millisecond or more, so that [`Offload`](crate::offload::Offload) runs it.
     pub costly: bool,
-    /// A rule for a value that has the type and is within the bounds.
+    /// A rule for values of the right type that are within the bounds.
     pub check: Option<Check>,
 }
 
-/// A rule for a field's value, which it gets in canonical form. A refusal says what must hold, as a phrase.
+/// A rule for a field's value in canonical form. The error is a phrase that states the rule.
 pub type Check = fn(&Value) -> Result<(), String>;
 
-/// Makes a sort key of a whole canonical body.
+/// Computes a sort key from a canonical body.
 pub type Place = fn(&Value) -> KeyValue;
 
-/// Makes an element of a list from text.
+/// Parses an element of a list from text.
 pub type InQuery = fn(&str) -> Value;
 
-/// Who sets a field (AIP-203).
+/// The access of callers to a field (AIP-203).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Callers, on create and update.
+    /// Callers set it on create and update.
     Mutable,
-    /// Callers, on create; an update with another value is refused.
+    /// Callers set it on create; an update with another value is rejected.
     Immutable,
-    /// The server; what a caller sends is ignored.
+    /// The server sets it; values in requests are ignored.
     OutputOnly,
-    /// Callers; it is never returned.
+    /// Callers set it, and it is never returned.
     InputOnly,
 }
 
@@ -93,7 +92,7 @@ pub enum Type {
     Timestamp,
     /// Seconds with `s`, such as `3600s`.
     Duration,
-    /// A name of these; the first means unspecified and is never written.
+    /// One of these names; the first means unspecified and is never written.
     Enum(&'static [&'static str]),
     /// A name or number of the capabilities' enum.
     Capability,
@@ -124,14 +123,14 @@ impl Field {
         .sort(&["updateTime", "updatedAt"])
         .about("When the resource was last updated; at first, when it was created.");
 
-    /// The default of the most bytes of a text: as many as an index key can have.
+    /// The default maximum length of a text in bytes: that of an index key.
     pub const MAX_LEN: usize = KeyValue::MAX_LEN;
-    /// The default of the most bytes of a text with line breaks.
+    /// The default maximum length of a text with line breaks in bytes.
     pub const MAX_MULTILINE_LEN: usize = 64 << 10;
-    /// The default of the most elements of a list, and of the most entries of a map.
+    /// The default maximum number of elements of a list or entries of a map.
     pub const MAX_ITEMS: usize = 100;
 
-    /// A field of this type that callers set.
+    /// Returns a mutable field of this type.
     pub const fn new(name: &'static str, ty: Type) -> Self {
         Self {
             name,
@@ -158,176 +157,176 @@ impl Field {
         }
     }
 
-    /// Text.
+    /// Returns a text field.
     pub const fn string(name: &'static str) -> Self {
         Self::new(name, Type::String)
     }
 
-    /// A list of texts.
+    /// Returns a field that is a list of texts.
     pub const fn strings(name: &'static str) -> Self {
         Self::new(name, Type::List(&Type::String))
     }
 
-    /// A map of texts.
+    /// Returns a field that is a map of texts.
     pub const fn string_map(name: &'static str) -> Self {
         Self::new(name, Type::Map(&Type::String))
     }
 
-    /// A truth value.
+    /// Returns a boolean field.
     pub const fn bool(name: &'static str) -> Self {
         Self::new(name, Type::Bool)
     }
 
-    /// A point in time.
+    /// Returns a timestamp field.
     pub const fn timestamp(name: &'static str) -> Self {
         Self::new(name, Type::Timestamp)
     }
 
-    /// A name of an enum.
+    /// Returns an enum field; the first name means unspecified.
     pub const fn enumeration(name: &'static str, names: &'static [&'static str]) -> Self {
         Self::new(name, Type::Enum(names))
     }
 
-    /// A nested message.
+    /// Returns a field that is a nested message.
     pub const fn message(name: &'static str, fields: &'static [Self]) -> Self {
         Self::new(name, Type::Message(fields))
     }
 
-    /// A create must set it.
+    /// Requires a value in creates.
     pub const fn required(mut self) -> Self {
         self.required = true;
         self
     }
 
-    /// It never changes after the create.
+    /// Makes the field immutable after the create.
     pub const fn immutable(mut self) -> Self {
         self.access = Access::Immutable;
         self
     }
 
-    /// The server sets it.
+    /// Lets only the server set the field.
     pub const fn output_only(mut self) -> Self {
         self.access = Access::OutputOnly;
         self
     }
 
-    /// It is never returned.
+    /// Omits the field from replies.
     pub const fn input_only(mut self) -> Self {
         self.access = Access::InputOnly;
         self
     }
 
-    /// It may have line breaks and tabs, and up to [`Field::MAX_MULTILINE_LEN`] bytes.
+    /// Allows line breaks and tabs, and up to [`Field::MAX_MULTILINE_LEN`] bytes.
     pub const fn multiline(mut self) -> Self {
         self.multiline = true;
         self.max_len = Self::MAX_MULTILINE_LEN;
         self
     }
 
-    /// A text has at most so many bytes; in a list each element, in a map each key and each value.
+    /// Sets the maximum length of a text in bytes: of each element of a list, and of each key and value of a map.
     pub const fn max_len(mut self, bytes: usize) -> Self {
         self.max_len = bytes;
         self
     }
 
-    /// A list has at most so many elements, a map so many entries.
+    /// Sets the maximum number of elements of a list or entries of a map.
     pub const fn max_items(mut self, items: usize) -> Self {
         self.max_items = items;
         self
     }
 
-    /// A list has no duplicates.
+    /// Rejects duplicates in a list.
     pub const fn distinct(mut self) -> Self {
         self.distinct = true;
         self
     }
 
-    /// Lists can be ordered by it, under these names.
+    /// Allows lists to be ordered by the field, with these names in `order_by`.
     pub const fn sort(mut self, names: &'static [&'static str]) -> Self {
         self.sort = names;
         self
     }
 
-    /// Lists that are ordered by it are ordered by this key.
+    /// Sets the function that computes the sort key.
     pub const fn place(mut self, place: Place) -> Self {
         self.place = Some(place);
         self
     }
 
-    /// A query string writes each of its elements as a text, of which this makes the element.
+    /// Sets the function that parses an element from the text in a query string.
     pub const fn in_query(mut self, in_query: InQuery) -> Self {
         self.in_query = Some(in_query);
         self
     }
 
-    /// It excludes the other fields of this oneof.
+    /// Adds the field to a oneof.
     pub const fn oneof(mut self, name: &'static str) -> Self {
         self.oneof = Some(name);
         self
     }
 
-    /// Protobuf has no such field.
+    /// Declares that protobuf has no such field.
     pub const fn rest_only(mut self) -> Self {
         self.rest_only = true;
         self
     }
 
-    /// The reply of the create shows it, once; it is never stored. For a resource's own fields, set by the server.
+    /// Shows the field only in the reply of the create, and never stores it. For top-level fields that the server sets.
     pub const fn once(mut self) -> Self {
         self.once = true;
         self
     }
 
-    /// Lists leave it out. For a resource's own fields.
+    /// Omits the field from lists. For top-level fields.
     pub const fn unlisted(mut self) -> Self {
         self.unlisted = true;
         self
     }
 
-    /// Its value can give somebody power.
+    /// Declares that the value can grant power ([`Field::gives`]).
     pub const fn gives(mut self) -> Self {
         self.gives = true;
         self
     }
 
-    /// Replies have it even when it is empty: an empty text, list or map, an unspecified enum, or null. For fields that
-    /// the contract requires in replies and that a create need not set. An input-only field is null, which its Rust
-    /// type must be able to read.
+    /// Shows the field in replies even if it is empty: an empty text, list or map, an unspecified enum, or null. For
+    /// fields that the contract requires in replies and that are optional in creates. An input-only field is null,
+    /// which its Rust type must be able to deserialize.
     ///
-    /// Resources of a kind whose bodies are stored as they are returned get the field when they are next written; to
-    /// add it to stored ones, raise [`RENDERING`](crate::write::RENDERING).
+    /// A stored body that needs no rendering gets the field when the resource is next written. To add it to all stored
+    /// bodies, raise [`RENDERING`](crate::write::RENDERING).
     pub const fn always(mut self) -> Self {
         self.always = true;
         self
     }
 
-    /// Means this: one or two sentences in Markdown, for the documentation.
+    /// Sets the description for the documentation: one or two sentences in Markdown.
     pub const fn about(mut self, about: &'static str) -> Self {
         self.about = about;
         self
     }
 
-    /// Its text, or each element's, matches this regular expression (ECMA-262), for the documentation.
+    /// Sets the regular expression (ECMA-262) for the documentation that the text or each element matches.
     pub const fn pattern(mut self, pattern: &'static str) -> Self {
         self.pattern = pattern;
         self
     }
 
-    /// Returns whether every reply that shows the message has the field: numbers and truth values, fields that a create
-    /// must set, and fields that are [always](Field::always) there.
+    /// Returns whether every reply that shows the message has the field: numbers and booleans, required fields, and
+    /// fields that are shown [always](Field::always).
     pub const fn is_written(&self) -> bool {
         let written = matches!(self.ty, Type::Bool | Type::Int32 | Type::Int64) || self.required;
         let shown = !matches!(self.access, Access::InputOnly) && !self.once && !self.unlisted;
         self.always || written && shown
     }
 
-    /// Its rule may take a millisecond or more.
+    /// Declares that the check may take a millisecond or more.
     pub const fn costly(mut self) -> Self {
         self.costly = true;
         self
     }
 
-    /// Its value must pass this rule.
+    /// Sets a rule for the value.
     pub const fn check(mut self, check: Check) -> Self {
         self.check = Some(check);
         self
@@ -335,7 +334,7 @@ impl Field {
 }
 
 impl Type {
-    /// Returns the index key of a canonical value; the empty key for none.
+    /// Returns the index key of a canonical value; the empty key for `None`.
     pub fn key(&self, value: Option<&Value>) -> KeyValue {
         let Some(value) = value else { return KeyValue::default() };
         match (self, value) {

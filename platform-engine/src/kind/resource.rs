@@ -1,4 +1,4 @@
-//! A kind's Rust type, the behaviour that a table cannot express, and both with the type erased.
+//! The Rust type of a kind, the behavior that its table cannot express, and both with the type erased.
 
 use std::{any::TypeId, fmt::Debug};
 
@@ -19,29 +19,29 @@ use crate::{
     write::Write,
 };
 
-/// A kind of resource: its Rust type, its table, and what the table cannot say.
+/// A kind of resource: its Rust type, its table, and the behavior that the table cannot express.
 ///
-/// The type's serde form is the resource's JSON: camelCase names, a default for every field.
+/// The type's serde form is the resource's JSON: camelCase names, and a default for every field.
 pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static {
     /// The table.
     const KIND: &'static Kind;
 
-    /// The methods of its service that are not standard ones.
+    /// The methods of its service other than the standard ones.
     const ACTIONS: &'static [Action] = &[];
 
-    /// Returns a valid resource with every field set: for the suite over all kinds, and for the documentation.
+    /// Returns a valid resource with every field set, for the tests over all kinds and for the documentation.
     fn example() -> Self;
 
-    /// Adds the rules that this breaks and that concern more than one field.
+    /// Adds a violation for each rule over several fields that the resource breaks.
     ///
-    /// Called with what a create or update would store, after every field passed its own rules.
+    /// Called with the resource that a create or update would store, after every field has passed its own rules.
     fn validate(&self, _violations: &mut Violations) {}
 
-    /// Completes a change before it is committed: sets what the server sets, refuses what depends on other
-    /// resources, requires what must still hold when it is written, and adds what is written with it.
+    /// Completes a change before it is committed: sets the fields that the server sets, checks rules that involve other
+    /// resources, and adds requirements and further writes to the commit.
     ///
-    /// It runs again, from the start, when what it read has changed before the commit; so it has no effect but on
-    /// the change.
+    /// It runs again, from the start, when data that it has read changes before the commit. It must therefore have no
+    /// effects other than on the change.
     fn prepare<'a>(_cx: &'a Context<'a>, _change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async { Ok(()) })
     }
@@ -72,20 +72,21 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
         })
     }
 
-    /// Tells whether [`Resource::render`] must complete this resource each time it is read.
+    /// Returns whether [`Resource::render`] must complete this resource each time that it is read.
     fn computed(&self) -> bool {
         false
     }
 
-    /// Fills in what is not stored with these resources but looked up when they are read; a page at once.
+    /// Fills in values that are not stored with the resources but looked up when they are read, for a page at once.
     fn render<'a>(_cx: &'a Context<'a>, _resources: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Changes the event of a standard method: whom it goes to, and what of the resource it carries.
+    /// Customizes the event of a standard method: its group and its body.
     ///
-    /// It begins as most are: about the resource, in what that hangs in, with the resource as it was answered; for a
-    /// delete, with the request. What only a reply shows once is not in it.
+    /// By default the event is about the resource, goes to the subscriptions of its parent, and has as its body the
+    /// resource as the method returns it or, for a delete, the request. Fields that only the reply of a create shows
+    /// ([`Field::once`]) are removed.
     fn customize_event(_event: &mut Draft) {}
 }
 
@@ -107,11 +108,11 @@ pub struct Action {
     pub authorization: Authorization,
     /// The event that it records.
     pub event: Option<&'static str>,
-    /// Its implementation. The request is in canonical form.
+    /// The implementation. The request is in canonical form.
     pub run: Run,
 }
 
-/// An action's function: a request to a response, both as JSON objects.
+/// The implementation of an action: maps a request to a response, both JSON objects.
 pub type Run = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Value>>;
 
 impl Action {
@@ -164,8 +165,8 @@ impl Action {
     }
 }
 
-/// Returns the event of an action about a resource, for the subscribers of its parent, with the action's response as its
-/// body.
+/// Returns the event of an action about a resource, for the subscriptions of its parent, with the action's response as
+/// its body.
 ///
 /// # Errors
 /// INTERNAL when the kind has no such action, or the action names no event.
@@ -180,40 +181,40 @@ pub fn action_event<R: Resource>(action: &str, uid: &Uid, response: &Value) -> R
 /// A create, update or delete that is being prepared.
 #[derive(Debug)]
 pub struct Change<R> {
-    /// Which. A create that replaces a standing resource is an update.
+    /// The verb. A create that replaces an existing resource is an update.
     pub verb: Verb,
     /// The resource's uid.
     pub uid: Uid,
-    /// The resource as it stands; none for a create.
+    /// The stored resource; `None` for a create.
     pub old: Option<R>,
-    /// The resource as it will stand; none for a delete.
+    /// The resource to store; `None` for a delete.
     pub new: Option<R>,
-    /// The part that is stored and never returned. Begins as what stands.
+    /// The part that is stored and never returned; initially the stored one, or empty for a create.
     pub private: Bytes,
-    /// The paths that the request sets: for an update its mask, for a create the fields that were sent.
+    /// The paths that the request sets: the mask of an update, or the fields in the body of a create.
     pub paths: Vec<String>,
-    /// Whether it replaces all that callers may set, by the mask `*`: what is not sent is cleared without being named.
+    /// Whether the mask is `*`: all fields that callers may set are replaced, and those that were not sent are cleared.
     pub replaces_all: bool,
-    /// What else is required and written in the same commit.
+    /// Further requirements and changes in the same commit.
     pub write: Write,
 }
 
 impl<R> Change<R> {
-    /// Returns the resource as it will stand, or as it stands for a delete.
+    /// Returns the resource to store, or the stored one for a delete.
     ///
     /// # Errors
-    /// INTERNAL when there is neither, which no verb makes.
+    /// INTERNAL when there is neither, which no verb causes.
     pub fn subject(&mut self) -> Result<&mut R> {
-        self.new.as_mut().or(self.old.as_mut()).ok_or_else(|| Error::internal("a change of nothing"))
+        self.new.as_mut().or(self.old.as_mut()).ok_or_else(|| Error::internal("a change without a resource"))
     }
 
-    /// Tells whether the request sets this path, one above it or one below it.
+    /// Returns whether the request sets this path, or a path that contains it or lies within it.
     pub fn sets(&self, path: &str) -> bool {
         self.paths.iter().any(|set| fields::covers(set, path) || fields::covers(path, set))
     }
 }
 
-/// A kind with its type erased, so that one slice can hold them all.
+/// A kind with its type erased, so that one slice can contain all kinds.
 #[derive(Debug, Clone, Copy)]
 pub struct Registered {
     /// The table.
@@ -225,7 +226,7 @@ pub struct Registered {
     pub(crate) serde_form: fn() -> serde_json::Result<Value>,
     /// A valid resource, in canonical form.
     pub example: fn() -> Value,
-    /// The same as a client sends it, with what is only put in.
+    /// Returns the example as a client sends it, with input-only fields.
     pub sent: fn() -> Value,
     pub(crate) prepare: Prepare,
     pub(crate) render: Render,
@@ -237,8 +238,8 @@ pub struct Registered {
 type ParentForCreate =
     for<'a> fn(&'a Context<'a>, &'a str, &'static [Capability]) -> BoxFuture<'a, Result<Option<Uid>>>;
 
-/// Runs [`Resource::validate`] and [`Resource::prepare`]. Takes the resource out of the change, as it is and as it will
-/// be, and returns the latter with whether it is computed; nothing for a delete.
+/// Runs [`Resource::validate`] and [`Resource::prepare`]. Takes the old and the new resource out of the change, and
+/// returns the new one and whether it is [computed](Resource::computed); `None` for a delete.
 type Prepare = for<'a> fn(&'a Context<'a>, &'a mut Change<Checked>) -> BoxFuture<'a, Result<Option<(Checked, bool)>>>;
 
 /// Runs [`Resource::render`] over a page of stored bodies.
@@ -275,6 +276,7 @@ fn prepare<'a, R: Resource>(
     change: &'a mut Change<Checked>,
 ) -> BoxFuture<'a, Result<Option<(Checked, bool)>>> {
     Box::pin(async move {
+        // The hook gets a typed change, whose parts are moved back afterwards.
         let mut typed = Change {
             verb: change.verb,
             uid: change.uid.clone(),
@@ -309,12 +311,12 @@ fn render<'a, R: Resource>(cx: &'a Context<'a>, bodies: Vec<Bytes>) -> BoxFuture
     })
 }
 
-/// Reads a stored or checked body.
+/// Parses a stored or validated body.
 pub(crate) fn typed<R: Resource>(body: Value) -> Result<R> {
     serde_json::from_value(body).map_err(Error::internal)
 }
 
-/// Writes the resource as the API does: what is empty is left out, numbers and truth values never are.
+/// Returns the JSON of a resource as replies show it: without empty and input-only fields ([`fields::prune`]).
 ///
 /// # Errors
 /// INTERNAL when it cannot be written as JSON.
@@ -322,19 +324,19 @@ pub fn canonical<R: Resource>(resource: &R) -> Result<Value> {
     Checked::made(R::KIND.fields, resource).map(Checked::into_inner)
 }
 
-/// Writes the resource as a client would send it, with what is only put in.
+/// Returns the JSON of a resource as a client sends it: without empty fields, and with input-only ones.
 pub(crate) fn sent<R: Resource>(resource: &R) -> Result<Map<String, Value>> {
     let mut body = serde_json::to_value(resource).map_err(Error::internal)?;
     fields::prune_empty(R::KIND.fields, &mut body);
     match body {
         Value::Object(object) => Ok(object),
-        _ => Err(Error::internal("a resource that is no JSON object")),
+        _ => Err(Error::internal("a resource that is not a JSON object")),
     }
 }
 
-/// Writes of typed resources.
+/// Puts of typed resources.
 impl Write {
-    /// Writes a resource of any kind.
+    /// Adds a put of a resource of any kind. The caller's capabilities are not checked.
     ///
     /// # Errors
     /// INVALID_ARGUMENT for each index key that would be longer than
@@ -344,7 +346,8 @@ impl Write {
         self.put_body(R::KIND, uid, &body, resource.computed(), private)
     }
 
-    /// Writes a resource of a kind that is a queue ([`Put::queue`](crate::store::Put::queue)), if there is none yet.
+    /// Adds a put of a resource of a kind that is a queue ([`Put::queue`](crate::store::Put::queue)). If a resource
+    /// with this uid exists, the operation is retried.
     ///
     /// # Errors
     /// As [`Write::put`].

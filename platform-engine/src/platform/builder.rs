@@ -1,4 +1,4 @@
-//! How a platform is put together.
+//! The builder of a platform.
 
 use std::{any::Any, borrow::Cow, sync::Arc};
 
@@ -96,16 +96,16 @@ impl Builder {
         self
     }
 
-    /// Sets what stores subscriptions to events and the events that wait for delivery. By default events reach only the
-    /// streams of this process.
+    /// Sets the event log, which stores subscriptions and the events that wait for delivery. By default events reach
+    /// only the streams of this process.
     #[must_use]
     pub fn event_log(mut self, log: impl EventLog) -> Self {
         self.event_log = Some(Arc::new(log));
         self
     }
 
-    /// Adds a value that hooks and actions of kinds read with [`Platform::data`]. A second one of the same type replaces
-    /// the first.
+    /// Adds a value that hooks and actions of kinds read with [`Platform::data`]. It replaces an earlier value of the
+    /// same type.
     #[must_use]
     pub fn data<T: Any + Send + Sync>(mut self, data: T) -> Self {
         self.data.insert(data);
@@ -141,7 +141,7 @@ impl Builder {
         self
     }
 
-    /// Sets what the installation decides for itself.
+    /// Sets the settings of the installation.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
@@ -224,7 +224,7 @@ fn list(invalid: &[Invalid]) -> String {
 }
 
 impl Platform {
-    /// Begins a platform over a store, with the time and randomness that it shall use.
+    /// Returns a builder of a platform over a store, with a clock and a source of randomness.
     pub fn builder(store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
         Builder::new(store, Arc::new(clock), Arc::new(entropy))
     }

@@ -1,4 +1,4 @@
-//! Events of a platform: subscribing in process, and publishing what was committed.
+//! Events of a platform: subscribing within the process, and publishing the events of commits.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use crate::{
 };
 
 impl Platform {
-    /// Begins to hear the events of a group and of all below it, as this process commits them; what has passed is not
-    /// told. Regardless of who asks.
+    /// Subscribes to the events of a group and its descendants that this process commits from now on. Access is not
+    /// checked.
     pub fn subscribe(&self, group: &Uid) -> EventStream {
         self.events.streams.begin(Some(group.clone()))
     }
 
-    /// Begins to hear all events, those for the installation alone among them.
+    /// Subscribes to all events, including those of [`Audience::Internal`](crate::event::Audience::Internal).
     pub fn subscribe_to_all(&self) -> EventStream {
         self.events.streams.begin(None)
     }
 
-    /// Returns a watch for the subscriptions that this process records events for.
+    /// Returns a watch of the subscriptions that this process records events for.
     pub fn watch_subscriptions(&self) -> Watch {
         self.events.watches.begin()
     }
 
-    /// Wakes the watches of subscriptions: there are events to deliver for these.
+    /// Wakes the watches, because there are events to deliver to these subscriptions.
     pub fn wake(&self, subscriptions: &[Uid]) {
-        self.events.watches.tell(subscriptions);
+        self.events.watches.wake(subscriptions);
     }
 
     pub(crate) fn streams(&self) -> &Streams {
@@ -39,7 +39,8 @@ impl Platform {
         self.event_log.as_deref()
     }
 
-    /// Returns the subscriptions of an organization, from the cache or the store. None without an [`EventLog`].
+    /// Returns the subscriptions of an organization, from the cache or the store; `None` without an [`EventLog`]. They
+    /// may be stale: a commit must require that they are [unchanged](crate::write::Write::require_subscribers).
     ///
     /// # Errors
     /// Those of the store.

@@ -32,8 +32,8 @@ impl Weighter<Holder, Arc<Grants>> for Weight {
     }
 }
 
-/// The approximate size in bytes of the grants of an identity with a few bindings, by which tables are sized.
-const USUAL_GRANTS: u64 = 4 << 10;
+/// The approximate size in bytes of the grants of an identity with a few bindings, to estimate the number of entries.
+const TYPICAL_GRANTS: u64 = 4 << 10;
 
 /// A cache of grants. Evicted grants are resolved again.
 pub(super) struct GrantsCache(Cache<Holder, Arc<Grants>, Weight>);
@@ -41,7 +41,7 @@ pub(super) struct GrantsCache(Cache<Holder, Arc<Grants>, Weight>);
 impl GrantsCache {
     /// Returns an empty cache of at most this many bytes, approximately.
     pub(super) fn new(bytes: u64) -> Self {
-        Self(Cache::with_weighter(usize::try_from(bytes / USUAL_GRANTS).unwrap_or(usize::MAX), bytes, Weight))
+        Self(Cache::with_weighter(usize::try_from(bytes / TYPICAL_GRANTS).unwrap_or(usize::MAX), bytes, Weight))
     }
 
     pub(super) fn get(&self, holder: &Holder) -> Option<Arc<Grants>> {
@@ -84,20 +84,20 @@ mod tests {
     }
 
     #[test]
-    fn many_sign_ins_of_a_person_with_many_bindings_stay_within_the_budget() {
-        let remembered = GrantsCache::new(64 << 20);
+    fn many_sign_ins_of_a_person_with_many_bindings_stay_within_the_capacity() {
+        let cache = GrantsCache::new(64 << 20);
         for sign_in in 0..400 {
-            remembered.insert(holder(sign_in), grants(3_000));
-            assert!(remembered.0.weight() <= 64 << 20);
+            cache.insert(holder(sign_in), grants(3_000));
+            assert!(cache.0.weight() <= 64 << 20);
         }
-        assert!(remembered.0.len() > 10, "{}", remembered.0.len());
+        assert!(cache.0.len() > 10, "{}", cache.0.len());
         let (small, large) = (grants(1).bytes(), grants(3_000).bytes());
         assert!(small < 8 << 10, "{small}");
         assert!((200 << 10..2 << 20).contains(&large), "{large}");
     }
 
     #[test]
-    fn sets_of_groups_that_are_computed_later_stay_within_the_weight_of_the_grants() {
+    fn the_memo_of_topmost_groups_stays_within_the_weight_of_the_grants() {
         let grants = grants(1_000);
         for bit in 0..=255 {
             let capability = Capability::of_contract(bit.into(), "CAP", "cap", bit);

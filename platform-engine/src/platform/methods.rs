@@ -1,4 +1,4 @@
-//! The methods of all kinds: typed for embedders, with the type erased for transports.
+//! The methods of all kinds: typed for embedders, and type-erased for transports.
 
 use std::sync::Arc;
 
@@ -19,14 +19,17 @@ impl Platform {
     /// Lists resources of a kind: [`Platform::list`] with the type erased.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT on `page_token`; never PERMISSION_DENIED: a list has what the caller may see. NOT_FOUND for what
-    /// the list is of, where it is of something.
+    /// INVALID_ARGUMENT on `page_token`, and NOT_FOUND for the resource that the list belongs to ([`Method::of`]).
+    /// Never PERMISSION_DENIED: a list has the resources that the caller may see.
+    ///
+    /// [`Method::of`]: crate::kind::Method::of
     pub async fn list_erased(
         &self,
         caller: &Caller,
         registered: &Registered,
         request: &ListRequest,
     ) -> Result<ListReply> {
+        // An open list needs no caller, so that there are no grants that could become stale.
         let done = match registered.kind.method(Verb::List).is_some_and(|list| list.open) {
             true => {
                 verbs::list::list(&Context::new(self, &nobody(), Arc::new(Grants::none())), registered, request).await
@@ -45,8 +48,8 @@ impl Platform {
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
-    /// Creates a resource: [`Platform::create`] with the type erased. The body is the resource's JSON in any form
-    /// that proto3 JSON allows.
+    /// Creates a resource: [`Platform::create`] with the type erased. The body is the resource in any form of proto3
+    /// JSON.
     ///
     /// # Errors
     /// As [`Platform::create`].
@@ -63,8 +66,7 @@ impl Platform {
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
-    /// Updates a resource: [`Platform::update`] with the type erased. Without a mask, the fields that the body has
-    /// are set.
+    /// Updates a resource: [`Platform::update`] with the type erased. The mask defaults to the fields of the body.
     ///
     /// # Errors
     /// As [`Platform::update`].
@@ -92,10 +94,10 @@ impl Platform {
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
-    /// Runs an action of a kind's service. `caller` may be none for an action that needs no token.
+    /// Runs an action of a kind's service. A [public](Authorization::Public) action needs no caller.
     ///
     /// # Errors
-    /// UNAUTHENTICATED without a caller where one is needed, and what the action says.
+    /// UNAUTHENTICATED without a caller if the action needs one, and those of the action.
     pub async fn run(
         &self,
         caller: Option<&Caller>,
@@ -109,7 +111,8 @@ impl Platform {
         }
     }
 
-    /// Runs an action as [`Platform::run`], and returns what it answers as it is: some answers are kept ready.
+    /// Runs an action as [`Platform::run`], and returns its reply without parsing it: some actions reply with rendered
+    /// bytes.
     ///
     /// # Errors
     /// As [`Platform::run`].
@@ -130,10 +133,10 @@ impl Platform {
         done.map_err(|error| error.of_domain(kind.domain.name))
     }
 
-    /// Refuses a caller who may not use a standard method at this uid, which for a create is the parent's: for
-    /// transports, before they read the rest of a request.
+    /// Checks that the caller may call a standard method for this uid, which for a create is the parent's. Transports
+    /// call it before they read the body of a request.
     ///
-    /// Grants in memory are enough to pass, without a read of the store: the method itself decides again.
+    /// Cached grants suffice to pass, without a read of the store: the method itself checks again.
     ///
     /// # Errors
     /// PERMISSION_DENIED, as the method would return; INVALID_ARGUMENT for a malformed uid.
@@ -143,12 +146,13 @@ impl Platform {
         if verbs::demand(&cx, registered, verb, uid).await.is_ok() {
             return Ok(());
         }
+        // The cached grants may be stale: check again with current ones before the caller is rejected.
         let done = self.with_caller(caller, |cx| Box::pin(verbs::demand(cx, registered, verb, uid))).await;
         done.map_err(|error| error.of_domain(kind.domain.name))
     }
 
-    /// Refuses a caller who may not run an action, as [`Platform::admit`] does, by the part of its request that is
-    /// known before its body is read. An action whose uid is in the body is admitted.
+    /// Checks that the caller may run an action, as [`Platform::admit`] does, by the part of the request that is known
+    /// before its body is read. An action whose uid is in the body passes.
     ///
     /// # Errors
     /// PERMISSION_DENIED, as the action would return; INVALID_ARGUMENT for a malformed uid.
@@ -172,7 +176,7 @@ impl Platform {
         done.map_err(|error| error.of_domain(kind.domain.name))
     }
 
-    /// Lists resources of a kind that the caller may see, a page of them.
+    /// Lists a page of the resources of a kind that the caller may see.
     ///
     /// # Errors
     /// INVALID_ARGUMENT on `page_token`.
@@ -189,13 +193,13 @@ impl Platform {
     /// Gets a resource by its uid.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT for what is no uid, PERMISSION_DENIED when the caller lacks a capability there, NOT_FOUND.
+    /// INVALID_ARGUMENT for a malformed uid, PERMISSION_DENIED when the caller lacks a capability there, NOT_FOUND.
     pub async fn get<R: Resource>(&self, caller: &Caller, uid: &str) -> Result<R> {
         let body = self.get_erased(caller, self.registered_of::<R>()?, uid).await?;
         serde_json::from_slice(&body).map_err(Error::internal)
     }
 
-    /// Creates a resource below a parent, which for a kind that needs none is empty.
+    /// Creates a resource below a parent, which is empty for a kind without parents.
     ///
     /// # Errors
     /// PERMISSION_DENIED, INVALID_ARGUMENT with all violations, NOT_FOUND for the parent, ALREADY_EXISTS.
@@ -215,25 +219,25 @@ impl Platform {
         typed(serde_json::from_slice(&body).map_err(Error::internal)?)
     }
 
-    /// Deletes a resource, with what goes with it.
+    /// Deletes a resource with its dependents.
     ///
     /// # Errors
-    /// PERMISSION_DENIED, NOT_FOUND, FAILED_PRECONDITION when something stands in the way.
+    /// PERMISSION_DENIED, NOT_FOUND, FAILED_PRECONDITION when a dependent restricts the delete.
     pub async fn delete<R: Resource>(&self, caller: &Caller, uid: &str) -> Result<()> {
         self.delete_erased(caller, self.registered_of::<R>()?, uid).await
     }
 }
 
-/// What an action answers.
+/// The reply of an action.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// A JSON object.
     Value(Value),
-    /// The bytes of one.
+    /// A JSON object, encoded.
     Rendered(Rendered),
 }
 
-/// Runs an action, and takes what it left in its context rather than return it.
+/// Runs an action. A rendered reply in the context replaces the value that the action returns.
 async fn answer(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Answer> {
     let value = verbs::action::run(cx, action, request).await?;
     Ok(cx.take_rendered().map_or(Answer::Value(value), Answer::Rendered))
@@ -244,8 +248,8 @@ async fn answer(cx: &Context<'_>, action: &'static Action, request: &Map<String,
 pub struct List<R> {
     /// The resources, in order.
     pub resources: Vec<R>,
-    /// The token of the next page; none when this is the last.
+    /// The token of the next page; `None` on the last page.
     pub next_page_token: Option<String>,
-    /// How many match on all pages, of those that the caller may see.
+    /// The number of resources on all pages that match and that the caller may see.
     pub total_count: u64,
 }

@@ -1,4 +1,4 @@
-//! Writing what comes from data: create or replace, many at once, unchanged ones left alone.
+//! Bulk upserts and deletes of imported resources, which skip unchanged ones.
 
 use std::collections::HashMap;
 
@@ -19,63 +19,63 @@ use crate::{
     write::Write,
 };
 
-/// The most resources of a commit. Our choice, so that no other write waits long for one.
+/// The maximum number of resources in a commit. Our choice, so that no other write waits long.
 const BATCH: usize = 500;
 
-/// The most bytes of a commit's resources, but for the last of them.
+/// The length of a commit's resources, in bytes of JSON, from which no further resource is added.
 const BATCH_BYTES: usize = 2 << 20;
 
-/// The most bytes of a resource as JSON: more than a caller may send, since a source cannot shorten it.
+/// The maximum length of a resource, in bytes of JSON: more than a caller may send, because a source cannot shorten it.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The longest uid that follows from what a resource is called, in bytes.
+/// The maximum length of a uid that is derived from the values of a resource, in bytes.
 const MAX_UID: usize = 512;
 
-/// What became of resources that were put.
+/// The result of [`Platform::put`].
 #[derive(Debug, Default)]
 pub struct PutReply {
-    /// How many were not there before.
+    /// How many resources were created.
     pub created: u64,
-    /// How many differed from what was there and were replaced.
+    /// How many resources were replaced, because they differed from the stored ones.
     pub updated: u64,
-    /// How many were there already, and were not written again.
+    /// How many resources were equal to the stored ones and were not written.
     pub unchanged: u64,
-    /// Those that were not written, in the order in which they were given.
+    /// The invalid resources, which were not written, in the order of the input.
     pub refused: Vec<Refused>,
 }
 
-/// A resource that was not written.
+/// An invalid resource, which was not written.
 #[derive(Debug)]
 pub struct Refused {
-    /// Its place among those that were given, from 0.
+    /// Its index in the input, from 0.
     pub index: u64,
     /// INVALID_ARGUMENT with every rule that it breaks.
     pub error: Error,
 }
 
-/// A resource that only has to be compared and written.
+/// A validated resource.
 #[derive(Debug)]
 struct Entry {
     uid: Uid,
-    /// All of it, with what is kept and not shown.
+    /// The body, including input-only fields.
     body: Checked,
     bytes: usize,
     computed: bool,
 }
 
 impl Platform {
-    /// Creates or replaces resources below a parent, which for a kind that needs none is empty: each by what makes it
-    /// the same, so that what is put again is found. Of two that are the same, the later counts.
+    /// Upserts resources below a parent, which is empty for a kind without parents. Resources are matched by their
+    /// natural key ([`Imported::uid_in`]), so that the operation is idempotent. Of two resources with the same key, the
+    /// later one wins.
     ///
-    /// They are taken as they come and written in commits of at most 500 and some 2 MiB, each wholly or not at all; so
-    /// any number can be put with little memory, and what was interrupted can be put again from the start. What a
-    /// resource breaks the rules with is told of it, and the others are written. `createTime` and `updateTime` are the
-    /// source's where it has them; `updateTime` never goes back.
+    /// The resources are read one by one and written in atomic commits of at most 500 resources and about 2 MiB. So any
+    /// number of them needs little memory, and an interrupted operation can be repeated from the start. Invalid
+    /// resources are reported in [`PutReply::refused`], and the others are written. `createTime` and `updateTime` are
+    /// those of the source if it has them; `updateTime` never decreases.
     ///
     /// # Errors
-    /// PERMISSION_DENIED for who is neither the operator nor holds [`Imported::WRITE`] at the parent,
-    /// INVALID_ARGUMENT for a parent that is no uid, NOT_FOUND for one that is not there, and those of the store.
-    /// What was committed before stays.
+    /// PERMISSION_DENIED unless the caller is the operator or holds [`Imported::WRITE`] at the parent, INVALID_ARGUMENT
+    /// for a malformed parent, NOT_FOUND for a missing one, and those of the store. Earlier commits stay.
     pub async fn put<R: Imported>(
         &self,
         caller: &Caller,
@@ -84,6 +84,7 @@ impl Platform {
     ) -> Result<PutReply> {
         let put = async {
             let parent = parent_of(R::KIND, parent)?;
+            // Checked before the source is read, and again for each batch.
             self.with_caller(caller, |cx| Box::pin(async { demand::<R>(cx, &parent) })).await?;
             let mut reply = PutReply::default();
             let (mut batch, mut bytes) = (Vec::new(), 0);
@@ -107,10 +108,10 @@ impl Platform {
         put.await.map_err(|error: Error| error.of_domain(R::KIND.domain.name))
     }
 
-    /// Deletes a resource that was put, with what hangs on it.
+    /// Deletes an imported resource with its dependents.
     ///
     /// # Errors
-    /// PERMISSION_DENIED as [`Platform::put`], NOT_FOUND, FAILED_PRECONDITION when something stands in the way.
+    /// PERMISSION_DENIED as [`Platform::put`], NOT_FOUND, FAILED_PRECONDITION when a dependent restricts the delete.
     pub async fn remove<R: Imported>(&self, caller: &Caller, uid: &Uid) -> Result<()> {
         let registered = self.registered_of::<R>()?;
         let removed = self.with_caller(caller, |cx| {
@@ -122,14 +123,15 @@ impl Platform {
         removed.await.map_err(|error| error.of_domain(R::KIND.domain.name))
     }
 
-    /// Deletes all resources of a kind that were put directly below a parent, with what hangs on them, and returns how
-    /// many there were. What lies in no group has an empty parent.
+    /// Deletes all imported resources of a kind directly below a parent, with their dependents, and returns the number
+    /// of deleted resources. The parent is empty for a kind without parents.
     ///
-    /// They are deleted in commits of at most 500, so that nobody waits long; what is put meanwhile may stay.
+    /// They are deleted in commits of at most 500, so that no other write waits long. Resources that are put
+    /// concurrently may stay.
     ///
     /// # Errors
-    /// PERMISSION_DENIED and INVALID_ARGUMENT as [`Platform::put`], FAILED_PRECONDITION when something stands in the
-    /// way of one, and those of the store. What was committed before stays deleted.
+    /// PERMISSION_DENIED and INVALID_ARGUMENT as [`Platform::put`], FAILED_PRECONDITION when a dependent restricts the
+    /// delete of a resource, and those of the store. Earlier commits stay.
     pub async fn remove_all<R: Imported>(&self, caller: &Caller, parent: &str) -> Result<u64> {
         let registered = self.registered_of::<R>()?;
         let removed = async {
@@ -155,6 +157,7 @@ impl Platform {
         if batch.is_empty() {
             return Ok(());
         }
+        // A commit has at most one put for each key: the last resource with a uid wins.
         let latest: HashMap<_, _> = batch.iter().enumerate().map(|(at, entry)| (&entry.uid, at)).collect();
         let latest = |at: usize, entry: &Entry| latest.get(&entry.uid) == Some(&at);
         let batch: Vec<_> =
@@ -168,18 +171,18 @@ impl Platform {
     }
 }
 
-/// Reads the parent of what shall be put.
+/// Parses the parent of resources to put.
 fn parent_of(kind: &Kind, parent: &str) -> Result<Uid> {
     match kind.parent {
         Parent::None if parent.is_empty() => Ok(Uid::default()),
         Parent::None => Err(Error::invalid_field("parent", "must be empty")),
-        // Those that hang in what lies in no group have opaque parents.
+        // The parent may be an imported resource without a group, which has an opaque uid.
         Parent::Of(_) if !parent.is_empty() && parent.len() <= MAX_UID => Ok(Uid::opaque(parent)),
         _ => Uid::parse(parent).map_err(|rule| Error::invalid_field("parent", rule.to_string())),
     }
 }
 
-/// Refuses a caller who may not put resources of a kind below a parent.
+/// Checks that the caller may put resources of a kind below a parent.
 fn demand<R: Imported>(cx: &Context<'_>, parent: &Uid) -> Result<()> {
     match R::WRITE {
         _ if cx.is_operator() => Ok(()),
@@ -188,7 +191,7 @@ fn demand<R: Imported>(cx: &Context<'_>, parent: &Uid) -> Result<()> {
     }
 }
 
-/// Completes a resource and holds it to its rules.
+/// Completes and validates a resource.
 fn checked<R: Imported>(mut resource: R, parent: &Uid) -> Result<Entry> {
     let kind = R::KIND;
     let uid = resource.uid_in(parent);
@@ -205,22 +208,22 @@ fn checked<R: Imported>(mut resource: R, parent: &Uid) -> Result<Entry> {
     let computed = resource.computed() || kind.fields.iter().any(|field| field.always || hides(field));
     let bytes = serde_json::to_vec(&*body).map_err(Error::internal)?.len();
     if bytes > MAX_BYTES {
-        return Err(Error::invalid_field("uid", format!("is of a resource of more than {MAX_BYTES} bytes of JSON")));
+        return Err(Error::invalid_field("uid", format!("is for a resource of more than {MAX_BYTES} bytes of JSON")));
     }
     Ok(Entry { uid, body, bytes, computed })
 }
 
-/// Returns what deletes a resource, and what else its kind says goes with it.
+/// Returns the write that deletes a resource with its dependents and with the records of [`Imported::goes_with`].
 async fn removal<R: Imported>(cx: &Context<'_>, registered: &Registered, uid: Uid) -> Result<Write> {
-    let goes_with = R::goes_with(&uid);
+    let associated = R::goes_with(&uid);
     let epoch = R::EPOCH.map(|name| epoch_of(name, &uid));
     let mut write = verbs::delete::prepared(cx, registered, uid).await?;
-    goes_with.into_iter().for_each(|delete| write.delete(delete));
+    associated.into_iter().for_each(|delete| write.delete(delete));
     epoch.into_iter().for_each(|epoch| write.raise(epoch));
     Ok(write)
 }
 
-/// Deletes some of what lies directly below a parent, and returns how many; `None` when nothing lies there.
+/// Deletes some resources directly below a parent, and returns how many; `None` when there are none.
 async fn remove_some<R: Imported>(cx: &Context<'_>, registered: &Registered, parent: &Uid) -> Result<Option<u64>> {
     demand::<R>(cx, parent)?;
     let scope = if parent.is_empty() { Scope::All } else { Scope::Children(parent.clone()) };
@@ -235,7 +238,7 @@ async fn remove_some<R: Imported>(cx: &Context<'_>, registered: &Registered, par
                 write.append(removal);
                 some += 1;
             }
-            // Someone else was first.
+            // Deleted concurrently.
             Err(error) if error.code() == Code::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -244,23 +247,23 @@ async fn remove_some<R: Imported>(cx: &Context<'_>, registered: &Registered, par
     Ok(Some(some))
 }
 
-/// Compares resources with what stands, and writes what differs.
+/// Writes the resources that differ from the stored ones, in one commit.
 async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) -> Result<PutReply> {
     demand::<R>(cx, parent)?;
     let kind = R::KIND;
     let keys: Vec<_> = batch.iter().map(|entry| Key::new(kind.name, entry.uid.clone())).collect();
-    let standing = cx.records(&keys).await?;
+    let stored = cx.records(&keys).await?;
     let (mut write, mut reply) = (Write::default(), PutReply::default());
     if let Some(parent_kind) = cx.platform().parent_kind(kind) {
         let missing = Error::not_found(parent_kind, parent.as_str());
         write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
     }
-    for ((entry, key), standing) in batch.iter().zip(keys).zip(standing) {
-        let Some(body) = changed(entry, standing.as_ref(), cx.now())? else {
+    for ((entry, key), stored) in batch.iter().zip(keys).zip(stored) {
+        let Some(body) = changed(entry, stored.as_ref(), cx.now())? else {
             reply.unchanged += 1;
             continue;
         };
-        match standing {
+        match stored {
             Some(record) => {
                 reply.updated += 1;
                 write.require_or_retry(Require::Revision(key, record.revision));
@@ -272,6 +275,7 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) ->
         }
         write.put_body(kind, &entry.uid, &body, entry.computed, Bytes::new())?;
     }
+    // Only a change raises the epoch, so that a repeated import invalidates no caches.
     if !write.is_empty() {
         R::EPOCH.into_iter().for_each(|name| write.raise(epoch_of(name, parent)));
         cx.commit(write).await?;
@@ -279,12 +283,13 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) ->
     Ok(reply)
 }
 
-/// Returns what is to be written; `None` when it would be what stands.
-fn changed(entry: &Entry, standing: Option<&Record>, now: Timestamp) -> Result<Option<Checked>> {
-    let Some(record) = standing else {
+/// Returns the body to write; `None` when it would equal the stored one.
+fn changed(entry: &Entry, stored: Option<&Record>, now: Timestamp) -> Result<Option<Checked>> {
+    let Some(record) = stored else {
         return Ok(Some(with_times(entry, now, now, Timestamp::MIN)));
     };
     let old = Checked::stored(&record.body)?;
+    // Compared with the stored times in place of those that the source does not have.
     let (created, updated) = verbs::update::times(&old, Timestamp::MIN);
     if with_times(entry, created, updated, updated) == old {
         return Ok(None);
@@ -292,7 +297,8 @@ fn changed(entry: &Entry, standing: Option<&Record>, now: Timestamp) -> Result<O
     Ok(Some(with_times(entry, created, now.max(updated), updated)))
 }
 
-/// Returns the resource with its own times, or these where it has none; updated no earlier than `floor`.
+/// Returns the body with the source's times, or with `created` and `updated` where it has none. `updateTime` is not
+/// before `floor`.
 fn with_times(entry: &Entry, created: Timestamp, updated: Timestamp, floor: Timestamp) -> Checked {
     let own = |name: &str| entry.body.get(name).and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
     let mut body = entry.body.clone();

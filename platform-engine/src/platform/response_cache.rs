@@ -18,12 +18,12 @@ use crate::{
 pub struct Rendered {
     /// A JSON object.
     pub body: Bytes,
-    /// A weak entity tag (RFC 9110), quotes included: a hash of the bytes.
+    /// A weak entity tag (RFC 9110) including the quotes: a hash of the bytes.
     pub etag: Arc<str>,
 }
 
 impl Rendered {
-    /// Returns these bytes with their tag.
+    /// Returns these bytes with their entity tag.
     pub fn new(body: impl Into<Bytes>) -> Self {
         let body = body.into();
         let hash = Sha256::digest(&body);
@@ -60,8 +60,8 @@ pub struct ResponseCache {
 }
 
 impl ResponseCache {
-    /// Returns the response as of this call or later: the cached one while no epoch was raised, and otherwise the one that
-    /// `compute` returns.
+    /// Returns the response as of this call or later: the cached one while no epoch was raised, and otherwise the one
+    /// that `compute` returns.
     ///
     /// # Errors
     /// Those of the store and of `compute`.
@@ -71,15 +71,18 @@ impl ResponseCache {
         epochs: &[Epoch],
         compute: impl Future<Output = Result<Rendered>> + Send,
     ) -> Result<Rendered> {
+        // Epochs are raised to the sequences of commits, so that their greatest value rises with each change.
         let requested_at = greatest_of(store, epochs).await?;
         let fresh = || self.last.load_full().filter(|last| last.0 >= requested_at).map(|last| last.1.clone());
         if let Some(rendered) = fresh() {
             return Ok(rendered);
         }
         let _turn = self.computing.lock().await;
+        // Another request may have computed it while this one waited for the lock.
         if let Some(rendered) = fresh() {
             return Ok(rendered);
         }
+        // Read before the computation: a change during it must invalidate the result.
         let computed_at = greatest_of(store, epochs).await?;
         let rendered = compute.await?;
         self.last.store(Some(Arc::new((computed_at, rendered.clone()))));

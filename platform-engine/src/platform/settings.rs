@@ -1,4 +1,4 @@
-//! What an installation decides for itself.
+//! The settings of an installation, and data of the embedder.
 
 use std::{
     any::{Any, TypeId},
@@ -9,18 +9,18 @@ use std::{
 
 use crate::uid::Uid;
 
-/// What an installation decides for itself.
+/// The settings of an installation.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The suffix of error domains and resource types, such as `example.com`.
     pub service_domain: String,
-    /// The URL by which clients reach the server, which URLs in replies begin with.
+    /// The base URL of the server for clients, and of URLs in replies and events.
     pub public_url: String,
-    /// Who has the operator's powers (`docs/api.md`, The operator).
+    /// The identities that are the installation's operators (`docs/api.md`, The operator).
     pub operators: HashSet<Uid>,
-    /// What the types of events begin with, in front of a point and the name in the kind's table.
+    /// The prefix of event types, which a period separates from the name in the kind's table.
     pub event_type_prefix: String,
-    /// The size of the cache of identities' grants, approximately, in bytes.
+    /// The capacity of the cache of grants in bytes, approximately.
     pub cached_grants_bytes: u64,
 }
 
@@ -36,7 +36,7 @@ impl Default for Settings {
     }
 }
 
-/// Values of the embedder's, one for each type.
+/// Values of the embedder, at most one of each type.
 #[derive(Clone, Default)]
 pub(super) struct Data(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 

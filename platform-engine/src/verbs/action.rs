@@ -1,4 +1,4 @@
-//! Actions: methods that are none of the five (AIP-136).
+//! Actions: methods other than the five standard ones (AIP-136).
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use crate::{
     kind::{Action, Authorization},
 };
 
-/// Refuses a caller who may not run this action. Capabilities at a uid are checked for the uid in the request.
+/// Checks that the caller may run this action. Capabilities at a uid are checked for the uid in the request.
 pub(crate) fn demand(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<()> {
     match action.authorization {
         Authorization::Public | Authorization::Authenticated | Authorization::FiltersResult(_) => Ok(()),
@@ -23,7 +23,7 @@ pub(crate) fn demand(cx: &Context<'_>, action: &'static Action, request: &Map<St
     }
 }
 
-/// Returns a field of the request, under either of its names.
+/// Returns a field of the request by its name in camelCase or snake_case.
 pub(crate) fn sent<'r>(action: &Action, field: &str, request: &'r Map<String, Value>) -> Option<&'r Value> {
     let known = fields::named(action.request, field)?;
     request.iter().find(|(key, _)| fields::is_named(key, known.name)).map(|(_, value)| value)

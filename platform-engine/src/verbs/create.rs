@@ -25,9 +25,10 @@ pub(crate) async fn create(
     once: &Once,
 ) -> Result<Bytes> {
     let mut prepared = prepare(cx, registered, parent, body, once).await?;
-    if let Some(standing) = &prepared.unchanged {
-        return rendered_one(cx, registered, standing, prepared.computed).await;
+    if let Some(existing) = &prepared.unchanged {
+        return rendered_one(cx, registered, existing, prepared.computed).await;
     }
+    // The reply is rendered before the commit, because the event contains it.
     cx.foresee(&prepared.write);
     let reply = rendered_one(cx, registered, &prepared.body, prepared.computed).await?;
     cx.record_method_event(&mut prepared.write, registered, Verb::Create, &prepared.uid, Some(&reply)).await?;
@@ -35,7 +36,7 @@ pub(crate) async fn create(
     Ok(reply)
 }
 
-/// A create that only has to be committed.
+/// A create that is ready to be committed.
 #[derive(Debug)]
 pub struct Prepared {
     uid: Uid,
@@ -45,11 +46,11 @@ pub struct Prepared {
     pub computed: bool,
     /// The commit.
     pub write: Write,
-    /// The stored resource, when the create would replace it by an equal one: nothing has to be committed.
+    /// The stored resource, if the create would replace it with an equal one: nothing has to be committed.
     unchanged: Option<Checked>,
 }
 
-/// Checks and completes a create; several prepared ones can be committed as one.
+/// Prepares a create without committing it.
 pub(crate) async fn prepare(
     cx: &Context<'_>,
     registered: &Registered,
@@ -60,6 +61,7 @@ pub(crate) async fn prepare(
     let kind = registered.kind;
     let (method, parent) = demand(cx, registered, parent).await?;
 
+    // A uid that equals the parent's adds no level.
     if !kind.parent.shares_uid() && parent.as_ref().is_some_and(|uid| uid.ancestry().count() >= Uid::MAX_SEGMENTS) {
         return Err(Error::invalid_field("parent", format!("must lie less than {} levels deep", Uid::MAX_SEGMENTS)));
     }
@@ -79,12 +81,12 @@ pub(crate) async fn prepare(
         let missing = Error::not_found(parent_kind, parent.as_str());
         write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
     }
-    let standing = match (method.upsert, &parent) {
-        (Some(field), Some(parent)) => standing(cx, kind, parent, field, &values).await?,
+    let existing = match (method.upsert, &parent) {
+        (Some(field), Some(parent)) => find_existing(cx, kind, parent, field, &values).await?,
         _ => None,
     };
     let now = cx.now();
-    let (verb, uid, old, create_time, update_time) = match standing {
+    let (verb, uid, old, create_time, update_time) = match existing {
         Some(item) => {
             write.require_or_retry(Require::Revision(Key::new(kind.name, item.uid.clone()), item.revision));
             let old = Checked::stored(&item.body)?;
@@ -94,6 +96,7 @@ pub(crate) async fn prepare(
         None => {
             let uid = new_uid(cx, kind, parent.as_ref());
             let key = Key::new(kind.name, uid.clone());
+            // A resource with its parent's uid exists at most once. Other uids are random: retry with a new one.
             match kind.parent.shares_uid() {
                 true => write.require_or_fail(Require::Absent(key), already_there(kind, &uid)),
                 false => write.require_or_retry(Require::Absent(key)),
@@ -114,14 +117,16 @@ pub(crate) async fn prepare(
         write,
     };
     let prepared = (registered.prepare)(cx, &mut change).await?;
-    let (body, computed) = prepared.ok_or_else(|| Error::internal("a change that leaves nothing"))?;
+    let (body, computed) = prepared.ok_or_else(|| Error::internal("a prepared create without a resource"))?;
+    // An upsert that changes nothing commits nothing. The stored private part is unknown here, so that a new private
+    // part always counts as a change.
     let is_same = |before: &Checked| change.private.is_empty() && super::update::is_same(before, &body);
     let unchanged = before.filter(|before| change.write.is_empty() && is_same(before));
     change.write.put_bounded(kind, &change.uid, &body, computed, change.private)?;
     Ok(Prepared { uid: change.uid, body, computed, write: change.write, unchanged })
 }
 
-/// Refuses a caller who may not create here; returns the method and the parent, if there is one.
+/// Checks that the caller may create here, and returns the method and the parent, if there is one.
 pub(crate) async fn demand(
     cx: &Context<'_>,
     registered: &Registered,
@@ -155,8 +160,8 @@ fn already_there(kind: &Kind, uid: &Uid) -> Error {
     Error::already_exists(message).of_resource(kind, uid.as_str())
 }
 
-/// Returns the resource that a create would replace: the one of the same parent with the same value in the field.
-async fn standing(
+/// Returns the resource that an upsert replaces: the one of the same parent with the same value in the field.
+async fn find_existing(
     cx: &Context<'_>,
     kind: &'static Kind,
     parent: &Uid,

@@ -18,12 +18,12 @@ pub(crate) async fn delete(cx: &Context<'_>, registered: &Registered, uid: &str)
     carry_out(cx, registered, uid).await
 }
 
-/// Deletes a resource that the caller may delete, with what hangs on it.
+/// Deletes a resource with its dependents. The caller's capabilities are not checked.
 pub(crate) async fn carry_out(cx: &Context<'_>, registered: &Registered, uid: Uid) -> Result<()> {
     cx.commit(prepared(cx, registered, uid).await?).await.map(drop)
 }
 
-/// Returns what deletes a resource, with what hangs on it.
+/// Returns the write that deletes a resource with its dependents.
 pub(crate) async fn prepared(cx: &Context<'_>, registered: &Registered, uid: Uid) -> Result<Write> {
     let kind = registered.kind;
     let Some(record) = cx.record(kind, &uid).await? else {
@@ -32,7 +32,7 @@ pub(crate) async fn prepared(cx: &Context<'_>, registered: &Registered, uid: Uid
     let mut write = Write::default();
     let key = Key::new(kind.name, uid.clone());
     write.require_or_retry(Require::Revision(key.clone(), record.revision));
-    what_hangs_on(cx, kind, &uid, &mut write);
+    add_dependents(cx, kind, &uid, &mut write);
     write.delete(Delete::Key(key));
 
     let old = Checked::stored(&record.body)?;
@@ -51,14 +51,17 @@ pub(crate) async fn prepared(cx: &Context<'_>, registered: &Registered, uid: Uid
     Ok(change.write)
 }
 
-/// Takes with it what goes with a resource of this kind, and requires that nothing stands in the way of any of it: of
-/// what hangs on the resource, and on what goes with it, at every depth.
-fn what_hangs_on(cx: &Context<'_>, kind: &Kind, uid: &Uid, write: &mut Write) {
+/// Adds cascading deletes for dependent kinds and, at every depth, a requirement that no restricting child exists.
+///
+/// Walks the tables of kinds and reads no records: the store deletes and checks all records of a kind below the uid at
+/// once.
+fn add_dependents(cx: &Context<'_>, kind: &Kind, uid: &Uid, write: &mut Write) {
     let mut below = Vec::new();
-    // The kinds that go, and whether all the way down to them uids are the resource's own.
-    let mut going = vec![(kind.name, true)];
+    // The kinds to delete, breadth-first from the resource's own, and whether their records have the same uid as the
+    // resource. A record with the same uid is not below the uid and needs a delete of its own.
+    let mut cascading = vec![(kind.name, true)];
     let mut next = 0;
-    while let Some((parent, same_uid)) = going.get(next).copied() {
+    while let Some((parent, same_uid)) = cascading.get(next).copied() {
         next += 1;
         for child in cx.platform().kinds().filter(|child| child.parent.kind() == Some(parent)) {
             let same_uid = same_uid && child.parent.shares_uid();
@@ -75,9 +78,10 @@ fn what_hangs_on(cx: &Context<'_>, kind: &Kind, uid: &Uid, write: &mut Write) {
                 (OnParentDelete::Cascade, true) => write.delete(Delete::Key(Key::new(child.name, uid.clone()))),
                 (OnParentDelete::Cascade, false) => below.push(child.name),
             }
-            let is_new = going.iter().all(|(name, _)| *name != child.name);
+            // Each kind is visited once, even if several paths lead to it or it can be its own descendant.
+            let is_new = cascading.iter().all(|(name, _)| *name != child.name);
             if child.on_parent_delete == OnParentDelete::Cascade && is_new {
-                going.push((child.name, same_uid));
+                cascading.push((child.name, same_uid));
             }
         }
     }
@@ -86,7 +90,7 @@ fn what_hangs_on(cx: &Context<'_>, kind: &Kind, uid: &Uid, write: &mut Write) {
     }
 }
 
-/// Returns a camelCase name as people say it: `roleBindings` is "role bindings".
+/// Returns a camelCase name as separate words: "role bindings" for `roleBindings`.
 fn spoken(name: &str) -> String {
     name.char_indices().fold(String::new(), |mut words, (at, c)| {
         if c.is_ascii_uppercase() && at > 0 {

@@ -16,18 +16,21 @@ pub(crate) async fn get(cx: &Context<'_>, registered: &Registered, uid: &str) ->
     let kind = registered.kind;
     let uid = uid_in("uid", uid)?;
     cx.demand_method(kind, Verb::Get, &uid)?;
-    match standing(cx, kind, &uid).await? {
+    match existing(cx, kind, &uid).await? {
         Some(record) => {
             let rendered = rendered(cx, registered, vec![(record.rendering, record.body)]).await?;
-            rendered.into_iter().next().ok_or_else(|| Error::internal("a resource was lost while rendering"))
+            rendered.into_iter().next().ok_or_else(|| Error::internal("rendering returned no resource"))
         }
-        // A singleton that was never written is there all the same, and may have something to show.
+        // A singleton exists with its parent, even if it was never written, and may have computed fields.
         None => rendered_one(cx, registered, &json!({ "uid": uid }), true).await,
     }
 }
 
-/// Reads the record of a resource that must be there: `None` only for a singleton that was never written.
-pub(super) async fn standing(cx: &Context<'_>, kind: &'static Kind, uid: &Uid) -> Result<Option<Record>> {
+/// Reads the record of a resource that must exist; `None` only for a singleton that was never written.
+///
+/// # Errors
+/// NOT_FOUND for the resource or, for a singleton, for its parent; and those of the store.
+pub(super) async fn existing(cx: &Context<'_>, kind: &'static Kind, uid: &Uid) -> Result<Option<Record>> {
     let key = Key::new(kind.name, uid.clone());
     let (Parent::Singleton(..), Some(parent)) = (kind.parent, cx.platform().parent_kind(kind)) else {
         let record = cx.records(&[key]).await?.into_iter().next().flatten();

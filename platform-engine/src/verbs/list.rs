@@ -15,11 +15,11 @@ use crate::{
     store::{Item, KeyValue, Order, OrderBy, Position, Query, Scope},
 };
 
-/// The most bytes of a page's resources, both as they are stored and as they are returned; a longer one has a page of
-/// its own. Our choice.
+/// The maximum length of a page's resources in bytes, both stored and rendered. A longer resource has a page of its
+/// own. Our choice.
 pub const PAGE_BYTES: usize = 4 << 20;
 
-/// How many resources are completed at once, so that few are completed in vain.
+/// How many resources are rendered at once. At most so many are rendered in vain when a page reaches [`PAGE_BYTES`].
 const AT_ONCE: usize = 50;
 
 /// A page of a list, each resource as its JSON.
@@ -27,9 +27,9 @@ const AT_ONCE: usize = 50;
 pub struct ListReply {
     /// The resources, in order.
     pub items: Vec<Bytes>,
-    /// The token of the next page; none when this is the last.
+    /// The token of the next page; `None` on the last page.
     pub next_page_token: Option<String>,
-    /// How many resources match on all pages, of those that the caller may see.
+    /// The number of resources on all pages that match and that the caller may see.
     pub total_count: u64,
     /// The `skip` of the request.
     pub skipped: u64,
@@ -38,10 +38,10 @@ pub struct ListReply {
 pub(crate) async fn list(cx: &Context<'_>, registered: &Registered, request: &ListRequest) -> Result<ListReply> {
     let kind = registered.kind;
     let Some(method) = kind.method(Verb::List) else { return Err(Error::denied()) };
-    let asked = request.uidp.scopes();
+    let requested = request.uidp.scopes();
     let visible = match method.open {
         true => Scopes::disjoint([Scope::Roots]),
-        false => cx.visible(kind, method.capabilities, &asked),
+        false => cx.visible(kind, method.capabilities, &requested),
     };
     let scopes = asked.and(&visible);
     // Who may see nothing learns nothing.
@@ -53,7 +53,7 @@ pub(crate) async fn list(cx: &Context<'_>, registered: &Registered, request: &Li
     list_in(cx, registered, request, scopes).await
 }
 
-/// Lists what lies in these places, whoever calls.
+/// Lists resources in these scopes. The caller's capabilities are not checked.
 pub(crate) async fn list_in(
     cx: &Context<'_>,
     registered: &Registered,
@@ -85,6 +85,7 @@ pub(crate) async fn list_in(
         })
         .await?;
     let (items, next) = completed(cx, registered, request.order, page.items).await?;
+    // A page that is cut short continues after its own last resource, and not after the last one that the store read.
     let next = next.or(page.next);
     Ok(ListReply {
         items,
@@ -94,8 +95,8 @@ pub(crate) async fn list_in(
     })
 }
 
-/// Returns resources as a list shows them, and the start of the next page if not all of them fit into this one: a
-/// completed resource may be much longer than the stored one.
+/// Renders resources for a list. If not all of them fit into [`PAGE_BYTES`], returns the first ones and the position of
+/// the last one returned: a rendered resource may be much longer than the stored one.
 async fn completed(
     cx: &Context<'_>,
     registered: &Registered,
@@ -105,7 +106,7 @@ async fn completed(
     let kind = registered.kind;
     let is_cut = kind.fields.iter().any(|field| field.unlisted);
     if !is_cut && stored.iter().all(|item| item.rendering == RENDERING) {
-        // They are as they are stored, and the store has bounded them.
+        // The replies have the stored bytes, which the store has already limited.
         return Ok((stored.into_iter().map(|item| item.body).collect(), None));
     }
     let (mut items, mut bytes) = (Vec::with_capacity(stored.len()), 0_usize);
@@ -125,7 +126,7 @@ async fn completed(
     Ok((items, None))
 }
 
-/// Returns a record's place in an order.
+/// Returns a record's position in an order, as a store would.
 fn position(kind: &Kind, order: Order, item: &Item) -> Result<Position> {
     let value = match order.by {
         OrderBy::Uid => KeyValue::default(),
@@ -139,7 +140,7 @@ fn position(kind: &Kind, order: Order, item: &Item) -> Result<Position> {
     Ok(Position { value, uid: item.uid.clone() })
 }
 
-/// Returns a resource's JSON as a list has it: without what only a look at the resource itself shows.
+/// Returns a resource's JSON without the fields that lists omit.
 fn listed(kind: &Kind, item: &[u8]) -> Result<Bytes> {
     let body: Value = serde_json::from_slice(item).map_err(Error::internal)?;
     encode(&fields::without(kind.fields, &body, |field| field.unlisted))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{Once, Sent, get::standing, rendered_one, uid_in};
+use super::{Once, Sent, get::existing, rendered_one, uid_in};
 use crate::{
     access::Capabilities,
     aip::field_mask::Mask,
@@ -37,13 +37,14 @@ pub(crate) async fn update(
     let Sent { values: input, mask } = once.read(cx, kind, &uid, body, read).await?;
 
     let key = Key::new(kind.name, uid.clone());
-    let record = standing(cx, kind, &uid).await?;
+    let record = existing(cx, kind, &uid).await?;
     let mut write = Write::default();
     let (old, private, computed) = match &record {
         Some(record) => {
             write.require_or_retry(Require::Revision(key, record.revision));
             (Checked::stored(&record.body)?, record.private.clone(), record.rendering == COMPUTED)
         }
+        // A singleton that was never written: the first update creates its record.
         None => {
             write.require_or_retry(Require::Absent(key));
             if let Some(parent) = cx.platform().parent_kind(kind) {
@@ -53,6 +54,7 @@ pub(crate) async fn update(
             (Checked::empty(&uid), Bytes::new(), true)
         }
     };
+    // An empty mask sets nothing.
     let paths = mask.paths(kind.fields);
     if paths.is_empty() {
         return rendered_one(cx, registered, &old, computed).await;
@@ -73,7 +75,8 @@ pub(crate) async fn update(
         write,
     };
     let prepared = (registered.prepare)(cx, &mut change).await?;
-    let (body, computed) = prepared.ok_or_else(|| Error::internal("a change that leaves nothing"))?;
+    let (body, computed) = prepared.ok_or_else(|| Error::internal("a prepared update without a resource"))?;
+    // Compared after the hook of the kind, which may change the body, the private part, or other records.
     if change.write.is_empty() && change.private == private && is_same(&old, &body) {
         return rendered_one(cx, registered, &old, computed).await;
     }
@@ -92,6 +95,7 @@ fn read(kind: &'static Kind, known: &Capabilities, body: Map<String, Value>, mas
     let mask = mask.map(|mask| {
         Mask::parse(&mask, kind.fields).unwrap_or_else(|found| {
             violations.append(found);
+            // With an invalid mask, the whole body is checked, so that all violations are reported at once.
             Mask::All
         })
     });
@@ -102,7 +106,7 @@ fn read(kind: &'static Kind, known: &Capabilities, body: Map<String, Value>, mas
     Ok(Sent { values: input.checked()?, mask })
 }
 
-/// Returns whether two bodies of one resource are equal but for the times that a write sets.
+/// Returns whether two bodies of one resource are equal, except for `createTime` and `updateTime`.
 pub fn is_same(old: &Value, new: &Value) -> bool {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
     let is_set_by_writes = |name: &str| matches!(name, "createTime" | "updateTime");
@@ -110,8 +114,8 @@ pub fn is_same(old: &Value, new: &Value) -> bool {
     left(old) == left(new) && old.iter().all(|(name, value)| is_set_by_writes(name) || new.get(name) == Some(value))
 }
 
-/// Returns the times of a resource that is written again: created when it was, updated now and never before it was
-/// last.
+/// Returns `createTime` and `updateTime` of a resource that is written again: `createTime` stays, and `updateTime` is
+/// now, but not before its last value, since the clock may step back.
 pub fn times(old: &Value, now: Timestamp) -> (Timestamp, Timestamp) {
     let time = |name: &str| old.get(name).and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
     let created = time("createTime").unwrap_or(now);
