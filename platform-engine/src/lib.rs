@@ -32,3 +32,8 @@ pub mod write;
 
 /// A boxed future: the return type of asynchronous function pointers in tables.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

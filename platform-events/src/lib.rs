@@ -51,3 +51,8 @@ pub use dispatcher::{Dispatcher, Options};
 pub use policy::Policy;
 pub use sink::{Answer, Sink};
 pub use webhook::{Webhook, WebhookOptions, check_public_sink};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -46,3 +46,8 @@ pub use encode::BadField;
 pub use methods::BadContract;
 pub use multiplex::Multiplexed;
 pub use service::Grpc;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -75,3 +75,8 @@ pub use tls::{Tls, TlsError};
 
 /// Boxed error type shared by HTTP libraries.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -36,3 +36,8 @@ mod run;
 
 pub use parsed::{Parsed, Placed, Refusal};
 pub use run::{Batch, Dataset, Done, Options, Sink, Summary, Watcher, run};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -79,3 +79,8 @@ pub use self::{
     url::InvalidIssuer,
     verifier::{Verified, Verifier, VerifierOptions},
 };
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

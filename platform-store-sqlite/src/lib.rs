@@ -24,3 +24,8 @@ mod error;
 pub use check::Finding;
 pub use error::OpenError;
 pub use store::{Builder, SqliteStore, Synchronous};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
