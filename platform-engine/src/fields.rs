@@ -11,6 +11,7 @@ mod validate;
 mod write;
 
 pub use checked::Checked;
+pub(crate) use checked::validate;
 pub(crate) use form::has_form_of;
 pub(crate) use keys::{Keys, sort_keys};
 pub(crate) use path::{covers, is_named, named};

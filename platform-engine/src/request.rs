@@ -1,6 +1,10 @@
 //! Requests of lists, parsed from a query string or from JSON into one canonical form.
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::{
+    collections::BTreeSet,
+    fmt::{self, Write as _},
+    marker::PhantomData,
+};
 
 use serde_json::{Map, Value};
 
@@ -10,7 +14,7 @@ use crate::{
     error::{Result, Violations},
     fields::{self, is_named},
     json::snake_case,
-    kind::{self, By, Field, Kind, Method, Param, Type, Verb},
+    kind::{self, By, Field, Kind, Method, Param, Resource, Type, Verb},
     scope::{Parent, UidpFilter},
     store::{Filter, KeyName, KeyValue, Order, OrderBy},
     uid::Uid,
@@ -164,6 +168,74 @@ impl ListRequest {
     }
 }
 
+/// Builds a [`ListRequest`] for a kind, for callers in process.
+#[derive(Debug)]
+pub struct ListBuilder<R> {
+    pairs: Vec<(String, String)>,
+    kind: PhantomData<fn() -> R>,
+}
+
+impl ListRequest {
+    /// Begins a request for all resources of a kind that the caller may see, in the kind's order.
+    pub fn of<R: Resource>() -> ListBuilder<R> {
+        ListBuilder { pairs: Vec::new(), kind: PhantomData }
+    }
+}
+
+impl<R: Resource> ListBuilder<R> {
+    /// Sets a parameter of the list, in camelCase or snake_case, such as `state`. A parameter that is a list is set once
+    /// for each element.
+    #[must_use]
+    pub fn filter(mut self, name: &str, value: impl fmt::Display) -> Self {
+        self.pairs.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Restricts the list to the descendants of a resource, and to the resource itself.
+    #[must_use]
+    pub fn descendants_of(self, uid: &str) -> Self {
+        self.filter("uidp.descendantsOf", uid)
+    }
+
+    /// Restricts the list to the children of a resource.
+    #[must_use]
+    pub fn children_of(self, uid: &str) -> Self {
+        self.filter("uidp.childrenOf", uid)
+    }
+
+    /// Sets the order: the name of a sortable field, and optionally ` desc`.
+    #[must_use]
+    pub fn order_by(self, order: &str) -> Self {
+        self.filter(ORDER_BY.name, order)
+    }
+
+    /// Sets the number of resources on a page: 0 means [`DEFAULT_PAGE_SIZE`], and at most [`MAX_PAGE_SIZE`] are returned.
+    #[must_use]
+    pub fn page_size(self, size: usize) -> Self {
+        self.filter(PAGE_SIZE.name, size)
+    }
+
+    /// Skips resources, counted from the page token.
+    #[must_use]
+    pub fn skip(self, resources: usize) -> Self {
+        self.filter(SKIP.name, resources)
+    }
+
+    /// Continues after the page that returned this token.
+    #[must_use]
+    pub fn after(self, page_token: &str) -> Self {
+        self.filter(PAGE_TOKEN.name, page_token)
+    }
+
+    /// Returns the request.
+    ///
+    /// # Errors
+    /// As [`ListRequest::from_query`].
+    pub fn build(self) -> Result<ListRequest> {
+        ListRequest::from_query(R::KIND, &self.pairs)
+    }
+}
+
 /// Returns a parameter of the kind's list by its name in camelCase or snake_case.
 fn lookup(kind: &'static Kind, key: &str) -> Option<&'static Field> {
     list_fields(kind).find(|field| is_named(key, field.name))
@@ -301,7 +373,7 @@ fn from_text(ty: &Type, text: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{kind::Resource, sample::Note};
+    use crate::sample::Note;
 
     #[test]
     fn a_list_request_has_at_most_a_thousand_uids() {

@@ -8,6 +8,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
 pub(crate) mod list;
+mod modify;
 pub(crate) mod update;
 
 pub use create::Prepared;

@@ -38,6 +38,8 @@ mod deadline;
 mod decode;
 mod encode;
 mod frame;
+#[cfg(feature = "proto")]
+pub mod proto;
 mod response_cache;
 pub mod status;
 

@@ -322,7 +322,11 @@ impl ProtoFile {
                 Verb::List => {
                     self.fields(0, "", &request, &list_fields(kind).collect::<Vec<_>>())?;
                     let page = vec![
-                        Line::new(snake_case(kind.plural), format!("repeated {}", kind.name), "The resources, in order."),
+                        Line::new(
+                            snake_case(kind.plural),
+                            format!("repeated {}", kind.name),
+                            "The resources, in order.",
+                        ),
                         Line::new("next_page_token", "string", "The token of the next page; empty on the last page."),
                         Line::new("total_count", "optional int64", "The number of resources on all pages."),
                         Line::new("skipped", "int32", "The `skip` of the request."),

@@ -99,6 +99,17 @@ impl Checked {
     }
 }
 
+/// Adds the rules of its table that a resource breaks which a kind's own code has changed.
+///
+/// # Errors
+/// INTERNAL when the resource cannot be written as JSON.
+pub(crate) fn validate(fields: &[Field], resource: &impl Serialize, violations: &mut Violations) -> Result<()> {
+    if let Value::Object(object) = serde_json::to_value(resource).map_err(Error::internal)? {
+        validate_object(fields, &object, "", violations);
+    }
+    Ok(())
+}
+
 impl Deref for Checked {
     type Target = Value;
 

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_lite::{Stream, StreamExt, stream};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{Platform, Rendered, nobody};
 use crate::{
     access::{Caller, Grants},
     context::Context,
-    error::{Error, Result},
+    error::{Code, Error, Result},
     kind::{Action, Authorization, Kind, Registered, Resource, Verb, sent, typed},
     request::ListRequest,
     verbs::{self, ListReply, Once},
@@ -111,6 +113,24 @@ impl Platform {
         }
     }
 
+    /// Runs an action of a kind by its name, such as `CloseTicket`, with typed messages.
+    ///
+    /// # Errors
+    /// UNIMPLEMENTED when the kind has no such action, and as [`Platform::run`].
+    pub async fn run_named<R: Resource, S: DeserializeOwned>(
+        &self,
+        caller: Option<&Caller>,
+        action: &str,
+        request: &impl Serialize,
+    ) -> Result<S> {
+        let unknown = || Error::new(Code::Unimplemented, format!("{} has no action {action}", R::KIND.name));
+        let action = R::ACTIONS.iter().find(|known| known.name == action).ok_or_else(unknown)?;
+        let Value::Object(request) = serde_json::to_value(request).map_err(Error::internal)? else {
+            return Err(Error::internal("the request of an action must be a JSON object"));
+        };
+        serde_json::from_value(self.run(caller, R::KIND, action, &request).await?).map_err(Error::internal)
+    }
+
     /// Runs an action as [`Platform::run`], and returns its reply without parsing it: some actions reply with rendered
     /// bytes.
     ///
@@ -187,6 +207,31 @@ impl Platform {
             resources: resources.collect::<Result<_>>()?,
             next_page_token: reply.next_page_token,
             total_count: reply.total_count,
+        })
+    }
+
+    /// Lists all resources of a request, page by page, as the stream is polled. The request's page size is the number of
+    /// resources that are read at once.
+    ///
+    /// A resource that stays throughout is returned exactly once. The stream ends at the first error.
+    pub fn list_all<'a, R: Resource>(
+        &'a self,
+        caller: &'a Caller,
+        request: ListRequest,
+    ) -> impl Stream<Item = Result<R>> + 'a {
+        let pages = stream::try_unfold(Some(request), move |request| async move {
+            let Some(mut request) = request else { return Ok(None) };
+            let List { resources, next_page_token, .. } = self.list::<R>(caller, &request).await?;
+            let next = next_page_token.map(|token| {
+                request.page_token = token;
+                request.skip = 0;
+                request
+            });
+            Ok(Some((stream::iter(resources.into_iter().map(Ok)), next)))
+        });
+        pages.flat_map(|page| match page {
+            Ok(resources) => resources.boxed(),
+            Err(error) => stream::once(Err(error)).boxed(),
         })
     }
 

@@ -43,8 +43,8 @@ pub(crate) async fn list(cx: &Context<'_>, registered: &Registered, request: &Li
         true => Scopes::disjoint([Scope::Roots]),
         false => cx.visible(kind, method.capabilities, &requested),
     };
-    let scopes = asked.and(&visible);
-    // Who may see nothing learns nothing.
+    let scopes = requested.and(&visible);
+    // A caller that can see nothing does not learn whether the resource exists.
     if let (Some((_, of)), Some(uid), false) = (method.of, &request.of, scopes.is_empty())
         && cx.record(of, uid).await?.is_none()
     {
