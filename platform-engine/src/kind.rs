@@ -14,15 +14,13 @@ use crate::{
     uid,
 };
 
-mod action;
 mod field;
 mod imported;
 mod resource;
 
-pub use action::{Action, Handler, Run, handle};
 pub use field::{Access, Check, Field, InQuery, Place, Type};
 pub use imported::{Imported, derived_uid, epoch_of, escaped, opaque_uid};
-pub use resource::{Change, Registered, Resource, action_event, canonical};
+pub use resource::{Action, Change, Handler, Registered, Resource, Run, action_event, canonical};
 pub(crate) use resource::{sent, typed};
 
 /// The table of a kind: everything except behavior.

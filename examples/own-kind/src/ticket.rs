@@ -6,7 +6,7 @@ use platform_core::{
     context::Context,
     error::{Error, Result},
     kind::{
-        Action, Authorization, By, Domain, Field, Handler, Kind, Method, Param, Parent, Resource, Unique, handle,
+        Action, Authorization, By, Domain, Field, Handler, Http, Kind, Method, Param, Parent, Resource, Unique,
         unique_in_parent,
     },
     timestamp::Timestamp,
@@ -90,11 +90,10 @@ impl Resource for Ticket {
         }])
         .cascade();
 
-    const ACTIONS: &'static [Action] = &[Action::post("CloseTicket", "tickets/{uid=**}:close", handle::<CloseTicket>)
-        .request(&[Field::string("uid").about("The uid of the ticket.").required()])
-        .response(Self::KIND.fields)
-        .authorization(Authorization::At("uid", &[CLOSE]))
-        .event("ticket.closed.v1")];
+    const ACTIONS: &'static [Action] =
+        &[Action::typed::<CloseTicket>("CloseTicket", Http::Post, "tickets/{uid=**}:close")
+            .authorization(Authorization::At("uid", &[CLOSE]))
+            .event("ticket.closed.v1")];
 
     fn example() -> Self {
         Self {
@@ -117,6 +116,8 @@ pub struct CloseTicket {
 }
 
 impl Handler for CloseTicket {
+    const REQUEST: &'static [Field] = &[Field::string("uid").about("The uid of the ticket.").required()];
+    const RESPONSE: &'static [Field] = Ticket::KIND.fields;
     type Request = Self;
     type Response = Ticket;
 

@@ -9,7 +9,6 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use platform_core::{
-    aip::page_token::PageKeys,
     iam::{self, Iam},
     platform::{Platform, Settings},
     resources::{
@@ -17,12 +16,11 @@ use platform_core::{
         events::SinkPolicy,
         iam::{GroupSettings, Terms},
     },
-    seal::SealKeys,
     store::{Store, memory::MemoryStore},
 };
 use platform_events::check_public_sink;
 use platform_http::{Pool, SystemClock, SystemEntropy};
-use platform_oidc::{Algorithm, Bootstrap, Issuer, Keys, SecretKey};
+use platform_oidc::{Algorithm, Bootstrap, Issuer, Keys};
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
@@ -141,8 +139,8 @@ impl Installation {
             .data(terms)
             .data(sinks)
             .data(PublicAdvisories::of(config.public_advisory_group.iter().cloned()))
-            .page_keys(PageKeys::new(self.keys.page_tokens().iter().map(numbered)))
-            .seal_keys(SealKeys::new(self.keys.sealing().iter().map(numbered)))
+            .page_keys(self.keys.page_keys())
+            .seal_keys(self.keys.seal_keys())
             .build()?;
         let first = iam::Bootstrap {
             organization: self.bootstrap.organization.clone(),
@@ -213,11 +211,6 @@ pub(crate) fn lock_for_start(config: &Config) -> Result<File> {
         Ok::<_, std::io::Error>(directory)
     };
     lock().with_context(|| format!("cannot lock {}", dir.display()))
-}
-
-/// Returns the key's id as a number, and its secret.
-pub(crate) fn numbered(key: &SecretKey) -> (u64, [u8; 32]) {
-    (u64::from_str_radix(key.id(), 16).unwrap_or_default(), *key.secret())
 }
 
 fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
