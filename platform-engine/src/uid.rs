@@ -39,7 +39,10 @@ impl Uid {
     /// The most segments that a uid may have; our choice: 32.
     pub const MAX_SEGMENTS: usize = 32;
 
-    /// Reads a uid of the hierarchy: `^[0-9a-f]{40}(/[0-9a-f]{16})*$`, of at most [`Uid::MAX_SEGMENTS`].
+    /// The regular expression (ECMA-262) of uids of the hierarchy, for documentation.
+    pub const PATTERN: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
+
+    /// Reads a uid of the hierarchy: [`Uid::PATTERN`], of at most [`Uid::MAX_SEGMENTS`].
     ///
     /// # Errors
     /// [`InvalidUid`] for anything else, the empty text and upper-case digits among it.

@@ -7,9 +7,12 @@
 use std::fmt;
 
 use http::Method;
-use platform_core::kind::{self as standard, Action, Http, Kind, Parent, Registered, Verb};
+use platform_engine::kind::{self as standard, Action, Http, Kind, Parent, Registered, Verb};
 
-use crate::template::{Captured, Template};
+use crate::{
+    request,
+    template::{Captured, Template},
+};
 
 /// Versions that a path may name. They are equivalent (`docs/api.md`, Paths).
 const VERSIONS: [&str; 2] = ["v2", "v2beta1"];
@@ -177,12 +180,7 @@ impl Routes {
 
 impl Route {
     fn allow(&self) -> String {
-        let mut methods: Vec<_> = self.methods.iter().map(|(method, _)| method.as_str()).collect();
-        if methods.contains(&"GET") {
-            methods.push("HEAD");
-        }
-        methods.push("OPTIONS");
-        methods.join(", ")
+        request::allow(self.methods.iter().map(|(method, _)| method))
     }
 }
 
