@@ -22,8 +22,8 @@
 //! # }
 //! ```
 //!
-//! No other crate maps errors to HTTP statuses; see [`status`]. This crate does not name any kind, and it does
-//! not parse tokens.
+//! No other crate maps errors to HTTP statuses; see [`status`]. This crate does not name any kind, and it does not
+//! parse tokens.
 
 mod rest;
 
