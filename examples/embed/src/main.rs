@@ -12,6 +12,7 @@ use platform_core::{
     uid::Uid,
 };
 use platform_http::{Limits, Rest, SystemClock, SystemEntropy, serve};
+use platform_services::Scim;
 use platform_store_sqlite::SqliteStore;
 
 #[tokio::main]
@@ -26,8 +27,11 @@ async fn main() -> anyhow::Result<()> {
     let first = Bootstrap { organization, organization_name: "mine".into(), operator: me.clone() };
     Iam::of(&platform).bootstrap(&first).await?;
 
-    let rest = Rest::new(platform, Arc::new(Password(me)), Limits::default())?;
-    let app = axum::Router::new().route("/", axum::routing::get(async || "my service")).fallback_service(rest);
+    let rest = Rest::new(platform, Arc::new(Password(me)), Limits::default())?.mount(Scim);
+    let document = rest.openapi();
+    let app = axum::Router::new()
+        .route("/", axum::routing::get(async || "my service"))
+        .fallback_service(rest.with_openapi(document));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8081").await?;
     serve(listener, app, &Limits::default(), std::future::pending()).await?;
     Ok(())

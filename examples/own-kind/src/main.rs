@@ -62,6 +62,8 @@ async fn main() -> anyhow::Result<()> {
     let (platform, authenticator) = (Arc::new(platform), Arc::new(AllowAll(me)));
     let limits = Limits::default();
     let rest = Rest::new(Arc::clone(&platform), authenticator.clone(), limits.clone())?;
+    let document = rest.openapi();
+    let rest = rest.with_openapi(document);
     let grpc = Grpc::new(platform, authenticator, limits.clone())?;
     serve(listener, grpc.or_else_http(rest), &limits, std::future::pending()).await?;
     Ok(())

@@ -13,7 +13,7 @@ use http::Extensions;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use platform_core::{
+use platform_engine::{
     access::{Authenticator, Caller},
     error::{Error, Result},
     uid::Uid,
