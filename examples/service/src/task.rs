@@ -71,7 +71,9 @@ impl Resource for Task {
             let (Verb::Create, Some(project)) = (change.verb, change.uid.parent()) else { return Ok(()) };
             let Some(record) = cx.record(Project::KIND, &project).await? else { return Ok(()) };
             // If the project is archived before the commit, the create is retried.
-            change.write.require_or_retry(Require::Revision(Key::new(Project::KIND.name, project.clone()), record.revision));
+            change
+                .write
+                .require_or_retry(Require::Revision(Key::new(Project::KIND.name, project.clone()), record.revision));
             if cx.read::<Project>(&project).await?.is_some_and(|project| project.archived) {
                 return Err(Error::blocked("PROJECT_ARCHIVED", "an archived project accepts no tasks"));
             }

@@ -70,7 +70,10 @@ async fn kinds_of_the_service_are_served_to_callers_of_its_sessions() {
     let (status, error) = call(&platform, "POST", &tasks, json!({ "title": "one too many" })).await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{error}");
     assert!(error["message"].as_str().unwrap().contains("at most 3 tasks"), "{error}");
-    assert_eq!(call(&platform, "GET", &format!("/projects/{uid}"), Value::Null).await.1, "garden: 1 of 3 tasks are done");
+    assert_eq!(
+        call(&platform, "GET", &format!("/projects/{uid}"), Value::Null).await.1,
+        "garden: 1 of 3 tasks are done"
+    );
 
     let archive = format!("/planner/v1/projects/{uid}:archive");
     assert_eq!(call(&platform, "POST", &archive, json!({})).await.1["archived"], true);
@@ -105,7 +108,8 @@ async fn own_grpc_services_are_reached_next_to_those_of_the_platform() {
     // The message `google.protobuf.StringValue { value: "me" }` in the frame of gRPC.
     let message: &[u8] = &[0, 0, 0, 0, 4, 10, 2, b'm', b'e'];
     let call = |path: &str| {
-        let request = Request::post(path.to_owned()).version(Version::HTTP_2).header("content-type", "application/grpc");
+        let request =
+            Request::post(path.to_owned()).version(Version::HTTP_2).header("content-type", "application/grpc");
         app.clone().oneshot(request.header("te", "trailers").body(Body::from(message)).unwrap())
     };
     let reply = call("/acme.billing.v1.Billing/GetPlan").await.unwrap().into_body().collect().await.unwrap();

@@ -49,8 +49,8 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
     /// Checks the access to a create of a kind whose parent is [`Parent::None`](super::Parent::None) or
     /// [`Parent::GroupOrNone`](super::Parent::GroupOrNone), and returns the parent: `None` at the top of the hierarchy.
     ///
-    /// By default, only the operator creates resources at the top, and the others require the `needed` capabilities at
-    /// the parent.
+    /// By default, resources at the top are created by the operator and by callers who hold the `needed` capabilities
+    /// everywhere; the others require these capabilities at the parent.
     ///
     /// # Errors
     /// PERMISSION_DENIED where the caller does not hold what is `needed`, INVALID_ARGUMENT on `parent`.
@@ -61,7 +61,7 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
     ) -> BoxFuture<'a, Result<Option<Uid>>> {
         Box::pin(async move {
             if parent.is_empty() {
-                return if cx.is_operator() { Ok(None) } else { Err(Error::denied()) };
+                return if cx.is_operator() || cx.allows("", needed) { Ok(None) } else { Err(Error::denied()) };
             }
             if matches!(Self::KIND.parent, Parent::None) {
                 return Err(Error::invalid_field("parent", "must be empty"));
