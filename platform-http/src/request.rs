@@ -254,7 +254,7 @@ pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) 
 /// an empty object.
 ///
 /// # Errors
-/// As [`bytes`], and INVALID_ARGUMENT when it is not such an object or has a key twice.
+/// As [`bytes()`], and INVALID_ARGUMENT when it is not such an object or has a key twice.
 pub async fn object<B>(body: B, limits: &Limits) -> Result<Map<String, Value>, Refusal>
 where
     B: Body,
