@@ -1,10 +1,10 @@
-//! REST API for [`platform_engine`]: one tower service over the kind tables, and a listener with limits on the resources
-//! that peers can use.
+//! REST API for [`platform_engine`]: one tower service over the kind tables, and a listener with limits on the
+//! resources that peers can use.
 //!
 //! [`Rest`] is the service, [`Layers`] is middleware for it and for an embedder's other routes, and [`serve`] is the
 //! listener. Each can be used without the others. The paths of all kinds are derived from their tables (`docs/api.md`,
-//! Paths), so a new kind needs no code here. Endpoints that are not kinds are a [`Mount`](mount::Mount): those of Platform
-//! API v2 are in `platform-services`.
+//! Paths), so a new kind needs no code here. Endpoints that are not kinds are a [`Mount`](mount::Mount): those of
+//! Platform API v2 are in `platform-services`.
 //!
 //! ```no_run
 //! # use std::{future::pending, sync::Arc};

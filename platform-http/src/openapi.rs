@@ -1,9 +1,9 @@
 //! OpenAPI 3.1 document of the API. It is derived from the kind tables, so an embedder's own kinds are included
 //! automatically.
 //!
-//! The document of [`Rest::openapi`](crate::Rest::openapi) includes the mounts. Parts for other paths of a server can be
-//! [added](OpenApi::with): [`well_known`], [`health`], and an embedder's own, for which [`request_schema`],
-//! [`reply_schema`], [`parameters`] and [`errors`] make the JSON of field tables.
+//! The document of [`Rest::openapi`](crate::Rest::openapi) includes the mounts. Parts for other paths of a server can
+//! be [added](OpenApi::with): [`well_known`], [`health`], and an embedder's own, for which [`request_schema`],
+//! [`reply_schema`], [`parameters()`] and [`errors`] make the JSON of field tables.
 
 mod operations;
 mod parameters;
@@ -112,8 +112,8 @@ pub fn parameters(fields: &[Field]) -> Vec<Value> {
     parameters::of_query(fields)
 }
 
-/// Returns a response for each of these HTTP statuses, in this order, with its status as the key: a reference to the error
-/// response that operations of kinds have too. Statuses without one, such as 200, are left out.
+/// Returns a response for each of these HTTP statuses, in this order, with its status as the key: a reference to the
+/// error response that operations of kinds have too. Statuses without one, such as 200, are left out.
 pub fn errors(statuses: &[u16]) -> Map<String, Value> {
     let known = |status: &u16| responses::ERROR_RESPONSES.iter().find(|response| response.status.as_u16() == *status);
     statuses

@@ -146,8 +146,8 @@ pub(crate) fn without_body(reply: Reply) -> Reply {
     Reply::from_parts(head, Full::default())
 }
 
-/// Announces that the connection closes after this response to a request, if its HTTP version has a header for that. For
-/// services that do not read the rest of a body; [`Rest`](crate::Rest) does it for its mounts.
+/// Announces that the connection closes after this response to a request, if its HTTP version has a header for that.
+/// For services that do not read the rest of a body; [`Rest`](crate::Rest) does it for its mounts.
 pub fn close<B>(head: &Parts, reply: &mut Response<B>) {
     if head.version < Version::HTTP_2 {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -221,8 +221,8 @@ impl Refusal {
         (self.status, self.error.message())
     }
 
-    /// Logs a server fault with its causes, and nothing for other errors. For responses in another format; all others are
-    /// logged when they are rendered.
+    /// Logs a server fault with its causes, and nothing for other errors. For responses in another format; all others
+    /// are logged when they are rendered.
     pub fn log(&self) {
         if self.status.is_server_error() {
             log_fault(&self.error);
@@ -241,8 +241,8 @@ impl Refusal {
         self.error.status(service_domain)
     }
 
-    /// Returns the response in the format of AIP-193 for an installation with this service domain. Logs a server fault with
-    /// its causes.
+    /// Returns the response in the format of AIP-193 for an installation with this service domain. Logs a server fault
+    /// with its causes.
     pub fn into_reply(self, service_domain: &str) -> Reply {
         self.log();
         let Self { error, status, allow } = self;

@@ -34,8 +34,8 @@ use crate::{
 /// Returns the path and the query of a request, percent-encoded. [`Rest`](crate::Rest) calls this for its mounts.
 ///
 /// # Errors
-/// INVALID_ARGUMENT with status 414 when one of them is longer than [`Limits::path`] or [`Limits::query`], and with status
-/// 400 for two Host headers, because an intermediary may have used either.
+/// INVALID_ARGUMENT with status 414 when one of them is longer than [`Limits::path`] or [`Limits::query`], and with
+/// status 400 for two Host headers, because an intermediary may have used either.
 pub fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &'h str), Refusal> {
     let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
     if path.len() > limits.path {
@@ -250,11 +250,11 @@ pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) 
     }
 }
 
-/// Reads a body as a JSON object of at most [`Limits::depth`] levels, regardless of its Content-Type. An empty body is an
-/// empty object.
+/// Reads a body as a JSON object of at most [`Limits::depth`] levels, regardless of its Content-Type. An empty body is
+/// an empty object.
 ///
 /// # Errors
-/// As [`bytes`], and INVALID_ARGUMENT when it is not such an object or has a key twice.
+/// As [`bytes()`], and INVALID_ARGUMENT when it is not such an object or has a key twice.
 pub async fn object<B>(body: B, limits: &Limits) -> Result<Map<String, Value>, Refusal>
 where
     B: Body,

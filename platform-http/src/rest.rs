@@ -82,8 +82,8 @@ impl Rest {
         mounts.iter().fold(OpenApi::new(platform, routes), |document, mount| document.with(mount.openapi()))
     }
 
-    /// Also serves an OpenAPI document, rendered once, at `/openapi.json`: that of [`Rest::openapi`], perhaps with parts
-    /// for other paths. It needs no token.
+    /// Also serves an OpenAPI document, rendered once, at `/openapi.json`: that of [`Rest::openapi`], perhaps with
+    /// parts for other paths. It needs no token.
     #[must_use]
     pub fn with_openapi(self, document: OpenApi) -> Self {
         let served = ServedDocument::new(&document.into_value(), &self.platform().settings().service_domain);

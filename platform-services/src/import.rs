@@ -1,9 +1,9 @@
 //! Bulk import for operators: `POST` and `DELETE /import/{plural}` (`docs/api.md`, Importing over the API).
 //!
-//! This is our extension of the contract. It is a service of its own next to [`Rest`](platform_http::Rest), because neither
-//! the body nor the response is held in memory as a whole. The body has one resource per line and no maximum length. It is read only as fast as it is
-//! written, in batches of up to a hundred lines, so an import uses little memory and does not block other requests.
-//! Each batch is acknowledged by a line of the response once it is durable.
+//! This is our extension of the contract. It is a service of its own next to [`Rest`](platform_http::Rest), because
+//! neither the body nor the response is held in memory as a whole. The body has one resource per line and no maximum
+//! length. It is read only as fast as it is written, in batches of up to a hundred lines, so an import uses little
+//! memory and does not block other requests. Each batch is acknowledged by a line of the response once it is durable.
 
 mod openapi;
 

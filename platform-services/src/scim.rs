@@ -72,8 +72,8 @@ fn with_slashes(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// SCIM, at `/scim/v2/`. A directory may send bodies of up to 256 KiB. A request without a valid SCIM token counts against
-/// the rate limit for requests without a token.
+/// SCIM, at `/scim/v2/`. A directory may send bodies of up to 256 KiB. A request without a valid SCIM token counts
+/// against the rate limit for requests without a token.
 #[derive(Debug, Clone, Copy)]
 pub struct Scim;
 

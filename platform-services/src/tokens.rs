@@ -27,8 +27,8 @@ use platform_http::{
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The token services, at `/sts/…` and `/auth/v1/…`. Their bodies are limited by [`Limits::of_tokens`] and charged to the
-/// budget of token paths, and each request counts against the rate limit for requests without a verified token.
+/// The token services, at `/sts/…` and `/auth/v1/…`. Their bodies are limited by [`Limits::of_tokens`] and charged to
+/// the budget of token paths, and each request counts against the rate limit for requests without a verified token.
 #[derive(Debug)]
 pub struct Tokens(Arc<dyn TokenService>);
 

@@ -12,8 +12,8 @@ const UPSERT: Operation = Operation {
     path: "/import/{plural}",
     id: "Import",
     summary: "Upserts resources, one per line",
-    description: "Only for the operator, with a token that is not narrowed. Upserts each resource by its natural key, so \
-                  retries are idempotent; unchanged resources are not written. Invalid lines are reported in \
+    description: "Only for the operator, with a token that is not narrowed. Upserts each resource by its natural key, \
+                  so retries are idempotent; unchanged resources are not written. Invalid lines are reported in \
                   `refused`, and the others are written.",
 };
 
@@ -82,8 +82,8 @@ fn body(plurals: &[&str]) -> Value {
 fn upserted() -> Value {
     let error = json!({ "code": 3, "message": "Invalid argument: nosuch: unknown parameter" });
     json!({
-        "description": "One line per batch of at most 100 lines, sent once the batch is durable. The last line may be an \
-                        error that ended the import.",
+        "description": "One line per batch of at most 100 lines, sent once the batch is durable. The last line may be \
+                        an error that ended the import.",
         "content": { "application/x-ndjson": {
             "schema": { "$ref": "#/components/schemas/ImportLine" },
             "example": {

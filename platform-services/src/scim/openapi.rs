@@ -156,7 +156,10 @@ fn in_path(path: &str) -> Vec<Value> {
 }
 
 fn list_parameters() -> Vec<Value> {
-    let parameter = |name: &str, ty: &str, description: &str| json!({ "name": name, "in": "query", "description": description, "schema": { "type": ty } });
+    let parameter = |name: &str, ty: &str, description: &str| {
+        let schema = json!({ "type": ty });
+        json!({ "name": name, "in": "query", "description": description, "schema": schema })
+    };
     vec![
         parameter("filter", "string", "`userName eq \"x\"` or `externalId eq \"x\"`."),
         parameter("startIndex", "integer", "The index of the first user, starting at 1."),

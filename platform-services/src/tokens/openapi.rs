@@ -133,7 +133,8 @@ const WHO_AM_I: &[Field] = &[
     EXPIRY.about("The time when the token expires."),
     Field::timestamp("issuedAt").about("The time when the token was issued."),
     Field::new("capabilities", Type::List(&Type::Message(GROUP_CAPABILITIES))).required().about(
-        "The caller's current capabilities, per group. With very many groups, only the topmost ones that fit into 1 MiB.",
+        "The caller's current capabilities, per group. With very many groups, only the topmost ones that fit into 1 \
+         MiB.",
     ),
     Field::string("email").about("The person's email address."),
     Field::message("profile", PROFILE).about("The claims of the token about the person."),
