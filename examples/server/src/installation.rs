@@ -21,6 +21,7 @@ use platform_core::{
 use platform_events::check_public_sink;
 use platform_http::{Pool, SystemClock, SystemEntropy};
 use platform_oidc::{Algorithm, Bootstrap, Issuer, Keys};
+#[cfg(feature = "sled")]
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
@@ -34,6 +35,7 @@ const ORGANIZATION: &str = "platform";
 
 /// Default names of the stores in the data directory.
 const SQLITE_STORE: &str = "platform.sqlite";
+#[cfg(feature = "sled")]
 const SLED_STORE: &str = "platform.sled";
 
 /// File from which `env` reads the URL of the last server.
@@ -225,6 +227,7 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
     }
     Ok(match (&config.store, path) {
         (config::Store::Sqlite(_), Some(path)) => Arc::new(SqliteStore::open(path)?),
+        #[cfg(feature = "sled")]
         (config::Store::Sled(_), Some(path)) => Arc::new(SledStore::open(path)?),
         _ => Arc::new(MemoryStore::new()),
     })
@@ -234,6 +237,7 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
 pub(crate) fn store_path(config: &Config) -> Option<PathBuf> {
     match &config.store {
         config::Store::Sqlite(path) => Some(path.clone().unwrap_or_else(|| config.data_dir.join(SQLITE_STORE))),
+        #[cfg(feature = "sled")]
         config::Store::Sled(path) => Some(path.clone().unwrap_or_else(|| config.data_dir.join(SLED_STORE))),
         config::Store::Memory => None,
     }
