@@ -1,7 +1,7 @@
 //! Decodes requests from protobuf to JSON, by way of a dynamic message.
 
 use bytes::Bytes;
-use platform_core::error::{Error, Result};
+use platform_engine::error::{Error, Result};
 use prost_reflect::{
     DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage, SerializeOptions, Value as Field,
 };

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use platform_core::access::Capability;
+use platform_engine::access::Capability;
 use prost_reflect::{Cardinality, FieldDescriptor, Kind, MessageDescriptor};
 use serde::de::DeserializeSeed;
 

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes};
 use http_body::Body;
-use platform_core::error::{Code, Error, Result};
+use platform_engine::error::{Code, Error, Result};
 use platform_http::{BoxError, Limits, OverBudget, ReadError, read_body};
 
 /// The length of the prefix of each message, in bytes: a compression flag and a 32-bit length.

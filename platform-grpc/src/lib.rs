@@ -1,13 +1,13 @@
-//! gRPC for [`platform_core`]: one tower service over the kind tables, driven by protobuf descriptors.
+//! gRPC for [`platform_engine`]: one tower service over the kind tables, driven by protobuf descriptors.
 //!
-//! [`Grpc`] serves every method of the platform's [descriptors](platform_core::platform::Builder::descriptors) that
+//! [`Grpc`] serves every method of the platform's [descriptors](platform_engine::platform::Builder::descriptors) that
 //! belongs to one of its kinds, with the same verbs, access rules and errors as REST. The descriptors of Platform API v2
 //! are in `platform-core`; [`proto`] writes those of your own kinds.
 //! [`or_else_http`](Grpc::or_else_http) serves REST on the same port:
 //!
 //! ```no_run
 //! # use std::{future::pending, sync::Arc};
-//! # use platform_core::{access::Authenticator, platform::Platform};
+//! # use platform_engine::{access::Authenticator, platform::Platform};
 //! use platform_grpc::Grpc;
 //! use platform_http::{Layers, Limits, Rest, serve};
 //!
@@ -29,9 +29,9 @@
 mod service;
 
 mod methods;
+mod mount;
 mod multiplex;
 mod reflection_health;
-mod tokens;
 
 mod codec;
 mod deadline;
@@ -46,6 +46,7 @@ pub mod status;
 pub use codec::AsBytes;
 pub use encode::BadField;
 pub use methods::BadContract;
+pub use mount::Mount;
 pub use multiplex::Multiplexed;
 pub use service::Grpc;
 

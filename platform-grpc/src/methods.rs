@@ -2,11 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use platform_core::{
+use platform_engine::{
     access::Capability,
     kind::{self, Action, Domain, Http, Registered, Verb},
     platform::{ListReply, Platform},
-    resources::domain,
 };
 use prost::encoding::WireType;
 use prost_reflect::{
@@ -15,7 +14,7 @@ use prost_reflect::{
 
 use crate::{
     encode::{BadField, Plan, Writer},
-    tokens::TokenMethod,
+    mount::Mount,
 };
 
 /// Error for descriptors that lack something the server needs.
@@ -56,7 +55,8 @@ pub(crate) enum Operation {
     Update(Registered, FieldDescriptor),
     Delete(Registered),
     Action(&'static kind::Kind, &'static Action),
-    Token(TokenMethod),
+    /// With the number of the method.
+    Mounted(Arc<dyn Mount>, usize),
 }
 
 impl Operation {
@@ -66,7 +66,7 @@ impl Operation {
             Self::List(..) | Self::Get(_) => true,
             Self::Create(..) | Self::Update(..) | Self::Delete(_) => false,
             Self::Action(_, action) => matches!(action.http, Http::Get),
-            Self::Token(token) => matches!(token, TokenMethod::Validate),
+            Self::Mounted(mount, method) => mount.is_read_only(*method),
         }
     }
 }
@@ -85,12 +85,16 @@ pub(crate) fn descriptors(platform: &Platform) -> Result<DescriptorPool, Descrip
 
 /// Returns all methods by path, such as `/chainguard.platform.ping.v2.PingService/Ping`. Omits RPCs that belong to no
 /// registered kind.
-pub(crate) fn all(pool: &DescriptorPool, platform: &Platform) -> Result<HashMap<String, Method>, BadContract> {
+pub(crate) fn all(
+    pool: &DescriptorPool,
+    platform: &Platform,
+    mounts: &[Arc<dyn Mount>],
+) -> Result<HashMap<String, Method>, BadContract> {
     let own = platform.capabilities().own();
     let mut methods = HashMap::new();
     for service in pool.services() {
         for method in service.methods() {
-            let Some((domain, operation)) = find_operation(&service, &method, platform)? else { continue };
+            let Some((domain, operation)) = find_operation(&service, &method, platform, mounts)? else { continue };
             let path = format!("/{}/{}", service.full_name(), method.name());
             let output = Plan::of(&method.output(), own)?;
             methods.insert(path, Method { operation, domain, input: method.input(), output });
@@ -103,9 +107,11 @@ fn find_operation(
     service: &ServiceDescriptor,
     method: &MethodDescriptor,
     platform: &Platform,
+    mounts: &[Arc<dyn Mount>],
 ) -> Result<Option<(&'static str, Operation)>, BadContract> {
-    if let Some(token) = TokenMethod::find(service.full_name(), method.name()) {
-        return Ok(Some((domain::IAM.name, Operation::Token(token))));
+    let mounted = mounts.iter().find_map(|mount| Some((mount, mount.find(service.full_name(), method.name())?)));
+    if let Some((mount, number)) = mounted {
+        return Ok(Some((mount.domain(), Operation::Mounted(Arc::clone(mount), number))));
     }
     let of_service =
         |kind: &kind::Kind| kind.service == service.name() && has_package(&kind.domain, service.package_name());

@@ -13,7 +13,7 @@ use futures_util::{
 };
 use http::{Request, Response, header::CONTENT_TYPE};
 use http_body::Body as HttpBody;
-use platform_core::BoxFuture;
+use platform_engine::BoxFuture;
 use platform_http::BoxError;
 use tonic::body::Body;
 use tower::Service;

@@ -2,7 +2,7 @@
 //!
 //! For kinds of your own: [`update`] writes one file for each protobuf package into a folder, and `descriptors.binpb`.
 //! Commit both, and give the platform the descriptors with
-//! [`Builder::descriptors`](platform_core::platform::Builder::descriptors). When a table changes, call it again. Numbers are
+//! [`Builder::descriptors`](platform_engine::platform::Builder::descriptors). When a table changes, call it again. Numbers are
 //! only ever added: fields and enum values keep the numbers that the file in the folder gives them, and the numbers of
 //! removed ones stay reserved.
 
@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use platform_core::{
+use platform_engine::{
     json::snake_case,
     kind::{Field, Kind, Registered, Type, Verb},
     request::list_fields,

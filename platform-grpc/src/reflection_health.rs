@@ -22,7 +22,7 @@ use http::{HeaderMap, Method as Verb, Request, Response};
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::Full;
 use pin_project_lite::pin_project;
-use platform_core::{
+use platform_engine::{
     BoxFuture,
     error::{Code, Error, Result},
     platform::Platform,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use platform_core::{
+use platform_engine::{
     error::{Error, Result},
     platform::Rendered,
 };

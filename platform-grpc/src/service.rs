@@ -17,14 +17,13 @@ use http::{
 };
 use http_body::Body as HttpBody;
 use http_body_util::Full;
-use platform_core::{
+use platform_engine::{
     BoxFuture,
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
     kind::{self, Authorization},
     platform::{Answer, Platform},
     request::ListRequest,
-    tokens::TokenService,
     uid::Uid,
 };
 use platform_http::{BoxError, Limits, Origin, Shares, bearer};
@@ -37,11 +36,11 @@ use crate::{
     codec::AsBytes,
     deadline, decode, frame,
     methods::{self, BadContract, Method, Operation},
+    mount::Mount,
     multiplex::Multiplexed,
     reflection_health::ReflectionHealth,
     response_cache::ResponseCache,
     status::Statuses,
-    tokens::TokenMethod,
 };
 
 /// The gRPC API of a platform, as one tower service. Cloning is cheap: clones share all state.
@@ -57,7 +56,7 @@ pub struct Grpc(Arc<Inner>);
 struct Inner {
     platform: Arc<Platform>,
     authenticator: Arc<dyn Authenticator>,
-    tokens: Option<Arc<dyn TokenService>>,
+    mounts: Vec<Arc<dyn Mount>>,
     methods: Arc<HashMap<String, Method>>,
     statuses: Arc<Statuses>,
     reflection_health: ReflectionHealth,
@@ -80,15 +79,15 @@ impl Grpc {
     ) -> Result<Self, BadContract> {
         let pool = methods::descriptors(&platform)?;
         let details = DescriptorPool::decode(tonic_types::pb::FILE_DESCRIPTOR_SET)?;
-        let methods = Arc::new(methods::all(&pool, &platform)?);
+        let methods = Arc::new(methods::all(&pool, &platform, &[])?);
         let statuses = Arc::new(Statuses::new(&platform.settings().service_domain, &[&pool, &details])?);
         let reflection_health = ReflectionHealth::new(&platform, &methods)?;
         let (shares, token_limits) = (Shares::new(&limits), limits.of_tokens());
-        let (tokens, responses) = (None, Arc::default());
+        let (mounts, responses) = (Vec::new(), Arc::default());
         let inner = Inner {
             platform,
             authenticator,
-            tokens,
+            mounts,
             methods,
             statuses,
             reflection_health,
@@ -100,11 +99,18 @@ impl Grpc {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Also serves the token services.
-    #[must_use]
-    pub fn with_tokens(mut self, tokens: Arc<dyn TokenService>) -> Self {
-        Arc::make_mut(&mut self.0).tokens = Some(tokens);
-        self
+    /// Also serves these methods, which belong to no kind.
+    ///
+    /// # Errors
+    /// As [`Grpc::new`].
+    pub fn mount(mut self, mount: impl Mount) -> Result<Self, BadContract> {
+        let inner = Arc::make_mut(&mut self.0);
+        inner.mounts.push(Arc::new(mount));
+        let pool = methods::descriptors(&inner.platform)?;
+        let methods = methods::all(&pool, &inner.platform, &inner.mounts)?;
+        inner.reflection_health = ReflectionHealth::new(&inner.platform, &methods)?;
+        inner.methods = Arc::new(methods);
+        Ok(self)
     }
 
     /// Serves gRPC and HTTP on one port: every request that is not gRPC goes to `http`.
@@ -229,7 +235,8 @@ impl Inner {
         B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
     {
         let principal = self.authenticate(method, origin, request.headers()).await?;
-        let limits = if matches!(method.operation, Operation::Token(_)) { &self.token_limits } else { &self.limits };
+        let is_mounted = matches!(method.operation, Operation::Mounted(..));
+        let limits = if is_mounted { &self.token_limits } else { &self.limits };
         let (head, body) = request.into_parts();
         let message = frame::read(origin.metered(body), limits).await?;
         let request = Request::from_parts(head, Full::new(message));
@@ -237,21 +244,14 @@ impl Inner {
         Ok(grpc.unary(Call { inner: self, method, origin, principal }, request).await)
     }
 
-    /// Authenticates the caller before the message is read. For a token method, rejects a missing or malformed
-    /// credential; the token service verifies it later.
+    /// Authenticates the caller before the message is read. For a mounted method, checks only the form of the token.
     async fn authenticate(&self, method: &Method, origin: &Origin, headers: &HeaderMap) -> Result<Principal> {
         let token = bearer(headers).map_err(|error| origin.refused(error))?;
-        if matches!(method.operation, Operation::Token(_)) {
-            origin.token_path()?;
-        }
         let open = match &method.operation {
-            Operation::Token(TokenMethod::HeadlessSession) => return Ok(Principal::Credential(None)),
-            Operation::Token(token_method) => {
-                let token = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
-                if let Some(service) = self.tokens.as_deref() {
-                    service.check_form(token, token_method.credential())?;
-                }
-                return Ok(Principal::Credential(Some(token.to_owned())));
+            Operation::Mounted(mount, number) => {
+                origin.token_path()?;
+                mount.check_token(*number, token)?;
+                return Ok(Principal::Credential(token.map(str::to_owned)));
             }
             Operation::Action(_, action) => matches!(action.authorization, Authorization::Public),
             Operation::List(registered, _) => registered.kind.method(kind::Verb::List).is_some_and(|list| list.open),
@@ -309,10 +309,8 @@ impl Inner {
                     Answer::Value(value) => return into_bytes(method.output.encode_value(&value)),
                 }
             }
-            Operation::Token(token) => {
-                let none = || Error::new(Code::Unimplemented, "This server has no token service");
-                let service = self.tokens.as_deref().ok_or_else(none)?;
-                let reply = token.call(service, credential.as_deref(), decode::object(message)?).await?;
+            Operation::Mounted(mount, number) => {
+                let reply = mount.call(*number, credential.as_deref(), decode::object(message)?).await?;
                 return into_bytes(method.output.encode_value(&reply));
             }
         };
@@ -346,7 +344,7 @@ enum Principal {
     #[default]
     Anonymous,
     Caller(Caller),
-    /// A credential that the token service will verify.
+    /// A token that the mount verifies.
     Credential(Option<String>),
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use platform_core::error::{self, Error};
+use platform_engine::error::{self, Error};
 use prost::Message;
 use prost_reflect::DescriptorPool;
 use serde_json::Value;

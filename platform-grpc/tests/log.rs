@@ -160,7 +160,7 @@ async fn a_flood_of_bad_requests_without_a_token_logs_no_warnings_and_no_errors(
     let limits = Limits { head_time: Duration::from_millis(200), ..Limits::default() };
     let (platform, tokens) = (Arc::new(platform().await), Arc::new(NoTokens));
     let grpc = Grpc::new(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone()).unwrap();
-    let grpc = grpc.with_tokens(tokens.clone());
+    let grpc = grpc.mount(Tokens::new(tokens.clone())).unwrap();
     let rest = Rest::new(platform, Arc::new(UidIsToken), limits.clone()).unwrap();
     let rest = rest.mount(Tokens::new(tokens)).mount(Scim);
     let service = Layers::default().around(grpc.clone().or_else_http(rest.clone()));

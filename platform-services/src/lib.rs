@@ -1,7 +1,7 @@
 //! Endpoints of Platform API v2 that are not kinds: the token services, SCIM and bulk import.
 //!
 //! [`Tokens`] and [`Scim`] are mounted in the REST API. [`Import`] is a tower service of its own, because its bodies
-//! and replies are streams without a maximum length.
+//! and replies are streams without a maximum length. With the feature `grpc`, [`Tokens`] is mounted in the gRPC API, too.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -25,6 +25,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "grpc")]
+mod grpc;
 mod tokens;
 
 mod scim;

@@ -37,6 +37,11 @@ impl Tokens {
     pub fn new(service: Arc<dyn TokenService>) -> Self {
         Self(service)
     }
+
+    #[cfg(feature = "grpc")]
+    pub(crate) fn service(&self) -> &dyn TokenService {
+        &*self.0
+    }
 }
 
 #[async_trait]

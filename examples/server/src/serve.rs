@@ -76,7 +76,8 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let delivery = Delivery::start(config, Arc::clone(&platform), Arc::clone(&issuer))?;
     let documentation = documentation_routes(&platform);
     let health = Health::new(Arc::clone(&platform));
-    let grpc = Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.with_tokens(tokens.clone());
+    let grpc =
+        Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.mount(Tokens::new(tokens.clone()))?;
     let rest = Rest::new(platform, verifier, limits.clone())?.mount(Tokens::new(tokens)).mount(Scim);
     let document = rest.openapi().with(import.openapi()).with(openapi::well_known()).with(openapi::health());
     let rest = rest.with_openapi(document);

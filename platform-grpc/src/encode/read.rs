@@ -3,7 +3,7 @@
 use std::fmt;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use platform_core::timestamp::Timestamp;
+use platform_engine::timestamp::Timestamp;
 use prost::encoding::WireType;
 use serde::{
     Deserializer,

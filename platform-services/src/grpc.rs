@@ -1,15 +1,52 @@
-//! The token services of the contract, which are not kinds (`docs/api.md`, Token exchange).
+//! The token services over gRPC (`docs/api.md`, Token exchange).
 
+use async_trait::async_trait;
 use platform_core::{
     error::{Code, Error, Result},
+    resources::domain,
     tokens::{CredentialOf, Exchange, Refresh, Register, TokenService},
 };
+use platform_grpc::Mount;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::Tokens;
+
+const STS: &str = "chainguard.platform.oidc.SecurityTokenService";
+const AUTH: &str = "chainguard.platform.auth.Auth";
+
+#[async_trait]
+impl Mount for Tokens {
+    fn find(&self, service: &str, method: &str) -> Option<usize> {
+        Method::ALL.iter().position(|known| (known.0, known.1) == (service, method))
+    }
+
+    fn domain(&self) -> &'static str {
+        domain::IAM.name
+    }
+
+    fn is_read_only(&self, method: usize) -> bool {
+        matches!(Method::of(method), Ok(Method::Validate))
+    }
+
+    fn check_token(&self, method: usize, token: Option<&str>) -> Result<()> {
+        match Method::of(method)? {
+            Method::HeadlessSession => Ok(()),
+            method => {
+                let token = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
+                self.service().check_form(token, method.credential())
+            }
+        }
+    }
+
+    async fn call(&self, method: usize, token: Option<&str>, request: Map<String, Value>) -> Result<Value> {
+        Method::of(method)?.call(self.service(), token, request).await
+    }
+}
+
 /// A method of `SecurityTokenService` or `Auth`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TokenMethod {
+enum Method {
     Exchange,
     Refresh,
     Validate,
@@ -18,22 +55,24 @@ pub(crate) enum TokenMethod {
     Delete,
 }
 
-impl TokenMethod {
-    /// Returns the method with these names in the contract.
-    pub(crate) fn find(service: &str, method: &str) -> Option<Self> {
-        match (service, method) {
-            ("chainguard.platform.oidc.SecurityTokenService", "Exchange") => Some(Self::Exchange),
-            ("chainguard.platform.oidc.SecurityTokenService", "ExchangeRefreshToken") => Some(Self::Refresh),
-            ("chainguard.platform.auth.Auth", "Validate") => Some(Self::Validate),
-            ("chainguard.platform.auth.Auth", "Register") => Some(Self::Register),
-            ("chainguard.platform.auth.Auth", "GetHeadlessSession") => Some(Self::HeadlessSession),
-            ("chainguard.platform.auth.Auth", "Delete") => Some(Self::Delete),
-            _ => None,
-        }
+impl Method {
+    /// All methods, with the names of the service and the method.
+    const ALL: [(&'static str, &'static str, Self); 6] = [
+        (STS, "Exchange", Self::Exchange),
+        (STS, "ExchangeRefreshToken", Self::Refresh),
+        (AUTH, "Validate", Self::Validate),
+        (AUTH, "Register", Self::Register),
+        (AUTH, "GetHeadlessSession", Self::HeadlessSession),
+        (AUTH, "Delete", Self::Delete),
+    ];
+
+    fn of(number: usize) -> Result<Self> {
+        let found = Self::ALL.get(number).map(|(_, _, method)| *method);
+        found.ok_or_else(|| Error::internal("a method that the token services do not have"))
     }
 
     /// Returns the type of credential that the method requires.
-    pub(crate) const fn credential(self) -> CredentialOf {
+    const fn credential(self) -> CredentialOf {
         match self {
             Self::Refresh => CredentialOf::Refresh,
             _ => CredentialOf::Token,
@@ -44,7 +83,7 @@ impl TokenMethod {
     ///
     /// # Errors
     /// UNAUTHENTICATED without a credential, UNIMPLEMENTED for headless sessions, and the errors of the service.
-    pub(crate) async fn call(
+    async fn call(
         self,
         service: &dyn TokenService,
         credential: Option<&str>,
