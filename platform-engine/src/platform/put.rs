@@ -75,7 +75,8 @@ impl Platform {
     ///
     /// # Errors
     /// PERMISSION_DENIED unless the caller is the operator or holds [`Imported::WRITE`] at the parent, INVALID_ARGUMENT
-    /// for a malformed parent, NOT_FOUND for a missing one, and those of the store. Earlier commits stay.
+    /// for a malformed parent and for a commit of which a resource references a missing one, NOT_FOUND for a missing
+    /// parent, and those of the store. Earlier commits stay.
     pub async fn put<R: Imported>(
         &self,
         caller: &Caller,
@@ -263,6 +264,7 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) ->
             reply.unchanged += 1;
             continue;
         };
+        let old = stored.as_ref().map(|record| Checked::stored(&record.body)).transpose()?;
         match stored {
             Some(record) => {
                 reply.updated += 1;
@@ -273,7 +275,7 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) ->
                 write.require_or_retry(Require::Absent(key));
             }
         }
-        write.put_body(kind, &entry.uid, &body, entry.computed, Bytes::new())?;
+        write.put_body(kind, &entry.uid, old.as_ref(), &body, entry.computed, Bytes::new())?;
     }
     // Only a change raises the epoch, so that a repeated import invalidates no caches.
     if !write.is_empty() {
@@ -290,7 +292,7 @@ fn changed(entry: &Entry, stored: Option<&Record>, now: Timestamp) -> Result<Opt
     };
     let old = Checked::stored(&record.body)?;
     // Compared with the stored times in place of those that the source does not have.
-    let (created, updated) = verbs::update::times(&old, Timestamp::MIN);
+    let (created, updated) = verbs::times(&old, Timestamp::MIN);
     if with_times(entry, created, updated, updated) == old {
         return Ok(None);
     }
