@@ -170,7 +170,7 @@ impl Dependents {
             Delete::Key(key) if is_referenced && key.kind == kind.name => vec![key.uid.clone()],
             Delete::Below(top, kinds) if is_referenced && kinds.contains(&kind.name) => {
                 let query = Query::new(kind.name, Scope::Subtree(top.clone()));
-                let found = reading.list(query, [top.as_str()].into()).await?;
+                let found = reading.list(query, [top.root()].into()).await?;
                 found.into_iter().map(|item| item.uid).filter(|uid| uid != top).collect()
             }
             Delete::With(name, key, value) if (is_referenced || refers) && *name == kind.name => {
