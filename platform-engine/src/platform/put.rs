@@ -260,11 +260,10 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) ->
         write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
     }
     for ((entry, key), stored) in batch.iter().zip(keys).zip(stored) {
-        let Some(body) = changed(entry, stored.as_ref(), cx.now())? else {
+        let Some((old, body)) = changed(entry, stored.as_ref(), cx.now())? else {
             reply.unchanged += 1;
             continue;
         };
-        let old = stored.as_ref().map(|record| Checked::stored(&record.body)).transpose()?;
         match stored {
             Some(record) => {
                 reply.updated += 1;
@@ -285,10 +284,10 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) ->
     Ok(reply)
 }
 
-/// Returns the body to write; `None` when it would equal the stored one.
-fn changed(entry: &Entry, stored: Option<&Record>, now: Timestamp) -> Result<Option<Checked>> {
+/// Returns the stored body and the one to write; `None` when they would be equal.
+fn changed(entry: &Entry, stored: Option<&Record>, now: Timestamp) -> Result<Option<(Option<Checked>, Checked)>> {
     let Some(record) = stored else {
-        return Ok(Some(with_times(entry, now, now, Timestamp::MIN)));
+        return Ok(Some((None, with_times(entry, now, now, Timestamp::MIN))));
     };
     let old = Checked::stored(&record.body)?;
     // Compared with the stored times in place of those that the source does not have.
@@ -296,7 +295,8 @@ fn changed(entry: &Entry, stored: Option<&Record>, now: Timestamp) -> Result<Opt
     if with_times(entry, created, updated, updated) == old {
         return Ok(None);
     }
-    Ok(Some(with_times(entry, created, now.max(updated), updated)))
+    let new = with_times(entry, created, now.max(updated), updated);
+    Ok(Some((Some(old), new)))
 }
 
 /// Returns the body with the source's times, or with `created` and `updated` where it has none. `updateTime` is not
