@@ -37,12 +37,22 @@ pub struct Write {
     otherwise: Vec<Option<Error>>,
     /// One for each put.
     taken: Vec<Taken>,
-    /// The resources that its puts reference, which must exist at the commit, and the error of each that does not.
-    references: Vec<(Key, Error)>,
+    /// The resources that its puts reference.
+    references: Vec<Referenced>,
     /// The events that it records.
     pub(crate) recorded: Vec<Recorded>,
     /// The requirements that the subscriptions of organizations have not changed: index and organization.
     subscribers: Vec<(usize, Uid)>,
+}
+
+/// A resource that a put references.
+#[derive(Debug)]
+struct Referenced {
+    key: Key,
+    /// Whether the body that the put replaces does not reference it, so that it must exist at the commit.
+    is_new: bool,
+    /// The error if it does not exist.
+    missing: Error,
 }
 
 /// How to handle a unique-key conflict of a put.
@@ -250,8 +260,8 @@ impl Write {
     /// Returns the commit, and how its conflicts are handled.
     pub(crate) fn into_parts(mut self) -> (Commit, Meaning) {
         // Checked last, and not for resources that the same commit puts.
-        for (key, missing) in std::mem::take(&mut self.references) {
-            if self.commit.put.iter().all(|put| put.key != key) {
+        for Referenced { key, is_new, missing } in std::mem::take(&mut self.references) {
+            if is_new && self.commit.put.iter().all(|put| put.key != key) {
                 self.require_or_fail(Require::Exists(key), missing);
             }
         }

@@ -20,7 +20,10 @@ use platform_engine::{
     error::{Code, Detail, Error, Result},
     kind::{Domain, Field, Kind, Method, OnDelete, Parent, Registered, Resource, Type},
     platform::{BuildError, Platform, Settings},
-    store::{Commit, Committed, Epoch, Key, Page, Query, Read, Require, Scope, Store, StoreError, memory::MemoryStore},
+    store::{
+        Commit, Committed, Delete, Epoch, Key, KeyValue, Page, Query, Read, Require, Scope, Store, StoreError,
+        memory::MemoryStore,
+    },
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
@@ -514,6 +517,40 @@ fn a_referring_resource_that_changes_before_the_commit_of_a_delete_is_read_again
     assert_eq!(world.get("Badge", &badge).unwrap()["assigneeUid"], json!(other));
     let task = world.get("Task", &task).unwrap();
     assert_eq!((&task["name"], &task["assigneeUid"]), (&json!("b"), &json!(other)));
+}
+
+#[test]
+fn the_rules_hold_for_writes_of_hooks_and_actions() {
+    let world = World::new();
+    let [person, other] = [(); 2].map(|()| Uid::opaque(world.make("Person", json!({}))));
+    let task = world.make("Task", json!({ "assigneeUid": person }));
+    let badge = world.make("Badge", json!({ "assigneeUid": other }));
+    let visit = |to: &Uid| Visit { assignee_uid: json!(to), ..Visit::default() };
+    let [stamp, first, second] =
+        [format!("{badge}/00000000000000f1"), format!("{ORG}/00000000000000f2"), format!("{ORG}/00000000000000f3")]
+            .map(Uid::opaque);
+    let commit = |write: Write| block_on(world.platform.without_caller(async |cx| cx.commit(write).await)).map(drop);
+
+    // A resource that the same write puts can be referenced.
+    let mut write = Write::default();
+    write.put(&stamp, &Stamp::default(), Bytes::new()).unwrap();
+    write.put(&first, &visit(&stamp), Bytes::new()).unwrap();
+    commit(write).unwrap();
+
+    // One that the same write deletes cannot.
+    let mut write = Write::default();
+    write.delete(Delete::Key(Key::new("Stamp", stamp.clone())));
+    write.put(&second, &visit(&stamp), Bytes::new()).unwrap();
+    assert_missing(&commit(write).unwrap_err(), "assigneeUid", "stamp");
+
+    let mut write = Write::default();
+    write.delete(Delete::Key(Key::new("Person", person)));
+    write.delete(Delete::Below(Uid::opaque(badge), vec!["Stamp"]));
+    write.delete(Delete::With("Badge", "assigneeUid", KeyValue::text(&other)));
+    commit(write).unwrap();
+    assert_eq!(world.get("Task", &task).unwrap().get("assigneeUid"), None);
+    assert_eq!(world.get("Visit", &first), None);
+    assert_eq!(world.dangling(), Vec::<String>::new());
 }
 
 #[test]

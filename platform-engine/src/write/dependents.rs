@@ -8,14 +8,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Write, references_epoch};
+use super::{Referenced, Write, references_epoch};
 use crate::{
     error::{Error, Result},
     fields::{Checked, is_empty},
     kind::{Field, Kind, OnDelete, OnParentDelete, Reference},
     store::{Delete, Epoch, Filter, Item, Key, KeyValue, Query, Require, Scope, Store},
     timestamp::Timestamp,
-    uid::{Uid, root},
+    uid::Uid,
     write::RENDERING,
 };
 
@@ -138,8 +138,8 @@ impl Dependents {
         }
         self.restrict(&mut reading, &gone, write).await?;
         self.clear(&mut reading, &gone, now, write).await?;
-        if let Some(at) = write.references.iter().position(|(key, _)| gone.contains(key)) {
-            return Err(write.references.swap_remove(at).1);
+        if let Some(at) = write.references.iter().position(|referenced| gone.contains(&referenced.key)) {
+            return Err(write.references.swap_remove(at).missing);
         }
         for (epoch, value) in reading.epochs {
             write.require_or_retry(Require::Epoch(epoch, value));
@@ -353,19 +353,22 @@ impl Write {
             let (Some(Reference { kind: to, .. }), Some(value)) = (field.reference, body.get(field.name)) else {
                 continue;
             };
-            if is_empty(&field.ty, value) || before.is_some_and(|before| before.get(field.name) == Some(value)) {
+            if is_empty(&field.ty, value) {
                 continue;
             }
+            let is_new = before.is_none_or(|before| before.get(field.name) != Some(value));
             let target = Uid::opaque(value.as_str().unwrap_or_default());
             let rule =
                 format!("must be the uid of an existing {} of the same organization or of none", spoken(to.name));
             let missing = Error::invalid_field(field.name, rule);
             let is_of_none = |uid: &Uid, kind: &Kind| uid.is_root() && kind.parent.kind() != Some(kind.name);
-            if target.root() != uid.root() && !is_of_none(&target, to) && !is_of_none(uid, kind) {
+            if is_new && target.root() != uid.root() && !is_of_none(&target, to) && !is_of_none(uid, kind) {
                 return Err(missing);
             }
-            self.raise(references_epoch(root(&target)));
-            self.references.push((Key::new(to.name, target), missing));
+            if is_new {
+                self.raise(references_epoch(target.root()));
+            }
+            self.references.push(Referenced { key: Key::new(to.name, target), is_new, missing });
         }
         Ok(())
     }
