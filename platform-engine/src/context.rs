@@ -357,11 +357,14 @@ impl<'a> Context<'a> {
     }
 
     /// Commits a write if the grants that it was decided by are still current, publishes its events, and returns the
-    /// sequence of the commit.
+    /// sequence of the commit. What references a deleted resource ([`Field::references`](crate::kind::Field::references))
+    /// is deleted or cleared by the same commit.
     ///
     /// # Errors
-    /// The error that the write has for the first requirement that does not hold, and those of the store.
-    pub async fn commit(&self, write: Write) -> Result<u64> {
+    /// The error that the write has for the first requirement that does not hold; FAILED_PRECONDITION when a reference
+    /// restricts a delete, INVALID_ARGUMENT when a referenced resource does not exist; and those of the store.
+    pub async fn commit(&self, mut write: Write) -> Result<u64> {
+        self.platform.dependents().complete(self.platform.store(), self.now(), &mut write).await?;
         // The epochs are checked first: a caller whose grants were revoked must not learn of other conflicts.
         let mut whole = Write::default();
         let as_of = self.as_of();

@@ -10,12 +10,12 @@ mod read;
 mod validate;
 mod write;
 
-pub use checked::Checked;
 pub(crate) use checked::validate;
+pub use checked::{Checked, times};
 pub(crate) use form::has_form_of;
 pub(crate) use keys::{Keys, sort_keys};
 pub(crate) use path::{covers, is_named, named};
-pub(crate) use prune::{is_costly, without};
+pub(crate) use prune::{is_costly, is_empty, without};
 pub use prune::{prune, prune_empty};
 pub(crate) use read::read_with;
 pub use read::{Input, Values, read};

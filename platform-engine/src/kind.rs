@@ -18,7 +18,7 @@ mod field;
 mod imported;
 mod resource;
 
-pub use field::{Access, Check, Field, InQuery, Place, Type};
+pub use field::{Access, Check, Field, InQuery, OnDelete, Place, Reference, Type};
 pub use imported::{Imported, derived_uid, epoch_of, escaped, opaque_uid};
 pub use resource::{Action, Change, Handler, Registered, Resource, Run, action_event, canonical};
 pub(crate) use resource::{sent, typed};

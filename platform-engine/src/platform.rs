@@ -23,6 +23,7 @@ use crate::{
     store::Store,
     timestamp::Timestamp,
     uid::Uid,
+    write::Dependents,
 };
 
 pub use crate::verbs::ListReply;
@@ -66,6 +67,7 @@ pub struct Platform {
     data: Data,
     offload: Arc<dyn Offload>,
     settings: Settings,
+    dependents: Dependents,
 }
 
 impl Platform {
@@ -140,6 +142,11 @@ impl Platform {
     /// Returns the keys that seal secrets.
     pub fn seal_keys(&self) -> Arc<SealKeys> {
         self.seal_keys.load_full()
+    }
+
+    /// Returns what goes with deleted resources.
+    pub(crate) fn dependents(&self) -> &Dependents {
+        &self.dependents
     }
 
     pub(crate) fn page_keys(&self) -> arc_swap::Guard<Arc<PageKeys>> {

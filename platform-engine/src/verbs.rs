@@ -11,9 +11,10 @@ pub(crate) mod list;
 mod modify;
 pub(crate) mod update;
 
+pub use crate::fields::times;
 pub use create::Prepared;
 pub use list::{ListReply, PAGE_BYTES};
-pub use update::{is_same, times};
+pub use update::is_same;
 
 use std::sync::OnceLock;
 

@@ -15,6 +15,10 @@ use crate::{
     uid::Uid,
 };
 
+mod dependents;
+
+pub(crate) use dependents::Dependents;
+
 /// The rendering of bodies that are stored as replies return them. Raised when a release renders differently, so that
 /// bodies of earlier releases are rendered when they are read.
 pub const RENDERING: u16 = 1;
@@ -33,10 +37,22 @@ pub struct Write {
     otherwise: Vec<Option<Error>>,
     /// One for each put.
     taken: Vec<Taken>,
+    /// The resources that its puts reference.
+    references: Vec<Referenced>,
     /// The events that it records.
     pub(crate) recorded: Vec<Recorded>,
     /// The requirements that the subscriptions of organizations have not changed: index and organization.
     subscribers: Vec<(usize, Uid)>,
+}
+
+/// A resource that a put references.
+#[derive(Debug)]
+struct Referenced {
+    key: Key,
+    /// Whether the body that the put replaces does not reference it, so that it must exist at the commit.
+    is_new: bool,
+    /// The error if it does not exist.
+    missing: Error,
 }
 
 /// How to handle a unique-key conflict of a put.
@@ -151,11 +167,12 @@ impl Write {
         &mut self,
         kind: &'static Kind,
         uid: &Uid,
+        before: Option<&Checked>,
         body: &Checked,
         computed: bool,
         private: Bytes,
     ) -> Result<()> {
-        self.put_body(kind, uid, body, computed, private)?;
+        self.put_body(kind, uid, before, body, computed, private)?;
         match self.commit.put.last() {
             Some(put) if put.body.len() > MAX_RESOURCE => {
                 let rule = format!("must be at most {MAX_RESOURCE} bytes of JSON");
@@ -166,7 +183,8 @@ impl Write {
     }
 
     /// Adds a put of a body with its index keys and unique keys. `computed` is whether
-    /// [`Resource::render`](crate::kind::Resource::render) completes it at each read.
+    /// [`Resource::render`](crate::kind::Resource::render) completes it at each read. `before` is the body that it
+    /// replaces, if it is known: references that stay are not checked.
     ///
     /// # Errors
     /// As [`Write::put`].
@@ -174,12 +192,14 @@ impl Write {
         &mut self,
         kind: &'static Kind,
         uid: &Uid,
+        before: Option<&Checked>,
         body: &Checked,
         computed: bool,
         private: Bytes,
     ) -> Result<()> {
         // Fields that only the reply of a create shows are never stored.
         let body = &fields::without(kind.fields, body, |field| field.once);
+        self.add_references(kind, uid, before, body)?;
         let Keys { sort, filter } = Keys::of(kind, body)?;
         // A create that upserts found no resource to replace. If its key is taken at the commit, there is one now.
         let replaces = kind.method(Verb::Create).is_some_and(|create| create.upsert.is_some());
@@ -216,6 +236,7 @@ impl Write {
         self.commit.put.extend(other.commit.put);
         self.otherwise.extend(other.otherwise);
         self.taken.extend(other.taken);
+        self.references.extend(other.references);
         self.recorded.extend(other.recorded);
         other.commit.raise.into_iter().for_each(|epoch| self.raise(epoch));
     }
@@ -231,16 +252,27 @@ impl Write {
     }
 
     /// Returns the commit for a store, to write to it without the platform's checks: for imports, restores and
-    /// benchmarks. The caller is responsible for everything that the methods would have checked.
+    /// benchmarks. The caller is responsible for everything that the methods would have checked, references too.
     pub fn into_commit(self) -> Commit {
         self.commit
     }
 
     /// Returns the commit, and how its conflicts are handled.
-    pub(crate) fn into_parts(self) -> (Commit, Meaning) {
-        let Self { commit, otherwise, taken, recorded: _, subscribers } = self;
+    pub(crate) fn into_parts(mut self) -> (Commit, Meaning) {
+        // Checked last, and not for resources that the same commit puts.
+        for Referenced { key, is_new, missing } in std::mem::take(&mut self.references) {
+            if is_new && self.commit.put.iter().all(|put| put.key != key) {
+                self.require_or_fail(Require::Exists(key), missing);
+            }
+        }
+        let Self { commit, otherwise, taken, references: _, recorded: _, subscribers } = self;
         (commit, Meaning { otherwise, taken, subscribers })
     }
+}
+
+/// Returns the epoch that writes raise which set references to resources of an organization, or to one of none.
+fn references_epoch(root: &str) -> Epoch {
+    format!("references/{root}").into()
 }
 
 /// Returns a kind's name as the name of a request field: `roleBinding` for `RoleBinding`.

@@ -93,10 +93,36 @@ impl Checked {
         }
     }
 
+    /// Returns this stored resource without the values of these top-level fields, updated now.
+    pub(crate) fn cleared(mut self, fields: &[&Field], now: Timestamp) -> Self {
+        let (_, updated) = times(&self, now);
+        if let Value::Object(object) = &mut self.0 {
+            for field in fields {
+                match object.get_mut(field.name) {
+                    Some(value) if field.always => *value = Value::String(String::new()),
+                    _ => drop(object.shift_remove(field.name)),
+                }
+            }
+            // Not every kind has times.
+            if let Some(time) = object.get_mut("updateTime") {
+                *time = json!(updated);
+            }
+        }
+        self
+    }
+
     /// Returns the body as a plain value.
     pub(crate) fn into_inner(self) -> Value {
         self.0
     }
+}
+
+/// Returns `createTime` and `updateTime` of a resource that is written again: `createTime` stays, and `updateTime` is
+/// now, but not before its last value, since the clock may step back.
+pub fn times(old: &Value, now: Timestamp) -> (Timestamp, Timestamp) {
+    let time = |name: &str| old.get(name).and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
+    let created = time("createTime").unwrap_or(now);
+    (created, time("updateTime").unwrap_or(created).max(now))
 }
 
 /// Adds the rules of its table that a resource breaks which a kind's own code has changed.

@@ -47,15 +47,15 @@ pub(crate) fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
         .collect()
 }
 
-/// Returns the values that a kind's lists can be filtered by: fields that a parameter of the list refers to, and
-/// derived keys. A list has one value for each element; an empty value has none.
+/// Returns the values that a kind's lists can be filtered by: fields that a parameter of the list refers to, fields that
+/// reference resources, and derived keys. A list has one value for each element; an empty value has none.
 fn filter_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
     let mut keys = Vec::new();
     let params = kind.method(Verb::List).map_or(&[][..], |list| list.params);
     for field in kind.fields {
         let filters = |param: &Param| matches!(param.by, By::Value(key) | By::Above(key) if key == field.name);
-        // Other fields need no index, because no request can filter by them.
-        if !params.iter().any(filters) {
+        // Other fields need no index, because no request can filter by them and no delete looks for them.
+        if field.reference.is_none() && !params.iter().any(filters) {
             continue;
         }
         match (&field.ty, body.get(field.name)) {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::Kind;
 use crate::store::KeyValue;
 
 /// One field of a resource, request or nested message.
@@ -40,6 +41,8 @@ pub struct Field {
     /// Whether its value can grant power: capabilities, or an identity to act as. A write that sets it must be checked
     /// with `iam::giving` (`docs/api.md`, Giving power).
     pub gives: bool,
+    /// The kind of the resources that it is the uid of, and the effect of their deletes.
+    pub reference: Option<Reference>,
     /// Whether replies have it even if it is empty.
     pub always: bool,
     /// Its description for the documentation, in one or two sentences.
@@ -73,6 +76,28 @@ pub enum Access {
     OutputOnly,
     /// Callers set it, and it is never returned.
     InputOnly,
+}
+
+/// The resources that a field references ([`Field::references`]).
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Reference {
+    /// Their kind.
+    pub kind: &'static Kind,
+    /// The effect of deleting one.
+    pub on_delete: OnDelete,
+}
+
+/// The effect on a resource of deleting one that it references (`docs/api.md`, References).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnDelete {
+    /// The delete is rejected: FAILED_PRECONDITION, RESOURCE_IN_USE.
+    Restrict,
+    /// The field is cleared and `updateTime` set, without an event and without running hooks.
+    Clear,
+    /// It is deleted too, with its own dependents, without an event of its own and without running hooks.
+    Cascade,
 }
 
 /// A type of proto3 JSON.
@@ -149,6 +174,7 @@ impl Field {
             max_items: Self::MAX_ITEMS,
             distinct: false,
             gives: false,
+            reference: None,
             always: false,
             about: "",
             pattern: "",
@@ -286,6 +312,20 @@ impl Field {
     /// Declares that the value can grant power ([`Field::gives`]).
     pub const fn gives(mut self) -> Self {
         self.gives = true;
+        self
+    }
+
+    /// Declares that the field, a top-level text, is empty or the uid of an existing resource of a kind.
+    ///
+    /// A write that sets it requires that the resource exists and is of the same organization or of none; the caller
+    /// need not be able to read it. When the resource is deleted, by itself or with another, `on_delete` applies in the
+    /// same commit. All of this holds for the methods, for imports, and for each [`Write`](crate::write::Write) of a hook
+    /// or an action.
+    ///
+    /// The field gets a filter key, without a parameter of the list. Resources that were stored before the field was a
+    /// reference have none until they are written again, and deletes do not find them.
+    pub const fn references(mut self, kind: &'static Kind, on_delete: OnDelete) -> Self {
+        self.reference = Some(Reference { kind, on_delete });
         self
     }
 

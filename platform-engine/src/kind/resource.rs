@@ -366,14 +366,15 @@ pub(crate) fn sent<R: Resource>(resource: &R) -> Result<Map<String, Value>> {
 
 /// Puts of typed resources.
 impl Write {
-    /// Adds a put of a resource of any kind. The caller's capabilities are not checked.
+    /// Adds a put of a resource of any kind. The caller's capabilities are not checked. The resources that it references
+    /// must exist at the commit, or be put by it.
     ///
     /// # Errors
     /// INVALID_ARGUMENT for each index key that would be longer than
     /// [`KeyValue::MAX_LEN`](crate::store::KeyValue::MAX_LEN), INTERNAL when it cannot be written as JSON.
     pub fn put<R: Resource>(&mut self, uid: &Uid, resource: &R, private: Bytes) -> Result<()> {
         let body = Checked::made(R::KIND.fields, resource)?;
-        self.put_body(R::KIND, uid, &body, resource.computed(), private)
+        self.put_body(R::KIND, uid, None, &body, resource.computed(), private)
     }
 
     /// Adds a put of a resource of a kind that is a queue ([`Put::queue`](crate::store::Put::queue)). If a resource

@@ -20,6 +20,7 @@ use crate::{
     offload::{Inline, Offload},
     seal::SealKeys,
     store::Store,
+    write::Dependents,
 };
 
 /// Builds a [`Platform`].
@@ -181,6 +182,7 @@ impl Builder {
         let seal_keys = self.seal_keys.unwrap_or_else(|| SealKeys::new(draw()));
         Ok(Platform {
             grants: GrantsCache::new(self.settings.cached_grants_bytes),
+            dependents: Dependents::new(self.kinds.iter().map(|registered| registered.kind)),
             store: self.store,
             clock: self.clock,
             entropy: self.entropy,

@@ -8,7 +8,9 @@ use serde_json::Value;
 use crate::{
     aip::order_by,
     fields::{self, named},
-    kind::{Action, Authorization, By, Field, Kind, Method, Registered, Type, Verb},
+    kind::{
+        Access, Action, Authorization, By, Field, Kind, Method, OnDelete, Parent, Reference, Registered, Type, Verb,
+    },
     request::LIST_FIELDS,
 };
 
@@ -71,6 +73,7 @@ impl Checker<'_> {
             self.require(is_known, "parent", format!("must be a kind of the platform, which has no {parent}"));
         }
         self.fields("fields", kind.fields);
+        kind.fields.iter().for_each(|field| self.reference(field));
         for (at, method) in kind.methods.iter().enumerate() {
             let item = format!("methods.{}", method.verb.name());
             let is_first = kind.methods.iter().take(at).all(|other| other.verb != method.verb);
@@ -114,6 +117,32 @@ impl Checker<'_> {
         }
     }
 
+    /// Checks the reference of a field.
+    fn reference(&mut self, field: &'static Field) {
+        let item = format!("fields.{}", field.name);
+        let mut ty = &field.ty;
+        while let Type::List(element) | Type::Map(element) = ty {
+            ty = element;
+        }
+        if let Type::Message(inner) = ty {
+            let has_none = inner.iter().all(|inner| inner.reference.is_none());
+            self.require(has_none, &item, "must have no reference within it: references are top-level fields");
+        }
+        let Some(Reference { kind, on_delete }) = field.reference else { return };
+        let name = kind.name;
+        let is_known = self.kinds.iter().any(|other| other.kind.name == name);
+        self.require(is_known, &item, format!("references {name}, which must be a kind of the platform"));
+        let is_created = !matches!(kind.parent, Parent::Singleton(..));
+        self.require(is_created, &item, format!("references {name}, which must not be a singleton"));
+        self.require(matches!(field.ty, Type::String), &item, "must be a text, to reference a resource");
+        let is_stored = !field.once && field.access != Access::InputOnly;
+        self.require(is_stored, &item, "must be stored, to reference a resource");
+        let is_own_key = !self.is_derived(field.name);
+        self.require(is_own_key, &item, "must not have the name of a derived key, to reference a resource");
+        let can_clear = !field.required || on_delete != OnDelete::Clear;
+        self.require(can_clear, &item, "is required and cannot be cleared, so that its reference must not be `Clear`");
+    }
+
     fn method(&mut self, item: &str, method: &Method) {
         let kind = self.kind;
         if let Some(field) = method.upsert {
@@ -153,7 +182,8 @@ impl Checker<'_> {
     fn is_filter_key(&self, key: &str) -> bool {
         let params = self.kind.method(Verb::List).map_or(&[][..], |list| list.params);
         let filters = |by: By| matches!(by, By::Value(name) | By::Above(name) if name == key);
-        self.is_derived(key) || self.kind.field(key).is_some() && params.iter().any(|param| filters(param.by))
+        let is_key = |field: &Field| field.reference.is_some() || params.iter().any(|param| filters(param.by));
+        self.is_derived(key) || self.kind.field(key).is_some_and(is_key)
     }
 
     fn action(&mut self, item: &str, action: &Action) {

@@ -75,7 +75,8 @@ impl Platform {
     ///
     /// # Errors
     /// PERMISSION_DENIED unless the caller is the operator or holds [`Imported::WRITE`] at the parent, INVALID_ARGUMENT
-    /// for a malformed parent, NOT_FOUND for a missing one, and those of the store. Earlier commits stay.
+    /// for a malformed parent and for a commit of which a resource references a missing one, NOT_FOUND for a missing
+    /// parent, and those of the store. Earlier commits stay.
     pub async fn put<R: Imported>(
         &self,
         caller: &Caller,
@@ -259,7 +260,7 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) ->
         write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
     }
     for ((entry, key), stored) in batch.iter().zip(keys).zip(stored) {
-        let Some(body) = changed(entry, stored.as_ref(), cx.now())? else {
+        let Some((old, body)) = changed(entry, stored.as_ref(), cx.now())? else {
             reply.unchanged += 1;
             continue;
         };
@@ -273,7 +274,7 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) ->
                 write.require_or_retry(Require::Absent(key));
             }
         }
-        write.put_body(kind, &entry.uid, &body, entry.computed, Bytes::new())?;
+        write.put_body(kind, &entry.uid, old.as_ref(), &body, entry.computed, Bytes::new())?;
     }
     // Only a change raises the epoch, so that a repeated import invalidates no caches.
     if !write.is_empty() {
@@ -283,18 +284,19 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) ->
     Ok(reply)
 }
 
-/// Returns the body to write; `None` when it would equal the stored one.
-fn changed(entry: &Entry, stored: Option<&Record>, now: Timestamp) -> Result<Option<Checked>> {
+/// Returns the stored body and the one to write; `None` when they would be equal.
+fn changed(entry: &Entry, stored: Option<&Record>, now: Timestamp) -> Result<Option<(Option<Checked>, Checked)>> {
     let Some(record) = stored else {
-        return Ok(Some(with_times(entry, now, now, Timestamp::MIN)));
+        return Ok(Some((None, with_times(entry, now, now, Timestamp::MIN))));
     };
     let old = Checked::stored(&record.body)?;
     // Compared with the stored times in place of those that the source does not have.
-    let (created, updated) = verbs::update::times(&old, Timestamp::MIN);
+    let (created, updated) = verbs::times(&old, Timestamp::MIN);
     if with_times(entry, created, updated, updated) == old {
         return Ok(None);
     }
-    Ok(Some(with_times(entry, created, now.max(updated), updated)))
+    let new = with_times(entry, created, now.max(updated), updated);
+    Ok(Some((Some(old), new)))
 }
 
 /// Returns the body with the source's times, or with `created` and `updated` where it has none. `updateTime` is not

@@ -10,7 +10,7 @@ use crate::{
     aip::field_mask::Mask,
     context::Context,
     error::{Error, Result},
-    fields::{self, Checked, Values},
+    fields::{self, Checked, Values, times},
     kind::{Change, Kind, Method, Parent, Registered, Verb},
     store::{Filter, Item, Key, OrderBy, Query, Require, Scope},
     uid::Uid,
@@ -90,7 +90,7 @@ pub(crate) async fn prepare(
         Some(item) => {
             write.require_or_retry(Require::Revision(Key::new(kind.name, item.uid.clone()), item.revision));
             let old = Checked::stored(&item.body)?;
-            let (created, updated) = super::update::times(&old, now);
+            let (created, updated) = times(&old, now);
             (Verb::Update, item.uid, Some(old), created, updated)
         }
         None => {
@@ -121,8 +121,9 @@ pub(crate) async fn prepare(
     // An upsert that changes nothing commits nothing. The stored private part is unknown here, so that a new private
     // part always counts as a change.
     let is_same = |before: &Checked| change.private.is_empty() && super::update::is_same(before, &body);
-    let unchanged = before.filter(|before| change.write.is_empty() && is_same(before));
-    change.write.put_bounded(kind, &change.uid, &body, computed, change.private)?;
+    let is_unchanged = change.write.is_empty() && before.as_ref().is_some_and(is_same);
+    change.write.put_bounded(kind, &change.uid, before.as_ref(), &body, computed, change.private)?;
+    let unchanged = before.filter(|_| is_unchanged);
     Ok(Prepared { uid: change.uid, body, computed, write: change.write, unchanged })
 }
 

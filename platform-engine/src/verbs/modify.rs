@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{encode, update::times};
+use super::encode;
 use crate::{
     context::Context,
     error::{Error, Result, Violations},
-    fields::{Checked, validate},
+    fields::{Checked, times, validate},
     kind::{Change, Kind, Registered, Resource, Verb, action_event, typed},
     store::{Key, Require},
     uid::Uid,
@@ -42,6 +42,7 @@ impl Context<'_> {
             return Ok(resource);
         }
         let (create_time, update_time) = times(&old, self.now());
+        let before = old.clone();
         new.set_times(create_time, update_time);
 
         let mut write = Write::default();
@@ -60,7 +61,7 @@ impl Context<'_> {
         let registered = Registered::of::<R>();
         let prepared = (registered.prepare)(self, &mut change).await?;
         let (body, computed) = prepared.ok_or_else(|| Error::internal("an update that leaves no resource"))?;
-        change.write.put_bounded(kind, uid, &body, computed, change.private)?;
+        change.write.put_bounded(kind, uid, Some(&before), &body, computed, change.private)?;
         let has_event = R::ACTIONS.iter().any(|known| known.name == action && known.event.is_some());
         if has_event {
             self.record_event(&mut change.write, uid, || action_event::<R>(action, uid, &body)).await?;

@@ -13,10 +13,9 @@ use crate::{
     aip::field_mask::Mask,
     context::Context,
     error::{Error, Result, Violations},
-    fields::{self, Checked},
+    fields::{self, Checked, times},
     kind::{Change, Kind, Registered, Verb},
     store::{Key, Require},
-    timestamp::Timestamp,
     write::{COMPUTED, Write},
 };
 
@@ -80,7 +79,7 @@ pub(crate) async fn update(
     if change.write.is_empty() && change.private == private && is_same(&old, &body) {
         return rendered_one(cx, registered, &old, computed).await;
     }
-    change.write.put_bounded(kind, &change.uid, &body, computed, change.private)?;
+    change.write.put_bounded(kind, &change.uid, Some(&old), &body, computed, change.private)?;
     cx.foresee(&change.write);
     let reply = rendered_one(cx, registered, &body, computed).await?;
     cx.record_method_event(&mut change.write, registered, Verb::Update, &change.uid, Some(&reply)).await?;
@@ -112,12 +111,4 @@ pub fn is_same(old: &Value, new: &Value) -> bool {
     let is_set_by_writes = |name: &str| matches!(name, "createTime" | "updateTime");
     let left = |body: &Map<String, Value>| body.keys().filter(|name| !is_set_by_writes(name)).count();
     left(old) == left(new) && old.iter().all(|(name, value)| is_set_by_writes(name) || new.get(name) == Some(value))
-}
-
-/// Returns `createTime` and `updateTime` of a resource that is written again: `createTime` stays, and `updateTime` is
-/// now, but not before its last value, since the clock may step back.
-pub fn times(old: &Value, now: Timestamp) -> (Timestamp, Timestamp) {
-    let time = |name: &str| old.get(name).and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
-    let created = time("createTime").unwrap_or(now);
-    (created, time("updateTime").unwrap_or(created).max(now))
 }
