@@ -13,6 +13,6 @@ mod check;
 mod entries;
 mod error;
 
-pub use check::Finding;
 pub use error::OpenError;
+pub use platform_engine::store::check::Finding;
 pub use store::{Builder, SledStore};

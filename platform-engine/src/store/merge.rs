@@ -1,0 +1,245 @@
+//! Merges of sorted sources: which records of each come after a `skip`, and which comes next.
+
+use std::collections::BTreeMap;
+
+/// A sorted sequence of records in which a rank is found by a search, and a record by its rank. Ranks count in ascending
+/// order.
+pub trait Ranked {
+    /// A position in the order, which can be compared with those of other sources.
+    type Point: Ord;
+    /// The error of a failed read.
+    type Error;
+
+    /// Returns the number of records.
+    fn count(&self) -> u64;
+
+    /// Returns the number of records before the point, or, if `inclusive`, of those not after it.
+    ///
+    /// # Errors
+    /// When the source cannot be read.
+    fn rank(&self, point: &Self::Point, inclusive: bool) -> Result<u64, Self::Error>;
+
+    /// Returns the position of the record at a rank, which is less than the count.
+    ///
+    /// # Errors
+    /// When the source cannot be read.
+    fn point(&self, rank: u64) -> Result<Self::Point, Self::Error>;
+}
+
+/// Disjoint sources that are read as one list in one direction.
+///
+/// A position in the list is given by the *starts* of a page: for each source, the number of its records before the
+/// position, in the direction of the list.
+#[derive(Debug)]
+pub struct Merge<S> {
+    /// The sources.
+    pub sources: Vec<S>,
+    /// Whether the greatest record comes first.
+    pub descending: bool,
+}
+
+impl<S: Ranked> Merge<S> {
+    /// Returns the number of records of all sources.
+    pub fn count(&self) -> u64 {
+        self.sources.iter().map(S::count).sum()
+    }
+
+    /// Returns the starts of the page after the point, if there is one, and after `skip` further records.
+    ///
+    /// # Errors
+    /// When a source cannot be read.
+    pub fn starts(&self, after: Option<&S::Point>, skip: u64) -> Result<Vec<u64>, S::Error> {
+        let mut low = match after {
+            None => vec![0; self.sources.len()],
+            Some(point) => self.before(point, true)?,
+        };
+        let mut high: Vec<u64> = self.sources.iter().map(S::count).collect();
+        if skip >= distance(&low, &high) {
+            return Ok(high);
+        }
+        let mut left = skip;
+        // A selection among sorted sources: a pivot divides every source by a search, and one side of it is dropped.
+        while left > 0 {
+            if let [only] = &mut *low {
+                *only += left;
+                break;
+            }
+            let Some((index, pivot)) = self.pivot(&low, &high)? else { break };
+            let bounds = low.iter().zip(&high);
+            let before = self.before(&pivot, false)?.into_iter().zip(bounds);
+            let before: Vec<u64> = before.map(|(before, (low, high))| before.clamp(*low, *high)).collect();
+            let passed = distance(&low, &before);
+            if passed > left {
+                high = before;
+                continue;
+            }
+            (low, left) = (before, left - passed);
+            // The pivot is passed over too.
+            if left > 0 {
+                low.iter_mut().skip(index).take(1).for_each(|start| *start += 1);
+                left -= 1;
+            }
+        }
+        Ok(low)
+    }
+
+    /// Returns the number of records of each source before the point, in the direction of the list; if `inclusive`, with
+    /// a record at the point.
+    fn before(&self, point: &S::Point, inclusive: bool) -> Result<Vec<u64>, S::Error> {
+        let before = |source: &S| match self.descending {
+            false => source.rank(point, inclusive),
+            true => Ok(source.count().saturating_sub(source.rank(point, !inclusive)?)),
+        };
+        self.sources.iter().map(before).collect()
+    }
+
+    /// Returns a pivot with at least a quarter of the records between the bounds on either side, and its source: the
+    /// middle of a source that has half of them, or else the median of the middles, weighted by the lengths.
+    fn pivot(&self, low: &[u64], high: &[u64]) -> Result<Option<(usize, S::Point)>, S::Error> {
+        let half = distance(low, high).div_ceil(2);
+        let ranges = self.sources.iter().zip(low.iter().zip(high)).enumerate();
+        let ranges = ranges.map(|(index, (source, (low, high)))| (index, source, *low, high.saturating_sub(*low)));
+        let ranges = ranges.filter(|(.., len)| *len > 0);
+        let middle = |source: &S, low: u64, len: u64| {
+            let start = low + len / 2;
+            source.point(if self.descending { source.count().saturating_sub(start + 1) } else { start })
+        };
+        if let Some((index, source, low, len)) = ranges.clone().find(|(.., len)| *len >= half) {
+            return Ok(Some((index, middle(source, low, len)?)));
+        }
+        let middles = ranges.map(|(index, source, low, len)| Ok((middle(source, low, len)?, index, len)));
+        let mut middles: Vec<_> = middles.collect::<Result<_, S::Error>>()?;
+        middles.sort_unstable();
+        let mut sum = 0;
+        let median = middles.into_iter().find(|(.., len)| {
+            sum += len;
+            sum >= half
+        });
+        Ok(median.map(|(point, index, _)| (index, point)))
+    }
+}
+
+/// Returns the number of records between two positions.
+fn distance(from: &[u64], to: &[u64]) -> u64 {
+    from.iter().zip(to).map(|(from, to)| to.saturating_sub(*from)).sum()
+}
+
+/// The next record of each source of a merge, by its position.
+#[derive(Debug)]
+pub struct Heads<P, T> {
+    heads: BTreeMap<(P, usize), T>,
+    descending: bool,
+}
+
+impl<P: Ord, T> Heads<P, T> {
+    /// Returns a merge in this direction, without records yet.
+    pub const fn new(descending: bool) -> Self {
+        Self { heads: BTreeMap::new(), descending }
+    }
+
+    /// Adds the next record of a source, after the previous one was removed.
+    pub fn push(&mut self, point: P, source: usize, record: T) {
+        self.heads.insert((point, source), record);
+    }
+
+    /// Removes the first record in the direction of the list, and returns it with its position and its source.
+    pub fn pop(&mut self) -> Option<((P, usize), T)> {
+        if self.descending { self.heads.pop_last() } else { self.heads.pop_first() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, convert::Infallible};
+
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    /// A source that counts how often it is read.
+    #[derive(Debug, Default)]
+    struct Sorted {
+        numbers: Vec<u32>,
+        reads: Cell<usize>,
+    }
+
+    impl Ranked for Sorted {
+        type Point = u32;
+        type Error = Infallible;
+
+        fn count(&self) -> u64 {
+            self.numbers.len() as u64
+        }
+
+        fn rank(&self, point: &u32, inclusive: bool) -> Result<u64, Infallible> {
+            self.reads.set(self.reads.get() + 1);
+            Ok(self.numbers.partition_point(|number| number < point || inclusive && number == point) as u64)
+        }
+
+        fn point(&self, rank: u64) -> Result<u32, Infallible> {
+            self.reads.set(self.reads.get() + 1);
+            Ok(self.numbers[rank as usize])
+        }
+    }
+
+    fn merge(len: usize, descending: bool, numbers: impl IntoIterator<Item = usize>) -> Merge<Sorted> {
+        let mut sources: Vec<Sorted> = std::iter::repeat_with(Sorted::default).take(len).collect();
+        for (number, source) in (0..).zip(numbers) {
+            sources[source % len].numbers.push(number);
+        }
+        Merge { sources, descending }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn starts_pass_over_exactly_the_first_records(
+            len in 1_usize..6,
+            placed in vec(0_usize..12, 0..60),
+            descending: bool,
+            after in proptest::option::of(0_u32..70),
+            skip in 0_u64..70,
+        ) {
+            // Squares make the lengths uneven.
+            let merge = merge(len, descending, placed.iter().map(|source| source * source));
+            let mut all: Vec<u32> = (0..).take(placed.len()).collect();
+            if descending {
+                all.reverse();
+            }
+            let is_before = |number: &u32| {
+                after.is_some_and(|after| if descending { *number >= after } else { *number <= after })
+            };
+            let passed = all.iter().filter(|number| is_before(number)).count() + skip as usize;
+            let passed = &all[..passed.min(all.len())];
+            let of_source = |source: &Sorted| passed.iter().filter(|number| source.numbers.contains(number)).count();
+            let expected: Vec<u64> = merge.sources.iter().map(|source| of_source(source) as u64).collect();
+            let Ok(starts) = merge.starts(after.as_ref(), skip);
+            prop_assert_eq!(starts, expected);
+            prop_assert_eq!(merge.count(), all.len() as u64);
+        }
+    }
+
+    #[test]
+    fn heads_are_removed_in_the_direction_of_the_list() {
+        for (descending, expected) in [(false, [1, 1, 2]), (true, [2, 1, 1])] {
+            let mut heads = Heads::new(descending);
+            [1, 2, 1].into_iter().zip(0..).for_each(|(point, source)| heads.push(point, source, source * 10));
+            let popped: Vec<_> = std::iter::from_fn(|| heads.pop()).collect();
+            assert_eq!(popped.iter().map(|((point, _), _)| *point).collect::<Vec<i32>>(), expected);
+            assert!(popped.iter().all(|((_, source), record)| *record == source * 10));
+        }
+    }
+
+    #[test]
+    fn a_skip_costs_few_searches_in_each_source() {
+        for len in [2, 3, 100] {
+            let merge = merge(len, false, (0..100_000).map(|number| number * 7_919));
+            let Ok(starts) = merge.starts(None, 60_000);
+            assert_eq!(distance(&vec![0; len], &starts), 60_000);
+            let most = merge.sources.iter().map(|source| source.reads.get()).max();
+            // Each round takes a search and at most one read of each source, and drops a quarter of the records.
+            assert!(most < Some(90), "{len} sources: {most:?} reads");
+        }
+    }
+}
