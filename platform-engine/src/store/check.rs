@@ -1,4 +1,4 @@
-//! Consistency checks: what a store finds when it compares all that it stores.
+//! The findings of consistency checks.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Merges of sorted sources: which records of each come after a `skip`, and which comes next.
+//! Merges of sorted sources, with pages after any position and any `skip`.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ impl<S: Ranked> Merge<S> {
     pub fn starts(&self, after: Option<&S::Point>, skip: u64) -> Result<Vec<u64>, S::Error> {
         let mut low = match after {
             None => vec![0; self.sources.len()],
-            Some(point) => self.before(point, true)?,
+            Some(point) => self.each(|_, source| self.before(source, point, true))?,
         };
         let mut high: Vec<u64> = self.sources.iter().map(S::count).collect();
         if skip >= distance(&low, &high) {
@@ -64,9 +64,12 @@ impl<S: Ranked> Merge<S> {
                 *only += left;
                 break;
             }
-            let Some((index, pivot)) = self.pivot(&low, &high)? else { break };
-            let bounds = low.iter().zip(&high);
-            let before = self.before(&pivot, false)?.into_iter().zip(bounds);
+            let Some((pivot, index, start)) = self.pivot(&low, &high)? else { break };
+            let before = self.each(|other, source| match other == index {
+                true => Ok(start),
+                false => self.before(source, &pivot, false),
+            })?;
+            let before = before.into_iter().zip(low.iter().zip(&high));
             let before: Vec<u64> = before.map(|(before, (low, high))| before.clamp(*low, *high)).collect();
             let passed = distance(&low, &before);
             if passed > left {
@@ -83,39 +86,44 @@ impl<S: Ranked> Merge<S> {
         Ok(low)
     }
 
-    /// Returns the number of records of each source before the point, in the direction of the list; if `inclusive`, with
-    /// a record at the point.
-    fn before(&self, point: &S::Point, inclusive: bool) -> Result<Vec<u64>, S::Error> {
-        let before = |source: &S| match self.descending {
-            false => source.rank(point, inclusive),
-            true => Ok(source.count().saturating_sub(source.rank(point, !inclusive)?)),
-        };
-        self.sources.iter().map(before).collect()
+    /// Calls the function with the index of each source and the source, and collects the results.
+    fn each(&self, start: impl Fn(usize, &S) -> Result<u64, S::Error>) -> Result<Vec<u64>, S::Error> {
+        self.sources.iter().enumerate().map(|(index, source)| start(index, source)).collect()
     }
 
-    /// Returns a pivot with at least a quarter of the records between the bounds on either side, and its source: the
-    /// middle of a source that has half of them, or else the median of the middles, weighted by the lengths.
-    fn pivot(&self, low: &[u64], high: &[u64]) -> Result<Option<(usize, S::Point)>, S::Error> {
+    /// Returns the number of records of the source before the point, in the direction of the list; if `inclusive`, with
+    /// a record at the point.
+    fn before(&self, source: &S, point: &S::Point, inclusive: bool) -> Result<u64, S::Error> {
+        match self.descending {
+            false => source.rank(point, inclusive),
+            true => Ok(source.count().saturating_sub(source.rank(point, !inclusive)?)),
+        }
+    }
+
+    /// Returns a pivot with at least a quarter of the records between the bounds on either side, its source, and the
+    /// number of records before it there: the middle of a source that has half of them, or else the median of the middles,
+    /// weighted by the lengths.
+    fn pivot(&self, low: &[u64], high: &[u64]) -> Result<Option<(S::Point, usize, u64)>, S::Error> {
         let half = distance(low, high).div_ceil(2);
         let ranges = self.sources.iter().zip(low.iter().zip(high)).enumerate();
         let ranges = ranges.map(|(index, (source, (low, high)))| (index, source, *low, high.saturating_sub(*low)));
         let ranges = ranges.filter(|(.., len)| *len > 0);
-        let middle = |source: &S, low: u64, len: u64| {
+        let middle = |(index, source, low, len): (usize, &S, u64, u64)| {
             let start = low + len / 2;
-            source.point(if self.descending { source.count().saturating_sub(start + 1) } else { start })
+            let rank = if self.descending { source.count().saturating_sub(start + 1) } else { start };
+            Ok((source.point(rank)?, index, start, len))
         };
-        if let Some((index, source, low, len)) = ranges.clone().find(|(.., len)| *len >= half) {
-            return Ok(Some((index, middle(source, low, len)?)));
-        }
-        let middles = ranges.map(|(index, source, low, len)| Ok((middle(source, low, len)?, index, len)));
-        let mut middles: Vec<_> = middles.collect::<Result<_, S::Error>>()?;
+        let mut middles: Vec<_> = match ranges.clone().find(|(.., len)| *len >= half) {
+            Some(range) => vec![middle(range)?],
+            None => ranges.map(middle).collect::<Result<_, S::Error>>()?,
+        };
         middles.sort_unstable();
         let mut sum = 0;
         let median = middles.into_iter().find(|(.., len)| {
             sum += len;
             sum >= half
         });
-        Ok(median.map(|(point, index, _)| (index, point)))
+        Ok(median.map(|(point, index, start, _)| (point, index, start)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Places: the parts of the hierarchy that a store keeps lists of, and which of them a record is in.
+//! Places: the parts of the hierarchy that have lists, and those that a record is in.
 //!
 //! There is a list for each kind and place, and one for each filter value of its records. A store keeps a list once it
 //! is longer than [`SHORT_LEN`]: its count, and its records in each order. A shorter list is sorted for each query.

@@ -1,4 +1,4 @@
-//! Plans of queries with filters: which filter is looked up in an index, and which are tested on each record.
+//! Plans of queries with filters: one filter is looked up in an index, the others are tested on each record.
 
 use super::{Filter, KeyName, KeyValue, Query, Scope};
 

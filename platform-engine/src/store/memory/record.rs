@@ -92,7 +92,8 @@ impl Packed {
     /// Returns the sort value at this index of the kind's sort keys, or the empty value.
     pub(super) fn sort_value(&self, place: usize) -> &[u8] {
         let mut values = Reader(self.part(Part::Sort));
-        for _ in 0..place {
+        // Each value takes a byte at least, so a place beyond the last value is reached after as many steps as bytes.
+        for _ in 0..place.min(values.0.len()) {
             values.value();
         }
         values.value()
