@@ -38,6 +38,9 @@ pub struct Merge<S> {
     pub descending: bool,
 }
 
+/// A position, its source, and the number of records before it there.
+type Pivot<P> = (P, usize, u64);
+
 impl<S: Ranked> Merge<S> {
     /// Returns the number of records of all sources.
     pub fn count(&self) -> u64 {
@@ -57,14 +60,17 @@ impl<S: Ranked> Merge<S> {
         if skip >= distance(&low, &high) {
             return Ok(high);
         }
-        let mut left = skip;
+        let (mut left, mut last) = (skip, u64::MAX);
         // A selection among sorted sources: a pivot divides every source by a search, and one side of it is dropped.
         while left > 0 {
             if let [only] = &mut *low {
                 *only += left;
                 break;
             }
-            let Some((pivot, index, start)) = self.pivot(&low, &high)? else { break };
+            let between = distance(&low, &high);
+            let is_cheap = between <= last - last / 4;
+            last = between;
+            let Some((pivot, index, start)) = self.pivot(&low, &high, is_cheap)? else { break };
             let before = self.each(|other, source| match other == index {
                 true => Ok(start),
                 false => self.before(source, &pivot, false),
@@ -100,10 +106,12 @@ impl<S: Ranked> Merge<S> {
         }
     }
 
-    /// Returns a pivot with at least a quarter of the records between the bounds on either side, its source, and the
-    /// number of records before it there: the middle of a source that has half of them, or else the median of the middles,
-    /// weighted by the lengths.
-    fn pivot(&self, low: &[u64], high: &[u64]) -> Result<Option<(S::Point, usize, u64)>, S::Error> {
+    /// Returns a pivot: the middle of the longest source, if `is_cheap` or if it has half of the records between the
+    /// bounds, or else the median of all middles, weighted by the lengths, which has a quarter of them on either side.
+    ///
+    /// The middle of one source is usually close to the median of all. A round in which it was not, and which dropped less
+    /// than a quarter, is followed by one that is not cheap.
+    fn pivot(&self, low: &[u64], high: &[u64], is_cheap: bool) -> Result<Option<Pivot<S::Point>>, S::Error> {
         let half = distance(low, high).div_ceil(2);
         let ranges = self.sources.iter().zip(low.iter().zip(high)).enumerate();
         let ranges = ranges.map(|(index, (source, (low, high)))| (index, source, *low, high.saturating_sub(*low)));
@@ -111,19 +119,20 @@ impl<S: Ranked> Merge<S> {
         let middle = |(index, source, low, len): (usize, &S, u64, u64)| {
             let start = low + len / 2;
             let rank = if self.descending { source.count().saturating_sub(start + 1) } else { start };
-            Ok((source.point(rank)?, index, start, len))
+            Ok(((source.point(rank)?, index, start), len))
         };
-        let mut middles: Vec<_> = match ranges.clone().find(|(.., len)| *len >= half) {
-            Some(range) => vec![middle(range)?],
-            None => ranges.map(middle).collect::<Result<_, S::Error>>()?,
-        };
+        let longest = ranges.clone().max_by_key(|(.., len)| *len);
+        if let Some(range) = longest.filter(|(.., len)| is_cheap || *len >= half) {
+            return Ok(Some(middle(range)?.0));
+        }
+        let mut middles: Vec<_> = ranges.map(middle).collect::<Result<_, S::Error>>()?;
         middles.sort_unstable();
         let mut sum = 0;
-        let median = middles.into_iter().find(|(.., len)| {
+        let median = middles.into_iter().find(|(_, len)| {
             sum += len;
             sum >= half
         });
-        Ok(median.map(|(point, index, start, _)| (point, index, start)))
+        Ok(median.map(|(pivot, _)| pivot))
     }
 }
 

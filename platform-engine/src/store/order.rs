@@ -51,7 +51,7 @@ impl Escape {
     /// Splits the first value off a key and returns it without escapes, and the rest; `None` if the value is malformed.
     #[inline]
     pub fn take(self, key: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-        let mut value = Vec::new();
+        let mut value = Vec::with_capacity(key.len());
         let mut rest = key;
         loop {
             let [byte, after @ ..] = rest else { return None };

@@ -57,7 +57,7 @@ impl<'a> Place<'a> {
 
     /// Returns the part of the list that a record belongs to, and the rest of its uid, without the uid of the list; `None`
     /// if the record is not in this place.
-    pub fn part_of<'u>(self, uid: &'u str) -> Option<(Part, &'u str)> {
+    pub fn part_of(self, uid: &str) -> Option<(Part, &str)> {
         match self {
             Self::All => Some((Part::Direct, uid)),
             Self::Roots => (!uid.contains('/')).then_some((Part::Direct, uid)),
