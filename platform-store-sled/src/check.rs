@@ -160,7 +160,7 @@ impl Check {
                     expected.extend(orders.into_iter().map(|order| (order, Vec::new())));
                 }
                 None if membership.always() => {
-                    self.findings.add(format!("a list that {kind} {uid} belongs to is missing"))
+                    self.findings.add(format!("a list that {kind} {uid} belongs to is missing"));
                 }
                 None => {}
             }
