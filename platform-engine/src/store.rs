@@ -6,19 +6,24 @@
 //! applies it in one atomic step. Every obligation of a store has cases in the `conformance` suite, whose executable
 //! specification is `model`.
 
+pub mod check;
 pub mod memory;
+pub mod merge;
+pub mod order;
+pub mod place;
+pub mod plan;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(feature = "conformance")]
 pub mod model;
 
-use std::{fmt, fmt::Debug, sync::Arc};
+use std::{collections::HashMap, fmt, fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::uid::Uid;
+use crate::uid::{self, Uid};
 
 /// Storage of records.
 ///
@@ -163,7 +168,7 @@ pub struct Put {
     /// The primary key. An existing record is replaced entirely.
     pub key: Key,
     /// One value for each key that the kind's lists can be ordered by. Every record of a kind has the same names,
-    /// in the same order.
+    /// in the same order, except those that were put before the kind got or lost a key (`large`).
     pub sort: Vec<(KeyName, KeyValue)>,
     /// The values that filters compare; a name may have several.
     pub filter: Vec<(KeyName, KeyValue)>,
@@ -281,12 +286,12 @@ pub enum Scope {
 
 impl Scope {
     /// Returns whether the uid lies in this scope.
-    pub fn contains(&self, uid: &Uid) -> bool {
+    pub fn contains(&self, uid: &str) -> bool {
         match self {
-            Self::Subtree(top) => uid.is_at_or_below(top),
-            Self::Children(parent) => crate::uid::parent(uid) == Some(parent),
-            Self::Exact(exact) => uid == exact,
-            Self::Roots => uid.is_root(),
+            Self::Subtree(top) => uid::is_at_or_below(uid, top),
+            Self::Children(parent) => uid::parent(uid) == Some(parent),
+            Self::Exact(exact) => uid == &**exact,
+            Self::Roots => uid::parent(uid).is_none(),
             Self::All => true,
         }
     }
@@ -326,17 +331,30 @@ pub enum Filter {
 }
 
 impl Filter {
+    /// Returns the keys whose values the filter compares.
+    pub const fn keys(&self) -> &[KeyName] {
+        match self {
+            Self::AnyOf { key, .. } | Self::NoneOf { key, .. } | Self::Above { key, .. } => std::slice::from_ref(key),
+            Self::Contains { keys, .. } => keys.as_slice(),
+        }
+    }
+
     /// Returns whether a record with these filter keys passes.
     pub fn passes(&self, keys: &[(KeyName, KeyValue)]) -> bool {
-        let values = |name: KeyName| keys.iter().filter(move |(key, _)| *key == name).map(|(_, value)| value);
+        let of_filter = keys.iter().filter(|(key, _)| self.keys().contains(key));
+        self.passes_with(of_filter.map(|(_, value)| value.as_bytes()))
+    }
+
+    /// Returns whether a record passes that has these values under the filter's [`keys`](Filter::keys).
+    pub fn passes_with<'v>(&self, mut values: impl Iterator<Item = &'v [u8]>) -> bool {
+        let is_one_of = |all: &[KeyValue], value: &[u8]| all.iter().any(|one| one.as_bytes() == value);
         match self {
-            Self::AnyOf { key, values: wanted } => values(key).any(|value| wanted.contains(value)),
-            Self::NoneOf { key, values: unwanted } => !values(key).any(|value| unwanted.contains(value)),
-            Self::Above { key, value: bound } => values(key).any(|value| value > bound),
-            Self::Contains { keys, bytes } => {
+            Self::AnyOf { values: wanted, .. } => values.any(|value| is_one_of(wanted, value)),
+            Self::NoneOf { values: unwanted, .. } => !values.any(|value| is_one_of(unwanted, value)),
+            Self::Above { value: bound, .. } => values.any(|value| value > bound.as_bytes()),
+            Self::Contains { bytes, .. } => {
                 let needle = bytes.as_bytes();
-                let found = |text: &[u8]| needle.is_empty() || text.windows(needle.len()).any(|part| part == needle);
-                keys.iter().any(|key| values(key).any(|value| found(value.as_bytes())))
+                values.any(|text| needle.is_empty() || text.windows(needle.len()).any(|part| part == needle))
             }
         }
     }
@@ -412,7 +430,29 @@ pub struct Commit {
     pub raise: Vec<Epoch>,
 }
 
-/// A requirement of a commit.
+impl Commit {
+    /// Returns the first unique key that two of the puts share, or that belongs to a record that the commit neither
+    /// deletes nor replaces; `is_free` tells whether a key belongs to no such record.
+    ///
+    /// # Errors
+    /// Those of `is_free`.
+    pub fn unique_conflict<E>(
+        &self,
+        mut is_free: impl FnMut(&UniqueKey) -> Result<bool, E>,
+    ) -> Result<Option<Conflict>, E> {
+        let mut taken: HashMap<&UniqueKey, usize> = HashMap::new();
+        for (put, record) in self.put.iter().enumerate() {
+            for (unique, key) in record.unique.iter().enumerate() {
+                if *taken.entry(key).or_insert(put) != put || !is_free(key)? {
+                    return Ok(Some(Conflict::Unique { put, unique }));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What must hold for a commit to happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Require {
     /// The record does not exist.

@@ -3,9 +3,15 @@
 //! It verifies the checksum of every value, looks up every entry that each record requires, and counts the entries of
 //! each space: if all required entries exist and the numbers are equal, there are no superfluous ones.
 
-use std::{collections::HashMap, fmt};
+use std::collections::HashMap;
 
-use platform_engine::{store::StoreError, uid::Uid};
+use platform_engine::{
+    store::{
+        StoreError,
+        check::{Finding, Findings},
+    },
+    uid::Uid,
+};
 
 use crate::{
     commit::{Membership, Step, entries},
@@ -15,31 +21,11 @@ use crate::{
     store::{Halt, View},
 };
 
-/// An inconsistency that [`SledStore::check`](crate::SledStore::check) found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Finding {
-    /// A description of the inconsistency.
-    pub what: String,
-    /// The recommended remedy.
-    pub advice: &'static str,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.what, self.advice)
-    }
-}
-
 const RESTORE: &str = "stop the server, keep a copy of the store's directory, and restore a backup";
 
-/// The maximum number of findings that are reported; further ones are usually of the same kind.
-const MAX_FINDINGS: usize = 100;
-
 /// The state of a check.
-#[derive(Default)]
 struct Check {
-    findings: Vec<Finding>,
+    findings: Findings,
     /// The number of entries in each space.
     found: HashMap<u8, u64>,
     /// The number of entries that each space should have.
@@ -60,7 +46,14 @@ struct ListCounts {
 
 /// Checks the store.
 pub(crate) fn check(view: &mut View<'_>) -> Result<Vec<Finding>, Halt> {
-    let mut check = Check::default();
+    let mut check = Check {
+        findings: Findings::new(RESTORE),
+        found: HashMap::new(),
+        expected: HashMap::new(),
+        digest: 0,
+        latest: 0,
+        lists: HashMap::new(),
+    };
     for entry in view.db().scan_prefix([schema::LIST]) {
         view.step()?;
         let (key, stored) = entry.map_err(from_sled)?;
@@ -76,24 +69,18 @@ pub(crate) fn check(view: &mut View<'_>) -> Result<Vec<Finding>, Halt> {
             Ok((key, stored)) => check.entry(view, &key, &stored)?,
             Err(error) => {
                 // sled cannot iterate past a page that it cannot read.
-                check.finding(format!("entries cannot be read: {error}"));
-                return Ok(check.findings);
+                check.findings.add(format!("entries cannot be read: {error}"));
+                return Ok(check.findings.into_vec());
             }
         }
     }
     check.lists();
     check.counts();
     check.header(view)?;
-    Ok(check.findings)
+    Ok(check.findings.into_vec())
 }
 
 impl Check {
-    fn finding(&mut self, what: String) {
-        if self.findings.len() < MAX_FINDINGS {
-            self.findings.push(Finding { what, advice: RESTORE });
-        }
-    }
-
     /// Checks one entry of the tree.
     fn entry(&mut self, view: &mut View<'_>, key: &[u8], stored: &[u8]) -> Result<(), Halt> {
         let space = key.first().copied().unwrap_or_default();
@@ -104,7 +91,7 @@ impl Check {
         let (payload, seal) = match schema::unseal(key, stored) {
             Ok(unsealed) => unsealed,
             Err(error) => {
-                self.finding(error.to_string());
+                self.findings.add(error.to_string());
                 return Ok(());
             }
         };
@@ -121,11 +108,11 @@ impl Check {
             schema::LIST => {
                 self.expect(schema::LIST);
                 if !self.lists.contains_key(key) {
-                    self.finding(format!("the list \"{}\" is malformed", key.escape_ascii()));
+                    self.findings.add(format!("the list \"{}\" is malformed", key.escape_ascii()));
                 }
             }
             schema::PIECE | schema::FILTER | schema::SEQUENCE | schema::UNIQUE | schema::ORDER => {}
-            _ => self.finding(format!("the entry \"{}\" is in an unknown space", key.escape_ascii())),
+            _ => self.findings.add(format!("the entry \"{}\" is in an unknown space", key.escape_ascii())),
         }
         Ok(())
     }
@@ -138,14 +125,14 @@ impl Check {
         self.expect(schema::RECORD);
         self.digest = self.digest.wrapping_add(seal);
         let Some((kind, uid)) = schema::split_record_key(key) else {
-            self.finding(format!("the key \"{}\" of a record is malformed", key.escape_ascii()));
+            self.findings.add(format!("the key \"{}\" of a record is malformed", key.escape_ascii()));
             return Ok(());
         };
         let stored = match query::record(view.db(), &kind, &uid) {
             Ok(Some(stored)) => stored,
             Ok(None) => return Ok(()),
             Err(error) => {
-                self.finding(error.to_string());
+                self.findings.add(error.to_string());
                 return Ok(());
             }
         };
@@ -155,7 +142,7 @@ impl Check {
         match stored.row() {
             Ok(row) => self.indexes(view, &kind, &uid, &row),
             Err(error) => {
-                self.finding(format!("{kind} {uid}: {error}"));
+                self.findings.add(format!("{kind} {uid}: {error}"));
                 Ok(())
             }
         }
@@ -169,10 +156,12 @@ impl Check {
             match self.lists.get_mut(&membership.list) {
                 Some(list) => {
                     membership.count(&mut list.counted, Step::Up);
-                    let orders = membership.orders(&list.stored, uid, row);
+                    let orders = membership.orders(&list.stored, row);
                     expected.extend(orders.into_iter().map(|order| (order, Vec::new())));
                 }
-                None if membership.always => self.finding(format!("a list that {kind} {uid} belongs to is missing")),
+                None if membership.always() => {
+                    self.findings.add(format!("a list that {kind} {uid} belongs to is missing"));
+                }
                 None => {}
             }
         }
@@ -183,7 +172,7 @@ impl Check {
             let is_valid =
                 found.is_some_and(|found| schema::unseal(&key, &found).is_ok_and(|(found, _)| found == value));
             if !is_valid {
-                self.finding(format!("{kind} {uid} lacks its entry \"{}\"", key.escape_ascii()));
+                self.findings.add(format!("{kind} {uid} lacks its entry \"{}\"", key.escape_ascii()));
             }
         }
         Ok(())
@@ -208,7 +197,7 @@ impl Check {
             })
             .collect();
         for what in wrong {
-            self.finding(what);
+            self.findings.add(what);
         }
     }
 
@@ -223,7 +212,7 @@ impl Check {
             if found != expected {
                 let space = [space];
                 let space = space.escape_ascii();
-                self.finding(format!("the space `{space}` has {found} entries instead of {expected}"));
+                self.findings.add(format!("the space `{space}` has {found} entries instead of {expected}"));
             }
         }
     }
@@ -234,15 +223,15 @@ impl Check {
         let stored = view.get(&key)?;
         let header = stored.and_then(|stored| Header::decode(schema::unseal(&key, &stored).ok()?.0));
         let Some((_, header)) = header else {
-            self.finding("the header is malformed".to_owned());
+            self.findings.add("the header is malformed");
             return Ok(());
         };
         if header.digest != self.digest {
-            self.finding("records or epochs are missing or outdated: the sum of their checksums is wrong".to_owned());
+            self.findings.add("records or epochs are missing or outdated: the sum of their checksums is wrong");
         }
         if header.sequence < self.latest {
             let (last, latest) = (header.sequence, self.latest);
-            self.finding(format!("the header's last commit is {last}, but there is data of commit {latest}"));
+            self.findings.add(format!("the header's last commit is {last}, but there is data of commit {latest}"));
         }
         Ok(())
     }

@@ -13,8 +13,8 @@ mod check;
 mod entries;
 mod error;
 
-pub use check::Finding;
 pub use error::OpenError;
+pub use platform_engine::store::check::Finding;
 pub use store::{Builder, SledStore};
 
 /// Compiles the examples of the README.

@@ -7,12 +7,13 @@
 mod lookup;
 mod source;
 
-use std::collections::HashSet;
-
 use bytes::Bytes;
 use platform_engine::{
     store::{
-        Epoch, Filter, Item, Key, KeyName, KeyValue, OrderBy, Page, Position, Query, Read, Record, Scope, StoreError,
+        Epoch, Item, Key, KeyValue, OrderBy, Page, Position, Query, Read, Record, Scope, StoreError,
+        order::sequence_value,
+        place::{Part, Place},
+        plan::Plan,
     },
     uid::Uid,
 };
@@ -21,7 +22,7 @@ pub(crate) use self::lookup::{count_below, epoch, members, record, rest_as_uid};
 use self::source::{Entry, Merge, Source};
 use crate::{
     error::corrupt,
-    schema::{self, BY_SEQUENCE, BY_UID, Class, List, Place, Row, Stored},
+    schema::{self, BY_SEQUENCE, BY_UID, List, Row, Stored},
     store::{Halt, View},
 };
 
@@ -48,22 +49,22 @@ pub(crate) fn get(view: &mut View<'_>, keys: &[Key], epochs: &[Epoch]) -> Result
 
 /// Returns a page of a list.
 pub(crate) fn list(view: &mut View<'_>, query: &Query) -> Result<Page, Halt> {
-    let plan = Plan::of(view, query)?;
+    let search = Search::of(view, query)?;
     let mut page = Page { epochs: epochs(view, &query.epochs)?, ..Page::default() };
     if query.count {
-        page.total = Some(plan.total(view)?);
+        page.total = Some(search.total(view)?);
     }
     if query.limit == 0 {
         return Ok(page);
     }
     let mut skip = query.skip;
     let (mut last, mut bytes): (Option<(Vec<u8>, Uid)>, usize) = (None, 0);
-    let mut merge = plan.merge(view, query.order.by, query.order.descending, query.after.as_ref())?;
-    if plan.residual.is_empty() {
+    let mut merge = search.merge(view, query.order.by, query.order.descending, query.after.as_ref())?;
+    if search.plan.rest.is_empty() {
         skip = merge.skip(view, skip)?;
     }
     while let Some(mut entry) = merge.next(view)? {
-        if !plan.passes(view, &mut entry)? {
+        if !search.passes(view, &mut entry)? {
             continue;
         }
         if skip > 0 {
@@ -71,7 +72,7 @@ pub(crate) fn list(view: &mut View<'_>, query: &Query) -> Result<Page, Halt> {
             continue;
         }
         let item = match page.items.len() < query.limit {
-            true => Some(plan.item(view, &mut entry, query.order.by)?),
+            true => Some(search.item(view, &mut entry, query.order.by)?),
             false => None,
         };
         bytes = bytes.saturating_add(item.as_ref().map_or(0, |item| item.body.len()));
@@ -81,59 +82,31 @@ pub(crate) fn list(view: &mut View<'_>, query: &Query) -> Result<Page, Halt> {
         };
         page.items.push(item);
         // Without the stored record, so that its memory is freed.
-        last = Some((entry.value, entry.uid));
+        last = Some(entry.place);
     }
     Ok(page)
 }
 
-/// How a query is answered: one filter drives the search in an index, the others are evaluated on the records found.
-struct Plan<'a> {
+/// A query with its plan: the driver leads to records, and the other filters are evaluated on them.
+struct Search<'a> {
     kind: &'a str,
     scopes: &'a [Scope],
-    /// The driving filter with its distinct values: the one that the fewest records pass.
-    driver: Option<(KeyName, Vec<&'a KeyValue>)>,
-    /// The residual filters.
-    residual: Vec<&'a Filter>,
+    plan: Plan<'a>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> Search<'a> {
     fn of(view: &mut View<'_>, query: &'a Query) -> Result<Self, Halt> {
-        let mut plan = Self { kind: query.kind, scopes: &query.scopes, driver: None, residual: Vec::new() };
-        let candidates: Vec<_> =
-            (0..).zip(&query.filters).filter(|(_, filter)| filter_values(filter).is_some()).collect();
-        let mut best: Option<(u64, usize)> = None;
-        for (index, filter) in &candidates {
-            let Some((name, values)) = filter_values(filter) else { continue };
-            let mut cost = 0_u64;
-            // With one candidate there is no choice, so save the cost of counting.
-            if candidates.len() > 1 {
-                for (scope, value) in
-                    query.scopes.iter().flat_map(|scope| values.iter().map(move |value| (scope, value)))
-                {
-                    let number = plan.estimate(view, scope, Some((name, value.as_bytes())))?;
-                    cost = cost.saturating_add(number);
-                }
-            }
-            if best.is_none_or(|(least, _)| cost < least) {
-                best = Some((cost, *index));
-            }
-        }
-        let best = best.map(|(_, index)| index);
-        for (index, filter) in query.filters.iter().enumerate() {
-            if Some(index) == best {
-                plan.driver = filter_values(filter);
-            } else {
-                plan.residual.push(filter);
-            }
-        }
-        Ok(plan)
+        let (kind, scopes) = (query.kind, &*query.scopes);
+        let unplanned = Self { kind, scopes, plan: Plan { driver: None, rest: Vec::new() } };
+        let plan = Plan::of(query, |scope, name, value| unplanned.estimate(view, scope, Some((name, value))))?;
+        Ok(Self { kind, scopes, plan })
     }
 
     /// Returns the driver as one equality for each of its values; without a driver, a single `None`.
     fn equalities(&self) -> Vec<Option<(&'a str, &'a [u8])>> {
-        match &self.driver {
+        match &self.plan.driver {
             None => vec![None],
-            Some((name, values)) => values.iter().map(|value| Some((*name, value.as_bytes()))).collect(),
+            Some((name, values)) => values.iter().map(|value| Some((*name, *value))).collect(),
         }
     }
 
@@ -141,7 +114,7 @@ impl<'a> Plan<'a> {
     fn total(&self, view: &mut View<'_>) -> Result<u64, Halt> {
         let equalities = self.equalities();
         let mut total = 0;
-        if let ([filter], []) = (equalities.as_slice(), self.residual.as_slice()) {
+        if let ([filter], []) = (equalities.as_slice(), self.plan.rest.as_slice()) {
             for scope in self.scopes {
                 total += self.count(view, scope, *filter)?;
             }
@@ -157,13 +130,10 @@ impl<'a> Plan<'a> {
     /// Returns the number of records in a scope that pass an equality.
     fn count(&self, view: &mut View<'_>, scope: &Scope, filter: Option<(&str, &[u8])>) -> Result<u64, Halt> {
         view.step()?;
-        let list = match scope {
-            Scope::Exact(uid) => return Ok(u64::from(self.exact(view, uid, filter)?.is_some())),
-            Scope::All => self.materialized(view, Place::All, filter)?,
-            Scope::Roots => self.materialized(view, Place::Roots, filter)?,
-            Scope::Subtree(uid) | Scope::Children(uid) => self.materialized(view, Place::At(uid), filter)?,
-        };
-        match (scope, list) {
+        if let Scope::Exact(uid) = scope {
+            return Ok(u64::from(self.exact(view, uid, filter)?.is_some()));
+        }
+        match (scope, self.materialized(view, scope, filter)?) {
             (Scope::Children(_), Some(list)) => return Ok(list.direct),
             (_, Some(list)) => return Ok(list.all),
             // These lists are always materialized, unless they are empty.
@@ -175,24 +145,25 @@ impl<'a> Plan<'a> {
         for mut source in self.ranges_by_uid(view, scope, filter, false, None)? {
             while let Some(entry) = source.next()? {
                 view.step()?;
-                count += u64::from(scope.contains(&entry.uid));
+                count += u64::from(scope.contains(&entry.place.1));
             }
         }
         Ok(count)
     }
 
-    /// Like [`Plan::count`], but returns a high number instead of scanning a whole kind.
+    /// Like [`Search::count`], but returns a high number instead of scanning a whole kind.
     fn estimate(&self, view: &mut View<'_>, scope: &Scope, filter: Option<(&str, &[u8])>) -> Result<u64, Halt> {
         if *scope == Scope::All { Ok(u64::from(u32::MAX)) } else { self.count(view, scope, filter) }
     }
 
-    /// Returns the list, if it is materialized.
+    /// Returns the list that contains the records of a scope, if there is one and it is materialized.
     fn materialized(
         &self,
         view: &View<'_>,
-        place: Place<'_>,
+        scope: &Scope,
         filter: Option<(&str, &[u8])>,
     ) -> Result<Option<List>, StoreError> {
+        let Some(place) = Place::of_scope(scope) else { return Ok(None) };
         let key = schema::list_key(self.kind, place, filter);
         let stored = view.get(&key)?;
         stored.map(|stored| List::decode(schema::unseal(&key, &stored)?.0)).transpose()
@@ -207,7 +178,7 @@ impl<'a> Plan<'a> {
             schema::unseal(&key, &stored)?;
         }
         let stored = record(view.db(), self.kind, uid)?;
-        Ok(stored.map(|stored| Entry { value: Vec::new(), uid: uid.clone(), stored: Some(stored) }))
+        Ok(stored.map(|stored| Entry { place: (Vec::new(), uid.clone()), stored: Some(stored) }))
     }
 
     /// Returns the records in the scopes that pass the driver, after the position, in order.
@@ -234,7 +205,7 @@ impl<'a> Plan<'a> {
                     for mut source in self.ranges_by_uid(view, scope, filter, false, None)? {
                         while let Some(entry) = source.next()? {
                             view.step()?;
-                            if scope.contains(&entry.uid) {
+                            if scope.contains(&entry.place.1) {
                                 short.push(entry);
                             }
                         }
@@ -247,7 +218,7 @@ impl<'a> Plan<'a> {
         for entry in &mut short {
             if by != OrderBy::Uid {
                 view.step()?;
-                entry.value = value(&self.stored(view, entry)?.row()?, by);
+                entry.place.0 = value(&self.stored(view, entry)?.row()?, by);
             }
             if many {
                 entry.stored = None;
@@ -256,7 +227,7 @@ impl<'a> Plan<'a> {
         if !short.is_empty() {
             sources.push(Source::sorted(short, descending, after));
         }
-        Ok(Merge::new(sources, equalities.len() <= 1))
+        Ok(Merge::new(sources, descending, equalities.len() <= 1))
     }
 
     /// Returns the index ranges that contain a scope's records in the given order, if there are any.
@@ -269,7 +240,7 @@ impl<'a> Plan<'a> {
         descending: bool,
         after: Option<&Position>,
     ) -> Result<Option<Vec<Source>>, Halt> {
-        let (place, top) = match scope {
+        let top = match scope {
             Scope::Subtree(_) | Scope::All if by == OrderBy::Uid => {
                 return Ok(Some(self.ranges_by_uid(view, scope, filter, descending, after)?));
             }
@@ -277,11 +248,11 @@ impl<'a> Plan<'a> {
                 let prefix = schema::kind_prefix(schema::SEQUENCE, self.kind);
                 return Ok(Some(vec![Source::sequence(view.db(), &prefix, descending, after)]));
             }
-            Scope::Subtree(uid) | Scope::Children(uid) => (Place::At(uid), &**uid),
-            Scope::Roots => (Place::Roots, ""),
+            Scope::Subtree(uid) | Scope::Children(uid) => uid,
+            Scope::Roots => "",
             Scope::All | Scope::Exact(_) => return Ok(None),
         };
-        let Some(list) = self.materialized(view, place, filter)? else {
+        let Some(list) = self.materialized(view, scope, filter)? else {
             // Lists of roots are materialized unless they are empty.
             return Ok((*scope == Scope::Roots).then(Vec::new));
         };
@@ -291,12 +262,12 @@ impl<'a> Plan<'a> {
             OrderBy::Key(name) if list.names.iter().any(|other| other == name) => name,
             OrderBy::Key(_) => return Ok(None),
         };
-        let mut classes = vec![(Class::Direct, list.direct)];
+        let mut parts = vec![(Part::Direct, list.direct)];
         if let Scope::Subtree(_) = scope {
-            classes.push((Class::Deep, list.all.saturating_sub(list.direct)));
+            parts.push((Part::Deep, list.all.saturating_sub(list.direct)));
         }
-        let prefixes = classes.into_iter().filter(|(_, count)| *count > 0);
-        let prefixes = prefixes.map(|(class, _)| schema::order_prefix(list.id, class, name));
+        let prefixes = parts.into_iter().filter(|(_, count)| *count > 0);
+        let prefixes = prefixes.map(|(part, _)| schema::order_prefix(list.id, part, name));
         Ok(Some(prefixes.map(|prefix| Source::order(view.db(), &prefix, top, descending, after)).collect()))
     }
 
@@ -334,8 +305,9 @@ impl<'a> Plan<'a> {
     fn stored<'e>(&self, view: &View<'_>, entry: &'e mut Entry) -> Result<&'e Stored, StoreError> {
         let stored = match entry.stored.take() {
             Some(stored) => stored,
-            None => record(view.db(), self.kind, &entry.uid)?.ok_or_else(|| {
-                corrupt(format!("an index entry points to {} {}, but there is no such record", self.kind, entry.uid))
+            None => record(view.db(), self.kind, &entry.place.1)?.ok_or_else(|| {
+                let (kind, uid) = (self.kind, &entry.place.1);
+                corrupt(format!("an index entry points to {kind} {uid}, but there is no such record"))
             })?,
         };
         Ok(entry.stored.insert(stored))
@@ -343,12 +315,15 @@ impl<'a> Plan<'a> {
 
     /// Returns whether a record passes the residual filters.
     fn passes(&self, view: &mut View<'_>, entry: &mut Entry) -> Result<bool, Halt> {
-        if self.residual.is_empty() {
+        if self.plan.rest.is_empty() {
             return Ok(true);
         }
         view.step()?;
         let row = self.stored(view, entry)?.row()?;
-        Ok(self.residual.iter().all(|filter| filter.passes(&values(filter, &row))))
+        Ok(self.plan.rest.iter().all(|filter| {
+            let of_filter = row.filter.iter().filter(|(name, _)| filter.keys().contains(name));
+            filter.passes_with(of_filter.map(|(_, value)| value))
+        }))
     }
 
     /// Returns an entry's record as an item.
@@ -357,46 +332,24 @@ impl<'a> Plan<'a> {
     /// [`StoreError::Corrupt`] if the record does not match the index entry that led to it.
     fn item(&self, view: &mut View<'_>, entry: &mut Entry, by: OrderBy) -> Result<Item, Halt> {
         view.step()?;
-        let indexed = entry.value.clone();
+        let (indexed, uid) = entry.place.clone();
         let row = self.stored(view, entry)?.row()?;
-        let wanted = |(name, values): &(KeyName, Vec<&KeyValue>)| {
-            row.filter.iter().any(|(key, value)| key == *name && values.iter().any(|v| v.as_bytes() == value))
-        };
-        let item = Item {
-            uid: Uid::opaque(""),
-            revision: row.revision,
-            rendering: row.rendering,
-            body: Bytes::copy_from_slice(row.body),
-        };
-        if value(&row, by) != indexed || !self.driver.as_ref().is_none_or(wanted) {
-            return Err(corrupt(format!("an index and the record {} {} disagree", self.kind, entry.uid)).into());
+        let is_wanted = self.plan.driver.as_ref().is_none_or(|(name, values)| {
+            row.filter.iter().any(|(key, value)| key == *name && values.binary_search(&value).is_ok())
+        });
+        if value(&row, by) != indexed || !is_wanted {
+            return Err(corrupt(format!("an index and the record {} {uid} disagree", self.kind)).into());
         }
-        Ok(Item { uid: entry.uid.clone(), ..item })
+        let body = Bytes::copy_from_slice(row.body);
+        Ok(Item { uid, revision: row.revision, rendering: row.rendering, body })
     }
-}
-
-/// Returns the name and distinct values of a filter that can drive a search; `None` for other filters.
-fn filter_values(filter: &Filter) -> Option<(KeyName, Vec<&KeyValue>)> {
-    let Filter::AnyOf { key, values } = filter else { return None };
-    let mut seen = HashSet::new();
-    Some((key, values.iter().filter(|value| seen.insert(*value)).collect()))
-}
-
-/// Returns a record's values under the names that a filter examines.
-fn values(filter: &Filter, row: &Row<'_>) -> Vec<(KeyName, KeyValue)> {
-    let names: &[KeyName] = match filter {
-        Filter::AnyOf { key, .. } | Filter::NoneOf { key, .. } | Filter::Above { key, .. } => &[key],
-        Filter::Contains { keys, .. } => keys,
-    };
-    let known = |name: &str| names.iter().copied().find(|known| *known == name);
-    row.filter.iter().filter_map(|(name, value)| Some((known(name)?, KeyValue::from_bytes(value)))).collect()
 }
 
 /// Returns the value that a record is sorted by.
 fn value(row: &Row<'_>, by: OrderBy) -> Vec<u8> {
     match by {
         OrderBy::Uid => Vec::new(),
-        OrderBy::Sequence => schema::sequence_value(row.revision).as_bytes().to_vec(),
+        OrderBy::Sequence => sequence_value(row.revision).to_vec(),
         OrderBy::Key(name) => row.sort_value(name).to_vec(),
     }
 }

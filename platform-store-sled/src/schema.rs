@@ -10,7 +10,7 @@
 //! | `u` | unique space, value | the key of the record that owns it |
 //! | `e` | epoch | its value |
 //! | `l` | kind, place, filter | a materialized list: its number, counts and sort keys |
-//! | `o` | list, class, sort key, value, rest of the uid | empty: an entry of a materialized list's order |
+//! | `o` | list, part, sort key, value, rest of the uid | empty: an entry of a materialized list's order |
 //! | `x` | | padding of sled's log, which a crash may leave; it has no meaning and no checksum |
 //!
 //! There is only one tree because sled writes batches atomically only within a tree. Parts of a key that are followed
@@ -22,7 +22,11 @@ mod record;
 use std::sync::Arc;
 
 use platform_engine::{
-    store::{KeyValue, StoreError},
+    store::{
+        StoreError,
+        order::{Escape, sequence_value},
+        place::{Part, Place},
+    },
     uid::Uid,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -49,47 +53,16 @@ const SEAL_LEN: usize = 8;
 
 // ---- keys ----
 
-/// Appends an escaped part. Keys then sort by this part first and by the bytes after it second; a part sorts before
-/// longer parts that start with it.
-///
-/// An escaped part never contains the byte 255. This works around a bug in sled's reverse iteration, which seeks the
-/// predecessor of a key by decrementing the last byte and appending four bytes of 255. If a key is greater than that
-/// and still less than the original, the iteration loops until it panics.
-fn push_part(key: &mut Vec<u8>, part: &[u8]) {
-    for byte in part {
-        match byte {
-            0 => key.extend([0, 1]),
-            0xfe => key.extend([0xfe, 1]),
-            0xff => key.extend([0xfe, 2]),
-            byte => key.push(*byte),
-        }
-    }
-    key.extend([0, 0]);
-}
-
-/// Splits the first part off a key and unescapes it; `None` if the part is malformed.
-pub(crate) fn take_part(key: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-    let mut part = Vec::new();
-    let mut rest = key;
-    loop {
-        let (byte, after) = match rest {
-            [0, 0, after @ ..] => return Some((part, after)),
-            [0, 1, after @ ..] => (0, after),
-            [0xfe, 1, after @ ..] => (0xfe, after),
-            [0xfe, 2, after @ ..] => (0xff, after),
-            [0 | 0xfe | 0xff, ..] | [] => return None,
-            [byte, after @ ..] => (*byte, after),
-        };
-        part.push(byte);
-        rest = after;
-    }
-}
+/// The escaping of parts of keys. They must not contain the byte 255, because of a bug in sled's reverse iteration, which
+/// seeks the predecessor of a key by decrementing the last byte and appending four bytes of 255. If a key is greater than
+/// that and still less than the original, the iteration loops until it panics.
+pub(crate) const ESCAPE: Escape = Escape::ZeroAndMax;
 
 fn key(space: u8, parts: &[&[u8]]) -> Vec<u8> {
     let mut key = Vec::with_capacity(1 + parts.iter().map(|part| part.len() + 2).sum::<usize>() + 48);
     key.push(space);
     for part in parts {
-        push_part(&mut key, part);
+        ESCAPE.push(&mut key, part);
     }
     key
 }
@@ -130,14 +103,7 @@ pub(crate) fn filter_key(kind: &str, name: &str, value: &[u8], uid: &str) -> Vec
 }
 
 pub(crate) fn sequence_key(kind: &str, revision: u64, uid: &str) -> Vec<u8> {
-    let mut key = kind_prefix(SEQUENCE, kind);
-    push_part(&mut key, sequence_value(revision).as_bytes());
-    followed_by(key, uid.as_bytes())
-}
-
-/// Returns a sequence as the value of a `Position`: 8 bytes.
-pub(crate) fn sequence_value(revision: u64) -> KeyValue {
-    KeyValue::integer(i64::try_from(revision).unwrap_or(i64::MAX))
+    ESCAPE.order_key(&kind_prefix(SEQUENCE, kind), &sequence_value(revision), uid.as_bytes())
 }
 
 pub(crate) fn unique_key(space: &str, value: &[u8]) -> Vec<u8> {
@@ -150,40 +116,20 @@ pub(crate) fn epoch_key(epoch: &str) -> Vec<u8> {
 
 /// Splits the key of a record into kind and uid.
 pub(crate) fn split_record_key(key: &[u8]) -> Option<(String, Uid)> {
-    let (kind, uid) = take_part(key.strip_prefix(&[RECORD])?)?;
+    let (kind, uid) = ESCAPE.take(key.strip_prefix(&[RECORD])?)?;
     Some((String::from_utf8(kind).ok()?, Uid::opaque(std::str::from_utf8(uid).ok()?)))
 }
 
 // ---- lists ----
 
-/// The part of the hierarchy that a list covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place<'a> {
-    /// All records of the kind. Such a list has a count, but no orders.
-    All,
-    /// The records whose uid has one segment.
-    Roots,
-    /// The record with this uid and its descendants, with its children distinguished.
-    At(&'a str),
-}
-
 /// Returns the key of a list's entry, which also identifies the list in memory.
 pub(crate) fn list_key(kind: &str, place: Place<'_>, filter: Option<(&str, &[u8])>) -> Vec<u8> {
-    let (tag, uid): (&[u8], &str) = match place {
-        Place::All => (b"a", ""),
-        Place::Roots => (b"r", ""),
-        Place::At(uid) => (b"u", uid),
-    };
-    let list = key(LIST, &[kind.as_bytes(), tag, uid.as_bytes()]);
-    match filter {
-        None => list,
-        Some((name, value)) => {
-            let mut list = list;
-            push_part(&mut list, name.as_bytes());
-            push_part(&mut list, value);
-            list
-        }
+    let (tag, uid) = place.encode();
+    let mut list = key(LIST, &[kind.as_bytes(), &[tag], uid.as_bytes()]);
+    for part in filter.into_iter().flat_map(|(name, value)| [name.as_bytes(), value]) {
+        ESCAPE.push(&mut list, part);
     }
+    list
 }
 
 /// The kind, uid and filter of a list with [`Place::At`], parsed from its key.
@@ -198,12 +144,12 @@ impl ListAt {
     /// Parses the key of a list; `None` for lists at other places.
     pub(crate) fn parse(key: &[u8]) -> Option<Self> {
         let text = |part: Vec<u8>| String::from_utf8(part).ok();
-        let (kind, rest) = take_part(key.strip_prefix(&[LIST])?)?;
-        let (tag, rest) = take_part(rest)?;
-        let (uid, rest) = take_part(rest)?;
-        let filter = match take_part(rest) {
+        let (kind, rest) = ESCAPE.take(key.strip_prefix(&[LIST])?)?;
+        let (tag, rest) = ESCAPE.take(rest)?;
+        let (uid, rest) = ESCAPE.take(rest)?;
+        let filter = match ESCAPE.take(rest) {
             None => None,
-            Some((name, rest)) => Some((text(name)?, take_part(rest)?.0)),
+            Some((name, rest)) => Some((text(name)?, ESCAPE.take(rest)?.0)),
         };
         (tag == b"u").then_some(Self { kind: text(kind)?, uid: Uid::opaque(text(uid)?), filter })
     }
@@ -253,35 +199,19 @@ impl List {
     }
 }
 
-/// One of the two ranges of an order of a list. Each record is in exactly one of them: a query for children reads the
-/// range of [`Class::Direct`], a query for the subtree merges both, and no entry is stored twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// The children of the list's uid.
-    Direct,
-    /// The record with the list's uid, and descendants that are not children.
-    Deep,
-}
-
 /// The name of the order by uid. No sort key has this name.
 pub(crate) const BY_UID: &str = "";
 /// The name of the order by sequence. No sort key has this name.
 pub(crate) const BY_SEQUENCE: &str = "\0";
 
-/// Returns the common prefix of an order's entries; an escaped value and the rest of a uid follow.
-pub(crate) fn order_prefix(list: u64, class: Class, name: &str) -> Vec<u8> {
+/// Returns the common prefix of an order's entries; an escaped value and the rest of a uid follow. The parts of a list are
+/// two ranges.
+pub(crate) fn order_prefix(list: u64, part: Part, name: &str) -> Vec<u8> {
     let mut key = vec![ORDER];
     key.extend(list.to_be_bytes());
-    key.push(if class == Class::Direct { b'd' } else { b'e' });
-    push_part(&mut key, name.as_bytes());
+    key.push(if part == Part::Direct { b'd' } else { b'e' });
+    ESCAPE.push(&mut key, name.as_bytes());
     key
-}
-
-/// Returns the key of a record's entry in an order; `rest` is its uid without the list's uid.
-pub(crate) fn order_key(prefix: &[u8], value: &[u8], rest: &str) -> Vec<u8> {
-    let mut key = prefix.to_vec();
-    push_part(&mut key, value);
-    followed_by(key, rest.as_bytes())
 }
 
 // ---- the header ----
@@ -374,44 +304,6 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Returns all values of up to three bytes out of the escaped bytes and their neighbors.
-    fn values() -> Vec<Vec<u8>> {
-        let bytes = [0, 1, 2, 0x61, 0xfd, 0xfe, 0xff];
-        let mut values = vec![vec![]];
-        for length in 0..3 {
-            let longer = values.iter().filter(|value: &&Vec<u8>| value.len() == length);
-            let longer = longer.flat_map(|value| bytes.map(|byte| followed_by(value.clone(), &[byte])));
-            values.extend(longer.collect::<Vec<_>>());
-        }
-        values
-    }
-
-    #[test]
-    fn escaped_parts_round_trip_and_sort_like_the_parts() {
-        let escape = |part: &[u8], rest: &[u8]| {
-            let mut key = Vec::new();
-            push_part(&mut key, part);
-            followed_by(key, rest)
-        };
-        for left in values() {
-            let key = escape(&left, b"rest");
-            assert_eq!(take_part(&key), Some((left.clone(), &b"rest"[..])));
-            assert!(!key.contains(&0xff), "{key:?}");
-            for right in values() {
-                let keys = (escape(&left, b"b"), escape(&right, b"a"));
-                let expected = left.cmp(&right).then(std::cmp::Ordering::Greater);
-                assert_eq!(keys.0.cmp(&keys.1), expected, "{left:?} and {right:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_truncated_part_is_not_parsed() {
-        for key in [&b""[..], b"abc", b"abc\0", b"abc\0\x02", b"abc\xfe", b"abc\xff\0\0"] {
-            assert_eq!(take_part(key), None, "{key:?}");
-        }
-    }
 
     #[test]
     fn a_sealed_value_is_valid_under_its_own_key_only() {

@@ -12,13 +12,15 @@ use std::{
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
+use platform_engine::store::{
+    Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, check::Finding, place::SHORT_LEN,
+};
 use tokio::sync::oneshot;
 
 use self::directory::Directory;
 pub(crate) use self::shared::{Halt, SEGMENT_LEN, Shared, View};
 use crate::{
-    check::{self, Finding},
+    check,
     commit::{self, Request, Writer},
     error::{OpenError, catch, corrupt, from_sled, reason},
     query,
@@ -118,7 +120,7 @@ impl SledStore {
 
     /// Returns the default options.
     pub const fn builder() -> Builder {
-        Builder { cache_bytes: 256 << 20, promote_above: 128, keep_free_bytes: 4 << 20 }
+        Builder { cache_bytes: 256 << 20, promote_above: SHORT_LEN as u32, keep_free_bytes: 4 << 20 }
     }
 
     fn start(shared: Arc<Shared>, writer: Writer) -> Self {

@@ -1,9 +1,12 @@
 //! Runs the conformance suite with lists that are materialized from their second record on, so that the same cases test
 //! materialized lists.
+use std::path::PathBuf;
+
 use platform_engine::store::conformance::{self, Suite};
 use platform_store_sled::SledStore;
 
 fn main() -> std::process::ExitCode {
-    let suite = Suite::new(async |directory| SledStore::builder().promote_above(1).open(directory));
+    let open = async |directory: PathBuf| SledStore::builder().promote_above(1).open(directory);
+    let suite = Suite::checked(open, SledStore::check);
     conformance::main(suite.without("large", "large lists are materialized either way"))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use platform_engine::store::{Commit, Conflict, Delete, Key, Put, Require, StoreError};
+use platform_engine::store::{Commit, Conflict, Delete, Key, Put, Require, StoreError, place::below};
 use rusqlite::Connection;
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     list::FilterValue,
     lists::{Change, ListCache, Version, has_below},
     record::{self, Keys, Stored, columns},
-    schema::{Name, NameFlags, NameId, Names, Table, below, checksum},
+    schema::{Name, NameFlags, NameId, Names, Table, checksum},
     transaction::Transaction,
 };
 
@@ -80,33 +80,15 @@ impl Plan {
             }
             replaced.push(old);
         }
-        let plan = Self { deleted, replaced };
-        plan.check_unique(connection, names, &commit.put)?;
-        Ok(plan)
-    }
-
-    /// Rejects unique keys that another record has or that two puts of the commit share. Keys of records that the
-    /// commit deletes or replaces are free, so that two records can exchange theirs.
-    fn check_unique(&self, connection: &Connection, names: &Names, puts: &[Put]) -> Result<(), StoreError> {
-        if puts.iter().all(|put| put.unique.is_empty()) {
-            return Ok(());
+        let changed: BTreeSet<i64> = replaced.iter().flatten().map(|old| old.id).collect();
+        let conflict = commit.unique_conflict(|key| {
+            let owner = owner(connection, (names.id(key.space)?, key.value.as_bytes()))?;
+            Ok::<_, StoreError>(owner.is_none_or(|id| changed.contains(&id) || deleted.contains_key(&id)))
+        })?;
+        match conflict {
+            None => Ok(Self { deleted, replaced }),
+            Some(conflict) => Err(StoreError::Conflict(conflict)),
         }
-        let replaced: BTreeSet<i64> = self.replaced.iter().flatten().map(|old| old.id).collect();
-        let mut taken = HashSet::new();
-        for (put, record) in puts.iter().enumerate() {
-            for (unique, key) in record.unique.iter().enumerate() {
-                let value = (names.id(key.space)?, key.value.as_bytes());
-                let owner = owner(connection, value)?;
-                let is_free = owner.is_none_or(|id| replaced.contains(&id) || self.deleted.contains_key(&id));
-                if !is_free || taken.contains(&value) {
-                    return Err(StoreError::Conflict(Conflict::Unique { put, unique }));
-                }
-            }
-            for key in &record.unique {
-                taken.insert((names.id(key.space)?, key.value.as_bytes()));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -21,8 +21,8 @@ mod schema;
 mod check;
 mod error;
 
-pub use check::Finding;
 pub use error::OpenError;
+pub use platform_engine::store::check::Finding;
 pub use store::{Builder, SqliteStore, Synchronous};
 
 /// Compiles the examples of the README.

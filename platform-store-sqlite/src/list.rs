@@ -1,11 +1,11 @@
 //! A materialized list: its key, its counts and the roots of its trees, as the `list` table stores them.
 
-use platform_engine::store::StoreError;
+use platform_engine::store::{StoreError, place::Place};
 use rusqlite::Connection;
 
 use crate::{
     error::{corrupt, store_error},
-    schema::{NO_KEY, NameId, Place, Table, checksum},
+    schema::{NO_KEY, NameId, Table, checksum, encode_place},
 };
 
 /// A filter key and its value.
@@ -65,7 +65,7 @@ pub(crate) struct ListKey {
 impl ListKey {
     pub(crate) fn new(kind: NameId, place: Place<'_>, filter: Option<FilterValue<'_>>) -> Self {
         let (key, value) = filter.unwrap_or((NO_KEY, &[]));
-        Self { kind, place: place.encode(), key, value: value.to_vec() }
+        Self { kind, place: encode_place(place), key, value: value.to_vec() }
     }
 
     pub(crate) fn checksum(&self, roots: &[u8]) -> i64 {

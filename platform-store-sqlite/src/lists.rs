@@ -15,7 +15,13 @@
 
 use std::collections::HashMap;
 
-use platform_engine::{store::StoreError, uid};
+use platform_engine::{
+    store::{
+        StoreError,
+        place::{Part, Place, SHORT_LEN, below},
+    },
+    uid,
+};
 use rusqlite::{Connection, Params};
 
 use crate::{
@@ -24,7 +30,7 @@ use crate::{
     list::{FilterValue, List, ListKey, Roots},
     nodes::{EditedNodes, NodeCache},
     record::{self, Keys},
-    schema::{BY_SEQUENCE, BY_UID, NameId, Part, Place, SHORT_LEN, below, order_key},
+    schema::{BY_SEQUENCE, BY_UID, NameId, order_key},
     transaction::Transaction,
     tree::write::{insert, remove},
 };
@@ -144,12 +150,9 @@ impl Maintenance<'_> {
         if !self.change_list(change, Place::All, filter)? {
             return Ok(());
         }
-        if uid::parent(change.uid).is_none() {
-            self.change_list(change, Place::Roots, filter)?;
-        }
-        let places = std::iter::successors(Some(change.uid), |uid| uid::parent(uid));
-        for uid in places.skip(usize::from(!own)).take(if change.queue { 1 } else { usize::MAX }) {
-            self.change_list(change, Place::At(uid), filter)?;
+        let others = Place::of(change.uid, change.queue).skip(1);
+        for place in others.filter(|place| own || *place != Place::At(change.uid)) {
+            self.change_list(change, place, filter)?;
         }
         Ok(())
     }

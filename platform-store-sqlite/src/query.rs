@@ -10,12 +10,14 @@ mod source;
 
 use std::sync::Arc;
 
-use platform_engine::store::{Epoch, Filter, Key, KeyValue, OrderBy, Page, Position, Query, Read, Scope, StoreError};
+use platform_engine::store::{
+    Epoch, Filter, Key, KeyValue, OrderBy, Page, Position, Query, Read, Scope, StoreError, merge::Merge, plan::distinct,
+};
 
 use self::{
-    merge::Merge,
+    merge::{Entries, Sorted},
     scan::scan,
-    source::{Point, Source, Sources, Wanted, distinct},
+    source::{Source, Sources, Wanted},
 };
 use crate::{
     readers::View,
@@ -100,16 +102,17 @@ fn page(
             Err(over) => return Ok(Err(over)),
         },
     };
-    let merge = Merge::new(sources.view, found, query.order.descending);
+    let found = found.into_iter().map(|source| Sorted::new(sources.view, source)).collect();
+    let list = Merge { sources: found, descending: query.order.descending };
     let after = query.after.as_ref().map(|after| order_key(after.value.as_bytes(), &after.uid));
-    let begin = merge.begin(after.as_deref().map(|key| Point { prefix: "", key }), query.skip)?;
-    let total = merge.count();
-    let left = total - begin.iter().sum::<u64>();
+    let starts = list.starts(after.as_ref(), query.skip)?;
+    let total = list.count();
+    let left = total - starts.iter().sum::<u64>();
     let most = left.min(query.limit as u64);
     if most > budget.records {
         return Ok(Err(OverBudget));
     }
-    let entries = merge.page(begin, most)?;
+    let entries = Entries::read(&list, starts, most)?;
     let mut records = sources.view.records(entries.ids(), query.bytes)?;
     // The first record is returned whatever its length.
     let (mut bytes, mut first) = (0_usize, true);
@@ -175,31 +178,15 @@ struct Compiled<'a> {
 impl<'a> Compiled<'a> {
     fn of(filters: &'a [Filter], names: &Names) -> Vec<Self> {
         let compile = |filter: &'a Filter| {
-            let names_of = match filter {
-                Filter::AnyOf { key, .. } | Filter::NoneOf { key, .. } | Filter::Above { key, .. } => {
-                    std::slice::from_ref(key)
-                }
-                Filter::Contains { keys, .. } => keys,
-            };
-            let keys = names_of.iter().filter_map(|key| names.get(key)).map(|key| key.id).collect();
+            let keys = filter.keys().iter().filter_map(|key| names.get(key)).map(|key| key.id).collect();
             Self { filter, keys }
         };
         filters.iter().map(compile).collect()
     }
 
-    /// Returns whether a record with these keys passes; agrees with [`Filter::passes`].
+    /// Returns whether a record with these keys passes.
     fn passes(&self, keys: Keys<'_>) -> bool {
-        let mut values = keys.filter().filter(|(key, _)| self.keys.contains(key)).map(|(_, value)| value);
-        match self.filter {
-            Filter::AnyOf { values: wanted, .. } => values.any(|value| wanted.iter().any(|w| w.as_bytes() == value)),
-            Filter::NoneOf { values: unwanted, .. } => {
-                !values.any(|value| unwanted.iter().any(|u| u.as_bytes() == value))
-            }
-            Filter::Above { value: bound, .. } => values.any(|value| value > bound.as_bytes()),
-            Filter::Contains { bytes, .. } => {
-                let needle = bytes.as_bytes();
-                values.any(|text| needle.is_empty() || text.windows(needle.len()).any(|part| part == needle))
-            }
-        }
+        let of_filter = keys.filter().filter(|(key, _)| self.keys.contains(key));
+        self.filter.passes_with(of_filter.map(|(_, value)| value))
     }
 }

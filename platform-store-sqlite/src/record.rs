@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, sync::LazyLock};
 
 use bytes::Bytes;
-use platform_engine::store::{Item, Key, KeyName, KeyValue, Put, Record, StoreError};
+use platform_engine::store::{Item, Key, KeyName, KeyValue, Put, Record, StoreError, order::sequence_value};
 use platform_engine::uid::Uid;
 use rusqlite::{CachedStatement, Connection, Params, Row, params_from_iter};
 
@@ -247,12 +247,6 @@ impl Value<'_> {
             Self::Key(bytes) => bytes,
         }
     }
-}
-
-/// Returns a sequence as the value of a [`platform_engine::store::Position`].
-pub(crate) fn sequence_value(revision: u64) -> [u8; 8] {
-    // The encoding of `KeyValue::integer`: with the sign bit flipped, two's complement sorts as unsigned.
-    (revision.cast_signed() ^ i64::MIN).to_be_bytes()
 }
 
 impl<'a> Keys<'a> {

@@ -1,13 +1,13 @@
 //! The file's tables, and the encoding of keys and values in them.
 //!
 //! A record is a row of `record`; `member` maps filter values to records and `owner` maps unique keys to records.
-//! Lists of up to [`SHORT_LEN`] records are read from these tables. A longer list is materialized: it has a row in
+//! Lists of up to [`SHORT_LEN`](platform_engine::store::place::SHORT_LEN) records are read from these tables. A longer list is materialized: it has a row in
 //! `list` with its counts and the roots of its trees, one pair for each order, whose nodes are the rows of `node` (see
 //! [`crate::tree`]).
 
 use std::collections::HashMap;
 
-use platform_engine::store::{OrderBy, StoreError};
+use platform_engine::store::{OrderBy, StoreError, order::Escape, place::Place};
 use rusqlite::Connection;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -17,9 +17,6 @@ use crate::error::{corrupt, store_error};
 pub(crate) const APPLICATION_ID: i32 = 0x706c_6174;
 /// The layout version that this code reads and writes, in `PRAGMA user_version`.
 pub(crate) const VERSION: i32 = 1;
-
-/// The length up to which a list is read from the indexes and sorted for each query; longer lists are materialized.
-pub(crate) const SHORT_LEN: u64 = 128;
 
 /// Creates all tables. Text and blobs compare bytewise: SQLite's default collation is BINARY.
 ///
@@ -217,131 +214,24 @@ impl Names {
 
 // ---- keys of tree entries ----
 
-/// Appends a value so that bytes appended after it cannot change its order: a zero byte becomes 0, 255, and two zero
-/// bytes terminate the value.
-pub(crate) fn push_escaped(key: &mut Vec<u8>, value: &[u8]) {
-    for byte in value {
-        key.push(*byte);
-        if *byte == 0 {
-            key.push(u8::MAX);
-        }
-    }
-    key.extend([0, 0]);
-}
+/// The escaping of values in keys.
+pub(crate) const ESCAPE: Escape = Escape::Zero;
 
 /// Returns the key of a record in an order: its escaped value, followed by `rest`, which is its uid without the prefix
 /// that all uids of the list share.
 pub(crate) fn order_key(value: &[u8], rest: &str) -> Vec<u8> {
-    let mut key = Vec::with_capacity(value.len() + rest.len() + 8);
-    push_escaped(&mut key, value);
-    key.extend_from_slice(rest.as_bytes());
-    key
-}
-
-/// Returns whether `key` equals [`order_key`] of these arguments, without allocating in the usual case.
-pub(crate) fn is_order_key(key: &[u8], value: &[u8], rest: &str) -> bool {
-    let Some((escaped, tail)) = key.len().checked_sub(rest.len()).and_then(|at| key.split_at_checked(at)) else {
-        return false;
-    };
-    // Rare: a value with zero bytes is escaped.
-    if value.contains(&0) {
-        return key == order_key(value, rest);
-    }
-    tail == rest.as_bytes() && escaped.strip_prefix(value) == Some(&[0, 0])
+    ESCAPE.order_key(&[], value, rest.as_bytes())
 }
 
 // ---- places ----
 
-/// The part of the hierarchy that a list covers, encoded in the `place` column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place<'a> {
-    /// All records of the kind. Such a list has a count, but no orders.
-    All,
-    /// The records whose uid has one segment.
-    Roots,
-    /// The record with this uid and its descendants.
-    At(&'a str),
+/// Returns the content of the `place` column.
+pub(crate) fn encode_place(place: Place<'_>) -> Vec<u8> {
+    let (tag, uid) = place.encode();
+    [&[tag], uid.as_bytes()].concat()
 }
 
-impl<'a> Place<'a> {
-    pub(crate) fn encode(self) -> Vec<u8> {
-        match self {
-            Self::All => b"a".to_vec(),
-            Self::Roots => b"r".to_vec(),
-            Self::At(uid) => [b"u", uid.as_bytes()].concat(),
-        }
-    }
-
-    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
-        match bytes.split_first()? {
-            (b'a', []) => Some(Self::All),
-            (b'r', []) => Some(Self::Roots),
-            (b'u', uid) => Some(Self::At(std::str::from_utf8(uid).ok()?)),
-            _ => None,
-        }
-    }
-
-    /// Returns the part of the list that the uid belongs to, and the suffix of the uid that the keys there contain;
-    /// `None` if the uid is not in this place.
-    pub(crate) fn part_of(self, uid: &str) -> Option<(Part, &str)> {
-        match self {
-            Self::All => Some((Part::Direct, uid)),
-            Self::Roots => (!uid.contains('/')).then_some((Part::Direct, uid)),
-            Self::At(top) => {
-                let rest = uid.strip_prefix(top)?;
-                match rest.strip_prefix('/') {
-                    Some(below) if !below.contains('/') => Some((Part::Direct, rest)),
-                    Some(_) => Some((Part::Deep, rest)),
-                    None => rest.is_empty().then_some((Part::Deep, rest)),
-                }
-            }
-        }
-    }
-}
-
-/// One of the two trees of an order of a list. Each record is in exactly one of them: a query for children reads the
-/// tree of [`Part::Direct`], a query for the subtree merges both, and no entry is stored twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// The children of the list's uid; in lists of roots and of all records, every record.
-    Direct,
-    /// The record with the list's uid, and descendants that are not children.
-    Deep,
-}
-
-/// Returns the bounds of the descendants of a uid, for `uid > from AND uid < to`.
-pub(crate) fn below(uid: &str) -> (String, String) {
-    // `0` is the byte after `/`.
-    (format!("{uid}/"), format!("{uid}0"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn order_keys_sort_by_value_and_then_by_uid() {
-        let sorted: [(&[u8], &str); 8] = [
-            (b"", ""),
-            (b"", "z"),
-            (b"\0", "a"),
-            (b"\0\0", "a"),
-            (b"a", "a"),
-            (b"a", "b"),
-            (b"a\0", "a"),
-            (b"a\x01", "a"),
-        ];
-        let keys: Vec<_> = sorted.iter().map(|(value, uid)| order_key(value, uid)).collect();
-        assert!(keys.is_sorted());
-    }
-
-    #[test]
-    fn part_of_compares_uids_by_segment() {
-        let part = |uid| Place::At("ab").part_of(uid);
-        assert_eq!(part("ab"), Some((Part::Deep, "")));
-        assert_eq!(part("ab/c"), Some((Part::Direct, "/c")));
-        assert_eq!(part("ab/c/d"), Some((Part::Deep, "/c/d")));
-        assert_eq!(part("abc/d"), None);
-        assert_eq!(part("a"), None);
-    }
+pub(crate) fn decode_place(bytes: &[u8]) -> Option<Place<'_>> {
+    let (tag, uid) = bytes.split_first()?;
+    Place::decode(*tag, std::str::from_utf8(uid).ok()?)
 }

@@ -13,12 +13,12 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use futures_channel::oneshot;
 use parking_lot::Mutex;
-use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
+use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, check::Finding};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::{
     cache::Cache,
-    check::{self, Finding},
+    check,
     error::{OpenError, unavailable},
     query::{self, Budget},
     readers::{self, Readers},

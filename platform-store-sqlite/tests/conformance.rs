@@ -1,8 +1,11 @@
 //! Runs the conformance suite against the SQLite store.
 
+use std::path::PathBuf;
+
 use platform_engine::store::conformance::{self, Suite};
 use platform_store_sqlite::SqliteStore;
 
 fn main() -> std::process::ExitCode {
-    conformance::main(Suite::new(async |directory| SqliteStore::open(directory.join("platform.db"))))
+    let open = async |directory: PathBuf| SqliteStore::open(directory.join("platform.db"));
+    conformance::main(Suite::checked(open, SqliteStore::check))
 }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use platform_engine::store::{
     Commit, Committed, Conflict, Delete, Epoch, Filter, Item, Key, KeyValue, OrderBy, Page, Position, Put, Query, Read,
-    Record, Require, Scope, Store, StoreError,
+    Record, Require, Scope, Store, StoreError, UniqueKey, order::sequence_value,
 };
 
 /// A store that holds its records in a map, without persistence.
@@ -93,15 +93,11 @@ impl Store for MapStore {
         let is_removed = |put: &Put| {
             commit.delete.iter().any(|delete| deletes(delete, put)) || commit.put.iter().any(|new| new.key == put.key)
         };
-        let taken = |put: usize, unique: usize| Err(StoreError::Conflict(Conflict::Unique { put, unique }));
-        for (position, put) in commit.put.iter().enumerate() {
-            for (index, unique) in put.unique.iter().enumerate() {
-                let conflicts = |other: &&(u64, Put)| !is_removed(&other.1) && other.1.unique.contains(unique);
-                let earlier = commit.put.iter().take(position).any(|other| other.unique.contains(unique));
-                if earlier || state.records.values().any(|other| conflicts(&other)) {
-                    return taken(position, index);
-                }
-            }
+        let is_free = |unique: &UniqueKey| {
+            Ok(!state.records.values().any(|(_, other)| other.unique.contains(unique) && !is_removed(other)))
+        };
+        if let Some(conflict) = commit.unique_conflict(is_free)? {
+            return Err(StoreError::Conflict(conflict));
         }
         state.records.retain(|_, (_, put)| !is_removed(put));
         state.sequence += 1;
@@ -152,7 +148,7 @@ fn matches(query: &Query, put: &Put) -> bool {
 fn sort_key(query: &Query, revision: u64, put: &Put) -> (KeyValue, platform_engine::uid::Uid) {
     let value = match query.order.by {
         OrderBy::Uid => KeyValue::default(),
-        OrderBy::Sequence => KeyValue::integer(i64::try_from(revision).unwrap_or(i64::MAX)),
+        OrderBy::Sequence => KeyValue::from_bytes(sequence_value(revision)),
         OrderBy::Key(name) => {
             put.sort.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone()).unwrap_or_default()
         }

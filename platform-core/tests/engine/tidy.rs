@@ -126,11 +126,14 @@ fn core_and_engine_do_not_use_transports_databases_runtimes_environment_clocks_o
 }
 
 #[test]
-fn the_rest_transport_depends_on_the_engine_alone() {
-    let manifest = fs::read_to_string(root().join("platform-http/Cargo.toml")).unwrap();
-    let dependencies = manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
-    let names = dependencies.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
-    assert_eq!(names.filter(|name| name.starts_with("platform-")).collect::<Vec<_>>(), ["platform-engine"]);
+fn the_transports_do_not_depend_on_the_contract() {
+    for transport in ["platform-http", "platform-grpc"] {
+        let manifest = fs::read_to_string(root().join(transport).join("Cargo.toml")).unwrap();
+        let dependencies = manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
+        let names = dependencies.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
+        let own: Vec<_> = names.filter(|name| name.starts_with("platform-")).collect();
+        assert!(own.iter().all(|name| ["platform-engine", "platform-http"].contains(name)), "{transport}: {own:?}");
+    }
 }
 
 #[test]

@@ -55,7 +55,7 @@ use std::{path::PathBuf, pin::Pin, process::ExitCode, sync::Arc};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use self::fixture::Fixture;
-use super::{Cause, Store};
+use super::{Cause, Store, StoreError, check::Finding};
 
 /// Runs the cases of the suite as a test program, each under its name, with the usual command line.
 pub fn main(suite: Suite) -> ExitCode {
@@ -72,7 +72,9 @@ pub struct Suite {
     random: (u64, usize),
 }
 
-type Open = dyn Fn(PathBuf) -> LocalFuture<'static, Result<Arc<dyn Store>, Cause>> + Send + Sync;
+type Open = dyn Fn(PathBuf) -> LocalFuture<'static, Result<(Arc<dyn Store>, Box<Check>), Cause>> + Send + Sync;
+/// Runs the check of an opened store.
+type Check = dyn Fn() -> Result<Vec<Finding>, StoreError> + Send + Sync;
 type BlockOn = dyn Fn(LocalFuture<'_, ()>) + Send + Sync;
 
 /// A future that stays on the thread that created it.
@@ -99,9 +101,25 @@ impl Suite {
         S: Store,
         E: Into<Cause>,
     {
-        let open = move |directory| -> LocalFuture<'static, Result<Arc<dyn Store>, Cause>> {
+        Self::checked(open, |_| Ok(Vec::new()))
+    }
+
+    /// As [`Suite::new`], for a store with a consistency check. It must find nothing when a case closes its store.
+    pub fn checked<F, Opening, S, E>(open: F, check: fn(&S) -> Result<Vec<Finding>, StoreError>) -> Self
+    where
+        F: Fn(PathBuf) -> Opening + Send + Sync + 'static,
+        Opening: Future<Output = Result<S, E>> + 'static,
+        S: Store,
+        E: Into<Cause>,
+    {
+        let open = move |directory| -> LocalFuture<'static, _> {
             let opening = open(directory);
-            Box::pin(async { opening.await.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(Into::into) })
+            Box::pin(async move {
+                let store = Arc::new(opening.await.map_err(Into::into)?);
+                let opened = Arc::downgrade(&store);
+                let check = move || opened.upgrade().map_or(Ok(Vec::new()), |store| check(&store));
+                Ok((store as Arc<dyn Store>, Box::new(check) as Box<Check>))
+            })
         };
         let block_on = |case: LocalFuture<'_, ()>| pollster::block_on(case);
         Self { open: Box::new(open), block_on: Box::new(block_on), exclusions: Vec::new(), random: (1, 10_000) }
@@ -146,7 +164,11 @@ impl Suite {
             return Trial::test(name, || Ok(())).with_kind(why).with_ignored_flag(true);
         }
         Trial::test(name, move || {
-            self.run(async |suite: &Arc<Self>| (case.run)(&mut Fixture::create(suite.clone()).await).await);
+            self.run(async |suite: &Arc<Self>| {
+                let mut fixture = Fixture::create(suite.clone()).await;
+                (case.run)(&mut fixture).await;
+                fixture.close();
+            });
             Ok::<(), Failed>(())
         })
     }

@@ -6,15 +6,25 @@
 //! materialized until it is empty. Lists of roots and of all records of a kind are materialized regardless of length:
 //! no index range contains just the roots, and totals of a whole kind need a counter.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    iter,
+};
 
-use platform_engine::{store::StoreError, uid::Uid};
+use platform_engine::{
+    store::{
+        StoreError,
+        order::sequence_value,
+        place::{Part, Place},
+    },
+    uid::Uid,
+};
 
 use super::plan::{Changes, Writes};
 use crate::{
     error::from_sled,
     query,
-    schema::{self, BY_SEQUENCE, BY_UID, Class, List, ListAt, Place, Row},
+    schema::{self, BY_SEQUENCE, BY_UID, List, ListAt, Row},
 };
 
 /// The writer's state of lists, by their keys.
@@ -39,46 +49,32 @@ pub(super) struct ListUpdates {
 
 /// A record's membership in a list.
 #[derive(Debug)]
-pub(crate) struct Membership {
+pub(crate) struct Membership<'a> {
     pub(crate) list: Vec<u8>,
-    relation: Relation,
-    /// The length of the list's uid, which the keys of its orders omit.
-    prefix: usize,
-    /// Whether the list is materialized regardless of its length.
-    pub(crate) always: bool,
+    place: Place<'a>,
+    part: Part,
+    /// The record's uid without the list's, for the keys of orders.
+    rest: &'a str,
 }
 
-/// The position of a record relative to the uid of a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Relation {
-    /// The list has a counter only.
-    Counted,
-    /// The record has the list's uid.
-    Top,
-    /// The record is a child, or a root in a list of roots.
-    Direct,
-    /// The record is a deeper descendant.
-    Deep,
-}
-
-impl Membership {
+impl<'a> Membership<'a> {
     /// Returns the record's memberships in all lists, materialized or not.
-    pub(crate) fn all(kind: &str, uid: &Uid, row: &Row<'_>) -> Vec<Self> {
-        let list = |place, filter, relation, prefix| {
-            let always = matches!(place, Place::All | Place::Roots);
-            Self { list: schema::list_key(kind, place, filter), relation, prefix, always }
-        };
-        let mut all = vec![list(Place::All, None, Relation::Counted, 0)];
-        for filter in std::iter::once(None).chain(row.filters().into_iter().map(Some)) {
-            if uid.is_root() {
-                all.push(list(Place::Roots, filter, Relation::Direct, 0));
-            }
-            let relations = [Relation::Top, Relation::Direct].into_iter().chain(std::iter::repeat(Relation::Deep));
-            for (ancestor, relation) in uid.ancestry().zip(relations) {
-                all.push(list(Place::At(ancestor), filter, relation, ancestor.len()));
-            }
+    pub(crate) fn all(kind: &str, uid: &'a Uid, row: &Row<'_>) -> Vec<Self> {
+        let mut all = Vec::new();
+        for filter in iter::once(None).chain(row.filters().into_iter().map(Some)) {
+            // The values of a whole kind have no lists. Queues have the same lists as other kinds.
+            let places = Place::of(uid, false).filter(|place| *place != Place::All || filter.is_none());
+            all.extend(places.filter_map(|place| {
+                let (part, rest) = place.part_of(uid)?;
+                Some(Self { list: schema::list_key(kind, place, filter), place, part, rest })
+            }));
         }
         all
+    }
+
+    /// Returns whether the list is materialized regardless of its length.
+    pub(crate) fn always(&self) -> bool {
+        matches!(self.place, Place::All | Place::Roots)
     }
 
     /// Adds the record to the list's counters, or subtracts it.
@@ -88,28 +84,22 @@ impl Membership {
             Step::Down => *count = count.saturating_sub(1),
         };
         step(&mut list.all);
-        if self.relation == Relation::Direct {
+        if self.place != Place::All && self.part == Part::Direct {
             step(&mut list.direct);
         }
     }
 
-    fn is_below(&self) -> bool {
-        matches!(self.relation, Relation::Direct | Relation::Deep)
-    }
-
     /// Returns the keys of the record's entries in the list's orders.
-    pub(crate) fn orders(&self, list: &List, uid: &Uid, row: &Row<'_>) -> Vec<Vec<u8>> {
-        let class = match self.relation {
-            Relation::Counted => return Vec::new(),
-            Relation::Direct => Class::Direct,
-            Relation::Top | Relation::Deep => Class::Deep,
+    pub(crate) fn orders(&self, list: &List, row: &Row<'_>) -> Vec<Vec<u8>> {
+        if self.place == Place::All {
+            return Vec::new();
+        }
+        let order = |name: &str, value: &[u8]| {
+            schema::ESCAPE.order_key(&schema::order_prefix(list.id, self.part, name), value, self.rest.as_bytes())
         };
-        let rest = uid.get(self.prefix..).unwrap_or_default();
-        let sequence = schema::sequence_value(row.revision);
-        let order = |name, value| schema::order_key(&schema::order_prefix(list.id, class, name), value, rest);
         let mut orders: Vec<_> = list.names.iter().map(|name| order(name, row.sort_value(name))).collect();
-        orders.push(order(BY_SEQUENCE, sequence.as_bytes()));
-        if class == Class::Direct {
+        orders.push(order(BY_SEQUENCE, &sequence_value(row.revision)));
+        if self.part == Part::Direct {
             // Children need an order by uid; a whole subtree is a range of the records or of the filter's entries.
             orders.push(order(BY_UID, &[]));
         }
@@ -126,7 +116,7 @@ pub(crate) enum Step {
 
 /// The removal of a record from a list, or the addition of one. A replaced record has one of each.
 struct ListChange<'a> {
-    membership: Membership,
+    membership: Membership<'a>,
     step: Step,
     uid: &'a Uid,
     row: Row<'a>,
@@ -193,7 +183,7 @@ impl Lists {
             let stored = self.materialized.get(&key);
             let before = match stored {
                 Some(list) => Some(list.clone()),
-                None if list_changes.iter().any(|list_change| list_change.membership.always) => {
+                None if list_changes.iter().any(|list_change| list_change.membership.always()) => {
                     new_list(next_list, &list_changes)
                 }
                 None => self.promote(db, &key, &list_changes, next_list, writes, &mut updates)?,
@@ -203,7 +193,7 @@ impl Lists {
             for step in [Step::Down, Step::Up] {
                 for list_change in list_changes.iter().filter(|list_change| list_change.step == step) {
                     list_change.membership.count(&mut after, step);
-                    for order in list_change.membership.orders(&after, list_change.uid, &list_change.row) {
+                    for order in list_change.membership.orders(&after, &list_change.row) {
                         match step {
                             Step::Up => writes.set(order, Vec::new()),
                             // A list that this commit materializes has no entries to remove.
@@ -236,7 +226,8 @@ impl Lists {
         updates: &mut ListUpdates,
     ) -> Result<Option<List>, StoreError> {
         let count = |step| {
-            let below = |list_change: &&ListChange<'_>| list_change.step == step && list_change.membership.is_below();
+            let below =
+                |list_change: &&ListChange<'_>| list_change.step == step && !list_change.membership.rest.is_empty();
             u32::try_from(list_changes.iter().filter(below).count()).unwrap_or(u32::MAX)
         };
         let (added, removed) = (count(Step::Up), count(Step::Down));
@@ -267,7 +258,7 @@ impl Lists {
                 }
                 membership.count(&mut list, Step::Up);
                 if !leaving.contains(&uid) {
-                    for order in membership.orders(&list, &uid, &row) {
+                    for order in membership.orders(&list, &row) {
                         writes.set(order, Vec::new());
                     }
                 }

@@ -1,9 +1,9 @@
 //! Validates a commit and computes the entries that it writes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use platform_engine::{
-    store::{Commit, Conflict, Delete, Key, KindName, Put, Require, StoreError, UniqueKey},
+    store::{Commit, Conflict, Delete, Key, KindName, Require, StoreError, UniqueKey},
     uid::Uid,
 };
 
@@ -61,7 +61,9 @@ impl Plan {
             }
             changes.entry(key).or_default().new = Some(Row::encode(put, header.sequence));
         }
-        check_unique(db, &commit.put, &changes)?;
+        if let Some(conflict) = commit.unique_conflict(|key| is_free(db, key, &changes))? {
+            return Err(StoreError::Conflict(conflict));
+        }
 
         // All removals come before all insertions: an index entry that one record removes and another sets, such as a
         // unique key that changes its owner, must be set in the end.
@@ -170,27 +172,11 @@ fn deleted(db: &sled::Db, delete: &Delete) -> Result<Vec<(String, Uid)>, StoreEr
     }
 }
 
-/// Rejects unique keys that two puts share, or whose owner is not changed by the commit. Keys of records that the
-/// commit deletes or replaces are free, so that two records can exchange theirs.
-fn check_unique(db: &sled::Db, puts: &[Put], changes: &Changes) -> Result<(), StoreError> {
-    let mut taken: HashMap<&UniqueKey, usize> = HashMap::new();
-    for (put, record) in puts.iter().enumerate() {
-        for (unique, key) in record.unique.iter().enumerate() {
-            let by_another_put = *taken.entry(key).or_insert(put) != put;
-            let owner = read(db, &schema::unique_key(key.space, key.value.as_bytes()))?;
-            let is_taken = match owner {
-                None => false,
-                Some(owner) => {
-                    let owner = schema::split_record_key(&owner);
-                    !changes.contains_key(&owner.ok_or_else(|| corrupt("the owner of a unique key is malformed"))?)
-                }
-            };
-            if by_another_put || is_taken {
-                return Err(StoreError::Conflict(Conflict::Unique { put, unique }));
-            }
-        }
-    }
-    Ok(())
+/// Returns whether a unique key has no owner, or one that the commit changes.
+fn is_free(db: &sled::Db, key: &UniqueKey, changes: &Changes) -> Result<bool, StoreError> {
+    let Some(owner) = read(db, &schema::unique_key(key.space, key.value.as_bytes()))? else { return Ok(true) };
+    let owner = schema::split_record_key(&owner).ok_or_else(|| corrupt("the owner of a unique key is malformed"))?;
+    Ok(changes.contains_key(&owner))
 }
 
 /// The entries to remove and to set, by key. An entry that is removed and then set to the same value is not written.

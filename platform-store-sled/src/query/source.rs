@@ -1,9 +1,9 @@
 //! The sources of a list, which are ranges of indexes and entries sorted in memory, and their merge.
 
-use std::{cmp::Ordering, collections::BinaryHeap, ops::Bound};
+use std::{cmp::Ordering, ops::Bound};
 
 use platform_engine::{
-    store::{Position, StoreError},
+    store::{Position, StoreError, merge::Heads},
     uid::Uid,
 };
 use sled::IVec;
@@ -18,18 +18,10 @@ use crate::{
 /// A record's entry in a list.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// The value that the list is sorted by.
-    pub(crate) value: Vec<u8>,
-    pub(crate) uid: Uid,
+    /// The position in the list: the value that the list is sorted by, and the uid.
+    pub(crate) place: (Vec<u8>, Uid),
     /// The record, if it has already been read.
     pub(crate) stored: Option<Stored>,
-}
-
-impl Entry {
-    /// Returns the position of the entry in the list's order.
-    fn place(&self) -> (&[u8], &str) {
-        (&self.value, &self.uid)
-    }
 }
 
 /// A sorted sequence of entries.
@@ -54,11 +46,15 @@ enum Shape {
 impl Source {
     /// Sorts entries, and removes duplicates and those up to the position.
     pub(super) fn sorted(mut entries: Vec<Entry>, descending: bool, after: Option<&Position>) -> Self {
-        entries.sort_unstable_by(|left, right| compare(left.place(), right.place(), descending));
-        entries.dedup_by(|right, left| right.place() == left.place());
+        entries.sort_unstable_by(|left, right| left.place.cmp(&right.place));
+        entries.dedup_by(|right, left| right.place == left.place);
         if let Some(after) = after {
-            let after = (after.value.as_bytes(), &*after.uid);
-            entries.retain(|entry| compare(entry.place(), after, descending) == Ordering::Greater);
+            let passed = if descending { Ordering::Less } else { Ordering::Greater };
+            let after = (after.value.as_bytes(), &after.uid);
+            entries.retain(|Entry { place: (value, uid), .. }| (value.as_slice(), uid).cmp(&after) == passed);
+        }
+        if descending {
+            entries.reverse();
         }
         Self { entries: Entries::Sorted(entries.into_iter()), descending }
     }
@@ -88,9 +84,9 @@ impl Source {
         let after = after.map(|after| {
             // The position can be outside this list: then it is, among equal values, before or after all of its uids.
             match after.uid.strip_prefix(top) {
-                Some(rest) => schema::order_key(prefix, after.value.as_bytes(), rest),
+                Some(rest) => schema::ESCAPE.order_key(prefix, after.value.as_bytes(), rest.as_bytes()),
                 None => {
-                    let mut key = schema::order_key(prefix, after.value.as_bytes(), "");
+                    let mut key = schema::ESCAPE.order_key(prefix, after.value.as_bytes(), &[]);
                     if *after.uid > *top {
                         // After all: 255 does not occur in a uid.
                         key.push(0xff);
@@ -158,18 +154,18 @@ impl Shape {
         if let Self::Uid { prefix, records_of: Some(kind) } = self {
             let uid = rest_as_uid(&key, *prefix, "")?;
             let stored = Stored::read(kind, &uid, stored, |key| db.get(key).map_err(from_sled))?;
-            return Ok(Entry { value: Vec::new(), uid, stored: Some(stored) });
+            return Ok(Entry { place: (Vec::new(), uid), stored: Some(stored) });
         }
         schema::unseal(&key, &stored)?;
-        let (value, uid) = match self {
+        let place = match self {
             Self::Uid { prefix, .. } => (Vec::new(), rest_as_uid(&key, *prefix, "")?),
             Self::Order { prefix, top } => {
-                let after = key.get(*prefix..).and_then(schema::take_part);
+                let after = key.get(*prefix..).and_then(|key| schema::ESCAPE.take(key));
                 let (value, rest) = after.ok_or_else(unreadable)?;
                 (value, rest_as_uid(rest, 0, top)?)
             }
         };
-        Ok(Entry { value, uid, stored: None })
+        Ok(Entry { place, stored: None })
     }
 }
 
@@ -185,15 +181,10 @@ fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-fn compare(left: (&[u8], &str), right: (&[u8], &str), descending: bool) -> Ordering {
-    if descending { right.cmp(&left) } else { left.cmp(&right) }
-}
-
 /// A k-way merge of sources that returns no record twice.
 pub(super) struct Merge {
     sources: Vec<Source>,
-    /// The next entry of each source; the next of all is on top.
-    heads: BinaryHeap<Head>,
+    heads: Heads<(Vec<u8>, Uid), Option<Stored>>,
     started: bool,
     /// The position of the last returned entry, for removing duplicates.
     last: Option<(Vec<u8>, Uid)>,
@@ -201,37 +192,10 @@ pub(super) struct Merge {
     distinct: bool,
 }
 
-struct Head {
-    entry: Entry,
-    source: usize,
-    descending: bool,
-}
-
-impl Ord for Head {
-    fn cmp(&self, other: &Self) -> Ordering {
-        // Reversed: `BinaryHeap` is a max-heap, and the first entry in the list's order has to be on top.
-        compare(other.entry.place(), self.entry.place(), self.descending)
-    }
-}
-
-impl PartialOrd for Head {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Head {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Head {}
-
 impl Merge {
     /// Merges sources, which are disjoint if `distinct`.
-    pub(super) fn new(sources: Vec<Source>, distinct: bool) -> Self {
-        Self { sources, heads: BinaryHeap::new(), started: false, last: None, distinct }
+    pub(super) fn new(sources: Vec<Source>, descending: bool, distinct: bool) -> Self {
+        Self { sources, heads: Heads::new(descending), started: false, last: None, distinct }
     }
 
     /// Skips up to `count` entries cheaply, and returns how many the caller still has to skip by [`Merge::next`].
@@ -257,16 +221,12 @@ impl Merge {
                 self.advance(view, source)?;
             }
         }
-        while let Some(Head { entry, source, .. }) = self.heads.pop() {
+        while let Some(((place, source), stored)) = self.heads.pop() {
             self.advance(view, source)?;
-            if self.distinct {
-                return Ok(Some(entry));
-            }
             // A record with two of the filter's values comes from the source of each, one directly after the other.
-            let is_duplicate = self.last.as_ref().is_some_and(|(value, uid)| entry.place() == (value, uid));
-            if !is_duplicate {
-                self.last = Some((entry.value.clone(), entry.uid.clone()));
-                return Ok(Some(entry));
+            if self.distinct || self.last.as_ref() != Some(&place) {
+                self.last = (!self.distinct).then(|| place.clone());
+                return Ok(Some(Entry { place, stored }));
             }
         }
         Ok(None)
@@ -276,9 +236,8 @@ impl Merge {
     fn advance(&mut self, view: &mut View<'_>, index: usize) -> Result<(), Halt> {
         view.step()?;
         let Some(source) = self.sources.get_mut(index) else { return Ok(()) };
-        let descending = source.descending;
-        if let Some(entry) = source.next()? {
-            self.heads.push(Head { entry, source: index, descending });
+        if let Some(Entry { place, stored }) = source.next()? {
+            self.heads.push(place, index, stored);
         }
         Ok(())
     }

@@ -3,22 +3,26 @@
 
 use std::collections::{HashMap, HashSet};
 
-use platform_engine::{store::StoreError, uid};
-use rusqlite::{Connection, Params, Row};
+use platform_engine::store::{
+    StoreError,
+    check::Findings,
+    place::{Part, Place, SHORT_LEN, below},
+};
+use rusqlite::{Connection, Row, types::Value};
 
-use super::{Findings, number, records::for_each_row};
+use super::records::for_each_row;
 use crate::{
     error::{corrupt, store_error},
     list::{FilterValue, List, ListKey},
     nodes::StoredNodes,
     record::{self, Stored},
-    schema::{NameId, Names, Part, Place, SHORT_LEN, below, order_key},
+    schema::{NameId, Names, decode_place, order_key},
     tree::{Visit, verify},
 };
 
 pub(super) fn check(connection: &Connection, names: &Names, findings: &mut Findings) -> Result<(), StoreError> {
     let mut check = Check { connection, names, findings, nodes: HashSet::new(), materialized: HashSet::new() };
-    for_each_row(connection, "SELECT kind, place, key, value, roots, sum FROM list", |row| {
+    for_each_row(connection, "SELECT kind, place, key, value, roots, sum FROM list", [], |row| {
         let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?));
         let (kind, place, key, value, roots, sum): (_, _, _, _, Vec<u8>, i64) = read().map_err(store_error)?;
         let key = ListKey { kind, place, key, value };
@@ -48,7 +52,7 @@ struct Check<'a> {
 impl Check<'_> {
     fn list(&mut self, key: &ListKey, list: &List) -> Result<(), StoreError> {
         let name = || format!("list {} {} of kind {}", key.place.escape_ascii(), key.value.escape_ascii(), key.kind);
-        let Some(place) = Place::decode(&key.place) else {
+        let Some(place) = decode_place(&key.place) else {
             self.findings.add(format!("{} has an invalid place", name()));
             return Ok(());
         };
@@ -99,45 +103,40 @@ impl Check<'_> {
 
     /// Returns the number of records in the tables that belong to a list.
     fn length(&self, key: &ListKey, place: Place<'_>) -> Result<u64, StoreError> {
-        let Self { connection, .. } = self;
-        let (kind, filter) = (key.kind, (key.key, &key.value));
-        match (place, key.filter()) {
-            (Place::All, None) => number(connection, "SELECT count(*) FROM record WHERE kind = ?", [kind]),
-            (Place::All, Some(_)) => {
-                let count = "SELECT count(*) FROM member WHERE kind = ? AND key = ? AND value = ?";
-                number(connection, count, (kind, filter.0, filter.1))
+        let queue = self.names.is_queue(key.kind);
+        let mut length = 0;
+        self.for_each_uid(key.kind, key.filter(), place, |uid| {
+            let part = place.part_of(uid);
+            length += u64::from(part.is_some_and(|(part, _)| part == Part::Direct || !queue));
+        })?;
+        Ok(length)
+    }
+
+    /// Calls the function with the uids of all records with a filter value that can be at a place, and of some others.
+    fn for_each_uid(
+        &self,
+        kind: NameId,
+        filter: Option<FilterValue<'_>>,
+        place: Place<'_>,
+        mut use_uid: impl FnMut(&str),
+    ) -> Result<(), StoreError> {
+        let (from, to) = match place {
+            Place::At(uid) => (uid, Value::Text(below(uid).1)),
+            // In SQLite, every text is less than any blob.
+            Place::All | Place::Roots => ("", Value::Blob(Vec::new())),
+        };
+        let take = |row: &Row<'_>| {
+            use_uid(row.get_ref(0).map_err(store_error)?.as_str().map_err(|error| corrupt(error.to_string()))?);
+            Ok(())
+        };
+        match filter {
+            None => {
+                let uids = "SELECT uid FROM record WHERE kind = ? AND uid >= ? AND uid < ?";
+                for_each_row(self.connection, uids, (kind, from, to), take)
             }
-            (Place::Roots, None) => {
-                number(connection, "SELECT count(*) FROM record WHERE kind = ? AND instr(uid, '/') = 0", [kind])
-            }
-            (Place::Roots, Some(_)) => {
-                let count =
-                    "SELECT count(*) FROM member WHERE kind = ? AND key = ? AND value = ? AND instr(uid, '/') = 0";
-                number(connection, count, (kind, filter.0, filter.1))
-            }
-            (Place::At(parent), None) if self.names.is_queue(kind) => {
-                let (from, to) = below(parent);
-                let uids = "SELECT uid FROM record WHERE kind = ? AND uid > ? AND uid < ?";
-                children(connection, parent, uids, (kind, from, to))
-            }
-            (Place::At(parent), Some((key, value))) if self.names.is_queue(kind) => {
-                let (from, to) = below(parent);
-                let uids = "SELECT uid FROM member WHERE kind = ? AND key = ? AND value = ? AND uid > ? AND uid < ?";
-                children(connection, parent, uids, (kind, key, value, from, to))
-            }
-            (Place::At(uid), None) => {
-                let (from, to) = below(uid);
-                let count = "SELECT count(*) FROM record WHERE kind = ? AND uid > ? AND uid < ?";
-                let own = "SELECT count(*) FROM record WHERE kind = ? AND uid = ?";
-                Ok(number(connection, count, (kind, from, to))? + number(connection, own, (kind, uid))?)
-            }
-            (Place::At(uid), Some((key, value))) => {
-                let (from, to) = below(uid);
-                let count =
-                    "SELECT count(*) FROM member WHERE kind = ? AND key = ? AND value = ? AND uid > ? AND uid < ?";
-                let own = "SELECT count(*) FROM member WHERE kind = ? AND key = ? AND value = ? AND uid = ?";
-                let below = number(connection, count, (kind, key, value, from, to))?;
-                Ok(below + number(connection, own, (kind, key, value, uid))?)
+            Some((key, value)) => {
+                let uids = "SELECT uid FROM member WHERE kind = ? AND key = ? AND value = ? AND uid >= ? AND uid < ?";
+                for_each_row(self.connection, uids, (kind, key, value, from, to), take)
             }
         }
     }
@@ -146,7 +145,7 @@ impl Check<'_> {
     /// `SHORT_LEN` records of the kind have it.
     fn no_list_is_missing(&mut self) -> Result<(), StoreError> {
         let mut kinds = Vec::new();
-        for_each_row(self.connection, "SELECT DISTINCT kind FROM record", |row| {
+        for_each_row(self.connection, "SELECT DISTINCT kind FROM record", [], |row| {
             kinds.push(row.get(0).map_err(store_error)?);
             Ok(())
         })?;
@@ -155,7 +154,7 @@ impl Check<'_> {
         }
         let mut values: Vec<(NameId, NameId, Vec<u8>)> = Vec::new();
         let select = format!("SELECT kind, key, value FROM member GROUP BY 1, 2, 3 HAVING count(*) > {SHORT_LEN}");
-        for_each_row(self.connection, &select, |row| {
+        for_each_row(self.connection, &select, [], |row| {
             let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
             values.push(read().map_err(store_error)?);
             Ok(())
@@ -168,34 +167,23 @@ impl Check<'_> {
 
     fn none_is_missing_with(&mut self, kind: NameId, filter: Option<FilterValue<'_>>) -> Result<(), StoreError> {
         let mut lengths: HashMap<String, u64> = HashMap::new();
-        let levels = if self.names.is_queue(kind) { 1 } else { usize::MAX };
+        let queue = self.names.is_queue(kind);
         let mut has_roots = false;
-        let mut count = |uid: &str| {
-            has_roots |= uid::parent(uid).is_none();
-            for place in std::iter::successors(uid::parent(uid), |uid| uid::parent(uid)).take(levels) {
-                match lengths.get_mut(place) {
-                    Some(length) => *length += 1,
-                    None => drop(lengths.insert(place.to_owned(), 1)),
+        let count = |uid: &str| {
+            for place in Place::of(uid, queue) {
+                match place {
+                    Place::All => {}
+                    Place::Roots => has_roots = true,
+                    // The length decides without the record at the list's own uid.
+                    Place::At(top) if top == uid => {}
+                    Place::At(top) => match lengths.get_mut(top) {
+                        Some(length) => *length += 1,
+                        None => drop(lengths.insert(top.to_owned(), 1)),
+                    },
                 }
             }
         };
-        let mut select;
-        let mut rows = match filter {
-            None => {
-                select = self.connection.prepare("SELECT uid FROM record WHERE kind = ?").map_err(store_error)?;
-                select.query([kind])
-            }
-            Some((key, value)) => {
-                let members = "SELECT uid FROM member WHERE kind = ? AND key = ? AND value = ?";
-                select = self.connection.prepare(members).map_err(store_error)?;
-                select.query((kind, key, value))
-            }
-        }
-        .map_err(store_error)?;
-        while let Some(row) = rows.next().map_err(store_error)? {
-            let uid = row.get_ref(0).map_err(store_error)?.as_str().map_err(|error| corrupt(error.to_string()))?;
-            count(uid);
-        }
+        self.for_each_uid(kind, filter, Place::All, count)?;
         let long = lengths.iter().filter(|(_, length)| **length > SHORT_LEN).map(|(uid, _)| Place::At(uid));
         for place in long.chain([Place::All]).chain(has_roots.then_some(Place::Roots)) {
             let exists = self.materialized.contains(&ListKey::new(kind, place, filter));
@@ -203,15 +191,6 @@ impl Check<'_> {
         }
         Ok(())
     }
-}
-
-/// Returns how many of the uids that a statement selects are children of `parent`.
-fn children(connection: &Connection, parent: &str, uids: &str, params: impl Params) -> Result<u64, StoreError> {
-    let mut select = connection.prepare(uids).map_err(store_error)?;
-    let is_child = |row: &Row<'_>| Ok(uid::parent(row.get_ref(0)?.as_str()?) == Some(parent));
-    let found = select.query_map(params, is_child).map_err(store_error)?;
-    let found = found.collect::<rusqlite::Result<Vec<bool>>>().map_err(store_error)?;
-    Ok(found.into_iter().filter(|is_child| *is_child).count() as u64)
 }
 
 /// Returns whether the record belongs to this part of the list, with the key of this entry.

@@ -1,10 +1,10 @@
 //! Checks records and epochs against their checksums and the digest, and the tables `member` and `owner` against
 //! records.
 
-use platform_engine::store::StoreError;
-use rusqlite::{Connection, Row};
+use platform_engine::store::{StoreError, check::Findings};
+use rusqlite::{Connection, Params, Row};
 
-use super::{Findings, number};
+use super::number;
 use crate::{
     commit::epoch_checksum,
     error::{corrupt, store_error},
@@ -22,7 +22,7 @@ pub(super) fn check(
     let mut digest = 0_i64;
     let (mut members, mut owners) = (0, 0);
     let select = concat!("SELECT ", columns!(), " FROM record NOT INDEXED");
-    for_each_row(connection, select, |row| {
+    for_each_row(connection, select, [], |row| {
         let Some(stored) = findings.catch(Stored::read(row))? else { return Ok(()) };
         digest = digest.wrapping_add(stored.sum);
         members += stored.keys.filter().count() as u64;
@@ -31,7 +31,7 @@ pub(super) fn check(
         findings.expect(is_possible, || format!("record {} has an impossible revision or kind", stored.id));
         Ok(())
     })?;
-    for_each_row(connection, "SELECT name, value, sum FROM epoch", |row| {
+    for_each_row(connection, "SELECT name, value, sum FROM epoch", [], |row| {
         let name: String = row.get(0).map_err(store_error)?;
         let (value, sum): (i64, i64) = (row.get(1).map_err(store_error)?, row.get(2).map_err(store_error)?);
         digest = digest.wrapping_add(sum);
@@ -50,7 +50,7 @@ pub(super) fn check(
 fn check_sequence(connection: &Connection, findings: &mut Findings) -> Result<(), StoreError> {
     let mut previous: (NameId, i64, String) = (0, 0, String::new());
     let select = "SELECT kind, revision, uid FROM record INDEXED BY record_sequence ORDER BY kind, revision, place";
-    for_each_row(connection, select, |row| {
+    for_each_row(connection, select, [], |row| {
         let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
         let next = read().map_err(store_error)?;
         findings.expect(previous < next, || format!("`{}` is out of order by sequence", next.2));
@@ -60,7 +60,7 @@ fn check_sequence(connection: &Connection, findings: &mut Findings) -> Result<()
 }
 
 fn check_members(connection: &Connection, findings: &mut Findings, expected: u64) -> Result<(), StoreError> {
-    for_each_row(connection, "SELECT kind, key, value, uid, record FROM member", |row| {
+    for_each_row(connection, "SELECT kind, key, value, uid, record FROM member", [], |row| {
         let read = || Ok((row.get(0)?, row.get(1)?, row.get(4)?));
         let (kind, key, id): (NameId, NameId, i64) = read().map_err(store_error)?;
         let value = row.get_ref(2).map_err(store_error)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
@@ -71,13 +71,13 @@ fn check_members(connection: &Connection, findings: &mut Findings, expected: u64
         }
         Ok(())
     })?;
-    let count = number(connection, "SELECT count(*) FROM member", [])?;
+    let count = number(connection, "SELECT count(*) FROM member")?;
     findings.expect(count == expected, || format!("the index of filter values has {count} of {expected} entries"));
     Ok(())
 }
 
 fn check_owners(connection: &Connection, findings: &mut Findings, expected: u64) -> Result<(), StoreError> {
-    for_each_row(connection, "SELECT space, value, record FROM owner", |row| {
+    for_each_row(connection, "SELECT space, value, record FROM owner", [], |row| {
         let read = || Ok((row.get(0)?, row.get(2)?));
         let (space, id): (NameId, i64) = read().map_err(store_error)?;
         let value = row.get_ref(1).map_err(store_error)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
@@ -87,7 +87,7 @@ fn check_owners(connection: &Connection, findings: &mut Findings, expected: u64)
         }
         Ok(())
     })?;
-    let count = number(connection, "SELECT count(*) FROM owner", [])?;
+    let count = number(connection, "SELECT count(*) FROM owner")?;
     findings.expect(count == expected, || format!("the index of unique keys has {count} of {expected} entries"));
     Ok(())
 }
@@ -95,10 +95,11 @@ fn check_owners(connection: &Connection, findings: &mut Findings, expected: u64)
 pub(super) fn for_each_row(
     connection: &Connection,
     sql: &str,
+    params: impl Params,
     mut use_row: impl FnMut(&Row<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut statement = connection.prepare(sql).map_err(store_error)?;
-    let mut rows = statement.query([]).map_err(store_error)?;
+    let mut rows = statement.query(params).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
         use_row(row)?;
     }

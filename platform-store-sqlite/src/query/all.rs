@@ -1,13 +1,13 @@
 //! [`Scope::All`](platform_engine::store::Scope::All) without filters, by uid or by sequence: read from the indexes of
 //! the `record` table.
 
-use platform_engine::store::{Page, Position, Query, StoreError};
+use platform_engine::store::{Page, Position, Query, StoreError, order::sequence_of};
 use rusqlite::{Connection, Params, types::Value};
 
 use super::{Budget, OverBudget, position, source::Sources};
 use crate::{
     error::store_error,
-    record::{Stored, columns, sequence_value},
+    record::{Stored, columns},
     schema::{BY_SEQUENCE, NameId},
 };
 
@@ -104,8 +104,7 @@ fn bound_by_sequence(
     let Some(after) = after else { return Ok(if descending { (i64::MAX, i64::MAX) } else { (-1, -1) }) };
     let mut value = [0; 8];
     value.iter_mut().zip(after.value.as_bytes()).for_each(|(to, from)| *to = *from);
-    // `sequence_value` is its own inverse, because it flips one bit.
-    let revision = u64::from_be_bytes(sequence_value(u64::from_be_bytes(value))).cast_signed();
+    let revision = sequence_of(value).cast_signed();
     let place = |sql: &str| {
         let mut select = connection.prepare_cached(sql)?;
         select.query_row((kind, revision, &*after.uid), |row| row.get::<_, Option<i64>>(0))

@@ -2,16 +2,16 @@
 
 use std::collections::HashSet;
 
-use platform_engine::store::{Filter, Query, Scope, StoreError};
+use platform_engine::store::{Filter, Query, Scope, StoreError, place::SHORT_LEN, plan::distinct};
 
 use super::{
     Compiled, OverBudget,
-    source::{Keyed, Sources, Wanted, distinct},
+    source::{Keyed, Sources, Wanted},
 };
 use crate::{
     error::store_error,
     record::{self, Finder, Stored, columns},
-    schema::{BY_SEQUENCE, NameId, Names, SHORT_LEN, order_key},
+    schema::{BY_SEQUENCE, NameId, Names, order_key},
 };
 
 /// A set of candidates that contains every match.
@@ -41,7 +41,7 @@ pub(super) fn scan(
     let (mut rows, mut seen) = (Vec::new(), HashSet::new());
     let mut examine = |stored: Stored<'_>| {
         let is_candidate = stored.kind == sources.kind;
-        let in_scope = || query.scopes.iter().any(|scope| contains(scope, stored.uid));
+        let in_scope = || query.scopes.iter().any(|scope| scope.contains(stored.uid));
         let passes = || filters.iter().all(|filter| filter.passes(stored.keys));
         // A candidate with several values comes up once for each.
         if is_candidate && in_scope() && passes() && seen.insert(stored.id) {
@@ -102,18 +102,6 @@ pub(super) fn scan(
         }
     }
     Ok(Ok(rows))
-}
-
-/// Returns whether the uid is in the scope; agrees with [`Scope::contains`], which needs a `Uid`.
-fn contains(scope: &Scope, uid: &str) -> bool {
-    let below = |top: &str| uid.strip_prefix(top).filter(|rest| rest.starts_with('/'));
-    match scope {
-        Scope::Subtree(top) => uid == &**top || below(top).is_some(),
-        Scope::Children(parent) => platform_engine::uid::parent(uid) == Some(parent),
-        Scope::Exact(exact) => uid == &**exact,
-        Scope::Roots => !uid.contains('/'),
-        Scope::All => true,
-    }
 }
 
 /// Returns the range with the fewest candidates, and an upper bound of their number; `None` if no record can match.

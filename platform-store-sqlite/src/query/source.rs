@@ -11,7 +11,11 @@ use std::{
 };
 
 use platform_engine::{
-    store::{KeyValue, Scope, StoreError},
+    store::{
+        Scope, StoreError,
+        order::split,
+        place::{Place, SHORT_LEN, below},
+    },
     uid,
 };
 use rusqlite::{
@@ -24,7 +28,7 @@ use crate::{
     list::{FilterValue, List, ListKey},
     readers::View,
     record::{self, Stored, columns},
-    schema::{NameId, Place, SHORT_LEN, below, is_order_key, order_key},
+    schema::{ESCAPE, NameId, order_key},
     tree,
 };
 
@@ -43,22 +47,9 @@ impl<'a> Point<'a> {
         if self.prefix == other.prefix {
             return self.key.cmp(other.key);
         }
-        let ((value, rest), (other_value, other_rest)) = (self.parts(), other.parts());
+        let ((value, rest), (other_value, other_rest)) = (split(self.key), split(other.key));
         let uid = self.prefix.as_bytes().iter().chain(rest);
         value.cmp(other_value).then_with(|| uid.cmp(other.prefix.as_bytes().iter().chain(other_rest)))
-    }
-
-    /// Splits the key into the value with its terminator, and the rest of the uid.
-    fn parts(self) -> (&'a [u8], &'a [u8]) {
-        let mut at = 0;
-        // Two zeros terminate the value; a zero within the value is followed by 255.
-        while let Some(pair) = self.key.get(at..at + 2) {
-            if pair == [0, 0] {
-                return self.key.split_at_checked(at + 2).unwrap_or_default();
-            }
-            at += if pair.first() == Some(&0) { 2 } else { 1 };
-        }
-        (self.key, &[])
     }
 }
 
@@ -110,27 +101,25 @@ impl Source {
         }
     }
 
-    /// Returns the number of records before the point, or, if `inclusive`, not after it. Ascending.
-    pub(super) fn rank(&self, view: &View<'_>, point: Point<'_>, inclusive: bool) -> Result<u64, StoreError> {
-        match self {
+    /// Returns the number of records before the position with this key, which has the whole uid, or, if `inclusive`, of
+    /// those not after it.
+    pub(super) fn rank(&self, view: &View<'_>, key: &[u8], inclusive: bool) -> Result<u64, StoreError> {
+        let (root, prefix) = match self {
             Self::Sorted(rows) => {
-                let last = if inclusive { Ordering::Equal } else { Ordering::Less };
-                Ok(rows.partition_point(|(key, _)| Point { prefix: "", key }.order(point) <= last) as u64)
+                let is_before = |(row, _): &Keyed| row.as_slice() < key || inclusive && row == key;
+                return Ok(rows.partition_point(is_before) as u64);
             }
-            Self::Tree { root, prefix, .. } if prefix == point.prefix => tree::rank(view, *root, point.key, inclusive),
-            Self::Tree { root, prefix, .. } => {
-                let (value, rest) = point.parts();
-                let (uid, prefix) = ([point.prefix.as_bytes(), rest].concat(), prefix.as_bytes());
-                // Translate the point into a key of this tree. A uid without the tree's prefix is, among equal values,
-                // before or after all uids of the tree. 255 does not occur in UTF-8, so it is greater than any rest.
-                let (rest, inclusive) = match uid.strip_prefix(prefix) {
-                    Some(rest) => (rest, inclusive),
-                    None if *uid < *prefix => (&[][..], false),
-                    None => (&[u8::MAX][..], false),
-                };
-                tree::rank(view, *root, &[value, rest].concat(), inclusive)
-            }
-        }
+            Self::Tree { root, prefix, .. } => (*root, prefix.as_bytes()),
+        };
+        let (value, uid) = split(key);
+        // A uid without the tree's prefix is, among equal values, before or after all uids of the tree. 255 does not occur
+        // in UTF-8, so it is greater than any rest.
+        let (rest, inclusive) = match uid.strip_prefix(prefix) {
+            Some(rest) => (rest, inclusive),
+            None if *uid < *prefix => (&[][..], false),
+            None => (&[u8::MAX][..], false),
+        };
+        tree::rank(view, root, &[value, rest].concat(), inclusive)
     }
 
     /// Calls the function with up to `most` entries from a rank on, in ascending order; appends their keys to `keys`.
@@ -156,18 +145,20 @@ impl Source {
         }
     }
 
-    /// Returns the key of the entry at a rank.
+    /// Returns the key of the entry at a rank, with the whole uid.
     pub(super) fn key(&self, view: &View<'_>, rank: u64) -> Result<Vec<u8>, StoreError> {
         let mut keys = Vec::new();
         let mut found = false;
         self.slice(view, rank, 1, &mut keys, |_| found = true)?;
-        if found { Ok(keys) } else { Err(corrupt("a tree has fewer entries than its count")) }
+        let (value, rest) = split(&keys);
+        let key = [value, self.prefix().as_bytes(), rest].concat();
+        if found { Ok(key) } else { Err(corrupt("a tree has fewer entries than its count")) }
     }
 
     /// Returns whether an entry of this source with this key belongs to the record. Detects damaged indexes.
     pub(super) fn has(&self, key: &[u8], stored: &Stored<'_>, order: NameId) -> bool {
         let rest = stored.uid.strip_prefix(self.prefix());
-        rest.is_some_and(|rest| is_order_key(key, stored.value(order).as_bytes(), rest))
+        rest.is_some_and(|rest| ESCAPE.is_order_key(key, stored.value(order).as_bytes(), rest.as_bytes()))
     }
 }
 
@@ -184,7 +175,7 @@ pub(super) enum Wanted<'a> {
 pub(super) struct ScopePlan<'a> {
     /// The materialized lists to read.
     lists: Vec<Arc<(ListKey, List)>>,
-    /// Whether to read [`Part::Deep`](crate::schema::Part::Deep) of the lists too.
+    /// Whether to read [`Part::Deep`](platform_engine::store::place::Part::Deep) of the lists too.
     with_deep: bool,
     /// The records without a materialized list, which are few and are read from the indexes.
     pub(super) short: Option<Wanted<'a>>,
@@ -204,15 +195,13 @@ impl Sources<'_> {
     /// Plans how to find a scope's records. Returns `None` for [`Scope::All`] and for a [`Scope::Subtree`] of a queue,
     /// which have no orders.
     pub(super) fn plan<'w>(self, scope: &Scope, wanted: &Wanted<'w>) -> Result<Option<ScopePlan<'w>>, StoreError> {
-        let (place, with_deep) = match scope {
-            Scope::Exact(_) => {
-                return Ok(Some(ScopePlan { lists: Vec::new(), with_deep: false, short: Some(wanted.clone()) }));
-            }
-            Scope::Children(uid) => (Place::At(uid), false),
-            Scope::Roots => (Place::Roots, false),
-            Scope::Subtree(uid) if !self.queue => (Place::At(uid), true),
-            Scope::Subtree(_) | Scope::All => return Ok(None),
+        let with_deep = matches!(scope, Scope::Subtree(_));
+        let Some(place) = Place::of_scope(scope) else {
+            return Ok(Some(ScopePlan { lists: Vec::new(), with_deep, short: Some(wanted.clone()) }));
         };
+        if place == Place::All || with_deep && self.queue {
+            return Ok(None);
+        }
         let mut plan = ScopePlan { lists: Vec::new(), with_deep, short: None };
         let list = |filter| self.view.list(&ListKey::new(self.kind, place, filter));
         match wanted {
@@ -439,12 +428,4 @@ pub(super) fn push_sorted(sources: &mut Vec<Source>, rows: Vec<Keyed>) {
         Some(existing) => existing.extend(rows),
         None => sources.push(Source::Sorted(rows)),
     }
-}
-
-/// Returns the values of a filter, sorted and without duplicates.
-pub(super) fn distinct(values: &[KeyValue]) -> Vec<&[u8]> {
-    let mut values: Vec<&[u8]> = values.iter().map(KeyValue::as_bytes).collect();
-    values.sort_unstable();
-    values.dedup();
-    values
 }

@@ -11,7 +11,7 @@ use super::{
         Commit, Committed, Conflict, Delete, Epoch, Key, KindName, Page, Position, Put, Query, Record, Require, Store,
         StoreError,
     },
-    Suite,
+    Check, Suite,
 };
 use crate::uid::Uid;
 
@@ -19,7 +19,7 @@ use crate::uid::Uid;
 pub(super) struct Fixture {
     suite: Arc<Suite>,
     // Dropped before the directory, which the store may use until then.
-    store: Option<Arc<dyn Store>>,
+    store: Option<(Arc<dyn Store>, Box<Check>)>,
     directory: tempfile::TempDir,
 }
 
@@ -42,10 +42,15 @@ impl Fixture {
 
     /// Closes the store and opens it again from its directory.
     pub(super) async fn reopen(&mut self) {
-        let store = self.store.take().expect("an open store");
-        assert_eq!(Arc::strong_count(&store), 1, "a case must drop its clones before it reopens the store");
-        drop(store);
+        self.close();
         self.open().await;
+    }
+
+    /// Checks and closes the store.
+    pub(super) fn close(&mut self) {
+        let (store, check) = self.store.take().expect("an open store");
+        assert_eq!(check().expect("the check succeeds"), []);
+        assert_eq!(Arc::strong_count(&store), 1, "a case must drop its clones before it closes the store");
     }
 
     async fn open(&mut self) {
@@ -54,7 +59,7 @@ impl Fixture {
     }
 
     pub(super) fn store(&self) -> &Arc<dyn Store> {
-        self.store.as_ref().expect("an open store")
+        &self.store.as_ref().expect("an open store").0
     }
 
     /// Makes a commit that must succeed, and returns its sequence.

@@ -22,6 +22,7 @@ pub(super) const CASES: &[Case] = cases![
     children_and_subtree_differ_once_deeper_records_exist,
     lists_of_scopes_adjacent_to_a_large_one_are_separate,
     a_queue_of_thousands_is_listed_correctly,
+    lists_are_correct_when_a_kind_gets_or_loses_a_sort_key,
 ];
 
 const LARGE: usize = 6_000;
@@ -248,4 +249,14 @@ async fn a_queue_of_thousands_is_listed_correctly(fixture: &mut Fixture) {
     both.agree_on_queue().await;
     both.put(vec![ticket(&format!("{QUEUE}/again"))]).await;
     both.agree_on_queue().await;
+}
+
+async fn lists_are_correct_when_a_kind_gets_or_loses_a_sort_key(fixture: &mut Fixture) {
+    let mut both = Both { fixture, model: Model::default() };
+    for (numbers, names) in [(0..200, &["name"][..]), (150..300, &["name", "rank"]), (290..310, &["rank"])] {
+        let mut put: Vec<Put> = numbers.map(|number| member(number, number * 7 % 100)).collect();
+        put.iter_mut().for_each(|put| put.sort.retain(|(name, _)| names.contains(name)));
+        both.put(put).await;
+        both.agree_on_all().await;
+    }
 }

@@ -8,7 +8,7 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{
-    super::{KeyName, KeyValue},
+    super::{KeyName, KeyValue, OrderBy, place},
     order::{By, Moved, Orders, Records},
     rank_tree::RankTree,
     record::{NameId, Packed},
@@ -75,9 +75,13 @@ pub(super) struct Materialized {
 }
 
 impl Kind {
-    pub(super) fn by(&self, name: KeyName) -> By {
-        // For an unknown key, an index at which no record has a value.
-        By::Key(self.sort.iter().position(|known| *known == name).unwrap_or(usize::MAX))
+    pub(super) fn by(&self, order: OrderBy) -> By {
+        match order {
+            OrderBy::Uid => By::Uid,
+            OrderBy::Sequence => By::Sequence,
+            // For an unknown key, an index at which no record has a value.
+            OrderBy::Key(name) => By::Key(self.sort.iter().position(|known| *known == name).unwrap_or(usize::MAX)),
+        }
     }
 
     pub(super) fn by_uid(&self) -> &RankTree<u32> {
@@ -346,11 +350,11 @@ fn rank_of(postings: &RankTree<Posting>, value: &[u8], uid: &[u8], records: &Rec
 
 /// Returns the smallest text that is a descendant of the uid, and the smallest one after all descendants.
 fn bounds(top: &str) -> (String, Option<String>) {
-    match top {
-        "" => (String::new(), None),
-        // '0' is the successor of '/'.
-        _ => (format!("{top}/"), Some(format!("{top}0"))),
+    if top.is_empty() {
+        return (String::new(), None);
     }
+    let (start, end) = place::below(top);
+    (start, Some(end))
 }
 
 /// Returns whether the uid is a direct child of the other. A root is a direct child of the empty uid.

@@ -1,8 +1,9 @@
-//! Sorted parts of a list, and their merge.
+//! Sorted parts of a list, as the sources of a [`Merge`].
 
-use std::{cmp::Ordering, collections::BinaryHeap, ops::Range};
+use std::{convert::Infallible, ops::Range};
 
 use super::{
+    super::merge::{Heads, Merge, Ranked},
     kind::Posting,
     order::{By, Place, Records},
     rank_tree::RankTree,
@@ -77,129 +78,56 @@ impl Part<'_> {
     }
 }
 
-/// The parts of one list. Ranks count from the start of the list in its direction.
+/// A part with the order that it is sorted in.
 #[derive(Debug)]
-pub(super) struct Merge<'a> {
+pub(super) struct Sorted<'a> {
     pub(super) records: &'a Records,
     pub(super) by: By,
-    pub(super) descending: bool,
-    pub(super) parts: Vec<Part<'a>>,
+    pub(super) part: Part<'a>,
 }
 
-impl Merge<'_> {
-    pub(super) fn len(&self) -> usize {
-        self.parts.iter().map(Part::len).sum()
+impl<'a> Ranked for Sorted<'a> {
+    type Point = Place<'a>;
+    type Error = Infallible;
+
+    fn count(&self) -> u64 {
+        self.part.len() as u64
     }
 
-    /// Returns, for each part, the number of records at or before the place.
-    pub(super) fn after(&self, place: Place<'_>) -> Vec<usize> {
-        self.parts.iter().map(|part| self.rank(part, place, true)).collect()
-    }
-
-    /// Advances the ranks by this number of records of the merged parts.
-    ///
-    /// This is a quickselect over sorted parts: a pivot partitions each part by a binary search.
-    pub(super) fn skip(&self, starts: &mut [usize], mut count: usize) {
-        if let [start] = starts {
-            *start += count;
-            return;
-        }
-        let mut ends: Vec<usize> = self.parts.iter().map(Part::len).collect();
-        while let Some((pivot, place)) = self.pivot(starts, &ends).filter(|_| count > 0) {
-            let within = self.parts.iter().zip(starts.iter().zip(&ends));
-            let cuts: Vec<usize> =
-                within.map(|(part, (start, end))| self.rank(part, place, false).clamp(*start, *end)).collect();
-            let before = cuts.iter().sum::<usize>() - starts.iter().sum::<usize>();
-            if before > count {
-                ends = cuts;
-                continue;
-            }
-            starts.copy_from_slice(&cuts);
-            count -= before;
-            if count > 0
-                && let Some(start) = starts.get_mut(pivot)
-            {
-                *start += 1;
-                count -= 1;
-            }
-        }
-    }
-
-    /// Returns the merged records, starting at these ranks.
-    pub(super) fn from(&self, starts: &[usize]) -> Box<dyn Iterator<Item = u32> + '_> {
-        let mut walks: Vec<_> =
-            self.parts.iter().zip(starts).map(|(part, start)| part.walk(*start, self.descending)).collect();
-        if walks.len() == 1
-            && let Some(only) = walks.pop()
-        {
-            return only;
-        }
-        let head = |id: u32, part: usize| {
-            let place = self.by.place(self.records.get(id)?);
-            Some(Head { place, descending: self.descending, id, part })
-        };
-        let first = walks.iter_mut().enumerate().filter_map(|(part, walk)| head(walk.next()?, part));
-        let mut heads: BinaryHeap<Head<'_>> = first.collect();
-        Box::new(std::iter::from_fn(move || {
-            let Head { id, part, .. } = heads.pop()?;
-            heads.extend(walks.get_mut(part).and_then(Iterator::next).and_then(|id| head(id, part)));
-            Some(id)
-        }))
-    }
-
-    /// Returns the number of records of the part before the place, including the place itself if `up_to`.
-    fn rank(&self, part: &Part<'_>, place: Place<'_>, up_to: bool) -> usize {
-        let ascending = part.partition_point(self.records, |record| {
-            let ordering = self.by.compare(record, place);
-            ordering.is_lt() || ordering.is_eq() && up_to != self.descending
+    fn rank(&self, place: &Place<'a>, inclusive: bool) -> Result<u64, Infallible> {
+        let rank = self.part.partition_point(self.records, |record| {
+            let ordering = self.by.compare(record, *place);
+            ordering.is_lt() || inclusive && ordering.is_eq()
         });
-        if self.descending { part.len() - ascending } else { ascending }
+        Ok(rank as u64)
     }
 
-    fn place(&self, part: &Part<'_>, rank: usize) -> Option<Place<'_>> {
-        let rank = if self.descending { part.len().checked_sub(rank + 1)? } else { rank };
-        Some(self.by.place(self.records.get(part.get(rank)?)?))
-    }
-
-    /// Returns a pivot with a constant share of the remaining records on either side, and the part that contains it:
-    /// the median of the middles of the parts, weighted by the sizes of the parts.
-    fn pivot(&self, starts: &[usize], ends: &[usize]) -> Option<(usize, Place<'_>)> {
-        let bounds = self.parts.iter().zip(starts.iter().zip(ends)).enumerate();
-        let middles = bounds.filter(|(_, (_, (start, end)))| start < end);
-        let mut middles: Vec<(Place<'_>, usize, usize)> = middles
-            .filter_map(|(at, (part, (start, end)))| {
-                Some((self.place(part, start + (end - start) / 2)?, at, end - start))
-            })
-            .collect();
-        middles.sort_unstable();
-        let half = middles.iter().map(|(.., weight)| weight).sum::<usize>() / 2;
-        let mut sum = 0;
-        let median = middles.into_iter().find(|(.., weight)| {
-            sum += weight;
-            sum > half
-        });
-        median.map(|(place, at, _)| (at, place))
+    fn point(&self, rank: u64) -> Result<Place<'a>, Infallible> {
+        let record = self.part.get(rank as usize).and_then(|id| self.records.get(id));
+        Ok(record.map(|record| self.by.place(record)).unwrap_or_default())
     }
 }
 
-/// The next record of a part, ordered so that the greatest is returned first (for [`BinaryHeap`]).
-#[derive(PartialEq, Eq)]
-struct Head<'a> {
-    place: Place<'a>,
-    descending: bool,
-    id: u32,
-    part: usize,
-}
-
-impl Ord for Head<'_> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let ascending = self.place.cmp(&other.place);
-        if self.descending { ascending } else { ascending.reverse() }
+/// Returns the records of a list from these starts on.
+pub(super) fn walk<'l>(list: &'l Merge<Sorted<'_>>, starts: &[u64]) -> Box<dyn Iterator<Item = u32> + 'l> {
+    let walk = |(sorted, start): (&'l Sorted<'_>, &u64)| sorted.part.walk(*start as usize, list.descending);
+    let mut walks: Vec<_> = list.sources.iter().zip(starts).map(walk).collect();
+    if walks.len() == 1
+        && let Some(only) = walks.pop()
+    {
+        return only;
     }
-}
-
-impl PartialOrd for Head<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
+    let mut heads = Heads::new(list.descending);
+    let push = |heads: &mut Heads<_, _>, id: Option<u32>, source: usize| {
+        let sorted = list.sources.get(source).zip(id);
+        if let Some((record, by, id)) = sorted.and_then(|(sorted, id)| Some((sorted.records.get(id)?, sorted.by, id))) {
+            heads.push(by.place(record), source, id);
+        }
+    };
+    walks.iter_mut().enumerate().for_each(|(source, walk)| push(&mut heads, walk.next(), source));
+    Box::new(std::iter::from_fn(move || {
+        let ((_, source), id) = heads.pop()?;
+        push(&mut heads, walks.get_mut(source).and_then(Iterator::next), source);
+        Some(id)
+    }))
 }

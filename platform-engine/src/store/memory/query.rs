@@ -4,15 +4,17 @@
 //! costs only the records that are read. If no index covers the filters, the smallest range that contains all matches
 //! is scanned.
 
+use std::convert::Infallible;
+
 use bytes::BytesMut;
 use futures_lite::future::yield_now;
 
 use super::{
-    super::{Filter, Item, KeyValue, OrderBy, Page, Position, Query, Scope},
+    super::{Filter, Item, KeyValue, Page, Position, Query, Scope, merge::Merge, plan::Plan},
     kind::{FilterValue, Kind, has, is_child},
     order::{By, Orders, Records},
-    part::{Merge, Part},
-    record::Packed,
+    part::{Part, Sorted, walk},
+    record::{NameId, Packed},
     state::State,
 };
 use crate::uid::Uid;
@@ -28,37 +30,31 @@ pub(super) async fn list(state: &State, query: &Query) -> Page {
     let Some(kind) = state.kind(query.kind) else {
         return Page { total: query.count.then_some(0), epochs, ..Page::default() };
     };
-    Page { epochs, ..page_of(&matching(kind, state.records(), query).await, query) }
+    let (records, by) = (state.records(), kind.by(query.order.by));
+    Page { epochs, ..page_of(&matching(kind, records, by, query).await, records, by, query) }
 }
 
 /// Returns the page of the list that the query requests.
-fn page_of(list: &Merge<'_>, query: &Query) -> Page {
-    let total = list.len();
-    let mut starts = match &query.after {
-        Some(Position { value, uid }) => {
-            let value = if list.by == By::Uid { &[] } else { value.as_bytes() };
-            list.after((value, uid.as_bytes()))
-        }
-        None => vec![0; list.parts.len()],
-    };
-    let left = total - starts.iter().sum::<usize>();
-    let skip = usize::try_from(query.skip).unwrap_or(usize::MAX).min(left);
-    list.skip(&mut starts, skip);
-
-    let (mut page, mut bytes) = (Vec::<&Packed>::with_capacity(query.limit.min(left - skip)), 0_usize);
-    for record in list.from(&starts).take(query.limit).filter_map(|id| list.records.get(id)) {
+fn page_of(list: &Merge<Sorted<'_>>, records: &Records, by: By, query: &Query) -> Page {
+    let after = query.after.as_ref().map(|Position { value, uid }| {
+        let value = if by == By::Uid { &[] } else { value.as_bytes() };
+        (value, uid.as_bytes())
+    });
+    let Ok(starts) = list.starts(after.as_ref(), query.skip);
+    let total = list.count();
+    let left = usize::try_from(total - starts.iter().sum::<u64>()).unwrap_or(usize::MAX);
+    let (mut page, mut bytes) = (Vec::<&Packed>::with_capacity(query.limit.min(left)), 0_usize);
+    for record in walk(list, &starts).take(query.limit).filter_map(|id| records.get(id)) {
         bytes = bytes.saturating_add(record.body().len());
         if bytes > query.bytes && !page.is_empty() {
             break;
         }
         page.push(record);
     }
-    let last = page.last().filter(|_| page.len() < left - skip);
-    let next = last.map(|record| Position {
-        value: KeyValue::from_bytes(list.by.value(record)),
-        uid: Uid::opaque(record.uid_text()),
-    });
-    Page { items: items(&page), next, total: query.count.then_some(total as u64), epochs: Vec::new() }
+    let last = page.last().filter(|_| page.len() < left);
+    let next = last
+        .map(|record| Position { value: KeyValue::from_bytes(by.value(record)), uid: Uid::opaque(record.uid_text()) });
+    Page { items: items(&page), next, total: query.count.then_some(total), epochs: Vec::new() }
 }
 
 /// Returns the records as items. All uids and small bodies are copied into one allocation, which costs less than one
@@ -86,13 +82,22 @@ fn small_body(record: &Packed) -> Option<&[u8]> {
 }
 
 /// Returns all matches of the query.
-async fn matching<'a>(kind: &'a Kind, records: &'a Records, query: &'a Query) -> Merge<'a> {
-    let by = match query.order.by {
-        OrderBy::Uid => By::Uid,
-        OrderBy::Sequence => By::Sequence,
-        OrderBy::Key(name) => kind.by(name),
+async fn matching<'a>(kind: &'a Kind, records: &'a Records, by: By, query: &'a Query) -> Merge<Sorted<'a>> {
+    let in_scope = |scope: &Scope, filter| match scope {
+        Scope::All | Scope::Roots => kind.below("", filter, records).len(),
+        Scope::Subtree(top) | Scope::Children(top) => kind.below(top, filter, records).len(),
+        Scope::Exact(_) => 1,
     };
-    let Plan { values, rest, repeats } = Plan::new(kind, records, query);
+    let count =
+        |scope: &Scope, key, value| Ok(kind.filter_id(key).map_or(0, |id| in_scope(scope, Some((id, value))) as u64));
+    let Ok::<_, Infallible>(Plan { driver, rest }) = Plan::of(query, count);
+    let key = driver.as_ref().map(|(key, _)| kind.filter_id(key));
+    let values: Vec<Option<FilterValue<'a>>> = match driver.zip(key) {
+        None => vec![None],
+        Some((_, None)) => Vec::new(),
+        Some(((_, values), Some(id))) => values.into_iter().map(|value| Some((id, value))).collect(),
+    };
+    let repeats = values.len() > 1 && key.flatten().is_some_and(|id| kind.is_multi_valued(id));
     let mut collector = Collector { kind, records, by, parts: Vec::new(), unsorted: Vec::new() };
     for value in values {
         query.scopes.iter().for_each(|scope| collector.add(scope, value));
@@ -100,58 +105,8 @@ async fn matching<'a>(kind: &'a Kind, records: &'a Records, query: &'a Query) ->
     if !rest.is_empty() || repeats {
         collector.retain(&rest, repeats).await;
     }
-    Merge { records, by, descending: query.order.descending, parts: collector.sorted().await }
-}
-
-/// The plan for the filters of a query.
-struct Plan<'a> {
-    /// The values of the one filter for which an index is used, or `None` without such a filter.
-    values: Vec<Option<FilterValue<'a>>>,
-    /// The remaining filters, which are tested on each record.
-    rest: Vec<&'a Filter>,
-    /// Whether a record may have more than one of the values.
-    repeats: bool,
-}
-
-impl<'a> Plan<'a> {
-    /// Selects the index with the fewest records.
-    fn new(kind: &Kind, records: &Records, query: &'a Query) -> Self {
-        let plans = query.filters.iter().enumerate().filter_map(|(at, filter)| Self::by(kind, query, at, filter));
-        match query.filters.len() {
-            0 => Self { values: vec![None], rest: Vec::new(), repeats: false },
-            _ => {
-                let without_index = Self { values: vec![None], rest: query.filters.iter().collect(), repeats: false };
-                let mut plans: Vec<Self> = plans.chain([without_index]).collect();
-                if query.filters.len() > 1 {
-                    plans.sort_by_cached_key(|plan| plan.range(kind, records, query));
-                }
-                plans.swap_remove(0)
-            }
-        }
-    }
-
-    fn by(kind: &Kind, query: &'a Query, at: usize, filter: &'a Filter) -> Option<Self> {
-        let Filter::AnyOf { key, values } = filter else { return None };
-        let others = query.filters.iter().enumerate().filter(|(other, _)| *other != at);
-        let rest = others.map(|(_, filter)| filter).collect();
-        let Some(id) = kind.filter_id(key) else { return Some(Self { values: Vec::new(), rest, repeats: false }) };
-        let mut values: Vec<_> = values.iter().map(|value| Some((id, value.as_bytes()))).collect();
-        values.sort_unstable();
-        values.dedup();
-        let repeats = values.len() > 1 && kind.is_multi_valued(id);
-        Some(Self { values, rest, repeats })
-    }
-
-    /// Returns the approximate number of scanned records.
-    fn range(&self, kind: &Kind, records: &Records, query: &Query) -> usize {
-        let range = |scope: &Scope, filter| match scope {
-            Scope::All | Scope::Roots => kind.below("", filter, records).len(),
-            Scope::Subtree(top) | Scope::Children(top) => kind.below(top, filter, records).len(),
-            Scope::Exact(_) => 1,
-        };
-        let ranges = |filter: &Option<_>| query.scopes.iter().map(|scope| range(scope, *filter)).sum::<usize>();
-        self.values.iter().map(ranges).sum()
-    }
+    let parts = collector.sorted().await.into_iter();
+    Merge { sources: parts.map(|part| Sorted { records, by, part }).collect(), descending: query.order.descending }
 }
 
 /// Collects the matches of a list: sorted parts, and unsorted records.
@@ -222,8 +177,17 @@ impl<'a> Collector<'a> {
 
     /// Removes records that do not pass the filters and, if `repeats`, duplicates.
     async fn retain(&mut self, filters: &[&Filter], repeats: bool) {
-        let (kind, records) = (self.kind, self.records);
-        let passes = |id: &u32| records.get(*id).is_some_and(|r| filters.iter().all(|filter| passes(filter, kind, r)));
+        let records = self.records;
+        let id = |key: &&'static str| self.kind.filter_id(key);
+        let filters: Vec<(&Filter, Vec<NameId>)> =
+            filters.iter().map(|filter| (*filter, filter.keys().iter().filter_map(id).collect())).collect();
+        let passes = |id: &u32| {
+            let Some(record) = records.get(*id) else { return false };
+            filters.iter().all(|(filter, keys)| {
+                let of_filter = record.filters().filter(|(key, _)| keys.contains(key));
+                filter.passes_with(of_filter.map(|(_, value)| value))
+            })
+        };
         let unsorted = Part::Sorted(std::mem::take(&mut self.unsorted));
         for part in std::mem::take(&mut self.parts).into_iter().chain([unsorted]) {
             let (mut passing, mut walk) = (Vec::new(), part.walk(0, false).peekable());
@@ -255,23 +219,5 @@ impl<'a> Collector<'a> {
             }
         }
         self.parts
-    }
-}
-
-/// Returns the same as [`Filter::passes`], without unpacking the record.
-fn passes(filter: &Filter, kind: &Kind, record: &Packed) -> bool {
-    let any = |key: &str, test: &dyn Fn(&[u8]) -> bool| {
-        kind.filter_id(key).is_some_and(|id| record.filters().any(|(other, value)| other == id && test(value)))
-    };
-    let is_one_of = |values: &[KeyValue], value: &[u8]| values.iter().any(|other| other.as_bytes() == value);
-    match filter {
-        Filter::AnyOf { key, values } => any(key, &|value| is_one_of(values, value)),
-        Filter::NoneOf { key, values } => !any(key, &|value| is_one_of(values, value)),
-        Filter::Above { key, value: bound } => any(key, &|value| value > bound.as_bytes()),
-        Filter::Contains { keys, bytes } => {
-            let needle = bytes.as_bytes();
-            let has_needle = |text: &[u8]| needle.is_empty() || text.windows(needle.len()).any(|part| part == needle);
-            keys.iter().any(|key| any(key, &has_needle))
-        }
     }
 }

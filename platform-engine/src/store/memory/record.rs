@@ -9,7 +9,10 @@ use std::cmp::Ordering;
 use bytes::Bytes;
 use triomphe::ThinArc;
 
-use super::super::{Key, KeyName, KeyValue, KindName, Put, Record, UniqueKey};
+use super::super::{
+    Key, KeyName, KeyValue, KindName, Put, Record, UniqueKey,
+    order::{sequence_of, sequence_value},
+};
 use crate::uid::Uid;
 
 /// A record of the memory store. Clones share the allocation.
@@ -18,7 +21,7 @@ pub(super) struct Packed(ThinArc<Header, u8>);
 
 #[derive(Debug)]
 struct Header {
-    /// The revision in the encoding of [`KeyValue::integer`], so that it can be ordered by like other values.
+    /// The revision as a [`sequence_value`], so that it can be ordered by like other values.
     revision: [u8; 8],
     rendering: u16,
     body_len: u32,
@@ -60,14 +63,16 @@ impl Packed {
         bytes.part(&mut part);
         bytes.value(&put.private);
         bytes.0.extend_from_slice(&put.body);
-        let revision = (i64::try_from(sequence).unwrap_or(i64::MAX) ^ i64::MIN).to_be_bytes();
         // Bodies are far shorter than 4 GiB, because larger ones cannot be put.
         let body_len = u32::try_from(put.body.len()).unwrap_or(u32::MAX);
-        Self(ThinArc::from_header_and_slice(Header { revision, rendering: put.rendering, body_len }, &bytes.0))
+        Self(ThinArc::from_header_and_slice(
+            Header { revision: sequence_value(sequence), rendering: put.rendering, body_len },
+            &bytes.0,
+        ))
     }
 
     pub(super) fn revision(&self) -> u64 {
-        (i64::from_be_bytes(self.0.header.header.revision) ^ i64::MIN).unsigned_abs()
+        sequence_of(self.0.header.header.revision)
     }
 
     /// Returns the bytes of the uid, which sort like uids.
@@ -87,7 +92,8 @@ impl Packed {
     /// Returns the sort value at this index of the kind's sort keys, or the empty value.
     pub(super) fn sort_value(&self, place: usize) -> &[u8] {
         let mut values = Reader(self.part(Part::Sort));
-        for _ in 0..place {
+        // Each value takes a byte at least, so a place beyond the last value is reached after as many steps as bytes.
+        for _ in 0..place.min(values.0.len()) {
             values.value();
         }
         values.value()

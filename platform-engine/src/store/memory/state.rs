@@ -80,7 +80,10 @@ impl State {
         // exchange their keys.
         let released: BTreeSet<u32> =
             deleted.iter().map(|(_, id)| *id).chain(existing.iter().copied().flatten()).collect();
-        self.check_unique(&commit.put, &released).map_err(StoreError::Conflict)?;
+        let is_free = |key: &UniqueKey| Ok(self.owner(key).is_none_or(|owner| released.contains(&owner)));
+        if let Some(conflict) = commit.unique_conflict(is_free)? {
+            return Err(StoreError::Conflict(conflict));
+        }
         if !numbers.has(commit.put.len()) {
             return Err(StoreError::Full("there are no free record numbers".into()));
         }
@@ -154,19 +157,6 @@ impl State {
             let filter = Some((id, value));
             kind.ids(filter, kind.below("", filter, &self.records))
         })
-    }
-
-    fn check_unique(&self, puts: &[Put], released: &BTreeSet<u32>) -> Result<(), Conflict> {
-        let mut taken: BTreeMap<&UniqueKey, &Key> = BTreeMap::new();
-        for (put, record) in puts.iter().enumerate() {
-            for (unique, key) in record.unique.iter().enumerate() {
-                let is_taken = self.owner(key).is_some_and(|owner| !released.contains(&owner));
-                if is_taken || taken.insert(key, &record.key).is_some_and(|other| *other != record.key) {
-                    return Err(Conflict::Unique { put, unique });
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Returns the number of the record that has the unique key.

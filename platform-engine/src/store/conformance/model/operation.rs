@@ -28,7 +28,7 @@ pub(super) enum Operation {
 }
 
 const KINDS: [KindName; 3] = [THING, PART, TICKET];
-const NAMES: [&str; 8] = ["", "a", "A", "a b", "ab", "b", "é", "zz"];
+const NAMES: [&str; 9] = ["", "a", "A", "a b", "a\0", "ab", "b", "é", "zz"];
 const COLORS: [&str; 6] = ["red", "red", "red", "green", "blue", ""];
 const SIZES: [&str; 3] = ["1", "2", "10"];
 const UNIQUE: [&str; 5] = ["x", "y", "z", "xx", ""];

@@ -1,0 +1,12 @@
+//! Runs the conformance suite against the SQLite store with a cache that is always full.
+
+use std::path::PathBuf;
+
+use platform_engine::store::conformance::{self, Suite};
+use platform_store_sqlite::SqliteStore;
+
+fn main() -> std::process::ExitCode {
+    let open =
+        async |directory: PathBuf| SqliteStore::builder().cache_bytes(100_000).open(directory.join("platform.db"));
+    conformance::main(Suite::checked(open, SqliteStore::check).random(7, 10_000))
+}
