@@ -1,10 +1,7 @@
 //! Following a repo is a grant: on whose access it depends, how long it lasts and how it ends (`docs/api.md`, Repos).
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 

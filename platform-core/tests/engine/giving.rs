@@ -2,8 +2,6 @@
 
 mod table;
 
-use std::sync::Arc;
-
 use platform_core::{
     access::{Caller, Narrowing},
     error::{Code, Result},

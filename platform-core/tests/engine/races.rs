@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Barrier,
+        Barrier,
         atomic::{AtomicBool, Ordering},
     },
     thread,

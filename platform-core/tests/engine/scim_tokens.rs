@@ -1,8 +1,6 @@
 //! SCIM tokens of identity providers: issuing, rotation, revocation and verification (`docs/api.md`, Identity
 //! providers).
 
-use std::sync::Arc;
-
 use platform_core::{
     error::{Code, Result},
     iam::Iam,

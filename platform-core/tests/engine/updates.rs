@@ -1,6 +1,6 @@
 //! Updates by mask (`docs/api.md`, Updates and Times).
 
-use std::{sync::Arc, thread};
+use std::thread;
 
 use platform_core::testing::CountingStore;
 use platform_core::{error::Code, uid::Uid};

@@ -181,7 +181,10 @@ impl Checker<'_> {
         };
         for field in self.kind.fields {
             let item = format!("fields.{}", field.name);
+            let is_set = |other: &Field| other.oneof == field.oneof && example.contains_key(other.name);
             match example.get(field.name) {
+                // Another field of the oneof is set.
+                None if field.oneof.is_some() && self.kind.fields.iter().any(is_set) => {}
                 None => self.add(item, "must be a field of the struct, which has none of this name in its serde form"),
                 Some(value) if !fields::has_form_of(&field.ty, value) => {
                     self.add(item, format!("must have the JSON form of its type {:?}, not {value}", field.ty));
