@@ -23,12 +23,13 @@ mod updates;
 
 /// Checks one kind of a platform against the rules that hold for all kinds (`docs/api.md`), by its table.
 ///
-/// The suite creates, updates, lists and deletes resources of the kind as a caller who may do all of this, and panics at
-/// the first rule that does not hold; the message names the kind, the check and the field. What the table does not have
-/// is given to the suite: pairs of bodies with their parents, and for some kinds more.
+/// The suite creates, updates, lists and deletes resources of the kind as a caller who may do all of this, and panics
+/// at the first rule that does not hold; the message names the kind, the check and the field. What the table does not
+/// have is given to the suite: pairs of bodies with their parents, and for some kinds more.
 ///
 /// ```no_run
-/// # use platform_engine::{access::Caller, kind::Resource, platform::Platform, testing::{KindSuite, TestClock}, uid::Uid};
+/// # use platform_engine::{access::Caller, kind::Resource, platform::Platform, uid::Uid};
+/// # use platform_engine::testing::{KindSuite, TestClock};
 /// # fn suite<Ticket: Resource>(platform: Platform, clock: TestClock, owner: Caller, group: Uid, [a, b]: [Ticket; 2]) {
 /// KindSuite::of::<Ticket>(&platform, &clock, owner).bodies(&group, &a, &b).run();
 /// # }
@@ -48,15 +49,15 @@ mod updates;
 /// | [`immutable_fields_stay`](Self::immutable_fields_stay) | creates with updates |
 /// | [`unknown_names_are_rejected`](Self::unknown_names_are_rejected) | all kinds |
 /// | [`deleted_resources_are_not_found`](Self::deleted_resources_are_not_found) | deletes |
-/// | [`singleton_is_always_there`](Self::singleton_is_always_there) | [`Parent::Singleton`](crate::kind::Parent::Singleton) |
+/// | [`singleton_is_always_there`](Self::singleton_is_always_there) | singletons with [`KindSuite::make`] |
 /// | [`sort_keys_order_both_ways`](Self::sort_keys_order_both_ways) | lists |
 /// | [`default_order_is_that_of_the_table`](Self::default_order_is_that_of_the_table) | lists |
 /// | [`list_parameters_filter`](Self::list_parameters_filter) | lists |
 /// | [`each_capability_is_required`](Self::each_capability_is_required) | with [`KindSuite::callers`] |
 ///
 /// The checks of lists need resources with different values: the two bodies of a pair should differ in every field that
-/// sorts or filters. Before a check, the suite deletes the resources that it has created. A kind without a delete method
-/// whose resources must be unique therefore needs [`KindSuite::pairs`] that differ each time.
+/// sorts or filters. Before a check, the suite deletes the resources that it has created. A kind without a delete
+/// method whose resources must be unique therefore needs [`KindSuite::pairs`] that differ each time.
 ///
 /// The suite blocks its thread until each operation ends. Hooks that need a runtime find it if the test has entered it.
 pub struct KindSuite<'a> {
@@ -69,6 +70,7 @@ pub struct KindSuite<'a> {
     make: Option<Box<dyn Fn() -> Uid + 'a>>,
     callers: Option<Box<dyn Fn(&[Capability]) -> Caller + 'a>>,
     extra: Vec<Capability>,
+    givable: Vec<Capability>,
     query: &'a [(&'a str, &'a str)],
     renewed: &'a [(&'a str, &'a str)],
     needed: &'a [&'a str],
@@ -100,8 +102,8 @@ impl Pair {
 
 /// What the table of the kind does not have.
 impl<'a> KindSuite<'a> {
-    /// Returns a suite for a kind of the platform, which must read the time from the clock. The owner must be allowed to
-    /// call all methods of the kind where the suite creates resources.
+    /// Returns a suite for a kind of the platform, which must read the time from the clock. The owner must be allowed
+    /// to call all methods of the kind where the suite creates resources.
     pub fn of<R: Resource>(platform: &'a Platform, clock: &'a TestClock, owner: Caller) -> Self {
         Self::of_registered(platform, clock, owner, Registered::of::<R>())
     }
@@ -118,6 +120,7 @@ impl<'a> KindSuite<'a> {
             make: None,
             callers: None,
             extra: Vec::new(),
+            givable: platform.capabilities().iter().filter(|capability| !capability.is_internal()).collect(),
             query: &[],
             renewed: &[],
             needed: &[],
@@ -128,8 +131,7 @@ impl<'a> KindSuite<'a> {
     }
 
     /// Adds a pair of resources below a parent, which is empty for a kind at the top of the hierarchy. All pairs
-    /// together must set every field that callers can set. The operation is repeated for more pairs, such as one for
-    /// each alternative of a oneof.
+    /// together must set every field that callers can set; a kind with a oneof needs a pair for each alternative.
     #[must_use]
     pub fn bodies<R: Resource>(mut self, parent: &Uid, a: &R, b: &R) -> Self {
         let [a, b] = [a, b].map(|body| Value::Object(sent(body).expect("a resource has a JSON form")));
@@ -164,6 +166,14 @@ impl<'a> KindSuite<'a> {
     #[must_use]
     pub fn extra_capabilities(mut self, extra: impl IntoIterator<Item = Capability>) -> Self {
         self.extra = extra.into_iter().collect();
+        self
+    }
+
+    /// Sets the capabilities that [`KindSuite::callers`] can give. By default they are all of the platform that are not
+    /// internal.
+    #[must_use]
+    pub fn givable_capabilities(mut self, givable: impl IntoIterator<Item = Capability>) -> Self {
+        self.givable = givable.into_iter().collect();
         self
     }
 

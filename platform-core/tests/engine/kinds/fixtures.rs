@@ -17,7 +17,7 @@ use pollster::block_on;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{ISSUER, World, built_in, digest, text, uid_of},
+    common::{ISSUER, World, built_in, digest, owner_capabilities, text, uid_of},
     events,
 };
 
@@ -65,6 +65,7 @@ impl Fixture {
             .pairs(move || (self.pairs)(world, group, (registered.example)()))
             .callers(|held| world.holder(group, &held.iter().map(|held| held.name()).collect::<Vec<_>>()))
             .extra_capabilities(extra)
+            .givable_capabilities(owner_capabilities())
             .query(self.query)
             .renewed(self.renewed)
             .needed(self.needed)

@@ -22,16 +22,15 @@ impl KindSuite<'_> {
             let is_allowed = self.attempt(&callers(&needed), verb);
             self.require(is_allowed, verb.name(), format_args!("must be allowed with {}", names(&needed)));
             for missing in method.capabilities {
-                let known = self.platform.capabilities().iter();
-                let others: Vec<_> = known.filter(|other| !other.is_internal() && other != missing).collect();
+                let others: Vec<_> = self.givable.iter().copied().filter(|other| other != missing).collect();
                 let is_allowed = self.attempt(&callers(&others), verb);
                 self.require(!is_allowed, verb.name(), format_args!("must be denied without {}", missing.name()));
             }
         }
     }
 
-    /// Calls a method as a caller, on another resource that the owner has created, and returns whether it was allowed. A
-    /// list is allowed if it shows the resource.
+    /// Calls a method as a caller, on another resource that the owner has created, and returns whether it was allowed.
+    /// A list is allowed if it shows the resource.
     ///
     /// # Panics
     /// When the method fails for any other reason than PERMISSION_DENIED.

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     error::{Code, Detail},
     kind::{Access, Field, Parent, Roots, Type, Verb},
+    uid::Uid,
 };
 
 impl KindSuite<'_> {
@@ -64,6 +65,7 @@ impl KindSuite<'_> {
             for body in [&pair.a, &pair.b] {
                 let created = self.create(&pair.parent, body);
                 let uid = uid_of(&created);
+                self.require(Uid::parse(&uid).is_ok(), "uid", format_args!("must be a uid, not {uid}"));
                 let parent = if self.kind().parent.shares_uid() { Some(uid.clone()) } else { uid.parent() };
                 self.equal("parent of the uid", &parent.unwrap_or_default(), &pair.parent);
                 let mut stored = object(&created);

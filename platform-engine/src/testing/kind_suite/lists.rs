@@ -74,8 +74,8 @@ impl KindSuite<'_> {
     }
 
     /// Each list parameter that compares with a key finds exactly the resources that match, in the default order, under
-    /// its names in camelCase and in snake_case. Keys of input-only fields are left out, because replies do not show them,
-    /// and so are parameters of a [`Narrow`](crate::kind::Narrow).
+    /// its names in camelCase and in snake_case. Keys of input-only fields are left out, because replies do not show
+    /// them, and so are parameters of a [`Narrow`](crate::kind::Narrow).
     ///
     /// # Panics
     /// When the rule does not hold.

@@ -268,7 +268,7 @@ pub(super) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
 }
 
 pub(super) fn uid_of(value: &Value) -> Uid {
-    Uid::parse(text(value, "uid")).expect("a resource has a uid")
+    Uid::opaque(text(value, "uid").to_owned())
 }
 
 /// Returns a message after an update without a mask: each sent field is set and clears the rest of its oneof.

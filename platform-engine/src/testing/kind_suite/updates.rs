@@ -41,9 +41,9 @@ impl KindSuite<'_> {
         }
     }
 
-    /// An update of each field that callers can set changes it and no other: without a mask, and with a mask in camelCase
-    /// and in snake_case. Without a mask, a message keeps the fields that were not sent. The mask `*` replaces all. Each
-    /// change raises `updateTime`.
+    /// An update of each field that callers can set changes it and no other: without a mask, and with a mask in
+    /// camelCase and in snake_case. Without a mask, a message keeps the fields that were not sent. The mask `*`
+    /// replaces all. Each change raises `updateTime`.
     ///
     /// # Panics
     /// When the rule does not hold.
