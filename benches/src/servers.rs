@@ -100,7 +100,7 @@ impl Server {
     /// Like [`Server::platform`], with additional options.
     pub fn platform_with(store: &str, options: &[&str]) -> Self {
         let program = env::current_exe().unwrap().with_file_name("platform-server");
-        assert!(program.exists(), "build it first: cargo build --release -p platform-server");
+        assert!(program.exists(), "build it first: cargo build --profile dist -p platform-server");
         let data_dir = tempfile::tempdir_in(data::directory()).unwrap();
         let bootstrap = platform_oidc::Bootstrap::new(data::organization(0), data::operator());
         platform_oidc::Bootstrap::read_or_create(data_dir.path(), || bootstrap).unwrap();

@@ -8,8 +8,8 @@ use crate::{
     error::Result,
     event::{Event, EventLog, Subscribers},
     kind::Resource,
-    resources::events::{EventBody, PendingEvent, Subscription, event_body},
-    store::{Epoch, Query, Scope, Store},
+    resources::events::{EventBody, PendingEvent, Subscription, event_body, subscription::subscriptions_epoch},
+    store::{Query, Scope, Store},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
@@ -18,11 +18,6 @@ use crate::{
 /// Event data of more bytes than this is stored once and shared by all subscriptions that receive the event; shorter data
 /// is copied into each pending event. Our choice: for most events a further record would cost more than the copies.
 const SHARED_ABOVE: usize = 4 << 10;
-
-/// Returns the epoch that every change of an organization's subscriptions raises.
-pub(crate) fn subscriptions_epoch(organization: &str) -> Epoch {
-    format!("subscriptions/{organization}").into()
-}
 
 /// Stores events as [`PendingEvent`]s whose parents are the receiving [`Subscription`]s.
 /// [`Outbox`](crate::outbox::Outbox) reads them.

@@ -5,14 +5,15 @@ use crate::platform::Platform;
 
 mod authority;
 mod bootstrap;
+mod epochs;
 mod giving;
 mod scim_users;
 mod secrets;
 mod sign_ins;
 
 pub use authority::RoleBindings;
-pub(crate) use authority::{identity_epoch, organization_epoch, provider_epoch};
 pub use bootstrap::Bootstrap;
+pub(crate) use epochs::{identity_epoch, organization_epoch, provider_epoch};
 pub(crate) use giving::{may_give, may_give_identity, may_give_role};
 pub use sign_ins::Person;
 

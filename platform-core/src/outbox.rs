@@ -347,54 +347,6 @@ impl Outbox<'_> {
         Ok(done)
     }
 
-    /// Turns a dead letter into a pending event again, after all others and with its old id. Returns `false` if the dead
-    /// letter does not exist.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn redeliver(self, dead: &Uid) -> Result<bool> {
-        let key = Key::new(DeadLetter::KIND.name, dead.clone());
-        let record = self.0.store().get(std::slice::from_ref(&key), &[]).await?.records.into_iter().next().flatten();
-        let (Some(record), Some(subscription)) = (record, dead.parent()) else { return Ok(false) };
-        let event: Event = serde_json::from_slice(&record.private).map_err(Error::internal)?;
-        let uid = subscription.new_child(self.0.entropy());
-        let pending = PendingEvent { uid, event, create_time: Some(self.0.now()) };
-        let mut write = Write::default();
-        write.require_or_retry(Require::Revision(key.clone(), record.revision));
-        write.require_or_retry(Require::Exists(Key::new(Subscription::KIND.name, subscription.clone())));
-        write.delete(Delete::Key(key));
-        write.put_in_queue(&pending.uid, &pending, Bytes::new())?;
-        event_body::add_reference(&mut write, pending.event.event_body.as_ref());
-        let done = self.commit(write).await?.is_some();
-        self.0.wake(&[subscription]);
-        Ok(done)
-    }
-
-    /// Resumes a subscription that is paused or that waits for its next attempt. Returns `false` if no delivery was ever
-    /// attempted.
-    ///
-    /// # Errors
-    /// ABORTED when the status keeps changing concurrently, and those of the store.
-    pub async fn resume(self, subscription: &Uid) -> Result<bool> {
-        let key = Key::new(DeliveryStatus::KIND.name, subscription.clone());
-        for _ in 0..crate::context::MAX_ATTEMPTS {
-            let read = self.0.store().get(std::slice::from_ref(&key), &[]).await?;
-            let Some(record) = read.records.into_iter().next().flatten() else { return Ok(false) };
-            let mut status: DeliveryStatus = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-            (status.mode, status.next_attempt_time, status.failures) = (Mode::Active, None, 0);
-            // Ends the lease, so that its holder notices the change.
-            (status.holder, status.lease_expire_time) = (String::new(), None);
-            let mut write = Write::default();
-            write.require_or_retry(Require::Revision(key.clone(), record.revision));
-            write.put(subscription, &status, Bytes::new())?;
-            if self.commit(write).await?.is_some() {
-                self.0.wake(std::slice::from_ref(subscription));
-                return Ok(true);
-            }
-        }
-        Err(Error::busy())
-    }
-
     /// Deletes the oldest dead letters of a subscription, so that new ones of these sizes do not exceed the limit. Returns
     /// the shared data that the deleted ones referred to, as far as they were read.
     async fn evict_dead_letters(self, subscription: &Uid, sizes: &[u64], write: &mut Write) -> Result<Vec<Uid>> {

@@ -72,9 +72,10 @@ pub enum CredentialOf {
     Token,
 }
 
-/// The maximum number of audiences of a request, and the maximum length of each in bytes; our choice.
-const MAX_AUDIENCES: usize = 16;
-const MAX_AUDIENCE: usize = 512;
+/// The maximum number of audiences of a request; our choice.
+pub const MAX_AUDIENCES: usize = 16;
+/// The maximum length of an audience in bytes; our choice.
+pub const MAX_AUDIENCE: usize = 512;
 
 /// A request for a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -98,22 +99,25 @@ pub struct Narrow {
     pub capabilities: Vec<String>,
 }
 
-const AUDIENCES: Field = Field::strings("aud").about("The audiences of the new token, 1 to 16.");
-const SCOPE: Field = Field::string("scope").about("One more group, in addition to `scopes`.");
+const AUDIENCES: Field = Field::strings("aud").required().about("The audiences of the new token, 1 to 16.");
+const SCOPE: Field = Field::string("scope").pattern(Uid::PATTERN).about("One more group, in addition to `scopes`.");
 const CAPABILITIES: Field = Field::strings("cap")
     .about("Capabilities that the new token is narrowed to, such as `repo.list`.")
     .max_items(MAX_CAPABILITIES);
-const SCOPES: Field = Field::strings("scopes").about("Groups that the new token is narrowed to.");
+const SCOPES: Field = Field::strings("scopes").pattern(Uid::PATTERN).about("Groups that the new token is narrowed to.");
 
 impl Exchange {
     /// The fields of the request.
     pub const FIELDS: &'static [Field] = &[
         AUDIENCES,
-        Field::string("identity").about("The identity to act as; if absent, the person named by the token."),
+        Field::string("identity")
+            .pattern(Uid::PATTERN)
+            .about("The identity to act as; if absent, the person named by the token."),
         SCOPE,
         CAPABILITIES,
         SCOPES,
         Field::string("identityProvider")
+            .pattern(Uid::PATTERN)
             .about("The identity provider of an organization that the person signed in by."),
     ];
 
@@ -170,7 +174,7 @@ impl Register {
     /// The fields of the request.
     pub const FIELDS: &'static [Field] = &[
         Field::string("code").about("The code of an invite to redeem."),
-        Field::string("identityId").about("The uid that the person expects to have."),
+        Field::string("identityId").pattern(Uid::PATTERN).about("The uid that the person expects to have."),
     ];
 
     /// Parses a request from its proto3 JSON.

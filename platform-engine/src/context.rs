@@ -218,6 +218,9 @@ impl<'a> Context<'a> {
             }
         }
         let nodes = self.topmost(capabilities);
+        if nodes.first().is_some_and(|node| node.is_empty()) {
+            return Scopes::all();
+        }
         let roots = match kind.roots {
             Roots::Granted => None,
             Roots::Shared => (!nodes.is_empty()).then_some(Scope::Roots),

@@ -6,21 +6,21 @@
 //! kinds that its [`Builder`](crate::platform::Builder) was given.
 
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use crate::{
     access::Capability,
     store::{self, KeyName, KeyValue, KindName},
+    uid,
 };
 
-mod action;
 mod field;
 mod imported;
 mod resource;
 
-pub use action::{Action, Handler, Run, handle};
 pub use field::{Access, Check, Field, InQuery, Place, Type};
 pub use imported::{Imported, derived_uid, epoch_of, escaped, opaque_uid};
-pub use resource::{Change, Registered, Resource, action_event, canonical};
+pub use resource::{Action, Change, Handler, Registered, Resource, Run, action_event, canonical};
 pub(crate) use resource::{sent, typed};
 
 /// The table of a kind: everything except behavior.
@@ -475,4 +475,14 @@ pub struct Unique {
     /// The filter keys that find the resource with the value among those of the same parent, so that the error can name
     /// it. Empty if it may have another parent or must not be named.
     pub by: &'static [KeyName],
+}
+
+/// Returns the unique key of a resource for a text field whose value is unique among the children of its parent, such as
+/// `Unique { value: |ticket| unique_in_parent(ticket, "title"), … }`; `None` for a resource without a parent.
+pub fn unique_in_parent(body: &Value, field: &str) -> Option<KeyValue> {
+    let parent = uid::parent(body.get("uid")?.as_str()?)?;
+    let text = body.get(field).and_then(Value::as_str).unwrap_or_default();
+    // Uids contain no NUL, so different pairs never give the same text. Hashing keeps the key short for any text.
+    let hash = Sha256::digest(format!("{parent}\0{text}"));
+    Some(KeyValue::from_bytes(hash.to_vec()))
 }

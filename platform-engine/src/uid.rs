@@ -40,7 +40,10 @@ impl Uid {
     /// The maximum number of segments of a uid. Our choice: 32.
     pub const MAX_SEGMENTS: usize = 32;
 
-    /// Parses a uid of the hierarchy: `^[0-9a-f]{40}(/[0-9a-f]{16})*$`, with at most [`Uid::MAX_SEGMENTS`] segments.
+    /// The regular expression (ECMA-262) of uids of the hierarchy, for documentation.
+    pub const PATTERN: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
+
+    /// Parses a uid of the hierarchy: [`Uid::PATTERN`], with at most [`Uid::MAX_SEGMENTS`] segments.
     ///
     /// # Errors
     /// [`InvalidUid`] for anything else, including the empty text and upper-case digits.

@@ -21,10 +21,9 @@ use syn::{
 /// The maximum number of files in a cycle.
 const MAX_CYCLE: usize = 3;
 
-/// Larger cycles, as crate, one file and size. The kinds of IAM use each other's records and the rule that each
-/// organization keeps an owner, and the kinds of events use the outbox that writes them. The sizes may only decrease.
-const KNOWN: &[(&str, &str, usize)] =
-    &[("platform-core", "resources::iam::identity", 12), ("platform-core", "resources::events::subscription", 6)];
+/// Larger cycles, as crate, one file and size: the kinds of IAM use each other's records and the rule that each
+/// organization keeps an owner. The sizes may only decrease.
+const KNOWN: &[(&str, &str, usize)] = &[("platform-core", "resources::iam::identity", 11)];
 
 type Module = Vec<String>;
 

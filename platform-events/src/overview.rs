@@ -80,7 +80,7 @@ pub async fn redeliver(platform: &Platform, below: Option<&Uid>) -> Result<u64> 
         let page = dead(platform, last.as_ref(), 100).await?;
         let Some(end) = page.last().map(|letter| letter.uid.clone()) else { return Ok(count) };
         for letter in page.iter().filter(|letter| below.is_none_or(|below| letter.uid.is_at_or_below(below))) {
-            count += u64::from(Outbox::of(platform).redeliver(&letter.uid).await?);
+            count += u64::from(DeadLetter::redeliver(platform, &letter.uid).await?);
         }
         last = Some(end);
     }

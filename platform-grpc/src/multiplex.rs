@@ -26,11 +26,26 @@ use crate::Grpc;
 pub struct Multiplexed<S> {
     grpc: Grpc,
     http: S,
+    /// The full names of services whose calls go to the HTTP service.
+    passed: &'static [&'static str],
 }
 
 impl<S> Multiplexed<S> {
     pub(crate) const fn new(grpc: Grpc, http: S) -> Self {
-        Self { grpc, http }
+        Self { grpc, http, passed: &[] }
+    }
+
+    /// Passes gRPC calls of these services to the HTTP service, such as a router with tonic services of your own:
+    /// full names, such as `acme.billing.v1.Billing`.
+    #[must_use]
+    pub const fn pass(mut self, services: &'static [&'static str]) -> Self {
+        self.passed = services;
+        self
+    }
+
+    fn passes(&self, path: &str) -> bool {
+        let service = path.strip_prefix('/').and_then(|path| path.split('/').next()).unwrap_or_default();
+        self.passed.contains(&service)
     }
 }
 
@@ -52,7 +67,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let content_type = request.headers().get(CONTENT_TYPE);
-        if content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")) {
+        let is_grpc = content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
+        if is_grpc && !self.passes(request.uri().path()) {
             return Either::Left(self.grpc.call(request));
         }
         let erase_body: EraseBody<R> = |response| response.map(Body::new);

@@ -59,8 +59,14 @@ pub enum ProtoError {
     #[error("cannot compile `{0}`: {1}")]
     Compile(String, #[source] Box<protox::Error>),
     /// A file cannot be read or written.
-    #[error("cannot access `{}`: {1}", .0.display())]
-    Io(PathBuf, #[source] io::Error),
+    #[error("cannot access `{path}`: {error}", path = path.display())]
+    Io {
+        /// The path of the file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        error: io::Error,
+    },
 }
 
 /// Writes the `.proto` files of these kinds and [`DESCRIPTORS`] into a folder, and returns the paths of the files that have
@@ -78,7 +84,7 @@ pub fn update(kinds: &[Registered], folder: &Path) -> Result<Vec<PathBuf>, Proto
             continue;
         }
         let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, bytes));
-        written.map_err(|error| ProtoError::Io(path.clone(), error))?;
+        written.map_err(|error| ProtoError::Io { path: path.clone(), error })?;
         changed.push(path);
     }
     Ok(changed)
@@ -88,7 +94,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, ProtoError> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(ProtoError::Io(path.to_owned(), error)),
+        Err(error) => Err(ProtoError::Io { path: path.to_owned(), error }),
     }
 }
 

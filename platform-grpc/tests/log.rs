@@ -24,6 +24,7 @@ use http::{Method, Request, Version};
 use http_body_util::{BodyExt, Full};
 use platform_grpc::Grpc;
 use platform_http::{Layers, Limits, Rest, serve};
+use platform_services::{Scim, Tokens};
 use setting::{NoTokens, ORG, UidIsToken, platform};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -160,7 +161,8 @@ async fn a_flood_of_bad_requests_without_a_token_logs_no_warnings_and_no_errors(
     let (platform, tokens) = (Arc::new(platform().await), Arc::new(NoTokens));
     let grpc = Grpc::new(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone()).unwrap();
     let grpc = grpc.with_tokens(tokens.clone());
-    let rest = Rest::new(platform, Arc::new(UidIsToken), limits.clone()).unwrap().with_tokens(tokens);
+    let rest = Rest::new(platform, Arc::new(UidIsToken), limits.clone()).unwrap();
+    let rest = rest.mount(Tokens::new(tokens)).mount(Scim);
     let service = Layers::default().around(grpc.clone().or_else_http(rest.clone()));
 
     let requests: Vec<_> = rest_requests().into_iter().chain(grpc_requests(&grpc)).collect();

@@ -4,7 +4,7 @@
 use std::{
     convert::Infallible,
     future::{Ready, ready},
-    sync::Arc,
+    sync::LazyLock,
     task::{Context, Poll},
 };
 
@@ -15,17 +15,26 @@ use http::{
 };
 use http_body_util::Full;
 use tower::Service;
-use utoipa_swagger_ui::Config;
 
 use crate::reply::{self, Reply};
+
+mod archive;
 
 /// Content security policy: the page can load its own files and call this server. Swagger UI uses `data:` URLs for its
 /// icons.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Files of Swagger UI that the page needs; others are not served.
-const FILES: [&str; 3] = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"];
+/// Files of Swagger UI that the page needs, with their content types; others are not served. Decompressed when the first
+/// of them is requested.
+static FILES: LazyLock<[(&str, &str, Option<Bytes>); 3]> = LazyLock::new(|| {
+    [
+        ("swagger-ui.css", "text/css; charset=utf-8"),
+        ("swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
+        ("favicon-32x32.png", "image/png"),
+    ]
+    .map(|(name, content_type)| (name, content_type, archive::file(name)))
+});
 
 /// Serves the page at a path and its files below it. Mount it with axum's `nest_service`.
 ///
@@ -70,18 +79,8 @@ impl Docs {
 
 /// Returns a file of Swagger UI with its content type.
 fn file(name: &str) -> Option<(&'static str, Bytes)> {
-    let name = FILES.iter().find(|file| **file == name)?;
-    let found = utoipa_swagger_ui::serve(name, Arc::new(Config::default())).ok()??;
-    let content_type = match name.rsplit_once('.') {
-        Some((_, "css")) => "text/css; charset=utf-8",
-        Some((_, "js")) => "text/javascript; charset=utf-8",
-        _ => "image/png",
-    };
-    let body = match found.bytes {
-        std::borrow::Cow::Borrowed(bytes) => Bytes::from_static(bytes),
-        std::borrow::Cow::Owned(bytes) => bytes.into(),
-    };
-    Some((content_type, body))
+    let (_, content_type, body) = FILES.iter().find(|(file, ..)| *file == name)?;
+    Some((content_type, body.clone()?))
 }
 
 fn status(status: StatusCode, headers: &[(HeaderName, &'static str)]) -> Reply {
@@ -112,6 +111,17 @@ impl<B> Service<Request<B>> for Docs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_files_of_swagger_ui_are_complete() {
+        let ends = |name, end: &[u8]| {
+            let (_, body) = file(name).unwrap();
+            assert!(body.ends_with(end), "{name}: {:?}", body.get(body.len().saturating_sub(40)..));
+        };
+        ends("swagger-ui.css", b"sourceMappingURL=swagger-ui.css.map*/");
+        ends("swagger-ui-bundle.js", b"SwaggerUI})(),i=i.default})()));");
+        ends("favicon-32x32.png", b"IEND\xaeB`\x82");
+    }
 
     #[test]
     fn only_the_page_and_its_files_are_served() {

@@ -1,13 +1,14 @@
-//! REST API for [`platform_core`]: one tower service over the kind tables, and a listener with limits on the resources
-//! that peers can use.
+//! REST API for [`platform_engine`]: one tower service over the kind tables, and a listener with limits on the
+//! resources that peers can use.
 //!
 //! [`Rest`] is the service, [`Layers`] is middleware for it and for an embedder's other routes, and [`serve`] is the
 //! listener. Each can be used without the others. The paths of all kinds are derived from their tables (`docs/api.md`,
-//! Paths), so a new kind needs no code here.
+//! Paths), so a new kind needs no code here. Endpoints that are not kinds are a [`Mount`](mount::Mount): those of
+//! Platform API v2 are in `platform-services`.
 //!
 //! ```no_run
 //! # use std::{future::pending, sync::Arc};
-//! # use platform_core::{access::Authenticator, platform::Platform};
+//! # use platform_engine::{access::Authenticator, platform::Platform};
 //! use axum::{Router, routing::get};
 //! use platform_http::{Layers, Limits, Rest, serve};
 //!
@@ -21,17 +22,15 @@
 //! # }
 //! ```
 //!
-//! No other crate maps errors to HTTP statuses; see [`status`]. Apart from the users of SCIM, this crate does not
-//! name any kind, and it does not parse tokens.
+//! No other crate maps errors to HTTP statuses; see [`status`]. This crate does not name any kind, and it does not
+//! parse tokens.
 
 mod rest;
 
-mod import;
 mod routes;
 mod template;
 
-mod scim;
-mod tokens;
+pub mod mount;
 
 mod reply;
 mod request;
@@ -54,7 +53,6 @@ mod docs;
 
 #[cfg(feature = "docs")]
 pub use docs::Docs;
-pub use import::{Import, ImportReply};
 pub use ipnet::IpNet;
 pub use layers::Layers;
 pub use limits::{

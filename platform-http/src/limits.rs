@@ -9,7 +9,7 @@ pub(crate) mod rate;
 use std::{collections::HashMap, net::IpAddr, num::NonZeroU32, time::Duration};
 
 use ipnet::IpNet;
-use platform_core::uid::Uid;
+use platform_engine::uid::Uid;
 
 use self::rate::Rate;
 

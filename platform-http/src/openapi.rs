@@ -1,8 +1,9 @@
 //! OpenAPI 3.1 document of the API. It is derived from the kind tables, so an embedder's own kinds are included
 //! automatically.
 //!
-//! The parts for a server's other paths are written by hand: [`WELL_KNOWN`], [`HEALTH`], [`TOKENS`], [`SCIM`],
-//! [`IMPORT`]. Embedders can [add](OpenApi::with) parts of their own.
+//! The document of [`Rest::openapi`](crate::Rest::openapi) includes the mounts. Parts for other paths of a server can
+//! be [added](OpenApi::with): [`well_known`], [`health`], and an embedder's own, for which [`request_schema`],
+//! [`reply_schema`], [`parameters()`] and [`errors`] make the JSON of field tables.
 
 mod operations;
 mod parameters;
@@ -13,8 +14,8 @@ mod examples;
 mod served;
 
 use http::Method;
-use platform_core::{
-    kind::{Http, Verb},
+use platform_engine::{
+    kind::{Field, Http, Verb},
     platform::Platform,
 };
 use serde_json::{Map, Value, json};
@@ -27,21 +28,6 @@ use crate::routes::{BadRoute, Endpoint, Routes};
 /// Description of the API: conventions that paths and schemas do not show.
 const DESCRIPTION: &str = include_str!("openapi/description.md");
 
-/// Part for servers that publish their issuer: `/.well-known/openid-configuration` and `/.well-known/jwks.json`.
-pub const WELL_KNOWN: &str = include_str!("openapi/well_known.json");
-
-/// Part for servers with health checks at `/livez` and `/readyz`.
-pub const HEALTH: &str = include_str!("openapi/health.json");
-
-/// Part for servers with the token services: `/sts/…` and `/auth/v1/…`.
-pub const TOKENS: &str = include_str!("openapi/tokens.json");
-
-/// Part for servers with SCIM: `/scim/v2/…`.
-pub const SCIM: &str = include_str!("openapi/scim.json");
-
-/// Part for servers that mount [`Import`](crate::Import) at `/import/` for all importable kinds.
-pub const IMPORT: &str = include_str!("openapi/import.json");
-
 /// Builder of an OpenAPI document.
 #[derive(Debug, Clone)]
 pub struct OpenApi(Value);
@@ -52,7 +38,11 @@ impl OpenApi {
     /// # Errors
     /// As [`Rest::new`](crate::Rest::new).
     pub fn of(platform: &Platform) -> Result<Self, BadRoute> {
-        let routes = Routes::of(platform.registered())?;
+        Ok(Self::new(platform, &Routes::of(platform.registered())?))
+    }
+
+    /// Returns the document of a platform whose routes are known.
+    pub(crate) fn new(platform: &Platform, routes: &Routes) -> Self {
         let schemas = Schemas::of(platform.kinds());
         let mut paths = Map::new();
         for path in routes.paths() {
@@ -67,7 +57,7 @@ impl OpenApi {
             }
         }
         let service_domain = &platform.settings().service_domain;
-        Ok(Self(json!({
+        Self(json!({
             "openapi": "3.1.0",
             "info": {
                 "title": "Platform API v2",
@@ -89,23 +79,122 @@ impl OpenApi {
                     },
                 },
             },
-        })))
+        }))
     }
 
-    /// Adds the other paths of a server: an object with `paths`, and optionally `tags` and `components`.
-    ///
-    /// # Errors
-    /// When the part is not a JSON object.
-    pub fn with(mut self, part: &str) -> Result<Self, serde_json::Error> {
-        let part: Map<String, Value> = serde_json::from_str(part)?;
-        merge(&mut self.0, part.into());
-        Ok(self)
+    /// Adds other paths: an object with `paths`, and optionally `tags` and `components`, as in the document. Arrays are
+    /// appended to; a key that the document already has keeps its value.
+    #[must_use]
+    pub fn with(mut self, part: Value) -> Self {
+        merge(&mut self.0, part);
+        self
     }
 
     /// Returns the document.
     pub fn into_value(self) -> Value {
         self.0
     }
+}
+
+/// Returns the schema of a request body with these fields, with their limits.
+pub fn request_schema(fields: &[Field]) -> Value {
+    Schemas::default().object(fields, For::Request)
+}
+
+/// Returns the schema of a reply with these fields.
+pub fn reply_schema(fields: &[Field]) -> Value {
+    Schemas::default().object(fields, For::Reply)
+}
+
+/// Returns a query parameter for each field of a request, as [`from_query`](platform_engine::request::from_query) reads
+/// it.
+pub fn parameters(fields: &[Field]) -> Vec<Value> {
+    parameters::of_query(fields)
+}
+
+/// Returns a response for each of these HTTP statuses, in this order, with its status as the key: a reference to the
+/// error response that operations of kinds have too. Statuses without one, such as 200, are left out.
+pub fn errors(statuses: &[u16]) -> Map<String, Value> {
+    let known = |status: &u16| responses::ERROR_RESPONSES.iter().find(|response| response.status.as_u16() == *status);
+    statuses
+        .iter()
+        .filter_map(known)
+        .map(|response| (response.status.as_str().to_owned(), response.reference()))
+        .collect()
+}
+
+/// Returns the part for servers that publish their issuer, at `/.well-known/openid-configuration` and
+/// `/.well-known/jwks.json`.
+pub fn well_known() -> Value {
+    let get = |id: &str, summary: &str, about: &str, properties: Value| {
+        let required: Vec<_> = properties.as_object().into_iter().flat_map(Map::keys).collect();
+        let schema = json!({ "type": "object", "properties": properties, "required": required });
+        let reply = json!({ "description": about, "content": { "application/json": { "schema": schema } } });
+        json!({ "get": {
+            "tags": ["Issuer"], "operationId": id, "summary": summary, "security": [], "responses": { "200": reply },
+        } })
+    };
+    json!({
+        "tags": [{ "name": "Issuer", "description": "Discovery of this server as a token issuer." }],
+        "paths": {
+            "/.well-known/openid-configuration": get(
+                "GetOpenidConfiguration",
+                "Gets the configuration of this server's issuer (OpenID Connect Discovery 1.0)",
+                "The discovery document.",
+                json!({
+                    "issuer": { "type": "string", "description": "The issuer's URL." },
+                    "jwks_uri": { "type": "string", "description": "The URL of the public keys." },
+                }),
+            ),
+            "/.well-known/jwks.json": get(
+                "GetJwks",
+                "Gets the public keys that verify this server's tokens (RFC 7517)",
+                "The public keys.",
+                json!({ "keys": {
+                    "type": "array", "items": { "type": "object" }, "description": "The public keys (RFC 7517).",
+                } }),
+            ),
+        },
+    })
+}
+
+/// Returns the part for servers with health checks at `/livez` and `/readyz`.
+pub fn health() -> Value {
+    let get = |id: &str, summary: &str, unavailable: &str| {
+        json!({ "get": {
+            "tags": ["Health"], "operationId": id, "summary": summary, "security": [],
+            "responses": {
+                "200": { "$ref": "#/components/responses/Healthy" },
+                "503": {
+                    "description": unavailable,
+                    "content": { "application/json": { "schema": reference("Status") } },
+                },
+            },
+        } })
+    };
+    let status = json!({ "type": "string", "const": "SERVING", "description": "Always `SERVING`." });
+    let schema = json!({ "type": "object", "properties": { "status": status }, "required": ["status"] });
+    json!({
+        "tags": [{
+            "name": "Health",
+            "description": "Health checks for load balancers and supervisors. They need no token.",
+        }],
+        "paths": {
+            "/livez": get(
+                "GetLiveness",
+                "Reports whether the server is alive, or must be restarted",
+                "The store cannot write until the server is restarted.",
+            ),
+            "/readyz": get(
+                "GetReadiness",
+                "Reports whether the server is ready to serve all requests",
+                "The store is full or cannot write, or the server is stopping.",
+            ),
+        },
+        "components": { "responses": { "Healthy": {
+            "description": "The check passed.", "content": { "application/json": { "schema": schema } },
+        } } },
+    })
 }
 
 /// Merges a part into the document: objects by key, arrays by appending. Other existing values are not replaced.
@@ -192,16 +281,16 @@ fn page(kind: &str, plural: &str) -> Value {
 mod tests {
     use std::sync::Arc;
 
-    use platform_core::{kind::Registered, resources::KINDS, store::memory::MemoryStore};
+    use platform_core::resources::KINDS;
+    use platform_engine::{kind::Registered, store::memory::MemoryStore};
 
     use super::*;
-    use crate::{SystemClock, SystemEntropy, routes::Found, scim, tokens};
+    use crate::{SystemClock, SystemEntropy, routes::Found};
 
     fn document() -> Value {
         let store = Arc::new(MemoryStore::new());
         let platform = platform_core::builder(store, SystemClock, SystemEntropy).ephemeral_keys().build().unwrap();
-        let parts = [TOKENS, SCIM, IMPORT, WELL_KNOWN];
-        parts.into_iter().try_fold(OpenApi::of(&platform).unwrap(), OpenApi::with).unwrap().into_value()
+        OpenApi::of(&platform).unwrap().into_value()
     }
 
     #[test]
@@ -210,12 +299,6 @@ mod tests {
         let mut documented = 0;
         for (path, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {
-                if ["/.well-known/", scim::PREFIX, "/sts/", "/auth/", "/import/"]
-                    .iter()
-                    .any(|prefix| path.starts_with(prefix))
-                {
-                    continue;
-                }
                 let method: Method = method.to_uppercase().parse().unwrap();
                 let sent = path.replace(['{', '}'], "");
                 let Found::Endpoint(endpoint, _) = routes.find(&method, &sent) else { panic!("{method} {sent}") };
@@ -236,18 +319,6 @@ mod tests {
             }
         }
         assert_eq!(documented, routed);
-    }
-
-    #[test]
-    fn hand_written_operations_are_routed() {
-        let paths = |part| serde_json::from_str::<Value>(part).unwrap()["paths"].as_object().unwrap().clone();
-        for (path, methods) in paths(TOKENS) {
-            let endpoint = tokens::Endpoint::find(&path).unwrap_or_else(|| panic!("{path}"));
-            for method in methods.as_object().unwrap().keys() {
-                assert!(endpoint.check_method(&method.to_uppercase().parse().unwrap()).is_ok(), "{method} {path}");
-            }
-        }
-        assert!(paths(SCIM).keys().all(|path| path.starts_with(scim::PREFIX)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, num::NonZero, sync::Arc, thread::available_parallelism};
 
 use parking_lot::Mutex;
-use platform_core::{
+use platform_engine::{
     BoxFuture,
     error::{Error, Result},
     offload::{Offload, Work},
@@ -109,7 +109,7 @@ impl Offload for Pool {
 mod tests {
     use std::sync::mpsc;
 
-    use platform_core::error::Code;
+    use platform_engine::error::Code;
 
     use super::*;
 

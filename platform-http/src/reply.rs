@@ -13,7 +13,7 @@ use http::{
 };
 use http_body_util::Full;
 use mediatype::{MediaTypeList, ReadParams, names};
-use platform_core::{
+use platform_engine::{
     error::{Code, Detail, Error, Result, Status},
     platform::{ListReply, Rendered},
 };
@@ -27,8 +27,8 @@ const UNCOUNTED: usize = 1 << 10;
 /// Response whose body is completely in memory.
 pub type Reply = Response<Full<Bytes>>;
 
-/// Returns a JSON response.
-pub(crate) fn json(body: impl Into<Bytes>) -> Reply {
+/// Returns a JSON response with status 200. The body must be JSON; it is not checked.
+pub fn json(body: impl Into<Bytes>) -> Reply {
     let mut reply = Reply::new(Full::new(body.into()));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     // Bodies contain text from users, which browsers must not interpret as HTML.
@@ -67,9 +67,9 @@ pub(crate) fn empty() -> Reply {
     Reply::default()
 }
 
-/// Returns the response to a delete: `{}` for clients that accept JSON, because generated clients parse it, and no body
-/// for all others (`docs/api.md`, Deletes).
-pub(crate) fn deleted(request: &HeaderMap) -> Reply {
+/// Returns the response to a delete, by the Accept header of its request: `{}` for clients that accept JSON, because
+/// generated clients parse it, and no body for all others (`docs/api.md`, Deletes).
+pub fn deleted(request: &HeaderMap) -> Reply {
     let mut reply = if asks_for_json(request) { json("{}") } else { empty() };
     reply.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     reply
@@ -146,8 +146,9 @@ pub(crate) fn without_body(reply: Reply) -> Reply {
     Reply::from_parts(head, Full::default())
 }
 
-/// Announces that the connection closes after this response, if the HTTP version has a header for it.
-pub(crate) fn close<B>(head: &Parts, reply: &mut Response<B>) {
+/// Announces that the connection closes after this response to a request, if its HTTP version has a header for that.
+/// For services that do not read the rest of a body; [`Rest`](crate::Rest) does it for its mounts.
+pub fn close<B>(head: &Parts, reply: &mut Response<B>) {
     if head.version < Version::HTTP_2 {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -155,7 +156,7 @@ pub(crate) fn close<B>(head: &Parts, reply: &mut Response<B>) {
 
 /// Rejection of a request: an error, and an HTTP status that can be more specific than that of the error's code.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     error: Error,
     status: StatusCode,
     allow: Option<String>,
@@ -172,13 +173,14 @@ impl Refusal {
         Self { error: Error::new(code, message), status, allow: None }
     }
 
-    /// Returns 404 for an unknown path.
-    pub(crate) fn no_path() -> Self {
+    /// Returns NOT_FOUND with status 404 for an unknown path.
+    pub fn no_path() -> Self {
         Self::new(Code::NotFound, StatusCode::NOT_FOUND, "Path not found")
     }
 
-    /// Returns 405 for a method that a path does not have.
-    pub(crate) fn other_methods(allow: String) -> Self {
+    /// Returns UNIMPLEMENTED with status 405 for a method that a path does not have. `allow` is the value of the Allow
+    /// header.
+    pub fn other_methods(allow: String) -> Self {
         let message = "This path does not support this method";
         let refusal = Self::new(Code::Unimplemented, StatusCode::METHOD_NOT_ALLOWED, message);
         Self { allow: Some(allow), ..refusal }
@@ -204,8 +206,8 @@ impl Refusal {
         Self { error, status: StatusCode::PRECONDITION_FAILED, allow: None }
     }
 
-    /// Returns 504 for a request that takes too long.
-    pub(crate) fn deadline(message: &str) -> Self {
+    /// Returns DEADLINE_EXCEEDED with status 504 and this message for a request that takes too long.
+    pub fn deadline(message: &str) -> Self {
         Error::new(Code::DeadlineExceeded, message).into()
     }
 
@@ -214,13 +216,14 @@ impl Refusal {
         Self::new(Code::DeadlineExceeded, StatusCode::REQUEST_TIMEOUT, "The body took too long to arrive")
     }
 
-    /// Returns the status and the message, for responses in another format.
-    pub(crate) fn status_and_message(&self) -> (StatusCode, &str) {
+    /// Returns the HTTP status and the message of the error, for responses in another format.
+    pub fn status_and_message(&self) -> (StatusCode, &str) {
         (self.status, self.error.message())
     }
 
-    /// Logs a server fault with its causes.
-    pub(crate) fn log(&self) {
+    /// Logs a server fault with its causes, and nothing for other errors. For responses in another format; all others
+    /// are logged when they are rendered.
+    pub fn log(&self) {
         if self.status.is_server_error() {
             log_fault(&self.error);
         }
@@ -231,15 +234,16 @@ impl Refusal {
         Self { error: self.error.of_domain(domain), ..self }
     }
 
-    /// Returns the error in the format of AIP-193, for a response whose status is already sent. Logs a server fault
-    /// with its causes.
-    pub(crate) fn status(&self, service_domain: &str) -> Status {
+    /// Returns the error in the format of AIP-193 for an installation with this service domain, for a response whose
+    /// status is already sent. Logs a server fault with its causes.
+    pub fn status(&self, service_domain: &str) -> Status {
         self.log();
         self.error.status(service_domain)
     }
 
-    /// Returns the response in the format of AIP-193. Logs a server fault with its causes.
-    pub(crate) fn into_reply(self, service_domain: &str) -> Reply {
+    /// Returns the response in the format of AIP-193 for an installation with this service domain. Logs a server fault
+    /// with its causes.
+    pub fn into_reply(self, service_domain: &str) -> Reply {
         self.log();
         let Self { error, status, allow } = self;
         let body = serde_json::to_vec(&error.status(service_domain)).unwrap_or_default();

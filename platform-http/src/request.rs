@@ -14,7 +14,7 @@ use http::{
 };
 use http_body::Body;
 use http_body_util::BodyExt;
-use platform_core::{
+use platform_engine::{
     access::{Authenticator, Caller},
     error::{Error, Result, Violations},
     json,
@@ -31,12 +31,12 @@ use crate::{
     reply::Refusal,
 };
 
-/// Returns the path and the query of a request.
+/// Returns the path and the query of a request, percent-encoded. [`Rest`](crate::Rest) calls this for its mounts.
 ///
 /// # Errors
-/// Status 414 when one of them is longer than its limit. INVALID_ARGUMENT for two Host headers, because an intermediary
-/// may have used either.
-pub(crate) fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &'h str), Refusal> {
+/// INVALID_ARGUMENT with status 414 when one of them is longer than [`Limits::path`] or [`Limits::query`], and with
+/// status 400 for two Host headers, because an intermediary may have used either.
+pub fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &'h str), Refusal> {
     let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
     if path.len() > limits.path {
         return Err(Refusal::too_long("path", limits.path));
@@ -115,14 +115,6 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
     }
 }
 
-/// Returns the bearer token of a request that requires one.
-///
-/// # Errors
-/// UNAUTHENTICATED as [`bearer`], and with this message when there is no token.
-pub(crate) fn required_bearer<'h>(headers: &'h HeaderMap, message: &str) -> Result<&'h str> {
-    bearer(headers)?.ok_or_else(|| Error::unauthenticated(message))
-}
-
 /// Authenticates a request and returns its caller, who must be an operator of the installation. Callers are
 /// authenticated as by the API; a deleted identity is rejected.
 ///
@@ -134,7 +126,8 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
     if let Some(origin) = &origin {
         origin.admit()?;
     }
-    let authenticated = match required_bearer(&head.headers, "A bearer token is needed") {
+    let needed = || Error::unauthenticated("A bearer token is needed");
+    let authenticated = match bearer(&head.headers).and_then(|token| token.ok_or_else(needed)) {
         Ok(token) => authenticator.authenticate(token).await,
         Err(error) => Err(error),
     };
@@ -148,11 +141,11 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
 
 /// Rejects preconditions of a write. They cannot be checked, because resources have no ETags, and a client that sends
 /// one must not believe that it was checked. `If-Match: *` is accepted: it requires that the resource exists, which a
-/// write requires anyway.
+/// write requires anyway. GET, HEAD and OPTIONS may have any.
 ///
 /// # Errors
-/// FAILED_PRECONDITION (412).
-pub(crate) fn reject_preconditions(head: &Parts) -> Result<(), Refusal> {
+/// FAILED_PRECONDITION with status 412.
+pub fn reject_preconditions(head: &Parts) -> Result<(), Refusal> {
     if !is_write(&head.method) {
         return Ok(());
     }
@@ -171,18 +164,35 @@ pub(crate) fn reject_preconditions(head: &Parts) -> Result<(), Refusal> {
     }
 }
 
+/// Returns the value of the Allow header for these methods of a path.
+pub(crate) fn allow<'m>(methods: impl Iterator<Item = &'m Method>) -> String {
+    let mut names: Vec<_> = methods.map(Method::as_str).collect();
+    if names.contains(&"GET") {
+        names.push("HEAD");
+    }
+    names.push("OPTIONS");
+    names.join(", ")
+}
+
 fn is_write(method: &Method) -> bool {
     ![Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
 }
 
-/// Percent-decodes a path variable.
-pub(crate) fn variable(name: &str, raw: &str) -> Result<String> {
+/// Percent-decodes a path variable, once.
+///
+/// # Errors
+/// INVALID_ARGUMENT, with a violation of this name, for an invalid percent sign or bytes that are not UTF-8.
+pub fn variable(name: &str, raw: &str) -> Result<String> {
     let decoded = decode(raw, false).map_err(|rule| Error::invalid_field(name, rule))?;
     Ok(decoded.into_owned())
 }
 
-/// Decodes a query string. Both `%20` and `+` are a space.
-pub(crate) fn pairs(query: &str) -> Result<Vec<(String, String)>> {
+/// Decodes a query string or a form into its names and values, in order. Both `%20` and `+` are a space; a name without
+/// `=` has an empty value.
+///
+/// # Errors
+/// INVALID_ARGUMENT with all violations, as [`variable`].
+pub fn pairs(query: &str) -> Result<Vec<(String, String)>> {
     let mut violations = Violations::default();
     let mut pairs = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -197,7 +207,10 @@ pub(crate) fn pairs(query: &str) -> Result<Vec<(String, String)>> {
 }
 
 /// Rejects all parameters, for a method that has none.
-pub(crate) fn reject_parameters(query: &str) -> Result<()> {
+///
+/// # Errors
+/// INVALID_ARGUMENT with a violation for each parameter, and as [`pairs`].
+pub fn reject_parameters(query: &str) -> Result<()> {
     if query.is_empty() {
         return Ok(());
     }
@@ -237,24 +250,26 @@ pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) 
     }
 }
 
-/// Reads a body as a JSON object, regardless of its Content-Type. An empty body is an empty object.
+/// Reads a body as a JSON object of at most [`Limits::depth`] levels, regardless of its Content-Type. An empty body is
+/// an empty object.
 ///
 /// # Errors
-/// INVALID_ARGUMENT when it is too large (413) or not a JSON object; DEADLINE_EXCEEDED (408) when it arrives too
-/// slowly; RESOURCE_EXHAUSTED when it is metered and exceeds a budget.
-pub(crate) async fn object<B>(body: B, limits: &Limits) -> Result<Map<String, Value>, Refusal>
+/// As [`bytes()`], and INVALID_ARGUMENT when it is not such an object or has a key twice.
+pub async fn object<B>(body: B, limits: &Limits) -> Result<Map<String, Value>, Refusal>
 where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    Ok(parse_object(&bytes(body, limits).await?, limits)?)
+    let bytes = bytes(body, limits).await?;
+    if bytes.is_empty() { Ok(Map::new()) } else { Ok(json::read_object(&bytes, limits.depth)?) }
 }
 
-/// Reads a body as bytes.
+/// Reads a body of at most [`Limits::body`] bytes, which must arrive within [`Limits::body_time`].
 ///
 /// # Errors
-/// As [`object`], except for JSON errors.
-pub(crate) async fn bytes<B>(body: B, limits: &Limits) -> Result<Bytes, Refusal>
+/// INVALID_ARGUMENT when it is larger (status 413) or incomplete; DEADLINE_EXCEEDED with status 408 when it arrives too
+/// slowly; RESOURCE_EXHAUSTED when it is metered and exceeds a budget.
+pub async fn bytes<B>(body: B, limits: &Limits) -> Result<Bytes, Refusal>
 where
     B: Body,
     B::Error: Into<BoxError>,
@@ -290,11 +305,6 @@ where
     B::Error: Into<BoxError>,
 {
     tokio::time::timeout(time, collect(body, most)).await.unwrap_or(Err(ReadError::TooSlow))
-}
-
-/// Parses a JSON object. Empty input is an empty object.
-pub(crate) fn parse_object(bytes: &[u8], limits: &Limits) -> Result<Map<String, Value>> {
-    if bytes.is_empty() { Ok(Map::new()) } else { json::read_object(bytes, limits.depth) }
 }
 
 /// Reads a body of at most `most` bytes.

@@ -11,15 +11,13 @@ use std::{
 use futures_util::FutureExt;
 use http::{Method, Request, request::Parts};
 use http_body::Body;
-use platform_core::{
+use platform_engine::{
     BoxFuture,
     access::{Authenticator, Caller},
     error::{Error, Result},
     kind::{Action, Authorization, Http, Kind, Registered, Verb},
     platform::{Answer, Platform},
     request::{ListRequest, from_query},
-    resources::domain,
-    tokens::TokenService,
     uid::Uid,
 };
 use serde_json::{Map, Value};
@@ -31,16 +29,17 @@ use crate::{
         Limits,
         origin::{Origin, Shares},
     },
+    mount::{self, Call, Mount},
+    openapi::{OpenApi, ServedDocument},
     reply::{self, Refusal, Reply},
     request,
     routes::{BadRoute, Endpoint, Found, Routes},
-    scim, tokens,
 };
 
 /// REST API of a platform, as one tower service. Clones share their state.
 ///
 /// It answers every path, so mount it as the fallback, with axum's `fallback_service`. A request is first routed, then
-/// authenticated, then read. Every failure, including a panic, is answered in the format of AIP-193. Authorization a tokio
+/// authenticated, then read. Every failure, including a panic, is answered in the format of AIP-193. Requires a tokio
 /// runtime for its timers.
 #[derive(Debug, Clone)]
 pub struct Rest(Arc<Inner>);
@@ -49,7 +48,7 @@ pub struct Rest(Arc<Inner>);
 struct Inner {
     platform: Arc<Platform>,
     authenticator: Arc<dyn Authenticator>,
-    tokens: Option<Arc<dyn TokenService>>,
+    mounts: Vec<Arc<dyn Mount>>,
     routes: Routes,
     limits: Limits,
     shares: Arc<Shares>,
@@ -67,14 +66,28 @@ impl Rest {
     ) -> Result<Self, BadRoute> {
         let routes = Routes::of(platform.registered())?;
         let shares = Shares::new(&limits);
-        Ok(Self(Arc::new(Inner { platform, authenticator, tokens: None, routes, limits, shares })))
+        Ok(Self(Arc::new(Inner { platform, authenticator, mounts: Vec::new(), routes, limits, shares })))
     }
 
-    /// Also serves the paths of the token services, `/sts/…` and `/auth/v1/…`.
+    /// Also serves these endpoints. A path belongs to the first mount that has it, and otherwise to the kinds.
     #[must_use]
-    pub fn with_tokens(mut self, tokens: Arc<dyn TokenService>) -> Self {
-        Arc::make_mut(&mut self.0).tokens = Some(tokens);
+    pub fn mount(mut self, mount: impl Mount) -> Self {
+        Arc::make_mut(&mut self.0).mounts.push(Arc::new(mount));
         self
+    }
+
+    /// Returns the OpenAPI document of all kinds and mounts.
+    pub fn openapi(&self) -> OpenApi {
+        let Inner { platform, routes, mounts, .. } = &*self.0;
+        mounts.iter().fold(OpenApi::new(platform, routes), |document, mount| document.with(mount.openapi()))
+    }
+
+    /// Also serves an OpenAPI document, rendered once, at `/openapi.json`: that of [`Rest::openapi`], perhaps with
+    /// parts for other paths. It needs no token.
+    #[must_use]
+    pub fn with_openapi(self, document: OpenApi) -> Self {
+        let served = ServedDocument::new(&document.into_value(), &self.platform().settings().service_domain);
+        self.mount(served)
     }
 
     /// Returns the platform.
@@ -106,8 +119,7 @@ where
 impl Inner {
     async fn answer<B>(&self, request: Request<B>) -> Reply
     where
-        B: Body,
-        B::Error: Into<BoxError>,
+        B: Body<Data: Send, Error: Into<BoxError>> + Send,
     {
         let (head, body) = request.into_parts();
         let origin = Origin::of(&head.extensions, &self.shares);
@@ -146,26 +158,26 @@ impl Inner {
 
     async fn handle<B>(&self, head: &Parts, origin: &Origin, body: B) -> Result<Reply, Refusal>
     where
-        B: Body,
-        B::Error: Into<BoxError>,
+        B: Body<Data: Send, Error: Into<BoxError>> + Send,
     {
         origin.admit()?;
+        let mount = self.mount(head.uri.path());
         let target = request::target(head, &self.limits);
         let (path, query) =
             match target.and_then(|target| request::check_expect(head, &body, &self.limits).map(|()| target)) {
                 Ok(target) => target,
                 Err(refusal) => {
                     let refusal = origin.refused(refusal);
-                    let is_scim = head.uri.path().starts_with(scim::PREFIX);
-                    return if is_scim { Ok(scim::refused(refusal)) } else { Err(refusal) };
+                    return match mount {
+                        Some(mount) => mount.refused(refusal),
+                        None => Err(refusal),
+                    };
                 }
             };
-        if let (Some(endpoint), Some(service)) = (tokens::Endpoint::find(path), &self.tokens) {
-            return self.token_service(&**service, endpoint, head, origin, query, body).await;
-        }
-        if let Some(path) = path.strip_prefix(scim::PREFIX) {
-            // Boxed, because this future is by far the largest and would enlarge the futures of all other requests.
-            return Ok(Box::pin(scim::answer(&self.platform, origin, head, path, query, body, &self.limits)).await);
+        if let Some(mount) = mount {
+            let Self { platform, authenticator, limits, .. } = self;
+            let call = Call { platform, authenticator: &**authenticator, limits, origin, head, path, query };
+            return mount.answer(call, mount::body(body)).await;
         }
         let (endpoint, variables) = match self.routes.find(&head.method, path) {
             Found::Endpoint(endpoint, variables) => (endpoint, variables),
@@ -192,34 +204,14 @@ impl Inner {
         }
     }
 
-    /// Returns the domain of the errors of a path: the domain of its kinds, `iam` for the token services, empty for
-    /// unknown paths.
-    fn domain(&self, path: &str) -> &'static str {
-        match self.tokens.is_some() && tokens::Endpoint::find(path).is_some() {
-            true => domain::IAM.name,
-            false => self.routes.domain(path),
-        }
+    /// Returns the mount that has a path.
+    fn mount(&self, path: &str) -> Option<&dyn Mount> {
+        self.mounts.iter().find(|mount| mount.has(path)).map(|mount| &**mount)
     }
 
-    async fn token_service<B>(
-        &self,
-        service: &dyn TokenService,
-        endpoint: tokens::Endpoint<'_>,
-        head: &Parts,
-        origin: &Origin,
-        query: &str,
-        body: B,
-    ) -> Result<Reply, Refusal>
-    where
-        B: Body,
-        B::Error: Into<BoxError>,
-    {
-        origin.token_path()?;
-        if let Some(reply) = endpoint.check_method(&head.method)? {
-            return Ok(reply);
-        }
-        let credential = request::bearer(&head.headers)?;
-        tokens::answer(service, endpoint, head, credential, query, body, &self.limits.of_tokens()).await
+    /// Returns the domain of the errors of a path: that of its mount or its kinds, empty for unknown paths.
+    fn domain(&self, path: &str) -> &'static str {
+        self.mount(path).map_or_else(|| self.routes.domain(path), |mount| mount.domain())
     }
 
     /// Handles a list. Its path variables are parameters.

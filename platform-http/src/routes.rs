@@ -7,9 +7,12 @@
 use std::fmt;
 
 use http::Method;
-use platform_core::kind::{self as standard, Action, Domain, Http, Kind, Parent, Registered, Verb};
+use platform_engine::kind::{self as standard, Action, Domain, Http, Kind, Parent, Registered, Verb};
 
-use crate::template::{Captured, Template};
+use crate::{
+    request,
+    template::{Captured, Template},
+};
 
 /// Error of an invalid path, or of two methods with the same path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -172,12 +175,7 @@ impl Routes {
 
 impl Route {
     fn allow(&self) -> String {
-        let mut methods: Vec<_> = self.methods.iter().map(|(method, _)| method.as_str()).collect();
-        if methods.contains(&"GET") {
-            methods.push("HEAD");
-        }
-        methods.push("OPTIONS");
-        methods.join(", ")
+        request::allow(self.methods.iter().map(|(method, _)| method))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Maps error codes to HTTP statuses. No other module does this.
 
 use http::StatusCode;
-use platform_core::error::Code;
+use platform_engine::error::Code;
 
 /// Returns the HTTP status of a code, as `google.rpc.Code` documents it (`docs/api.md`, Errors).
 ///

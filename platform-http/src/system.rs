@@ -1,8 +1,8 @@
-//! The system clock and random number generator, which platform-core leaves to its embedder.
+//! The system clock and random number generator, which platform-engine leaves to its embedder.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp};
+use platform_engine::{clock::Clock, entropy::Entropy, timestamp::Timestamp};
 
 /// System clock.
 #[derive(Debug, Clone, Copy, Default)]

@@ -11,126 +11,19 @@
 mod support;
 
 use std::{
-    convert::Infallible,
-    io::{ErrorKind, Read, Write},
-    net::{SocketAddr, TcpStream},
-    num::NonZeroU32,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll},
-    time::{Duration, Instant},
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
 };
 
-use bytes::Bytes;
-use http::{Request, header::EXPECT};
-use http_body::{Body, Frame};
-use platform_core::{resources::vulnerabilities::Advisory, uid::Uid};
-use platform_http::{Import, Layers, Limits, Listener, OpenPaths, Rate, Rest, Shares, serve};
+use platform_core::uid::Uid;
+use platform_http::{Limits, OpenPaths};
 use serde_json::json;
-use support::{Answer, NoTokens, OPERATOR, ORG, call, get, post};
-use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
-use tower::ServiceExt;
-
-/// Timeout of a test; nothing is measured with it.
-const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Server whose limits apply to loopback addresses, with access to its budgets.
-struct Server {
-    address: SocketAddr,
-    shares: Arc<Shares>,
-    rest: Rest,
-    stop: oneshot::Sender<()>,
-    done: JoinHandle<std::io::Result<()>>,
-}
-
-impl Server {
-    async fn new(limits: Limits) -> Self {
-        let limits = Limits { limit_loopback: true, ..limits };
-        let rest = support::rest(limits.clone()).await.with_tokens(Arc::new(NoTokens));
-        let shares = Shares::new(&limits);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (stop, stopped) = oneshot::channel();
-        let listener = Listener::from(listener).with_shares(Arc::clone(&shares));
-        let service = Layers::default().around(rest.clone());
-        let done = tokio::spawn(async move { serve(listener, service, &limits, async { drop(stopped.await) }).await });
-        Self { address, shares, rest, stop, done }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        stream
-    }
-
-    /// Sends a request on a new connection and returns the head and the body of the response.
-    fn send(&self, line: &str, headers: &str) -> String {
-        let mut stream = self.connect();
-        let _ =
-            stream.write_all(format!("{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{headers}\r\n").as_bytes());
-        read_to_end(&mut stream)
-    }
-
-    fn ping(&self) -> String {
-        status(&self.send("GET /ping/v2/ping", "")).to_owned()
-    }
-
-    /// Waits until the budgets fulfil a condition.
-    async fn until(&self, what: &str, is_so: impl Fn(&Shares) -> bool) {
-        let begun = Instant::now();
-        while !is_so(&self.shares) {
-            assert!(begun.elapsed() < TIMEOUT, "{what}: {:?}", self.shares);
-            tokio::task::yield_now().await;
-        }
-    }
-}
-
-fn read_to_end(stream: &mut TcpStream) -> String {
-    let mut answer = Vec::new();
-    match stream.read_to_end(&mut answer) {
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-        Err(error) => panic!("the server keeps the connection open: {error}"),
-    }
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
-fn status(answer: &str) -> &str {
-    answer.get(9..12).unwrap_or_default()
-}
-
-const fn hourly(burst: u32) -> Option<Rate> {
-    match NonZeroU32::new(burst) {
-        Some(burst) => Some(Rate { every: Duration::from_secs(3600), burst }),
-        None => None,
-    }
-}
-
-/// Empty body that records whether it was read.
-struct UnreadBody(Arc<AtomicBool>);
-
-impl Body for UnreadBody {
-    type Data = Bytes;
-    type Error = Infallible;
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.store(true, Ordering::Relaxed);
-        Poll::Ready(None)
-    }
-}
-
-/// Sends a request. Returns the status, and whether the body was read.
-async fn send_unread(rest: &Rest, token: Option<&str>, method: &str, path: &str) -> (u16, bool) {
-    let read = Arc::new(AtomicBool::new(false));
-    let mut request = Request::builder().method(method).uri(path).header(EXPECT, "100-continue");
-    if let Some(token) = token {
-        request = request.header("authorization", format!("Bearer {token}"));
-    }
-    let response = rest.clone().oneshot(request.body(UnreadBody(Arc::clone(&read))).unwrap()).await.unwrap();
-    (response.status().as_u16(), read.load(Ordering::Relaxed))
-}
+use support::{
+    Answer, OPERATOR, ORG, call, get,
+    limited::{Server, TIMEOUT, hourly, read_to_end, send_unread, status},
+    post,
+};
 
 #[tokio::test]
 async fn access_is_checked_before_the_rest_of_a_request_is_read() {
@@ -168,53 +61,30 @@ async fn access_is_checked_before_the_rest_of_a_request_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_path_rejects_a_malformed_token_before_reading_the_body_and_limits_the_body_to_16_kib() {
-    let server = Server::new(Limits::default()).await;
-    for (method, path) in [
-        ("POST", "/sts/exchange"),
-        ("POST", "/sts/exchange_refresh_token"),
-        ("POST", "/auth/v1/register"),
-        ("DELETE", "/auth/v1/delete/x"),
-    ] {
-        for token in [None, Some("malformed")] {
-            assert_eq!(send_unread(&server.rest, token, method, path).await, (401, false), "{path} {token:?}");
-        }
-    }
-    assert!(send_unread(&server.rest, Some("good"), "POST", "/sts/exchange").await.1);
-    let send = |length: usize| {
-        let headers = format!("Authorization: good\r\nContent-Length: {length}\r\n\r\n");
-        status(&server.send("POST /sts/exchange", &format!("{headers}aud={}", "a".repeat(length - 4)))).to_owned()
-    };
-    // The audience is too long. A body that is one byte longer is not parsed.
-    assert_eq!((send(16 << 10), send((16 << 10) + 1)), ("400".to_owned(), "413".to_owned()));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn bodies_are_charged_as_they_arrive_and_rejected_when_over_budget() {
-    // The share of a holder is 10,000 bytes of bodies, and 1,000 bytes on token paths.
-    let server = Server::new(Limits { bodies: 80_000, token_bodies: 8_000, ..Limits::default() }).await;
-    for (line, token, size, held_then) in [
-        ("POST /sts/exchange".to_owned(), "good", 400, (800, 0)),
-        (format!("POST /registry/v2/repos/{ORG}"), OPERATOR, 4_000, (0, 8_000)),
-    ] {
-        let begin = |announced: usize| {
-            let mut stream = server.connect();
-            let head = format!("Authorization: Bearer {token}\r\nContent-Length: {announced}\r\n\r\n");
-            stream.write_all(format!("{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{head}").as_bytes()).unwrap();
-            stream.write_all(&vec![b' '; size]).unwrap();
-            stream
-        };
-        // Only received bytes are charged, not the announced length.
-        let held = [begin(15_000), begin(15_000)];
-        server.until("two bodies are held", |shares| shares.held_bodies() == held_then).await;
-        let refused = read_to_end(&mut begin(15_000));
-        assert_eq!(status(&refused), "429", "{refused}");
-        assert!(refused.contains("\r\nretry-after: 1\r\n") && refused.contains("google.rpc.RetryInfo"), "{refused}");
-        assert_eq!(server.ping(), "200");
-        assert_eq!(server.shares.held_bodies(), held_then);
-        drop(held);
-        server.until("nothing is held", |shares| shares.held_bodies() == (0, 0)).await;
-    }
+    // The share of a holder is 10,000 bytes.
+    let server = Server::new(Limits { bodies: 80_000, ..Limits::default() }).await;
+    let begin = |announced: usize| {
+        let mut stream = server.connect();
+        let head = format!("Authorization: Bearer {OPERATOR}\r\nContent-Length: {announced}\r\n\r\n");
+        stream
+            .write_all(
+                format!("POST /registry/v2/repos/{ORG} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{head}").as_bytes(),
+            )
+            .unwrap();
+        stream.write_all(&vec![b' '; 4_000]).unwrap();
+        stream
+    };
+    // Only received bytes are charged, not the announced length.
+    let held = [begin(15_000), begin(15_000)];
+    server.until("two bodies are held", |shares| shares.held_bodies() == (0, 8_000)).await;
+    let refused = read_to_end(&mut begin(15_000));
+    assert_eq!(status(&refused), "429", "{refused}");
+    assert!(refused.contains("\r\nretry-after: 1\r\n") && refused.contains("google.rpc.RetryInfo"), "{refused}");
+    assert_eq!(server.ping(), "200");
+    assert_eq!(server.shares.held_bodies(), (0, 8_000));
+    drop(held);
+    server.until("nothing is held", |shares| shares.held_bodies() == (0, 0)).await;
 }
 
 /// Returns an HTTP/2 frame.
@@ -273,14 +143,6 @@ async fn an_http_1_connection_whose_client_does_not_read_the_response_is_closed(
     server.until("an answer is held", |shares| shares.held_replies() > 0).await;
     server.until("nothing is open", |shares| shares.open_connections() == 0 && shares.held_replies() == 0).await;
     drop(held);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_body_on_a_token_path_has_its_own_timeout() {
-    let limits = Limits { token_body_time: Duration::from_millis(200), body_time: 10 * TIMEOUT, ..Limits::default() };
-    let server = Server::new(Limits { request_time: 10 * TIMEOUT, ..limits }).await;
-    let answer = server.send("POST /sts/exchange", "Authorization: good\r\nContent-Length: 9\r\n");
-    assert_eq!(status(&answer), "408", "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -376,20 +238,16 @@ async fn concurrent_requests_over_the_limit_of_an_address_are_rejected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unauthenticated_requests_are_rate_limited_by_address_and_others_by_caller() {
-    let limits = Limits { open_rate: hourly(5), identity_rate: hourly(2), ..Limits::default() };
+    let limits = Limits { open_rate: hourly(3), identity_rate: hourly(2), ..Limits::default() };
     let server = Server::new(Limits { trusted_proxies: vec!["127.0.0.0/8".parse().unwrap()], ..limits }).await;
     let from = |hop: &str, line: &str, headers: &str| {
         server.send(line, &format!("X-Forwarded-For: 203.0.113.1, {hop}\r\n{headers}"))
     };
     let ping = |hop: &str| status(&from(hop, "GET /ping/v2/ping", "")).to_owned();
-    // Open paths, token paths, and invalid tokens.
+    // Open paths and invalid tokens.
     assert_eq!(ping("198.51.100.1"), "200");
     assert_eq!(status(&from("198.51.100.1", "GET /advisory/v2/documents", "")), "200");
-    assert_eq!(status(&from("198.51.100.1", "GET /auth/v1/ok", "Authorization: good\r\n")), "401");
     assert_eq!(status(&from("198.51.100.1", "GET /iam/v2/groups", "Authorization: no\r\n")), "401");
-    let scim = format!("GET /scim/v2/{ORG}/0123456789abcdef/Users");
-    assert_eq!(status(&from("198.51.100.1", &scim, "Authorization: no\r\n")), "401");
-    assert_eq!(status(&from("198.51.100.1", &scim, "Authorization: no\r\n")), "429");
     let refused = from("198.51.100.1", "GET /iam/v2/groups", "Authorization: no\r\n");
     assert_eq!(status(&refused), "429");
     assert!(refused.contains("\r\nretry-after: ") && refused.contains("google.rpc.RetryInfo"), "{refused}");
@@ -407,18 +265,13 @@ async fn requests_rejected_before_authentication_count_as_unauthenticated() {
     let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
     let server = Server::new(Limits { open_rate: hourly(1), trusted_proxies, ..Limits::default() }).await;
     let long = format!("GET /{}", "a".repeat(5_000));
-    let long_scim = format!("GET /scim/v2/{}", "a".repeat(5_000));
     let twice = "Authorization: a\r\nAuthorization: b\r\n";
-    let scim = format!("GET /scim/v2/{ORG}/0123456789abcdef/Users");
     for (number, (line, headers, expected)) in [
         ("GET /nosuch", "", "404"),
         ("PUT /iam/v2/groups", "", "405"),
         ("OPTIONS /iam/v2/groups", "", "200"),
         ("GET /iam/v2/groups", twice, "401"),
-        ("GET /auth/v1/ok", twice, "401"),
         (&long, "", "414"),
-        (&long_scim, "", "414"),
-        (&scim, twice, "401"),
     ]
     .into_iter()
     .enumerate()
@@ -450,22 +303,6 @@ async fn an_identity_or_organization_can_have_its_own_rate_limit() {
         };
         assert_eq!((asked(&own), asked(&other)), if identities { (1, 3) } else { (3, 1) });
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn invalid_tokens_on_operator_paths_are_rate_limited() {
-    let limits = Limits { open_rate: hourly(2), limit_loopback: true, ..Limits::default() };
-    let platform = Arc::clone(support::rest(limits.clone()).await.platform());
-    let import = Import::new(platform, Arc::new(support::UidIsToken), limits.clone()).kind::<Advisory>();
-    let server = support::Listening::serving(import, limits).await;
-    let statuses = [(); 3].map(|()| {
-        let mut stream = TcpStream::connect(server.address).unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        let head = format!("POST /import/advisories?parent={ORG} HTTP/1.1\r\nHost: a\r\nAuthorization: nobody\r\n");
-        stream.write_all(format!("{head}Content-Length: 0\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
-        status(&read_to_end(&mut stream)).to_owned()
-    });
-    assert_eq!(statuses, ["401", "401", "429"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,12 +15,17 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream;
 use http::Request;
 use http_body::Frame;
 use http_body_util::{Full, StreamBody};
-use platform_http::{Layers, Limits};
+use platform_core::error::{Code, Error};
+use platform_http::{
+    Layers, Limits, Reply,
+    mount::{Body, Call, Mount, Refusal},
+};
 use tower::ServiceExt;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -33,14 +38,29 @@ async fn send(path: &str, headers: &[(&str, &str)]) {
     service.oneshot(request.body(Full::new(Bytes::new())).unwrap()).await.unwrap();
 }
 
+/// Mount that is not implemented.
+#[derive(Debug)]
+struct Unsupported;
+
+#[async_trait]
+impl Mount for Unsupported {
+    fn has(&self, path: &str) -> bool {
+        path == "/unsupported"
+    }
+
+    async fn answer(&self, _: Call<'_>, _: Body<'_>) -> Result<Reply, Refusal> {
+        Err(Error::new(Code::Unimplemented, "Not supported").into())
+    }
+}
+
 /// Sends requests with client errors, none of which is a server fault.
 async fn send_faults_of_clients() {
     let limits = Limits { body_time: std::time::Duration::from_millis(50), ..Limits::default() };
-    let rest = support::rest(limits.clone()).await.with_tokens(Arc::new(support::NoTokens));
+    let rest = support::rest(limits.clone()).await.mount(Unsupported);
     let service = Layers::default().around(rest);
     let get = |path: &str| Request::get(path).header("x-request-id", "a".repeat(60_000));
     let none = || Full::new(Bytes::new());
-    service.clone().oneshot(get("/sts/headless_sessions").body(none()).unwrap()).await.unwrap();
+    service.clone().oneshot(get("/unsupported").body(none()).unwrap()).await.unwrap();
     service.clone().oneshot(get(&format!("/{}", "a".repeat(4_000))).body(none()).unwrap()).await.unwrap();
     let method = http::Method::from_bytes("A".repeat(4_000).as_bytes()).unwrap();
     let request = Request::builder().method(method).uri("/iam/v2/groups").body(none()).unwrap();

@@ -1,5 +1,5 @@
 //! Benchmarks a store of a given size:
-//! `cargo run --release -p platform-store-sqlite --example sqlite_figures -- 1000000`.
+//! `cargo run --profile dist -p platform-store-sqlite --example sqlite_figures -- 1000000`.
 //!
 //! All records are in one group and have bodies of about 300 bytes, three sort keys and a filter key with a distinct
 //! value each. Environment variables: with `TIERS=1`, each record also has one of four values under a second filter

@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from grpc_status import rpc_status
 from server import ROOT, running
 
-PROTO = ROOT / "platform-grpc" / "proto"
+PROTO = ROOT / "platform-core" / "proto"
 
 
 def stubs(folder: str) -> None:

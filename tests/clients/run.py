@@ -8,6 +8,7 @@
     tests/clients/run.py events        receives events with the CloudEvents SDK and rejects forged ones
     tests/clients/run.py readme        compares the sessions in README.md and docs/tutorial.md with the output of a server
     tests/clients/run.py grpc          compares state and errors over grpcio with those over REST
+    tests/clients/run.py own-kind      walks the kind of examples/own-kind with grpcio by reflection and with REST
     tests/clients/run.py sdk           runs a Go program with the published SDK, if Go and the SDK are available
 
 Python dependencies are installed in a virtual environment under target/, missing Debian packages with apt.
@@ -31,6 +32,7 @@ CHECKS = {
     "events": "events.py",
     "readme": "readme.py",
     "grpc": "calls.py",
+    "own-kind": "own_kind.py",
     "sdk": "sdk.py",
 }
 

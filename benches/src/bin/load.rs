@@ -1,6 +1,6 @@
 //! Loads a server over HTTP and prints the cost of a request: `load [figure...]`, by default all.
 //!
-//! `A` is the release build of `platform-server` with a new data directory; `B` is an axum server of this program, in a
+//! `A` is `platform-server` of the same profile with a new data directory; `B` is an axum server of this program, in a
 //! separate process. Both run at the same time and are loaded in alternating turns over persistent connections. The
 //! goal is about the CPU time of the server's process per request.
 

@@ -12,6 +12,8 @@ use platform_core::{
     uid::Uid,
 };
 use platform_http::{Limits, Rest, SystemClock, SystemEntropy, serve};
+use platform_oidc::{Algorithm, Keys};
+use platform_services::Scim;
 use platform_store_sqlite::SqliteStore;
 
 #[tokio::main]
@@ -19,15 +21,18 @@ async fn main() -> anyhow::Result<()> {
     let me = Uid::parse("00000000000000000000000000000000000000aa")?;
     let store = Arc::new(SqliteStore::open("embedded.sqlite")?);
     let settings = Settings { operators: [me.clone()].into(), ..Settings::default() };
-    let platform = Arc::new(
-        platform_core::builder(store, SystemClock, SystemEntropy).settings(settings).ephemeral_keys().build()?,
-    );
+    let keys = Keys::read_or_create("embedded-keys".as_ref(), Algorithm::Es256, &SystemClock, &SystemEntropy)?;
+    let builder = platform_core::builder(store, SystemClock, SystemEntropy).settings(settings);
+    let platform = Arc::new(builder.page_keys(keys.page_keys()).seal_keys(keys.seal_keys()).build()?);
     let organization = Uid::parse("00000000000000000000000000000000000000bb")?;
     let first = Bootstrap { organization, organization_name: "mine".into(), operator: me.clone() };
     Iam::of(&platform).bootstrap(&first).await?;
 
-    let rest = Rest::new(platform, Arc::new(Password(me)), Limits::default())?;
-    let app = axum::Router::new().route("/", axum::routing::get(async || "my service")).fallback_service(rest);
+    let rest = Rest::new(platform, Arc::new(Password(me)), Limits::default())?.mount(Scim);
+    let document = rest.openapi();
+    let app = axum::Router::new()
+        .route("/", axum::routing::get(async || "my service"))
+        .fallback_service(rest.with_openapi(document));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8081").await?;
     serve(listener, app, &Limits::default(), std::future::pending()).await?;
     Ok(())

@@ -1,29 +1,41 @@
-//! Adds your own kind of resource and serves it over REST next to the kinds of the contract: `ticket.rs` defines the
-//! kind, and `.kind::<Ticket>()` below registers it.
+//! Adds a kind of resource of your own and serves it over REST and gRPC next to the kinds of the contract: `ticket.rs`
+//! defines the kind, and `.kind::<Ticket>()` below registers it.
 //!
-//! `cargo run -p own-kind` prints example requests.
+//! `cargo run -p own-kind` prints example requests. `cargo run -p own-kind -- proto` writes `proto/` from the table, after
+//! you have changed it.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
+use anyhow::Context;
+use own_kind::ticket::{CloseTicket, Ticket};
 use platform_core::{
     access::{Authenticator, Caller},
     error::Result,
     iam::{Bootstrap, Iam},
+    kind::Registered,
+    request::ListRequest,
     store::memory::MemoryStore,
     uid::Uid,
 };
+use platform_grpc::{Grpc, proto};
 use platform_http::{Limits, Rest, SystemClock, SystemEntropy, serve};
-
-mod ticket;
-
-use ticket::Ticket;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    #[expect(clippy::print_stdout, reason = "the example's output")]
+    let print = |line: String| println!("{line}");
+    if std::env::args().nth(1).as_deref() == Some("proto") {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
+        let changed = proto::update(&[Registered::of::<Ticket>()], &folder)?;
+        changed.iter().for_each(|path| print(format!("wrote {}", path.display())));
+        return Ok(());
+    }
+
     let me = Uid::parse("00000000000000000000000000000000000000aa")?;
     let organization = Uid::parse("00000000000000000000000000000000000000bb")?;
     let platform = platform_core::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy)
         .kind::<Ticket>()
+        .descriptors(own_kind::DESCRIPTORS)
         .ephemeral_keys()
         .build()?;
     let first =
@@ -34,17 +46,26 @@ async fn main() -> anyhow::Result<()> {
     let caller = Caller::new(me.clone());
     let ticket = Ticket { title: "water the plants".to_owned(), ..Ticket::default() };
     let ticket = platform.create(&caller, &organization, &ticket).await?;
-    #[expect(clippy::print_stdout, reason = "the example's output")]
-    let print = |line: String| println!("{line}");
-    print(format!("created {} at {:?}", ticket.uid, ticket.create_time));
+    let request = CloseTicket { uid: ticket.uid };
+    let closed: Ticket = platform.run_named::<Ticket, _>(Some(&caller), "CloseTicket", &request).await?;
+    print(format!("closed {} at {}", closed.uid, closed.close_time.context("a time")?));
+    let done = ListRequest::of::<Ticket>().filter("state", "STATE_DONE").page_size(10).build()?;
+    print(format!("{} tickets are done", platform.list::<Ticket>(&caller, &done).await?.total_count));
 
-    // The same over REST:
+    // The same over REST and gRPC:
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    let url = format!("http://{}/tickets/v2/tickets", listener.local_addr()?);
+    let address = listener.local_addr()?;
+    let url = format!("http://{address}/tickets/v1/tickets");
     print(format!("try: curl -H 'Authorization: Bearer me' '{url}?order_by=title'"));
     print(format!("     curl -H 'Authorization: Bearer me' -d '{{\"title\":\"sweep\"}}' '{url}/{organization}'"));
-    let rest = Rest::new(Arc::new(platform), Arc::new(AllowAll(me)), Limits::default())?;
-    serve(listener, rest, &Limits::default(), std::future::pending()).await?;
+    print(format!("     grpcurl -plaintext {address} describe example.tickets.v1.TicketsService"));
+    let (platform, authenticator) = (Arc::new(platform), Arc::new(AllowAll(me)));
+    let limits = Limits::default();
+    let rest = Rest::new(Arc::clone(&platform), authenticator.clone(), limits.clone())?;
+    let document = rest.openapi();
+    let rest = rest.with_openapi(document);
+    let grpc = Grpc::new(platform, authenticator, limits.clone())?;
+    serve(listener, grpc.or_else_http(rest), &limits, std::future::pending()).await?;
     Ok(())
 }
 

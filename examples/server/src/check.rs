@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use platform_core::{outbox, store};
+#[cfg(feature = "sled")]
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
@@ -47,6 +48,7 @@ fn findings(store: &Store, path: &Path) -> Result<Vec<String>> {
             let found = store.check().context(UNFINISHED)?;
             (found.iter().map(|finding| line(&finding.what, finding.advice)).collect(), Box::new(store))
         }
+        #[cfg(feature = "sled")]
         Store::Sled(_) => {
             let store = SledStore::open(path)?;
             let found = store.check().context(UNFINISHED)?;

@@ -156,6 +156,7 @@ impl Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Store {
     Sqlite(Option<PathBuf>),
+    #[cfg(feature = "sled")]
     Sled(Option<PathBuf>),
     Memory,
 }
@@ -169,7 +170,10 @@ impl FromStr for Store {
         match (name, path) {
             (_, Some(path)) if path.as_os_str().is_empty() => Err("missing path after the colon".to_owned()),
             ("sqlite", path) => Ok(Self::Sqlite(path)),
+            #[cfg(feature = "sled")]
             ("sled", path) => Ok(Self::Sled(path)),
+            #[cfg(not(feature = "sled"))]
+            ("sled", _) => Err("this server was built without the feature `sled`".to_owned()),
             ("memory", None) => Ok(Self::Memory),
             ("postgres" | "postgresql", _) => Err("PostgreSQL is not supported yet".to_owned()),
             _ => Err("must be sqlite, sqlite:PATH, sled, sled:PATH or memory".to_owned()),
@@ -247,6 +251,7 @@ mod tests {
         for (text, store) in [
             ("sqlite", Ok(Store::Sqlite(None))),
             ("sqlite:/var/x.db", Ok(Store::Sqlite(Some("/var/x.db".into())))),
+            #[cfg(feature = "sled")]
             ("sled:x", Ok(Store::Sled(Some("x".into())))),
             ("memory", Ok(Store::Memory)),
             ("sqlite:", Err("missing path after the colon".to_owned())),

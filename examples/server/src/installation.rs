@@ -9,7 +9,6 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use platform_core::{
-    aip::page_token::PageKeys,
     iam::{self, Iam},
     platform::{Platform, Settings},
     resources::{
@@ -17,12 +16,12 @@ use platform_core::{
         events::SinkPolicy,
         iam::{GroupSettings, Terms},
     },
-    seal::SealKeys,
     store::{Store, memory::MemoryStore},
 };
 use platform_events::check_public_sink;
 use platform_http::{Pool, SystemClock, SystemEntropy};
-use platform_oidc::{Algorithm, Bootstrap, Issuer, Keys, SecretKey};
+use platform_oidc::{Algorithm, Bootstrap, Issuer, Keys};
+#[cfg(feature = "sled")]
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
@@ -36,6 +35,7 @@ const ORGANIZATION: &str = "platform";
 
 /// Default names of the stores in the data directory.
 const SQLITE_STORE: &str = "platform.sqlite";
+#[cfg(feature = "sled")]
 const SLED_STORE: &str = "platform.sled";
 
 /// File from which `env` reads the URL of the last server.
@@ -141,8 +141,8 @@ impl Installation {
             .data(terms)
             .data(sinks)
             .data(PublicAdvisories::of(config.public_advisory_group.iter().cloned()))
-            .page_keys(PageKeys::new(self.keys.page_tokens().iter().map(numbered)))
-            .seal_keys(SealKeys::new(self.keys.sealing().iter().map(numbered)))
+            .page_keys(self.keys.page_keys())
+            .seal_keys(self.keys.seal_keys())
             .build()?;
         let first = iam::Bootstrap {
             organization: self.bootstrap.organization.clone(),
@@ -215,11 +215,6 @@ pub(crate) fn lock_for_start(config: &Config) -> Result<File> {
     lock().with_context(|| format!("cannot lock {}", dir.display()))
 }
 
-/// Returns the key's id as a number, and its secret.
-pub(crate) fn numbered(key: &SecretKey) -> (u64, [u8; 32]) {
-    (u64::from_str_radix(key.id(), 16).unwrap_or_default(), *key.secret())
-}
-
 fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
     let path = store_path(config);
     if let Some(path) = &path
@@ -232,6 +227,7 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
     }
     Ok(match (&config.store, path) {
         (config::Store::Sqlite(_), Some(path)) => Arc::new(SqliteStore::open(path)?),
+        #[cfg(feature = "sled")]
         (config::Store::Sled(_), Some(path)) => Arc::new(SledStore::open(path)?),
         _ => Arc::new(MemoryStore::new()),
     })
@@ -241,6 +237,7 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
 pub(crate) fn store_path(config: &Config) -> Option<PathBuf> {
     match &config.store {
         config::Store::Sqlite(path) => Some(path.clone().unwrap_or_else(|| config.data_dir.join(SQLITE_STORE))),
+        #[cfg(feature = "sled")]
         config::Store::Sled(path) => Some(path.clone().unwrap_or_else(|| config.data_dir.join(SLED_STORE))),
         config::Store::Memory => None,
     }

@@ -9,15 +9,11 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use platform_core::{aip::page_token::PageKeys, platform::Platform, seal::SealKeys};
+use platform_core::platform::Platform;
 use platform_http::{SystemClock, SystemEntropy};
 use platform_oidc::{Algorithm, Issuer, Keys, KeysStamp};
 
-use crate::{
-    cli,
-    config::Config,
-    installation::{Installation, numbered},
-};
+use crate::{cli, config::Config, installation::Installation};
 
 /// Interval at which a server checks for new keys.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -68,8 +64,8 @@ pub(crate) fn watch(data_dir: PathBuf, issuer: Arc<Issuer>, platform: Arc<Platfo
             match read {
                 Ok(Some(keys)) if keys.signing().kid() != current => {
                     keys.signing().kid().clone_into(&mut current);
-                    platform.set_page_keys(PageKeys::new(keys.page_tokens().iter().map(numbered)));
-                    platform.set_seal_keys(SealKeys::new(keys.sealing().iter().map(numbered)));
+                    platform.set_page_keys(keys.page_keys());
+                    platform.set_seal_keys(keys.seal_keys());
                     issuer.replace_keys(Arc::new(keys));
                     reported.clear();
                     tracing::info!(kid = current, "switched to new keys");

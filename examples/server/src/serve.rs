@@ -15,22 +15,15 @@ use axum::{
     http::{HeaderValue, header::CONTENT_TYPE},
     routing::get,
 };
-use platform_core::{
-    platform::Platform,
-    resources::{
-        advisory::VulnerabilityMetadata,
-        libraries::{Artifact, ArtifactVersion},
-        registry::Image,
-        vulnerabilities::Advisory,
-    },
-};
+use platform_core::platform::Platform;
 use platform_grpc::Grpc;
 use platform_http::{
-    Docs, Import, Layers, Limits, Listener, OpenPaths, Rest, SystemClock,
-    openapi::{self, OpenApi, ServedDocument},
+    Docs, Layers, Listener, OpenPaths, Rest, SystemClock,
+    openapi::{self, ServedDocument},
     serve,
 };
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
+use platform_services::{Import, Scim, Tokens};
 use serde_json::json;
 use tokio::{
     net::TcpSocket,
@@ -77,13 +70,16 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     if let Some(address) = config.events.metrics_listen {
         events::serve_metrics(address).await?;
     }
-    let import = import(&platform, &verifier, &limits);
+    // The paths to which `platform-server import --api` writes.
+    let import = Import::all(Arc::clone(&platform), verifier.clone(), limits.clone());
     let operator_routes = events::routes(&platform, verifier.clone());
     let delivery = Delivery::start(config, Arc::clone(&platform), Arc::clone(&issuer))?;
-    let documentation = documentation_routes(&platform)?;
+    let documentation = documentation_routes(&platform);
     let health = Health::new(Arc::clone(&platform));
     let grpc = Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.with_tokens(tokens.clone());
-    let rest = Rest::new(platform, verifier, limits.clone())?.with_tokens(tokens);
+    let rest = Rest::new(platform, verifier, limits.clone())?.mount(Tokens::new(tokens)).mount(Scim);
+    let document = rest.openapi().with(import.openapi()).with(openapi::well_known()).with(openapi::health());
+    let rest = rest.with_openapi(document);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("invalid --cors-origin")? };
     let open = well_known_routes(&issuer).merge(documentation);
@@ -153,29 +149,15 @@ fn well_known_routes(issuer: &Arc<Issuer>) -> Router {
         .route("/.well-known/jwks.json", get(async move || json(keys.jwks())))
 }
 
-/// Returns the routes that document the API: `/`, `/openapi.json` and `/docs`.
-fn documentation_routes(platform: &Platform) -> Result<Router> {
-    let parts = [openapi::TOKENS, openapi::SCIM, openapi::IMPORT, openapi::WELL_KNOWN, openapi::HEALTH];
-    let document = parts.into_iter().try_fold(OpenApi::of(platform)?, OpenApi::with)?.into_value();
-    let document = ServedDocument::new(&document, &platform.settings().service_domain);
+/// Returns the routes that lead to the document of the API: `/` and `/docs`.
+fn documentation_routes(platform: &Platform) -> Router {
     let docs = Docs::new("/docs", "/openapi.json");
     // The root URL links to the documentation.
     let landing = json!({
         "name": "Platform API v2", "version": env!("CARGO_PKG_VERSION"), "docs": "/docs", "openapi": "/openapi.json",
     });
     let landing = ServedDocument::new(&landing, &platform.settings().service_domain);
-    let routes = Router::new().route_service("/", landing).route_service("/openapi.json", document);
-    Ok(routes.nest_service("/docs", docs))
-}
-
-/// Returns the service of the paths to which `platform-server import --api` writes.
-fn import(platform: &Arc<Platform>, verifier: &Arc<Verifier>, limits: &Limits) -> Import {
-    Import::new(Arc::clone(platform), verifier.clone(), limits.clone())
-        .kind::<Advisory>()
-        .kind::<VulnerabilityMetadata>()
-        .kind::<Image>()
-        .kind::<Artifact>()
-        .kind::<ArtifactVersion>()
+    Router::new().route_service("/", landing).nest_service("/docs", docs)
 }
 
 fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier> {

@@ -7,6 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 
+use super::epochs::{identity_epoch, organization_epoch, provider_epoch};
 use crate::{
     access::{AsOf, Authority, Caller, Capabilities, CapabilitySet, Grants, Session},
     error::{Error, Result},
@@ -15,30 +16,8 @@ use crate::{
         DirectoryUser, ExternalGroupRoleMapping, Identity, IdentityProvider, Role, RoleBinding, identity, role,
     },
     store::{Epoch, Filter, Key, KeyValue, Query, Scope, Store},
-    uid::{self, Uid},
+    uid::Uid,
 };
-
-/// Returns the epoch of a group's organization. Changes that affect the grants of many identities there raise it: updates
-/// of a custom role's capabilities and deletes of groups. Built-in roles need no epoch because they never change while a
-/// release runs.
-pub(crate) fn organization_epoch(group: &str) -> Epoch {
-    grants_epoch(uid::root(group))
-}
-
-/// Returns the epoch of an identity, raised by changes that affect only its own grants.
-pub(crate) fn identity_epoch(identity: &str) -> Epoch {
-    grants_epoch(identity)
-}
-
-/// Returns the epoch of an identity provider, raised by changes that affect the grants or the identity of everyone who
-/// signs in by it: changes of its settings, its mappings and its directory, and its deletion.
-pub(crate) fn provider_epoch(provider: &str) -> Epoch {
-    grants_epoch(provider)
-}
-
-fn grants_epoch(uid: &str) -> Epoch {
-    format!("grants/{uid}").into()
-}
 
 /// Resolves grants from the role bindings of an identity, and from the identity provider of its sign-in.
 #[derive(Debug, Clone, Copy, Default)]

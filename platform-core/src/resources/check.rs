@@ -4,9 +4,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
-use crate::store::KeyValue;
+use crate::{kind::unique_in_parent, store::KeyValue};
 
 /// The pattern of uids, for documentation. Values are validated by [`uid`].
 pub(super) const UID: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
@@ -103,11 +102,7 @@ pub(super) fn uid(value: &Value) -> Result<(), String> {
 /// Returns the unique key of a resource whose name is unique among the children of its parent; `None` for a resource
 /// without a parent.
 pub(super) fn name_in_parent(body: &Value) -> Option<KeyValue> {
-    let parent = crate::uid::parent(text(body.get("uid")?))?;
-    let name = text(body.get("name")?);
-    // Uids contain no NUL, so different pairs never give the same text. Hashing keeps the key short for any name.
-    let hash = Sha256::digest(format!("{parent}\0{name}"));
-    Some(KeyValue::from_bytes(hash.to_vec()))
+    unique_in_parent(body, "name")
 }
 
 /// Returns the last segment of the body's uid.

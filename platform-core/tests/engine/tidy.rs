@@ -126,6 +126,14 @@ fn core_and_engine_do_not_use_transports_databases_runtimes_environment_clocks_o
 }
 
 #[test]
+fn the_rest_transport_depends_on_the_engine_alone() {
+    let manifest = fs::read_to_string(root().join("platform-http/Cargo.toml")).unwrap();
+    let dependencies = manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
+    let names = dependencies.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
+    assert_eq!(names.filter(|name| name.starts_with("platform-")).collect::<Vec<_>>(), ["platform-engine"]);
+}
+
+#[test]
 fn masks_orders_and_tokens_do_not_depend_on_store_operations_or_resources() {
     let files = sources(&root().join("platform-engine/src/aip"));
     assert_eq!(files.len(), 3);

@@ -28,10 +28,17 @@ pub trait Authority: Debug + Send + Sync + 'static {
 
 /// Grants that are fixed when the platform is built: for services that control access elsewhere, and for tests.
 #[derive(Debug, Clone, Default)]
-pub struct FixedGrants(HashMap<Uid, Vec<(Uid, CapabilitySet)>>);
+pub struct FixedGrants(HashMap<Uid, Fixed>);
+
+/// The grants of one identity.
+#[derive(Debug, Clone, Default)]
+struct Fixed {
+    bound: Vec<(Uid, CapabilitySet)>,
+    everywhere: CapabilitySet,
+}
 
 impl FixedGrants {
-    /// Returns no grants: only the operator may do anything.
+    /// Returns no grants: only the operators of the installation may do anything, and they may do everything.
     pub fn new() -> Self {
         Self::default()
     }
@@ -39,7 +46,15 @@ impl FixedGrants {
     /// Gives an identity these capabilities at a group and everywhere below it.
     #[must_use]
     pub fn grant(mut self, identity: Uid, group: Uid, capabilities: CapabilitySet) -> Self {
-        self.0.entry(identity).or_default().push((group, capabilities));
+        self.0.entry(identity).or_default().bound.push((group, capabilities));
+        self
+    }
+
+    /// Gives an identity these capabilities everywhere.
+    #[must_use]
+    pub fn grant_everywhere(mut self, identity: Uid, capabilities: CapabilitySet) -> Self {
+        let held = &mut self.0.entry(identity).or_default().everywhere;
+        *held = held.union(capabilities);
         self
     }
 }
@@ -53,12 +68,14 @@ impl Authority for FixedGrants {
         caller: &Caller,
         operator: bool,
     ) -> Result<Grants> {
-        let bound = self.0.get(&caller.identity);
-        if bound.is_none() && !operator {
+        let fixed = self.0.get(&caller.identity);
+        if fixed.is_none() && !operator {
             return Err(Error::unauthenticated("The token's identity does not exist"));
         }
-        let bound = bound.cloned().unwrap_or_default();
-        Ok(Grants::new(caller.identity.clone(), operator, AsOf::default(), Vec::new(), bound))
+        let Fixed { bound, everywhere } = fixed.cloned().unwrap_or_default();
+        let everywhere = if operator { CapabilitySet::ALL } else { everywhere };
+        let grants = Grants::new(caller.identity.clone(), operator, AsOf::default(), Vec::new(), bound);
+        Ok(grants.everywhere(everywhere))
     }
 }
 
@@ -80,15 +97,15 @@ mod tests {
     };
 
     #[derive(Debug)]
-    struct Fixed;
+    struct Still;
 
-    impl Clock for Fixed {
+    impl Clock for Still {
         fn now(&self) -> Timestamp {
             Timestamp::EPOCH
         }
     }
 
-    impl Entropy for Fixed {
+    impl Entropy for Still {
         fn fill(&self, bytes: &mut [u8]) {
             bytes.fill(7);
         }
@@ -96,12 +113,14 @@ mod tests {
 
     #[test]
     fn fixed_grants_apply_at_and_below_their_group_and_to_known_identities_only() {
-        let [group, other, member, operator, stranger] = [1, 2, 3, 4, 5].map(|n| Uid::from_digest([n; 20]));
+        let [group, other, member, operator, stranger, reader] = [1, 2, 3, 4, 5, 6].map(|n| Uid::from_digest([n; 20]));
         let below = Uid::opaque(format!("{group}/0123456789abcdef"));
-        let grants = FixedGrants::new().grant(member.clone(), group.clone(), [LIST].into_iter().collect());
+        let grants = FixedGrants::new()
+            .grant(member.clone(), group.clone(), [LIST].into_iter().collect())
+            .grant_everywhere(reader.clone(), [LIST].into_iter().collect());
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
         let store = Arc::new(MemoryStore::new());
-        let platform = Platform::builder(store, Fixed, Fixed)
+        let platform = Platform::builder(store, Still, Still)
             .authority(grants)
             .settings(settings)
             .ephemeral_keys()
@@ -120,6 +139,9 @@ mod tests {
         assert_eq!(demand(&member, &other, LIST), Err(Code::PermissionDenied));
         assert_eq!(demand(&member, &group, CREATE), Err(Code::PermissionDenied));
         assert_eq!(demand(&stranger, &group, LIST), Err(Code::Unauthenticated));
+        assert_eq!(demand(&reader, &other, LIST), Ok(()));
+        assert_eq!(demand(&reader, &other, CREATE), Err(Code::PermissionDenied));
+        assert_eq!(demand(&operator, &other, CREATE), Ok(()));
         let [operator, member] = [operator, member].map(Caller::new);
         assert!(block_on(platform.demand_operator(&operator)).is_ok());
         assert!(block_on(platform.demand_operator(&member)).is_err());

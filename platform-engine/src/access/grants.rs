@@ -59,6 +59,8 @@ pub struct Grants {
     organizations: Vec<Uid>,
     /// The capabilities that are bound at each group, without those that are bound above it.
     by_group: HashMap<Uid, CapabilitySet>,
+    /// The capabilities that are held at every uid.
+    everywhere: CapabilitySet,
     /// Memo: the topmost groups at which each set of capabilities is held. Emptied when it reaches [`most_nodes`].
     nodes: Mutex<HashMap<CapabilitySet, Arc<[Uid]>>>,
     /// The approximate size in memory in bytes, including `nodes` at its largest, so that it never changes and the
@@ -109,6 +111,7 @@ impl Grants {
             own,
             organizations,
             by_group,
+            everywhere: CapabilitySet::EMPTY,
             nodes,
             bytes,
         }
@@ -118,6 +121,12 @@ impl Grants {
     #[must_use]
     pub fn registered(self, created: Option<Timestamp>, registration: Option<RegistrationId>) -> Self {
         Self { created, registration, ..self }
+    }
+
+    /// Adds capabilities that are held everywhere, at the top of the hierarchy too.
+    #[must_use]
+    pub fn everywhere(self, everywhere: CapabilitySet) -> Self {
+        Self { everywhere, ..self }
     }
 
     /// Attaches data that the authority read about the identity. `bytes` is its approximate size in memory.
@@ -192,7 +201,7 @@ impl Grants {
     /// Returns the capabilities that are held at a uid: those that are bound there and at its ancestors.
     pub fn at(&self, uid: &str) -> CapabilitySet {
         let above = std::iter::successors(Some(uid), |uid| uid::parent(uid));
-        above.filter_map(|group| self.by_group.get(group)).fold(CapabilitySet::EMPTY, |all, held| all.union(*held))
+        above.filter_map(|group| self.by_group.get(group)).fold(self.everywhere, |all, held| all.union(*held))
     }
 
     /// Returns the capabilities that are bound at each group, without those that are bound above it, in no order.
@@ -205,10 +214,13 @@ impl Grants {
         self.by_group.keys()
     }
 
-    /// Returns the topmost groups at which all of these capabilities are held, in order. None of them lies below
-    /// another.
+    /// Returns the topmost groups at which all of these capabilities are held, in order. None of them is below another.
+    /// Capabilities that are held everywhere have the empty uid.
     pub fn nodes(&self, capabilities: &[Capability]) -> Arc<[Uid]> {
         let wanted = CapabilitySet::from_iter(capabilities.iter().copied());
+        if self.everywhere.is_superset(&wanted) {
+            return [Uid::default()].into();
+        }
         if let Some(nodes) = self.nodes.lock().get(&wanted) {
             return Arc::clone(nodes);
         }

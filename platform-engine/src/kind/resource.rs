@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{Action, Kind, Parent, Verb};
+use super::{Authorization, Field, Http, Kind, Parent, Verb};
 use crate::{
     BoxFuture,
     access::Capability,
@@ -49,8 +49,8 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
     /// Checks the access to a create of a kind whose parent is [`Parent::None`](super::Parent::None) or
     /// [`Parent::GroupOrNone`](super::Parent::GroupOrNone), and returns the parent: `None` at the top of the hierarchy.
     ///
-    /// By default, only the operator creates resources at the top, and the others require the `needed` capabilities at
-    /// the parent.
+    /// By default, resources at the top are created by the operator and by callers who hold the `needed` capabilities
+    /// everywhere; the others require these capabilities at the parent.
     ///
     /// # Errors
     /// PERMISSION_DENIED where the caller does not hold what is `needed`, INVALID_ARGUMENT on `parent`.
@@ -61,7 +61,7 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
     ) -> BoxFuture<'a, Result<Option<Uid>>> {
         Box::pin(async move {
             if parent.is_empty() {
-                return if cx.is_operator() { Ok(None) } else { Err(Error::denied()) };
+                return if cx.is_operator() || cx.allows("", needed) { Ok(None) } else { Err(Error::denied()) };
             }
             if matches!(Self::KIND.parent, Parent::None) {
                 return Err(Error::invalid_field("parent", "must be empty"));
@@ -88,6 +88,111 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
     /// resource as the method returns it or, for a delete, the request. Fields that only the reply of a create shows
     /// ([`Field::once`]) are removed.
     fn customize_event(_event: &mut Draft) {}
+}
+
+/// A method that is not one of the five standard ones (AIP-136).
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Action {
+    /// The RPC's name, such as `LookupGroup`.
+    pub name: &'static str,
+    /// The HTTP method.
+    pub http: Http,
+    /// The path after the domain and version: literals, `{name=**}` for uids, `{name}` for a segment, `:verb`.
+    pub path: &'static str,
+    /// The fields of its request; with [`Http::Get`] from path and query, otherwise from path and body.
+    pub request: &'static [Field],
+    /// The fields of its response.
+    pub response: &'static [Field],
+    /// The callers that may run it.
+    pub authorization: Authorization,
+    /// The event that it records.
+    pub event: Option<&'static str>,
+    /// The implementation. The request is in canonical form.
+    pub run: Run,
+}
+
+/// The implementation of an action: maps a request to a response, both JSON objects.
+pub type Run = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Value>>;
+
+impl Action {
+    const fn new(name: &'static str, http: Http, path: &'static str, run: Run) -> Self {
+        let (request, response): (&[Field], &[Field]) = (&[], &[]);
+        Self { name, http, path, request, response, authorization: Authorization::Authenticated, event: None, run }
+    }
+
+    /// Returns an action with typed messages.
+    pub const fn typed<H: Handler>(name: &'static str, http: Http, path: &'static str) -> Self {
+        Self { request: H::REQUEST, response: H::RESPONSE, ..Self::new(name, http, path, handle::<H>) }
+    }
+
+    /// Returns a GET, with an empty request and response, for any authenticated caller.
+    pub const fn get(name: &'static str, path: &'static str, run: Run) -> Self {
+        Self::new(name, Http::Get, path, run)
+    }
+
+    /// Returns a POST, as [`Action::get`].
+    pub const fn post(name: &'static str, path: &'static str, run: Run) -> Self {
+        Self::new(name, Http::Post, path, run)
+    }
+
+    /// Returns a PATCH, as [`Action::get`].
+    pub const fn patch(name: &'static str, path: &'static str, run: Run) -> Self {
+        Self::new(name, Http::Patch, path, run)
+    }
+
+    /// Sets the fields of the request.
+    #[must_use]
+    pub const fn request(mut self, request: &'static [Field]) -> Self {
+        self.request = request;
+        self
+    }
+
+    /// Sets the fields of the response.
+    #[must_use]
+    pub const fn response(mut self, response: &'static [Field]) -> Self {
+        self.response = response;
+        self
+    }
+
+    /// Sets the callers that may run it.
+    #[must_use]
+    pub const fn authorization(mut self, authorization: Authorization) -> Self {
+        self.authorization = authorization;
+        self
+    }
+
+    /// Sets the event that it records.
+    #[must_use]
+    pub const fn event(mut self, event: &'static str) -> Self {
+        self.event = Some(event);
+        self
+    }
+}
+
+/// The implementation of an action with typed messages, for [`Action::typed`].
+///
+/// The serde forms of the messages must match their fields, as that of a resource does.
+pub trait Handler: 'static {
+    /// The fields of the request, which have passed their rules when the action runs.
+    const REQUEST: &'static [Field];
+    /// The fields of the response.
+    const RESPONSE: &'static [Field];
+    /// The request.
+    type Request: DeserializeOwned + Send;
+    /// The response, often a resource.
+    type Response: Serialize;
+
+    /// Runs the action. It may run several times, if what it read has changed before its commit.
+    fn run<'a>(cx: &'a Context<'a>, request: Self::Request) -> BoxFuture<'a, Result<Self::Response>>;
+}
+
+fn handle<'a, H: Handler>(cx: &'a Context<'a>, request: Map<String, Value>) -> BoxFuture<'a, Result<Value>> {
+    Box::pin(async move {
+        let request = serde_json::from_value(Value::Object(request)).map_err(Error::internal)?;
+        let response = H::run(cx, request).await?;
+        Checked::made(H::RESPONSE, &response).map(Checked::into_inner)
+    })
 }
 
 /// Returns the event of an action about a resource, for the subscriptions of its parent, with the action's response as

@@ -33,7 +33,5 @@ pub(crate) async fn run(cx: &Context<'_>, action: &'static Action, request: &Map
     demand(cx, action, request)?;
     let mut input = fields::read(action.request, cx.platform().capabilities(), request.clone(), None);
     input.require(action.request);
-    let mut response = (action.run)(cx, input.checked()?.into_inner()).await?;
-    fields::prune(action.response, &mut response);
-    Ok(response)
+    (action.run)(cx, input.checked()?.into_inner()).await
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use platform_core::outbox::Outbox;
-use platform_core::resources::events::{DeadReason, Mode};
+use platform_core::resources::events::{DeadLetter, DeadReason, DeliveryStatus, Mode};
 use platform_events::Answer;
 use tokio::time::Instant;
 
@@ -143,11 +143,11 @@ async fn a_410_response_pauses_a_subscription_until_it_is_resumed() {
     tokio::time::sleep(DAY).await;
     assert_eq!(sink.tries(A), 1);
     assert_eq!((world.status(&subscription).await.mode, world.waiting(&subscription).await), (Mode::Paused, 2));
-    assert!(Outbox::of(&world.platform).resume(&subscription).await.unwrap());
+    assert!(DeliveryStatus::resume(&world.platform, &subscription).await.unwrap());
     sink.wait_for(A, 1).await;
     // The second event's first attempt was then answered with 410.
     tokio::time::sleep(DAY).await;
-    assert!(Outbox::of(&world.platform).resume(&subscription).await.unwrap());
+    assert!(DeliveryStatus::resume(&world.platform, &subscription).await.unwrap());
     sink.wait_for(A, 2).await;
     assert_eq!(sink.taken(A), expected);
 }
@@ -168,7 +168,7 @@ async fn the_oldest_events_become_dead_letters_when_a_backlog_has_too_many() {
     sink.wait_for(A, 50).await;
     assert_eq!(sink.taken(A), repos[70..]);
     for (n, letter) in dead.iter().enumerate() {
-        assert!(Outbox::of(&world.platform).redeliver(&letter.uid).await.unwrap());
+        assert!(DeadLetter::redeliver(&world.platform, &letter.uid).await.unwrap());
         sink.wait_for(A, 50 + n + 1).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;

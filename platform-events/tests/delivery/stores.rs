@@ -12,7 +12,10 @@ use std::{
 use platform_core::{
     kind::Resource,
     outbox::{Outbox, lost_bodies},
-    resources::{events::Subscription, registry::Repo},
+    resources::{
+        events::{DeadLetter, Subscription},
+        registry::Repo,
+    },
     store::{Key, Query, Scope, Store, memory::MemoryStore},
     uid::Uid,
 };
@@ -152,7 +155,7 @@ async fn shared_data_is_available_to_each_sink_and_deleted_after_the_last() {
         assert_eq!((world.count("PendingEvent").await, world.count("EventBody").await), (0, 40), "{store:?}");
         let delivering = world.deliver(&sink, |_| {});
         for letter in world.dead().await {
-            assert!(Outbox::of(&world.platform).redeliver(&letter.uid).await.unwrap());
+            assert!(DeadLetter::redeliver(&world.platform, &letter.uid).await.unwrap());
         }
         sink.wait_for("https://bad.test/", 40).await;
         delivering.stop().await;

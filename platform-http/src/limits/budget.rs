@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
-use platform_core::uid::Uid;
+use platform_engine::uid::Uid;
 
 use super::address::Address;
 

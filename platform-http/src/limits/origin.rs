@@ -13,7 +13,7 @@ use http::Extensions;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use platform_core::{
+use platform_engine::{
     access::{Authenticator, Caller},
     error::{Error, Result},
     uid::Uid,
@@ -111,6 +111,8 @@ pub(crate) struct Source {
 #[derive(Debug, Clone)]
 pub struct Origin {
     source: Source,
+    /// The caller that the embedder's own middleware established.
+    caller: Option<Caller>,
     body: Arc<Mutex<Charge>>,
 }
 
@@ -118,8 +120,9 @@ impl Origin {
     /// Returns the origin of a request with these extensions. A request that did not come through
     /// [`serve`](crate::serve) has no address and uses the budgets of `own`.
     pub fn of(extensions: &Extensions, own: &Arc<Shares>) -> Self {
-        Self::known(extensions)
-            .unwrap_or_else(|| Self::from(Source { address: None, shares: Arc::clone(own), within_limit: true }))
+        let other = || Source { address: None, shares: Arc::clone(own), within_limit: true };
+        let source = extensions.get::<Source>().cloned().unwrap_or_else(other);
+        Self { caller: extensions.get::<Caller>().cloned(), ..Self::from(source) }
     }
 
     /// Like [`Origin::of`], but returns `None` for a request that did not come through [`serve`](crate::serve).
@@ -129,7 +132,7 @@ impl Origin {
 
     fn from(source: Source) -> Self {
         let body = Arc::new(Mutex::new(source.shares.bodies.charge(source.address.map(Holder::Address))));
-        Self { source, body }
+        Self { source, caller: None, body }
     }
 
     /// Admits a request. Call this before any other work for it.
@@ -171,16 +174,17 @@ impl Origin {
         self.open()
     }
 
-    /// Authenticates the caller, counts the request against the caller's rate limits and charges its body to the
+    /// Authenticates the caller, unless middleware has put a [`Caller`] into the request's extensions, counts the request against the caller's rate limits and charges its body to the
     /// caller. A request without a valid token is counted as unauthenticated.
     ///
     /// # Errors
     /// UNAUTHENTICATED without a token, as [`Authenticator::authenticate`], and RESOURCE_EXHAUSTED when the identity,
     /// its organization or, without a valid token, the address exceeds its rate limit.
     pub async fn authenticate(&self, authenticator: &dyn Authenticator, token: Option<&str>) -> Result<Caller> {
-        let authenticated = match token {
-            Some(token) => authenticator.authenticate(token).await,
-            None => Err(Error::unauthenticated("A bearer token is needed")),
+        let authenticated = match (&self.caller, token) {
+            (Some(caller), _) => Ok(caller.clone()),
+            (None, Some(token)) => authenticator.authenticate(token).await,
+            (None, None) => Err(Error::unauthenticated("A bearer token is needed")),
         };
         let caller = authenticated.map_err(|error| self.refused(error))?;
         self.caller(&caller)?;

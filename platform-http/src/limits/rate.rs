@@ -9,7 +9,7 @@ use governor::{
     DefaultDirectRateLimiter, Quota, RateLimiter,
     clock::{Clock, DefaultClock},
 };
-use platform_core::error::{Code, Detail, Error, Result};
+use platform_engine::error::{Code, Detail, Error, Result};
 use quick_cache::sync::Cache;
 
 /// Number of keys in the cache. An evicted key has its whole burst again.

@@ -1,6 +1,6 @@
 //! Examples of requests and responses, from the examples of the kinds.
 
-use platform_core::kind::{Access, Field, Registered, Type, Verb};
+use platform_engine::kind::{Access, Field, Registered, Type, Verb};
 use serde_json::{Value, json};
 
 /// Uid of a resource in a group.

@@ -1,7 +1,7 @@
 //! Operations of routes: parameters, body and responses of each, from the table of its kind.
 
 use http::Method;
-use platform_core::{
+use platform_engine::{
     access::Capability,
     kind::{Action, Authorization, Http, Kind, Parent, Registered, Verb},
 };
@@ -147,8 +147,7 @@ fn add_error_responses(operation: &mut Value, open: bool, method: &Method) {
             _ => true,
         };
         if occurs {
-            let reference = json!({ "$ref": format!("#/components/responses/{}", response.name()) });
-            set(responses, response.status.as_str(), reference);
+            set(responses, response.status.as_str(), response.reference());
         }
     }
 }

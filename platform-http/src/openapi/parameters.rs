@@ -1,15 +1,16 @@
 //! Path and query parameters.
 
-use platform_core::{
+use platform_engine::{
     json::snake_case,
     kind::{Action, Field, Http, Kind, Parent, Registered, Type, Verb},
     request::list_fields,
+    uid::Uid,
 };
 use serde_json::{Value, json};
 
 use super::{
     examples,
-    schema::{Schemas, UID_PATTERN, set},
+    schema::{Schemas, set},
 };
 use crate::routes::Path;
 
@@ -45,7 +46,7 @@ pub(super) fn of_resource(path: &Path<'_>, verb: Verb, registered: &Registered) 
                 description = "The parent: its uid, the end of its uid, or its name, with slashes encoded as `%2F`.";
             }
             (_, Parent::None) => {}
-            _ => set(&mut schema, "pattern", UID_PATTERN),
+            _ => set(&mut schema, "pattern", Uid::PATTERN),
         }
         parameters.push(json!({
             "name": name, "in": "path", "required": true, "description": description, "schema": schema,
@@ -71,7 +72,7 @@ pub(super) fn of_action(schemas: &Schemas<'_>, path: &Path<'_>, action: &Action)
         let mut parameter = segment(schemas, name, field(name));
         if *greedy {
             set(&mut parameter, "description", IN_PATHS);
-            set(&mut parameter, "schema", json!({ "type": "string", "pattern": UID_PATTERN }));
+            set(&mut parameter, "schema", json!({ "type": "string", "pattern": Uid::PATTERN }));
             set(&mut parameter, "example", examples::UID);
         }
         parameters.push(parameter);
@@ -81,6 +82,13 @@ pub(super) fn of_action(schemas: &Schemas<'_>, path: &Path<'_>, action: &Action)
             query(schemas, field, "", &mut parameters);
         }
     }
+    parameters
+}
+
+/// Returns the query parameters of a request with these fields.
+pub(super) fn of_query(fields: &[Field]) -> Vec<Value> {
+    let mut parameters = Vec::new();
+    fields.iter().for_each(|field| query(&Schemas::default(), field, "", &mut parameters));
     parameters
 }
 

@@ -1,7 +1,7 @@
 //! Error responses: the format of AIP-193, its details, and examples for each status.
 
 use http::StatusCode;
-use platform_core::error::{Code, Detail, Error, Violations};
+use platform_engine::error::{Code, Detail, Error, Violations};
 use serde_json::{Map, Value, json};
 
 use super::schema::reference;
@@ -114,8 +114,13 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
 
 impl ErrorResponse {
     /// Returns the name of the response among the components.
-    pub(crate) fn name(&self) -> String {
+    fn name(&self) -> String {
         self.status.canonical_reason().unwrap_or_default().replace(' ', "")
+    }
+
+    /// Returns a reference to the response.
+    pub(crate) fn reference(&self) -> Value {
+        json!({ "$ref": format!("#/components/responses/{}", self.name()) })
     }
 
     fn response(&self, service_domain: &str) -> Value {

@@ -1,14 +1,11 @@
 //! JSON Schemas of field tables (draft 2020-12, as in OpenAPI 3.1).
 
-use platform_core::{
+use platform_engine::{
     access::Capability,
     kind::{Access, Field, Kind, Type},
     platform::Platform,
 };
 use serde_json::{Map, Value, json};
-
-/// Pattern of a uid (`docs/api.md`, Identifiers).
-pub(crate) const UID_PATTERN: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
 
 /// Purpose of a message, which decides its fields and which of them are required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +37,7 @@ impl For {
 }
 
 /// Builds schemas of field tables. A message that is a known kind becomes a reference to the kind's schema.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Schemas<'k> {
     kinds: Vec<&'k Kind>,
 }
@@ -115,9 +112,6 @@ impl<'k> Schemas<'k> {
             (_, ty) => {
                 let mut schema = self.of_type(field, ty, For::Request);
                 add_pattern(&mut schema, field);
-                if field.required && matches!(ty, Type::List(_)) {
-                    set(&mut schema, "minItems", 1);
-                }
                 schema
             }
         }
@@ -135,6 +129,10 @@ impl<'k> Schemas<'k> {
                     set(&mut schema, "maxItems", field.max_items);
                     if field.distinct {
                         set(&mut schema, "uniqueItems", true);
+                    }
+                    // An empty list counts as none.
+                    if field.required && purpose == For::Request {
+                        set(&mut schema, "minItems", 1);
                     }
                 }
                 Type::Map(_) => set(&mut schema, "maxProperties", field.max_items),

@@ -6,14 +6,18 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{Method, Request};
-use platform_core::platform::Rendered;
+use async_trait::async_trait;
+use http::{HeaderMap, Method, Request};
+use platform_engine::platform::Rendered;
 use serde_json::Value;
 use tower::Service;
 
-use crate::reply::{self, Refusal, Reply};
+use crate::{
+    mount::{Body, Call, Mount},
+    reply::{self, Refusal, Reply},
+};
 
-/// Answers GET and HEAD for any path with a document and its ETag. Mount it with axum's `route_service`, at
+/// Answers GET and HEAD with a document and its ETag: as a tower service for any path, and as a [`Mount`] at
 /// `/openapi.json`.
 #[derive(Debug, Clone)]
 pub struct ServedDocument {
@@ -25,6 +29,13 @@ impl ServedDocument {
     /// Renders a document once. Errors name this service domain.
     pub fn new(document: &Value, service_domain: impl Into<String>) -> Self {
         Self { rendered: Rendered::new(document.to_string()), service_domain: service_domain.into() }
+    }
+
+    fn reply(&self, method: &Method, headers: &HeaderMap) -> Result<Reply, Refusal> {
+        match [Method::GET, Method::HEAD].contains(method) {
+            true => Ok(reply::rendered(self.rendered.clone(), headers)),
+            false => Err(Refusal::other_methods("GET, HEAD".to_owned())),
+        }
     }
 }
 
@@ -38,12 +49,23 @@ impl<B> Service<Request<B>> for ServedDocument {
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let rendered = || reply::rendered(self.rendered.clone(), request.headers());
-        let reply = match *request.method() {
-            Method::GET => rendered(),
-            Method::HEAD => reply::without_body(rendered()),
-            _ => Refusal::other_methods("GET, HEAD".to_owned()).into_reply(&self.service_domain),
+        let reply = match self.reply(request.method(), request.headers()) {
+            Ok(reply) if request.method() == Method::HEAD => reply::without_body(reply),
+            Ok(reply) => reply,
+            Err(refusal) => refusal.into_reply(&self.service_domain),
         };
         ready(Ok(reply))
+    }
+}
+
+#[async_trait]
+impl Mount for ServedDocument {
+    fn has(&self, path: &str) -> bool {
+        path == "/openapi.json"
+    }
+
+    async fn answer(&self, call: Call<'_>, _: Body<'_>) -> Result<Reply, Refusal> {
+        call.origin.open()?;
+        self.reply(&call.head.method, &call.head.headers)
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test uses its part")]
 
+pub mod limited;
 pub mod peer;
 pub mod setting;
 

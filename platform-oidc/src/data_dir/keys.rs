@@ -8,7 +8,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp};
+use platform_core::{aip::page_token::PageKeys, clock::Clock, entropy::Entropy, seal::SealKeys, timestamp::Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -165,6 +165,18 @@ impl Keys {
         self.webhooks.iter().map(|(key, created)| (key.verifying(), *created))
     }
 
+    /// Returns the page-token keys in the form that [`Builder::page_keys`](platform_core::platform::Builder::page_keys)
+    /// takes.
+    pub fn page_keys(&self) -> PageKeys {
+        PageKeys::new(self.page_tokens.iter().map(SecretKey::numbered))
+    }
+
+    /// Returns the keys that seal secrets in the form that
+    /// [`Builder::seal_keys`](platform_core::platform::Builder::seal_keys) takes.
+    pub fn seal_keys(&self) -> SealKeys {
+        SealKeys::new(self.sealing.iter().map(SecretKey::numbered))
+    }
+
     /// Returns the page-token keys, newest first; at least one.
     pub fn page_tokens(&self) -> &[SecretKey] {
         &self.page_tokens
@@ -180,6 +192,10 @@ impl SecretKey {
     /// Returns the key id that values made with this key refer to: 16 hex digits.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    fn numbered(&self) -> (u64, [u8; 32]) {
+        (u64::from_str_radix(&self.id, 16).unwrap_or_default(), self.secret)
     }
 
     /// Returns the creation time.

@@ -75,7 +75,7 @@ impl Operator {
             }
             Endpoint::Tail => Body::from_stream(platform.subscribe_to_all().map(|heard| {
                 let line = match heard {
-                    Heard::Event { sequence, event } => json!({ "sequence": sequence, "event": event }),
+                    Heard::Event { sequence, event } => json!({ "sequence": sequence, "event": &*event }),
                     Heard::Missed(count) => json!({ "missed": count }),
                 };
                 Ok::<_, std::convert::Infallible>(Bytes::from(format!("{line}\n")))

@@ -9,6 +9,7 @@ use platform_core::{
     uid::Uid,
 };
 use platform_import::{Done, Sink};
+#[cfg(feature = "sled")]
 use platform_store_sled::OpenError as SledError;
 use platform_store_sqlite::OpenError as SqliteError;
 use serde_json::{Map, Value};
@@ -93,6 +94,9 @@ fn describe(error: &Error) -> String {
 }
 
 fn is_in_use(error: &anyhow::Error) -> bool {
+    #[cfg(feature = "sled")]
+    if matches!(error.downcast_ref(), Some(SledError::InUse { .. })) {
+        return true;
+    }
     matches!(error.downcast_ref(), Some(SqliteError::InUse { .. }))
-        || matches!(error.downcast_ref(), Some(SledError::InUse { .. }))
 }

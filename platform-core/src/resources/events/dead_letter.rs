@@ -1,18 +1,22 @@
 //! Dead letters: events whose delivery was given up (`docs/api.md`, Events).
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::super::{check, domain};
-use super::Subscription;
+use super::{PendingEvent, Subscription, event_body};
 use crate::{
     access::cap,
     context::Context,
     error::{Error, Result},
+    event::Event,
     kind::{Action, Authorization, Field, Kind, Method, Parent, Resource, Type},
-    outbox::Outbox,
+    platform::Platform,
+    store::{Delete, Key, Require},
     timestamp::Timestamp,
     uid::Uid,
+    write::Write,
 };
 
 /// An event whose delivery was given up, stored so that it can be redelivered. Our own kind. At most 1,000 per subscription
@@ -120,10 +124,39 @@ impl Resource for DeadLetter {
     }
 }
 
+impl DeadLetter {
+    /// Turns a dead letter into a pending event again, after all others and with its old id. Returns `false` if the dead
+    /// letter does not exist.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn redeliver(platform: &Platform, uid: &Uid) -> Result<bool> {
+        let key = Key::new(Self::KIND.name, uid.clone());
+        let record = platform.store().get(std::slice::from_ref(&key), &[]).await?.records.into_iter().next().flatten();
+        let (Some(record), Some(subscription)) = (record, uid.parent()) else { return Ok(false) };
+        let event: Event = serde_json::from_slice(&record.private).map_err(Error::internal)?;
+        let uid = subscription.new_child(platform.entropy());
+        let pending = PendingEvent { uid, event, create_time: Some(platform.now()) };
+        let mut write = Write::default();
+        write.require_or_retry(Require::Revision(key.clone(), record.revision));
+        write.require_or_retry(Require::Exists(Key::new(Subscription::KIND.name, subscription.clone())));
+        write.delete(Delete::Key(key));
+        write.put_in_queue(&pending.uid, &pending, Bytes::new())?;
+        event_body::add_reference(&mut write, pending.event.event_body.as_ref());
+        let done = platform.without_caller(async |cx| cx.commit(write).await).await;
+        platform.wake(&[subscription]);
+        match done {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_stale() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// Makes the event pending again, after all others and with the same id.
 async fn redeliver(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let uid = Uid::opaque(request.get("uid").and_then(Value::as_str).unwrap_or_default());
-    match Outbox::of(cx.platform()).redeliver(&uid).await {
+    match DeadLetter::redeliver(cx.platform(), &uid).await {
         Ok(true) => Ok(json!({})),
         Ok(false) => Err(Error::not_found(DeadLetter::KIND, uid.as_str())),
         Err(error) => Err(error),

@@ -1,5 +1,6 @@
 //! The delivery status of a subscription (`docs/api.md`, Events).
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -7,13 +8,15 @@ use super::super::{check, domain};
 use super::Subscription;
 use crate::{
     access::cap,
-    context::Context,
+    context::{Context, MAX_ATTEMPTS},
     error::{Error, Result},
     json::int64,
     kind::{Action, Authorization, Field, Kind, Method, Parent, Resource, Type},
-    outbox::Outbox,
+    platform::Platform,
+    store::{Key, Require},
     timestamp::Timestamp,
     uid::Uid,
+    write::Write,
 };
 
 /// The delivery status of a subscription, and the lease of the dispatcher that delivers its events. Our own kind. It exists
@@ -147,10 +150,41 @@ impl Resource for DeliveryStatus {
     }
 }
 
+impl DeliveryStatus {
+    /// Resumes a subscription that is paused or that waits for its next attempt. Returns `false` if no delivery was ever
+    /// attempted.
+    ///
+    /// # Errors
+    /// ABORTED when the status keeps changing concurrently, and those of the store.
+    pub async fn resume(platform: &Platform, subscription: &Uid) -> Result<bool> {
+        let key = Key::new(Self::KIND.name, subscription.clone());
+        for _ in 0..MAX_ATTEMPTS {
+            let read = platform.store().get(std::slice::from_ref(&key), &[]).await?;
+            let Some(record) = read.records.into_iter().next().flatten() else { return Ok(false) };
+            let mut status: Self = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+            (status.mode, status.next_attempt_time, status.failures) = (Mode::Active, None, 0);
+            // Ends the lease, so that its holder notices the change.
+            (status.holder, status.lease_expire_time) = (String::new(), None);
+            let mut write = Write::default();
+            write.require_or_retry(Require::Revision(key.clone(), record.revision));
+            write.put(subscription, &status, Bytes::new())?;
+            match platform.without_caller(async |cx| cx.commit(write).await).await {
+                Err(error) if error.is_stale() => {}
+                Err(error) => return Err(error),
+                Ok(_) => {
+                    platform.wake(std::slice::from_ref(subscription));
+                    return Ok(true);
+                }
+            }
+        }
+        Err(Error::busy())
+    }
+}
+
 /// Resumes a paused subscription, beginning with its pending events.
 async fn resume(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let uid = Uid::opaque(request.get("uid").and_then(Value::as_str).unwrap_or_default());
-    match Outbox::of(cx.platform()).resume(&uid).await? {
+    match DeliveryStatus::resume(cx.platform(), &uid).await? {
         true => Ok(json!({})),
         false => Err(Error::not_found(DeliveryStatus::KIND, uid.as_str())),
     }

@@ -9,8 +9,8 @@ use crate::{
     access::cap,
     context::Context,
     error::{Error, Result},
-    event_log::subscriptions_epoch,
     kind::{Change, Field, Kind, Method, Parent, Resource},
+    store::Epoch,
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -64,6 +64,11 @@ impl SinkPolicy {
     pub fn check(self, check: fn(&str) -> std::result::Result<(), String>) -> Self {
         Self { check, ..self }
     }
+}
+
+/// Returns the epoch that every change of an organization's subscriptions raises.
+pub(crate) fn subscriptions_epoch(organization: &str) -> Epoch {
+    format!("subscriptions/{organization}").into()
 }
 
 impl Resource for Subscription {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
-    super::{check, data_of, domain, field},
+    super::{check, data_of, domain, events::subscription::subscriptions_epoch, field},
     RoleBinding, group_access_request, identity, owner, role, role_binding,
 };
 use crate::{
@@ -16,7 +16,6 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     event::Draft,
-    event_log::subscriptions_epoch,
     iam::{identity_epoch, organization_epoch},
     kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Unique, Verb},
     store::{Filter, KeyValue, Query, Scope},

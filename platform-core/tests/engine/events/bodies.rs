@@ -10,6 +10,7 @@ use std::{
 
 use platform_core::{
     outbox::{Outbox, lost_bodies},
+    resources::events::DeadLetter,
     store::{
         Commit, Committed, Delete, Epoch, Key, Page, Put, Query, Read, Scope, Store, StoreError, memory::MemoryStore,
     },
@@ -192,7 +193,7 @@ fn shared_data_is_deleted_after_the_last_event_and_dead_letter_that_refers_to_it
     let record = block_on(world.platform.store().get(&[key], &[])).unwrap().records.remove(0).unwrap();
     assert!(record.private.len() < 1000, "{}", record.private.len());
     sweep(&world);
-    assert!(block_on(Outbox::of(&world.platform).redeliver(&dead_lettered.uid)).unwrap());
+    assert!(block_on(DeadLetter::redeliver(&world.platform, &dead_lettered.uid)).unwrap());
     let again = settle_first(&world, &b, Outcome::Delivered(200));
     assert_eq!((&again.event.id, &again.event.data), (&streamed.id, &streamed.data));
     assert_eq!((count(&world, EVENT_BODY), count(&world, "DeadLetter")), (0, 0));
@@ -380,7 +381,7 @@ fn shared_data_exists_while_something_refers_to_it() {
                     let letters = world.list(&world.operator, "DeadLetter", &[]).unwrap().uids();
                     if !letters.is_empty() {
                         let letter = Uid::opaque(rng.pick(&letters).clone());
-                        assert!(block_on(Outbox::of(&world.platform).redeliver(&letter)).unwrap());
+                        assert!(block_on(DeadLetter::redeliver(&world.platform, &letter)).unwrap());
                     }
                 }
                 7 if rng.one_in(4) => {

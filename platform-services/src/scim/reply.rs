@@ -5,9 +5,11 @@ use http::{
     header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE},
 };
 use platform_core::error::{Code, Error};
+use platform_http::{
+    Reply,
+    mount::{self, Refusal},
+};
 use serde_json::{Value, json};
-
-use crate::reply::{self, Refusal, Reply};
 
 const ERROR: &str = "urn:ietf:params:scim:api:messages:2.0:Error";
 pub(super) const LIST: &str = "urn:ietf:params:scim:api:messages:2.0:ListResponse";
@@ -81,7 +83,7 @@ impl From<Refusal> for ScimError {
 
 /// Returns a reply with a SCIM body.
 pub(super) fn scim(status: StatusCode, body: &Value) -> Reply {
-    let mut reply = reply::json(body.to_string());
+    let mut reply = mount::json(body.to_string());
     *reply.status_mut() = status;
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/scim+json"));
     reply

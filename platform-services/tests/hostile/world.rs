@@ -15,13 +15,11 @@ use platform_core::{
     },
     uid::Uid,
 };
-use platform_http::{
-    Import, Layers, Limits, SystemClock, SystemEntropy,
-    openapi::{IMPORT, OpenApi, SCIM, TOKENS},
-};
+use platform_http::{Layers, Limits, SystemClock, SystemEntropy};
 use platform_oidc::{
     AccessToken, Algorithm, DiscoveryOptions, HttpFetch, Issuer, Keys, Sts, StsOptions, Verifier, VerifierOptions,
 };
+use platform_services::{Import, Scim, Tokens};
 use serde_json::{Value, json};
 
 use crate::support::{self, Answer, Listening, OPERATOR, ORG, UidIsToken, peer::Peer};
@@ -97,19 +95,15 @@ impl World {
         let rest = support::rest(limits.clone()).await;
         let platform = Arc::clone(rest.platform());
         let (tokens, access_token) = token_service(&platform);
-        let import = Import::new(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone())
-            .kind::<Advisory>()
-            .kind::<VulnerabilityMetadata>()
-            .kind::<Image>()
-            .kind::<Artifact>()
-            .kind::<ArtifactVersion>();
+        let rest = rest.mount(Tokens::new(tokens)).mount(Scim);
+        let import = Import::all(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone());
+        let document = rest.openapi().with(import.openapi()).into_value();
         let routes = Router::new().route_service("/import/{kind}", import);
-        let service = Layers::default().around(routes.fallback_service(rest.with_tokens(tokens)));
+        let service = Layers::default().around(routes.fallback_service(rest));
         let server = Listening::serving(service, limits).await;
         let mut peer = Peer::new(server.address);
         let fixtures = Fixtures::new(&mut peer, &platform, access_token).await;
-        let document = [TOKENS, SCIM, IMPORT].into_iter().try_fold(OpenApi::of(&platform).unwrap(), OpenApi::with);
-        let operations = operations(&document.unwrap().into_value(), &fixtures);
+        let operations = operations(&document, &fixtures);
         assert!(operations.len() >= 95, "{}", operations.len());
         Self { peer, operations, _server: server }
     }

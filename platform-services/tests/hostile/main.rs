@@ -11,7 +11,7 @@
     reason = "a test that cannot go on fails"
 )]
 
-#[path = "../support/mod.rs"]
+#[path = "../../../platform-http/tests/support/mod.rs"]
 mod support;
 
 mod world;

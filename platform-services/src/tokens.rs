@@ -1,33 +1,71 @@
-//! Paths of the contract's token services, which are not kinds: token exchange and refresh, and registration,
-//! inspection and deletion of persons (`docs/api.md`, Token exchange).
+//! Paths of the token services: token exchange and refresh, and registration, inspection and deletion of persons
+//! (`docs/api.md`, Token exchange).
 //!
 //! This module only reads and writes HTTP; a [`TokenService`] does the rest.
 
+mod openapi;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
 use http::{
     HeaderValue, Method,
     header::{CACHE_CONTROL, HeaderName},
-    request::Parts,
 };
-use http_body::Body;
 use platform_core::{
-    error::{Code, Error, Result},
+    error::{Code, Error},
+    json,
     kind::Field,
     request::from_query,
+    resources::domain,
     tokens::{CredentialOf, Exchange, Refresh, Register, TokenService},
+};
+use platform_http::{
+    Limits, Reply, bearer,
+    mount::{self, Body, Call, Mount, Refusal},
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{
-    BoxError,
-    limits::Limits,
-    reply::{self, Refusal, Reply},
-    request,
-};
+/// The token services, at `/sts/…` and `/auth/v1/…`. Their bodies are limited by [`Limits::of_tokens`] and charged to
+/// the budget of token paths, and each request counts against the rate limit for requests without a verified token.
+#[derive(Debug)]
+pub struct Tokens(Arc<dyn TokenService>);
+
+impl Tokens {
+    /// Returns the endpoints of a service.
+    pub fn new(service: Arc<dyn TokenService>) -> Self {
+        Self(service)
+    }
+}
+
+#[async_trait]
+impl Mount for Tokens {
+    fn has(&self, path: &str) -> bool {
+        Endpoint::find(path).is_some()
+    }
+
+    fn domain(&self) -> &'static str {
+        domain::IAM.name
+    }
+
+    async fn answer(&self, call: Call<'_>, body: Body<'_>) -> Result<Reply, Refusal> {
+        let endpoint = Endpoint::find(call.path).ok_or_else(Refusal::no_path)?;
+        call.origin.token_path()?;
+        match call.check_method(endpoint.methods())? {
+            Some(reply) => Ok(reply),
+            None => answer(&*self.0, endpoint, call, body).await,
+        }
+    }
+
+    fn openapi(&self) -> Value {
+        openapi::part()
+    }
+}
 
 /// Endpoint of a token service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Endpoint<'p> {
+enum Endpoint<'p> {
     Exchange,
     Refresh,
     HeadlessSession,
@@ -39,7 +77,7 @@ pub(crate) enum Endpoint<'p> {
 
 impl<'p> Endpoint<'p> {
     /// Finds the endpoint of a path.
-    pub(crate) fn find(path: &'p str) -> Option<Self> {
+    fn find(path: &'p str) -> Option<Self> {
         // One trailing slash is ignored, as on all other paths.
         match path.strip_suffix('/').unwrap_or(path) {
             "/sts/exchange" => Some(Self::Exchange),
@@ -60,39 +98,17 @@ impl<'p> Endpoint<'p> {
             Self::Unregister(_) => &[Method::DELETE],
         }
     }
-
-    /// Checks the HTTP method of a request. Returns the response to OPTIONS; rejects a method that the path does not
-    /// have.
-    pub(crate) fn check_method(self, method: &Method) -> Result<Option<Reply>, Refusal> {
-        let methods = self.methods();
-        let method_or_get = if *method == Method::HEAD { &Method::GET } else { method };
-        if methods.contains(method_or_get) {
-            return Ok(None);
-        }
-        let mut allow: Vec<_> = methods.iter().map(Method::as_str).collect();
-        if methods.contains(&Method::GET) {
-            allow.push("HEAD");
-        }
-        allow.push("OPTIONS");
-        let allow = allow.join(", ");
-        if *method == Method::OPTIONS { Ok(Some(reply::options(&allow))) } else { Err(Refusal::other_methods(allow)) }
-    }
 }
 
 /// Handles a request whose method was checked. A missing or malformed credential is rejected before the body is read.
-pub(crate) async fn answer<B>(
+async fn answer(
     service: &dyn TokenService,
     endpoint: Endpoint<'_>,
-    head: &Parts,
-    credential: Option<&str>,
-    query: &str,
-    body: B,
-    limits: &Limits,
-) -> Result<Reply, Refusal>
-where
-    B: Body,
-    B::Error: Into<BoxError>,
-{
+    call: Call<'_>,
+    body: Body<'_>,
+) -> Result<Reply, Refusal> {
+    let Call { head, query, .. } = call;
+    let (credential, limits) = (bearer(&head.headers)?, &call.limits.of_tokens());
     if endpoint == Endpoint::HeadlessSession {
         let message = "Browser sign-in is not supported, so headless sessions are not available";
         return Err(Error::new(Code::Unimplemented, message).into());
@@ -110,21 +126,21 @@ where
             json_not_cached(&service.refresh(credential, &request).await?)
         }
         Endpoint::Register => {
-            request::reject_preconditions(head)?;
+            mount::reject_preconditions(head)?;
             let request = Register::read(parameters(Register::FIELDS, query, body, limits).await?)?;
             json_not_cached(&service.register(credential, &request).await?)
         }
         Endpoint::Unregister(id) => {
-            request::reject_preconditions(head)?;
-            request::reject_parameters(query)?;
+            mount::reject_preconditions(head)?;
+            mount::reject_parameters(query)?;
             if id.is_empty() {
                 return Err(Error::invalid_field("id", "is required").into());
             }
-            service.unregister(credential, &request::variable("id", id)?).await?;
-            Ok(reply::deleted(&head.headers))
+            service.unregister(credential, &mount::variable("id", id)?).await?;
+            Ok(mount::deleted(&head.headers))
         }
         Endpoint::WhoAmI | Endpoint::HeadlessSession => {
-            request::reject_parameters(query)?;
+            mount::reject_parameters(query)?;
             json_not_cached(&service.who_am_i(credential).await?)
         }
     }
@@ -132,21 +148,17 @@ where
 
 /// Reads parameters from the query and the body, which is a form or a JSON object. The body's first character decides
 /// which, because clients send either with either content type.
-async fn parameters<B>(
+async fn parameters(
     fields: &'static [Field],
     query: &str,
-    body: B,
+    body: Body<'_>,
     limits: &Limits,
-) -> Result<Map<String, Value>, Refusal>
-where
-    B: Body,
-    B::Error: Into<BoxError>,
-{
-    let bytes = request::bytes(body, limits).await?;
+) -> Result<Map<String, Value>, Refusal> {
+    let bytes = mount::bytes(body, limits).await?;
     let is_json = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
-    let mut pairs = request::pairs(query)?;
+    let mut pairs = mount::pairs(query)?;
     if is_json {
-        let mut sent = request::parse_object(&bytes, limits)?;
+        let mut sent = json::read_object(&bytes, limits.depth)?;
         for (name, value) in from_query(fields, &pairs)? {
             if sent.insert(name.clone(), value).is_some() {
                 return Err(Error::invalid_field(name, "is given twice").into());
@@ -155,14 +167,14 @@ where
         return Ok(sent);
     }
     let form = std::str::from_utf8(&bytes).map_err(|_| Error::invalid_field("body", "is not valid UTF-8"))?;
-    pairs.extend(request::pairs(form.trim())?);
+    pairs.extend(mount::pairs(form.trim())?);
     Ok(from_query(fields, &pairs)?)
 }
 
 /// Returns a JSON response that must not be cached.
 fn json_not_cached(value: &impl Serialize) -> Result<Reply, Refusal> {
     let body = serde_json::to_vec(value).map_err(Error::internal)?;
-    let mut reply = reply::json(body);
+    let mut reply = mount::json(body);
     reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     reply.headers_mut().insert(HeaderName::from_static("pragma"), HeaderValue::from_static("no-cache"));
     Ok(reply)
@@ -175,27 +187,24 @@ mod tests {
     #[test]
     fn each_path_has_one_endpoint_with_its_methods() {
         for (path, endpoint, methods) in [
-            ("/sts/exchange", Some(Endpoint::Exchange), "GET, POST, HEAD, OPTIONS"),
-            ("/sts/exchange_refresh_token", Some(Endpoint::Refresh), "POST, OPTIONS"),
-            ("/sts/headless_sessions", Some(Endpoint::HeadlessSession), "GET, HEAD, OPTIONS"),
-            ("/auth/v1/ok", Some(Endpoint::WhoAmI), "GET, HEAD, OPTIONS"),
-            ("/auth/v1/register", Some(Endpoint::Register), "POST, OPTIONS"),
-            ("/auth/v1/delete/a", Some(Endpoint::Unregister("a")), "DELETE, OPTIONS"),
-            ("/auth/v1/delete/a/b", Some(Endpoint::Unregister("a/b")), "DELETE, OPTIONS"),
-            ("/auth/v1/delete/", Some(Endpoint::Unregister("")), "DELETE, OPTIONS"),
-            ("/auth/v1/delete", Some(Endpoint::Unregister("")), "DELETE, OPTIONS"),
-            ("/sts/exchange/", Some(Endpoint::Exchange), "GET, POST, HEAD, OPTIONS"),
+            ("/sts/exchange", Some(Endpoint::Exchange), "GET, POST"),
+            ("/sts/exchange_refresh_token", Some(Endpoint::Refresh), "POST"),
+            ("/sts/headless_sessions", Some(Endpoint::HeadlessSession), "GET"),
+            ("/auth/v1/ok", Some(Endpoint::WhoAmI), "GET"),
+            ("/auth/v1/register", Some(Endpoint::Register), "POST"),
+            ("/auth/v1/delete/a", Some(Endpoint::Unregister("a")), "DELETE"),
+            ("/auth/v1/delete/a/b", Some(Endpoint::Unregister("a/b")), "DELETE"),
+            ("/auth/v1/delete/", Some(Endpoint::Unregister("")), "DELETE"),
+            ("/auth/v1/delete", Some(Endpoint::Unregister("")), "DELETE"),
+            ("/sts/exchange/", Some(Endpoint::Exchange), "GET, POST"),
             ("/sts/exchange//", None, ""),
             ("//sts/exchange", None, ""),
             ("/sts/%65xchange", None, ""),
             ("/auth/v2/ok", None, ""),
         ] {
             assert_eq!(Endpoint::find(path), endpoint, "{path}");
-            if let Some(endpoint) = endpoint {
-                let options = endpoint.check_method(&Method::OPTIONS).unwrap().unwrap();
-                assert_eq!(options.headers()["allow"], methods, "{path}");
-                assert!(endpoint.check_method(&Method::PATCH).is_err());
-            }
+            let found = endpoint.map_or(&[][..], Endpoint::methods).iter().map(Method::as_str).collect::<Vec<_>>();
+            assert_eq!(found.join(", "), methods, "{path}");
         }
     }
 }

@@ -7,6 +7,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+#[path = "../../platform-http/tests/support/mod.rs"]
 mod support;
 
 use std::{
@@ -24,7 +25,8 @@ use http::{Method, Request, header::AUTHORIZATION};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use platform_core::resources::libraries::Artifact;
-use platform_http::{Import, Limits};
+use platform_http::Limits;
+use platform_services::Import;
 use serde_json::Value;
 use support::{Answer, OPERATOR, UidIsToken, platform};
 use tokio::sync::mpsc;

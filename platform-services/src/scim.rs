@@ -4,14 +4,15 @@
 //! provider and with nothing else. Every response, including errors, has SCIM's own format (`docs/api.md`, SCIM).
 
 mod discovery;
+mod openapi;
 mod path;
 mod reply;
 mod user;
 
 use std::borrow::Cow;
 
-use http::{HeaderValue, Method, StatusCode, header::LOCATION, request::Parts};
-use http_body::Body;
+use async_trait::async_trait;
+use http::{HeaderValue, Method, StatusCode, header::LOCATION};
 use parking_lot::Mutex;
 use platform_core::{
     error::{Error, Result},
@@ -20,6 +21,10 @@ use platform_core::{
     resources::iam::{DirectoryUser, DirectoryUsers},
     uid::Uid,
 };
+use platform_http::{
+    Limits, Reply, bearer,
+    mount::{self, Body, Call, Mount, Refusal},
+};
 use scim_v2::filter::{AttrExp, CompValue, CompareOp, Filter};
 use serde_json::{Value, json};
 
@@ -27,15 +32,9 @@ use self::{
     discovery::Discovery,
     reply::{LIST, MAX_COUNT, ScimError, scim},
 };
-use crate::{
-    BoxError,
-    limits::{Limits, origin::Origin},
-    reply::{self as http_reply, Refusal, Reply},
-    request,
-};
 
 /// Prefix of all SCIM paths. The provider's uid follows.
-pub(crate) const PREFIX: &str = "/scim/v2/";
+const PREFIX: &str = "/scim/v2/";
 
 /// Maximum size of a body in bytes: 256 KiB. Our choice, documented in the contract.
 const MAX_BODY: usize = 256 << 10;
@@ -73,47 +72,39 @@ fn with_slashes(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the response for a request that is rejected before its path is read. Its path starts with [`PREFIX`].
-pub(crate) fn refused(refusal: Refusal) -> Reply {
-    ScimError::from(refusal).into_reply()
+/// SCIM, at `/scim/v2/`. A directory may send bodies of up to 256 KiB. A request without a valid SCIM token counts
+/// against the rate limit for requests without a token.
+#[derive(Debug, Clone, Copy)]
+pub struct Scim;
+
+#[async_trait]
+impl Mount for Scim {
+    fn has(&self, path: &str) -> bool {
+        path.starts_with(PREFIX)
+    }
+
+    async fn answer(&self, call: Call<'_>, body: Body<'_>) -> Result<Reply, Refusal> {
+        Ok(answer(call, body).await.unwrap_or_else(ScimError::into_reply))
+    }
+
+    fn refused(&self, refusal: Refusal) -> Result<Reply, Refusal> {
+        Ok(ScimError::from(refusal).into_reply())
+    }
+
+    fn openapi(&self) -> Value {
+        openapi::part()
+    }
 }
 
-/// Handles a request whose path starts with [`PREFIX`]. `path` is the path without the prefix.
-pub(crate) async fn answer<B>(
-    platform: &Platform,
-    origin: &Origin,
-    head: &Parts,
-    path: &str,
-    query: &str,
-    body: B,
-    limits: &Limits,
-) -> Reply
-where
-    B: Body,
-    B::Error: Into<BoxError>,
-{
-    handle(platform, origin, head, path, query, body, limits).await.unwrap_or_else(ScimError::into_reply)
-}
-
-async fn handle<B>(
-    platform: &Platform,
-    origin: &Origin,
-    head: &Parts,
-    path: &str,
-    query: &str,
-    body: B,
-    limits: &Limits,
-) -> Result<Reply, ScimError>
-where
-    B: Body,
-    B::Error: Into<BoxError>,
-{
-    let access = match request::required_bearer(&head.headers, "A SCIM token is needed") {
+async fn answer(call: Call<'_>, body: Body<'_>) -> Result<Reply, ScimError> {
+    let Call { platform, head, .. } = call;
+    let needed = || Error::unauthenticated("A SCIM token is needed");
+    let access = match bearer(&head.headers).and_then(|token| token.ok_or_else(needed)) {
         Ok(token) => Iam::of(platform).verify_scim_token(token).await,
         Err(error) => Err(error),
     };
-    let access = access.map_err(|error| origin.refused(error))?;
-    let path = with_slashes(path);
+    let access = access.map_err(|error| call.origin.refused(error))?;
+    let path = with_slashes(call.path.strip_prefix(PREFIX).unwrap_or_default());
     let (provider, endpoint) = find(&path).ok_or_else(ScimError::not_found)?;
     // A token is valid only for its own provider, and must not reveal anything about another one.
     if *provider != *access.provider {
@@ -123,13 +114,13 @@ where
         return Err(ScimError::new(StatusCode::FORBIDDEN, "", "SCIM is not enabled for this identity provider"));
     }
     let directory = Directory { platform, provider: access.provider };
-    let limits = Limits { body: limits.body.min(MAX_BODY), ..limits.clone() };
+    let limits = Limits { body: call.limits.body.min(MAX_BODY), ..call.limits.clone() };
     let method = if head.method == Method::HEAD { &Method::GET } else { &head.method };
     if method != Method::GET {
-        request::reject_preconditions(head)?;
+        mount::reject_preconditions(head)?;
     }
     match (endpoint, method) {
-        (Endpoint::Users, &Method::GET) => directory.list(query).await,
+        (Endpoint::Users, &Method::GET) => directory.list(call.query).await,
         (Endpoint::Users, &Method::POST) => directory.create(&read(body, &limits).await?).await,
         (Endpoint::User(id), &Method::GET) => {
             let user = Iam::of(platform).directory_user(&directory.provider, id).await?;
@@ -139,7 +130,7 @@ where
         (Endpoint::User(id), &Method::PATCH) => directory.patch(id, &read(body, &limits).await?).await,
         (Endpoint::User(id), &Method::DELETE) => {
             Iam::of(platform).delete_directory_user(&directory.provider, id).await?;
-            let mut reply = http_reply::empty();
+            let mut reply = Reply::default();
             *reply.status_mut() = StatusCode::NO_CONTENT;
             Ok(reply)
         }
@@ -159,12 +150,8 @@ where
 }
 
 /// Reads a body. Rejects objects with two keys that differ only in case.
-async fn read<B>(body: B, limits: &Limits) -> Result<Value, ScimError>
-where
-    B: Body,
-    B::Error: Into<BoxError>,
-{
-    let body = request::object(body, limits).await?.into();
+async fn read(body: Body<'_>, limits: &Limits) -> Result<Value, ScimError> {
+    let body = mount::object(body, limits).await?.into();
     user::check_keys(&body)?;
     Ok(body)
 }
@@ -185,7 +172,7 @@ impl Directory<'_> {
     async fn list(&self, query: &str) -> Result<Reply, ScimError> {
         let mut users = DirectoryUsers::All;
         let (mut start, mut count) = (1_i64, None);
-        for (name, value) in request::pairs(query)? {
+        for (name, value) in mount::pairs(query)? {
             let number = || {
                 value
                     .parse::<i64>()

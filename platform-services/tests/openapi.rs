@@ -8,9 +8,10 @@
     reason = "a test that cannot go on fails"
 )]
 
+#[path = "../../platform-http/tests/support/mod.rs"]
 mod support;
 
-use std::{env, fs, path::Path};
+use std::{env, fs, path::Path, sync::Arc};
 
 use http::{Request, StatusCode};
 use platform_core::{
@@ -20,26 +21,25 @@ use platform_core::{
     uid::Uid,
 };
 use platform_http::{
-    SystemClock, SystemEntropy,
-    openapi::{HEALTH, IMPORT, OpenApi, SCIM, ServedDocument, TOKENS, WELL_KNOWN},
+    Limits, Rest, SystemClock, SystemEntropy,
+    openapi::{OpenApi, ServedDocument, health, well_known},
 };
+use platform_services::{Import, Scim, Tokens};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use support::Answer;
+use support::{Answer, NoTokens, UidIsToken};
 use tower::ServiceExt;
 
 fn platform() -> platform_core::platform::Builder {
-    platform_core::builder(std::sync::Arc::new(MemoryStore::new()), SystemClock, SystemEntropy)
-        .settings(Settings::default())
+    platform_core::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy).settings(Settings::default())
 }
 
 fn document() -> Value {
-    let parts = [TOKENS, SCIM, IMPORT, WELL_KNOWN, HEALTH];
-    parts
-        .into_iter()
-        .try_fold(OpenApi::of(&platform().ephemeral_keys().build().unwrap()).unwrap(), OpenApi::with)
-        .unwrap()
-        .into_value()
+    let (platform, limits) = (Arc::new(platform().ephemeral_keys().build().unwrap()), Limits::default());
+    let import = Import::all(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone());
+    let rest = Rest::new(platform, Arc::new(UidIsToken), limits).unwrap();
+    let rest = rest.mount(Tokens::new(Arc::new(NoTokens))).mount(Scim);
+    rest.openapi().with(import.openapi()).with(well_known()).with(health()).into_value()
 }
 
 #[test]

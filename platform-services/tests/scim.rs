@@ -7,11 +7,13 @@
     reason = "a test that cannot go on fails"
 )]
 
+#[path = "../../platform-http/tests/support/mod.rs"]
 mod support;
 
 use http::{HeaderName, Method, Request, StatusCode};
 use http_body_util::Full;
 use platform_http::{Limits, Rest};
+use platform_services::Scim;
 use serde_json::{Value, json};
 use support::{Answer, ORG, call_as, get, post, rest};
 use tower::ServiceExt;
@@ -29,7 +31,7 @@ struct Directory {
 
 impl Directory {
     async fn new() -> Self {
-        let api = rest(Limits::default()).await;
+        let api = rest(Limits::default()).await.mount(Scim);
         let role = |roles: Value| roles["roles"][0]["uid"].clone();
         let viewer = role(get(&api, "/iam/v2/roles?name=viewer").await.ok());
         let owner = role(get(&api, "/iam/v2/roles?name=owner").await.ok());

@@ -1,12 +1,13 @@
 //! Bulk import for operators: `POST` and `DELETE /import/{plural}` (`docs/api.md`, Importing over the API).
 //!
-//! This is our extension of the contract, so it is a separate service that an embedder can mount next to
-//! [`Rest`](crate::Rest). The body has one resource per line and no maximum length. It is read only as fast as it is
-//! written, in batches of up to a hundred lines, so an import uses little memory and does not block other requests.
-//! Each batch is acknowledged by a line of the response once it is durable.
+//! This is our extension of the contract. It is a service of its own next to [`Rest`](platform_http::Rest), because
+//! neither the body nor the response is held in memory as a whole. The body has one resource per line and no maximum
+//! length. It is read only as fast as it is written, in batches of up to a hundred lines, so an import uses little
+//! memory and does not block other requests. Each batch is acknowledged by a line of the response once it is durable.
+
+mod openapi;
 
 use std::{
-    collections::HashMap,
     convert::Infallible,
     pin::Pin,
     sync::Arc,
@@ -25,6 +26,17 @@ use platform_core::{
     json,
     kind::Imported,
     platform::Platform,
+    resources::{
+        advisory::VulnerabilityMetadata,
+        libraries::{Artifact, ArtifactVersion},
+        registry::Image,
+        vulnerabilities::Advisory,
+    },
+};
+use platform_http::{
+    BoxError, Limits, Reply,
+    mount::{self, Refusal},
+    operator,
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -33,13 +45,6 @@ use tokio::{
     time::Instant,
 };
 use tower::Service;
-
-use crate::{
-    BoxError,
-    limits::Limits,
-    reply::{self, Refusal, Reply},
-    request,
-};
 
 /// Maximum number of lines in a batch. Our choice: a batch is one commit and takes a few milliseconds, so other
 /// requests do not wait long for their turn.
@@ -76,7 +81,7 @@ struct Inner {
     platform: Arc<Platform>,
     authenticator: Arc<dyn Authenticator>,
     limits: Limits,
-    kinds: HashMap<&'static str, Bulk>,
+    kinds: Vec<(&'static str, Bulk)>,
     permits: Arc<Semaphore>,
 }
 
@@ -106,14 +111,32 @@ impl Import {
     /// Returns the service without any kinds.
     pub fn new(platform: Arc<Platform>, authenticator: Arc<dyn Authenticator>, limits: Limits) -> Self {
         let permits = Arc::new(Semaphore::new(MAX_IMPORTS));
-        Self(Arc::new(Inner { platform, authenticator, limits, kinds: HashMap::new(), permits }))
+        Self(Arc::new(Inner { platform, authenticator, limits, kinds: Vec::new(), permits }))
+    }
+
+    /// Returns the service with all kinds of Platform API v2 that can be imported.
+    pub fn all(platform: Arc<Platform>, authenticator: Arc<dyn Authenticator>, limits: Limits) -> Self {
+        Self::new(platform, authenticator, limits)
+            .kind::<Advisory>()
+            .kind::<VulnerabilityMetadata>()
+            .kind::<Image>()
+            .kind::<Artifact>()
+            .kind::<ArtifactVersion>()
     }
 
     /// Adds a kind, at `/import/` and its plural.
     #[must_use]
     pub fn kind<R: Imported>(mut self) -> Self {
-        Arc::make_mut(&mut self.0).kinds.insert(R::KIND.plural, Bulk { put: put::<R>, remove: remove::<R> });
+        let bulk = Bulk { put: put::<R>, remove: remove::<R> };
+        Arc::make_mut(&mut self.0).kinds.push((R::KIND.plural, bulk));
         self
+    }
+
+    /// Returns the part of the OpenAPI document for the kinds that were added, as
+    /// [`OpenApi::with`](platform_http::openapi::OpenApi::with) takes it.
+    pub fn openapi(&self) -> Value {
+        let plurals: Vec<_> = self.0.kinds.iter().map(|(plural, _)| *plural).collect();
+        openapi::part(&plurals)
     }
 }
 
@@ -137,7 +160,7 @@ where
             Ok(inner.answer(&head, body).await.unwrap_or_else(|refusal| {
                 // The rest of the body may be of any length, so it is not drained.
                 let mut reply = boxed(refusal.into_reply(&service_domain));
-                reply::close(&head, &mut reply);
+                mount::close(&head, &mut reply);
                 reply
             }))
         })
@@ -149,14 +172,14 @@ impl Inner {
     where
         B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
     {
-        let (path, query) = request::target(head, &self.limits)?;
+        let (path, query) = mount::target(head, &self.limits)?;
         let plural = path.strip_prefix("/import/").unwrap_or_default();
-        let bulk = *self.kinds.get(plural).ok_or_else(Refusal::no_path)?;
+        let (_, bulk) = *self.kinds.iter().find(|(name, _)| *name == plural).ok_or_else(Refusal::no_path)?;
         if ![Method::POST, Method::DELETE].contains(&head.method) {
             return Err(Refusal::other_methods("DELETE, POST".to_owned()));
         }
-        request::reject_preconditions(head)?;
-        let caller = request::operator(&self.platform, &*self.authenticator, head).await?;
+        mount::reject_preconditions(head)?;
+        let caller = operator(&self.platform, &*self.authenticator, head).await?;
         let parent: Arc<str> = parent(query)?.into();
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| too_many_imports())?;
         if head.method == Method::DELETE {
@@ -166,7 +189,7 @@ impl Inner {
                 (bulk.remove)(&self.platform, &caller, &parent)
             };
             let removed = tokio::task::spawn_blocking(remove).await.map_err(Error::internal)??;
-            return Ok(boxed(reply::value(&json!({ "removed": removed }))?));
+            return Ok(boxed(mount::json(json!({ "removed": removed }).to_string())));
         }
         let body = Box::pin(body);
         let lines = Lines { body, buffer: BytesMut::new(), number: 0, blank: 0, since: None, ended: false };
@@ -369,7 +392,7 @@ fn too_many_imports() -> Error {
 /// Returns `parent`, the only parameter.
 fn parent(query: &str) -> Result<String> {
     let mut parent = None;
-    for (key, value) in request::pairs(query)? {
+    for (key, value) in mount::pairs(query)? {
         match (key.as_str(), &parent) {
             ("parent", None) => parent = Some(value),
             ("parent", Some(_)) => return Err(Error::invalid_field("parent", "is given twice")),

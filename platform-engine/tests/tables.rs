@@ -1,0 +1,220 @@
+//! Tests that a platform is not built from a table that contradicts itself, its struct or the other tables.
+
+#![allow(clippy::unwrap_used, reason = "that is how tests fail")]
+
+use std::sync::Arc;
+
+use platform_engine::{
+    access::Capability,
+    clock::Clock,
+    entropy::Entropy,
+    kind::{
+        Action, Authorization, By, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Registered, Resource, Type,
+        Unique, unique_in_parent,
+    },
+    platform::{BuildError, Builder, Platform},
+    store::memory::MemoryStore,
+    timestamp::Timestamp,
+    uid::Uid,
+};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug)]
+struct Fixed;
+
+impl Clock for Fixed {
+    fn now(&self) -> Timestamp {
+        Timestamp::EPOCH
+    }
+}
+
+impl Entropy for Fixed {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(7);
+    }
+}
+
+const LIST: Capability = Capability::new(1_000_000, "CAP_PARTS_LIST", "parts.list");
+const DOMAIN: Domain = Domain::new("parts", "test.parts");
+const FIELDS: &[Field] = &[Field::UID, Field::string("name").required().sort(&["name"])];
+
+const fn part(fields: &'static [Field]) -> Kind {
+    Kind::new("Part", "parts", "PartsService", DOMAIN).fields(fields)
+}
+
+const fn listed(method: &'static [Method]) -> Kind {
+    part(FIELDS).methods(method)
+}
+
+/// Another kind, which the platform is not given.
+const MACHINE: &Kind = &Kind::new("Machine", "machines", "MachinesService", DOMAIN);
+
+/// A table with a mistake, the actions of its kind, and the item and rule that the error names.
+type Mistake = (Kind, &'static [Action], &'static str);
+
+const MISTAKES: [Mistake; 16] = [
+    (part(&[Field::UID, Field::string("name"), Field::string("name")]), &[], "fields.name: must be listed once"),
+    (part(&[Field::UID, Field::string("Name")]), &[], "fields.Name: must be named in camelCase"),
+    (part(&[Field::UID, Field::string("color")]), &[], "fields.color: must be a field of the struct"),
+    (
+        part(&[Field::UID, Field::new("size", Type::Int64)]),
+        &[],
+        "fields.size: must have the JSON form of its type Int64",
+    ),
+    (part(&[Field::UID, Field::strings("tags").sort(&["tags"])]), &[], "fields.tags: cannot be sorted by"),
+    (part(FIELDS).parent(Parent::Of(MACHINE)), &[], "parent: must be a kind of the platform, which has no Machine"),
+    (part(FIELDS).parent(Parent::Group), &[], "parent: must be a kind of the platform, which has no Group"),
+    (listed(&[Method::get(&[LIST]), Method::get(&[LIST])]), &[], "methods.Get: must be listed once"),
+    (listed(&[Method::list(&[LIST]).order("size")]), &[], "methods.List: orders by size, which must be one of"),
+    (listed(&[Method::list(&[LIST]).of("machine", MACHINE)]), &[], "methods.List: lists by Machine"),
+    (
+        listed(&[Method::list(&[LIST]).params(&[Param::exact("color")])]),
+        &[],
+        "methods.List.params.color: filters by color, which must be a field or a derived key",
+    ),
+    (
+        listed(&[Method::list(&[LIST]).params(&[Param { field: Field::bool("new"), by: By::Narrow }])]),
+        &[],
+        "methods.List.params.new: requires that the method has a `narrow`",
+    ),
+    (
+        listed(&[Method::list(&[LIST]).params(&[Param::exact("pageSize")])]),
+        &[],
+        "methods.List.params.pageSize: must be listed once",
+    ),
+    (
+        part(FIELDS).unique(&[Unique {
+            space: "part.name",
+            what: "a part",
+            value: |part| unique_in_parent(part, "name"),
+            by: &["name"],
+        }]),
+        &[],
+        "unique.part.name: names the key name",
+    ),
+    (
+        part(FIELDS),
+        &[Action::get("Paint", "parts/{uid=**}:paint", |_, request| Box::pin(async { Ok(request.into()) }))],
+        "ACTIONS.Paint: has uid in its path, which must be a field of its request",
+    ),
+    (
+        part(FIELDS).keys(&[DerivedKey { name: "first", values: |_| Vec::new() }]),
+        &[Action::post("Sell", "parts:sell", |_, request| Box::pin(async { Ok(request.into()) }))
+            .authorization(Authorization::At("uid", &[LIST]))],
+        "ACTIONS.Sell: is authorized at uid, which must be a field of its request",
+    ),
+];
+
+/// A kind with one of the mistakes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(from = "Body", into = "Body")]
+struct Part<const N: usize>(Body);
+
+impl<const N: usize> From<Body> for Part<N> {
+    fn from(body: Body) -> Self {
+        Self(body)
+    }
+}
+
+impl<const N: usize> From<Part<N>> for Body {
+    fn from(part: Part<N>) -> Self {
+        part.0
+    }
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Body {
+    uid: Uid,
+    name: String,
+    #[serde(rename = "Name")]
+    upper: String,
+    /// A table must have the serde form of a string for 64 bits.
+    size: i64,
+    tags: Vec<String>,
+}
+
+impl<const N: usize> Resource for Part<N> {
+    const KIND: &'static Kind = &MISTAKES[N].0;
+    const ACTIONS: &'static [Action] = MISTAKES[N].1;
+
+    fn example() -> Self {
+        Self(Body::default())
+    }
+}
+
+fn builder() -> Builder {
+    Platform::builder(Arc::new(MemoryStore::new()), Fixed, Fixed).ephemeral_keys()
+}
+
+/// Returns the errors of a platform with each of these kinds, one platform for each kind.
+fn errors(kinds: &[Registered]) -> Vec<String> {
+    kinds.iter().map(|kind| builder().kinds(std::slice::from_ref(kind)).build().unwrap_err().to_string()).collect()
+}
+
+#[test]
+fn each_mistake_in_a_table_is_refused_with_the_kind_the_item_and_the_rule() {
+    let kinds = [
+        Registered::of::<Part<0>>(),
+        Registered::of::<Part<1>>(),
+        Registered::of::<Part<2>>(),
+        Registered::of::<Part<3>>(),
+        Registered::of::<Part<4>>(),
+        Registered::of::<Part<5>>(),
+        Registered::of::<Part<6>>(),
+        Registered::of::<Part<7>>(),
+        Registered::of::<Part<8>>(),
+        Registered::of::<Part<9>>(),
+        Registered::of::<Part<10>>(),
+        Registered::of::<Part<11>>(),
+        Registered::of::<Part<12>>(),
+        Registered::of::<Part<13>>(),
+        Registered::of::<Part<14>>(),
+        Registered::of::<Part<15>>(),
+    ];
+    for (error, (_, _, expected)) in errors(&kinds).iter().zip(&MISTAKES) {
+        let expected = format!("invalid tables of kinds: Part: {expected}");
+        assert!(error.starts_with(&expected), "{error}\n{expected}");
+    }
+}
+
+/// A valid kind.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Valid {
+    uid: Uid,
+    name: String,
+}
+
+impl Resource for Valid {
+    const KIND: &'static Kind =
+        &part(FIELDS).methods(&[Method::list(&[LIST]).order("name").params(&[Param::exact("name")])]);
+
+    fn example() -> Self {
+        Self::default()
+    }
+}
+
+#[test]
+fn a_name_is_given_to_one_kind() {
+    assert!(builder().kind::<Valid>().build().is_ok());
+    let error = builder().kind::<Valid>().kind::<Valid>().build().unwrap_err().to_string();
+    assert_eq!(error, "invalid tables of kinds: Part: name: must differ from the names of the other kinds");
+}
+
+#[test]
+fn clashing_capabilities_are_refused_with_both() {
+    let other = Capability::new(1_000_000, "CAP_OTHER", "other");
+    let error = builder().kind::<Valid>().capabilities([other]).build().unwrap_err();
+    assert!(matches!(error, BuildError::Capabilities(one, two) if [one, two] == [other, LIST]), "{error}");
+    assert!(error.to_string().contains("other (number 1000000, CAP_OTHER)"), "{error}");
+    // The capabilities that methods require need not be added.
+    let platform = builder().kind::<Valid>().build().unwrap();
+    assert_eq!(platform.capabilities().by_name("parts.list"), Some(LIST));
+}
+
+#[test]
+fn keys_for_secrets_are_given_or_declared_ephemeral() {
+    let error = Platform::builder(Arc::new(MemoryStore::new()), Fixed, Fixed).build().unwrap_err();
+    assert!(matches!(error, BuildError::NoSealKeys), "{error}");
+}

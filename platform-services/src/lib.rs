@@ -1,0 +1,38 @@
+//! Endpoints of Platform API v2 that are not kinds: the token services, SCIM and bulk import.
+//!
+//! [`Tokens`] and [`Scim`] are mounted in the REST API. [`Import`] is a tower service of its own, because its bodies
+//! and replies are streams without a maximum length.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use platform_core::{access::Authenticator, platform::Platform, tokens::TokenService};
+//! use platform_http::{Limits, Rest};
+//! use platform_services::{Import, Scim, Tokens};
+//!
+//! # fn routes(
+//! #     platform: Arc<Platform>,
+//! #     authenticator: Arc<dyn Authenticator>,
+//! #     service: Arc<dyn TokenService>,
+//! # ) -> Result<axum::Router, Box<dyn std::error::Error>> {
+//! let limits = Limits::default();
+//! let import = Import::all(Arc::clone(&platform), Arc::clone(&authenticator), limits.clone());
+//! let rest = Rest::new(platform, authenticator, limits)?.mount(Tokens::new(service)).mount(Scim);
+//! let document = rest.openapi().with(import.openapi());
+//! let routes = axum::Router::new().route_service("/import/{kind}", import);
+//! # Ok(
+//! routes.fallback_service(rest.with_openapi(document))
+//! # )
+//! # }
+//! ```
+
+mod tokens;
+
+mod scim;
+
+mod import;
+
+mod openapi;
+
+pub use import::{Import, ImportReply};
+pub use scim::Scim;
+pub use tokens::Tokens;

@@ -1,0 +1,247 @@
+//! The token services in the OpenAPI document.
+
+use platform_core::{
+    kind::{Field, Type},
+    tokens::{Exchange, MAX_AUDIENCE, MAX_AUDIENCES, Refresh, Register},
+};
+use platform_http::openapi::{errors, parameters, reply_schema, request_schema};
+use serde_json::{Map, Value, json};
+
+use crate::openapi::{Operation, Parts, content, reference};
+
+const STS: &str = "SecurityTokenService";
+const AUTH: &str = "Auth";
+
+/// Formats of a request.
+const FORMATS: &[&str] = &["application/json", "application/x-www-form-urlencoded"];
+
+const IN_ANY_FORM: &str = "Parameters are sent in the query, as a form or as a JSON object, each at most once.";
+
+/// An operation with its tag, the schema of its body and the schema of its reply.
+type Row = (Operation, &'static str, Option<&'static str>, Option<&'static str>);
+
+pub(super) const OPERATIONS: &[Row] = &[
+    (
+        Operation {
+            method: "post",
+            path: "/sts/exchange",
+            id: "Exchange",
+            summary: "Exchanges an upstream token for a token of this platform",
+            description: IN_ANY_FORM,
+        },
+        STS,
+        Some("ExchangeRequest"),
+        Some("RawToken"),
+    ),
+    (
+        Operation {
+            method: "get",
+            path: "/sts/exchange",
+            id: "ExchangeByQuery",
+            summary: "Exchanges an upstream token for a token of this platform",
+            description: "The same as the POST, with its parameters in the query.",
+        },
+        STS,
+        None,
+        Some("RawToken"),
+    ),
+    (
+        Operation {
+            method: "post",
+            path: "/sts/exchange_refresh_token",
+            id: "ExchangeRefreshToken",
+            summary: "Exchanges a refresh token, which can be used only once",
+            description: IN_ANY_FORM,
+        },
+        STS,
+        Some("ExchangeRefreshTokenRequest"),
+        Some("TokenPair"),
+    ),
+    (
+        Operation {
+            method: "get",
+            path: "/sts/headless_sessions",
+            id: "GetHeadlessSession",
+            summary: "UNIMPLEMENTED: browser sign-in is not supported",
+            description: "Always rejected.",
+        },
+        AUTH,
+        None,
+        None,
+    ),
+    (
+        Operation {
+            method: "get",
+            path: "/auth/v1/ok",
+            id: "Validate",
+            summary: "Returns the identity of a token and its current capabilities",
+            description: "Accepts any token of this platform.",
+        },
+        AUTH,
+        None,
+        Some("WhoAmI"),
+    ),
+    (
+        Operation {
+            method: "post",
+            path: "/auth/v1/register",
+            id: "Register",
+            summary: "Registers the person that an upstream token names, and redeems an invite",
+            description: IN_ANY_FORM,
+        },
+        AUTH,
+        Some("RegisterRequest"),
+        Some("Registration"),
+    ),
+    (
+        Operation {
+            method: "delete",
+            path: "/auth/v1/delete/{id}",
+            id: "Delete",
+            summary: "Deletes the calling person",
+            description: "Persons can only delete themselves.",
+        },
+        AUTH,
+        None,
+        None,
+    ),
+];
+
+/// Statuses of errors, the same for all operations.
+const ERRORS: &[u16] = &[400, 401, 403, 404, 409, 413, 414, 429, 500, 501, 503, 504];
+
+const TOKEN: Field = Field::string("token").required();
+const EXPIRY: Field = Field::timestamp("expiry").required();
+
+const RAW_TOKEN: &[Field] = &[
+    TOKEN.about("The access token."),
+    Field::string("refreshToken").about("The refresh token, for registered persons; absent for other identities."),
+    EXPIRY.about("The time when the access token expires."),
+];
+
+const ISSUED_TOKEN: &[Field] = &[TOKEN.about("The token."), EXPIRY.about("The time when the token expires.")];
+
+const REGISTRATION: &[Field] = &[
+    Field::string("identity").required().about("The person's uid."),
+    Field::string("group").about("The group of the redeemed invite; absent without an invite."),
+];
+
+const WHO_AM_I: &[Field] = &[
+    Field::string("issuer").required().about("The token's issuer."),
+    Field::string("subject").required().about("The token's subject."),
+    Field::strings("audience").required().about("The token's audiences."),
+    EXPIRY.about("The time when the token expires."),
+    Field::timestamp("issuedAt").about("The time when the token was issued."),
+    Field::new("capabilities", Type::List(&Type::Message(GROUP_CAPABILITIES))).required().about(
+        "The caller's current capabilities, per group. With very many groups, only the topmost ones that fit into 1 \
+         MiB.",
+    ),
+    Field::string("email").about("The person's email address."),
+    Field::message("profile", PROFILE).about("The claims of the token about the person."),
+];
+
+const GROUP_CAPABILITIES: &[Field] = &[
+    Field::string("group").required().about("The group's uid."),
+    Field::string("role").about("The name of the built-in role, if the capabilities are exactly those of one."),
+    Field::strings("capabilities").about("The names of the capabilities, if they are not those of a built-in role."),
+];
+
+const PROFILE: &[Field] = &[
+    Field::string("name").about("The full name."),
+    Field::string("picture").about("The URL of a picture."),
+    Field::string("givenName").about("The given name."),
+    Field::string("familyName").about("The family name."),
+];
+
+/// Returns the part of the document.
+pub(super) fn part() -> Value {
+    let mut paths = Map::new();
+    for (operation, tag, body, reply) in OPERATIONS {
+        let mut responses = errors(ERRORS);
+        let success = match reply {
+            Some(schema) => Some(json!({
+                "description": "Done.", "content": content(&["application/json"], &reference(schema)),
+            })),
+            None if operation.method == "delete" => Some(json!({
+                "description": "The person is deleted. The body is `{}` when the Accept header lists \
+                                `application/json`, and empty otherwise.",
+                "content": content(&["application/json"], &json!({ "type": "object" })),
+            })),
+            None => None,
+        };
+        if let Some(success) = success {
+            responses.shift_insert(0, "200".to_owned(), success);
+        }
+        let parameters = match operation.id {
+            "ExchangeByQuery" => parameters(&documented(Exchange::FIELDS)),
+            "Delete" => vec![json!({
+                "name": "id", "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 },
+                "description": "The uid of the calling person.",
+            })],
+            _ => Vec::new(),
+        };
+        let parts = Parts {
+            tag,
+            security: (operation.id == "GetHeadlessSession").then(|| json!([])),
+            parameters,
+            body: body.map(|schema| json!({ "content": content(FORMATS, &reference(schema)) })),
+            responses,
+        };
+        operation.add_to(&mut paths, parts);
+    }
+    let issued = |description: &str| json!({ "$ref": "#/components/schemas/IssuedToken", "description": description });
+    json!({
+        "tags": [
+            {
+                "name": STS,
+                "description": "Exchange of upstream tokens for tokens of this platform. The bearer token is the \
+                                credential to exchange.",
+            },
+            { "name": AUTH, "description": "Registration, inspection and deletion of persons." },
+        ],
+        "paths": paths,
+        "components": { "schemas": {
+            "ExchangeRequest": request_schema(&documented(Exchange::FIELDS)),
+            "ExchangeRefreshTokenRequest": request_schema(&documented(Refresh::FIELDS)),
+            "RegisterRequest": request_schema(Register::FIELDS),
+            "RawToken": reply_schema(RAW_TOKEN),
+            "IssuedToken": reply_schema(ISSUED_TOKEN),
+            "TokenPair": {
+                "type": "object",
+                "properties": {
+                    "token": issued("The new access token."),
+                    "refreshToken":
+                        issued("The next refresh token; the one in the request is no longer valid."),
+                },
+                "required": ["token", "refreshToken"],
+            },
+            "Registration": reply_schema(REGISTRATION),
+            "WhoAmI": reply_schema(WHO_AM_I),
+        } },
+    })
+}
+
+/// Returns fields with the limits of audiences, which the requests check by themselves.
+fn documented(fields: &[Field]) -> Vec<Field> {
+    let limited = |field: &Field| match field.name {
+        "aud" => field.max_items(MAX_AUDIENCES).max_len(MAX_AUDIENCE),
+        _ => *field,
+    };
+    fields.iter().map(limited).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+    use crate::tokens::Endpoint;
+
+    #[test]
+    fn every_operation_is_routed() {
+        for (Operation { method, path, .. }, ..) in OPERATIONS {
+            let method: Method = method.to_uppercase().parse().unwrap();
+            assert!(Endpoint::find(path).is_some_and(|endpoint| endpoint.methods().contains(&method)), "{path}");
+        }
+    }
+}
