@@ -45,6 +45,6 @@ pub use entropy::SeededEntropy;
 pub use failing_store::{FailingStore, Failures};
 pub use gated_store::{Gate, GatedStore};
 pub use grants::TestGrants;
-pub use kind_suite::{KindSuite, Pair};
+pub use kind_suite::{Check, KindSuite, Pair};
 pub use rng::Rng;
 pub use watched_store::{Call, Watch, WatchedStore};

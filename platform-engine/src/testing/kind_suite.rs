@@ -68,7 +68,7 @@ pub struct KindSuite<'a> {
     bodies: Vec<Pair>,
     pairs: Option<Box<dyn Fn() -> Vec<Pair> + 'a>>,
     make: Option<Box<dyn Fn() -> Uid + 'a>>,
-    callers: Option<Box<dyn Fn(&[Capability]) -> Caller + 'a>>,
+    callers: Option<Callers<'a>>,
     extra: Vec<Capability>,
     givable: Vec<Capability>,
     query: &'a [(&'a str, &'a str)],
@@ -80,6 +80,12 @@ pub struct KindSuite<'a> {
     /// The name of the current check.
     check: Cell<&'static str>,
 }
+
+/// Returns a caller who holds these capabilities.
+type Callers<'a> = Box<dyn Fn(&[Capability]) -> Caller + 'a>;
+
+/// A check of a [`KindSuite`].
+pub type Check = fn(&KindSuite<'_>);
 
 /// Two bodies that can be created below a parent and updated into each other. Both set the same alternatives of each
 /// oneof.
@@ -222,7 +228,7 @@ impl<'a> KindSuite<'a> {
     }
 
     /// All checks, by name.
-    pub const CHECKS: &'static [(&'static str, fn(&KindSuite<'_>))] = &[
+    pub const CHECKS: &'static [(&'static str, Check)] = &[
         ("example_has_each_field", |suite| suite.example_has_each_field()),
         ("bodies_set_each_field", |suite| suite.bodies_set_each_field()),
         ("create_returns_what_get_returns", |suite| suite.create_returns_what_get_returns()),
