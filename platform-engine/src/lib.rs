@@ -25,6 +25,8 @@ mod sample;
 pub mod scope;
 pub mod seal;
 pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod timestamp;
 pub mod uid;
 pub mod verbs;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     common::{World, built_in, code, digest},
-    kinds::fixtures::{FIXTURES, attempt},
+    kinds::fixtures::FIXTURES,
     snapshot::assert_snapshot,
 };
 
@@ -87,7 +87,7 @@ fn the_access_matrix_matches_the_committed_file() {
             let (Some(fixture), Some(_)) = (fixture, kind.method(verb)) else { continue };
             found.push_str(&cast.line(verb.name(), |place, actor| {
                 let applicable = place.is_root() || !fixture.in_organizations_only;
-                applicable.then(|| attempt(&cast.world, fixture, place, actor, verb))
+                applicable.then(|| fixture.suite(&cast.world, place).attempt(actor, verb))
             }));
         }
         for action in registered.actions {

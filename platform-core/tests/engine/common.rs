@@ -7,16 +7,13 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
-use parking_lot::Mutex;
 use platform_core::{
     access::{Caller, Capabilities, Capability},
     capabilities,
-    clock::Clock,
-    entropy::Entropy,
     error::{Code, Error, Result},
     iam::{Bootstrap, Iam},
     kind::{Imported, Registered},
@@ -27,6 +24,7 @@ use platform_core::{
         registry::{Image, image::ImagePlatform},
     },
     store::{Store, memory::MemoryStore},
+    testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -42,75 +40,6 @@ pub(crate) const SERVICE_DOMAIN: &str = "platform.test";
 
 /// The issuer of the persons in tests.
 pub(crate) const ISSUER: &str = "https://issuer.test";
-
-/// A clock that advances only when a test sets it.
-#[derive(Debug, Clone)]
-pub(crate) struct TestClock(Arc<AtomicI64>);
-
-impl TestClock {
-    pub(crate) fn set(&self, now: Timestamp) {
-        self.0.store(now.millis(), Ordering::SeqCst);
-    }
-
-    pub(crate) fn advance(&self, millis: i64) {
-        self.0.fetch_add(millis, Ordering::SeqCst);
-    }
-}
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
-    }
-}
-
-/// A deterministic random number generator (splitmix64): the same seed gives the same sequence in every run.
-#[derive(Debug)]
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    /// Returns a number in `0..bound`.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len())]
-    }
-
-    /// Returns true with probability `1 / times`.
-    pub(crate) fn one_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
-    }
-}
-
-/// Deterministic entropy.
-#[derive(Debug)]
-pub(crate) struct SeededEntropy(Mutex<Rng>);
-
-impl SeededEntropy {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(Mutex::new(Rng::new(seed)))
-    }
-}
-
-impl Entropy for SeededEntropy {
-    fn fill(&self, bytes: &mut [u8]) {
-        let mut rng = self.0.lock();
-        bytes.fill_with(|| rng.next() as u8);
-    }
-}
 
 /// A platform with its first organization, which the operator owns.
 #[derive(Debug)]
@@ -171,7 +100,7 @@ impl World {
     fn build(store: Arc<dyn Store>, change: impl FnOnce(Builder) -> Builder) -> Self {
         let operator = person_uid(ISSUER, "operator");
         let org = Uid::from_digest([0xaa; 20]);
-        let clock = TestClock(Arc::new(AtomicI64::new(BEGIN.millis())));
+        let clock = TestClock::at(BEGIN);
         let builder =
             platform_core::builder(store, clock.clone(), SeededEntropy::new(1)).kind::<Sample>().settings(settings());
         let platform = change(builder).ephemeral_keys().build().unwrap();

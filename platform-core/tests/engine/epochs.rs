@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::{
     common::{World, built_in, uid_of},
-    kinds::fixtures::{FIXTURES, attempt},
+    kinds::fixtures::FIXTURES,
 };
 
 /// A memory store that records the names of epochs and counts how often grants are resolved.
@@ -87,7 +87,7 @@ fn do_everything(world: &World, organization: &Uid) {
     for fixture in FIXTURES {
         for verb in [Verb::List, Verb::Get, Verb::Create, Verb::Update, Verb::Delete] {
             if world.kind(fixture.kind).kind.method(verb).is_some() {
-                attempt(world, fixture, organization, &owner, verb);
+                fixture.suite(world, organization).attempt(&owner, verb);
             }
         }
     }

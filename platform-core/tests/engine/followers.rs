@@ -1,25 +1,21 @@
 //! Following a repo is a grant: on whose access it depends, how long it lasts and how it ends (`docs/api.md`, Repos).
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 
 use platform_core::{
     access::{Caller, Session},
     error::{Code, Result},
+    testing::{Call, CountingStore, GatedStore},
     uid::Uid,
 };
 use serde_json::{Value, json};
 
 use crate::{
     common::{BEGIN, ISSUER, World, built_in, code, text, uid_of, violated_fields},
-    counting_store::CountingStore,
     events::{pending_summaries, subscribe},
-    gated_store::{Call, GatedStore},
 };
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
@@ -398,9 +394,8 @@ fn a_readme_has_the_times_of_its_repo_until_its_first_write() {
 
 #[test]
 fn a_page_of_followers_costs_one_lookup_per_identity_and_organization_and_not_per_repo() {
-    let store = CountingStore::default();
-    let calls = store.calls();
-    let tenants = Tenants::over(World::over(Arc::new(store)));
+    let (store, calls) = CountingStore::in_memory();
+    let tenants = Tenants::over(World::over(store));
     let world = &tenants.world;
     for _ in 0..50 {
         tenants.follower();
@@ -437,9 +432,8 @@ fn a_page_of_followers_costs_one_lookup_per_identity_and_organization_and_not_pe
 fn a_read_interleaved_with_a_revocation_never_shows_values_written_after_it() {
     for (call, nth) in [Call::Get, Call::List].into_iter().flat_map(|call| (0..8).map(move |nth| (call, nth))) {
         for warm in [true, false] {
-            let store = GatedStore::default();
-            let gate = store.gate();
-            let tenants = Tenants::over(World::over(Arc::new(store)));
+            let (store, gate) = GatedStore::in_memory();
+            let tenants = Tenants::over(World::over(store));
             let world = &tenants.world;
             let repo = tenants.follower();
             if warm {
@@ -470,9 +464,8 @@ fn a_read_interleaved_with_a_revocation_never_shows_values_written_after_it() {
 fn a_source_is_not_set_if_pull_access_was_revoked_before_the_commit() {
     for nth in 0..6 {
         for call in [Call::Get, Call::Commit] {
-            let store = GatedStore::default();
-            let gate = store.gate();
-            let tenants = Tenants::over(World::over(Arc::new(store)));
+            let (store, gate) = GatedStore::in_memory();
+            let tenants = Tenants::over(World::over(store));
             let repo = tenants.world.repo(&tenants.world.org);
             let body = json!({ "syncConfig": { "source": tenants.source } });
             let mut set = None;

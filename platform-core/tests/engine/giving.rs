@@ -2,19 +2,15 @@
 
 mod table;
 
-use std::sync::Arc;
-
 use platform_core::{
     access::{Caller, Narrowing},
     error::{Code, Result},
+    testing::{Call, GatedStore},
     uid::Uid,
 };
 use serde_json::{Value, json};
 
-use crate::{
-    common::{BEGIN, World, built_in, code, uid_of},
-    gated_store::{Call, GatedStore},
-};
+use crate::common::{BEGIN, World, built_in, code, uid_of};
 
 const KEYS: &str = r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#;
 const OTHER_KEYS: &str = r#"{"keys":[{"kty":"RSA","n":"AQAC","e":"AQAB"}]}"#;
@@ -160,9 +156,8 @@ fn the_required_capabilities_of_an_identity_are_limited_to_its_reach() {
 #[test]
 fn a_binding_created_before_the_commit_is_taken_into_account() {
     for end in ["binding", "role"] {
-        let store = GatedStore::default();
-        let gate = store.gate();
-        let world = World::over(Arc::new(store));
+        let (store, gate) = GatedStore::in_memory();
+        let world = World::over(store);
         let clerk = world.holder(&world.org, &["identity.update", "repo.list"]);
         let bound = robot(&world, &world.org, "claimMatch");
         let role = world.role(&world.org, &["repo.list"]);

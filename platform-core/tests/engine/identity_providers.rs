@@ -11,6 +11,7 @@ use platform_core::{
     resources::iam::IdentityProvider,
     seal::{SealKeys, Secret},
     store::{Key, Store, memory::MemoryStore},
+    testing::{Call, GatedStore},
     uid::Uid,
 };
 use serde_json::{Value, json};
@@ -18,7 +19,6 @@ use serde_json::{Value, json};
 use crate::{
     common::{ISSUER, World, block_on, built_in, code, owner_capabilities, text, uid_of, violated_fields},
     external_group_role_mappings::map,
-    gated_store::{Call, GatedStore},
 };
 
 const CANARY: &str = "canary-in-the-coal-mine";
@@ -236,9 +236,8 @@ fn changing_issuer_client_or_groups_claim_requires_the_capabilities_of_default_a
 
 #[test]
 fn a_mapping_created_while_the_issuer_is_changed_is_taken_into_account() {
-    let store = GatedStore::default();
-    let gate = store.gate();
-    let world = World::over(Arc::new(store));
+    let (store, gate) = GatedStore::in_memory();
+    let world = World::over(store);
     let caller = world.holder(&world.org, &["identity_providers.update", "role_bindings.create", "repo.list"]);
     let mut small = body(json!({}));
     small["defaultRole"] = json!(world.role(&world.org, &["repo.list"]));
@@ -253,9 +252,8 @@ fn a_mapping_created_while_the_issuer_is_changed_is_taken_into_account() {
 
 #[test]
 fn giving_a_role_is_decided_again_if_the_role_gains_capabilities_before_the_commit() {
-    let store = GatedStore::default();
-    let gate = store.gate();
-    let world = World::over(Arc::new(store));
+    let (store, gate) = GatedStore::in_memory();
+    let world = World::over(store);
     let caller = world.holder(
         &world.org,
         &["identity_providers.create", "group_invites.create", "role_bindings.create", "repo.list"],

@@ -6,14 +6,12 @@ use platform_core::{
     access::{Caller, Narrowing},
     error::{Code, Result},
     store::memory::MemoryStore,
+    testing::{Call, Gate, GatedStore},
     uid::Uid,
 };
 use serde_json::{Value, json};
 
-use crate::{
-    common::{World, built_in, code, digest, text},
-    gated_store::{Call, Gate, GatedStore},
-};
+use crate::common::{World, built_in, code, digest, text};
 
 #[test]
 fn a_grant_counts_as_soon_as_it_is_acknowledged_even_after_a_denial() {
@@ -54,9 +52,8 @@ enum CallerKind {
 
 impl Scene {
     fn new(caller_kind: CallerKind) -> Self {
-        let store = GatedStore::default();
-        let gate = store.gate();
-        let world = World::over(Arc::new(store));
+        let (store, gate) = GatedStore::in_memory();
+        let world = World::over(store);
         let group = world.group(&world.org);
         let role = world.role(&world.org, HELD);
         let caller = match caller_kind {
@@ -231,9 +228,8 @@ fn assert_denied_in_flight(caller_kind: CallerKind) {
 
 #[test]
 fn a_caller_who_loses_the_given_capabilities_before_the_commit_gives_nothing() {
-    let store = GatedStore::default();
-    let gate = store.gate();
-    let world = World::over(Arc::new(store));
+    let (store, gate) = GatedStore::in_memory();
+    let world = World::over(store);
     let (giver, friend) = (world.identity(&world.org), world.identity(&world.org));
     let role = world.role(&world.org, &["repo.delete"]);
     world.bind(&giver, &world.role(&world.org, &["role_bindings.create"]), &world.org);
@@ -249,9 +245,8 @@ fn a_caller_who_loses_the_given_capabilities_before_the_commit_gives_nothing() {
 
 #[test]
 fn a_role_that_gains_capabilities_before_the_commit_is_not_given_without_holding_these() {
-    let store = GatedStore::default();
-    let gate = store.gate();
-    let world = World::over(Arc::new(store));
+    let (store, gate) = GatedStore::in_memory();
+    let world = World::over(store);
     let friend = world.identity(&world.org);
     let giver = world.holder(&world.org, &["role_bindings.create", "repo.list"]);
     let role = world.role(&world.org, &["repo.list"]);

@@ -11,8 +11,6 @@
 )]
 
 mod common;
-mod counting_store;
-mod gated_store;
 mod sample;
 mod snapshot;
 

@@ -10,11 +10,12 @@ use platform_core::{
     error::{Code, Result},
     kind::Verb,
     store::{Query, Scope},
+    testing::Rng,
     uid::Uid,
 };
 use serde_json::{Value, json};
 
-use crate::common::{Rng, World, block_on, built_in, text};
+use crate::common::{World, block_on, built_in, text};
 
 const KINDS: [&str; 6] = ["Group", "Identity", "Role", "RoleBinding", "Repo", "Tag"];
 

@@ -9,15 +9,13 @@ use platform_core::{
     iam::Iam,
     resources::iam::{DirectoryUser, person_uid, provider_person_uid},
     store::{Query, Scope, memory::MemoryStore},
+    testing::{Call, GatedStore, Rng},
     uid::Uid,
 };
 use pollster::block_on;
 use serde_json::{Value, json};
 
-use crate::{
-    common::{BEGIN, ISSUER, Rng, World, built_in, code, text, uid_of},
-    gated_store::{Call, GatedStore},
-};
+use crate::common::{BEGIN, ISSUER, World, built_in, code, text, uid_of};
 
 /// Creates an organization whose only owner is the operator; returns it and the owner's binding.
 fn organization(world: &World) -> (Uid, Uid) {
@@ -478,9 +476,8 @@ fn exactly_one_of_two_concurrently_removed_owners_remains_in_1000_races() {
 fn each_pair_of_interleaved_removals_leaves_an_owner() {
     for first in REMOVALS {
         for second in REMOVALS {
-            let store = GatedStore::default();
-            let gate = store.gate();
-            let world = World::over(Arc::new(store));
+            let (store, gate) = GatedStore::in_memory();
+            let world = World::over(store);
             let duel = Duel::new(&world, [first, second]);
             let mut other = false;
             let one = gate.interleave(
@@ -499,9 +496,8 @@ fn the_successor_of_the_last_owner_cannot_be_removed_while_the_binding_is_transf
     // While the last owner transfers the binding, the new identity is deleted or becomes unassumable.
     for expire in [false, true] {
         for successor_first in [false, true] {
-            let store = GatedStore::default();
-            let gate = store.gate();
-            let world = World::over(Arc::new(store));
+            let (store, gate) = GatedStore::in_memory();
+            let world = World::over(store);
             let (organization, binding) = organization(&world);
             let successor = with_keys(&world, &organization);
             let transfer = || {

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Barrier,
+        Barrier,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -11,14 +11,12 @@ use std::{
 
 use platform_core::{
     error::{Code, Result},
+    testing::{Call, GatedStore},
     uid::Uid,
 };
 use serde_json::{Value, json};
 
-use crate::{
-    common::{World, built_in, digest, text, uid_of},
-    gated_store::{Call, GatedStore},
-};
+use crate::common::{World, built_in, digest, text, uid_of};
 
 const ROUNDS: usize = 60;
 
@@ -89,9 +87,8 @@ fn concurrent_creates_of_one_tag_all_succeed_and_leave_one_tag() {
 
 #[test]
 fn a_tag_that_is_created_concurrently_is_moved() {
-    let store = GatedStore::default();
-    let gate = store.gate();
-    let world = World::over(Arc::new(store));
+    let (store, gate) = GatedStore::in_memory();
+    let world = World::over(store);
     let repo = world.repo(&world.org);
     let create = |digit| {
         let body = json!({ "name": "latest", "digest": digest(digit) });
@@ -145,9 +142,8 @@ fn a_delete_concurrent_with_the_create_of_a_child_leaves_no_orphan() {
 
 #[test]
 fn of_an_interleaved_delete_and_create_of_a_child_the_later_commit_fails() {
-    let store = GatedStore::default();
-    let gate = store.gate();
-    let world = World::over(Arc::new(store));
+    let (store, gate) = GatedStore::in_memory();
+    let world = World::over(store);
     let group = world.group(&world.org);
     let create = || world.create(&world.operator, "Repo", &group, json!({ "name": "a" }));
     let delete = || world.delete(&world.operator, "Group", &group);

@@ -1,13 +1,12 @@
 //! SCIM tokens of identity providers: issuing, rotation, revocation and verification (`docs/api.md`, Identity
 //! providers).
 
-use std::sync::Arc;
-
 use platform_core::{
     error::{Code, Result},
     iam::Iam,
     resources::iam::ScimAccess,
     store::Key,
+    testing::{Call, GatedStore},
     uid::Uid,
 };
 use serde_json::{Value, json};
@@ -15,7 +14,6 @@ use serde_json::{Value, json};
 use crate::{
     common::{BEGIN, World, block_on, built_in, code, text, violated_fields},
     external_group_role_mappings::provider,
-    gated_store::{Call, GatedStore},
 };
 
 const HOUR: i64 = 3_600_000;
@@ -271,9 +269,8 @@ fn enabling_a_directory_requires_two_owners_bound_to_the_organization() {
 
 #[test]
 fn an_owner_removed_while_a_directory_is_being_enabled_does_not_count() {
-    let store = GatedStore::default();
-    let gate = store.gate();
-    let directory = Directory::of(World::over(Arc::new(store)));
+    let (store, gate) = GatedStore::in_memory();
+    let directory = Directory::of(World::over(store));
     let world = &directory.world;
     directory.generate();
     let ada = world.bind(&world.person("ada", None), &built_in("owner"), &world.org);

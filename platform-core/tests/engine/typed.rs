@@ -12,6 +12,7 @@ use platform_core::{
         registry::Repo,
     },
     store::memory::MemoryStore,
+    testing::SeededEntropy,
 };
 use serde_json::Map;
 
@@ -62,10 +63,8 @@ fn input_only_fields_reach_the_kind_and_are_never_returned() {
 fn an_unregistered_kind_is_an_internal_error_without_details() {
     let world = World::new();
     let store = Arc::new(MemoryStore::new());
-    let platform = platform_core::builder(store, world.clock.clone(), crate::common::SeededEntropy::new(2))
-        .ephemeral_keys()
-        .build()
-        .unwrap();
+    let platform =
+        platform_core::builder(store, world.clock.clone(), SeededEntropy::new(2)).ephemeral_keys().build().unwrap();
     let first = Bootstrap {
         organization: world.org.clone(),
         organization_name: "first".to_owned(),

@@ -1,13 +1,13 @@
 //! Updates by mask (`docs/api.md`, Updates and Times).
 
-use std::{sync::Arc, thread};
+use std::thread;
 
+use platform_core::testing::CountingStore;
 use platform_core::{error::Code, uid::Uid};
 use serde_json::{Value, json};
 
 use crate::{
     common::{BEGIN, ISSUER, World, built_in, code, digest, object, text, uid_of, violated_fields},
-    counting_store::CountingStore,
     events::{pending_summaries, subscribe},
 };
 
@@ -219,9 +219,8 @@ fn update_time_never_decreases_for_tags_readmes_and_metadata() {
 
 #[test]
 fn a_write_of_equal_values_commits_nothing_and_records_no_event() {
-    let store = CountingStore::default();
-    let calls = store.calls();
-    let world = World::over(Arc::new(store));
+    let (store, calls) = CountingStore::in_memory();
+    let world = World::over(store);
     let repo = world.repo(&world.org);
     let ada = world.person("ada", None);
     let oidc = json!({ "issuer": ISSUER, "clientId": "c", "clientSecret": "hush" });

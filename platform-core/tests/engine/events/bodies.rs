@@ -14,13 +14,10 @@ use platform_core::{
     store::{
         Commit, Committed, Delete, Epoch, Key, Page, Put, Query, Read, Scope, Store, StoreError, memory::MemoryStore,
     },
+    testing::{Call, GatedStore, Rng},
 };
 
 use super::*;
-use crate::{
-    common::Rng,
-    gated_store::{Call, GatedStore},
-};
 
 /// A memory store that records puts and, while `fail_body_deletes` is set, rejects deletes of shared data.
 #[derive(Debug, Default)]
@@ -303,9 +300,8 @@ fn shared_data_is_read_at_most_4_mib_at_a_time_and_counts_in_full() {
 
 #[test]
 fn an_event_delivered_while_it_is_read_is_omitted() {
-    let store = GatedStore::default();
-    let gate = store.gate();
-    let world = World::over(Arc::new(store));
+    let (store, gate) = GatedStore::in_memory();
+    let world = World::over(store);
     let repo = world.repo(&world.org);
     let subscriptions: Vec<_> = (0..2).map(|_| subscribe(&world, &world.org)).collect();
     settle_first(&world, &subscriptions[0], Outcome::Delivered(200));

@@ -10,10 +10,11 @@ use platform_core::{
     resources::iam::Terms,
     resources::registry::Repo,
     store::{Key, Query, Scope, Store, memory::MemoryStore},
+    testing::Rng,
 };
 
 use super::*;
-use crate::common::{Rng, built_in};
+use crate::common::built_in;
 
 /// Returns the last pending event of a subscription, and its data.
 fn last(world: &World, subscription: &Uid) -> (Event, Value) {

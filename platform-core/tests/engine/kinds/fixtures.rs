@@ -1,10 +1,8 @@
 //! Facts that the tests of all kinds need and that the kind tables do not have: parents and references of resources.
 
 use platform_core::{
-    access::Caller,
-    error::Code,
+    capabilities,
     iam::Iam,
-    kind::Verb,
     resources::{
         advisory::VulnerabilityMetadata,
         events::DeadReason,
@@ -12,13 +10,14 @@ use platform_core::{
         libraries::{Artifact, ArtifactVersion, Ecosystem},
         vulnerabilities::Advisory,
     },
+    testing::{KindSuite, Pair},
     uid::Uid,
 };
 use pollster::block_on;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{ISSUER, World, built_in, digest, text, uid_of},
+    common::{ISSUER, World, built_in, digest, owner_capabilities, text, uid_of},
     events,
 };
 
@@ -36,18 +35,45 @@ pub(crate) struct Fixture {
     pub(crate) in_organizations_only: bool,
     /// Capabilities that a caller needs in addition to those of a method, because the body gives or references them.
     pub(crate) extra_capabilities: &'static [&'static str],
+    /// Parts of fields that each update of the field renews.
+    pub(crate) renewed: &'static [(&'static str, &'static str)],
+    /// Fields that cannot be cleared although the table does not require them.
+    pub(crate) needed: &'static [&'static str],
+    /// Sort keys whose values all differ.
+    pub(crate) distinct: &'static [&'static str],
 }
 
-/// Two bodies that can be created under a parent and updated into each other; both set the same oneof alternatives.
-pub(crate) struct Pair {
-    pub(crate) parent: Uid,
-    pub(crate) a: Value,
-    pub(crate) b: Value,
-}
+impl Fixture {
+    /// A fixture without pairs.
+    const NONE: Self = Self {
+        kind: "",
+        pairs: |_, _, _| Vec::new(),
+        make: None,
+        query: &[],
+        in_organizations_only: false,
+        extra_capabilities: &[],
+        renewed: &[],
+        needed: &[],
+        distinct: &[],
+    };
 
-impl Pair {
-    fn new(parent: &Uid, a: Value, b: Value) -> Self {
-        Self { parent: parent.clone(), a, b }
+    /// Returns the suite of the kind, with resources in a group.
+    pub(crate) fn suite<'a>(&'static self, world: &'a World, group: &'a Uid) -> KindSuite<'a> {
+        let registered = *world.kind(self.kind);
+        let extra = self.extra_capabilities.iter().map(|name| capabilities::by_name(name).unwrap());
+        let suite = KindSuite::of_registered(&world.platform, &world.clock, world.operator.clone(), registered)
+            .pairs(move || (self.pairs)(world, group, (registered.example)()))
+            .callers(|held| world.holder(group, &held.iter().map(|held| held.name()).collect::<Vec<_>>()))
+            .extra_capabilities(extra)
+            .givable_capabilities(owner_capabilities())
+            .query(self.query)
+            .renewed(self.renewed)
+            .needed(self.needed)
+            .distinct(self.distinct);
+        match self.make {
+            Some(make) => suite.make(move || make(world, group)),
+            None => suite,
+        }
     }
 }
 
@@ -78,14 +104,10 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                 ),
             ]
         },
-        make: None,
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "GroupAccessRequest",
-        pairs: |_, _, _| Vec::new(),
         make: Some(|world, organization| {
             let verified = json!({ "verified": true, "kind": "ORG_KIND_DEV" });
             let domain = world.update(&world.operator, "Group", organization, verified, None).unwrap();
@@ -94,9 +116,8 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             world.run(Some(&asker), "RequestGroupAccess", json!({ "groupUid": organization })).unwrap();
             uid_of(&world.walk(&world.operator, "GroupAccessRequest", &[("identity", &asker.identity)])[0])
         }),
-        query: &[],
         in_organizations_only: true,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "Identity",
@@ -129,23 +150,17 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                 ),
             ]
         },
-        make: None,
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "DirectoryUser",
-        pairs: |_, _, _| Vec::new(),
         make: Some(|world, organization| {
             let provider = world.provider(organization);
             let (user_name, external_id) = (format!("user {}", world.serial()), format!("id {}", world.serial()));
             let user = DirectoryUser { user_name, external_id, active: true, ..DirectoryUser::default() };
             block_on(Iam::of(&world.platform).create_directory_user(&provider, user)).unwrap().uid
         }),
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "Role",
@@ -153,10 +168,9 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             let b = json!({ "name": "b", "capabilities": ["CAP_IAM_GROUPS_LIST"] });
             vec![Pair::new(&world.group(organization), example, b)]
         },
-        make: None,
-        query: &[],
-        in_organizations_only: false,
         extra_capabilities: &["groups.list", "repo.list", "tag.list"],
+        needed: &["capabilities"],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "RoleBinding",
@@ -171,10 +185,8 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             example["roleUid"] = built_in("actions.viewer").into();
             vec![Pair::new(&group, example, bound("tag.list")), Pair::new(&group, a, bound("groups.list"))]
         },
-        make: None,
-        query: &[],
-        in_organizations_only: false,
         extra_capabilities: &["groups.list"],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "GroupInvite",
@@ -189,10 +201,8 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                 Pair::new(&group, plain, json!({ "roleUid": role, "ttl": "3600s", "singleUse": true })),
             ]
         },
-        make: None,
-        query: &[],
-        in_organizations_only: false,
         extra_capabilities: &["groups.list"],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "IdentityProvider",
@@ -217,10 +227,8 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                 ),
             ]
         },
-        make: None,
-        query: &[],
-        in_organizations_only: false,
         extra_capabilities: &["groups.list"],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "ExternalGroupRoleMapping",
@@ -235,10 +243,8 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             let mapped = |group: &str| json!({ "externalGroupId": group, "roleUid": role, "scope": root });
             vec![Pair::new(&provider, example, mapped("a")), Pair::new(&provider, mapped("b"), mapped("c"))]
         },
-        make: None,
-        query: &[],
-        in_organizations_only: false,
         extra_capabilities: &["groups.list", "role_bindings.create"],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "AccountAssociation",
@@ -259,10 +265,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             });
             vec![Pair::new(&group, example, b)]
         },
-        make: None,
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "Repo",
@@ -292,31 +295,19 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                 Pair::new(&group, plain("a", "CATALOG_TIER_BASE", "base"), plain("b", "CATALOG_TIER_FIPS", "fips")),
             ]
         },
-        make: None,
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
+        renewed: &[("syncConfig", "expirationTime")],
+        ..Fixture::NONE
     },
-    Fixture {
-        kind: "RepoReadme",
-        pairs: |_, _, _| Vec::new(),
-        make: Some(|world, organization| world.repo(organization)),
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
-    },
+    Fixture { kind: "RepoReadme", make: Some(|world, organization| world.repo(organization)), ..Fixture::NONE },
     Fixture {
         kind: "RepoFollower",
-        pairs: |_, _, _| Vec::new(),
         make: Some(|world, organization| {
             let source = world.repo(organization);
             let body = json!({ "name": format!("follower {}", world.serial()), "syncConfig": { "source": source } });
             world.create(&world.operator, "Repo", organization, body).unwrap();
             uid_of(&world.walk(&world.operator, "RepoFollower", &[("uidp.children_of", &source)])[0])
         }),
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "Tag",
@@ -325,14 +316,10 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             let b = json!({ "name": "b", "digest": digest('b'), "deprecated": false, "bundles": ["fips"] });
             vec![Pair::new(&repo, example, b)]
         },
-        make: None,
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "Advisory",
-        pairs: |_, _, _| Vec::new(),
         make: Some(|world, organization| {
             let serial = world.serial();
             let [package, component, author] =
@@ -360,23 +347,19 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                 },
             )
         }),
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "VulnerabilityMetadata",
-        pairs: |_, _, _| Vec::new(),
         make: Some(|world, _| {
             world.put("", VulnerabilityMetadata { id: format!("CVE-{}", world.serial()), ..Default::default() })
         }),
-        query: &[],
         in_organizations_only: true,
-        extra_capabilities: &[],
+        distinct: &["id"],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "Artifact",
-        pairs: |_, _, _| Vec::new(),
         make: Some(|world, _| {
             let serial = world.serial();
             let ecosystem = if serial % 2 == 0 { Ecosystem::EcosystemJava } else { Ecosystem::EcosystemPython };
@@ -388,11 +371,10 @@ pub(crate) const FIXTURES: &[Fixture] = &[
         }),
         query: &[("ecosystems", "ECOSYSTEM_JAVA"), ("ecosystems", "ECOSYSTEM_PYTHON")],
         in_organizations_only: true,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "ArtifactVersion",
-        pairs: |_, _, _| Vec::new(),
         make: Some(|world, _| {
             let serial = world.serial();
             let artifact = Artifact {
@@ -403,9 +385,8 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             let artifact = world.put("", artifact).to_string();
             world.put("", ArtifactVersion { version: format!("1.{}", serial / 2), artifact, ..Default::default() })
         }),
-        query: &[],
         in_organizations_only: true,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "Subscription",
@@ -413,34 +394,22 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             let b = json!({ "sink": "https://other.example.com/" });
             vec![Pair::new(&world.group(organization), example, b)]
         },
-        make: None,
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "DeliveryStatus",
-        pairs: |_, _, _| Vec::new(),
         make: Some(|world, group| events::attempted_delivery(world, group, None).parent().unwrap_or_default()),
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "Delivery",
-        pairs: |_, _, _| Vec::new(),
         make: Some(|world, group| events::attempted_delivery(world, group, None)),
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "DeadLetter",
-        pairs: |_, _, _| Vec::new(),
         make: Some(|world, group| events::attempted_delivery(world, group, Some(DeadReason::Rejected))),
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
     Fixture {
         kind: "Sample",
@@ -452,46 +421,6 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             });
             vec![Pair::new(&world.group(organization), example, b)]
         },
-        make: None,
-        query: &[],
-        in_organizations_only: false,
-        extra_capabilities: &[],
+        ..Fixture::NONE
     },
 ];
-
-/// Calls a method on a resource that the operator creates in a group, and returns whether it was allowed.
-pub(crate) fn attempt(world: &World, fixture: &Fixture, group: &Uid, caller: &Caller, verb: Verb) -> bool {
-    let kind = world.kind(fixture.kind);
-    let pair = (fixture.pairs)(world, group, (kind.example)()).pop();
-    let existing = || match (&pair, fixture.make) {
-        (_, Some(make)) => make(world, group),
-        (Some(pair), None) => {
-            uid_of(&world.create(&world.operator, fixture.kind, &pair.parent, pair.a.clone()).unwrap())
-        }
-        (None, None) => panic!("{} has neither pairs nor make", fixture.kind),
-    };
-    let done = match verb {
-        Verb::List => {
-            let uid = existing();
-            return world.walk(caller, fixture.kind, fixture.query).iter().any(|item| text(item, "uid") == &*uid);
-        }
-        Verb::Get => world.get(caller, fixture.kind, &existing()).map(drop),
-        Verb::Create => {
-            let pair = pair.as_ref().expect("a body");
-            world.create(caller, fixture.kind, &pair.parent, pair.a.clone()).map(drop)
-        }
-        Verb::Update => {
-            let uid = existing();
-            let body = pair.as_ref().map_or_else(|| (kind.example)(), |pair| pair.b.clone());
-            world.update(caller, fixture.kind, &uid, body, Some("*")).map(drop)
-        }
-        Verb::Delete => world.delete(caller, fixture.kind, &existing()),
-    };
-    match done {
-        Ok(()) => true,
-        Err(error) => {
-            assert_eq!(error.code(), Code::PermissionDenied, "{} {verb:?}: {error}", fixture.kind);
-            false
-        }
-    }
-}

@@ -1,0 +1,50 @@
+//! What tests of kinds, stores and transports need: a suite that every kind passes, a clock and entropy that repeat,
+//! and stores that pause, count and fail (feature `testing`).
+//!
+//! [`KindSuite`] checks a kind against the rules that hold for all kinds. The other types replace what a server passes
+//! to a platform:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use platform_engine::{
+//!     platform::Platform,
+//!     store::memory::MemoryStore,
+//!     testing::{SeededEntropy, TestClock, TestGrants},
+//!     timestamp::Timestamp,
+//! };
+//!
+//! let clock = TestClock::at(Timestamp::from_millis(1_767_225_600_000));
+//! let grants = TestGrants::new();
+//! let platform = Platform::builder(Arc::new(MemoryStore::new()), clock.clone(), SeededEntropy::new(1))
+//!     .authority(grants.clone())
+//!     .ephemeral_keys()
+//!     .build()?;
+//! clock.advance(1000);
+//! assert_eq!(platform.now().to_string(), "2026-01-01T00:00:01.000Z");
+//! # Ok::<(), platform_engine::platform::BuildError>(())
+//! ```
+
+#![allow(clippy::panic, clippy::expect_used, clippy::indexing_slicing, reason = "a check that does not hold panics")]
+
+mod authenticator;
+mod clock;
+mod counting_store;
+mod entropy;
+mod failing_store;
+mod gated_store;
+mod grants;
+mod kind_suite;
+mod rng;
+mod watched_store;
+
+pub use authenticator::UidIsToken;
+pub use clock::TestClock;
+pub use counting_store::{Calls, CountingStore};
+pub use entropy::SeededEntropy;
+pub use failing_store::{FailingStore, Failures};
+pub use gated_store::{Gate, GatedStore};
+pub use grants::TestGrants;
+pub use kind_suite::{Check, KindSuite, Pair};
+pub use rng::Rng;
+pub use watched_store::{Call, Watch, WatchedStore};

@@ -1,0 +1,36 @@
+//! A store that counts its calls.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::watched_store::{Call, Watch, WatchedStore};
+use crate::store::StoreError;
+
+/// A store that counts its calls.
+pub type CountingStore = WatchedStore<Calls>;
+
+/// The number of calls of a [`CountingStore`].
+#[derive(Debug, Default)]
+pub struct Calls {
+    reads: AtomicUsize,
+    commits: AtomicUsize,
+}
+
+impl Calls {
+    /// Returns the number of gets and lists so far.
+    pub fn reads(&self) -> usize {
+        self.reads.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of commits so far, including failed ones.
+    pub fn commits(&self) -> usize {
+        self.commits.load(Ordering::SeqCst)
+    }
+}
+
+impl Watch for Calls {
+    fn before(&self, call: Call) -> Result<(), StoreError> {
+        let counter = if call == Call::Commit { &self.commits } else { &self.reads };
+        counter.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
