@@ -1,38 +1,22 @@
 //! Tests that a platform is not built from a table that contradicts itself, its struct or the other tables.
 
-#![allow(clippy::unwrap_used, reason = "that is how tests fail")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "that is how tests fail")]
 
 use std::sync::Arc;
 
 use platform_engine::{
     access::Capability,
-    clock::Clock,
-    entropy::Entropy,
     kind::{
         Action, Authorization, By, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Registered, Resource, Type,
         Unique, unique_in_parent,
     },
     platform::{BuildError, Builder, Platform},
     store::memory::MemoryStore,
+    testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
 };
 use serde::{Deserialize, Serialize};
-
-#[derive(Debug)]
-struct Fixed;
-
-impl Clock for Fixed {
-    fn now(&self) -> Timestamp {
-        Timestamp::EPOCH
-    }
-}
-
-impl Entropy for Fixed {
-    fn fill(&self, bytes: &mut [u8]) {
-        bytes.fill(7);
-    }
-}
 
 const LIST: Capability = Capability::new(1_000_000, "CAP_PARTS_LIST", "parts.list");
 const DOMAIN: Domain = Domain::new("parts", "test.parts");
@@ -143,8 +127,12 @@ impl<const N: usize> Resource for Part<N> {
     }
 }
 
+fn clock() -> TestClock {
+    TestClock::at(Timestamp::EPOCH)
+}
+
 fn builder() -> Builder {
-    Platform::builder(Arc::new(MemoryStore::new()), Fixed, Fixed).ephemeral_keys()
+    Platform::builder(Arc::new(MemoryStore::new()), clock(), SeededEntropy::new(1)).ephemeral_keys()
 }
 
 /// Returns the errors of a platform with each of these kinds, one platform for each kind.
@@ -215,6 +203,6 @@ fn clashing_capabilities_are_refused_with_both() {
 
 #[test]
 fn keys_for_secrets_are_given_or_declared_ephemeral() {
-    let error = Platform::builder(Arc::new(MemoryStore::new()), Fixed, Fixed).build().unwrap_err();
+    let error = Platform::builder(Arc::new(MemoryStore::new()), clock(), SeededEntropy::new(1)).build().unwrap_err();
     assert!(matches!(error, BuildError::NoSealKeys), "{error}");
 }

@@ -78,7 +78,7 @@ impl Resource for Task {
                 return Err(Error::blocked("PROJECT_ARCHIVED", "an archived project accepts no tasks"));
             }
             let limits = cx.platform().data::<Limits>().ok_or_else(|| Error::internal("no limits of the service"))?;
-            let children = Query { count: true, limit: 1, ..Query::new(Task::KIND.name, Scope::Children(project)) };
+            let children = Query { count: true, limit: 1, ..Query::new(Self::KIND.name, Scope::Children(project)) };
             if cx.page(children).await?.total.unwrap_or_default() >= limits.tasks_per_project {
                 let rule = format!("a project has at most {} tasks", limits.tasks_per_project);
                 return Err(Error::blocked("TOO_MANY_TASKS", rule));

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use strum::VariantNames;
 
 use super::super::{check, domain};
 use super::{PendingEvent, Subscription, event_body};
@@ -49,8 +50,9 @@ pub struct DeadLetter {
 }
 
 /// The reason why an event was given up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum DeadReason {
     /// Unspecified.
     #[default]
@@ -86,9 +88,7 @@ impl Resource for DeadLetter {
             Field::string("eventType").about("The event's `ce-type`, without the installation's prefix.").output_only(),
             Field::string("eventSubject").about("The event's `ce-subject`.").output_only(),
             Field::timestamp("eventTime").about("When the change was made.").output_only(),
-            Field::enumeration("reason", &["DEAD_REASON_UNSPECIFIED", "EXPIRED", "REJECTED", "BACKLOG_FULL"])
-                .about("Why the event was given up.")
-                .output_only(),
+            Field::enumeration("reason", DeadReason::VARIANTS).about("Why the event was given up.").output_only(),
             Field::new("attempts", Type::Int32).about("The number of delivery attempts.").output_only(),
             Field::new("httpStatus", Type::Int32)
                 .about("The HTTP status of the last response; 0 if there was none.")

@@ -1,6 +1,7 @@
 //! The delivery log: the outcomes of a subscription's latest events (`docs/api.md`, Events).
 
 use serde::{Deserialize, Serialize};
+use strum::VariantNames;
 
 use super::super::domain;
 use super::Subscription;
@@ -42,8 +43,9 @@ pub struct Delivery {
 }
 
 /// The state of a delivery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum DeliveryState {
     /// Unspecified.
     #[default]
@@ -75,7 +77,7 @@ impl Resource for Delivery {
             Field::string("eventType").about("The event's `ce-type`, without the installation's prefix.").output_only(),
             Field::string("eventSubject").about("The event's `ce-subject`.").output_only(),
             Field::timestamp("eventTime").about("When the change was made.").output_only(),
-            Field::enumeration("state", &["DELIVERY_STATE_UNSPECIFIED", "RETRYING", "DELIVERED", "DEAD"])
+            Field::enumeration("state", DeliveryState::VARIANTS)
                 .about("Whether the event was delivered.")
                 .output_only(),
             Field::new("attempts", Type::Int32).about("The number of delivery attempts.").output_only(),

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use strum::VariantNames;
 
 use super::super::{check, domain};
 use super::Subscription;
@@ -67,8 +68,9 @@ pub struct DeliveryStatus {
 }
 
 /// Whether events are delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum Mode {
     /// Unspecified.
     ModeUnspecified,
@@ -86,7 +88,7 @@ impl Resource for DeliveryStatus {
             .methods(&[Method::list(&[cap("subscriptions.list")]), Method::get(&[cap("subscriptions.list")])])
             .fields(&[
                 Field::UID,
-                Field::enumeration("mode", &["MODE_UNSPECIFIED", "ACTIVE", "PAUSED"])
+                Field::enumeration("mode", Mode::VARIANTS)
                     .about("Whether events are delivered, or delivery is paused because the sink is gone.")
                     .output_only(),
                 Field::string("holder").about("The server that delivers the subscription's events.").output_only(),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use strum::VariantNames;
 
 use super::{
     super::{check, data_of, domain, events::subscription::subscriptions_epoch, field},
@@ -48,8 +49,9 @@ pub struct Group {
 }
 
 /// The kind of an organization.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
 pub enum OrgKind {
     #[default]
@@ -72,15 +74,6 @@ pub enum OrgStatus {
     OrgStatusReady,
     OrgStatusSuspended,
 }
-
-const ORG_KINDS: &[&str] = &[
-    "ORG_KIND_UNSPECIFIED",
-    "ORG_KIND_STARTER",
-    "ORG_KIND_CUSTOMER",
-    "ORG_KIND_DEV",
-    "ORG_KIND_INFRA",
-    "ORG_KIND_AWS_MARKETPLACE",
-];
 
 const ORG_STATUSES: &[&str] =
     &["ORG_STATUS_UNSPECIFIED", "ORG_STATUS_INITIALIZING", "ORG_STATUS_READY", "ORG_STATUS_SUSPENDED"];
@@ -281,7 +274,7 @@ const GROUP_FIELDS: &[Field] = &[
     ),
     Field::CREATE_TIME,
     Field::UPDATE_TIME,
-    Field::enumeration("kind", ORG_KINDS).about("The kind of a verified organization."),
+    Field::enumeration("kind", OrgKind::VARIANTS).about("The kind of a verified organization."),
     Field::enumeration("status", ORG_STATUSES).about("Whether the organization is ready for use.").output_only(),
 ];
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use strum::VariantNames;
 
 use super::{
     super::{check, domain, field},
@@ -115,8 +116,9 @@ pub struct AwsIdentity {
 
 /// A service of the installation. An identity with a service principal cannot be assumed with a token; the value is only
 /// stored and returned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
 pub enum ServicePrincipal {
     #[default]
@@ -136,23 +138,6 @@ pub enum ServicePrincipal {
     ServicePrincipalSkills,
 }
 
-const SERVICE_PRINCIPALS: &[&str] = &[
-    "SERVICE_PRINCIPAL_UNSPECIFIED",
-    "SERVICE_PRINCIPAL_COSIGNED",
-    "SERVICE_PRINCIPAL_INGESTER",
-    "SERVICE_PRINCIPAL_CATALOG_SYNCER",
-    "SERVICE_PRINCIPAL_APKO_BUILDER",
-    "SERVICE_PRINCIPAL_ENTITLEMENT_SYNCER",
-    "SERVICE_PRINCIPAL_TENANT_SCANNER",
-    "SERVICE_PRINCIPAL_SEDIMENTOLOGY",
-    "SERVICE_PRINCIPAL_SKILLUP",
-    "SERVICE_PRINCIPAL_MATERIALIZER",
-    "SERVICE_PRINCIPAL_MICROFLOW",
-    "SERVICE_PRINCIPAL_GUARDENER",
-    "SERVICE_PRINCIPAL_MICROVM",
-    "SERVICE_PRINCIPAL_SKILLS",
-];
-
 impl ServicePrincipal {
     /// Returns the name without the common prefix, such as `INGESTER`.
     pub fn short_name(self) -> String {
@@ -166,7 +151,7 @@ const PREFIX: &str = "SERVICE_PRINCIPAL_";
 
 /// Returns whether this is the name of a service principal without the common prefix.
 pub(super) fn is_service(short_name: &str) -> bool {
-    SERVICE_PRINCIPALS.iter().skip(1).any(|name| name.strip_prefix(PREFIX) == Some(short_name))
+    ServicePrincipal::VARIANTS.iter().skip(1).any(|name| name.strip_prefix(PREFIX) == Some(short_name))
 }
 
 /// The types of a relationship, which lists can filter by.
@@ -260,7 +245,7 @@ impl Resource for Identity {
                 )
                 .oneof("relationship")
                 .gives(),
-            Field::enumeration("servicePrincipal", SERVICE_PRINCIPALS)
+            Field::enumeration("servicePrincipal", ServicePrincipal::VARIANTS)
                 .about("Assumed by a service of the installation.")
                 .oneof("relationship")
                 .gives(),

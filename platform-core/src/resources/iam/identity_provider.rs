@@ -4,6 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::VariantNames;
 
 use super::{
     super::{check, domain, field},
@@ -75,8 +76,9 @@ pub struct Oidc {
 }
 
 /// The claim that equals the external id of a person.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(clippy::enum_variant_names, reason = "the contract names them so")]
 pub enum CorrelationRule {
     /// The claim `sub`, as the default.
@@ -87,12 +89,6 @@ pub enum CorrelationRule {
     /// The claim `oid`.
     CorrelationRuleOidEqualsExternalId,
 }
-
-const CORRELATION_RULES: &[&str] = &[
-    "CORRELATION_RULE_UNSPECIFIED",
-    "CORRELATION_RULE_SUB_EQUALS_EXTERNAL_ID",
-    "CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID",
-];
 
 /// The maximum length of a client secret, a client id, a scope or a claim's name in bytes; our choice.
 const MAX_TEXT: usize = 4096;
@@ -120,7 +116,7 @@ const OIDC: &[Field] = &[
         .about("The claim with the person's groups; `groups` by default.")
         .max_len(MAX_TEXT)
         .check(bounded),
-    Field::enumeration("correlationRule", CORRELATION_RULES)
+    Field::enumeration("correlationRule", CorrelationRule::VARIANTS)
         .about("The claim that identifies the person in the provider's directory. Immutable.")
         .immutable(),
     Field::bool("pkceEnabled").about("Whether sign-ins use PKCE."),

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use strum::VariantNames;
 
 use super::super::domain;
 use super::{ArtifactVersion, order};
@@ -50,8 +51,9 @@ pub struct Artifact {
 }
 
 /// A language ecosystem.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
 pub enum Ecosystem {
     #[default]
@@ -59,9 +61,6 @@ pub enum Ecosystem {
     EcosystemJava,
     EcosystemPython,
 }
-
-/// The names of [`Ecosystem`].
-pub const ECOSYSTEMS: &[&str] = &["ECOSYSTEM_UNSPECIFIED", "ECOSYSTEM_JAVA", "ECOSYSTEM_PYTHON"];
 
 impl Ecosystem {
     /// Returns the prefix of uids.
@@ -123,7 +122,7 @@ impl Resource for Artifact {
                 .output_only()
                 .sort(&["name"]),
             Field::string("description").about("A description of the artifact.").output_only().multiline(),
-            Field::enumeration("ecosystem", ECOSYSTEMS).about("The language ecosystem.").output_only(),
+            Field::enumeration("ecosystem", Ecosystem::VARIANTS).about("The language ecosystem.").output_only(),
             Field::string("latestVersion").about("The newest version, by the ecosystem's own order.").output_only(),
             Field::new("versionCount", Type::Int32).about("The number of versions.").output_only(),
             Field::CREATE_TIME,
@@ -193,7 +192,7 @@ impl Imported for Artifact {
 
 const LIST: &[Capability] = &[cap("libraries.artifacts.list")];
 
-const ECOSYSTEMS_PARAM: Field = Field::new("ecosystems", Type::List(&Type::Enum(ECOSYSTEMS)))
+const ECOSYSTEMS_PARAM: Field = Field::new("ecosystems", Type::List(&Type::Enum(Ecosystem::VARIANTS)))
     .about("The ecosystems to include; at least one.")
     .required()
     .check(specified);
@@ -206,7 +205,7 @@ const PARAMS: &[Param] = &[
 ];
 
 const COUNT: &[Field] = &[
-    Field::enumeration("ecosystem", ECOSYSTEMS).about("The language ecosystem."),
+    Field::enumeration("ecosystem", Ecosystem::VARIANTS).about("The language ecosystem."),
     Field::new("totalCount", Type::Int64).about("The number of artifacts."),
 ];
 

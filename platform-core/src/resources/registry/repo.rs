@@ -1,6 +1,7 @@
 //! Repos of container images (`docs/api.md`, Repos).
 
 use serde::{Deserialize, Serialize};
+use strum::VariantNames;
 
 use super::{
     super::{check, domain, field, iam::Group},
@@ -57,8 +58,9 @@ pub struct Repo {
 }
 
 /// The tier of a catalog.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
 pub enum CatalogTier {
     #[default]
@@ -70,16 +72,6 @@ pub enum CatalogTier {
     CatalogTierDevtools,
     CatalogTierCommercial,
 }
-
-const CATALOG_TIERS: &[&str] = &[
-    "CATALOG_TIER_UNSPECIFIED",
-    "CATALOG_TIER_APPLICATION",
-    "CATALOG_TIER_BASE",
-    "CATALOG_TIER_FIPS",
-    "CATALOG_TIER_AI",
-    "CATALOG_TIER_DEVTOOLS",
-    "CATALOG_TIER_COMMERCIAL",
-];
 
 /// The configuration of a repo that follows another.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -136,7 +128,8 @@ impl Resource for Repo {
             Field::UID,
             field::NAME.about("The repo's name, as `^[a-z0-9 ._-]{1,}$`; unique in its group."),
             field::DESCRIPTION,
-            Field::enumeration("catalogTier", CATALOG_TIERS).about("The tier of the catalog that the repo belongs to."),
+            Field::enumeration("catalogTier", CatalogTier::VARIANTS)
+                .about("The tier of the catalog that the repo belongs to."),
             Field::strings("bundles")
                 .about("Keywords that the repo is offered under, such as `base` or `fips`.")
                 .distinct()

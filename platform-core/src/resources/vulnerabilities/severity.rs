@@ -1,6 +1,7 @@
 //! The severity of a vulnerability, by one of the public scoring systems.
 
 use serde::{Deserialize, Serialize};
+use strum::VariantNames;
 
 use crate::kind::Field;
 
@@ -16,8 +17,9 @@ pub struct Severity {
 }
 
 /// The scoring systems that the API distinguishes; all others are unspecified.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
 pub enum SeverityType {
     #[default]
@@ -32,7 +34,6 @@ pub enum SeverityType {
 
 /// The fields of a [`Severity`].
 pub const SEVERITY: &[Field] = &[
-    Field::enumeration("type", &["TYPE_UNSPECIFIED", "TYPE_CVSS_V2", "TYPE_CVSS_V3", "TYPE_CVSS_V4"])
-        .about("The scoring system."),
+    Field::enumeration("type", SeverityType::VARIANTS).about("The scoring system."),
     Field::string("score").about("The score as the system writes it, such as a CVSS vector."),
 ];

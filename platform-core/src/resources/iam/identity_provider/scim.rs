@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use strum::VariantNames;
 use subtle::ConstantTimeEq;
 
 use super::{IdentityProvider, Private, SCIM_CAPABILITIES, check, field, may_control_admission};
@@ -42,8 +43,9 @@ pub struct Scim {
 }
 
 /// The state of a directory's token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(clippy::enum_variant_names, reason = "the contract names them so")]
 pub enum CredentialState {
     /// Unspecified.
@@ -61,15 +63,6 @@ pub enum CredentialState {
     CredentialStateRotating,
 }
 
-const CREDENTIAL_STATES: &[&str] = &[
-    "CREDENTIAL_STATE_UNSPECIFIED",
-    "CREDENTIAL_STATE_NOT_ISSUED",
-    "CREDENTIAL_STATE_LIVE",
-    "CREDENTIAL_STATE_EXPIRED",
-    "CREDENTIAL_STATE_REVOKED",
-    "CREDENTIAL_STATE_ROTATING",
-];
-
 const ENABLED: Field = Field::bool("enabled").about("Whether the directory may provision users.");
 const ENDPOINT_URL: Field = Field::string("endpointUrl").about("The base URL for the directory's SCIM client.");
 const PREVIOUS_TOKEN_EXPIRE_TIME: Field =
@@ -82,7 +75,7 @@ pub(super) const FIELDS: &[Field] = &[
     ENDPOINT_URL.output_only(),
     Field::timestamp("tokenExpireTime").about("When the token expires; absent if it never does.").output_only(),
     PREVIOUS_TOKEN_EXPIRE_TIME.output_only(),
-    Field::enumeration("credentialState", CREDENTIAL_STATES)
+    Field::enumeration("credentialState", CredentialState::VARIANTS)
         .about("Whether a token was issued, and whether it is valid.")
         .output_only(),
     ETAG.output_only(),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
+use strum::VariantNames;
 
 use crate::{
     kind::{Field, Type, derived_uid},
@@ -55,8 +56,9 @@ pub struct AdvisoryEvent {
 }
 
 /// The state of an event's review.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
 pub enum ReviewState {
     #[default]
@@ -66,15 +68,6 @@ pub enum ReviewState {
     ReviewStateRequestChanges,
     ReviewStateRejected,
 }
-
-/// The names of [`ReviewState`].
-pub const REVIEW_STATES: &[&str] = &[
-    "REVIEW_STATE_UNSPECIFIED",
-    "REVIEW_STATE_PENDING",
-    "REVIEW_STATE_APPROVED",
-    "REVIEW_STATE_REQUEST_CHANGES",
-    "REVIEW_STATE_REJECTED",
-];
 
 /// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,8 +209,9 @@ pub struct FalsePositiveDetermination {
 }
 
 /// The reasons why an artifact is not vulnerable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
 pub enum FalsePositiveType {
     #[default]
@@ -230,18 +224,6 @@ pub enum FalsePositiveType {
     TypeVulnerableCodeCannotBeControlledByAdversary,
     TypeInlineMitigationsExist,
 }
-
-/// The names of [`FalsePositiveType`].
-pub const FALSE_POSITIVE_TYPES: &[&str] = &[
-    "TYPE_UNSPECIFIED",
-    "TYPE_VULNERABILITY_RECORD_ANALYSIS_CONTESTED",
-    "TYPE_COMPONENT_VULNERABILITY_MISMATCH",
-    "TYPE_VULNERABLE_CODE_VERSION_NOT_USED",
-    "TYPE_VULNERABLE_CODE_NOT_INCLUDED_IN_PACKAGE",
-    "TYPE_VULNERABLE_CODE_NOT_IN_EXECUTION_PATH",
-    "TYPE_VULNERABLE_CODE_CANNOT_BE_CONTROLLED_BY_ADVERSARY",
-    "TYPE_INLINE_MITIGATIONS_EXIST",
-];
 
 /// The data of an event that has only a note.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -327,7 +309,7 @@ pub(crate) const TRUE_POSITIVE_DETERMINATION: Field =
     Field::message("truePositiveDetermination", &[NOTE]).about("Set when the artifact was found to be vulnerable.");
 pub(crate) const FALSE_POSITIVE_DETERMINATION: Field = Field::message(
     "falsePositiveDetermination",
-    &[Field::enumeration("type", FALSE_POSITIVE_TYPES).about("Why the artifact is not vulnerable."), NOTE],
+    &[Field::enumeration("type", FalsePositiveType::VARIANTS).about("Why the artifact is not vulnerable."), NOTE],
 )
 .about("Set when the artifact was found not to be vulnerable.");
 pub(crate) const ANALYSIS_NOT_PLANNED: Field = Field::message("analysisNotPlanned", &[NOTE])
@@ -397,7 +379,7 @@ pub const FIELDS: &[Field] = &[
     Field::new("findings", Type::Bytes).about("The findings of tools: JSON in base64.").max_len(64 << 10),
     Field::string("author").about("The author of the event.").always(),
     Field::string("reviewer").about("The reviewer of the event."),
-    Field::enumeration("reviewState", REVIEW_STATES)
+    Field::enumeration("reviewState", ReviewState::VARIANTS)
         .about("The state of the review. Only approved events count.")
         .always(),
     Field::string("issue").about("The address of the discussion."),

@@ -4,8 +4,9 @@
 //! a filter need the key `live`.
 
 use serde_json::{Map, Value};
+use strum::VariantNames;
 
-use super::event::{EVENT_TYPE_FILTERS, EventType, REVIEW_STATES};
+use super::event::{EVENT_TYPE_FILTERS, EventType, ReviewState};
 use crate::{
     kind::{By, DerivedKey, Field, Param, Type},
     store::{Filter, KeyName, KeyValue},
@@ -37,7 +38,7 @@ pub(super) const PARAMS: &[Param] = &[
     Param::narrow(Field::string("origin"))
         .about("Only advisories about packages made by the build of this package; `artifactNames` is then ignored."),
     Param {
-        field: Field::new("eventReviewStates", Type::List(&Type::Enum(REVIEW_STATES)))
+        field: Field::new("eventReviewStates", Type::List(&Type::Enum(ReviewState::VARIANTS)))
             .about("Only advisories with an event in one of these review states.")
             .check(specified),
         by: By::Value("eventReviewState"),
