@@ -123,6 +123,8 @@ impl TokenService for Sts {
     }
 
     async fn exchange(&self, credential: &str, request: &Exchange) -> Result<RawToken> {
+        // Before the credential is verified: a mistake in the request must not cost a token that can be used once.
+        request.narrow.capability_set(self.platform.capabilities())?;
         let proof = self.prove(credential, request).await?;
         let grant = self.grant(&proof, &request.audiences, &request.narrow).await?;
         let refresh_token = match proof.refreshable {

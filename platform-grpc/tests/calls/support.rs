@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use platform_grpc::{AsBytes, Grpc};
 use platform_http::{Layers, Limits, Rest, serve};
+use platform_services::Tokens;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor, SerializeOptions};
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ use tonic::{Status, metadata::MetadataMap, transport::Channel};
 use tonic_types::pb;
 
 use platform_core::{platform::Platform, proto::FILE_DESCRIPTOR_SET, store::Store};
-pub(crate) use setting::{OPERATOR, ORG, UidIsToken, platform, platform_over};
+pub(crate) use setting::{NoTokens, OPERATOR, ORG, UidIsToken, platform, platform_over};
 
 /// A server of both transports on a free loopback port, with a gRPC client.
 pub(crate) struct TestServer {
@@ -47,6 +48,7 @@ impl TestServer {
         let platform = Arc::new(platform);
         let rest = Rest::new(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone()).unwrap();
         let grpc = Grpc::new(platform, Arc::new(UidIsToken), limits.clone()).unwrap();
+        let grpc = grpc.mount(Tokens::new(Arc::new(NoTokens))).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();

@@ -80,6 +80,7 @@ impl Sts {
 
     /// Exchanges a refresh token for an access token and the next refresh token.
     pub(super) async fn refresh_tokens(&self, credential: &str, request: &Refresh) -> Result<TokenPair> {
+        request.narrow.capability_set(self.platform.capabilities())?;
         let token = Token::parse(credential).ok_or_else(invalid_token)?;
         let presented = Iam::of(&self.platform).present_sign_in(&token.sign_in, &token.family, &token.secret).await?;
         let sign_in = &presented.sign_in;
