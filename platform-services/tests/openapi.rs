@@ -248,7 +248,7 @@ impl Resource for Ticket {
 #[test]
 fn an_embedders_own_kind_is_documented() {
     let document = OpenApi::of(&platform().kind::<Ticket>().ephemeral_keys().build().unwrap()).unwrap().into_value();
-    let create = &document["paths"]["/desk/v2/tickets/{uid}"]["post"];
+    let create = &document["paths"]["/desk/v1/tickets/{uid}"]["post"];
     assert_eq!(create["operationId"], "CreateTicket");
     assert_eq!(create["requestBody"]["content"]["application/json"]["example"]["title"], "Broken");
     assert_eq!(document["components"]["schemas"]["TicketCreate"]["required"], serde_json::json!(["title"]));
