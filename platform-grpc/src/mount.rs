@@ -1,4 +1,4 @@
-//! Methods beside those of the kinds.
+//! Methods other than those of the kinds.
 
 use std::fmt;
 
@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use platform_engine::error::Result;
 use serde_json::{Map, Value};
 
-/// Methods that [`Grpc::mount`](crate::Grpc::mount) serves beside those of the kinds, such as the token services of
-/// `platform-services`. Their messages are in the [descriptors](platform_engine::platform::Builder::descriptors) of the
-/// platform.
+/// Methods that [`Grpc::mount`](crate::Grpc::mount) serves, other than those of the kinds: for example, the token
+/// services of `platform-services`. Their messages are in the
+/// [descriptors](platform_engine::platform::Builder::descriptors) of the platform.
 ///
 /// Calls have the smaller limits of token paths, and count as calls without a token.
 #[async_trait]

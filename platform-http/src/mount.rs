@@ -1,5 +1,5 @@
-//! Endpoints beside those of the kinds: what an embedder implements to have [`Rest`](crate::Rest) serve them, and the
-//! functions that read their requests and make their replies.
+//! Endpoints other than those of the kinds: the trait that an embedder implements so that [`Rest`](crate::Rest) serves
+//! them, and functions that read requests and build replies.
 //!
 //! ```
 //! use platform_http::mount::{self, Body, Call, Mount, Refusal};
@@ -52,7 +52,7 @@ pub use crate::{
     request::{bytes, object, pairs, reject_parameters, reject_preconditions, target, variable},
 };
 
-/// Endpoints that [`Rest::mount`](crate::Rest::mount) serves beside those of the kinds.
+/// Endpoints that [`Rest::mount`](crate::Rest::mount) serves, other than those of the kinds.
 ///
 /// A request is admitted by the limits of its address before it comes here. Its body is metered, its time is limited by
 /// [`Limits::request_time`], a panic is answered as an internal error, and a reply to a read counts against the budget

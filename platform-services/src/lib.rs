@@ -38,3 +38,8 @@ mod openapi;
 pub use import::{Import, ImportReply};
 pub use scim::Scim;
 pub use tokens::Tokens;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -14,7 +14,7 @@ import sys
 from server import ROOT, running
 
 HERE = pathlib.Path(__file__).resolve().parent
-PROTO = ROOT / "platform-grpc" / "proto"
+PROTO = ROOT / "platform-core" / "proto"
 FOLDER = ROOT / "target" / "clients-go"
 SDK = "chainguard.dev/sdk"
 

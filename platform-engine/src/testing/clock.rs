@@ -24,7 +24,7 @@ pub struct TestClock {
 }
 
 impl TestClock {
-    /// Returns a clock that stands still at this time.
+    /// Returns a clock that always returns this time until it is changed.
     pub fn at(now: Timestamp) -> Self {
         Self { millis: Arc::new(now.millis().into()), step: 0 }
     }

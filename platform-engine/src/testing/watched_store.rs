@@ -24,7 +24,7 @@ pub trait Watch: Debug + Send + Sync + 'static {
     fn before(&self, call: Call) -> Result<(), StoreError>;
 }
 
-/// A store that tells its [`Watch`] of each call.
+/// A store that calls its [`Watch`] before each call.
 #[derive(Debug)]
 pub struct WatchedStore<W> {
     store: Arc<dyn Store>,

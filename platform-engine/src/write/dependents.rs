@@ -101,11 +101,12 @@ impl Dependents {
         }
     }
 
-    /// Completes a write by what its deletes mean for the resources that reference the deleted ones: deletes those that
-    /// cascade, with what goes with them, clears the fields of others, and requires that none restricts.
+    /// Completes a write that deletes resources, for the resources that reference the deleted ones: deletes those whose
+    /// reference cascades, together with their own dependents, clears the reference in others, and returns an error if a
+    /// reference restricts the delete.
     ///
-    /// A resource that is deleted by the same write, for whatever reason, restricts nothing. A platform without
-    /// references, and a write that deletes nothing that can be referenced, read nothing.
+    /// A resource that the same write deletes does not restrict anything. If the platform has no references, or the
+    /// write deletes only resources that cannot be referenced, this function does not read the store.
     ///
     /// # Errors
     /// FAILED_PRECONDITION when a resource restricts the delete, and when more would have to be read than [`MAX_READ`]
@@ -339,9 +340,10 @@ fn spoken(name: &str) -> String {
 
 /// References of puts.
 impl Write {
-    /// Adds what the references of a body require: that each resource exists at the commit, unless the body before had
-    /// the same reference. A resource of an organization references only resources of the same organization and those
-    /// of none, so that nobody learns what exists elsewhere.
+    /// Adds the requirements of a body's references: each referenced resource must exist at the commit, unless the
+    /// previous body had the same reference. A resource of an organization can reference only resources of the same
+    /// organization and resources outside all organizations, so callers cannot find out which resources exist in other
+    /// organizations.
     pub(super) fn add_references(
         &mut self,
         kind: &Kind,
