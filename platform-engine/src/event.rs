@@ -248,7 +248,7 @@ impl Draft {
         let mut extensions = self.extensions;
         extensions.insert("bodytype".to_owned(), format!("{}.{}", self.package, self.message));
         Ok(Event {
-            id: uuid(entropy),
+            id: random_uuid(entropy),
             ty: format!("{}.{}", self.prefix.unwrap_or(prefix), self.ty),
             source: format!("{}{}", url.trim_end_matches('/'), self.source),
             subject: self.subject,
@@ -263,14 +263,8 @@ impl Draft {
 }
 
 /// Returns a random UUID of version 4 (RFC 9562).
-fn uuid(entropy: &dyn Entropy) -> String {
+fn random_uuid(entropy: &dyn Entropy) -> String {
     let mut bytes = [0; 16];
     entropy.fill(&mut bytes);
-    // Sets the bits that RFC 9562 reserves for version and variant.
-    let [_, _, _, _, _, _, version, _, variant, ..] = &mut bytes;
-    *version = (*version & 0x0f) | 0x40;
-    *variant = (*variant & 0x3f) | 0x80;
-    let digits = hex::encode(bytes);
-    let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
-    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
+    uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
 }

@@ -60,7 +60,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The file is damaged.
-    #[error("{} is damaged ({cause}): restore it from a backup; the file was not changed", path.display())]
+    #[error("{} is damaged ({}): restore it from a backup; the file was not changed", path.display(), one_line(cause))]
     Damaged {
         /// The database file.
         path: PathBuf,
@@ -68,13 +68,18 @@ pub enum OpenError {
         cause: Cause,
     },
     /// Any other error: a missing directory, a full disk, an I/O error.
-    #[error("{} could not be opened: {cause}", path.display())]
+    #[error("{} could not be opened: {}", path.display(), one_line(cause))]
     Other {
         /// The database file.
         path: PathBuf,
         /// The underlying error.
         cause: Cause,
     },
+}
+
+/// Returns the text of an error without line breaks. SQLite quotes the whole definition of a table that it cannot parse.
+fn one_line(cause: &Cause) -> String {
+    cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the error of stored data that differs from the data that was written.
@@ -121,5 +126,18 @@ pub(crate) fn kind(error: &Error) -> Kind {
         | Error::Utf8Error(..)
         | Error::InvalidColumnType(..) => Kind::Corrupt,
         _ => Kind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_damaged_schema_is_one_line() {
+        let cause = "malformed database schema (list) - unrecognized token: \"BLOB,\n    key INTEGER\n)\"".into();
+        let error = OpenError::Damaged { path: "a.sqlite".into(), cause }.to_string();
+        assert!(error.contains("\"BLOB, key INTEGER )\"): restore it from a backup"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
     }
 }
