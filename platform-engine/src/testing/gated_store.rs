@@ -17,7 +17,7 @@ use crate::store::StoreError;
 /// use pollster::block_on;
 ///
 /// let (store, gate) = GatedStore::in_memory();
-/// let epoch = Epoch::new("a");
+/// let epoch: Epoch = "a".into();
 /// let raise = || block_on(store.commit(Commit { raise: vec![epoch.clone()], ..Commit::default() })).unwrap();
 /// let read = || block_on(store.get(&[], &[epoch.clone()])).unwrap().epochs;
 /// // The read begins before the epoch is raised, and is blocked until it is.
