@@ -15,7 +15,7 @@ use std::{
 
 use platform_engine::{
     json::snake_case,
-    kind::{Field, Kind, Registered, Type, Verb},
+    kind::{Action, Field, Kind, Registered, Type, Verb},
     request::list_fields,
 };
 use prost_reflect::{
@@ -303,7 +303,11 @@ impl ProtoFile {
             self.line(1, format!("rpc {rpc}({rpc}Request) returns ({reply});"));
         }
         for action in registered.actions {
-            self.line(1, format!("rpc {0}({0}Request) returns ({0}Response);", action.name));
+            let reply = match returns_resource(kind, action) {
+                true => kind.name.to_owned(),
+                false => format!("{}Response", action.name),
+            };
+            self.line(1, format!("rpc {0}({0}Request) returns ({reply});", action.name));
         }
     }
 
@@ -343,6 +347,9 @@ impl ProtoFile {
         }
         for action in registered.actions {
             for (suffix, fields) in [("Request", action.request), ("Response", action.response)] {
+                if suffix == "Response" && returns_resource(kind, action) {
+                    continue;
+                }
                 self.fields(0, "", &format!("{}{suffix}", action.name), &fields.iter().collect::<Vec<_>>())?;
             }
         }
@@ -414,6 +421,12 @@ impl ProtoFile {
             self.line(depth, format!("{ty} {name} = {number};"));
         }
     }
+}
+
+/// Returns whether an action responds with the resource, whose message then serves for the response.
+fn returns_resource(kind: &Kind, action: &Action) -> bool {
+    action.response.len() == kind.fields.len()
+        && action.response.iter().zip(kind.fields).all(|(one, other)| one.name == other.name)
 }
 
 /// Returns the fields of a resource that protobuf has.

@@ -132,6 +132,7 @@ fn the_transports_do_not_depend_on_the_contract() {
         let dependencies = manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
         let names = dependencies.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
         let own: Vec<_> = names.filter(|name| name.starts_with("platform-")).collect();
+        assert!(own.contains(&"platform-engine"), "{transport}: {own:?}");
         assert!(own.iter().all(|name| ["platform-engine", "platform-http"].contains(name)), "{transport}: {own:?}");
     }
 }

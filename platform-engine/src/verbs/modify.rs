@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::encode;
+use super::update::prepare;
 use crate::{
     context::Context,
     error::{Error, Result, Violations},
@@ -38,11 +38,7 @@ impl Context<'_> {
         validate(kind.fields, &resource, &mut violations)?;
         violations.none_or(())?;
         let mut new = Checked::made(kind.fields, &resource)?;
-        if super::is_same(&old, &new) {
-            return Ok(resource);
-        }
         let (create_time, update_time) = times(&old, self.now());
-        let before = old.clone();
         new.set_times(create_time, update_time);
 
         let mut write = Write::default();
@@ -51,7 +47,7 @@ impl Context<'_> {
         let mut change = Change {
             verb: Verb::Update,
             uid: uid.clone(),
-            old: Some(old),
+            old: Some(old.clone()),
             new: Some(new),
             private: record.private,
             paths,
@@ -59,15 +55,13 @@ impl Context<'_> {
             write,
         };
         let registered = Registered::of::<R>();
-        let prepared = (registered.prepare)(self, &mut change).await?;
-        let (body, computed) = prepared.ok_or_else(|| Error::internal("an update that leaves no resource"))?;
-        change.write.put_bounded(kind, uid, Some(&before), &body, computed, change.private)?;
+        let (Some(body), _) = prepare(self, &registered, &mut change, &old).await? else { return Ok(resource) };
         let has_event = R::ACTIONS.iter().any(|known| known.name == action && known.event.is_some());
         if has_event {
             self.record_event(&mut change.write, uid, || action_event::<R>(action, uid, &body)).await?;
         }
         self.commit(change.write).await?;
-        serde_json::from_slice(&encode(&body)?).map_err(Error::internal)
+        typed(body.into_inner())
     }
 }
 

@@ -68,18 +68,15 @@ pub(crate) async fn update(
         uid,
         old: Some(old.clone()),
         new: Some(new),
-        private: private.clone(),
+        private,
         paths,
         replaces_all: mask == Mask::All,
         write,
     };
-    let prepared = (registered.prepare)(cx, &mut change).await?;
-    let (body, computed) = prepared.ok_or_else(|| Error::internal("a prepared update without a resource"))?;
-    // Compared after the hook of the kind, which may change the body, the private part, or other records.
-    if change.write.is_empty() && change.private == private && is_same(&old, &body) {
-        return rendered_one(cx, registered, &old, computed).await;
-    }
-    change.write.put_bounded(kind, &change.uid, Some(&old), &body, computed, change.private)?;
+    let (body, computed) = match prepare(cx, registered, &mut change, &old).await? {
+        (Some(body), computed) => (body, computed),
+        (None, computed) => return rendered_one(cx, registered, &old, computed).await,
+    };
     cx.foresee(&change.write);
     let reply = rendered_one(cx, registered, &body, computed).await?;
     cx.record_method_event(&mut change.write, registered, Verb::Update, &change.uid, Some(&reply)).await?;
@@ -103,6 +100,26 @@ fn read(kind: &'static Kind, known: &Capabilities, body: Map<String, Value>, mas
     input.violations = violations;
     let mask = mask.unwrap_or_else(|| Mask::Paths(std::mem::take(&mut input.paths)));
     Ok(Sent { values: input.checked()?, mask })
+}
+
+/// Runs the hooks of a kind over an update of `old`, and adds the put of the resource to the write. Returns the new body,
+/// `None` if the update changes nothing, and whether [`Resource::render`](crate::kind::Resource::render) completes it.
+pub(super) async fn prepare(
+    cx: &Context<'_>,
+    registered: &Registered,
+    change: &mut Change<Checked>,
+    old: &Checked,
+) -> Result<(Option<Checked>, bool)> {
+    let private = change.private.clone();
+    let prepared = (registered.prepare)(cx, change).await?;
+    let (body, computed) = prepared.ok_or_else(|| Error::internal("a prepared update without a resource"))?;
+    // Compared after the hook of the kind, which may change the body, the private part, or other records.
+    if change.write.is_empty() && change.private == private && is_same(old, &body) {
+        return Ok((None, computed));
+    }
+    let private = std::mem::take(&mut change.private);
+    change.write.put_bounded(registered.kind, &change.uid, Some(old), &body, computed, private)?;
+    Ok((Some(body), computed))
 }
 
 /// Returns whether two bodies of one resource are equal, except for `createTime` and `updateTime`.

@@ -120,9 +120,9 @@ impl Origin {
     /// Returns the origin of a request with these extensions. A request that did not come through
     /// [`serve`](crate::serve) has no address and uses the budgets of `own`.
     pub fn of(extensions: &Extensions, own: &Arc<Shares>) -> Self {
-        let other = || Source { address: None, shares: Arc::clone(own), within_limit: true };
-        let source = extensions.get::<Source>().cloned().unwrap_or_else(other);
-        Self { caller: extensions.get::<Caller>().cloned(), ..Self::from(source) }
+        let other = || Self::from(Source { address: None, shares: Arc::clone(own), within_limit: true });
+        let origin = Self::known(extensions).unwrap_or_else(other);
+        Self { caller: extensions.get::<Caller>().cloned(), ..origin }
     }
 
     /// Like [`Origin::of`], but returns `None` for a request that did not come through [`serve`](crate::serve).
