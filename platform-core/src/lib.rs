@@ -7,8 +7,8 @@ use std::sync::Arc;
 #[cfg(feature = "testing")]
 pub use platform_engine::testing;
 pub use platform_engine::{
-    BoxFuture, aip, clock, context, entropy, error, event, fields, json, kind, offload, platform, request, scope, seal,
-    store, timestamp, uid, verbs, write,
+    BoxFuture, aip, clock, context, conversion, entropy, error, event, fields, json, kind, offload, platform, request,
+    scope, seal, store, timestamp, uid, verbs, write,
 };
 
 pub mod access {
@@ -28,6 +28,7 @@ pub mod pattern;
 pub mod proto;
 pub mod resources;
 pub mod tokens;
+pub mod v1;
 
 use crate::{
     clock::Clock,
@@ -48,7 +49,7 @@ use crate::{
 /// Returns a builder of a platform over a store, with all kinds of Platform API v2, role bindings as the source of grants,
 /// and events for subscriptions. The platform takes the time from `clock` and random bytes from `entropy`.
 pub fn builder(store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
-    builder_of(KINDS, store, clock, entropy)
+    builder_of(KINDS, store, clock, entropy).kinds(v1::SERVICES)
 }
 
 /// Returns a builder of a platform with a selection of [`KINDS`].

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    access::{AsOf, Caller, Capability, CapabilitySet, Grants, RegistrationId, topmost},
+    access::{AsOf, Caller, Capabilities, Capability, CapabilitySet, Grants, RegistrationId, topmost},
     error::{Code, Error, Result},
     event::{Audience, Draft, Recorded},
     kind::{Kind, Registered, Resource, Roots, Verb},
@@ -37,9 +37,14 @@ pub struct Context<'a> {
     grants: Arc<Grants>,
     basis: Mutex<Basis>,
     rendered: Mutex<Option<Rendered>>,
+    /// The conversion of the operation's event into that of another version of the API.
+    conversion: Mutex<Option<EventConversion>>,
     /// The records that the operation is about to commit, which reads return while the reply is rendered.
     foreseen: Mutex<Vec<Record>>,
 }
+
+/// Converts an event into the form of another version of the API.
+type EventConversion = fn(&Capabilities, &mut Draft);
 
 /// The epochs that the access decisions of an operation depend on so far.
 ///
@@ -69,6 +74,7 @@ impl<'a> Context<'a> {
             grants,
             basis: Mutex::new(basis),
             rendered: Mutex::default(),
+            conversion: Mutex::default(),
             foreseen: Mutex::default(),
         }
     }
@@ -86,6 +92,11 @@ impl<'a> Context<'a> {
     /// Replies to an action with a rendered response, in place of the value that the action returns.
     pub fn reply_with(&self, rendered: Rendered) {
         *self.rendered.lock() = Some(rendered);
+    }
+
+    /// Records the event of the operation in the form of another version of the API.
+    pub(crate) fn convert_event(&self, convert: EventConversion) {
+        *self.conversion.lock() = Some(convert);
     }
 
     pub(crate) fn take_rendered(&self) -> Option<Rendered> {
@@ -423,7 +434,10 @@ impl<'a> Context<'a> {
             return Ok(());
         }
         // Only the draft has the group and the audience, by which subscriptions and streams match.
-        let draft = draft()?;
+        let mut draft = draft()?;
+        if let Some(convert) = *self.conversion.lock() {
+            convert(platform.capabilities(), &mut draft);
+        }
         // A subscription that is deleted with the resource does not receive the event.
         let is_deleted = |uid: &Uid| draft.verb == Some(Verb::Delete) && uid.is_at_or_below(about);
         let subscriptions: Vec<Uid> = match (&subscribers, draft.audience) {

@@ -125,11 +125,7 @@ impl Error {
     /// Returns INVALID_ARGUMENT for a request with these violations. The message has the first one, the BadRequest all.
     pub fn invalid(violations: Violations) -> Self {
         let all = violations.into_vec();
-        let message = match all.first() {
-            Some(first) => format!("Invalid argument: {}: {}", first.field, first.description),
-            None => "Invalid argument".to_owned(),
-        };
-        Self::new(Code::InvalidArgument, message).with(Detail::BadRequest(all))
+        Self::new(Code::InvalidArgument, invalid_message(&all)).with(Detail::BadRequest(all))
     }
 
     /// Returns INVALID_ARGUMENT for a request with one violation.
@@ -143,6 +139,16 @@ impl Error {
     pub fn not_found(kind: &Kind, name: impl Into<String>) -> Self {
         let name = name.into();
         Self::new(Code::NotFound, format!("{} not found: {name}", kind.name)).of_resource(kind, name)
+    }
+
+    /// Renames the fields of the violations, in the message too.
+    #[must_use]
+    pub(crate) fn rename_fields(mut self, rename: impl Fn(&str) -> String) -> Self {
+        let is_bad_request = |detail: &&mut Detail| matches!(detail, Detail::BadRequest(_));
+        let Some(Detail::BadRequest(violations)) = self.0.details.iter_mut().find(is_bad_request) else { return self };
+        violations.iter_mut().for_each(|violation| violation.field = rename(&violation.field));
+        self.0.message = invalid_message(violations);
+        self
     }
 
     /// Names the resource that the error is about: its uid, or the name in the request; empty when neither may be
@@ -268,6 +274,13 @@ impl Error {
         let info = typed("ErrorInfo", json!({ "reason": inner.code.reason(), "domain": domain }));
         let details = std::iter::once(info).chain(inner.details.iter().map(|detail| detail.to_json(service_domain)));
         Status { code: inner.code as i32, message: inner.message.clone(), details: details.collect() }
+    }
+}
+
+fn invalid_message(violations: &[FieldViolation]) -> String {
+    match violations.first() {
+        Some(first) => format!("Invalid argument: {}: {}", first.field, first.description),
+        None => "Invalid argument".to_owned(),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     entropy::Entropy,
     error::{Error, Result},
     fields,
-    kind::{Kind, Verb},
+    kind::{Domain, Kind, Verb},
     timestamp::Timestamp,
     uid::{self, Uid},
 };
@@ -203,6 +203,14 @@ impl Draft {
             message: message.to_owned(),
             body: Map::new(),
         }
+    }
+
+    /// Makes this the event of a method of another version of the API, and returns the body, which the caller converts.
+    pub(crate) fn converted(&mut self, domain: &Domain, path: &str) -> Map<String, Value> {
+        self.source = format!("/{}/{}/{path}", domain.name, domain.version());
+        self.package = domain.versioned_package();
+        self.prefix = domain.event_prefix;
+        std::mem::take(&mut self.body)
     }
 
     /// Sets the identity that made the change, if it is not the caller.

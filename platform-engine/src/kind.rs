@@ -20,7 +20,9 @@ mod resource;
 
 pub use field::{Access, Check, Field, InQuery, OnDelete, Place, Reference, Type};
 pub use imported::{Imported, derived_uid, epoch_of, escaped, opaque_uid};
-pub use resource::{Action, Change, Handler, Registered, Resource, Run, action_event, canonical};
+pub use resource::{
+    Action, Body, Change, Handler, ListPage, Registered, Resource, Run, RunOnce, RunPages, action_event, canonical,
+};
 pub(crate) use resource::{sent, typed};
 
 /// The table of a kind: everything except behavior.
@@ -130,6 +132,23 @@ impl Kind {
         format!("{}{}{rest}", verb.name(), first.to_uppercase())
     }
 
+    /// Returns the field of that name for a [conversion](crate::conversion), in which it has the same name. In a constant,
+    /// an unknown name is a compile error. See [`Field::named`].
+    ///
+    /// # Panics
+    /// If the kind has no such field.
+    #[expect(clippy::panic, reason = "evaluated at compile time, where it is a compile error")]
+    pub const fn show(&self, name: &'static str) -> Field {
+        let mut rest = self.fields;
+        while let [field, tail @ ..] = rest {
+            if is_same(field.name.as_bytes(), name.as_bytes()) {
+                return field.named(name);
+            }
+            rest = tail;
+        }
+        panic!("the kind has no field of this name")
+    }
+
     /// Returns the field of that name, in camelCase.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)
@@ -139,6 +158,17 @@ impl Kind {
     pub fn resource_type(&self, service_domain: &str) -> String {
         format!("{}.{service_domain}/{}", self.domain.name, self.name)
     }
+}
+
+/// Returns whether two texts are equal, in constants too.
+pub(crate) const fn is_same(mut a: &[u8], mut b: &[u8]) -> bool {
+    while let ([x, rest_a @ ..], [y, rest_b @ ..]) = (a, b) {
+        if *x != *y {
+            return false;
+        }
+        (a, b) = (rest_a, rest_b);
+    }
+    a.is_empty() && b.is_empty()
 }
 
 /// A part of the API with a path prefix, a protobuf package and an error domain of its own, such as `registry`.
@@ -152,6 +182,8 @@ pub struct Domain {
     /// The equivalent versions: the second segment of paths and the end of the protobuf package. Documents, events and
     /// error texts use the first.
     pub versions: &'static [&'static str],
+    /// Whether the protobuf package has no version: version 1 of an API that had no other when it was published.
+    pub unversioned: bool,
     /// The prefix of the types of events; `None` for the installation's
     /// [`event_type_prefix`](crate::platform::Settings::event_type_prefix).
     pub event_prefix: Option<&'static str>,
@@ -160,13 +192,20 @@ pub struct Domain {
 impl Domain {
     /// Returns a domain in version `v1`: the path prefix, and the protobuf package without the version.
     pub const fn new(name: &'static str, package: &'static str) -> Self {
-        Self { name, package, versions: &["v1"], event_prefix: None }
+        Self { name, package, versions: &["v1"], unversioned: false, event_prefix: None }
     }
 
     /// Sets the versions, of which there must be at least one.
     #[must_use]
     pub const fn versions(mut self, versions: &'static [&'static str]) -> Self {
         self.versions = versions;
+        self
+    }
+
+    /// Leaves the version out of the protobuf package.
+    #[must_use]
+    pub const fn unversioned_package(mut self) -> Self {
+        self.unversioned = true;
         self
     }
 
@@ -187,7 +226,19 @@ impl Domain {
 
     /// Returns the protobuf package with the version, such as `chainguard.platform.registry.v2`.
     pub fn versioned_package(&self) -> String {
-        format!("{}.{}", self.package, self.version())
+        match self.unversioned {
+            true => self.package.to_owned(),
+            false => format!("{}.{}", self.package, self.version()),
+        }
+    }
+
+    /// Returns whether this is the protobuf package of the domain in one of its versions.
+    pub fn has_package(&self, package: &str) -> bool {
+        if self.unversioned {
+            return package == self.package;
+        }
+        let version = package.strip_prefix(self.package).and_then(|rest| rest.strip_prefix('.'));
+        version.is_some_and(|version| self.versions.contains(&version))
     }
 }
 
@@ -433,10 +484,31 @@ impl Param {
 /// The HTTP methods that actions use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "they are the methods' names")]
+#[non_exhaustive]
 pub enum Http {
     Get,
     Post,
     Patch,
+    Put,
+    Delete,
+}
+
+impl Http {
+    /// Returns the name of the method, such as `GET`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Patch => "PATCH",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    /// Returns whether requests have a body. The fields that are not in the path are in the query otherwise.
+    pub const fn has_body(self) -> bool {
+        matches!(self, Self::Post | Self::Patch | Self::Put)
+    }
 }
 
 /// The callers that may run an action.
@@ -452,6 +524,8 @@ pub enum Authorization {
     Anywhere(&'static [Capability]),
     /// Any authenticated caller; the action filters its result by where they hold all of these, as lists do.
     FiltersResult(&'static [Capability]),
+    /// Callers of this method of a kind, at the uid in this field of the request: the parent for a create.
+    As(&'static Kind, Verb, &'static str),
 }
 
 /// An index key that is computed from the body and is not the value of one field.

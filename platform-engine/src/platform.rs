@@ -153,7 +153,13 @@ impl Platform {
         self.page_keys.load()
     }
 
-    pub(super) fn registered_of<R: Resource>(&self) -> Result<&Registered> {
+    /// Returns a kind as it was given to the platform.
+    pub(crate) fn registered_as(&self, kind: &Kind) -> Result<&Registered> {
+        let found = self.kinds.iter().find(|registered| registered.kind.name == kind.name);
+        found.ok_or_else(|| Error::internal(format!("the kind {} was not given to the platform", kind.name)))
+    }
+
+    pub(crate) fn registered_of<R: Resource>(&self) -> Result<&Registered> {
         let found = self.kinds.iter().find(|registered| (registered.type_id)() == TypeId::of::<R>());
         found.ok_or_else(|| Error::internal(format!("the kind {} was not given to the platform", R::KIND.name)))
     }

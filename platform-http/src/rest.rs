@@ -370,11 +370,17 @@ impl Inner {
         B::Error: Into<BoxError>,
     {
         request::reject_preconditions(head)?;
-        match action.http {
-            Http::Get => Ok(from_query(action.request, &request::pairs(query)?)?),
-            Http::Post | Http::Patch => {
+        match action.body {
+            _ if !action.http.has_body() => Ok(from_query(action.request, &request::pairs(query)?)?),
+            Body::Whole => {
                 request::reject_parameters(query)?;
                 request::object(body, &self.limits).await
+            }
+            Body::Field(field) => {
+                let mut message = from_query(action.request, &request::pairs(query)?)?;
+                let value = request::object(body, &self.limits).await?;
+                request::bind_value(&mut message, field, value.into())?;
+                Ok(message)
             }
         }
     }

@@ -89,12 +89,7 @@ impl Routes {
                 }
             }
             for action in registered.actions {
-                let method = match action.http {
-                    Http::Get => Method::GET,
-                    Http::Post => Method::POST,
-                    Http::Patch => Method::PATCH,
-                };
-                routes.add(kind, method, action.path, |names| Endpoint::Action(kind, action, names))?;
+                routes.add(kind, method_of(action.http), action.path, |names| Endpoint::Action(kind, action, names))?;
             }
         }
         for route in routes.domains.iter_mut().flat_map(|(_, collections)| collections) {
@@ -228,6 +223,11 @@ const fn http_method(verb: Verb) -> Method {
         Verb::Update => Method::PATCH,
         Verb::Delete => Method::DELETE,
     }
+}
+
+fn method_of(http: Http) -> Method {
+    // The names are those of standard methods.
+    Method::from_bytes(http.name().as_bytes()).unwrap_or_default()
 }
 
 /// Returns the first element that matches, after appending a new one if none does.

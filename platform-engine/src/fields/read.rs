@@ -167,6 +167,9 @@ fn read_field(
     violations: &mut Violations,
 ) -> Option<Value> {
     let masked = mask.is_none_or(|mask| mask.touches(&path));
+    if field.unread {
+        return Some(value);
+    }
     let value = match (&field.ty, value) {
         (Type::Message(inner), Value::Object(object)) => {
             let before = paths.len();

@@ -54,6 +54,10 @@ pub struct Field {
     pub costly: bool,
     /// A rule for values of the right type that are within the bounds.
     pub check: Option<Check>,
+    /// For a field of a [conversion](crate::conversion): the path of its value in the resource.
+    pub of: Option<&'static str>,
+    /// Whether a request has the value as the client sent it, because another method reads it.
+    pub unread: bool,
 }
 
 /// A rule for a field's value in canonical form. The error is a phrase that states the rule.
@@ -180,6 +184,8 @@ impl Field {
             pattern: "",
             costly: false,
             check: None,
+            of: None,
+            unread: false,
         }
     }
 
@@ -370,6 +376,34 @@ impl Field {
     pub const fn check(mut self, check: Check) -> Self {
         self.check = Some(check);
         self
+    }
+
+    /// Converts the field from and to the value at this path of the resource ([conversion](crate::conversion)).
+    pub const fn of(mut self, path: &'static str) -> Self {
+        self.of = Some(path);
+        self
+    }
+
+    /// Passes the value of a request to the action as the client sent it, without any rules.
+    pub const fn unread(mut self) -> Self {
+        self.unread = true;
+        self
+    }
+
+    /// Sets the type, for another version of the API that has another.
+    pub const fn ty(mut self, ty: Type) -> Self {
+        self.ty = ty;
+        self
+    }
+
+    /// Returns the field for another version of the API, under another name, with the same value, type and description.
+    /// The rules for its value are those of the resource, which the conversion applies.
+    pub const fn named(self, name: &'static str) -> Self {
+        let of = match self.of {
+            Some(of) => of,
+            None => self.name,
+        };
+        Self { name, of: Some(of), access: Access::Mutable, required: false, check: None, unread: true, ..self }
     }
 }
 

@@ -108,37 +108,75 @@ pub struct Action {
     pub authorization: Authorization,
     /// The event that it records.
     pub event: Option<&'static str>,
+    /// The part of a request that is the body of the HTTP request.
+    pub body: Body,
     /// The implementation. The request is in canonical form.
     pub run: Run,
 }
 
-/// The implementation of an action: maps a request to a response, both JSON objects.
-pub type Run = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Value>>;
+/// The part of the request of an action that is the body of the HTTP request, if its method has a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Body {
+    /// All fields that are not in the path.
+    Whole,
+    /// One field. The others are in the path or the query.
+    Field(&'static str),
+}
+
+/// The implementation of an action.
+#[derive(Debug, Clone, Copy)]
+pub enum Run {
+    /// Maps a request to a response, both JSON objects.
+    Once(RunOnce),
+    /// Returns everything that matches a request, page by page.
+    Pages(RunPages),
+}
+
+/// Maps a request to a response, both JSON objects.
+pub type RunOnce = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Value>>;
+
+/// Maps a request, and the token of the page before, to a page. The token is empty for the first page.
+pub type RunPages = for<'a> fn(&'a Context<'a>, Map<String, Value>, &'a str) -> BoxFuture<'a, Result<ListPage>>;
+
+/// A page of an action that returns everything that matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListPage {
+    /// The elements of the only list in the response, each as its JSON.
+    pub items: Vec<Bytes>,
+    /// The token of the next page; `None` on the last page.
+    pub next_page_token: Option<String>,
+}
 
 impl Action {
-    const fn new(name: &'static str, http: Http, path: &'static str, run: Run) -> Self {
+    pub(crate) const fn new(name: &'static str, http: Http, path: &'static str, run: Run) -> Self {
         let (request, response): (&[Field], &[Field]) = (&[], &[]);
-        Self { name, http, path, request, response, authorization: Authorization::Authenticated, event: None, run }
+        let authorization = Authorization::Authenticated;
+        Self { name, http, path, request, response, authorization, event: None, body: Body::Whole, run }
     }
 
     /// Returns an action with typed messages.
     pub const fn typed<H: Handler>(name: &'static str, http: Http, path: &'static str) -> Self {
-        Self { request: H::REQUEST, response: H::RESPONSE, ..Self::new(name, http, path, handle::<H>) }
+        Self { request: H::REQUEST, response: H::RESPONSE, ..Self::new(name, http, path, Run::Once(handle::<H>)) }
     }
 
     /// Returns a GET, with an empty request and response, for any authenticated caller.
-    pub const fn get(name: &'static str, path: &'static str, run: Run) -> Self {
-        Self::new(name, Http::Get, path, run)
+    pub const fn get(name: &'static str, path: &'static str, run: RunOnce) -> Self {
+        Self::new(name, Http::Get, path, Run::Once(run))
     }
 
     /// Returns a POST, as [`Action::get`].
-    pub const fn post(name: &'static str, path: &'static str, run: Run) -> Self {
-        Self::new(name, Http::Post, path, run)
+    pub const fn post(name: &'static str, path: &'static str, run: RunOnce) -> Self {
+        Self::new(name, Http::Post, path, Run::Once(run))
     }
 
     /// Returns a PATCH, as [`Action::get`].
-    pub const fn patch(name: &'static str, path: &'static str, run: Run) -> Self {
-        Self::new(name, Http::Patch, path, run)
+    pub const fn patch(name: &'static str, path: &'static str, run: RunOnce) -> Self {
+        Self::new(name, Http::Patch, path, Run::Once(run))
+    }
+
+    /// Returns the name of the first field of the response: the list, for an action that returns pages.
+    pub fn list_field(&self) -> &'static str {
+        self.response.first().map_or("items", |field| field.name)
     }
 
     /// Sets the fields of the request.
@@ -159,6 +197,13 @@ impl Action {
     #[must_use]
     pub const fn authorization(mut self, authorization: Authorization) -> Self {
         self.authorization = authorization;
+        self
+    }
+
+    /// Sets the part of a request that is the body of the HTTP request.
+    #[must_use]
+    pub const fn body(mut self, body: Body) -> Self {
+        self.body = body;
         self
     }
 
@@ -290,6 +335,27 @@ impl Registered {
             customize_event: R::customize_event,
             parent_for_create: R::parent_for_create,
         }
+    }
+}
+
+impl Registered {
+    /// Returns a service without resources: a kind without fields, and its actions. For services of other versions of
+    /// the API ([conversions](crate::conversion)), and others that belong to no kind.
+    pub const fn service(kind: &'static Kind, actions: &'static [Action]) -> Self {
+        Self { kind, actions, ..Self::of::<NoResource>() }
+    }
+}
+
+/// The resource of services without resources.
+#[derive(Debug, Clone, Serialize, serde::Deserialize)]
+struct NoResource {}
+
+impl Resource for NoResource {
+    const KIND: &'static Kind =
+        &Kind::new("NoResource", "noResources", "NoResources", super::Domain::new("none", "none"));
+
+    fn example() -> Self {
+        Self {}
     }
 }
 

@@ -165,7 +165,7 @@ impl Builder {
                 Authorization::At(_, required)
                 | Authorization::Anywhere(required)
                 | Authorization::FiltersResult(required) => required,
-                Authorization::Public | Authorization::Authenticated => &[],
+                Authorization::Public | Authorization::Authenticated | Authorization::As(..) => &[],
             }))
         });
         let capabilities = Capabilities::new(self.capabilities.into_iter().chain(required.flatten().copied()))

@@ -101,7 +101,9 @@ impl Checker<'_> {
             let item = format!("{item}.{}", field.name);
             let is_first = fields.iter().take(at).all(|other| other.name != field.name);
             self.require(is_first, &item, "must be listed once");
-            self.require(is_camel_case(field.name, false), &item, "must be named in camelCase");
+            // Another version of the API may name its fields otherwise.
+            let is_named_well = field.of.is_some() || is_camel_case(field.name, false);
+            self.require(is_named_well, &item, "must be named in camelCase");
             let is_ordered = !matches!(field.ty, Type::Message(_) | Type::List(_) | Type::Map(_));
             let has_order = field.sort.is_empty() || is_ordered || field.place.is_some();
             self.require(has_order, &item, "cannot be sorted by: a message, list or map has no order");

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_lite::{Stream, StreamExt, stream};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{Platform, Rendered, nobody};
 use crate::{
     access::{Caller, Grants},
     context::Context,
     error::{Code, Error, Result},
-    kind::{Action, Authorization, Kind, Registered, Resource, Verb, sent, typed},
+    kind::{Action, Authorization, Kind, ListPage, Registered, Resource, Run, Verb, sent, typed},
     request::ListRequest,
     verbs::{self, ListReply, Once},
 };
@@ -143,6 +143,9 @@ impl Platform {
         action: &'static Action,
         request: &Map<String, Value>,
     ) -> Result<Answer> {
+        if let Run::Pages(_) = action.run {
+            return self.run_pages(caller, kind, action, request).await.map(Answer::Value);
+        }
         let done = match (caller, action.authorization) {
             (_, Authorization::Public) => {
                 answer(&Context::new(self, &nobody(), Arc::new(Grants::none())), action, request).await
@@ -151,6 +154,53 @@ impl Platform {
             (Some(caller), _) => self.with_caller(caller, |cx| Box::pin(answer(cx, action, request))).await,
         };
         done.map_err(|error| error.of_domain(kind.domain.name))
+    }
+
+    /// Runs an action that returns everything that matches, for the page after this token, which is empty for the first.
+    ///
+    /// # Errors
+    /// As [`Platform::run`].
+    pub async fn run_page(
+        &self,
+        caller: Option<&Caller>,
+        kind: &Kind,
+        action: &'static Action,
+        request: &Map<String, Value>,
+        page_token: &str,
+    ) -> Result<ListPage> {
+        let done = match (caller, action.authorization) {
+            (_, Authorization::Public) => {
+                let (nobody, grants) = (nobody(), Arc::new(Grants::none()));
+                let cx = Context::new(self, &nobody, grants);
+                verbs::action::run_page(&cx, action, request, page_token).await
+            }
+            (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
+            (Some(caller), _) => {
+                self.with_caller(caller, |cx| Box::pin(verbs::action::run_page(cx, action, request, page_token))).await
+            }
+        };
+        done.map_err(|error| error.of_domain(kind.domain.name))
+    }
+
+    /// Runs an action that returns everything that matches, and returns all pages as one response.
+    async fn run_pages(
+        &self,
+        caller: Option<&Caller>,
+        kind: &Kind,
+        action: &'static Action,
+        request: &Map<String, Value>,
+    ) -> Result<Value> {
+        let (mut items, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let page = self.run_page(caller, kind, action, request, &page_token).await?;
+            for item in &page.items {
+                items.push(serde_json::from_slice::<Value>(item).map_err(Error::internal)?);
+            }
+            match page.next_page_token {
+                Some(next) => page_token = next,
+                None => return Ok(json!({ action.list_field(): items })),
+            }
+        }
     }
 
     /// Checks that the caller may call a standard method for this uid, which for a create is the parent's. Transports
@@ -183,16 +233,16 @@ impl Platform {
         action: &'static Action,
         request: &Map<String, Value>,
     ) -> Result<()> {
-        if let Authorization::At(field, _) = action.authorization
+        if let Authorization::At(field, _) | Authorization::As(_, _, field) = action.authorization
             && verbs::action::sent(action, field, request).is_none()
         {
             return Ok(());
         }
         let cx = Context::new(self, caller, self.grants_of(caller).await?);
-        if verbs::action::demand(&cx, action, request).is_ok() {
+        if verbs::action::demand(&cx, action, request).await.is_ok() {
             return Ok(());
         }
-        let done = self.with_caller(caller, |cx| Box::pin(async { verbs::action::demand(cx, action, request) })).await;
+        let done = self.with_caller(caller, |cx| Box::pin(verbs::action::demand(cx, action, request))).await;
         done.map_err(|error| error.of_domain(kind.domain.name))
     }
 

@@ -7,12 +7,17 @@ use crate::{
     context::Context,
     error::{Error, Result},
     fields,
-    kind::{Action, Authorization},
+    kind::{Action, Authorization, ListPage, Run},
 };
 
 /// Checks that the caller may run this action. Capabilities at a uid are checked for the uid in the request.
-pub(crate) fn demand(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<()> {
+pub(crate) async fn demand(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<()> {
     match action.authorization {
+        Authorization::As(kind, verb, field) => {
+            let uid = sent(action, field, request).and_then(Value::as_str).unwrap_or_default();
+            let renamed = |error: Error| error.rename_fields(|_| field.to_owned());
+            super::demand(cx, cx.platform().registered_as(kind)?, verb, uid).await.map_err(renamed)
+        }
         Authorization::Public | Authorization::Authenticated | Authorization::FiltersResult(_) => Ok(()),
         Authorization::Anywhere(capabilities) if cx.nodes(capabilities).is_empty() => Err(Error::denied()),
         Authorization::Anywhere(_) => Ok(()),
@@ -29,9 +34,35 @@ pub(crate) fn sent<'r>(action: &Action, field: &str, request: &'r Map<String, Va
     request.iter().find(|(key, _)| fields::is_named(key, known.name)).map(|(_, value)| value)
 }
 
+/// Runs an action, or the first page of one that returns pages: see [`run_page`].
 pub(crate) async fn run(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Value> {
-    demand(cx, action, request)?;
+    match action.run {
+        Run::Once(run) => run(cx, admitted(cx, action, request).await?).await,
+        Run::Pages(_) => Err(Error::internal("an action that returns pages is run page by page")),
+    }
+}
+
+/// Runs an action that returns pages, for the page after this token.
+pub(crate) async fn run_page(
+    cx: &Context<'_>,
+    action: &'static Action,
+    request: &Map<String, Value>,
+    page_token: &str,
+) -> Result<ListPage> {
+    match action.run {
+        Run::Pages(run) => run(cx, admitted(cx, action, request).await?, page_token).await,
+        Run::Once(_) => Err(Error::internal("an action that returns one response has no pages")),
+    }
+}
+
+/// Checks the access and the request of an action, and returns the request in canonical form.
+async fn admitted(
+    cx: &Context<'_>,
+    action: &'static Action,
+    request: &Map<String, Value>,
+) -> Result<Map<String, Value>> {
+    demand(cx, action, request).await?;
     let mut input = fields::read(action.request, cx.platform().capabilities(), request.clone(), None);
     input.require(action.request);
-    (action.run)(cx, input.checked()?.into_inner()).await
+    Ok(input.checked()?.into_inner())
 }

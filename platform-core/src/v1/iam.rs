@@ -1,0 +1,4 @@
+//! Services of identity and access management.
+
+pub mod groups;
+pub mod roles;
