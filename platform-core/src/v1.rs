@@ -5,16 +5,38 @@
 
 use crate::kind::{Domain, Field, Registered};
 
+pub mod events;
 pub mod iam;
+pub mod libraries;
+pub mod ping;
 
-/// Groups, identities, roles and role bindings.
 const IAM: Domain = Domain::new("iam", "chainguard.platform.iam").unversioned_package();
 
+const EVENTS: Domain = Domain::new("events", "chainguard.platform.events").unversioned_package();
+const LIBRARIES: Domain = Domain::new("libraries", "chainguard.platform.libraries").unversioned_package();
+const PING: Domain = Domain::new("ping", "chainguard.platform.ping").unversioned_package();
+
 /// All services. Their names are those of version 1.
-pub const SERVICES: &[Registered] = &[iam::groups::SERVICE, iam::roles::SERVICE];
+pub const SERVICES: &[Registered] = &[
+    iam::groups::SERVICE,
+    iam::identities::SERVICE,
+    iam::roles::SERVICE,
+    iam::role_bindings::SERVICE,
+    iam::group_invites::SERVICE,
+    iam::identity_providers::SERVICE,
+    iam::external_group_role_mappings::SERVICE,
+    iam::group_account_associations::SERVICE,
+    iam::terms::SERVICE,
+    events::SUBSCRIPTIONS,
+    libraries::ARTIFACTS,
+    ping::SERVICE,
+];
 
 /// The request's hierarchy filter, as in version 2.
 const UIDP: Field = match crate::request::LIST_FIELDS {
     [uidp, ..] => *uidp,
     [] => Field::string("uidp"),
 };
+
+/// The uid of the only resource to list.
+const ITEM_ID: Field = Field::string("id").of("uidp.ids").about("Only the resource with this uid.");

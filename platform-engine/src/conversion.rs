@@ -14,13 +14,16 @@ use crate::{
     BoxFuture,
     access::Capabilities,
     context::Context,
-    error::{Error, Result, Violations},
+    error::{Code, Error, Result, Violations},
     event::Draft,
     fields::path::{self, join, named},
-    kind::{Access, Action, Authorization, Body, Domain, Field, Http, ListPage, Resource, Run, Type, Verb, is_same},
-    request::ListRequest,
+    kind::{
+        Access, Action, Authorization, Body, Domain, Field, Http, ListPage, Resource, Run, Type, Verb, canonical,
+        is_same,
+    },
+    request::{ListRequest, MAX_PAGE_SIZE, list_fields},
     uid,
-    verbs::{self, Once},
+    verbs::{self, ListReply, Once},
 };
 
 /// A message of another version of the API that shows a resource of a kind.
@@ -42,7 +45,10 @@ pub trait Conversion: 'static {
     /// the first of the other.
     const FIELDS: &'static [Field];
 
-    /// The field of the message, and of the request of a create, that has the uid of the parent.
+    /// The fields that requests may set; by default those of the message.
+    const REQUEST: &'static [Field] = Self::FIELDS;
+
+    /// The field of the request of a create that has the uid of the parent.
     const PARENT: &'static str = "parentId";
 
     /// The field of the request of a create that has the message. Empty if the message is the request.
@@ -57,25 +63,24 @@ pub trait Conversion: 'static {
     }
 }
 
-/// A conversion of the request of a list.
+/// The messages of a list in another version of the API.
 pub trait ListConversion: 'static {
     /// The message that shows a resource.
     type Item: Conversion;
 
     /// The fields of the request. A field has the parameter of the kind's list at [`Field::of`], such as `uidp.ids`;
-    /// without a path there, the parameter of its own name.
+    /// without a path there, the parameter of its own name. A text for a parameter that is a list is its only element.
     const REQUEST: &'static [Field];
 
-    /// The fields of the response: the list of messages.
+    /// The fields of the response: the list of messages first. The other fields have the value of that name, or at
+    /// [`Field::of`], in the page of the kind's list: `nextPageToken`, `totalCount`, `skipped`.
     const RESPONSE: &'static [Field];
 
+    /// The order of a list that returns everything that matches.
+    const ORDER_BY: &'static str = "uid";
+
     /// Completes the parameters of the kind's list.
-    ///
-    /// # Errors
-    /// INVALID_ARGUMENT for parameters that the list cannot express.
-    fn to_parameters(_parameters: &mut Map<String, Value>) -> Result<()> {
-        Ok(())
-    }
+    fn to_parameters(_request: &Map<String, Value>, _parameters: &mut Map<String, Value>) {}
 }
 
 /// The messages of an action in another version of the API.
@@ -91,6 +96,9 @@ pub trait ActionConversion: 'static {
 
     /// The name of the message of the response.
     const MESSAGE: &'static str;
+
+    /// The path after the domain and the version, without variables: the source of its event, if it records one.
+    const PATH: &'static str = "";
 
     /// The fields of the request, as in [`Conversion::FIELDS`].
     const REQUEST: &'static [Field];
@@ -117,10 +125,10 @@ struct CreateRequest<C>(C);
 
 impl<C: Conversion> CreateRequest<C> {
     const FIELDS: &'static [Field] = match C::ITEM.is_empty() {
-        true => C::FIELDS,
+        true => C::REQUEST,
         false => &[
             Field::string(C::PARENT).about("The uid of the parent."),
-            Field::message(C::ITEM, C::FIELDS).about("The resource.").unread(),
+            Field::message(C::ITEM, C::REQUEST).about("The resource.").unread(),
         ],
     };
 }
@@ -139,20 +147,38 @@ impl Action {
     pub const fn replace_as<C: Conversion>(name: &'static str, path: &'static str) -> Self {
         let action = Self::new(name, Http::Put, path, Run::Once(replace::<C>));
         let authorization = Authorization::As(C::Resource::KIND, Verb::Update, id::<C>());
-        action.request(C::FIELDS).response(C::FIELDS).authorization(authorization)
+        action.request(C::REQUEST).response(C::FIELDS).authorization(authorization)
     }
 
     /// Returns a delete of a resource by its uid, in the first field of the message.
     pub const fn delete_as<C: Conversion>(name: &'static str, path: &'static str) -> Self {
         let action = Self::new(name, Http::Delete, path, Run::Once(delete::<C>));
         let authorization = Authorization::As(C::Resource::KIND, Verb::Delete, id::<C>());
-        action.request(DeleteRequest::<C>::FIELDS).authorization(authorization)
+        action.request(UidRequest::<C>::FIELDS).authorization(authorization)
     }
 
-    /// Returns a list of all resources that match, as messages of another version, in the order of their uids.
+    /// Returns a get of a resource by its uid, in this field of the request, as a message of another version.
+    pub const fn get_as<C: Conversion>(name: &'static str, path: &'static str, request: &'static [Field]) -> Self {
+        let action = Self::new(name, Http::Get, path, Run::Once(get::<C>));
+        let id = if let [id, ..] = request { id.name } else { "id" };
+        let authorization = Authorization::As(C::Resource::KIND, Verb::Get, id);
+        action.request(request).response(C::FIELDS).authorization(authorization)
+    }
+
+    /// Returns a list of all resources that match, as messages of another version.
     pub const fn list_as<L: ListConversion>(name: &'static str, path: &'static str) -> Self {
-        let action = Self::new(name, Http::Get, path, Run::Pages(list::<L>));
-        action.request(L::REQUEST).response(L::RESPONSE)
+        Self::new(name, Http::Get, path, Run::Pages(list::<L>))
+            .request(L::REQUEST)
+            .response(L::RESPONSE)
+            .authorization(list_authorization::<L>())
+    }
+
+    /// Returns a list of a page of resources, as messages of another version.
+    pub const fn page_as<L: ListConversion>(name: &'static str, path: &'static str) -> Self {
+        Self::new(name, Http::Get, path, Run::Once(page::<L>))
+            .request(L::REQUEST)
+            .response(L::RESPONSE)
+            .authorization(list_authorization::<L>())
     }
 }
 
@@ -168,39 +194,79 @@ impl Action {
         let action = Self::new(name, of.http, path, Run::Once(run::<A>));
         action.request(A::REQUEST).response(A::RESPONSE).authorization(authorization)
     }
+
+    /// Returns an action that returns all pages of a list, as [`Action::action_as`]. The first field of the response is
+    /// the list.
+    pub const fn pages_as<A: ActionConversion>(name: &'static str, path: &'static str) -> Self {
+        Self { run: Run::Pages(run_pages::<A>), ..Self::action_as::<A>(name, path) }
+    }
 }
 
 fn run<'a, A: ActionConversion>(cx: &'a Context<'a>, request: Map<String, Value>) -> BoxFuture<'a, Result<Value>> {
     Box::pin(async move {
-        let action = const { action_of::<A>() };
-        let known = cx.platform().capabilities();
-        let mut violations = Violations::default();
-        let mut reader = Reader { known, violations: &mut violations };
-        let request = reader.message(A::REQUEST, action.request, request, "");
-        violations.none_or(())?;
-        cx.convert_event(action_event::<A>);
-        let renamed = |error: Error| error.rename_fields(|path| path_back(A::REQUEST, path));
-        let response = verbs::action::run(cx, action, &request).await.map_err(renamed)?;
-        let empty = Map::new();
-        let response = response.as_object().unwrap_or(&empty);
-        let mut response = to_message(known, A::RESPONSE, action.response, response);
-        fill(A::RESPONSE, &mut response);
-        Ok(response.into())
+        let response = respond::<A>(cx, request, None).await?;
+        Ok(action_response::<A>(cx, &response).into())
     })
+}
+
+fn run_pages<'a, A: ActionConversion>(
+    cx: &'a Context<'a>,
+    request: Map<String, Value>,
+    page_token: &'a str,
+) -> BoxFuture<'a, Result<ListPage>> {
+    Box::pin(async move {
+        let response = respond::<A>(cx, request, Some(page_token)).await?;
+        let items = match action_response::<A>(cx, &response).into_iter().next() {
+            Some((_, Value::Array(items))) => items,
+            _ => Vec::new(),
+        };
+        let items = items.iter().map(|item| serde_json::to_vec(item).map(Bytes::from));
+        let items = items.collect::<serde_json::Result<_>>().map_err(Error::internal)?;
+        Ok(ListPage { items, next_page_token: Some(text(&response, "nextPageToken")).filter(|next| !next.is_empty()) })
+    })
+}
+
+/// Runs the action, for a page if there is a page token, and returns its response.
+async fn respond<A: ActionConversion>(
+    cx: &Context<'_>,
+    request: Map<String, Value>,
+    page_token: Option<&str>,
+) -> Result<Map<String, Value>> {
+    let action = const { action_of::<A>() };
+    let mut violations = Violations::default();
+    let mut reader = Reader { known: cx.platform().capabilities(), violations: &mut violations };
+    let mut request = reader.message(A::REQUEST, action.request, request, "");
+    violations.none_or(())?;
+    if let Some(page_token) = page_token {
+        request.insert("pageSize".to_owned(), MAX_PAGE_SIZE.into());
+        request.insert("pageToken".to_owned(), page_token.into());
+    }
+    cx.convert_event(action_event::<A>);
+    let renamed = |error: Error| error.rename_fields(|path| path_back(A::REQUEST, path));
+    match verbs::action::run(cx, action, &request).await.map_err(renamed)? {
+        Value::Object(response) => Ok(response),
+        _ => Err(Error::internal("an action whose response is not a JSON object")),
+    }
+}
+
+fn action_response<A: ActionConversion>(cx: &Context<'_>, response: &Map<String, Value>) -> Map<String, Value> {
+    let action = const { action_of::<A>() };
+    let mut response = to_message(cx.platform().capabilities(), A::RESPONSE, action.response, response);
+    fill(A::RESPONSE, &mut response);
+    response
 }
 
 fn action_event<A: ActionConversion>(known: &Capabilities, draft: &mut Draft) {
     let action = const { action_of::<A>() };
-    let path = action.path.split("/{").next().unwrap_or_default();
-    let response = draft.converted(&A::DOMAIN, path);
+    let response = draft.converted(&A::DOMAIN, A::PATH);
     draft.body = to_message(known, A::RESPONSE, action.response, &response);
     A::MESSAGE.clone_into(&mut draft.message);
 }
 
 /// The request of a delete: the uid.
-struct DeleteRequest<C>(C);
+struct UidRequest<C>(C);
 
-impl<C: Conversion> DeleteRequest<C> {
+impl<C: Conversion> UidRequest<C> {
     const FIELDS: &'static [Field] = &[Field::string(id::<C>()).about("The uid of the resource.")];
 }
 
@@ -252,30 +318,89 @@ fn delete<'a, C: Conversion>(cx: &'a Context<'a>, request: Map<String, Value>) -
     })
 }
 
+fn get<'a, C: Conversion>(cx: &'a Context<'a>, request: Map<String, Value>) -> BoxFuture<'a, Result<Value>> {
+    Box::pin(async move {
+        let registered = cx.platform().registered_of::<C::Resource>()?;
+        // The uid is the only field.
+        let (name, uid) = request.into_iter().next().unwrap_or_default();
+        let renamed = |error: Error| error.rename_fields(|_| name.clone());
+        let reply = verbs::get::get(cx, registered, uid.as_str().unwrap_or_default()).await;
+        message::<C>(cx, reply.map_err(renamed)?).await
+    })
+}
+
+const fn list_authorization<L: ListConversion>() -> Authorization {
+    let mut rest = <L::Item as Conversion>::Resource::KIND.methods;
+    while let [method, tail @ ..] = rest {
+        if method.open {
+            return Authorization::Public;
+        }
+        rest = tail;
+    }
+    Authorization::Authenticated
+}
+
 fn list<'a, L: ListConversion>(
     cx: &'a Context<'a>,
     request: Map<String, Value>,
     page_token: &'a str,
 ) -> BoxFuture<'a, Result<ListPage>> {
     Box::pin(async move {
-        let registered = cx.platform().registered_of::<<L::Item as Conversion>::Resource>()?;
-        let mut parameters = Map::new();
-        for (name, value) in request {
-            let Some(field) = path::named(L::REQUEST, &name) else { continue };
-            let to = field.of.unwrap_or(field.name);
-            // A list by one uid is a list by several.
-            let value = if to == "uidp.ids" && value.is_string() { json!([value]) } else { value };
-            set(&mut parameters, to, value);
-        }
-        L::to_parameters(&mut parameters)?;
-        let named_back = |error: Error| error.rename_fields(|path| path_back(L::REQUEST, path));
-        let request = ListRequest::from_json(registered.kind, parameters).map_err(named_back)?;
-        let page = verbs::list::list(cx, registered, &request.by_uid_after(page_token)).await.map_err(named_back)?;
-        let messages = messages::<L::Item>(cx, &page.items).await?;
+        let mut parameters = parameters::<L>(cx, request)?;
+        parameters.insert("orderBy".to_owned(), L::ORDER_BY.into());
+        parameters.insert("pageSize".to_owned(), MAX_PAGE_SIZE.into());
+        parameters.insert("pageToken".to_owned(), page_token.into());
+        let reply = match list_page::<L>(cx, parameters).await {
+            // The resource that the list belongs to does not exist.
+            Err(error) if error.code() == Code::NotFound => {
+                return Ok(ListPage { items: Vec::new(), next_page_token: None });
+            }
+            reply => reply?,
+        };
+        let messages = messages::<L::Item>(cx, &reply.items).await?;
         let items = messages.iter().map(|message| serde_json::to_vec(message).map(Bytes::from));
         let items = items.collect::<serde_json::Result<_>>().map_err(Error::internal)?;
-        Ok(ListPage { items, next_page_token: page.next_page_token })
+        Ok(ListPage { items, next_page_token: reply.next_page_token })
     })
+}
+
+fn page<'a, L: ListConversion>(cx: &'a Context<'a>, request: Map<String, Value>) -> BoxFuture<'a, Result<Value>> {
+    Box::pin(async move {
+        let parameters = parameters::<L>(cx, request)?;
+        let reply = list_page::<L>(cx, parameters).await?;
+        let items = messages::<L::Item>(cx, &reply.items).await?;
+        let mut response = Map::new();
+        for (at, field) in L::RESPONSE.iter().enumerate() {
+            let value = match (at, field.of.unwrap_or(field.name)) {
+                (0, _) => items.iter().cloned().collect(),
+                (_, "nextPageToken") => reply.next_page_token.clone().unwrap_or_default().into(),
+                (_, "totalCount") if matches!(field.ty, Type::Int64) => reply.total_count.to_string().into(),
+                (_, "totalCount") => reply.total_count.into(),
+                (_, "skipped") => reply.skipped.into(),
+                _ => unset(&field.ty),
+            };
+            response.insert(field.name.to_owned(), value);
+        }
+        Ok(response.into())
+    })
+}
+
+/// Converts the request of a list into the parameters of the kind's list.
+fn parameters<L: ListConversion>(cx: &Context<'_>, request: Map<String, Value>) -> Result<Map<String, Value>> {
+    let known: Vec<Field> = list_fields(<L::Item as Conversion>::Resource::KIND).copied().collect();
+    let mut violations = Violations::default();
+    let mut reader = Reader { known: cx.platform().capabilities(), violations: &mut violations };
+    let mut parameters = reader.message(L::REQUEST, &known, request.clone(), "");
+    violations.none_or(())?;
+    L::to_parameters(&request, &mut parameters);
+    Ok(parameters)
+}
+
+async fn list_page<L: ListConversion>(cx: &Context<'_>, parameters: Map<String, Value>) -> Result<ListReply> {
+    let registered = cx.platform().registered_of::<<L::Item as Conversion>::Resource>()?;
+    let renamed = |error: Error| error.rename_fields(|path| path_back(L::REQUEST, path));
+    let request = ListRequest::from_json(registered.kind, parameters).map_err(renamed)?;
+    verbs::list::list(cx, registered, &request).await.map_err(renamed)
 }
 
 /// Returns a resource as a reply shows it: with all fields, those without a value too.
@@ -296,11 +421,24 @@ async fn messages<C: Conversion>(cx: &Context<'_>, resources: &[Bytes]) -> Resul
     Ok(messages)
 }
 
+/// Returns a resource as a reply shows it, without what [`Conversion::complete`] adds.
+///
+/// # Errors
+/// INTERNAL when it cannot be written as JSON.
+pub fn shown<C: Conversion>(cx: &Context<'_>, resource: &C::Resource) -> Result<Map<String, Value>> {
+    let resource = canonical(resource)?;
+    let empty = Map::new();
+    let resource = resource.as_object().unwrap_or(&empty);
+    let mut message = to_message(cx.platform().capabilities(), C::FIELDS, C::Resource::KIND.fields, resource);
+    fill(C::FIELDS, &mut message);
+    Ok(message)
+}
+
 /// Converts the message of a request.
 fn resource<C: Conversion>(cx: &Context<'_>, message: Map<String, Value>) -> Result<Map<String, Value>> {
     let mut violations = Violations::default();
     let mut reader = Reader { known: cx.platform().capabilities(), violations: &mut violations };
-    let mut resource = reader.message(C::FIELDS, C::Resource::KIND.fields, message, "");
+    let mut resource = reader.message(C::REQUEST, C::Resource::KIND.fields, message, "");
     violations.none_or(())?;
     C::to_resource(&mut resource);
     Ok(resource)
@@ -318,7 +456,7 @@ fn mask<C: Conversion>(resource: &Map<String, Value>) -> String {
             Some(Access::OutputOnly) | None => false,
         }
     };
-    let paths = C::FIELDS.iter().map(|field| field.of.unwrap_or(field.name)).filter(is_replaced);
+    let paths = C::REQUEST.iter().map(|field| field.of.unwrap_or(field.name)).filter(is_replaced);
     paths.collect::<Vec<_>>().join(",")
 }
 
@@ -326,7 +464,7 @@ fn mask<C: Conversion>(resource: &Map<String, Value>) -> String {
 fn renamed<C: Conversion>(error: Error) -> Error {
     error.rename_fields(|path| match path {
         "parent" => C::PARENT.to_owned(),
-        path => path_back(C::FIELDS, path),
+        path => path_back(C::REQUEST, path),
     })
 }
 
@@ -391,8 +529,12 @@ impl Reader<'_> {
             (Type::Enum(names), Type::Enum(to), value) if !value.is_null() => {
                 // The numbers of the two enums differ.
                 let name = value.as_str().filter(|name| names.contains(name));
-                match name.and_then(|name| same_name(names, name, to)) {
-                    Some(name) => name.into(),
+                match name.map(|name| same_name(names, name, to)) {
+                    Some(Some(name)) => name.into(),
+                    Some(None) => {
+                        self.violations.add(path, "is not supported by this installation");
+                        return None;
+                    }
                     None => {
                         self.violations.add(path, format!("must be one of {}", names.join(", ")));
                         return None;
@@ -420,6 +562,8 @@ impl Reader<'_> {
                 };
                 values.into_iter().filter_map(entry).collect::<Map<_, _>>().into()
             }
+            // A list by one value is a list by several.
+            (Type::String, Type::List(_), value @ Value::String(_)) => json!([value]),
             (_, _, value) => value,
         })
     }
@@ -445,6 +589,7 @@ fn to_value(known: &Capabilities, ty: &Type, from: &Type, value: &Value) -> Opti
     Some(match (ty, from, value) {
         (Type::Enum(names), Type::Enum(from), Value::String(name)) => same_name(from, name, names)?.into(),
         (Type::String, Type::Capability, Value::String(id)) => known.by_id(id)?.name().into(),
+        (Type::Int32, Type::Int64, Value::String(number)) => number.parse::<i32>().unwrap_or(i32::MAX).into(),
         (Type::Message(fields), Type::Message(from), Value::Object(message)) => {
             to_message(known, fields, from, message).into()
         }
@@ -460,13 +605,20 @@ fn to_value(known: &Capabilities, ty: &Type, from: &Type, value: &Value) -> Opti
 }
 
 /// Returns the name of an enum that corresponds to a name of another: the first to the first, and otherwise the one that
-/// differs by a prefix only, such as `BASE` and `CATALOG_TIER_BASE`.
+/// differs in the prefix, the case and underscores only, such as `BASE` and `CATALOG_TIER_BASE`.
 fn same_name<'t>(names: &[&str], name: &str, to: &[&'t str]) -> Option<&'t str> {
     if names.first() == Some(&name) {
         return to.first().copied();
     }
-    let ends_with = |long: &str, short: &str| long.strip_suffix(short).is_some_and(|rest| rest.ends_with('_'));
-    to.iter().copied().find(|other| *other == name || ends_with(other, name) || ends_with(name, other))
+    let letters = |names: &[&str], name: &str| {
+        // The first name is the prefix and `UNSPECIFIED`.
+        let prefix =
+            names.first().and_then(|first| first.strip_suffix("UNSPECIFIED").or(first.strip_suffix("UNKNOWN")));
+        let name = prefix.and_then(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+        name.chars().filter(|c| *c != '_').map(|c| c.to_ascii_uppercase()).collect::<String>()
+    };
+    let name = letters(names, name);
+    to.iter().copied().find(|other| letters(to, other) == name)
 }
 
 /// Adds the fields that have no value, as the other version writes them: empty, 0, false or null. A field of a oneof and a

@@ -168,16 +168,6 @@ impl ListRequest {
     }
 }
 
-impl ListRequest {
-    /// Returns the request in the order of uids, with the largest page, after the page that returned this token.
-    pub(crate) fn by_uid_after(mut self, page_token: &str) -> Self {
-        self.order = Order { by: OrderBy::Uid, descending: false };
-        self.page_size = MAX_PAGE_SIZE;
-        page_token.clone_into(&mut self.page_token);
-        self
-    }
-}
-
 /// Builds a [`ListRequest`] for a kind, for callers in process.
 #[derive(Debug)]
 pub struct ListBuilder<R> {

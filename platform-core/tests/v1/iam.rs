@@ -59,3 +59,83 @@ fn events_have_the_messages_of_version_1() {
     assert_eq!(deleted.extensions["bodytype"], "chainguard.platform.iam.DeleteGroupRequest");
     assert_eq!(body(&deleted), json!({ "id": created.subject }));
 }
+
+#[test]
+fn a_role_binding_is_shown_with_its_group_and_role_in_lists() {
+    let world = World::new();
+    let identity = json!({ "name": "ci", "claimMatch": { "issuer": "https://issuer.example", "subject": "ci" } });
+    let identity = world.call("Identities.Create", json!({ "parentId": world.org, "identity": identity })).unwrap();
+    let role = json!({ "name": "reader", "capabilities": ["repo.list"] });
+    let role = world.call("Roles.Create", json!({ "parentId": world.org, "role": role })).unwrap();
+    let binding = json!({ "identity": identity["id"], "role": role["id"] });
+    let created = world.event("RoleBindings.Create", json!({ "parent": world.org, "roleBinding": binding }));
+    assert_eq!(created.extensions["bodytype"], "chainguard.platform.iam.CreateRoleBindingRequest");
+    let binding = world.call("RoleBindings.List", json!({ "id": created.subject })).unwrap();
+    let [binding] = items(&binding) else { panic!("{binding}") };
+    assert_eq!(binding["identity"], identity["id"]);
+    assert_eq!(binding["role"], role);
+    assert_eq!((&binding["group"]["id"], &binding["group"]["name"]), (&json!(world.org), &json!("first organization")));
+    assert_eq!(binding["claimMatchSubject"], "ci");
+    assert_eq!(binding["emailUnverified"], "");
+    let updated = json!({ "id": created.subject, "identity": identity["id"], "role": role["id"] });
+    let updated = world.call("RoleBindings.Update", updated).unwrap();
+    assert_eq!(
+        updated,
+        json!({ "id": created.subject, "identity": identity["id"], "group": world.org, "role": role["id"] })
+    );
+    let again = json!({ "parent": world.org, "roleBindings": [{ "identity": identity["id"], "role": role["id"] }] });
+    assert_eq!(world.call("RoleBindings.CreateBatch", again.clone()).unwrap_err().code(), Code::AlreadyExists);
+    world.call("RoleBindings.Delete", json!({ "id": created.subject })).unwrap();
+    let batch = world.event("RoleBindings.CreateBatch", again);
+    assert!(batch.source.ends_with("/iam/v1/rolebindings/batch"), "{}", batch.source);
+    assert_eq!(body(&batch)["roleBindings"][0]["role"], role["id"]);
+}
+
+#[test]
+fn an_identity_has_the_names_of_version_1() {
+    let world = World::new();
+    let create =
+        |identity: Value| world.call("Identities.Create", json!({ "parentId": world.org, "identity": identity }));
+    let service = create(json!({ "name": "syncer", "service_principal": "CATALOG_SYNCER" })).unwrap();
+    assert_eq!(service["servicePrincipal"], "CATALOG_SYNCER");
+    assert!(service["createdAt"].is_string() && service.get("claimMatch").is_none(), "{service}");
+    let id = service["id"].as_str().unwrap();
+    let registered = world.platform.registered().iter().find(|one| one.kind.name == "Identity").unwrap();
+    let stored = block_on(world.platform.get_erased(&world.operator, registered, id)).unwrap();
+    assert!(String::from_utf8_lossy(&stored).contains("SERVICE_PRINCIPAL_CATALOG_SYNCER"));
+    let (field, rule) = violation(create(json!({ "name": "x", "servicePrincipal": "SERVICE_PRINCIPAL_SKILLS" })));
+    assert_eq!(field, "servicePrincipal");
+    assert!(rule.starts_with("must be one of UNKNOWN, COSIGNED"), "{rule}");
+    assert_eq!(violation(create(json!({ "name": "x", "static": { "issuer": "i" } }))).0, "static.subject");
+}
+
+#[test]
+fn an_invite_shows_its_code_only_when_it_is_created() {
+    let world = World::new();
+    let role = json!({ "name": "reader", "capabilities": ["repo.list"] });
+    let role = world.call("Roles.Create", json!({ "parentId": world.org, "role": role })).unwrap();
+    let request = json!({ "group": world.org, "ttl": "3600s", "role": role["id"], "email": "a@example.com" });
+    let invite = world.call("GroupInvites.Create", request).unwrap();
+    assert_eq!(invite["role"]["capabilities"], json!(["repo.list"]));
+    assert!(!invite["code"].as_str().unwrap().is_empty() && invite.get("email").is_none(), "{invite}");
+    let listed = world.call("GroupInvites.List", json!({ "group": world.org })).unwrap();
+    let [listed] = items(&listed) else { panic!("{listed}") };
+    assert_eq!((&listed["keyId"], &listed["email"]), (&invite["keyId"], &json!("a@example.com")));
+    assert!(listed.get("code").is_none(), "{listed}");
+}
+
+#[test]
+fn an_account_association_has_the_uid_of_its_group() {
+    let world = World::new();
+    let association = json!({ "group": world.org, "name": "aws", "amazon": { "account": "123456789012" } });
+    let created = world.call("GroupAccountAssociations.Create", association).unwrap();
+    assert_eq!((&created["group"], &created["google"]), (&json!(world.org), &Value::Null));
+    let replaced =
+        world.call("GroupAccountAssociations.Update", json!({ "group": world.org, "name": "none" })).unwrap();
+    assert_eq!(replaced["amazon"], Value::Null);
+    let checked = world.call("GroupAccountAssociations.Check", json!({ "group": world.org, "accountType": "AMAZON" }));
+    assert_eq!(checked.unwrap()["ready"], "NotReady");
+    world.call("GroupAccountAssociations.Delete", json!({ "group": world.org })).unwrap();
+    let listed = world.call("GroupAccountAssociations.List", json!({ "group": world.org })).unwrap();
+    assert!(items(&listed).is_empty());
+}

@@ -21,7 +21,7 @@ pub const SERVICE: Registered = Registered::service(
     ],
 );
 
-struct Message;
+pub(super) struct Message;
 
 impl Conversion for Message {
     type Resource = Group;
