@@ -18,8 +18,8 @@ use crate::{
     event::Draft,
     fields::path::{self, join, named},
     kind::{
-        Access, Action, Authorization, Body, Domain, Field, Http, ListPage, Resource, Run, Type, Verb, canonical,
-        is_same,
+        Access, Action, Authorization, Domain, Field, Http, Kind, ListPage, Method, Part, Resource, Run, Type, Verb,
+        canonical, is_same,
     },
     request::{ListRequest, MAX_PAGE_SIZE, list_fields},
     uid,
@@ -137,8 +137,9 @@ impl Action {
     /// Returns a create of a resource as a message of another version: a POST whose path has the parent.
     pub const fn create_as<C: Conversion>(name: &'static str, path: &'static str) -> Self {
         let action = Self::new(name, Http::Post, path, Run::Once(create::<C>));
-        let body = if C::ITEM.is_empty() { Body::Whole } else { Body::Field(C::ITEM) };
+        let body = if C::ITEM.is_empty() { Part::Whole } else { Part::Field(C::ITEM) };
         let authorization = Authorization::As(C::Resource::KIND, Verb::Create, C::PARENT);
+        let action = Self { event: event_of(C::Resource::KIND, Verb::Create), ..action };
         action.request(CreateRequest::<C>::FIELDS).response(C::FIELDS).authorization(authorization).body(body)
     }
 
@@ -147,6 +148,7 @@ impl Action {
     pub const fn replace_as<C: Conversion>(name: &'static str, path: &'static str) -> Self {
         let action = Self::new(name, Http::Put, path, Run::Once(replace::<C>));
         let authorization = Authorization::As(C::Resource::KIND, Verb::Update, id::<C>());
+        let action = Self { event: event_of(C::Resource::KIND, Verb::Update), ..action };
         action.request(C::REQUEST).response(C::FIELDS).authorization(authorization)
     }
 
@@ -154,6 +156,7 @@ impl Action {
     pub const fn delete_as<C: Conversion>(name: &'static str, path: &'static str) -> Self {
         let action = Self::new(name, Http::Delete, path, Run::Once(delete::<C>));
         let authorization = Authorization::As(C::Resource::KIND, Verb::Delete, id::<C>());
+        let action = Self { event: event_of(C::Resource::KIND, Verb::Delete), ..action };
         action.request(UidRequest::<C>::FIELDS).authorization(authorization)
     }
 
@@ -187,11 +190,11 @@ impl Action {
     pub const fn action_as<A: ActionConversion>(name: &'static str, path: &'static str) -> Self {
         let of = const { action_of::<A>() };
         let authorization = match of.authorization {
-            // The field of the uid has another name, and the action itself checks the access.
-            Authorization::At(..) => Authorization::Authenticated,
+            Authorization::At(field, capabilities) => Authorization::At(shown_name(A::REQUEST, field), capabilities),
             other => other,
         };
-        let action = Self::new(name, of.http, path, Run::Once(run::<A>));
+        let run = Run::Once(run::<A>);
+        let action = Self { event: of.event, ..Self::new(name, of.http, path, run) };
         action.request(A::REQUEST).response(A::RESPONSE).authorization(authorization)
     }
 
@@ -330,14 +333,47 @@ fn get<'a, C: Conversion>(cx: &'a Context<'a>, request: Map<String, Value>) -> B
 }
 
 const fn list_authorization<L: ListConversion>() -> Authorization {
-    let mut rest = <L::Item as Conversion>::Resource::KIND.methods;
+    match method_of(<L::Item as Conversion>::Resource::KIND, Verb::List) {
+        Some(Method { open: true, .. }) => Authorization::Public,
+        Some(method) => Authorization::FiltersResult(method.capabilities),
+        None => Authorization::FiltersResult(&[]),
+    }
+}
+
+/// Returns the event of a standard method.
+const fn event_of(kind: &'static Kind, verb: Verb) -> Option<&'static str> {
+    match method_of(kind, verb) {
+        Some(method) => method.event,
+        None => None,
+    }
+}
+
+/// Returns the method of a kind for a verb, in constants.
+const fn method_of(kind: &'static Kind, verb: Verb) -> Option<&'static Method> {
+    let mut rest = kind.methods;
     while let [method, tail @ ..] = rest {
-        if method.open {
-            return Authorization::Public;
+        if method.verb as u8 == verb as u8 {
+            return Some(method);
         }
         rest = tail;
     }
-    Authorization::Authenticated
+    None
+}
+
+/// Returns the name of the field that shows the field of this name, in constants.
+const fn shown_name(fields: &'static [Field], name: &'static str) -> &'static str {
+    let mut rest = fields;
+    while let [field, tail @ ..] = rest {
+        let of = match field.of {
+            Some(of) => of,
+            None => field.name,
+        };
+        if is_same(of.as_bytes(), name.as_bytes()) {
+            return field.name;
+        }
+        rest = tail;
+    }
+    name
 }
 
 fn list<'a, L: ListConversion>(

@@ -18,15 +18,22 @@ pub mod int64;
 /// INVALID_ARGUMENT with line and column when the text is not JSON, is nested too deep, or has a duplicate key;
 /// INVALID_ARGUMENT when it is not an object.
 pub fn read_object(bytes: &[u8], depth: usize) -> Result<Map<String, Value>> {
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Strict { depth }
-        .deserialize(&mut deserializer)
-        .and_then(|value| deserializer.end().map(|()| value))
-        .map_err(|error| Error::invalid_field("body", error.to_string()))?;
-    match value {
+    match read_value(bytes, depth)? {
         Value::Object(object) => Ok(object),
         _ => Err(Error::invalid_field("body", "must be a JSON object")),
     }
+}
+
+/// Parses one JSON value of at most `depth` nested levels.
+///
+/// # Errors
+/// As [`read_object`], for a value of any type.
+pub fn read_value(bytes: &[u8], depth: usize) -> Result<Value> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    Strict { depth }
+        .deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value))
+        .map_err(|error| Error::invalid_field("body", error.to_string()))
 }
 
 /// Checks that these bytes are one JSON object that [`read_object`] accepts, with at most `values` values and keys in

@@ -21,7 +21,7 @@ mod resource;
 pub use field::{Access, Check, Field, InQuery, OnDelete, Place, Reference, Type};
 pub use imported::{Imported, derived_uid, epoch_of, escaped, opaque_uid};
 pub use resource::{
-    Action, Body, Change, Handler, ListPage, Registered, Resource, Run, RunOnce, RunPages, action_event, canonical,
+    Action, Change, Handler, ListPage, Part, Registered, Resource, Run, RunOnce, RunPages, action_event, canonical,
 };
 pub(crate) use resource::{sent, typed};
 
@@ -51,6 +51,8 @@ pub struct Kind {
     pub roots: Roots,
     /// The effect of deleting the parent.
     pub on_parent_delete: OnParentDelete,
+    /// Whether this is a [service](Kind::service_of) whose methods have names such as `Create`, without that of a kind.
+    pub is_service: bool,
 }
 
 impl Kind {
@@ -68,7 +70,20 @@ impl Kind {
             unique: &[],
             roots: Roots::Granted,
             on_parent_delete: OnParentDelete::Restrict,
+            is_service: false,
         }
+    }
+
+    /// Returns a service without resources of its own, whose methods are actions
+    /// ([`Registered::service`]). The names of its operations in the OpenAPI document begin with its name.
+    pub const fn service_of(name: KindName, plural: &'static str, service: &'static str, domain: Domain) -> Self {
+        Self { is_service: true, ..Self::new(name, plural, service, domain) }
+    }
+
+    /// Returns the name of an action that no other operation has: that of the RPC, after that of a service.
+    pub fn operation(&self, action: &Action) -> String {
+        let service = if self.is_service { self.name } else { "" };
+        format!("{service}{}", action.name)
     }
 
     /// Sets the parent kind.

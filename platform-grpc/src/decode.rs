@@ -1,7 +1,10 @@
 //! Decodes requests from protobuf to JSON, by way of a dynamic message.
 
 use bytes::Bytes;
-use platform_engine::error::{Error, Result};
+use platform_engine::{
+    error::{Error, Result},
+    kind::Type,
+};
 use prost_reflect::{
     DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage, SerializeOptions, Value as Field,
 };
@@ -96,6 +99,13 @@ pub(crate) fn object(mut message: DynamicMessage) -> Result<Map<String, Value>> 
         object.insert(name, mask.into());
     }
     Ok(object)
+}
+
+/// Adds the required booleans that a request lacks: protobuf does not send `false`.
+pub(crate) fn add_unset(fields: &[platform_engine::kind::Field], request: &mut Map<String, Value>) {
+    for field in fields.iter().filter(|field| field.required && matches!(field.ty, Type::Bool)) {
+        request.entry(field.name).or_insert(false.into());
+    }
 }
 
 /// Returns a string field; empty when it is not set.

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use platform_engine::{
     access::Capability,
-    kind::{self, Action, Domain, Http, Registered, Verb},
+    kind::{self, Action, Http, Registered, Verb},
     platform::{ListReply, Platform},
 };
 use prost::encoding::WireType;
@@ -114,7 +114,7 @@ fn find_operation(
         return Ok(Some((mount.domain(), Operation::Mounted(Arc::clone(mount), number))));
     }
     let of_service =
-        |kind: &kind::Kind| kind.service == service.name() && has_package(&kind.domain, service.package_name());
+        |kind: &kind::Kind| kind.service == service.name() && kind.domain.has_package(service.package_name());
     for registered in platform.registered().iter().filter(|registered| of_service(registered.kind)) {
         let kind = registered.kind;
         if let Some(action) = registered.actions.iter().find(|action| action.name == method.name()) {
@@ -148,12 +148,6 @@ fn standard_operation(
         Verb::Update => Operation::Update(registered, resource()?),
         Verb::Delete => Operation::Delete(registered),
     })
-}
-
-/// Returns whether a package, such as `chainguard.platform.iam.v2`, is that of a domain in one of its versions.
-fn has_package(domain: &Domain, package: &str) -> bool {
-    let version = package.strip_prefix(domain.package).and_then(|rest| rest.strip_prefix('.'));
-    version.is_some_and(|version| domain.versions.contains(&version))
 }
 
 /// How a page of a list is encoded.

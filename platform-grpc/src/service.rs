@@ -303,7 +303,8 @@ impl Inner {
                 return Ok(Bytes::new());
             }
             Operation::Action(kind, action) => {
-                let request = decode::object(message)?;
+                let mut request = decode::object(message)?;
+                decode::add_unset(action.request, &mut request);
                 match platform.run_rendered(caller.as_ref(), kind, action, &request).await? {
                     Answer::Rendered(rendered) => return self.responses.get(action.name, &rendered, &method.output),
                     Answer::Value(value) => return into_bytes(method.output.encode_value(&value)),

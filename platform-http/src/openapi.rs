@@ -15,7 +15,7 @@ mod served;
 
 use http::Method;
 use platform_engine::{
-    kind::{Field, Http, Verb},
+    kind::{Field, Part, Verb},
     platform::Platform,
 };
 use serde_json::{Map, Value, json};
@@ -245,13 +245,13 @@ fn component_schemas(platform: &Platform, schemas: &Schemas<'_>) -> Map<String, 
         if kind.method(Verb::List).is_some() {
             all.insert(operations::list_name(kind), page(kind.name, kind.plural));
         }
-        for action in registered.actions.iter().filter(|action| action.http != Http::Get) {
+        for action in registered.actions.iter().filter(|action| action.http.has_body() && action.body == Part::Whole) {
             let mut request = schemas.object(action.request, For::Request);
             // A field whose value is in the path is not required in the body.
             if let Some(required) = request.get_mut("required").and_then(Value::as_array_mut) {
                 required.retain(|name| !name.as_str().is_some_and(|name| action.path.contains(&format!("{{{name}"))));
             }
-            all.insert(format!("{}Request", action.name), request);
+            all.insert(format!("{}Request", kind.operation(action)), request);
         }
     }
     all.insert("Capability".to_owned(), schema::capability(platform));

@@ -250,6 +250,17 @@ pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) 
     }
 }
 
+/// Sets the field of a request that is the body.
+///
+/// # Errors
+/// INVALID_ARGUMENT when the query has a value for it, too.
+pub(crate) fn bind_body(request: &mut Map<String, Value>, name: &str, body: Value) -> Result<()> {
+    match request.insert(name.to_owned(), body) {
+        None => Ok(()),
+        Some(_) => Err(Error::invalid_field(name, "is the body, and not a parameter")),
+    }
+}
+
 /// Reads a body as a JSON object of at most [`Limits::depth`] levels, regardless of its Content-Type. An empty body is
 /// an empty object.
 ///
@@ -262,6 +273,19 @@ where
 {
     let bytes = bytes(body, limits).await?;
     if bytes.is_empty() { Ok(Map::new()) } else { Ok(json::read_object(&bytes, limits.depth)?) }
+}
+
+/// Reads a body as a JSON value, as [`object`] does. An empty body is null.
+///
+/// # Errors
+/// As [`object`], for a value of any type.
+pub(crate) async fn value<B>(body: B, limits: &Limits) -> Result<Value, Refusal>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    let bytes = bytes(body, limits).await?;
+    if bytes.is_empty() { Ok(Value::Null) } else { Ok(json::read_value(&bytes, limits.depth)?) }
 }
 
 /// Reads a body of at most [`Limits::body`] bytes, which must arrive within [`Limits::body_time`].

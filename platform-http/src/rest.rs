@@ -15,7 +15,7 @@ use platform_engine::{
     BoxFuture,
     access::{Authenticator, Caller},
     error::{Error, Result},
-    kind::{Action, Authorization, Http, Kind, Registered, Verb},
+    kind::{Action, Authorization, Kind, Part, Registered, Verb},
     platform::{Answer, Platform},
     request::{ListRequest, from_query},
     uid::Uid,
@@ -329,7 +329,8 @@ impl Inner {
             Authorization::Authenticated
             | Authorization::At(..)
             | Authorization::Anywhere(_)
-            | Authorization::FiltersResult(_) => Some(origin.authenticate(&*self.authenticator, token).await?),
+            | Authorization::FiltersResult(_)
+            | Authorization::As(..) => Some(origin.authenticate(&*self.authenticator, token).await?),
         };
         let mut in_path = Map::new();
         for (name, raw) in variables {
@@ -372,14 +373,13 @@ impl Inner {
         request::reject_preconditions(head)?;
         match action.body {
             _ if !action.http.has_body() => Ok(from_query(action.request, &request::pairs(query)?)?),
-            Body::Whole => {
+            Part::Whole => {
                 request::reject_parameters(query)?;
                 request::object(body, &self.limits).await
             }
-            Body::Field(field) => {
+            Part::Field(field) => {
                 let mut message = from_query(action.request, &request::pairs(query)?)?;
-                let value = request::object(body, &self.limits).await?;
-                request::bind_value(&mut message, field, value.into())?;
+                request::bind_body(&mut message, field, request::value(body, &self.limits).await?)?;
                 Ok(message)
             }
         }

@@ -9,7 +9,7 @@ use crate::{
 
 /// The service.
 pub const SUBSCRIPTIONS: Registered = Registered::service(
-    &Kind::new("SubscriptionsV1", "subscriptions", "Subscriptions", EVENTS),
+    &Kind::service_of("SubscriptionsV1", "subscriptions", "Subscriptions", EVENTS),
     &[
         Action::create_as::<Message>("Create", "subscriptions/{parentId=**}"),
         Action::list_as::<Filter>("List", "subscriptions"),

@@ -10,7 +10,7 @@ use crate::{
 
 /// The service.
 pub const ARTIFACTS: Registered = Registered::service(
-    &Kind::new("ArtifactsV1", "artifacts", "Artifacts", LIBRARIES),
+    &Kind::service_of("ArtifactsV1", "artifacts", "Artifacts", LIBRARIES),
     &[
         Action::page_as::<List>("List", "artifacts"),
         Action::list_as::<ListVersions>("ListVersions", "artifacts/{id=*}/versions"),

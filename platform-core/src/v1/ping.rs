@@ -9,7 +9,7 @@ use crate::{
 
 /// The service.
 pub const SERVICE: Registered = Registered::service(
-    &Kind::new("PingV1", "ping", "PingService", PING),
+    &Kind::service_of("PingV1", "ping", "PingService", PING),
     &[Action::action_as::<Ping>("Ping", "ping")],
 );
 

@@ -109,14 +109,14 @@ pub struct Action {
     /// The event that it records.
     pub event: Option<&'static str>,
     /// The part of a request that is the body of the HTTP request.
-    pub body: Body,
+    pub body: Part,
     /// The implementation. The request is in canonical form.
     pub run: Run,
 }
 
 /// The part of the request of an action that is the body of the HTTP request, if its method has a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Body {
+pub enum Part {
     /// All fields that are not in the path.
     Whole,
     /// One field. The others are in the path or the query.
@@ -151,7 +151,7 @@ impl Action {
     pub(crate) const fn new(name: &'static str, http: Http, path: &'static str, run: Run) -> Self {
         let (request, response): (&[Field], &[Field]) = (&[], &[]);
         let authorization = Authorization::Authenticated;
-        Self { name, http, path, request, response, authorization, event: None, body: Body::Whole, run }
+        Self { name, http, path, request, response, authorization, event: None, body: Part::Whole, run }
     }
 
     /// Returns an action with typed messages.
@@ -202,7 +202,7 @@ impl Action {
 
     /// Sets the part of a request that is the body of the HTTP request.
     #[must_use]
-    pub const fn body(mut self, body: Body) -> Self {
+    pub const fn body(mut self, body: Part) -> Self {
         self.body = body;
         self
     }

@@ -12,7 +12,7 @@ pub(crate) fn extension(options: &DynamicMessage, name: &str) -> Option<DynamicM
 /// Returns the HTTP method and the path of an RPC, with path variables named as in REST.
 pub(crate) fn http_rule(method: &MethodDescriptor) -> (String, String) {
     let rule = extension(&method.options(), "google.api.http").unwrap();
-    let verbs = ["get", "post", "patch", "delete"];
+    let verbs = ["get", "put", "post", "patch", "delete"];
     let (verb, path) = verbs
         .iter()
         .filter(|verb| rule.has_field_by_name(verb))

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use platform_core::proto::FILE_DESCRIPTOR_SET;
 use platform_core::{
     access::Capability,
-    kind::{Access, Action, Authorization, Field, Http, Kind, Method, Parent, Registered, Type, Verb},
+    kind::{Access, Action, Authorization, Field, Kind, Method, Parent, Registered, Type, Verb},
     request::list_fields,
     resources::KINDS,
+    v1::SERVICES,
 };
 use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind as Proto, MessageDescriptor, MethodDescriptor, Value,
@@ -65,20 +66,7 @@ fn line(service: &str, name: &str, http: (&str, &str), mut capabilities: Vec<&st
 #[test]
 fn methods_have_the_paths_capabilities_and_events_of_the_tables() {
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
-    let proto = services(&pool).into_iter().map(|method| {
-        let rule = extension(&method.options(), "contract.rule");
-        let text = |rule: &Option<DynamicMessage>, name: &str| {
-            let value = rule.as_ref().and_then(|rule| rule.get_field_by_name(name).map(|value| value.into_owned()));
-            value.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
-        };
-        let field = |name: &str| rule.as_ref().map(|rule| rule.get_field_by_name(name).unwrap().into_owned());
-        let held = field("capabilities").map(|held| held.as_list().unwrap().to_vec()).unwrap_or_default();
-        let held: Vec<_> = held.iter().map(|value| capability(&pool, value)).collect();
-        let open = field("open").and_then(|open| open.as_bool()).unwrap_or_default();
-        let (verb, path) = http_rule(&method);
-        let held = held.iter().map(String::as_str).collect();
-        line(method.parent_service().name(), method.name(), (&verb, &path), held, open, &text(&rule, "event"))
-    });
+    let proto = services(&pool).into_iter().map(|method| proto_line(&pool, &method));
     let tables = registered_of_contract().flat_map(|registered| {
         let kind = registered.kind;
         let standard = kind.methods.iter().map(move |method| {
@@ -87,19 +75,88 @@ fn methods_have_the_paths_capabilities_and_events_of_the_tables() {
             let http = (http(method.verb), path.as_str());
             line(kind.service, &kind.rpc(method.verb), http, held, method.open, method.event.unwrap_or_default())
         });
-        let actions = registered.actions.iter().map(move |action| {
-            let (held, open) = needs(action);
-            let path = format!("/{}/v2/{}", kind.domain.name, action.path);
-            let verb = match action.http {
-                Http::Get => "GET",
-                Http::Post => "POST",
-                Http::Patch => "PATCH",
-            };
-            line(kind.service, action.name, (verb, &path), held, open, action.event.unwrap_or_default())
-        });
-        standard.chain(actions).collect::<Vec<_>>()
+        standard.chain(action_lines(registered)).collect::<Vec<_>>()
     });
     assert_same(proto.collect(), tables.collect());
+}
+
+#[test]
+fn methods_of_version_1_have_the_paths_capabilities_and_events_of_the_tables() {
+    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let proto = services_of_version_1(&pool).into_iter().map(|method| proto_line(&pool, &method));
+    let tables = SERVICES.iter().flat_map(action_lines);
+    assert_same(proto.collect(), tables.collect());
+}
+
+#[test]
+fn messages_of_version_1_have_the_fields_of_the_tables() {
+    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    for method in services_of_version_1(&pool) {
+        let is_it = |one: &&Registered| one.kind.service == method.parent_service().name();
+        let service = SERVICES
+            .iter()
+            .filter(is_it)
+            .find(|one| one.kind.domain.has_package(method.parent_service().package_name()));
+        let action = service.unwrap().actions.iter().find(|action| action.name == method.name()).unwrap();
+        for (message, fields) in [(method.input(), action.request), (method.output(), action.response)] {
+            same_names(method.full_name(), &message, fields);
+        }
+    }
+}
+
+/// Checks that a message of version 1 has the fields of a table, with their types. Rules are those of the kinds.
+fn same_names(path: &str, message: &MessageDescriptor, fields: &'static [Field]) {
+    let mut proto: Vec<_> =
+        message.fields().map(|field| (camel(field.name()), proto_type(&field), oneof_of(&field))).collect();
+    let mut tables: Vec<_> =
+        fields.iter().map(|field| (camel(field.name), table_type(&field.ty), field.oneof.map(str::to_owned))).collect();
+    proto.sort();
+    tables.sort();
+    assert_eq!(proto, tables, "{path} {}", message.full_name());
+    for field in message.fields() {
+        let table = fields.iter().find(|one| camel(one.name) == camel(field.name())).unwrap();
+        let inner_message = match field.kind() {
+            Proto::Message(entry) if field.is_map() => entry.map_entry_value_field().kind(),
+            kind => kind,
+        };
+        if let (Proto::Message(message), Some(fields)) = (inner_message, inner(&table.ty)) {
+            same_names(path, &message, fields);
+        }
+    }
+}
+
+fn oneof_of(field: &FieldDescriptor) -> Option<String> {
+    field.containing_oneof().filter(|oneof| !oneof.is_synthetic()).map(|oneof| oneof.name().to_owned())
+}
+
+fn services_of_version_1(pool: &DescriptorPool) -> Vec<MethodDescriptor> {
+    let is_it = |package: &str| SERVICES.iter().any(|one| one.kind.domain.has_package(package));
+    let services = pool.services().filter(|service| is_it(service.package_name()));
+    services.flat_map(|service| service.methods().collect::<Vec<_>>()).collect()
+}
+
+fn proto_line(pool: &DescriptorPool, method: &MethodDescriptor) -> String {
+    let rule = extension(&method.options(), "contract.rule");
+    let text = |rule: &Option<DynamicMessage>, name: &str| {
+        let value = rule.as_ref().and_then(|rule| rule.get_field_by_name(name).map(|value| value.into_owned()));
+        value.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    };
+    let field = |name: &str| rule.as_ref().map(|rule| rule.get_field_by_name(name).unwrap().into_owned());
+    let held = field("capabilities").map(|held| held.as_list().unwrap().to_vec()).unwrap_or_default();
+    let held: Vec<_> = held.iter().map(|value| capability(pool, value)).collect();
+    let open = field("open").and_then(|open| open.as_bool()).unwrap_or_default();
+    let (verb, path) = http_rule(method);
+    let held = held.iter().map(String::as_str).collect();
+    line(method.parent_service().name(), method.name(), (&verb, &path), held, open, &text(&rule, "event"))
+}
+
+fn action_lines(registered: &'static Registered) -> impl Iterator<Item = String> {
+    let kind = registered.kind;
+    registered.actions.iter().map(move |action| {
+        let (held, open) = needs(action);
+        let path = format!("/{}/{}/{}", kind.domain.name, kind.domain.version(), action.path);
+        line(kind.service, action.name, (action.http.name(), &path), held, open, action.event.unwrap_or_default())
+    })
 }
 
 fn needs(action: &'static Action) -> (Vec<&'static str>, bool) {
@@ -110,6 +167,7 @@ fn needs(action: &'static Action) -> (Vec<&'static str>, bool) {
         Authorization::At(_, held) | Authorization::Anywhere(held) | Authorization::FiltersResult(held) => {
             (ids(held), false)
         }
+        Authorization::As(kind, verb, _) => (ids(kind.method(verb).unwrap().capabilities), false),
     }
 }
 

@@ -3,7 +3,7 @@
 use http::Method;
 use platform_engine::{
     access::Capability,
-    kind::{Action, Authorization, Http, Kind, Parent, Registered, Verb},
+    kind::{Action, Authorization, Kind, Parent, Part, Registered, Verb},
 };
 use serde_json::{Value, json};
 
@@ -92,11 +92,22 @@ fn action(schemas: &Schemas<'_>, path: &Path<'_>, kind: &Kind, action: &Action) 
         }
         Authorization::Anywhere(needs) => capabilities("Requires {} in any group.", needs),
         Authorization::FiltersResult(needs) => capabilities("Returns resources where the caller has {}.", needs),
+        Authorization::As(kind, verb, field) => {
+            let needs = kind.method(verb).map_or(&[][..], |method| method.capabilities);
+            capabilities(&format!("Requires {{}} at the `{field}` or an ancestor."), needs)
+        }
     };
-    let mut operation = new_operation(kind, action.name, &sentence(action.name), &description);
+    let mut operation = new_operation(kind, &kind.operation(action), &sentence(action.name), &description);
     set(&mut operation, "parameters", parameters::of_action(schemas, path, action));
-    if action.http != Http::Get {
-        let body = reference(&format!("{}Request", action.name));
+    if action.http.has_body() {
+        let field = match action.body {
+            Part::Whole => None,
+            Part::Field(name) => action.request.iter().find(|field| field.name == name),
+        };
+        let body = match field {
+            None => reference(&format!("{}Request", kind.operation(action))),
+            Some(field) => schemas.field(field, For::Request),
+        };
         set(&mut operation, "requestBody", json!({ "content": { "application/json": { "schema": body } } }));
     }
     let schema = schemas.message(action.response, For::Reply);
@@ -140,7 +151,7 @@ fn add_error_responses(operation: &mut Value, open: bool, method: &Method) {
     for response in ERROR_RESPONSES {
         let occurs = match response.status.as_u16() {
             412 => method != Method::GET,
-            413 => [Method::POST, Method::PATCH].contains(method),
+            413 => [Method::POST, Method::PATCH, Method::PUT].contains(method),
             403 => !open,
             // No method of a kind is unimplemented.
             501 => false,

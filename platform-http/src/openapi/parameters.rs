@@ -2,7 +2,7 @@
 
 use platform_engine::{
     json::snake_case,
-    kind::{Action, Field, Http, Kind, Parent, Registered, Type, Verb},
+    kind::{Action, Field, Kind, Parent, Part, Registered, Type, Verb},
     request::list_fields,
     uid::Uid,
 };
@@ -77,10 +77,14 @@ pub(super) fn of_action(schemas: &Schemas<'_>, path: &Path<'_>, action: &Action)
         }
         parameters.push(parameter);
     }
-    if action.http == Http::Get {
-        for field in action.request.iter().filter(|field| !path.names.iter().any(|name| name == field.name)) {
-            query(schemas, field, "", &mut parameters);
-        }
+    let body = match action.body {
+        _ if !action.http.has_body() => "",
+        Part::Field(name) => name,
+        Part::Whole => return parameters,
+    };
+    let is_elsewhere = |field: &&Field| field.name == body || path.names.iter().any(|name| name == field.name);
+    for field in action.request.iter().filter(|field| !is_elsewhere(field)) {
+        query(schemas, field, "", &mut parameters);
     }
     parameters
 }

@@ -9,7 +9,7 @@ use crate::{
 
 /// The service.
 pub const SERVICE: Registered = Registered::service(
-    &Kind::new("ExternalGroupRoleMappingsV1", "externalGroupRoleMappings", "ExternalGroupRoleMappings", IAM),
+    &Kind::service_of("ExternalGroupRoleMappingsV1", "externalGroupRoleMappings", "ExternalGroupRoleMappings", IAM),
     &[
         Action::create_as::<Message>("Create", "externalGroupRoleMappings/{parentId=**}"),
         Action::get_as::<Message>(

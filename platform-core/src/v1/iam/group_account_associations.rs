@@ -9,7 +9,7 @@ use crate::{
 
 /// The service.
 pub const SERVICE: Registered = Registered::service(
-    &Kind::new("GroupAccountAssociationsV1", "accountAssociations", "GroupAccountAssociations", IAM),
+    &Kind::service_of("GroupAccountAssociationsV1", "accountAssociations", "GroupAccountAssociations", IAM),
     &[
         Action::create_as::<Message>("Create", "account_associations/{group=**}"),
         Action::replace_as::<Message>("Update", "account_associations/{group=**}"),

@@ -9,7 +9,7 @@ use crate::{
 
 /// The service.
 pub const SERVICE: Registered = Registered::service(
-    &Kind::new("GroupInvitesV1", "groupInvites", "GroupInvites", IAM),
+    &Kind::service_of("GroupInvitesV1", "groupInvites", "GroupInvites", IAM),
     &[
         Action::create_as::<Message>("Create", "group_invites/{group=**}"),
         Action::list_as::<Filter>("List", "group_invites"),

@@ -9,7 +9,7 @@ use crate::{
 
 /// The service.
 pub const SERVICE: Registered = Registered::service(
-    &Kind::new("GroupsV1", "groups", "Groups", IAM),
+    &Kind::service_of("GroupsV1", "groups", "Groups", IAM),
     &[
         Action::create_as::<Message>("Create", "groups/{parent=**}"),
         Action::replace_as::<Message>("Update", "groups/{id=**}"),

@@ -9,7 +9,7 @@ use crate::{
 
 /// The service.
 pub const SERVICE: Registered = Registered::service(
-    &Kind::new("IdentitiesV1", "identities", "Identities", IAM),
+    &Kind::service_of("IdentitiesV1", "identities", "Identities", IAM),
     &[
         Action::create_as::<Message>("Create", "identities/{parentId=**}"),
         Action::replace_as::<Message>("Update", "identities/{id=**}"),

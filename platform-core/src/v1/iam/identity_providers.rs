@@ -9,7 +9,7 @@ use crate::{
 
 /// The service.
 pub const SERVICE: Registered = Registered::service(
-    &Kind::new("IdentityProvidersV1", "identityProviders", "IdentityProviders", IAM),
+    &Kind::service_of("IdentityProvidersV1", "identityProviders", "IdentityProviders", IAM),
     &[
         Action::create_as::<Message>("Create", "identityProviders/{parentId=**}"),
         Action::replace_as::<Message>("Update", "identityProviders/{id=**}"),

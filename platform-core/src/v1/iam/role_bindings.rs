@@ -16,11 +16,11 @@ use crate::{
 
 /// The service.
 pub const SERVICE: Registered = Registered::service(
-    &Kind::new("RoleBindingsV1", "rolebindings", "RoleBindings", IAM),
+    &Kind::service_of("RoleBindingsV1", "rolebindings", "RoleBindings", IAM),
     &[
         Action::create_as::<Message>("Create", "rolebindings/{parent=**}"),
         Action::action_as::<Batch>("CreateBatch", "rolebindings/batch/{parent=**}")
-            .body(crate::kind::Body::Field("roleBindings")),
+            .body(crate::kind::Part::Field("roleBindings")),
         Action::replace_as::<Message>("Update", "rolebindings/{id=**}"),
         Action::list_as::<Filter>("List", "rolebindings"),
         Action::delete_as::<Message>("Delete", "rolebindings/{id=**}"),

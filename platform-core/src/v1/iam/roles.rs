@@ -9,7 +9,7 @@ use crate::{
 
 /// The service.
 pub const SERVICE: Registered = Registered::service(
-    &Kind::new("RolesV1", "roles", "Roles", IAM),
+    &Kind::service_of("RolesV1", "roles", "Roles", IAM),
     &[
         Action::create_as::<Message>("Create", "roles/{parentId=**}"),
         Action::replace_as::<Message>("Update", "roles/{id=**}"),

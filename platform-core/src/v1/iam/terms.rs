@@ -9,7 +9,7 @@ use crate::{
 
 /// The service.
 pub const SERVICE: Registered = Registered::service(
-    &Kind::new("TermsV1", "terms", "Terms", IAM),
+    &Kind::service_of("TermsV1", "terms", "Terms", IAM),
     &[
         Action::action_as::<Accept>("AcceptTerms", "terms/{group=**}"),
         Action::pages_as::<ListAccepted>("ListAccepted", "terms/{group=**}"),
