@@ -1,0 +1,78 @@
+//! Version 1 of the API over HTTP: paths, bodies and replies.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use http::{Method, StatusCode};
+use platform_http::{Limits, Rest};
+use serde_json::{Value, json};
+use support::{OPERATOR, ORG, call_as, get, post};
+
+async fn api() -> Rest {
+    support::rest(Limits::default()).await
+}
+
+async fn call(api: &Rest, method: Method, path: &str, body: Value) -> support::Answer {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    call_as(api, Some(OPERATOR), method, path, body).await
+}
+
+#[tokio::test]
+async fn the_body_of_a_create_is_the_resource_and_its_path_has_the_parent() {
+    let api = api().await;
+    let group = post(&api, &format!("/iam/v1/groups/{ORG}"), json!({ "name": "folder" })).await.ok();
+    assert_eq!((&group["name"], &group["resourceLimits"]), (&json!("folder"), &json!({})));
+    let id = group["id"].as_str().unwrap();
+    assert_eq!(get(&api, &format!("/iam/v2/groups/{id}")).await.ok()["name"], "folder");
+    let refused = post(&api, &format!("/iam/v1/groups/{ORG}"), json!({ "uid": "x" })).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    assert_eq!(refused.fields(), ["uid"]);
+    let refused = post(&api, &format!("/iam/v1/groups/{ORG}?group.name=x"), json!({ "name": "y" })).await;
+    assert_eq!(refused.fields(), ["group"]);
+}
+
+#[tokio::test]
+async fn a_body_may_be_a_list() {
+    let api = api().await;
+    let identity = json!({ "name": "ci", "service_principal": "INGESTER" });
+    let identity = post(&api, &format!("/iam/v1/identities/{ORG}"), identity).await.ok();
+    let role = json!({ "name": "r", "capabilities": ["repo.list"] });
+    let role = post(&api, &format!("/iam/v1/roles/{ORG}"), role).await.ok();
+    let batch = json!([{ "identity": identity["id"], "role": role["id"] }]);
+    let batch = post(&api, &format!("/iam/v1/rolebindings/batch/{ORG}"), batch).await.ok();
+    assert_eq!(batch["roleBindings"][0]["group"], ORG);
+}
+
+#[tokio::test]
+async fn a_put_replaces_and_a_delete_answers_an_empty_object() {
+    let api = api().await;
+    let role = json!({ "name": "reader", "description": "d", "capabilities": ["repo.list"] });
+    let role = post(&api, &format!("/iam/v1/roles/{ORG}"), role).await.ok();
+    let path = format!("/iam/v1/roles/{}", role["id"].as_str().unwrap());
+    let replaced = call(&api, Method::PUT, &path, json!({ "name": "reader", "capabilities": ["tag.list"] })).await.ok();
+    assert_eq!((&replaced["description"], &replaced["capabilities"]), (&json!(""), &json!(["tag.list"])));
+    let other = call(&api, Method::PUT, &path, json!({ "id": ORG, "name": "reader" })).await;
+    assert_eq!(other.fields(), ["id"], "the body names another resource");
+    assert_eq!(call(&api, Method::DELETE, &path, Value::Null).await.ok(), json!({}));
+    assert_eq!(call(&api, Method::DELETE, &path, Value::Null).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(call(&api, Method::PATCH, &path, json!({})).await.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn a_list_has_everything_that_matches() {
+    let api = api().await;
+    for number in 0..250 {
+        post(&api, &format!("/iam/v1/groups/{ORG}"), json!({ "name": format!("g{number}") })).await.ok();
+    }
+    for query in [format!("uidp.childrenOf={ORG}"), format!("uidp.children_of={ORG}")] {
+        let listed = get(&api, &format!("/iam/v1/groups?{query}")).await.ok();
+        assert_eq!(listed["items"].as_array().unwrap().len(), 250, "{query}");
+    }
+    assert_eq!(
+        get(&api, "/iam/v1/groups?id=ffffffffffffffffffffffffffffffffffffffff").await.ok(),
+        json!({ "items": [] })
+    );
+    assert_eq!(get(&api, "/iam/v1/groups?uidp.inRoot=true").await.ok()["items"][0]["id"], ORG);
+    assert_eq!(get(&api, "/iam/v1/groups?page_size=1").await.fields(), ["page_size"]);
+}
