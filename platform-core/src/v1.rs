@@ -5,6 +5,7 @@
 
 use crate::kind::{Domain, Field, Registered};
 
+pub mod advisory;
 pub mod events;
 pub mod iam;
 pub mod libraries;
@@ -12,6 +13,7 @@ pub mod ping;
 
 const IAM: Domain = Domain::new("iam", "chainguard.platform.iam").unversioned_package();
 
+const ADVISORY: Domain = Domain::new("advisory", "chainguard.platform.advisory").unversioned_package();
 const EVENTS: Domain = Domain::new("events", "chainguard.platform.events").unversioned_package();
 const LIBRARIES: Domain = Domain::new("libraries", "chainguard.platform.libraries").unversioned_package();
 const PING: Domain = Domain::new("ping", "chainguard.platform.ping").unversioned_package();
@@ -29,6 +31,7 @@ pub const SERVICES: &[Registered] = &[
     iam::terms::SERVICE,
     events::SUBSCRIPTIONS,
     libraries::ARTIFACTS,
+    advisory::SECURITY_ADVISORY,
     ping::SERVICE,
 ];
 

@@ -5,6 +5,7 @@ pub mod resolved_vulns_report;
 pub mod vulnerability_metadata;
 
 pub use document::Document;
+pub(crate) use resolved_vulns_report::image_ref;
 pub use resolved_vulns_report::ResolvedVulnsReport;
 pub use vulnerability_metadata::VulnerabilityMetadata;
 

@@ -142,7 +142,7 @@ struct ImageRef {
 }
 
 /// Parses `repo` or `repo:tag` from a query string.
-fn image_ref(text: &str) -> Value {
+pub(crate) fn image_ref(text: &str) -> Value {
     match text.rsplit_once(':') {
         Some((repo, tag)) => json!({ "repo": repo, "tags": [tag] }),
         None => json!({ "repo": text }),

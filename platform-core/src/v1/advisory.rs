@@ -1,0 +1,227 @@
+//! Public advisory documents and vulnerability metadata.
+
+use super::ADVISORY;
+use crate::{
+    conversion::{ActionConversion, Conversion, ListConversion},
+    kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
+    request::{ORDER_BY, PAGE_SIZE, PAGE_TOKEN, SKIP},
+    resources::advisory::{Document, ResolvedVulnsReport, VulnerabilityMetadata, image_ref},
+};
+
+/// The service.
+pub const SECURITY_ADVISORY: Registered = Registered::service(
+    &Kind::service_of("SecurityAdvisoryV1", "securityAdvisories", "SecurityAdvisory", ADVISORY),
+    &[
+        Action::action_as::<Documents>("ListDocuments", "documents"),
+        Action::page_as::<Metadata>("ListVulnerabilityMetadata", "metadata"),
+        Action::action_as::<ResolvedVulns>("ListResolvedVulnsReports", "images/resolved_vulns"),
+    ],
+);
+
+struct Documents;
+
+impl ActionConversion for Documents {
+    type Resource = Document;
+    const ACTION: &'static str = "ListDocuments";
+    const DOMAIN: Domain = ADVISORY;
+    const MESSAGE: &'static str = "DocumentList";
+    const REQUEST: &'static [Field] = &[
+        Field::string("id").about("Only the document of this package."),
+        Field::strings("cves").about("Only advisories with one of these aliases.").max_items(1000),
+    ];
+    const RESPONSE: &'static [Field] = &[Field::new("items", Type::List(&Type::Message(DOCUMENT)))
+        .of("documents")
+        .about("A document for each package, in the order of their names.")];
+}
+
+const DOCUMENT: &[Field] = &[
+    Field::string("id").about("The package whose advisories the document has."),
+    Field::new("advisories", Type::List(&Type::Message(DOCUMENT_ADVISORY))).about("The advisories of the package."),
+];
+
+const DOCUMENT_ADVISORY: &[Field] = &[
+    Field::string("id").about("The advisory's identifier, such as `CGA-3gfc-9462-mc8m`."),
+    Field::new("events", Type::List(&Type::Message(EVENT))).about("The approved events of the advisory, oldest first."),
+    Field::strings("aliases").about("Other identifiers of the same vulnerability, such as `CVE-2022-4203`."),
+    Field::string("packageNamespace").about("The distribution that the package belongs to, such as `wolfi`."),
+];
+
+const NOTE: Field = Field::string("note").about("A note about the event.");
+
+const EVENT: &[Field] = &[
+    Field::timestamp("timestamp").about("When the event happened."),
+    Field::message("truePositiveDetermination", &[NOTE])
+        .about("Set when the artifact was found to be vulnerable.")
+        .oneof("data"),
+    Field::message(
+        "falsePositiveDetermination",
+        &[Field::enumeration("type", FALSE_POSITIVE).about("Why the artifact is not vulnerable."), NOTE],
+    )
+    .about("Set when the artifact was found not to be vulnerable.")
+    .oneof("data"),
+    Field::message(
+        "fixed",
+        &[
+            Field::string("fixedVersion").about("The first version without the vulnerability."),
+            SCANNER_VERSION,
+            GRYPE_DB_BUILT,
+            GRYPE_DB_CHECKSUM,
+        ],
+    )
+    .about("Set when a version without the vulnerability was released.")
+    .oneof("data"),
+    Field::message(
+        "detection",
+        &[
+            Field::message(
+                "nvdapi",
+                &[
+                    Field::string("cpeSearched").about("The CPE that was searched for."),
+                    Field::string("cpeFound").about("The CPE that was found."),
+                ],
+            )
+            .about("Set when the vulnerability was found in the National Vulnerability Database.")
+            .oneof("type"),
+            Field::message("manual", &[]).about("Set when a person found the vulnerability.").oneof("type"),
+            Field::message("scanv1", SCAN).about("Set when a scanner found the vulnerability.").oneof("type"),
+        ],
+    )
+    .about("Set when the vulnerability was detected; says how.")
+    .oneof("data"),
+    Field::message("analysisNotPlanned", &[NOTE]).about("Set when no analysis is planned.").oneof("data"),
+    Field::message("fixNotPlanned", &[NOTE]).about("Set when no fix of the vulnerability is planned.").oneof("data"),
+    Field::message("pendingUpstreamFix", &[NOTE])
+        .about("Set while the fix has to come from the upstream project.")
+        .oneof("data"),
+];
+
+const SCANNER_VERSION: Field = Field::string("scannerVersion").about("The version of the scanner.");
+const GRYPE_DB_BUILT: Field = Field::string("grypeDbBuilt").about("When the scanner's database was built.");
+const GRYPE_DB_CHECKSUM: Field = Field::string("grypeDbChecksum").about("The checksum of the scanner's database.");
+
+const SCAN: &[Field] = &[
+    Field::string("scanner").about("The scanner's name."),
+    Field::string("subpackageName").about("The subpackage that has the component."),
+    Field::string("componentId").about("The component's identifier in the scanner's report."),
+    Field::string("componentName").about("The vulnerable component's name."),
+    Field::string("componentVersion").about("The vulnerable component's version."),
+    Field::string("componentType").about("The vulnerable component's type, such as `go-module`."),
+    Field::string("componentLocation").about("The path of the vulnerable component in the artifact."),
+    Field::string("artifactVersion").about("The version of the artifact that was scanned."),
+    SCANNER_VERSION,
+    GRYPE_DB_BUILT,
+    GRYPE_DB_CHECKSUM,
+];
+
+const FALSE_POSITIVE: &[&str] = &[
+    "FPT_TYPE_UNSPECIFIED",
+    "FPT_TYPE_VULNERABILITY_RECORD_ANALYSIS_CONTESTED",
+    "FPT_TYPE_COMPONENT_VULNERABILITY_MISMATCH",
+    "FPT_TYPE_VULNERABLE_CODE_VERSION_NOT_USED",
+    "FPT_TYPE_VULNERABLE_CODE_NOT_INCLUDED_IN_PACKAGE",
+    "FPT_TYPE_VULNERABLE_CODE_NOT_IN_EXECUTION_PATH",
+    "FPT_TYPE_VULNERABLE_CODE_CANNOT_BE_CONTROLLED_BY_ADVERSARY",
+    "FPT_TYPE_INLINE_MITIGATIONS_EXIST",
+];
+
+struct Vulnerability;
+
+impl Conversion for Vulnerability {
+    type Resource = VulnerabilityMetadata;
+    const DOMAIN: Domain = ADVISORY;
+    const PATH: &'static str = "metadata";
+    const MESSAGE: &'static str = "VulnerabilityMetadata";
+    const FIELDS: &'static [Field] = &[
+        VulnerabilityMetadata::KIND.show("id"),
+        VulnerabilityMetadata::KIND.show("summary"),
+        VulnerabilityMetadata::KIND.show("details"),
+        VulnerabilityMetadata::KIND.show("references").ty(Type::List(&Type::Message(&[
+            Field::enumeration("type", REFERENCE).about("The type of the page."),
+            Field::string("url").about("The page's address."),
+        ]))),
+        VulnerabilityMetadata::KIND.show("severities").named("severity").ty(Type::List(&Type::Message(SEVERITY))),
+    ];
+}
+
+const REFERENCE: &[&str] = &[
+    "UNSPECIFIED",
+    "ADVISORY",
+    "ARTICLE",
+    "DETECTION",
+    "DISCUSSION",
+    "REPORT",
+    "FIX",
+    "INTRODUCED",
+    "PACKAGE",
+    "EVIDENCE",
+    "WEB",
+];
+
+const SEVERITY: &[Field] = &[
+    Field::enumeration("type", &["UNSPECIFIED", "CVSS_V2", "CVSS_V3", "CVSS_V4", "UBUNTU"])
+        .about("The scoring system."),
+    Field::string("score").about("The score, such as a CVSS vector."),
+];
+
+struct Metadata;
+
+impl ListConversion for Metadata {
+    type Item = Vulnerability;
+    const REQUEST: &'static [Field] = &[
+        Field::string("id").about("Only the vulnerability with this identifier."),
+        Field::strings("ids")
+            .about("Only vulnerabilities with one of these identifiers, at most 1,000.")
+            .max_items(1000),
+        PAGE_SIZE,
+        PAGE_TOKEN,
+        ORDER_BY,
+        SKIP,
+    ];
+    const RESPONSE: &'static [Field] = &[
+        Field::new("items", Type::List(&Type::Message(Vulnerability::FIELDS)))
+            .about("The vulnerabilities of the page."),
+        Field::string("nextPageToken").about("Asks for the next page; empty on the last page."),
+        Field::new("totalCount", Type::Int64).about("The number of vulnerabilities on all pages."),
+        Field::new("skipped", Type::Int32).about("The `skip` of the request."),
+    ];
+}
+
+struct ResolvedVulns;
+
+impl ActionConversion for ResolvedVulns {
+    type Resource = ResolvedVulnsReport;
+    const ACTION: &'static str = "ListResolvedVulnsReports";
+    const DOMAIN: Domain = ADVISORY;
+    const MESSAGE: &'static str = "ResolvedVulnsReportList";
+    const REQUEST: &'static [Field] = &[
+        Field::new(
+            "imageRefs",
+            Type::List(&Type::Message(&[
+                Field::string("repo").about("The repo, by uid or name."),
+                Field::strings("tags").about("The tags of the images; `latest` when empty."),
+            ])),
+        )
+        .about("The images to report on, at most 100. A query string writes each as `repo` or `repo:tag`.")
+        .in_query(image_ref),
+        Field::timestamp("from").of("startTime").about("The first day of the report."),
+        Field::timestamp("to").of("endTime").about("The last day of the report, at most 366 days after the first."),
+    ];
+    const RESPONSE: &'static [Field] = &[Field::new(
+        "items",
+        Type::List(&Type::Message(&[
+            Field::timestamp("date").about("The day of the report, at midnight UTC."),
+            Field::new(
+                "resolvedVulns",
+                Type::List(&Type::Message(&[
+                    Field::string("id").about("The identifier of the advisory."),
+                    Field::strings("aliases").about("Other identifiers of the same vulnerability."),
+                    Field::new("cvssSeverities", Type::List(&Type::Message(SEVERITY)))
+                        .about("The severity of the vulnerability, by one or more scoring systems."),
+                ])),
+            )
+            .about("The vulnerabilities whose fix was approved on that day."),
+        ])),
+    )
+    .of("resolvedVulnsReports")
+    .about("A report for each day, in order.")];
+}
