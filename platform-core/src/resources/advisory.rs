@@ -5,8 +5,8 @@ pub mod resolved_vulns_report;
 pub mod vulnerability_metadata;
 
 pub use document::Document;
-pub(crate) use resolved_vulns_report::image_ref;
 pub use resolved_vulns_report::ResolvedVulnsReport;
+pub(crate) use resolved_vulns_report::image_ref;
 pub use vulnerability_metadata::VulnerabilityMetadata;
 
 use std::collections::HashSet;

@@ -5,7 +5,10 @@ use crate::{
     conversion::{ActionConversion, Conversion, ListConversion},
     kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
     request::{ORDER_BY, PAGE_SIZE, PAGE_TOKEN, SKIP},
-    resources::advisory::{Document, ResolvedVulnsReport, VulnerabilityMetadata, image_ref},
+    resources::{
+        advisory::{Document, ResolvedVulnsReport, VulnerabilityMetadata, image_ref},
+        vulnerabilities::advisory::event,
+    },
 };
 
 /// The service.
@@ -46,72 +49,24 @@ const DOCUMENT_ADVISORY: &[Field] = &[
     Field::string("packageNamespace").about("The distribution that the package belongs to, such as `wolfi`."),
 ];
 
-const NOTE: Field = Field::string("note").about("A note about the event.");
-
 const EVENT: &[Field] = &[
     Field::timestamp("timestamp").about("When the event happened."),
-    Field::message("truePositiveDetermination", &[NOTE])
-        .about("Set when the artifact was found to be vulnerable.")
+    event::TRUE_POSITIVE_DETERMINATION.oneof("data"),
+    event::FALSE_POSITIVE_DETERMINATION
+        .ty(Type::Message(&[
+            Field::enumeration("type", FALSE_POSITIVE).about("Why the artifact is not vulnerable."),
+            Field::string("note").about("A note about the event."),
+        ]))
         .oneof("data"),
-    Field::message(
-        "falsePositiveDetermination",
-        &[Field::enumeration("type", FALSE_POSITIVE).about("Why the artifact is not vulnerable."), NOTE],
-    )
-    .about("Set when the artifact was found not to be vulnerable.")
-    .oneof("data"),
-    Field::message(
-        "fixed",
-        &[
-            Field::string("fixedVersion").about("The first version without the vulnerability."),
-            SCANNER_VERSION,
-            GRYPE_DB_BUILT,
-            GRYPE_DB_CHECKSUM,
-        ],
-    )
-    .about("Set when a version without the vulnerability was released.")
-    .oneof("data"),
-    Field::message(
-        "detection",
-        &[
-            Field::message(
-                "nvdapi",
-                &[
-                    Field::string("cpeSearched").about("The CPE that was searched for."),
-                    Field::string("cpeFound").about("The CPE that was found."),
-                ],
-            )
-            .about("Set when the vulnerability was found in the National Vulnerability Database.")
-            .oneof("type"),
-            Field::message("manual", &[]).about("Set when a person found the vulnerability.").oneof("type"),
-            Field::message("scanv1", SCAN).about("Set when a scanner found the vulnerability.").oneof("type"),
-        ],
-    )
-    .about("Set when the vulnerability was detected; says how.")
-    .oneof("data"),
-    Field::message("analysisNotPlanned", &[NOTE]).about("Set when no analysis is planned.").oneof("data"),
-    Field::message("fixNotPlanned", &[NOTE]).about("Set when no fix of the vulnerability is planned.").oneof("data"),
-    Field::message("pendingUpstreamFix", &[NOTE])
-        .about("Set while the fix has to come from the upstream project.")
+    event::fixed(&[event::FIXED_VERSION, event::SCANNER_VERSION, event::GRYPE_DB_BUILT, event::GRYPE_DB_CHECKSUM])
         .oneof("data"),
+    event::detection(DETECTED).oneof("data"),
+    event::ANALYSIS_NOT_PLANNED.oneof("data"),
+    event::FIX_NOT_PLANNED.oneof("data"),
+    event::PENDING_UPSTREAM_FIX.oneof("data"),
 ];
 
-const SCANNER_VERSION: Field = Field::string("scannerVersion").about("The version of the scanner.");
-const GRYPE_DB_BUILT: Field = Field::string("grypeDbBuilt").about("When the scanner's database was built.");
-const GRYPE_DB_CHECKSUM: Field = Field::string("grypeDbChecksum").about("The checksum of the scanner's database.");
-
-const SCAN: &[Field] = &[
-    Field::string("scanner").about("The scanner's name."),
-    Field::string("subpackageName").about("The subpackage that has the component."),
-    Field::string("componentId").about("The component's identifier in the scanner's report."),
-    Field::string("componentName").about("The vulnerable component's name."),
-    Field::string("componentVersion").about("The vulnerable component's version."),
-    Field::string("componentType").about("The vulnerable component's type, such as `go-module`."),
-    Field::string("componentLocation").about("The path of the vulnerable component in the artifact."),
-    Field::string("artifactVersion").about("The version of the artifact that was scanned."),
-    SCANNER_VERSION,
-    GRYPE_DB_BUILT,
-    GRYPE_DB_CHECKSUM,
-];
+const DETECTED: &[Field] = &event::detected(&event::scan("subpackageName", "componentName"));
 
 const FALSE_POSITIVE: &[&str] = &[
     "FPT_TYPE_UNSPECIFIED",
