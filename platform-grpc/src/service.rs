@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http::{
     HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode, Version,
@@ -21,20 +21,23 @@ use platform_engine::{
     BoxFuture,
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
-    kind::{self, Authorization},
+    kind::{self, Authorization, Run},
     platform::{Answer, Platform},
     request::ListRequest,
     uid::Uid,
 };
 use platform_http::{BoxError, Limits, Origin, Shares, bearer};
 use prost_reflect::DescriptorPool;
+use serde_json::{Map, Value};
 use tonic::{Status, body::Body, server::UnaryService};
 use tonic_web::GrpcWebLayer;
 use tower::{Layer, Service};
 
 use crate::{
     codec::AsBytes,
-    deadline, decode, frame,
+    deadline, decode,
+    encode::Plan,
+    frame,
     methods::{self, BadContract, Method, Operation},
     mount::Mount,
     multiplex::Multiplexed,
@@ -305,6 +308,9 @@ impl Inner {
             Operation::Action(kind, action) => {
                 let mut request = decode::object(message)?;
                 decode::add_unset(action.request, &mut request);
+                if let Run::Pages(_) = action.run {
+                    return self.long_list(caller.as_ref(), kind, action, &request, &method.output).await;
+                }
                 match platform.run_rendered(caller.as_ref(), kind, action, &request).await? {
                     Answer::Rendered(rendered) => return self.responses.get(action.name, &rendered, &method.output),
                     Answer::Value(value) => return into_bytes(method.output.encode_value(&value)),
@@ -316,6 +322,36 @@ impl Inner {
             }
         };
         into_bytes(method.output.encode(&resource))
+    }
+
+    /// Runs an action that returns pages, and returns all of them as one message.
+    async fn long_list(
+        &self,
+        caller: Option<&Caller>,
+        kind: &'static kind::Kind,
+        action: &'static kind::Action,
+        request: &Map<String, Value>,
+        output: &Plan,
+    ) -> Result<Bytes> {
+        let most = self.limits.long_list_message;
+        let (mut message, mut page_token) = (BytesMut::new(), String::new());
+        loop {
+            let page = self.platform.run_page(caller, kind, action, request, &page_token).await?;
+            let mut json = format!("{{\"{}\":[", action.list_field()).into_bytes();
+            page.append_to(&mut json, true);
+            json.extend_from_slice(b"]}");
+            // The elements of a repeated field may be anywhere in a message.
+            message.extend_from_slice(&output.encode(&json).map_err(Error::internal)?);
+            if message.len() > most {
+                let error =
+                    format!("the list is longer than {most} bytes; restrict it, or use version 2, which has pages");
+                return Err(Error::new(Code::ResourceExhausted, error));
+            }
+            match page.next_page_token {
+                Some(next) => page_token = next,
+                None => return Ok(message.freeze()),
+            }
+        }
     }
 
     /// Rejects an HTTP method that gRPC-Web does not use, as REST does.

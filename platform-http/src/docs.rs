@@ -67,7 +67,7 @@ impl Docs {
                 None => return status(StatusCode::NOT_FOUND, &[]),
             },
         };
-        let mut reply = Reply::new(Full::new(body));
+        let mut reply = Reply::new(body.into());
         set(&mut reply, CONTENT_TYPE, content_type);
         set(&mut reply, CACHE_CONTROL, "no-cache");
         set(&mut reply, CONTENT_SECURITY_POLICY, POLICY);

@@ -32,6 +32,7 @@ mod template;
 
 pub mod mount;
 
+mod long_list;
 mod reply;
 mod request;
 pub mod status;
@@ -63,7 +64,7 @@ pub use limits::{
 };
 pub use listener::{Listener, serve};
 pub use pool::{Pool, PoolBounds};
-pub use reply::{Reply, log_fault};
+pub use reply::{Reply, ReplyBody, log_fault};
 pub use request::{ReadError, bearer, operator, read_body};
 pub use rest::Rest;
 pub use routes::BadRoute;

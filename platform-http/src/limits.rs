@@ -51,6 +51,14 @@ pub struct Limits {
     pub long_lived_streams: u32,
     /// Time after which such a stream is closed when no data is sent on it. Default 15 min.
     pub long_lived_idle_time: Duration,
+    /// Maximum number of lists without pages, longer than one page, that are being sent at once. One address may have an
+    /// eighth of them. Default 256. Further ones get RESOURCE_EXHAUSTED.
+    pub long_lists: u32,
+    /// Deadline for such a list. Default 10 min. The response is aborted then.
+    pub long_list_time: Duration,
+    /// Maximum size of such a list over gRPC, which sends it as one message, in bytes. Default 64 MiB. Longer ones get
+    /// RESOURCE_EXHAUSTED.
+    pub long_list_message: usize,
     /// Rate limit per address for requests without a token, or with a token that is not verified yet. Default 50 per
     /// second, with a burst of 500. Further requests get RESOURCE_EXHAUSTED. `None` is unlimited.
     pub open_rate: Option<Rate>,
@@ -115,6 +123,9 @@ impl Default for Limits {
             token_bodies: 16 << 20,
             replies: 256 << 20,
             requests_per_address: 4096,
+            long_lists: 256,
+            long_list_time: Duration::from_secs(10 * 60),
+            long_list_message: 64 << 20,
             long_lived_streams: 1024,
             long_lived_idle_time: Duration::from_secs(15 * 60),
             open_rate: NonZeroU32::new(50).zip(NonZeroU32::new(500)).map(|(rate, burst)| Rate::per_second(rate, burst)),

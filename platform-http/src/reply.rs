@@ -1,6 +1,11 @@
 //! Renders responses. Stored resources are spliced into bodies as they are, without being parsed.
 
-use std::{error::Error as _, fmt::Write as _};
+use std::{
+    error::Error as _,
+    fmt::Write as _,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{
@@ -11,7 +16,8 @@ use http::{
     },
     request::Parts,
 };
-use http_body_util::Full;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{Full, combinators::UnsyncBoxBody};
 use mediatype::{MediaTypeList, ReadParams, names};
 use platform_engine::{
     error::{Code, Detail, Error, Result, Status},
@@ -19,17 +25,64 @@ use platform_engine::{
 };
 use serde_json::Value;
 
-use crate::{limits::origin::ReplyBytes, status};
+use crate::{BoxError, limits::origin::ReplyBytes, status};
 
 /// Responses up to this size in bytes are not counted before they are sent. Our choice.
 const UNCOUNTED: usize = 1 << 10;
 
-/// Response whose body is completely in memory.
-pub type Reply = Response<Full<Bytes>>;
+/// Response of this crate's services.
+pub type Reply = Response<ReplyBody>;
+
+/// The body of a [`Reply`].
+#[derive(Debug)]
+pub enum ReplyBody {
+    /// Completely in memory.
+    Whole(Full<Bytes>),
+    /// Produced while it is sent. An error aborts the response, so that clients do not take it for complete.
+    Stream(UnsyncBoxBody<Bytes, BoxError>),
+}
+
+impl Default for ReplyBody {
+    fn default() -> Self {
+        Self::Whole(Full::default())
+    }
+}
+
+impl From<Bytes> for ReplyBody {
+    fn from(bytes: Bytes) -> Self {
+        Self::Whole(Full::new(bytes))
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.get_mut() {
+            Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Stream(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(body) => body.is_end_stream(),
+            Self::Stream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(body) => body.size_hint(),
+            Self::Stream(body) => body.size_hint(),
+        }
+    }
+}
 
 /// Returns a JSON response with status 200. The body must be JSON; it is not checked.
 pub fn json(body: impl Into<Bytes>) -> Reply {
-    let mut reply = Reply::new(Full::new(body.into()));
+    let mut reply = Reply::new(ReplyBody::from(body.into()));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     // Bodies contain text from users, which browsers must not interpret as HTML.
     reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -123,9 +176,9 @@ pub(crate) fn list(plural: &str, page: &ListReply) -> Reply {
     json(body.freeze())
 }
 
-/// Returns the length of a response's body in bytes.
+/// Returns the length of a response's body in bytes; 0 for a stream.
 pub(crate) fn length(reply: &Reply) -> usize {
-    let length = http_body::Body::size_hint(reply.body()).exact().unwrap_or_default();
+    let length = reply.body().size_hint().exact().unwrap_or_default();
     usize::try_from(length).unwrap_or(usize::MAX)
 }
 
@@ -141,9 +194,10 @@ pub(crate) fn record_length(reply: &mut Reply) {
 /// Turns a response into one to HEAD: the same headers and length, but no body.
 pub(crate) fn without_body(reply: Reply) -> Reply {
     let (mut head, body) = reply.into_parts();
-    let length = http_body::Body::size_hint(&body).exact().unwrap_or_default();
-    head.headers.insert(CONTENT_LENGTH, length.into());
-    Reply::from_parts(head, Full::default())
+    if let Some(length) = body.size_hint().exact() {
+        head.headers.insert(CONTENT_LENGTH, length.into());
+    }
+    Reply::from_parts(head, ReplyBody::default())
 }
 
 /// Announces that the connection closes after this response to a request, if its HTTP version has a header for that.

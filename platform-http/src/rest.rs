@@ -15,7 +15,7 @@ use platform_engine::{
     BoxFuture,
     access::{Authenticator, Caller},
     error::{Error, Result},
-    kind::{Action, Authorization, Kind, Part, Registered, Verb},
+    kind::{Action, Authorization, Kind, Part, Registered, Run, Verb},
     platform::{Answer, Platform},
     request::{ListRequest, from_query},
     uid::Uid,
@@ -29,6 +29,7 @@ use crate::{
         Limits,
         origin::{Origin, Shares},
     },
+    long_list,
     mount::{self, Call, Mount},
     openapi::{OpenApi, ServedDocument},
     reply::{self, Refusal, Reply},
@@ -311,7 +312,7 @@ impl Inner {
     #[allow(clippy::too_many_arguments, reason = "the parts of a request")]
     async fn action<'v, B>(
         &self,
-        kind: &Kind,
+        kind: &'static Kind,
         action: &'static Action,
         head: &Parts,
         origin: &Origin,
@@ -351,6 +352,10 @@ impl Inner {
         };
         for (name, value) in &in_path {
             request::bind(&mut request_message, name, value.as_str().unwrap_or_default().to_owned())?;
+        }
+        if let Run::Pages(_) = action.run {
+            let from = (origin, &self.limits);
+            return Ok(long_list::reply(&self.platform, caller.as_ref(), kind, action, request_message, from).await?);
         }
         match self.platform.run_rendered(caller.as_ref(), kind, action, &request_message).await? {
             Answer::Value(value) => Ok(reply::value(&value)?),

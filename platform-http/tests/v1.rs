@@ -76,3 +76,17 @@ async fn a_list_has_everything_that_matches() {
     assert_eq!(get(&api, "/iam/v1/groups?uidp.inRoot=true").await.ok()["items"][0]["id"], ORG);
     assert_eq!(get(&api, "/iam/v1/groups?page_size=1").await.fields(), ["page_size"]);
 }
+
+#[tokio::test]
+async fn a_long_list_is_sent_page_by_page_and_needs_a_permit() {
+    let api = support::rest(Limits { long_lists: 0, ..Limits::default() }).await;
+    for number in 0..201 {
+        post(&api, &format!("/iam/v1/groups/{ORG}"), json!({ "name": format!("g{number}") })).await.ok();
+    }
+    let refused = get(&api, &format!("/iam/v1/groups?uidp.childrenOf={ORG}")).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    let one_page = get(&api, &format!("/iam/v1/groups?uidp.childrenOf={ORG}&name=g7")).await.ok();
+    assert_eq!(one_page["items"].as_array().unwrap().len(), 1);
+    let head = call(&api, Method::HEAD, &format!("/iam/v1/groups?id={ORG}"), Value::Null).await;
+    assert!(head.body.is_empty() && head.status == StatusCode::OK);
+}

@@ -147,6 +147,19 @@ pub struct ListPage {
     pub next_page_token: Option<String>,
 }
 
+impl ListPage {
+    /// Appends the items as elements of a JSON array, separated by commas.
+    pub fn append_to(&self, array: &mut Vec<u8>, is_first_page: bool) {
+        array.reserve(self.items.iter().map(|item| item.len() + 1).sum());
+        for (at, item) in self.items.iter().enumerate() {
+            if at > 0 || !is_first_page {
+                array.push(b',');
+            }
+            array.extend_from_slice(item);
+        }
+    }
+}
+
 impl Action {
     pub(crate) const fn new(name: &'static str, http: Http, path: &'static str, run: Run) -> Self {
         let (request, response): (&[Field], &[Field]) = (&[], &[]);

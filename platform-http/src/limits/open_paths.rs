@@ -6,20 +6,19 @@ use std::{
     task::{Context, Poll},
 };
 
-use bytes::Bytes;
 use futures_util::{
     TryFutureExt,
     future::{Either as EitherFuture, MapOk, Ready, ready},
 };
 use http::{Request, Response};
-use http_body_util::{Either, Full};
+use http_body_util::Either;
 use tower::{Layer, Service};
 
 use super::{
     Limits,
     origin::{Origin, Shares},
 };
-use crate::reply::Refusal;
+use crate::reply::{Refusal, ReplyBody};
 
 /// Layer that applies the limits of unauthenticated paths to an embedder's routes: the rate limit per address, the
 /// number of concurrent requests per address, and the budget for unread replies. [`Rest`](crate::Rest) applies them
@@ -52,7 +51,7 @@ pub struct OpenPath<S> {
     bounds: OpenPaths,
 }
 
-type Refused<R> = Either<R, Full<Bytes>>;
+type Refused<R> = Either<R, ReplyBody>;
 
 impl<S, B, R> Service<Request<B>> for OpenPath<S>
 where

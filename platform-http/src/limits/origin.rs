@@ -46,6 +46,7 @@ pub struct Shares {
     bodies: Arc<Budget>,
     token_bodies: Arc<Budget>,
     long_lived: Arc<Budget>,
+    long_lists: Arc<Budget>,
     open: Rates<Address>,
     identities: Rates<Uid>,
     organizations: Rates<Uid>,
@@ -57,16 +58,15 @@ impl Shares {
     /// Returns budgets of which nothing is in use.
     pub fn new(limits: &Limits) -> Arc<Self> {
         let of_bytes = |bytes: usize| Budget::new(bytes, bytes / SHARES);
+        let of_permits = |permits: u32| Budget::new(permits as usize, (permits as usize).div_ceil(SHARES));
         Arc::new(Self {
             connections: Budget::new(usize::MAX, limits.connections_per_address as usize),
             requests: Budget::new(usize::MAX, limits.requests_per_address as usize),
             replies: of_bytes(limits.replies),
             bodies: of_bytes(limits.bodies),
             token_bodies: of_bytes(limits.token_bodies),
-            long_lived: Budget::new(
-                limits.long_lived_streams as usize,
-                (limits.long_lived_streams as usize).div_ceil(SHARES),
-            ),
+            long_lived: of_permits(limits.long_lived_streams),
+            long_lists: of_permits(limits.long_lists),
             open: Rates::new(limits.open_rate),
             identities: Rates::new(limits.identity_rate).with(&limits.identity_rates),
             organizations: Rates::new(limits.organization_rate).with(&limits.organization_rates),
@@ -224,10 +224,22 @@ impl Origin {
     /// # Errors
     /// RESOURCE_EXHAUSTED when too many such streams are open, in total or for this address.
     pub fn open_stream(&self) -> Result<StreamPermit> {
-        let mut charge = self.source.shares.long_lived.charge(self.source.address.map(Holder::Address));
+        self.permit(&self.source.shares.long_lived, "Too many streams are open")
+    }
+
+    /// Takes a permit for a list of several pages that is sent as a whole. Dropping it releases it.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED when too many such lists are being sent, in total or to this address.
+    pub fn long_list(&self) -> Result<StreamPermit> {
+        self.permit(&self.source.shares.long_lists, "Too many long lists are being sent")
+    }
+
+    fn permit(&self, budget: &Arc<Budget>, exceeded: &'static str) -> Result<StreamPermit> {
+        let mut charge = budget.charge(self.source.address.map(Holder::Address));
         match charge.take(1) {
             true => Ok(StreamPermit { _charge: charge }),
-            false => Err(exhausted("Too many streams are open", RETRY_DELAY)),
+            false => Err(exhausted(exceeded, RETRY_DELAY)),
         }
     }
 }
