@@ -4,7 +4,7 @@
 use std::fmt;
 
 use platform_core::{
-    kind::{Authorization, Http, Kind, Method, Parent, Registered, Verb},
+    kind::{Authorization, Kind, Method, Parent, Registered, Verb},
     resources::KINDS,
 };
 
@@ -42,11 +42,7 @@ pub(crate) fn rows(registered: &Registered) -> Vec<Row> {
         rpc: format!("{}.{}", kind.service, action.name),
         http: format!(
             "{} /{}/v2/{}",
-            match action.http {
-                Http::Get => "GET",
-                Http::Post => "POST",
-                Http::Patch => "PATCH",
-            },
+            action.http.name(),
             kind.domain.name,
             action.path
         ),
@@ -56,6 +52,7 @@ pub(crate) fn rows(registered: &Registered) -> Vec<Row> {
             Authorization::At(_, capabilities)
             | Authorization::Anywhere(capabilities)
             | Authorization::FiltersResult(capabilities) => names(capabilities),
+            Authorization::As(kind, verb, _) => names(kind.method(verb).expect("the kind has it").capabilities),
         },
         event: action.event.unwrap_or_default(),
     });
