@@ -1,6 +1,6 @@
 //! Webhooks: CloudEvents 1.0 in HTTP binary mode, each with a token that vouches for the event.
 
-use std::{fmt, fmt::Write, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use http::{
     header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT},
 };
 use http_body_util::{BodyExt, Full, Limited};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use platform_core::{event::Event, resources::events::Subscription, timestamp::Timestamp};
 use platform_oidc::{
     Issuer,
@@ -26,6 +27,10 @@ const MAX_RESPONSE_BODY: usize = 64 * 1024;
 
 /// How long to wait for the end of a response body. Our choice.
 const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The ASCII characters that are percent-encoded in the header of an attribute; other characters always are (CloudEvents
+/// HTTP binding, section 3.1.3.2).
+const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
 /// The maximum length of the stored reason of a failure, in characters.
 const MAX_REASON: usize = 200;
@@ -132,7 +137,7 @@ impl Webhook {
         ];
         let extensions = event.extensions.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in context.into_iter().chain(extensions) {
-            add(&format!("ce-{name}"), &percent_encoded(value));
+            add(&format!("ce-{name}"), &utf8_percent_encode(value, ENCODED).to_string());
         }
         request.body(Full::new(body)).map_err(|error| error.to_string())
     }
@@ -152,17 +157,4 @@ impl fmt::Debug for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Webhook").field("issuer", &self.issuer).field("options", &self.options).finish_non_exhaustive()
     }
-}
-
-/// Percent-encodes an attribute for use in a header: all bytes except printable ASCII, and space, double quote and
-/// percent (CloudEvents HTTP binding, section 3.1.3.2).
-fn percent_encoded(text: &str) -> String {
-    let mut percent_encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'!'..=b'~' if !matches!(byte, b'"' | b'%') => percent_encoded.push(char::from(byte)),
-            _ => drop(write!(percent_encoded, "%{byte:02X}")),
-        }
-    }
-    percent_encoded
 }

@@ -14,6 +14,7 @@ use http::{
 };
 use http_body::Body;
 use http_body_util::BodyExt;
+use percent_encoding::percent_decode_str;
 use platform_engine::{
     access::{Authenticator, Caller},
     error::{Error, Result, Violations},
@@ -350,25 +351,17 @@ where
     }
 }
 
-/// Percent-decodes a text once and strictly. Returns the violated rule for invalid input.
+/// Percent-decodes a text once. Returns the violated rule for invalid input, which the library would accept.
 fn decode(raw: &str, plus_is_space: bool) -> Result<Cow<'_, str>, &'static str> {
-    if !raw.contains(['%', '+']) {
-        return Ok(raw.into());
+    let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    if !raw.split('%').skip(1).all(is_escape) {
+        return Err("has a percent sign that is not followed by two hexadecimal digits");
     }
-    let mut decoded = Vec::with_capacity(raw.len());
-    let mut bytes = raw.bytes();
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16));
-                let value = digit().zip(digit()).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-                value.ok_or("has a percent sign that is not followed by two hexadecimal digits")?
-            }
-            b'+' if plus_is_space => b' ',
-            byte => byte,
-        });
-    }
-    String::from_utf8(decoded).map(Cow::from).map_err(|_| "is not valid UTF-8")
+    let decoded = match plus_is_space && raw.contains('+') {
+        true => percent_decode_str(&raw.replace('+', " ")).decode_utf8().map(|text| text.into_owned().into()),
+        false => percent_decode_str(raw).decode_utf8(),
+    };
+    decoded.map_err(|_| "is not valid UTF-8")
 }
 
 #[cfg(test)]
