@@ -210,17 +210,6 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// Returns a camelCase name in snake_case.
-pub fn snake_case(camel: &str) -> String {
-    camel.chars().fold(String::new(), |mut snake, c| {
-        if c.is_ascii_uppercase() {
-            snake.push('_');
-        }
-        snake.push(c.to_ascii_lowercase());
-        snake
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! A commit under construction: its requirements and changes, and how each conflict is handled.
 
 use bytes::Bytes;
+use heck::ToLowerCamelCase;
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -176,7 +177,7 @@ impl Write {
         match self.commit.put.last() {
             Some(put) if put.body.len() > MAX_RESOURCE => {
                 let rule = format!("must be at most {MAX_RESOURCE} bytes of JSON");
-                Err(Error::invalid_field(lower_camel(kind.name), rule))
+                Err(Error::invalid_field(kind.name.to_lower_camel_case(), rule))
             }
             _ => Ok(()),
         }
@@ -273,12 +274,6 @@ impl Write {
 /// Returns the epoch that writes raise which set references to resources of an organization, or to one of none.
 fn references_epoch(root: &str) -> Epoch {
     format!("references/{root}").into()
-}
-
-/// Returns a kind's name as the name of a request field: `roleBinding` for `RoleBinding`.
-fn lower_camel(name: &str) -> String {
-    let (first, rest) = name.split_at_checked(1).unwrap_or_default();
-    format!("{}{rest}", first.to_ascii_lowercase())
 }
 
 /// Returns a unique value that every store accepts: its SHA-256 when it is too long. A hash suffices, because unique

@@ -36,9 +36,10 @@ const MACHINE: &Kind = &Kind::new("Machine", "machines", "MachinesService", DOMA
 /// A table with a mistake, the actions of its kind, and the item and rule that the error names.
 type Mistake = (Kind, &'static [Action], &'static str);
 
-const MISTAKES: [Mistake; 16] = [
+const MISTAKES: [Mistake; 17] = [
     (part(&[Field::UID, Field::string("name"), Field::string("name")]), &[], "fields.name: must be listed once"),
     (part(&[Field::UID, Field::string("Name")]), &[], "fields.Name: must be named in camelCase"),
+    (part(&[Field::UID, Field::string("homeURL")]), &[], "fields.homeURL: must be named in camelCase"),
     (part(&[Field::UID, Field::string("color")]), &[], "fields.color: must be a field of the struct"),
     (
         part(&[Field::UID, Field::new("size", Type::Int64)]),

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
+use heck::ToSnakeCase;
 use http::{
     HeaderMap, Method,
     header::{AUTHORIZATION, EXPECT, HOST, HeaderName, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE},
@@ -241,7 +242,7 @@ pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
 /// # Errors
 /// INVALID_ARGUMENT when the message has another value for it, in either spelling.
 pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) -> Result<()> {
-    match request.get(name).or_else(|| request.get(&json::snake_case(name))) {
+    match request.get(name).or_else(|| request.get(&name.to_snake_case())) {
         None => {
             request.insert(name.to_owned(), value.into());
             Ok(())

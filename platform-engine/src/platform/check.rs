@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use heck::{ToLowerCamelCase, ToUpperCamelCase};
 use serde_json::Value;
 
 use crate::{
@@ -225,7 +226,8 @@ impl Checker<'_> {
     }
 }
 
+/// Accepts only names that do not change when they are converted to snake_case and back: `htmlUrl` and not `htmlURL`.
 fn is_camel_case(name: &str, is_upper: bool) -> bool {
-    let starts = |first: char| if is_upper { first.is_ascii_uppercase() } else { first.is_ascii_lowercase() };
-    name.starts_with(starts) && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    let converted = if is_upper { name.to_upper_camel_case() } else { name.to_lower_camel_case() };
+    name == converted && name.is_ascii() && name.starts_with(|first: char| first.is_ascii_alphabetic())
 }

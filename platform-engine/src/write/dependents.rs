@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use heck::ToSnakeCase;
+
 use super::{Referenced, Write, references_epoch};
 use crate::{
     error::{Error, Result},
@@ -329,13 +331,7 @@ fn is_changed(write: &Write, gone: &BTreeSet<Key>, key: &Key) -> bool {
 
 /// Returns a camelCase name as separate words: "role bindings" for `roleBindings`.
 fn spoken(name: &str) -> String {
-    name.char_indices().fold(String::new(), |mut words, (at, c)| {
-        if c.is_ascii_uppercase() && at > 0 {
-            words.push(' ');
-        }
-        words.push(c.to_ascii_lowercase());
-        words
-    })
+    name.to_snake_case().replace('_', " ")
 }
 
 /// References of puts.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use heck::ToLowerCamelCase;
 use platform_core::proto::FILE_DESCRIPTOR_SET;
 use platform_core::{
     access::Capability,
@@ -13,7 +14,7 @@ use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind as Proto, MessageDescriptor, MethodDescriptor, Value,
 };
 
-use crate::describe::{camel, capability, extension, http_rule};
+use crate::describe::{capability, extension, http_rule};
 
 /// Our own kinds, which are not in the contract and which REST alone serves.
 const NOT_IN_CONTRACT: &[&str] = &[
@@ -162,8 +163,10 @@ fn replies_always_have_the_fields_that_the_contract_requires() {
 fn required_fields(prefix: &str, message: &MessageDescriptor, fields: &'static [Field]) -> usize {
     let mut required = 0;
     for proto in message.fields() {
-        let path = format!("{prefix}.{}", camel(proto.name()));
-        let Some(field) = fields.iter().find(|field| field.name == camel(proto.name())) else { continue };
+        let path = format!("{prefix}.{}", proto.name().to_lower_camel_case());
+        let Some(field) = fields.iter().find(|field| field.name == proto.name().to_lower_camel_case()) else {
+            continue;
+        };
         if field_behaviors(&proto).contains("REQUIRED") {
             assert!(field.is_written(), "replies leave out {path} when it is empty");
             required += 1;
@@ -226,7 +229,7 @@ fn message_fields(prefix: &str, message: &MessageDescriptor, output: bool, found
         let oneof = field.containing_oneof().filter(|oneof| !oneof.is_synthetic());
         let oneof = oneof.map(|oneof| oneof.name().to_owned());
         // This project ignores the `json_name` of a file.
-        let path = format!("{prefix}.{}", camel(field.name()));
+        let path = format!("{prefix}.{}", field.name().to_lower_camel_case());
         let is = |rule: &str| rules.contains(rule);
         found.insert(described(
             &path,
