@@ -66,7 +66,7 @@ fn token_rejects_invalid_uids_and_lifetimes() {
     let dir = tempdir().unwrap();
     for (arguments, message) in [
         (["--identity", "me"], "must be a uid"),
-        (["--ttl", "1w"], "must be an integer followed by s, m, h or d"),
+        (["--ttl", "1x"], "must be a number and a unit, such as 30s or 15m: unknown time unit"),
         (["--ttl", "-1h"], ""),
     ] {
         let ran = run(dir.path(), &[&["token"], &arguments[..]].concat());
