@@ -200,7 +200,7 @@ fn env_waits_while_a_server_starts_and_prints_a_token_of_that_server() {
     drop(start_lock);
     let printed = env.wait_with_output().unwrap();
     let printed = String::from_utf8(printed.stdout).unwrap();
-    assert!(printed.starts_with("export API='http://127.0.0.1:7'\n"), "{printed}");
+    assert!(printed.starts_with("export API=http://127.0.0.1:7\n"), "{printed}");
 }
 
 #[test]
