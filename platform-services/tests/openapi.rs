@@ -11,7 +11,10 @@
 #[path = "../../platform-http/tests/support/mod.rs"]
 mod support;
 
-use std::{env, fs, path::Path, sync::Arc};
+#[path = "../../platform-core/tests/engine/snapshot.rs"]
+mod snapshot;
+
+use std::sync::Arc;
 
 use http::{Request, StatusCode};
 use platform_core::{
@@ -44,21 +47,8 @@ fn document() -> Value {
 
 #[test]
 fn the_committed_document_is_up_to_date() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openapi.json");
     let found = serde_json::to_string_pretty(&document()).unwrap() + "\n";
-    if env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1") {
-        fs::write(&path, &found).unwrap();
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    if let Some((line, (expected, found))) =
-        expected.lines().zip(found.lines()).enumerate().find(|(_, (expected, found))| expected != found)
-    {
-        panic!(
-            "docs/openapi.json, line {}:\n  is    {expected}\n  found {found}\nUPDATE_EXPECT=1 accepts it",
-            line + 1
-        );
-    }
-    assert_eq!(expected.len(), found.len(), "the length of docs/openapi.json; UPDATE_EXPECT=1 accepts what was found");
+    snapshot::assert_snapshot("../docs/openapi.json", found);
 }
 
 /// Methods of the published interface's kinds, written by hand.

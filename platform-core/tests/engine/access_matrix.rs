@@ -100,7 +100,7 @@ fn the_access_matrix_matches_the_committed_file() {
             }));
         }
     }
-    assert_snapshot("access_matrix.txt", &found);
+    assert_snapshot("tests/access_matrix.txt", &found);
 }
 
 /// Runs an action at a group and returns whether it was allowed.

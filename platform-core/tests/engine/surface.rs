@@ -97,5 +97,5 @@ fn the_surface_matches_the_committed_file() {
         found.push_str(&format!("\n## {}\n\n", registered.kind.name));
         rows(registered).iter().for_each(|row| found.push_str(&format!("{row}\n")));
     }
-    assert_snapshot("surface.txt", &found);
+    assert_snapshot("tests/surface.txt", &found);
 }

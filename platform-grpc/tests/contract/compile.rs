@@ -62,5 +62,5 @@ fn compiled() -> Vec<u8> {
 
 #[test]
 fn the_compiled_descriptors_match_the_proto_files() {
-    snapshot::assert_bytes("../platform-core/proto/contract.binpb", &compiled());
+    snapshot::assert_snapshot("../platform-core/proto/contract.binpb", &compiled());
 }
