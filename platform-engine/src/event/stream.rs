@@ -1,5 +1,8 @@
 //! Notifications within a process: streams of events as they are committed, and watches that wake the delivery of
 //! events to subscriptions.
+//!
+//! Each reader has a channel of its own, because a broadcast channel such as `async-broadcast` bounds the number of events
+//! but not their bytes, and would wake every reader for the events of all groups.
 
 use std::{
     collections::HashSet,
