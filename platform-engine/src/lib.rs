@@ -11,6 +11,7 @@ pub mod access;
 pub mod aip;
 pub mod clock;
 pub mod context;
+pub mod duration;
 pub mod entropy;
 pub mod error;
 pub mod event;

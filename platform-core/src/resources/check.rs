@@ -115,17 +115,6 @@ pub(super) fn key_of(field: &str, body: &Value) -> Vec<KeyValue> {
     body.get(field).and_then(Value::as_str).map(KeyValue::text).into_iter().collect()
 }
 
-/// Parses a duration such as `1.5s` into milliseconds, truncating smaller units.
-pub(super) fn millis(duration: &str) -> Option<i64> {
-    let seconds = duration.strip_suffix('s')?;
-    let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
-    let negative = whole.starts_with('-');
-    let thousandths: String = fraction.chars().chain("000".chars()).take(3).collect();
-    let millis = whole.trim_start_matches('-').parse::<i64>().ok()?.checked_mul(1000)?;
-    let millis = millis.checked_add(thousandths.parse().ok()?)?;
-    Some(if negative { -millis } else { millis })
-}
-
 fn matches(pattern: &LazyLock<Option<Regex>>, text: &str, rule: &str) -> Result<(), String> {
     match pattern.as_ref() {
         Some(pattern) if pattern.is_match(text) => Ok(()),
@@ -173,24 +162,6 @@ mod tests {
             for value in *values {
                 assert!(rule(&(*value).into()).is_err(), "{value:?}");
             }
-        }
-    }
-
-    #[test]
-    fn durations_are_parsed_into_milliseconds() {
-        for (text, expected) in [
-            ("0s", Some(0)),
-            ("3600s", Some(3_600_000)),
-            ("1.5s", Some(1_500)),
-            ("0.0009s", Some(0)),
-            ("12.123456789s", Some(12_123)),
-            ("-1.25s", Some(-1_250)),
-            ("315576000000s", Some(315_576_000_000_000)),
-            ("1", None),
-            ("s", None),
-            ("1.xs", None),
-        ] {
-            assert_eq!(millis(text), expected, "{text}");
         }
     }
 

@@ -14,6 +14,7 @@ use crate::{
     BoxFuture,
     access::{ActsAs, Caller, Capability, RegistrationId, Session, cap},
     context::Context,
+    duration::Duration,
     error::{Error, Result},
     event::Draft,
     iam::{identity_epoch, may_give_role},
@@ -144,7 +145,8 @@ impl Resource for GroupInvite {
             let (Some(invite), Verb::Create) = (&mut change.new, change.verb) else { return Ok(()) };
             let group = change.uid.parent().unwrap_or_default();
             may_give_role(cx, &group, &invite.role_uid, "roleUid", &mut change.write).await?;
-            let life = invite.ttl.as_deref().and_then(check::millis).unwrap_or_default();
+            let ttl = invite.ttl.as_deref().and_then(|ttl| Duration::parse(ttl).ok());
+            let life = ttl.map_or(0, Duration::millis);
             invite.expiration_time = Some(cx.now().plus_millis(life));
             let (mut key_id, mut secret) = ([0; 8], [0; 32]);
             cx.platform().entropy().fill(&mut key_id);
@@ -240,8 +242,8 @@ fn email(value: &Value) -> std::result::Result<(), String> {
 }
 
 fn ttl(value: &Value) -> std::result::Result<(), String> {
-    let millis = value.as_str().and_then(check::millis);
-    if millis.is_some_and(|millis| millis > 0) { Ok(()) } else { Err("must be greater than 0s".to_owned()) }
+    let ttl = value.as_str().and_then(|ttl| Duration::parse(ttl).ok());
+    if ttl.is_some_and(|ttl| ttl.millis() > 0) { Ok(()) } else { Err("must be greater than 0s".to_owned()) }
 }
 
 /// The result of redeeming an invite.

@@ -10,9 +10,10 @@ use sha2::{Digest, Sha256};
 use strum::VariantNames;
 use subtle::ConstantTimeEq;
 
-use super::{IdentityProvider, Private, SCIM_CAPABILITIES, check, field, may_control_admission};
+use super::{IdentityProvider, Private, SCIM_CAPABILITIES, field, may_control_admission};
 use crate::{
     context::Context,
+    duration::Duration,
     entropy::Entropy,
     error::{Code, Error, Result},
     iam::provider_epoch,
@@ -409,8 +410,10 @@ fn expire_time(now: Timestamp, request: &Map<String, Value>) -> Result<Option<Ti
 /// Returns how many milliseconds the previous token remains valid.
 fn overlap(request: &Map<String, Value>) -> Result<i64> {
     let Some(overlap) = request.get("overlap").and_then(Value::as_str) else { return Ok(DEFAULT_OVERLAP_MILLIS) };
-    let millis = check::millis(overlap).filter(|millis| (0..=MAX_OVERLAP_MILLIS).contains(millis));
-    millis.ok_or_else(|| Error::invalid_field("overlap", "must be 0s to 86400s"))
+    let millis = Duration::parse(overlap).map(Duration::millis).ok();
+    millis
+        .filter(|millis| (0..=MAX_OVERLAP_MILLIS).contains(millis))
+        .ok_or_else(|| Error::invalid_field("overlap", "must be 0s to 86400s"))
 }
 
 /// Generates a token: the prefix, the last segment of the provider's uid, by which the provider is found, and 24 random
