@@ -9,12 +9,14 @@ use chacha20poly1305::{
     aead::{Aead, Payload},
 };
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::entropy::Entropy;
 
 /// The keys that encrypt secrets in the store: the first key seals, all keys open.
 ///
-/// A key must be kept as long as the store has a secret that was sealed with it.
+/// A key must be kept as long as the store has a secret that was sealed with it. The memory of the keys is overwritten
+/// when they are dropped.
 #[derive(Clone)]
 pub struct SealKeys(Vec<(u64, XChaCha20Poly1305)>);
 
@@ -54,7 +56,7 @@ impl SealKeys {
         let newest = self.0.first().map(|(id, _)| id.to_be_bytes());
         // The number of the key follows the version.
         let id = sealed.split_first().and_then(|(_, rest)| rest.first_chunk());
-        newest.as_ref() == id && self.open(place, sealed).is_ok_and(|opened| opened == secret)
+        newest.as_ref() == id && self.open(place, sealed).is_ok_and(|opened| *Zeroizing::new(opened) == secret)
     }
 
     /// Opens a secret that was sealed for this place.
@@ -79,15 +81,15 @@ impl fmt::Debug for SealKeys {
     }
 }
 
-/// A text that must not appear in logs: `Debug` does not show it.
+/// A text that must not appear in logs: `Debug` does not show it. Its memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Secret(String);
+pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// Returns the text as a secret.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self(Zeroizing::new(text.into()))
     }
 
     /// Returns the text.
