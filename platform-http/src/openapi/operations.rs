@@ -181,7 +181,7 @@ pub(super) fn describe_kinds(kinds: &[&Registered]) -> String {
 }
 
 /// Splits a camelCase name into words.
-fn words(camel: &str) -> String {
+pub(super) fn words(camel: &str) -> String {
     camel.chars().fold(String::new(), |mut words, c| {
         if c.is_uppercase() && !words.is_empty() {
             words.push(' ');
