@@ -117,17 +117,13 @@ fn time(all: &Map<String, Value>, name: &'static str) -> Result<Option<Timestamp
 
 #[cfg(test)]
 mod tests {
+    use platform_core::testing::TestClock;
     use serde_json::json;
 
     use super::*;
 
-    #[derive(Debug)]
-    struct At(i64);
-
-    impl Clock for At {
-        fn now(&self) -> Timestamp {
-            Timestamp::from_millis(self.0)
-        }
+    fn at(millis: i64) -> TestClock {
+        TestClock::at(Timestamp::from_millis(millis))
     }
 
     fn claims(changes: Value) -> Value {
@@ -186,7 +182,7 @@ mod tests {
 
     #[test]
     fn times_have_exactly_one_minute_of_leeway() {
-        let check = |changes, millis| parse(changes).unwrap().check(&At(millis), &["api".to_owned()]);
+        let check = |changes, millis| parse(changes).unwrap().check(&at(millis), &["api".to_owned()]);
         let expiring = || json!({"exp": 2000});
         assert_eq!(check(expiring(), 2_059_999), Ok(()));
         assert_eq!(check(expiring(), 2_060_000), Err(TokenError::Expired));
@@ -203,7 +199,7 @@ mod tests {
     fn one_common_audience_is_required_and_sufficient() {
         let check = |audience, ours: &[&str]| {
             let ours: Vec<String> = ours.iter().map(|audience| (*audience).to_owned()).collect();
-            parse(json!({"aud": audience})).unwrap().check(&At(0), &ours).is_ok()
+            parse(json!({"aud": audience})).unwrap().check(&at(0), &ours).is_ok()
         };
         assert!(check(json!("api"), &["api"]));
         assert!(check(json!("api"), &["other", "api"]));
