@@ -10,7 +10,7 @@ pub(crate) const LEEWAY_MILLIS: i64 = 60_000;
 /// The maximum length of a subject, in bytes. OpenID Connect allows 255; some issuers put whole branch names in it. Our
 /// choice.
 const MAX_SUBJECT: usize = 1024;
-/// The maximum length of an e-mail address, in bytes (RFC 5321 section 4.5.3.1, with the `@`).
+/// The maximum length of an email address, in bytes (RFC 5321 section 4.5.3.1, with the `@`).
 const MAX_EMAIL: usize = 320;
 
 /// A token's claims, parsed and of the right types. [`Claims::check`] validates them.
@@ -30,7 +30,7 @@ impl Claims {
     /// Parses claims (RFC 7519 section 4.1). `iss`, `sub`, `aud` and `exp` are required.
     ///
     /// Times must be whole seconds from 1970 to 9999; a fraction, an exponent or a string is rejected (our choice,
-    /// since parsers differ about them). An e-mail address counts as verified only with `email_verified: true`, the
+    /// since parsers differ about them). An email address counts as verified only with `email_verified: true`, the
     /// boolean.
     ///
     /// # Errors

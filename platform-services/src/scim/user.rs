@@ -293,7 +293,7 @@ fn boolean(name: &str, value: &Value) -> Parsed<bool> {
     }
 }
 
-/// Mail address in a request.
+/// Email address in a request.
 struct Email {
     address: String,
     primary: bool,
