@@ -13,6 +13,7 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
+use platform_core::testing::TestClock;
 use platform_oidc::{
     Algorithm, DiscoveryOptions, TokenError, TrustedIssuer, Verifier, discovery::DiscoveryError, key::SigningKey,
 };
