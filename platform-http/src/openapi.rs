@@ -304,7 +304,7 @@ mod tests {
     }
 
     /// A kind of an embedder that does not use the kinds of Platform API v2.
-    #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+    #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
     #[serde(default)]
     struct Note {
         uid: Uid,
