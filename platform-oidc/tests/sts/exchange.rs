@@ -252,15 +252,15 @@ async fn an_issued_token_stays_valid_after_the_claim_match_changes() {
 async fn last_seen_time_is_set_at_most_once_an_hour_and_update_time_is_not() {
     let fixture = Fixture::new().await;
     let alice = fixture.alice().await;
-    let at = |seconds: i64| Some(Timestamp::from_millis((NOW + seconds) * 1000));
+    let after = |seconds: i64| Some(at(NOW + seconds));
     let get = || async { fixture.platform.get::<Identity>(&fixture.operator, &alice).await.unwrap() };
-    assert_eq!(get().await.last_seen_time, at(0));
+    assert_eq!(get().await.last_seen_time, after(0));
     for (now, seen) in [(60, 0), (3599, 0), (3600, 3600), (7000, 3600), (7200, 7200)] {
         fixture.clock.set(at(NOW + now));
         let token = fixture.upstream(json!({"exp": NOW + 9000}));
         fixture.assume(&token, &alice).await.unwrap();
         let identity = get().await;
-        assert_eq!((identity.last_seen_time, identity.update_time), (at(seen), at(0)), "after {now} s");
+        assert_eq!((identity.last_seen_time, identity.update_time), (after(seen), after(0)), "after {now} s");
     }
 }
 
